@@ -1,0 +1,121 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors of the seam. An adapter returns them, wrapped with its own context.
+var (
+	// ErrSettled: the delivery was settled before (C5).
+	ErrSettled = errors.New("delivery is settled already")
+
+	// ErrLockLost: the delivery's lock was lost; the message comes again (C6).
+	// It is also the cause with which a handler's context is cancelled then.
+	ErrLockLost = errors.New("lock on the message was lost")
+
+	// ErrClosed: the receiver or transport was closed.
+	ErrClosed = errors.New("closed")
+
+	// ErrQueueNotFound: the queue does not exist.
+	ErrQueueNotFound = errors.New("queue does not exist")
+
+	// ErrInvalidHeader: a header's key or value is not UTF-8, or the key is
+	// empty (C10).
+	ErrInvalidHeader = errors.New("invalid header")
+)
+
+// TooLargeError says which limit of the transport a message exceeds (C10).
+type TooLargeError struct {
+	Limit string // the field of Capabilities, such as "MaxMessageBytes"
+	Max   int    // its value, in bytes
+	Size  int    // the message's, in bytes
+}
+
+// Error implements error.
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("message is too large: %s is %d, the message has %d", e.Limit, e.Max, e.Size)
+}
+
+// Is reports that a *TooLargeError matches ErrTooLarge.
+func (e *TooLargeError) Is(target error) bool { return target == ErrTooLarge }
+
+// ErrTooLarge matches every *TooLargeError.
+var ErrTooLarge = errors.New("message is too large")
+
+// SendState is what became of one message of a failed Send.
+type SendState int
+
+const (
+	// SendUnknown: it may or may not have been accepted (a lost confirm).
+	SendUnknown SendState = iota
+	// SendRefused: it was not accepted.
+	SendRefused
+	// SendAccepted: it was durably accepted.
+	SendAccepted
+)
+
+// String returns the state in lower case.
+func (s SendState) String() string {
+	switch s {
+	case SendUnknown:
+		return "unknown"
+	case SendRefused:
+		return "refused"
+	case SendAccepted:
+		return "accepted"
+	default:
+		return fmt.Sprintf("SendState(%d)", int(s))
+	}
+}
+
+// SendResult is the outcome for one message of a failed Send.
+type SendResult struct {
+	ID    string // Outgoing.ID
+	To    string // its queue or topic
+	State SendState
+	Err   error // nil when accepted
+}
+
+// SendError says what became of each message of a Send that did not wholly
+// succeed, in the order in which they were given.
+type SendError struct {
+	Results []SendResult
+}
+
+// Error implements error.
+func (e *SendError) Error() string {
+	var b strings.Builder
+	failed := 0
+	for _, r := range e.Results {
+		if r.State != SendAccepted {
+			failed++
+		}
+	}
+	fmt.Fprintf(&b, "%d of %d messages not accepted", failed, len(e.Results))
+	shown := 0
+	for _, r := range e.Results {
+		if r.State == SendAccepted {
+			continue
+		}
+		if shown == 3 {
+			b.WriteString("; ...")
+			break
+		}
+		shown++
+		fmt.Fprintf(&b, "; message %s to %q %s: %v", r.ID, r.To, r.State, r.Err)
+	}
+	return b.String()
+}
+
+// Unwrap returns the messages' errors.
+func (e *SendError) Unwrap() []error {
+	var errs []error
+	for _, r := range e.Results {
+		if r.Err != nil {
+			errs = append(errs, r.Err)
+		}
+	}
+	return errs
+}

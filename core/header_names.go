@@ -1,0 +1,50 @@
+package core
+
+// Header names. They are NServiceBus's on purpose, so that endpoints and
+// operator tools of both worlds can share one error queue.
+const (
+	// On every message that an endpoint sends.
+	HeaderMessageID            = "NServiceBus.MessageId"
+	HeaderConversationID       = "NServiceBus.ConversationId"
+	HeaderCorrelationID        = "NServiceBus.CorrelationId"
+	HeaderRelatedTo            = "NServiceBus.RelatedTo"
+	HeaderMessageIntent        = "NServiceBus.MessageIntent"
+	HeaderMessageTypes         = "NServiceBus.EnclosedMessageTypes"
+	HeaderContentType          = "NServiceBus.ContentType"
+	HeaderReplyToAddress       = "NServiceBus.ReplyToAddress"
+	HeaderOriginatingEndpoint  = "NServiceBus.OriginatingEndpoint"
+	HeaderOriginatingMachine   = "NServiceBus.OriginatingMachine"
+	HeaderTimeSent             = "NServiceBus.TimeSent"
+	HeaderControlMessage       = "NServiceBus.ControlMessage"
+	HeaderProcessingEndpoint   = "NServiceBus.ProcessingEndpoint"
+	HeaderProcessingMachine    = "NServiceBus.ProcessingMachine"
+	HeaderHostID               = "$.diagnostics.hostid"
+	HeaderHostDisplayName      = "$.diagnostics.hostdisplayname"
+	HeaderProcessingStarted    = "NServiceBus.ProcessingStarted"
+	HeaderProcessingEnded      = "NServiceBus.ProcessingEnded"
+	HeaderRetryUniqueMessageID = "ServiceControl.Retry.UniqueMessageId"
+	HeaderRetryAckQueue        = "ServiceControl.Retry.AcknowledgementQueue"
+	HeaderRetryAckSent         = "ServiceControl.Retry.AcknowledgementSent"
+	HeaderRetrySuccessful      = "ServiceControl.Retry.Successful"
+
+	// On a delayed retry (R22).
+	HeaderRetries          = "NServiceBus.Retries"
+	HeaderRetriesTimestamp = "NServiceBus.Retries.Timestamp"
+
+	// HeaderDeferrals counts how often a handler deferred the message.
+	HeaderDeferrals = "Reprise.Deferrals"
+
+	// HeaderAttempts is the decision trace (R33).
+	HeaderAttempts = "Reprise.Attempts"
+
+	// On a message in an error queue (R23).
+	HeaderFailedQ                = "NServiceBus.FailedQ"
+	HeaderTimeOfFailure          = "NServiceBus.TimeOfFailure"
+	HeaderExceptionType          = "NServiceBus.ExceptionInfo.ExceptionType"
+	HeaderExceptionMessage       = "NServiceBus.ExceptionInfo.Message"
+	HeaderExceptionStackTrace    = "NServiceBus.ExceptionInfo.StackTrace"
+	HeaderExceptionSource        = "NServiceBus.ExceptionInfo.Source"
+	HeaderExceptionInnerType     = "NServiceBus.ExceptionInfo.InnerExceptionType"
+	headerExceptionPrefix        = "NServiceBus.ExceptionInfo."
+	headerLegacyImmediateRetries = "NServiceBus.FLRetries"
+)

@@ -1,0 +1,143 @@
+package core
+
+import (
+	"encoding/json"
+	"iter"
+	"maps"
+	"slices"
+	"sync/atomic"
+)
+
+// Headers are the metadata of a message: UTF-8 keys and values, keys case
+// sensitive, each once. The zero value is empty and ready to use.
+//
+// A Headers is a value. Assigning it or passing it copies nothing and shares
+// nothing that can change: Set and Del on one copy are never seen through
+// another, so copies may be used from several goroutines at once. (One
+// variable may not be written by two goroutines, as with any value.)
+//
+// All runs in the order in which the keys were first set.
+type Headers struct {
+	// pairs is never overwritten once visible through any Headers. Set appends
+	// to its spare capacity only after winning the next place in tail; what
+	// other copies see ends at their own length.
+	pairs []header
+	tail  *atomic.Int64
+}
+
+type header struct{ key, value string }
+
+// HeadersFromMap returns headers with m's entries in the order of their keys.
+func HeadersFromMap(m map[string]string) Headers {
+	pairs := make([]header, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, header{key, m[key]})
+	}
+	return Headers{pairs: pairs}
+}
+
+// Get returns the value of key, or "" if there is none.
+func (h Headers) Get(key string) string {
+	value, _ := h.Lookup(key)
+	return value
+}
+
+// Lookup returns the value of key and whether it is set.
+func (h Headers) Lookup(key string) (string, bool) {
+	if i := h.index(key); i >= 0 {
+		return h.pairs[i].value, true
+	}
+	return "", false
+}
+
+// Len returns the number of headers.
+func (h Headers) Len() int { return len(h.pairs) }
+
+// All iterates over keys and values.
+func (h Headers) All() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for i := range h.pairs {
+			if !yield(h.pairs[i].key, h.pairs[i].value) {
+				return
+			}
+		}
+	}
+}
+
+// Bytes returns the length of all keys and values together.
+func (h Headers) Bytes() int {
+	n := 0
+	for i := range h.pairs {
+		n += len(h.pairs[i].key) + len(h.pairs[i].value)
+	}
+	return n
+}
+
+// Map returns a new map with all headers.
+func (h Headers) Map() map[string]string {
+	m := make(map[string]string, len(h.pairs))
+	for i := range h.pairs {
+		m[h.pairs[i].key] = h.pairs[i].value
+	}
+	return m
+}
+
+// Set sets key to value. Setting n keys costs O(log n) allocations.
+func (h *Headers) Set(key, value string) {
+	if i := h.index(key); i >= 0 {
+		if h.pairs[i].value == value {
+			return
+		}
+		h.own(len(h.pairs) + 1)
+		h.pairs[i].value = value
+		return
+	}
+	n := len(h.pairs)
+	if n < cap(h.pairs) && h.tail != nil && h.tail.CompareAndSwap(int64(n), int64(n+1)) {
+		h.pairs = append(h.pairs, header{key, value})
+		return
+	}
+	h.own(2*n + 4)
+	h.tail.Store(int64(n + 1))
+	h.pairs = append(h.pairs, header{key, value})
+}
+
+// Del removes keys. Removing what is not there does nothing.
+func (h *Headers) Del(keys ...string) {
+	if !slices.ContainsFunc(keys, func(key string) bool { return h.index(key) >= 0 }) {
+		return
+	}
+	h.own(len(h.pairs))
+	h.pairs = slices.DeleteFunc(h.pairs, func(p header) bool { return slices.Contains(keys, p.key) })
+	h.tail.Store(int64(len(h.pairs)))
+}
+
+// own moves h to storage of its own with at least the given capacity.
+func (h *Headers) own(capacity int) {
+	pairs := make([]header, len(h.pairs), max(capacity, len(h.pairs)))
+	copy(pairs, h.pairs)
+	h.pairs, h.tail = pairs, new(atomic.Int64)
+	h.tail.Store(int64(len(pairs)))
+}
+
+func (h Headers) index(key string) int {
+	for i := range h.pairs {
+		if h.pairs[i].key == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// MarshalJSON writes a JSON object, keys in order.
+func (h Headers) MarshalJSON() ([]byte, error) { return json.Marshal(h.Map()) }
+
+// UnmarshalJSON reads a JSON object of strings.
+func (h *Headers) UnmarshalJSON(data []byte) error {
+	var m map[string]string
+	if err := json.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	*h = HeadersFromMap(m)
+	return nil
+}

@@ -1,0 +1,327 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// This file is the seam: what an adapter implements. The engine owns time
+// (goroutines, slots, retries, back-off, rate limiting, lock renewal, drain);
+// an adapter translates: it fetches, settles, sends, and says what it can do.
+//
+// The C-numbers name the rules of the contract. The conformance suite checks
+// each of them and cites the number when it fails.
+
+// Transport connects endpoints to one messaging system. It is safe for
+// concurrent use, and any number of endpoints may share one. Whoever opened it
+// closes it, after the endpoints that use it.
+type Transport interface {
+	// Capabilities says what the transport can do. The answer is the same for
+	// the Transport's whole life, and true (C1): a claimed ability works, an
+	// unclaimed one is refused with an error matching errors.ErrUnsupported
+	// before anything is sent.
+	Capabilities() Capabilities
+
+	// Address returns the canonical form of a queue's name: what the headers
+	// FailedQ and ReplyToAddress carry. It is idempotent, does no I/O, and
+	// refuses a name that the broker would not accept.
+	Address(queue string) (string, error)
+
+	// Send hands messages to the broker. It returns nil only when every one is
+	// durably accepted (C2); otherwise the error matches *SendError, which says
+	// of each message whether it was accepted, refused, or is unknown. An
+	// unknown queue is an error. Limits are checked before anything is on the
+	// wire (C10). Send takes over the messages' Body: neither side writes it
+	// afterwards.
+	Send(ctx context.Context, msgs ...Outgoing) error
+
+	// OpenReceiver starts to receive from a queue. What waiting cannot mend (a
+	// missing queue, refused credentials, a transaction mode that the transport
+	// does not have) is returned here.
+	OpenReceiver(ctx context.Context, cfg ReceiverConfig) (Receiver, error)
+
+	// Close ends every connection and goroutine of the transport (C14). It is
+	// idempotent. Receivers still open are closed.
+	Close(ctx context.Context) error
+}
+
+// Receiver takes deliveries from one queue.
+type Receiver interface {
+	// Receive blocks until it has at least one delivery or ctx ends, fills
+	// 1..len(dst) elements of dst and keeps no reference to dst. n > 0 means
+	// err == nil. It may be called by several goroutines at once. The end of
+	// ctx ends the waiting, not a fetch under way: no message is lost by it
+	// (C3).
+	//
+	// A broker outage is not an error: Receive reconnects with back-off and
+	// jitter for as long as it takes (C15). An error other than ctx's own is
+	// permanent: the engine stops the endpoint with it. After Close it is
+	// ErrClosed.
+	Receive(ctx context.Context, dst []Delivery) (n int, err error)
+
+	// SetMaxInFlight changes how many unsettled deliveries the receiver may
+	// hold, live and without reconnecting. Deliveries already handed out are
+	// not taken back.
+	SetMaxInFlight(n int)
+
+	// Close unblocks Receive with ErrClosed and gives every unsettled delivery
+	// back (C14). It is idempotent.
+	Close(ctx context.Context) error
+}
+
+// Delivery is one message, held by this receiver until it is settled or its
+// lock is lost. It is settled exactly once, by Complete, Abandon, Release or
+// one of the optional settlements: a second settlement is ErrSettled and
+// changes nothing (C5), a settlement after the lock was lost is ErrLockLost
+// (C6). A settlement that failed with any other error left the delivery
+// unsettled, as far as the adapter can tell; another may be tried.
+//
+// Settlements are never called concurrently for one delivery, but are for
+// different ones.
+type Delivery interface {
+	// Incoming returns the message. It is the same pointer at every call;
+	// nobody writes what it points to.
+	Incoming() *Incoming
+
+	// Complete consumes the message: it is never delivered again (C7). In
+	// TransactionNone the message is gone already, and Complete, Abandon and
+	// Release do nothing.
+	Complete(ctx context.Context) error
+
+	// Abandon gives back a message whose handling failed: it is available at
+	// once, at no particular position, with a DeliveryCount one higher (C8).
+	// The cause's text may be kept for the next delivery's LastError.
+	Abandon(ctx context.Context, cause error) error
+
+	// Release gives back a message that has not failed: it is available at
+	// once, and its DeliveryCount is unchanged unless CountsEveryDelivery (C8).
+	Release(ctx context.Context) error
+}
+
+// AtomicDelivery is what every Delivery of a receiver opened with
+// TransactionSendsAtomicWithReceive implements, and no other (C12).
+type AtomicDelivery interface {
+	Delivery
+
+	// BindContext returns a context that carries the native transaction, for
+	// the handler. Where there is none to hand out it returns ctx itself.
+	BindContext(ctx context.Context) context.Context
+
+	// CompleteWith commits what was done through BindContext, sends out and
+	// consumes the message: all or nothing. It takes over out and the bodies
+	// in it.
+	CompleteWith(ctx context.Context, out []Outgoing) error
+
+	// Reset undoes what was done through BindContext, also when that has
+	// broken the transaction, and keeps the lock. The context that BindContext
+	// returned stays usable.
+	Reset(ctx context.Context) error
+
+	// ReplaceWith undoes what was done through BindContext since the last
+	// Reset, sends out and consumes the message, atomically. It takes over out
+	// and the bodies in it.
+	ReplaceWith(ctx context.Context, out []Outgoing) error
+}
+
+// Renewer is implemented by a Delivery whose lock runs out (C17). The engine
+// renews every delivery it holds, started or not.
+type Renewer interface {
+	// LockedUntil returns when the lock ends. The zero time means that it does
+	// not end by itself; such a delivery is not renewed.
+	LockedUntil() time.Time
+
+	// Renew moves LockedUntil forward, or returns ErrLockLost.
+	Renew(ctx context.Context) error
+}
+
+// DeadLetterer is implemented by a Delivery exactly when Capabilities says
+// DeadLetter.
+type DeadLetterer interface {
+	// DeadLetter moves the message with reason and description to the broker's
+	// own dead-letter queue and consumes it, atomically (C22).
+	DeadLetter(ctx context.Context, reason, description string) error
+}
+
+// Provisioner is implemented by a Transport that can create what an endpoint
+// needs.
+type Provisioner interface {
+	// Provision creates what is missing of t. It is idempotent and safe from
+	// many instances at once. It never alters or deletes what exists: a
+	// mismatch is an error that names both values (C18).
+	Provision(ctx context.Context, t Topology) error
+}
+
+// Topology is what an endpoint needs to exist.
+type Topology struct {
+	// Queues are created if they do not exist. The first is the endpoint's
+	// input queue.
+	Queues []string
+}
+
+// Subscriber is implemented by a Transport exactly when Capabilities says
+// PublishSubscribe.
+type Subscriber interface {
+	// Subscribe lets queue receive a copy of what is published to each topic.
+	// From Capabilities.SubscribeLag after it returned, every published message
+	// reaches the queue once (C19). It is idempotent.
+	Subscribe(ctx context.Context, queue string, topics ...string) error
+
+	// Unsubscribe ends that. Unsubscribing what is not subscribed is no error.
+	Unsubscribe(ctx context.Context, queue string, topics ...string) error
+}
+
+// Checker is implemented by a Transport that can tell before the first message
+// whether an endpoint can run.
+type Checker interface {
+	// Check reaches the broker and verifies what the transport relies on. Its
+	// error says what is wrong and how to mend it.
+	Check(ctx context.Context) error
+}
+
+// TransactionMode says how receiving, handling and sending hang together.
+type TransactionMode int
+
+const (
+	// TransactionDefault in a Config means the highest mode that the transport
+	// has. A transport never lists it.
+	TransactionDefault TransactionMode = iota
+
+	// TransactionNone consumes a message before its handler runs. A failure
+	// cannot give it back: there are no retries, and a crash loses it.
+	TransactionNone
+
+	// TransactionReceiveOnly consumes a message after its handler succeeded and
+	// its outgoing messages were sent. A crash in between repeats both.
+	TransactionReceiveOnly
+
+	// TransactionSendsAtomicWithReceive (sends atomic with receive) commits the receive, the
+	// outgoing messages and what the handler did in the native transaction
+	// together, or none of them.
+	TransactionSendsAtomicWithReceive
+)
+
+// String returns the mode's name as configuration files write it.
+func (m TransactionMode) String() string {
+	switch m {
+	case TransactionDefault:
+		return "Default"
+	case TransactionNone:
+		return "None"
+	case TransactionReceiveOnly:
+		return "ReceiveOnly"
+	case TransactionSendsAtomicWithReceive:
+		return "SendsAtomicWithReceive"
+	default:
+		return fmt.Sprintf("TransactionMode(%d)", int(m))
+	}
+}
+
+// MarshalText writes the mode's name.
+func (m TransactionMode) MarshalText() ([]byte, error) {
+	if m < TransactionDefault || m > TransactionSendsAtomicWithReceive {
+		return nil, fmt.Errorf("core: there is no %v", m)
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads the name that String writes.
+func (m *TransactionMode) UnmarshalText(text []byte) error {
+	for mode := TransactionDefault; mode <= TransactionSendsAtomicWithReceive; mode++ {
+		if mode.String() == string(text) {
+			*m = mode
+			return nil
+		}
+	}
+	return fmt.Errorf("core: unknown transaction mode %q; use None, ReceiveOnly, SendsAtomicWithReceive or Default", text)
+}
+
+// Capabilities says what a transport can do and what to expect of it. The zero
+// value is the least able transport. The suite proves that the fields agree
+// with the optional interfaces and with what happens.
+type Capabilities struct {
+	// Transactions lists the modes that OpenReceiver accepts. One does not
+	// imply another.
+	Transactions []TransactionMode
+
+	// DelayedDelivery: Outgoing.Delay works (C13).
+	DelayedDelivery bool
+
+	// NativeDeliveryCount: Incoming.DeliveryCount is durable and shared by all
+	// instances (C9). Without it an adapter counts in the memory of its
+	// process, and attempts multiply by the number of instances.
+	NativeDeliveryCount bool
+
+	// PublishSubscribe: Outgoing.Topic works and the Transport is a Subscriber.
+	PublishSubscribe bool
+
+	// TimeToBeReceived: Outgoing.TimeToBeReceived works (C20).
+	TimeToBeReceived bool
+
+	// DeadLetter: the broker has a dead-letter queue of its own and each
+	// Delivery is a DeadLetterer.
+	DeadLetter bool
+
+	// Limits. Zero means none.
+
+	// MaxDelay is the longest Outgoing.Delay.
+	MaxDelay time.Duration
+	// DelayPrecision is how much later than due a delayed message may arrive
+	// on an idle system. It is never early.
+	DelayPrecision time.Duration
+	// SubscribeLag is how long after Subscribe returned a subscription is sure
+	// to be in force.
+	SubscribeLag time.Duration
+	// MaxReceiveBatch is the most deliveries that one Receive can return.
+	MaxReceiveBatch int
+	// MaxMessageBytes bounds body and headers together.
+	MaxMessageBytes int
+	// MaxHeaderBytes bounds all header keys and values together.
+	MaxHeaderBytes int
+	// MaxHeaderKeyBytes bounds one header key.
+	MaxHeaderKeyBytes int
+
+	// What to expect of it.
+
+	// Durable: what was sent survives a restart of the broker.
+	Durable bool
+	// CountsEveryDelivery: DeliveryCount also rises on returns that were no
+	// failure. It is then an upper bound.
+	CountsEveryDelivery bool
+	// ConfirmsSettlement: a settlement that returned nil did happen.
+	ConfirmsSettlement bool
+	// Duplicates: the broker itself may deliver a message twice.
+	Duplicates bool
+	// Ahead: deliveries are leased, so that the engine may hold unstarted ones
+	// beyond its free slots.
+	Ahead bool
+}
+
+// Supports reports whether Transactions lists mode.
+func (c Capabilities) Supports(mode TransactionMode) bool {
+	return slices.Contains(c.Transactions, mode)
+}
+
+// HighestTransaction returns the most protective mode of Transactions, or
+// TransactionDefault if there is none.
+func (c Capabilities) HighestTransaction() TransactionMode {
+	if len(c.Transactions) == 0 {
+		return TransactionDefault
+	}
+	return slices.Max(c.Transactions)
+}
+
+// ReceiverConfig says what to receive and how.
+type ReceiverConfig struct {
+	// Queue is the name or address of the queue.
+	Queue string
+	// Mode is one of Capabilities.Transactions.
+	Mode TransactionMode
+	// MaxInFlight is how many unsettled deliveries the receiver may hold, at
+	// least 1.
+	MaxInFlight int
+	// Observer, where it implements ConnectionObserver, is told of outages. It
+	// may be nil.
+	Observer any
+}
