@@ -1,0 +1,6 @@
+// Package transport is the adapter author's toolkit: what two adapters or more
+// would otherwise each write for themselves. An application developer needs
+// nothing of it.
+//
+// [DeliveryLog] counts deliveries for a broker that does not.
+package transport

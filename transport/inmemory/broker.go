@@ -1,0 +1,180 @@
+package inmemory
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Broker holds queues, subscriptions and messages: what would be the server. A
+// transport has one of its own unless Config.Broker names one to share. Two
+// transports on one Broker are to each other as two processes connected to one
+// server; closing a transport and opening another is a restart of the process.
+//
+// A Broker needs no closing: it runs no goroutine, and is garbage once nobody
+// refers to it and its last timer has fired. It is safe for concurrent use.
+type Broker struct {
+	lastSeq atomic.Uint64
+
+	// directory is replaced as a whole, under mu: sending looks it up without a
+	// lock, and queues and subscriptions seldom change.
+	mu        sync.Mutex
+	directory atomic.Pointer[directory]
+}
+
+// directory is never written once it is published.
+type directory struct {
+	queues map[string]*queue
+	topics map[string][]*queue
+}
+
+// NewBroker returns a Broker without queues.
+func NewBroker() *Broker {
+	b := &Broker{}
+	b.directory.Store(&directory{})
+	return b
+}
+
+// deadLetterSuffix cannot be the end of a queue's own name.
+const deadLetterSuffix = "/$deadletter"
+
+// DeadLetterQueue returns the name of a queue's dead-letter queue, which exists
+// as soon as the queue does. A dead-lettered message carries there, in addition
+// to its own headers, HeaderDeadLetterReason and HeaderDeadLetterDescription. It
+// can be received from and inspected like any queue.
+func DeadLetterQueue(queue string) string { return queue + deadLetterSuffix }
+
+// The headers that DeadLetter adds.
+const (
+	HeaderDeadLetterReason      = "DeadLetterReason"
+	HeaderDeadLetterDescription = "DeadLetterErrorDescription"
+)
+
+func checkQueueName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the queue's name is empty")
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the queue's name %q is not UTF-8", name)
+	}
+	return nil
+}
+
+func (b *Broker) queue(name string) (*queue, error) {
+	if q := b.directory.Load().queues[name]; q != nil {
+		return q, nil
+	}
+	return nil, fmt.Errorf("queue %q: %w; create it with Provision, or let its endpoint do so", name, core.ErrQueueNotFound)
+}
+
+// provision creates what is missing of the queues.
+func (b *Broker) provision(names []string) error {
+	for _, name := range names {
+		if err := checkQueueName(name); err != nil {
+			return err
+		}
+		if strings.HasSuffix(name, deadLetterSuffix) {
+			return fmt.Errorf("queue %q: the ending %q is kept for dead-letter queues", name, deadLetterSuffix)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.directory.Load()
+	queues := maps.Clone(old.queues)
+	if queues == nil {
+		queues = map[string]*queue{}
+	}
+	for _, name := range names {
+		if queues[name] == nil {
+			dead := &queue{name: DeadLetterQueue(name)}
+			queues[dead.name] = dead
+			queues[name] = &queue{name: name, deadLetters: dead}
+		}
+	}
+	b.directory.Store(&directory{queues, old.topics})
+	return nil
+}
+
+// subscribe lets the queue receive what is published to the topics, or no
+// longer.
+func (b *Broker) subscribe(name string, topics []string, on bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q, err := b.queue(name)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(topics, "") {
+		return errors.New("a topic's name is empty")
+	}
+	old := b.directory.Load()
+	all := maps.Clone(old.topics)
+	if all == nil {
+		all = map[string][]*queue{}
+	}
+	for _, topic := range topics {
+		subscribers := slices.DeleteFunc(slices.Clone(all[topic]), func(s *queue) bool { return s == q })
+		if on {
+			subscribers = append(subscribers, q)
+		}
+		if len(subscribers) == 0 {
+			delete(all, topic)
+		} else {
+			all[topic] = subscribers
+		}
+	}
+	b.directory.Store(&directory{old.queues, all})
+	return nil
+}
+
+// destinations returns the queues to which a message goes: one, or a topic's
+// subscribers, of which there may be none.
+func (b *Broker) destinations(out *core.Outgoing, one *[1]*queue) ([]*queue, error) {
+	if out.Topic != "" {
+		return b.directory.Load().topics[out.Topic], nil
+	}
+	q, err := b.queue(out.Queue)
+	if err != nil {
+		return nil, err
+	}
+	one[0] = q
+	return one[:], nil
+}
+
+// newMessage makes a stored copy of out with the given body, which nobody may
+// write any more.
+func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time) *message {
+	m := &message{
+		seq:      b.lastSeq.Add(1),
+		headers:  out.Headers,
+		body:     body,
+		enqueued: now.Add(out.Delay),
+	}
+	m.nativeID = strconv.FormatUint(m.seq, 10)
+	if m.id = out.Headers.Get(core.HeaderMessageID); m.id == "" {
+		m.id = out.ID
+	}
+	if m.id == "" {
+		m.id = m.nativeID
+	}
+	if out.TimeToBeReceived > 0 {
+		m.expires = now.Add(out.TimeToBeReceived)
+	}
+	return m
+}
+
+// stop ends all timers.
+func (b *Broker) stop() {
+	for _, q := range b.directory.Load().queues {
+		q.stop()
+	}
+}

@@ -1,0 +1,119 @@
+package inmemory
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// delayPrecision is how late a timer of a Go program may fire on an idle
+// machine, generously.
+const delayPrecision = 10 * time.Millisecond
+
+// Config says what a transport is connected to and how able it is. The zero
+// value is the most able transport on a broker of its own.
+type Config struct {
+	// Broker holds the messages. Default: a new one for this transport alone.
+	// Transports that share a Broker exchange messages, as processes do that
+	// are connected to the same server.
+	Broker *Broker
+
+	// Capabilities is what the transport claims, does, and refuses what goes
+	// beyond. Default: Everything(). It may claim less than that, never more.
+	// Limits and expectations such as MaxReceiveBatch, MaxMessageBytes or
+	// CountsEveryDelivery are honoured as well: CountsEveryDelivery makes
+	// Release raise the count. Without NativeDeliveryCount each receiver counts
+	// alone in a transport.DeliveryLog and forgets when it is closed.
+	// A DelayPrecision of 0 becomes the transport's own. Duplicates,
+	// ConfirmsSettlement and Ahead are claims only: this transport never
+	// duplicates and always confirms.
+	Capabilities *core.Capabilities
+
+	// LockDuration is how long a delivery stays locked unless it is renewed.
+	// At its end the message becomes available to others, as after a crash of
+	// the receiver: where NativeDeliveryCount, the count is one higher. Default:
+	// 0, locks end only with the settlement or the receiver.
+	// It does not concern TransactionNone, which has no locks.
+	LockDuration time.Duration
+}
+
+// Everything returns the most that a transport of this package can do, as a
+// starting point for Config.Capabilities:
+//
+//	able := inmemory.Everything()
+//	able.DelayedDelivery = false
+//	transport, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+func Everything() core.Capabilities {
+	return core.Capabilities{
+		Transactions: []core.TransactionMode{
+			core.TransactionNone,
+			core.TransactionReceiveOnly,
+			core.TransactionSendsAtomicWithReceive,
+		},
+		DelayedDelivery:     true,
+		NativeDeliveryCount: true,
+		PublishSubscribe:    true,
+		TimeToBeReceived:    true,
+		DeadLetter:          true,
+		DelayPrecision:      delayPrecision,
+		ConfirmsSettlement:  true,
+	}
+}
+
+// capabilities returns what the transport will claim, or everything that is
+// wrong with the configuration.
+func (c Config) capabilities() (core.Capabilities, error) {
+	var errs []error
+	if c.LockDuration < 0 {
+		errs = append(errs, fmt.Errorf("LockDuration is %v; use 0 for locks that do not expire", c.LockDuration))
+	}
+	if c.Capabilities == nil {
+		return Everything(), errors.Join(errs...)
+	}
+	caps := *c.Capabilities
+	caps.Transactions = slices.Clone(caps.Transactions)
+	if len(caps.Transactions) == 0 {
+		errs = append(errs, errors.New("Capabilities.Transactions is empty; name at least one mode"))
+	}
+	for i, mode := range caps.Transactions {
+		if !Everything().Supports(mode) {
+			errs = append(errs, fmt.Errorf("Capabilities.Transactions lists %v, which is no mode of a transport", mode))
+		}
+		if slices.Contains(caps.Transactions[:i], mode) {
+			errs = append(errs, fmt.Errorf("Capabilities.Transactions lists %v twice", mode))
+		}
+	}
+	if caps.Durable {
+		errs = append(errs, errors.New("Capabilities.Durable is claimed, but memory is not durable"))
+	}
+	if caps.CountsEveryDelivery && !caps.NativeDeliveryCount {
+		errs = append(errs, errors.New("Capabilities.CountsEveryDelivery needs NativeDeliveryCount: a count of its own memory counts failures only"))
+	}
+	if caps.DelayedDelivery {
+		if caps.DelayPrecision == 0 {
+			caps.DelayPrecision = delayPrecision
+		}
+		if caps.DelayPrecision < delayPrecision {
+			errs = append(errs, fmt.Errorf("Capabilities.DelayPrecision is %v, but at least %v", caps.DelayPrecision, delayPrecision))
+		}
+	}
+	for _, limit := range []struct {
+		name  string
+		value int64
+	}{
+		{"MaxDelay", int64(caps.MaxDelay)},
+		{"SubscribeLag", int64(caps.SubscribeLag)},
+		{"MaxReceiveBatch", int64(caps.MaxReceiveBatch)},
+		{"MaxMessageBytes", int64(caps.MaxMessageBytes)},
+		{"MaxHeaderBytes", int64(caps.MaxHeaderBytes)},
+		{"MaxHeaderKeyBytes", int64(caps.MaxHeaderKeyBytes)},
+	} {
+		if limit.value < 0 {
+			errs = append(errs, fmt.Errorf("Capabilities.%s is negative; use 0 for no limit", limit.name))
+		}
+	}
+	return caps, errors.Join(errs...)
+}

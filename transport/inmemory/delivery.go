@@ -1,0 +1,169 @@
+package inmemory
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// delivery is one message in the hands of a receiver. The queue's lock guards
+// state, lockedUntil and the list; the rest never changes.
+type delivery struct {
+	in       core.Incoming
+	receiver *receiver
+	message  *message // nil in TransactionNone, where it is gone already
+
+	state       deliveryState
+	lockedUntil time.Time // zero: until it is settled
+	prev, next  *delivery // among the receiver's unsettled
+}
+
+type deliveryState uint8
+
+const (
+	unsettled deliveryState = iota
+	settled
+	lockLost
+	receiverClosed
+)
+
+// Incoming implements core.Delivery.
+func (d *delivery) Incoming() *core.Incoming { return &d.in }
+
+// settle decides the delivery. Without an error the caller is the one to settle
+// it: it holds the queue's lock and, except in TransactionNone, the message.
+func (d *delivery) settle(ctx context.Context, verb string) error {
+	if err := ctx.Err(); err != nil {
+		return d.failed(verb, err)
+	}
+	q := d.receiver.queue
+	q.mu.Lock()
+	if err := d.held(); err != nil {
+		q.unlock()
+		return d.failed(verb, err)
+	}
+	d.state = settled
+	if d.message != nil {
+		d.receiver.unsettled.remove(d)
+		q.takeBack(d.message)
+	}
+	return nil
+}
+
+// held returns nil while the delivery can be settled. The queue's lock is held.
+func (d *delivery) held() error {
+	if d.state == unsettled && !d.lockedUntil.IsZero() {
+		// The timer may be about to fire. Whoever comes after the end of the
+		// lock is late, in whatever order the two are scheduled.
+		if !time.Now().Before(d.lockedUntil) {
+			d.receiver.queue.loseLock(d.message)
+		}
+	}
+	switch d.state {
+	case settled:
+		return core.ErrSettled
+	case lockLost:
+		return core.ErrLockLost
+	case receiverClosed:
+		return fmt.Errorf("%w: receiver %w", core.ErrLockLost, core.ErrClosed)
+	}
+	return nil
+}
+
+func (d *delivery) failed(verb string, err error) error {
+	return fmt.Errorf("inmemory: %s message %s from %q: %w", verb, d.in.ID, d.receiver.name, err)
+}
+
+// consume forgets the message of a settled delivery.
+func (d *delivery) consume() {
+	if d.message == nil {
+		return
+	}
+	d.message.state = gone
+	if d.receiver.log != nil {
+		d.receiver.log.Forget(d.in.NativeID)
+	}
+}
+
+// Complete implements core.Delivery.
+func (d *delivery) Complete(ctx context.Context) error {
+	if err := d.settle(ctx, "complete"); err != nil {
+		return err
+	}
+	d.consume()
+	d.receiver.queue.unlock()
+	return nil
+}
+
+// Abandon implements core.Delivery. The message goes to the tail of its queue,
+// so that one that always fails does not stand in the way of the others.
+func (d *delivery) Abandon(ctx context.Context, cause error) error {
+	text := transport.ErrorText(cause) // foreign code: not under the lock
+	if err := d.settle(ctx, "abandon"); err != nil {
+		return err
+	}
+	q := d.receiver.queue
+	if m := d.message; m != nil {
+		if log := d.receiver.log; log != nil {
+			log.Failed(d.in.NativeID, errorText(text))
+		} else {
+			m.failures++
+			m.lastError = text
+		}
+		q.makeReady(m, false)
+	}
+	q.unlock()
+	return nil
+}
+
+// Release implements core.Delivery. The message goes to the head of its queue.
+func (d *delivery) Release(ctx context.Context) error {
+	if err := d.settle(ctx, "release"); err != nil {
+		return err
+	}
+	if d.message != nil {
+		d.receiver.release(d.message)
+	}
+	d.receiver.queue.unlock()
+	return nil
+}
+
+// errorText is an error that is down to its text.
+type errorText string
+
+func (e errorText) Error() string { return string(e) }
+
+// deliveryList is what a receiver holds, in the order of delivery.
+type deliveryList struct {
+	first, last *delivery
+	count       int
+}
+
+func (l *deliveryList) add(d *delivery) {
+	d.prev, d.next = l.last, nil
+	if d.prev != nil {
+		d.prev.next = d
+	} else {
+		l.first = d
+	}
+	l.last = d
+	l.count++
+}
+
+func (l *deliveryList) remove(d *delivery) {
+	if d.prev != nil {
+		d.prev.next = d.next
+	} else {
+		l.first = d.next
+	}
+	if d.next != nil {
+		d.next.prev = d.prev
+	} else {
+		l.last = d.prev
+	}
+	d.prev, d.next = nil, nil
+	l.count--
+}

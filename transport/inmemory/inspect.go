@@ -1,0 +1,76 @@
+package inmemory
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Depth says how many messages a queue holds, by what they wait for.
+type Depth struct {
+	Ready    int // for a receiver
+	Delayed  int // for their time
+	InFlight int // for their settlement
+}
+
+// Total is the number of all messages in the queue.
+func (d Depth) Total() int { return d.Ready + d.Delayed + d.InFlight }
+
+// Queues returns the names of all queues in order, without the dead-letter
+// queues.
+func (b *Broker) Queues() []string {
+	names := slices.Sorted(maps.Keys(b.directory.Load().queues))
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, deadLetterSuffix) })
+}
+
+// Depth returns how many messages a queue holds at this moment. A queue that
+// does not exist is an error matching core.ErrQueueNotFound.
+func (b *Broker) Depth(queue string) (Depth, error) {
+	q, err := b.queue(queue)
+	if err != nil {
+		return Depth{}, fmt.Errorf("inmemory: depth: %w", err)
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	q.advance(time.Now())
+	return Depth{Ready: q.available(), Delayed: q.delayed, InFlight: q.inFlight}, nil
+}
+
+// Peek returns copies of the messages that are ready, the next one first, and
+// leaves them where they are. Those delayed or in flight are not among them.
+// DeliveryCount is what the next delivery will have, where the broker counts.
+func (b *Broker) Peek(queue string) ([]core.Incoming, error) {
+	q, err := b.queue(queue)
+	if err != nil {
+		return nil, fmt.Errorf("inmemory: peek: %w", err)
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	q.advance(time.Now())
+	messages := make([]core.Incoming, 0, q.available())
+	for i := range q.ready.len() {
+		if m := q.ready.at(i); m.state == ready {
+			in := m.incoming()
+			in.Body = bytes.Clone(in.Body)
+			messages = append(messages, in)
+		}
+	}
+	return messages, nil
+}
+
+// Broker returns what the transport is connected to: Config.Broker, or its own.
+func (t *Transport) Broker() *Broker { return t.broker }
+
+// Queues is Broker.Queues.
+func (t *Transport) Queues() []string { return t.broker.Queues() }
+
+// Depth is Broker.Depth.
+func (t *Transport) Depth(queue string) (Depth, error) { return t.broker.Depth(queue) }
+
+// Peek is Broker.Peek.
+func (t *Transport) Peek(queue string) ([]core.Incoming, error) { return t.broker.Peek(queue) }

@@ -1,0 +1,108 @@
+package inmemory
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// message is one stored copy. Its queue's lock guards what changes: the fields
+// from failures on.
+type message struct {
+	seq      uint64 // order of sending, over all queues
+	id       string
+	nativeID string
+	headers  core.Headers
+	body     []byte // written by nobody; copies for several subscribers share it
+	enqueued time.Time
+	expires  time.Time // zero: never
+
+	failures  int // deliveries that count
+	lastError string
+	state     messageState
+	holder    *delivery // while held
+
+	// deadline is when the message's state changes by itself: a delayed one
+	// becomes due or expires, a ready one expires, a held one loses its lock.
+	deadline time.Time
+	place    int // in the queue's deadlines, from 1; 0: it has no deadline
+}
+
+type messageState uint8
+
+const (
+	delayed messageState = iota
+	ready
+	held
+	gone
+)
+
+// incoming returns the message as its next delivery has it.
+func (m *message) incoming() core.Incoming {
+	return core.Incoming{
+		ID:            m.id,
+		NativeID:      m.nativeID,
+		Headers:       m.headers,
+		Body:          m.body,
+		DeliveryCount: 1 + m.failures,
+		LastError:     m.lastError,
+		EnqueuedAt:    m.enqueued,
+	}
+}
+
+func (m *message) expired(now time.Time) bool {
+	return !m.expires.IsZero() && !now.Before(m.expires)
+}
+
+// deadlines is a heap of messages, the earliest deadline first and, of equal
+// ones, the message sent first. Each message knows its place, so that a
+// settlement takes its lock's deadline along and nothing piles up here.
+type deadlines []*message
+
+func (d *deadlines) add(m *message, at time.Time) {
+	m.deadline = at
+	heap.Push(d, m)
+}
+
+func (d *deadlines) move(m *message, at time.Time) {
+	m.deadline = at
+	heap.Fix(d, m.place-1)
+}
+
+func (d *deadlines) remove(m *message) {
+	if m.place > 0 {
+		heap.Remove(d, m.place-1)
+	}
+}
+
+// Len, Less, Swap, Push and Pop are for container/heap.
+
+func (d deadlines) Len() int { return len(d) }
+
+func (d deadlines) Less(i, j int) bool {
+	if c := d[i].deadline.Compare(d[j].deadline); c != 0 {
+		return c < 0
+	}
+	return d[i].seq < d[j].seq
+}
+
+func (d deadlines) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].place, d[j].place = i+1, j+1
+}
+
+func (d *deadlines) Push(x any) {
+	m := x.(*message)
+	*d = append(*d, m)
+	m.place = len(*d)
+}
+
+func (d *deadlines) Pop() any {
+	last := len(*d) - 1
+	m := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	m.place = 0
+	return m
+}

@@ -1,0 +1,103 @@
+package inmemory
+
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// The profiles below are what real messaging systems can do, so that handlers
+// can be tested against the abilities they will meet. They are about
+// capabilities, limits and locks; they imitate neither speed nor outages nor
+// duplicates, and nothing here is durable. The adapters' own Capabilities are
+// authoritative.
+//
+// Each returns a Config of its own, to be changed at will before Open.
+
+// LikeSQS is as able as Amazon SQS standard queues with SNS: no atomic sends, no
+// dead-lettering by the receiver, delays of at most 15 minutes, batches of 10,
+// 1 MiB messages, locks (the visibility timeout) of 30 seconds, and a count
+// that rises with every receive.
+func LikeSQS() Config {
+	return Config{
+		Capabilities: &core.Capabilities{
+			Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+			DelayedDelivery:     true,
+			NativeDeliveryCount: true,
+			PublishSubscribe:    true,
+			TimeToBeReceived:    true,
+			MaxDelay:            15 * time.Minute,
+			DelayPrecision:      time.Second,
+			MaxReceiveBatch:     10,
+			MaxMessageBytes:     1 << 20,
+			CountsEveryDelivery: true,
+			ConfirmsSettlement:  true,
+			Duplicates:          true,
+			Ahead:               true,
+		},
+		LockDuration: 30 * time.Second,
+	}
+}
+
+// LikeAzureServiceBus is as able as Azure Service Bus, standard tier, through
+// its Go client: no atomic sends, dead-letter queues, 256 KiB messages, locks of
+// one minute, and a count that rises with every delivery.
+func LikeAzureServiceBus() Config {
+	return Config{
+		Capabilities: &core.Capabilities{
+			Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+			DelayedDelivery:     true,
+			NativeDeliveryCount: true,
+			PublishSubscribe:    true,
+			TimeToBeReceived:    true,
+			DeadLetter:          true,
+			DelayPrecision:      time.Second,
+			MaxMessageBytes:     256 << 10,
+			MaxHeaderBytes:      64 << 10,
+			CountsEveryDelivery: true,
+			ConfirmsSettlement:  true,
+			Ahead:               true,
+		},
+		LockDuration: time.Minute,
+	}
+}
+
+// LikeRabbitMQ is as able as RabbitMQ with quorum queues: no atomic sends,
+// settlements that are not confirmed, deliveries without a lock to renew, and a
+// count that rises with every return.
+func LikeRabbitMQ() Config {
+	return Config{
+		Capabilities: &core.Capabilities{
+			Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+			DelayedDelivery:     true,
+			NativeDeliveryCount: true,
+			PublishSubscribe:    true,
+			TimeToBeReceived:    true,
+			MaxDelay:            (1<<28 - 1) * time.Second,
+			DelayPrecision:      time.Second,
+			MaxMessageBytes:     16 << 20,
+			MaxHeaderKeyBytes:   255,
+			CountsEveryDelivery: true,
+			Ahead:               true,
+		},
+	}
+}
+
+// LikeRabbitMQClassic is LikeRabbitMQ with classic queues, which keep no
+// delivery count: each receiver counts alone.
+func LikeRabbitMQClassic() Config {
+	cfg := LikeRabbitMQ()
+	cfg.Capabilities.NativeDeliveryCount = false
+	cfg.Capabilities.CountsEveryDelivery = false
+	return cfg
+}
+
+// LikePostgreSQL is as able as queue tables in PostgreSQL: every transaction
+// mode, no limits, and no delivery count of the broker's own.
+func LikePostgreSQL() Config {
+	able := Everything()
+	able.NativeDeliveryCount = false
+	able.DeadLetter = false
+	able.DelayPrecision = time.Second
+	return Config{Capabilities: &able}
+}

@@ -1,0 +1,220 @@
+package inmemory
+
+import (
+	"sync"
+	"time"
+)
+
+// queue is one queue: its messages in their states, and the receivers that wait
+// for them. Nobody blocks while holding its lock.
+type queue struct {
+	name        string
+	deadLetters *queue // nil: this is a dead-letter queue itself
+
+	mu       sync.Mutex
+	ready    ring[*message] // in order of delivery; expired ones stay until swept
+	unswept  int            // messages in ready that are gone
+	delayed  int
+	inFlight int
+
+	// deadlines holds every message that time will change. One timer serves
+	// them all; it is set for armed, or not set when armed is zero.
+	deadlines deadlines
+	timer     *time.Timer
+	armed     time.Time
+	stopped   bool
+
+	// receivers take turns at being woken. waiting counts their waiting calls,
+	// woken those that were woken and have not looked yet.
+	receivers []*receiver
+	turn      int
+	waiting   int
+	woken     int
+}
+
+// unlock ends every critical section. It keeps the promise on which Receive
+// relies: when the lock is free, no message is ready that a waiting call may
+// take without some call being on its way to look. It wakes one at most; that
+// one's own unlock wakes the next if there is more.
+func (q *queue) unlock() {
+	w := q.wakeOne()
+	q.mu.Unlock()
+	if w != nil {
+		w.signal <- struct{}{} // buffered: never blocks
+	}
+}
+
+func (q *queue) wakeOne() *waiter {
+	if q.waiting == 0 || q.available() <= q.woken {
+		return nil
+	}
+	for range q.receivers {
+		q.turn = (q.turn + 1) % len(q.receivers)
+		r := q.receivers[q.turn]
+		if r.waiters.first != nil && r.room() > r.woken {
+			w := r.waiters.first
+			r.wake(w)
+			return w
+		}
+	}
+	return nil
+}
+
+// available is the number of messages that can be delivered now.
+func (q *queue) available() int { return q.ready.len() - q.unswept }
+
+// send stores a new message.
+func (q *queue) send(m *message, now time.Time) {
+	q.mu.Lock()
+	if m.enqueued.After(now) {
+		m.state = delayed
+		q.delayed++
+		at := m.enqueued
+		if !m.expires.IsZero() && m.expires.Before(at) {
+			at = m.expires
+		}
+		q.deadlines.add(m, at)
+		q.arm()
+	} else {
+		q.makeReady(m, false)
+	}
+	q.unlock()
+}
+
+// makeReady puts a message where it can be delivered, at the tail or, first, at
+// the head, unless it has expired.
+func (q *queue) makeReady(m *message, first bool) {
+	if !m.expires.IsZero() {
+		if m.expired(time.Now()) {
+			m.state = gone
+			return
+		}
+		q.deadlines.add(m, m.expires)
+		q.arm()
+	}
+	m.state = ready
+	if first {
+		q.ready.pushFront(m)
+	} else {
+		q.ready.pushBack(m)
+	}
+}
+
+// next takes the next message that can be delivered, or returns nil. It is then
+// in no state: the caller says what becomes of it.
+func (q *queue) next() *message {
+	for q.ready.len() > 0 {
+		m := q.ready.popFront()
+		if m.state == gone {
+			q.unswept--
+			continue
+		}
+		if m.place > 0 { // it can expire
+			q.deadlines.remove(m)
+			if m.expired(time.Now()) {
+				m.state = gone
+				continue
+			}
+		}
+		return m
+	}
+	return nil
+}
+
+// hold gives a message to a delivery until its settlement or, unless zero, until
+// the given time.
+func (q *queue) hold(m *message, d *delivery, until time.Time) {
+	m.state = held
+	m.holder = d
+	q.inFlight++
+	if !until.IsZero() {
+		q.deadlines.add(m, until)
+		q.arm()
+	}
+}
+
+// takeBack is the opposite of hold.
+func (q *queue) takeBack(m *message) {
+	m.holder = nil
+	q.inFlight--
+	q.deadlines.remove(m)
+}
+
+// loseLock ends a delivery whose lock ran out. The message goes to the tail:
+// one that kills its receivers shall not stand in the way of the others.
+func (q *queue) loseLock(m *message) {
+	d := m.holder
+	d.state = lockLost
+	d.receiver.unsettled.remove(d)
+	q.takeBack(m)
+	if d.receiver.log == nil {
+		m.failures++
+	}
+	q.makeReady(m, false)
+}
+
+// advance does what is due by now.
+func (q *queue) advance(now time.Time) {
+	for len(q.deadlines) > 0 && !q.deadlines[0].deadline.After(now) {
+		m := q.deadlines[0]
+		switch m.state {
+		case delayed:
+			q.deadlines.remove(m)
+			q.delayed--
+			q.makeReady(m, false)
+		case ready:
+			q.deadlines.remove(m)
+			q.expire(m)
+		case held:
+			q.loseLock(m)
+		}
+	}
+}
+
+// expire removes a message from among the ready ones. Its place in the ring
+// stays until half of the ring is such places, so that each costs O(1).
+func (q *queue) expire(m *message) {
+	*m = message{state: gone} // the ring shall not keep headers and body alive
+	q.unswept++
+	if q.unswept > q.ready.len()/2 {
+		q.ready.keep(func(m *message) bool { return m.state != gone })
+		q.unswept = 0
+	}
+}
+
+// arm sets the timer for the earliest deadline. A timer that is set too early
+// is left alone, and finds nothing to do: deadlines mostly move away, as locks
+// are settled, and setting a timer costs more than that.
+func (q *queue) arm() {
+	if q.stopped || len(q.deadlines) == 0 {
+		return
+	}
+	at := q.deadlines[0].deadline
+	if !q.armed.IsZero() && !at.Before(q.armed) {
+		return
+	}
+	q.armed = at
+	if q.timer == nil {
+		q.timer = time.AfterFunc(time.Until(at), q.tick)
+	} else {
+		q.timer.Reset(time.Until(at))
+	}
+}
+
+func (q *queue) tick() {
+	q.mu.Lock()
+	q.armed = time.Time{}
+	q.advance(time.Now())
+	q.arm()
+	q.unlock()
+}
+
+// stop ends the timer for good. Messages stay where they are.
+func (q *queue) stop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stopped = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+}

@@ -1,0 +1,268 @@
+package inmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// receiver is one consumer of a queue. The queue's lock guards what changes.
+type receiver struct {
+	transport *Transport
+	queue     *queue
+	name      string
+	mode      core.TransactionMode
+	abilities abilities
+	lock      time.Duration          // 0: deliveries have no lock that expires
+	batch     int                    // the most deliveries of one Receive
+	log       *transport.DeliveryLog // nil: the messages themselves count
+
+	closed      bool
+	maxInFlight int
+	unsettled   deliveryList
+	waiters     waiterList
+	woken       int       // calls that were woken and have not looked yet
+	idle        []*waiter // for reuse; as many as calls ever waited at once
+}
+
+func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
+	r := &receiver{
+		transport:   t,
+		queue:       q,
+		name:        cfg.Queue,
+		mode:        cfg.Mode,
+		batch:       math.MaxInt,
+		maxInFlight: cfg.MaxInFlight,
+	}
+	if t.caps.MaxReceiveBatch > 0 {
+		r.batch = t.caps.MaxReceiveBatch
+	}
+	if cfg.Mode != core.TransactionNone {
+		r.lock = t.cfg.LockDuration
+	}
+	if r.lock > 0 {
+		r.abilities |= canRenew
+	}
+	if cfg.Mode == core.TransactionSendsAtomicWithReceive {
+		r.abilities |= canSend
+	}
+	if t.caps.DeadLetter {
+		r.abilities |= canDeadLetter
+	}
+	if !t.caps.NativeDeliveryCount {
+		r.log = transport.NewDeliveryLog(cfg.MaxInFlight)
+	}
+	return r
+}
+
+// attach lets the receiver take part in being woken.
+func (r *receiver) attach() {
+	r.queue.mu.Lock()
+	r.queue.receivers = append(r.queue.receivers, r)
+	r.queue.unlock()
+}
+
+// Receive implements core.Receiver.
+func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	if len(dst) == 0 {
+		return 0, fmt.Errorf("inmemory: receive from %q: %w", r.name, errors.New("there is no room in dst"))
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	q := r.queue
+	q.mu.Lock()
+	for {
+		if r.closed {
+			q.unlock()
+			return 0, fmt.Errorf("inmemory: receive from %q: %w", r.name, core.ErrClosed)
+		}
+		if n := r.take(dst); n > 0 {
+			q.unlock()
+			return n, nil
+		}
+		w := r.wait()
+		q.unlock()
+		select {
+		case <-w.signal:
+			q.mu.Lock()
+			r.looking()
+			r.idle = append(r.idle, w)
+		case <-ctx.Done():
+			q.mu.Lock()
+			if w.waiting {
+				r.stopWaiting(w)
+				r.idle = append(r.idle, w)
+			} else {
+				// It was woken at the same time. unlock wakes another instead,
+				// and w is not used again: its signal may still be on the way.
+				r.looking()
+			}
+			q.unlock()
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// take fills dst with what is ready and may be held, without waiting.
+func (r *receiver) take(dst []core.Delivery) int {
+	n := min(len(dst), r.room(), r.batch)
+	var until time.Time
+	for i := range n {
+		m := r.queue.next()
+		if m == nil {
+			return i
+		}
+		if r.lock > 0 && until.IsZero() {
+			until = time.Now().Add(r.lock)
+		}
+		dst[i] = r.deliver(m, until)
+	}
+	return max(n, 0)
+}
+
+func (r *receiver) deliver(m *message, until time.Time) core.Delivery {
+	handle, d := newDelivery(r.abilities)
+	d.receiver = r
+	d.lockedUntil = until
+	d.in = m.incoming()
+	if r.log != nil {
+		d.in.DeliveryCount, d.in.LastError = r.log.Delivered(m.nativeID)
+	}
+	if r.mode == core.TransactionNone {
+		m.state = gone // consumed before it is handed out
+		return handle
+	}
+	d.message = m
+	r.unsettled.add(d)
+	r.queue.hold(m, d, until)
+	return handle
+}
+
+// room is how many more deliveries the receiver may hold. In TransactionNone
+// nothing is held.
+func (r *receiver) room() int {
+	if r.mode == core.TransactionNone {
+		return math.MaxInt
+	}
+	return r.maxInFlight - r.unsettled.count
+}
+
+// SetMaxInFlight implements core.Receiver. A number below 1 counts as 1.
+func (r *receiver) SetMaxInFlight(n int) {
+	r.queue.mu.Lock()
+	r.maxInFlight = max(n, 1)
+	if r.log != nil {
+		r.log.Resize(r.maxInFlight)
+	}
+	r.queue.unlock()
+}
+
+// Close implements core.Receiver. Settling a delivery afterwards returns an
+// error matching both core.ErrLockLost and core.ErrClosed.
+func (r *receiver) Close(context.Context) error {
+	r.transport.mu.Lock()
+	delete(r.transport.receivers, r)
+	r.transport.mu.Unlock()
+	r.close()
+	return nil
+}
+
+func (r *receiver) close() {
+	q := r.queue
+	q.mu.Lock()
+	if r.closed {
+		q.unlock()
+		return
+	}
+	r.closed = true
+	for d := r.unsettled.last; d != nil; d = r.unsettled.last { // the last first, so that the order stays
+		d.state = receiverClosed
+		r.unsettled.remove(d)
+		q.takeBack(d.message)
+		r.release(d.message)
+	}
+	waiters := make([]*waiter, 0, 8)
+	for w := r.waiters.first; w != nil; w = r.waiters.first {
+		r.wake(w)
+		waiters = append(waiters, w)
+	}
+	q.receivers = slices.DeleteFunc(q.receivers, func(other *receiver) bool { return other == r })
+	q.unlock()
+	for _, w := range waiters {
+		w.signal <- struct{}{}
+	}
+}
+
+// release gives an unfailed message back, to the head of the queue.
+func (r *receiver) release(m *message) {
+	if r.transport.caps.CountsEveryDelivery {
+		m.failures++
+	}
+	r.queue.makeReady(m, true)
+}
+
+// waiter is one call of Receive that waits. A slot of its own lets exactly the
+// call be woken that is to look.
+type waiter struct {
+	signal     chan struct{} // holds one
+	waiting    bool          // false once it was woken or gave up
+	prev, next *waiter
+}
+
+// waiterList is in the order in which the calls began to wait.
+type waiterList struct{ first, last *waiter }
+
+// wait enrols a call.
+func (r *receiver) wait() *waiter {
+	var w *waiter
+	if last := len(r.idle) - 1; last >= 0 {
+		w, r.idle = r.idle[last], r.idle[:last]
+	} else {
+		w = &waiter{signal: make(chan struct{}, 1)}
+	}
+	w.waiting, w.prev, w.next = true, r.waiters.last, nil
+	if w.prev != nil {
+		w.prev.next = w
+	} else {
+		r.waiters.first = w
+	}
+	r.waiters.last = w
+	r.queue.waiting++
+	return w
+}
+
+// stopWaiting removes a call.
+func (r *receiver) stopWaiting(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		r.waiters.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		r.waiters.last = w.prev
+	}
+	w.waiting, w.prev, w.next = false, nil, nil
+	r.queue.waiting--
+}
+
+// wake removes a call that is about to be signalled.
+func (r *receiver) wake(w *waiter) {
+	r.stopWaiting(w)
+	r.woken++
+	r.queue.woken++
+}
+
+// looking notes that a woken call has arrived.
+func (r *receiver) looking() {
+	r.woken--
+	r.queue.woken--
+}

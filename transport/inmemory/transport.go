@@ -1,0 +1,194 @@
+package inmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Transport connects endpoints to a Broker. It implements core.Transport,
+// core.Provisioner, core.Subscriber and core.Checker, and is safe for
+// concurrent use. After Close everything but the inspection returns an error
+// matching core.ErrClosed.
+//
+// Being in the same process, nothing here waits for an answer. A context that
+// has ended is refused all the same, as it would be by a client library.
+type Transport struct {
+	broker *Broker
+	shared bool // the broker is not the transport's own
+	cfg    Config
+	caps   core.Capabilities
+
+	closed    atomic.Bool
+	mu        sync.Mutex // guards receivers
+	receivers map[*receiver]struct{}
+}
+
+var _ interface {
+	core.Transport
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+} = (*Transport)(nil)
+
+// New returns a transport with every capability, no expiring locks and a broker
+// of its own: Open with the zero Config.
+func New() *Transport {
+	t, err := Open(Config{})
+	if err != nil {
+		panic(err) // the zero Config is valid
+	}
+	return t
+}
+
+// Open returns a transport as able as cfg says. Its error names everything that
+// is wrong with cfg.
+func Open(cfg Config) (*Transport, error) {
+	caps, err := cfg.capabilities()
+	if err != nil {
+		return nil, fmt.Errorf("inmemory: open: %w", err)
+	}
+	t := &Transport{
+		broker:    cfg.Broker,
+		shared:    cfg.Broker != nil,
+		cfg:       cfg,
+		caps:      caps,
+		receivers: map[*receiver]struct{}{},
+	}
+	if t.broker == nil {
+		t.broker = NewBroker()
+	}
+	return t, nil
+}
+
+// Capabilities returns what Config.Capabilities said.
+func (t *Transport) Capabilities() core.Capabilities {
+	caps := t.caps
+	caps.Transactions = slices.Clone(caps.Transactions)
+	return caps
+}
+
+// Address returns the queue's name itself. Any UTF-8 text but "" is a name.
+func (t *Transport) Address(queue string) (string, error) {
+	if err := checkQueueName(queue); err != nil {
+		return "", fmt.Errorf("inmemory: address: %w", err)
+	}
+	return queue, nil
+}
+
+// Check reports whether the transport is open, which is all that it relies on.
+func (t *Transport) Check(ctx context.Context) error {
+	if err := t.usable(ctx); err != nil {
+		return fmt.Errorf("inmemory: check: %w", err)
+	}
+	return nil
+}
+
+// Provision creates the queues that do not exist. There is nothing about a
+// queue that could mismatch.
+func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
+	err := t.usable(ctx)
+	if err == nil {
+		err = t.broker.provision(topology.Queues)
+	}
+	if err != nil {
+		return fmt.Errorf("inmemory: provision: %w", err)
+	}
+	return nil
+}
+
+// Subscribe lets queue receive a copy of what is published to each topic from
+// now on. Without Capabilities.PublishSubscribe it is refused with an error
+// matching errors.ErrUnsupported.
+func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	return t.changeSubscription(ctx, "subscribe", queue, topics, true)
+}
+
+// Unsubscribe ends what Subscribe began.
+func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+	return t.changeSubscription(ctx, "unsubscribe", queue, topics, false)
+}
+
+func (t *Transport) changeSubscription(ctx context.Context, operation, queue string, topics []string, on bool) error {
+	err := t.usable(ctx)
+	if err == nil && !t.caps.PublishSubscribe {
+		err = unsupported("PublishSubscribe")
+	}
+	if err == nil {
+		err = t.broker.subscribe(queue, topics, on)
+	}
+	if err != nil {
+		return fmt.Errorf("inmemory: %s %q: %w", operation, queue, err)
+	}
+	return nil
+}
+
+// OpenReceiver starts to receive from a queue, which must exist.
+func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	r, err := t.openReceiver(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("inmemory: open receiver: %w", err)
+	}
+	return r, nil
+}
+
+func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (*receiver, error) {
+	if err := t.usable(ctx); err != nil {
+		return nil, err
+	}
+	q, err := t.broker.queue(cfg.Queue)
+	if err != nil {
+		return nil, err
+	}
+	if !t.caps.Supports(cfg.Mode) {
+		return nil, fmt.Errorf("transaction mode %v is not one of %v: %w", cfg.Mode, t.caps.Transactions, errors.ErrUnsupported)
+	}
+	if cfg.MaxInFlight < 1 {
+		return nil, fmt.Errorf("MaxInFlight is %d, but must be at least 1", cfg.MaxInFlight)
+	}
+	r := newReceiver(t, q, cfg)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Load() { // Close has collected the receivers
+		return nil, core.ErrClosed
+	}
+	t.receivers[r] = struct{}{}
+	r.attach()
+	return r, nil
+}
+
+// Close closes every receiver that is still open and, unless the broker is
+// shared, stops its timers. Messages stay, for inspection. It is idempotent and
+// takes no time: ctx is not looked at.
+func (t *Transport) Close(context.Context) error {
+	t.mu.Lock()
+	t.closed.Store(true)
+	receivers := slices.Collect(maps.Keys(t.receivers))
+	clear(t.receivers)
+	t.mu.Unlock()
+	for _, r := range receivers {
+		r.close()
+	}
+	if !t.shared {
+		t.broker.stop()
+	}
+	return nil
+}
+
+func (t *Transport) usable(ctx context.Context) error {
+	if t.closed.Load() {
+		return core.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// unsupported is the error for what a capability would allow.
+func unsupported(capability string) error {
+	return fmt.Errorf("the transport does not have the capability %s: %w", capability, errors.ErrUnsupported)
+}
