@@ -1,0 +1,26 @@
+// Testtotals reads the output of go test -json from standard input, prints one line per package, the output of what
+// failed and the reason of what was skipped, and ends with the totals:
+//
+//	N passed, N failed, N skipped
+//
+// It exits with 1 when a test failed or was skipped, and when no test ran at all: a server that is missing must not
+// pass for a test that succeeded. Subtests count as tests, as in the output of go test. A package that fails outside
+// its tests, because it does not build or its process dies, counts as one failure.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	var t totals
+	if err := t.read(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "testtotals:", err)
+		os.Exit(1)
+	}
+	t.summarize(os.Stdout)
+	if !t.ok() {
+		os.Exit(1)
+	}
+}
