@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const module = "github.com/reprise-go/reprise"
+
+// An area is a part of the repository with rules of its own: a directory at its top, or "adapter" for everything below
+// one directory of transport/.
+type rules struct {
+	imports []string // areas that its packages may import, beside itself
+	tests   []string // areas that its tests may import in addition
+	foreign bool     // whether it may import other people's modules
+}
+
+// areas says who may import whom. An adapter is one area of its own: it never imports another adapter.
+var areas = map[string]rules{
+	"core":        {imports: []string{"internal"}, tests: []string{"transport", "transport/inmemory"}},
+	"transport":   {imports: []string{"core", "internal"}, tests: []string{"transport/inmemory", "conformance"}},
+	"conformance": {imports: []string{"core"}, tests: []string{"transport", "transport/inmemory", "internal"}},
+	"internal":    {imports: []string{"core", "transport"}},
+	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
+	"examples":    {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
+	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
+	"bench":       {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
+	"cmd":         {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
+}
+
+// inRoot lists the adapters that belong to the root module and share its rule: the standard library only.
+var inRoot = []string{"transport/inmemory"}
+
+// violations returns what is wrong with the imports of a package, or with those of its tests.
+func violations(pkg string, imports []string, test bool) (wrong []string) {
+	from := area(pkg)
+	r, ok := areas[kind(from)]
+	if !ok {
+		return []string{fmt.Sprintf("%s: nothing says what it may import: give it a rule in tools/cmd/imports", pkg)}
+	}
+	allowed := r.imports
+	if test {
+		allowed = append(slices.Clone(allowed), r.tests...)
+	}
+	what := pkg
+	if test {
+		what = "the tests of " + pkg
+	}
+	for _, path := range imports {
+		to := area(path)
+		switch {
+		case to == from, standard(path):
+		case to == "":
+			if !r.foreign || slices.Contains(inRoot, from) {
+				wrong = append(wrong, fmt.Sprintf("%s may not import %s: only the standard library and ourselves", what, path))
+			}
+		case slices.Contains(allowed, to), slices.Contains(allowed, kind(to)):
+		default:
+			wrong = append(wrong, fmt.Sprintf("%s may not import %s: only %s", what, path, strings.Join(allowed, ", ")))
+		}
+	}
+	return wrong
+}
+
+// area returns the area of one of our packages, naming an adapter by its directory; "" if the package is not ours.
+func area(path string) string {
+	path, ours := strings.CutPrefix(path+"/", module+"/")
+	if !ours {
+		return ""
+	}
+	parts := strings.Split(path, "/")
+	if parts[0] == "transport" && parts[1] != "" {
+		return "transport/" + parts[1]
+	}
+	return parts[0]
+}
+
+// kind returns the key of an area's rules.
+func kind(area string) string {
+	if strings.HasPrefix(area, "transport/") {
+		return "adapter"
+	}
+	return area
+}
+
+// standard reports whether path is in the standard library: its first element is no domain.
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}

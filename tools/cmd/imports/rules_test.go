@@ -1,0 +1,50 @@
+package main
+
+import "testing"
+
+func TestViolations(t *testing.T) {
+	tests := map[string]struct {
+		pkg, imports string
+		test         bool
+		allowed      bool
+	}{
+		"the standard library":                          {"core", "net/http", false, true},
+		"a module of others in core":                    {"core", "example.com/log", false, false},
+		"a module of others in core's tests":            {"core", "example.com/log", true, false},
+		"core from within":                              {"core/coretest", module + "/core", false, true},
+		"internal in core":                              {"core", module + "/internal/lru", false, true},
+		"transport in core":                             {"core", module + "/transport", false, false},
+		"the in-memory transport in core":               {"core", module + "/transport/inmemory", false, false},
+		"the in-memory transport in core's tests":       {"core", module + "/transport/inmemory", true, true},
+		"a broker's adapter in core's tests":            {"core", module + "/transport/rabbitmq", true, false},
+		"core in transport":                             {"transport", module + "/core", false, true},
+		"an adapter in transport":                       {"transport", module + "/transport/inmemory", false, false},
+		"core in conformance":                           {"conformance", module + "/core", false, true},
+		"transport in conformance":                      {"conformance", module + "/transport", false, false},
+		"an adapter in conformance":                     {"conformance", module + "/transport/inmemory", false, false},
+		"the in-memory transport in conformance' tests": {"conformance", module + "/transport/inmemory", true, true},
+		"core in an adapter":                            {"transport/rabbitmq", module + "/core", false, true},
+		"an adapter from within":                        {"transport/rabbitmq", module + "/transport/rabbitmq/internal/x", false, true},
+		"a client in an adapter":                        {"transport/rabbitmq", "example.com/amqp", false, true},
+		"a client in the in-memory transport":           {"transport/inmemory", "example.com/amqp", false, false},
+		"another adapter in an adapter":                 {"transport/rabbitmq", module + "/transport/sqs", false, false},
+		"another adapter in an adapter's tests":         {"transport/rabbitmq", module + "/transport/inmemory", true, false},
+		"conformance in an adapter":                     {"transport/rabbitmq", module + "/conformance", false, false},
+		"conformance in an adapter's tests":             {"transport/rabbitmq", module + "/conformance", true, true},
+		"internal in an adapter":                        {"transport/rabbitmq", module + "/internal/lru", false, false},
+		"internal in an adapter's tests":                {"transport/rabbitmq", module + "/internal/testserver", true, true},
+		"an adapter in bench":                           {"bench", module + "/transport/rabbitmq", false, true},
+		"a peer in bench":                               {"bench", "example.com/peer", false, true},
+		"a broker's adapter in examples":                {"examples/quickstart", module + "/transport/rabbitmq", false, false},
+		"an adapter in internal":                        {"internal/lru", module + "/transport/rabbitmq", false, false},
+		"a directory without rules":                     {"elsewhere", "fmt", false, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			wrong := violations(module+"/"+tt.pkg, []string{tt.imports}, tt.test)
+			if tt.allowed != (len(wrong) == 0) {
+				t.Errorf("allowed = %t, violations: %q", tt.allowed, wrong)
+			}
+		})
+	}
+}
