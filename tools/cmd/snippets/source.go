@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"go/build"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// source returns the code that a marker names: "dir/file.go#region", or "dir/file.go" for all of it.
+func source(root, marker string) (string, error) {
+	name, region, _ := strings.Cut(marker, "#")
+	path := filepath.Join(root, filepath.FromSlash(name))
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("%s is outside the repository", name)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read the source of a snippet: %w", err)
+	}
+	if filepath.Ext(name) == ".go" && !compiled(root, name) {
+		return "", fmt.Errorf("%s is never compiled: no source for a snippet", name)
+	}
+	if region == "" {
+		return string(content), nil
+	}
+	return cut(string(content), name, region)
+}
+
+// compiled reports whether go build or go test reads the file at all.
+func compiled(root, name string) bool {
+	for element := range strings.SplitSeq(filepath.ToSlash(name), "/") {
+		if element == "testdata" || strings.HasPrefix(element, "_") || strings.HasPrefix(element, ".") {
+			return false
+		}
+	}
+	dir, base := filepath.Split(name)
+	match, err := build.Default.MatchFile(filepath.Join(root, dir), base)
+	return err == nil && match
+}
+
+// cut returns the region of content without its common indentation.
+func cut(content, name, region string) (string, error) {
+	var lines []string
+	inside, found := false, false
+	for line := range strings.Lines(content) {
+		switch text := strings.TrimSpace(line); {
+		case text == "// snippet: "+region && !inside:
+			if found {
+				return "", fmt.Errorf("%s has two regions named %s", name, region)
+			}
+			inside, found = true, true
+		case text == "// end" && inside:
+			inside = false
+		case inside:
+			lines = append(lines, line)
+		}
+	}
+	if !found {
+		return "", fmt.Errorf("%s has no region named %s", name, region)
+	}
+	if inside {
+		return "", fmt.Errorf("%s: region %s has no // end", name, region)
+	}
+	return dedent(lines), nil
+}
+
+// dedent joins the lines without the tabs that all of them start with.
+func dedent(lines []string) string {
+	common := -1
+	for _, line := range lines {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		tabs := len(line) - len(strings.TrimLeft(line, "\t"))
+		if common < 0 || tabs < common {
+			common = tabs
+		}
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString(line[min(max(common, 0), len(line)-len(strings.TrimLeft(line, "\t"))):])
+	}
+	return b.String()
+}
