@@ -1,0 +1,66 @@
+# make check and make test are what CI runs (.ci/run); CONTRIBUTING.md says more about each.
+# Whatever go.work names is checked and tested, and so are the tools, a module apart.
+
+.PHONY: all test check bench docs fmt clean
+all: check test
+
+test: .bin/testtotals
+	scripts/test
+
+check: format lint tidy alone imports snippets paths scripts vulnerabilities
+
+bench:
+	go run -C bench . -scenario $(or $(SCENARIO),all)
+
+# Copies the code that the documentation shows from where it is compiled and tested.
+docs: .bin/snippets
+	.bin/snippets -w
+
+fmt: .bin/golangci-lint
+	.bin/golangci-lint fmt
+
+clean:
+	rm -rf .bin
+
+# The parts of check. Each can be run alone; make --keep-going check runs all of them whatever fails.
+.PHONY: format lint tidy alone imports snippets paths scripts vulnerabilities
+
+format: .bin/golangci-lint
+	.bin/golangci-lint fmt --diff
+
+# go vet and staticcheck are part of it.
+lint: .bin/golangci-lint
+	scripts/each-module golangci-lint run
+
+tidy:
+	scripts/each-module go mod tidy -diff
+
+# The workspace hides a missing require or replace, so every module must also build, and its tests compile, without it.
+alone:
+	scripts/each-module go build ./...
+	scripts/each-module go vet ./...
+
+imports: .bin/imports
+	.bin/imports
+
+snippets: .bin/snippets
+	.bin/snippets
+
+# A path of somebody's machine helps nobody else.
+paths:
+	git grep --untracked -nIE '(^|[^[:alnum:]_.-])/(home|root|work|Users)/'; test $$? -eq 1
+
+scripts:
+	for script in .ci/run scripts/*; do bash -n "$$script" || exit; done
+
+vulnerabilities: .bin/govulncheck
+	scripts/vulnerabilities
+
+# Tools are built from the versions in tools/go.mod. The go command knows when one is up to date, so it is always asked.
+.PHONY: FORCE
+.bin/golangci-lint: FORCE
+	GOWORK=off go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+.bin/govulncheck: FORCE
+	GOWORK=off go build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
+.bin/imports .bin/snippets .bin/testtotals: FORCE
+	GOWORK=off go build -C tools -o ../$@ ./cmd/$(@F)
