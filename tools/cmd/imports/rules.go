@@ -36,6 +36,9 @@ var inRoot = []string{"transport/inmemory"}
 func violations(pkg string, imports []string, test bool) (wrong []string) {
 	from := area(pkg)
 	r, ok := areas[kind(from)]
+	if !ok && test {
+		return nil // the package itself has said so
+	}
 	if !ok {
 		return []string{fmt.Sprintf("%s: nothing says what it may import: give it a rule in tools/cmd/imports", pkg)}
 	}
