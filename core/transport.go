@@ -79,7 +79,7 @@ type Receiver interface {
 // unsettled, as far as the adapter can tell; another may be tried.
 //
 // Settlements are never called concurrently for one delivery, but are for
-// different ones.
+// different ones. Renew may run while its delivery is being settled.
 type Delivery interface {
 	// Incoming returns the message. It is the same pointer at every call;
 	// nobody writes what it points to.
@@ -119,9 +119,8 @@ type AtomicDelivery interface {
 	// returned stays usable.
 	Reset(ctx context.Context) error
 
-	// ReplaceWith undoes what was done through BindContext since the last
-	// Reset, sends out and consumes the message, atomically. It takes over out
-	// and the bodies in it.
+	// ReplaceWith undoes all that was done through BindContext, sends out and
+	// consumes the message, atomically. It takes over out and the bodies in it.
 	ReplaceWith(ctx context.Context, out []Outgoing) error
 }
 
@@ -321,6 +320,10 @@ type ReceiverConfig struct {
 	// MaxInFlight is how many unsettled deliveries the receiver may hold, at
 	// least 1.
 	MaxInFlight int
+	// MaxDeliveries is how often the engine lets one copy of a message be
+	// delivered; 0 is without limit. A broker's own limit must be above it, or
+	// OpenReceiver returns an error with the command that mends it (R34).
+	MaxDeliveries int
 	// Observer, where it implements ConnectionObserver, is told of outages. It
 	// may be nil.
 	Observer any

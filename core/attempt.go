@@ -1,0 +1,333 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// attempt is one attempt at handling one delivery. It is the handler's context
+// and its message in a single allocation.
+type attempt struct {
+	context.Context
+	message  Message
+	delivery Delivery
+	hold     *hold
+	handlers *handlerSet
+	cancel   context.CancelCauseFunc // nil where there is no lock to lose
+	undone   bool                    // the failed handler's work has been undone (Reset)
+	observed context.Context         // what observers made of the context, or nil
+}
+
+// settling returns the context for sends and settlements: it outlives the
+// handler's, but carries what observers put there, so that what is sent belongs
+// to the trace of what was handled.
+func (a *attempt) settling(r *runner) context.Context {
+	if a.observed == nil {
+		return r.settle
+	}
+	return &settlingContext{r.settle, a.observed}
+}
+
+type settlingContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c *settlingContext) Value(key any) any {
+	// The settling context's own values are needed too: the context package
+	// finds a cancelled parent by one.
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.values.Value(key)
+}
+
+// Value adds the message to the context.
+func (a *attempt) Value(key any) any {
+	if _, ok := key.(messageKey); ok {
+		return &a.message
+	}
+	return a.Context.Value(key)
+}
+
+// handle takes one delivery from fetched to settled.
+func (r *runner) handle(w *worker, item held) {
+	in := item.delivery.Incoming()
+	if in.DeliveryCount > 1 && r.ep.memory.wasSettled(in.NativeID) {
+		r.settleAgain(w, item)
+		return
+	}
+	if _, ok := item.delivery.(AtomicDelivery); !ok && r.ep.mode == TransactionSendsAtomicWithReceive {
+		r.giveBack(item)
+		r.end(fmt.Errorf("the adapter's delivery %T is no AtomicDelivery, though the receiver was opened with %v (C12)", item.delivery, r.ep.mode))
+		return
+	}
+	a := r.newAttempt(item)
+	if a == nil { // the lock was lost before anything began
+		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it comes again", "message_id", in.ID)
+		return
+	}
+	w.current.Store(a)
+	defer w.current.Store(nil)
+	if u := r.ep.memory.pendingDecision(in.NativeID); u != nil {
+		f := u.failure
+		f.Headers, f.Body = in.Headers, in.Body
+		r.carryOut(a, &f, &u.decision, u)
+		return
+	}
+	if err := r.refusal(in); err != nil {
+		r.failed(a, err)
+		return
+	}
+
+	finished := false
+	defer func() {
+		if !finished { // the handler ended its goroutine
+			r.failed(a, errGoexit)
+		}
+	}()
+	err := r.invoke(a)
+	finished = true
+	if err == nil {
+		err = r.succeeded(w, a)
+	}
+	if err != nil {
+		r.failed(a, err)
+	}
+}
+
+var errGoexit = errors.New("handler ended its goroutine with runtime.Goexit (testing's FailNow does)")
+
+// newAttempt returns nil if the lock is lost already.
+func (r *runner) newAttempt(item held) *attempt {
+	in := item.delivery.Incoming()
+	a := &attempt{Context: r.work, delivery: item.delivery, hold: item.hold}
+	if a.hold != nil {
+		ctx, cancel := context.WithCancelCause(r.work)
+		if !r.renewer.guard(a.hold, func() { cancel(ErrLockLost) }) {
+			cancel(ErrLockLost)
+			r.renewer.forget(a.hold)
+			return nil
+		}
+		a.Context, a.cancel = ctx, cancel
+	}
+	if atomic, ok := r.atomic(a); ok {
+		a.Context = atomic.BindContext(a.Context)
+	}
+	var messageType string
+	messageType, a.handlers = r.ep.registry.lookup(in.Headers.Get(HeaderMessageTypes))
+	a.message.begin(r.ep.env, in, messageType)
+	if r.ep.auditAddress != "" {
+		a.message.started = time.Now()
+	}
+	return a
+}
+
+func (r *runner) atomic(a *attempt) (AtomicDelivery, bool) {
+	if r.ep.mode != TransactionSendsAtomicWithReceive {
+		return nil, false // in which no delivery should be one (C12), but who knows
+	}
+	atomic, ok := a.delivery.(AtomicDelivery)
+	return atomic, ok
+}
+
+// refusal says why a message is not given to any handler.
+func (r *runner) refusal(in *Incoming) error {
+	switch {
+	case in.Malformed != nil:
+		return fmt.Errorf("%w: %w", ErrMalformed, in.Malformed)
+	case r.ep.maxDeliveries > 0 && in.DeliveryCount > r.ep.maxDeliveries:
+		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.maxDeliveries)
+		if in.LastError != "" {
+			err = fmt.Errorf("%w; last error: %s", err, in.LastError)
+		}
+		return err
+	}
+	return nil
+}
+
+// invoke calls middleware and handlers, with observers around them.
+func (r *runner) invoke(a *attempt) error {
+	if len(r.ep.observers.handle) == 0 {
+		return call(r.ep.chain, a, &a.message, a.handlers)
+	}
+	ctx := r.ep.observers.handleStart(a, r.ep.observerPanicked, HandleStart{
+		Endpoint: r.ep.name, Instance: r.ep.instance, Queue: r.ep.address, Message: &a.message,
+	})
+	a.observed = ctx
+	start := time.Now()
+	err := errGoexit
+	defer func() {
+		r.ep.observers.handleEnd(ctx, r.ep.observerPanicked, HandleEnd{Message: &a.message, Err: err, Duration: time.Since(start)})
+	}()
+	err = call(r.ep.chain, ctx, &a.message, a.handlers)
+	return err
+}
+
+// call turns a panic into an error (R26).
+func call(chain HandlerFunc, ctx context.Context, m *Message, handlers *handlerSet) (err error) {
+	m.handlers = handlers
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+		if err != nil {
+			err = readable(err)
+		}
+	}()
+	return chain(ctx, m)
+}
+
+// readable replaces an error whose text cannot be had, such as a nil pointer in
+// an error interface.
+func readable(err error) (result error) {
+	defer func() {
+		if value := recover(); value != nil {
+			result = fmt.Errorf("handler returned an error of type %T whose Error method panics: %v", err, value)
+		}
+	}()
+	_ = err.Error()
+	return err
+}
+
+// dispatch is the innermost handler: it runs those registered for the type, in
+// order.
+func dispatch(ctx context.Context, m *Message) error {
+	if m.handlers == nil || len(m.handlers.run) == 0 {
+		return fmt.Errorf("%w: %q", ErrNoHandler, m.Type)
+	}
+	for _, handler := range m.handlers.run {
+		if err := handler(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// succeeded sends what the handlers collected and consumes the message. An
+// error means that nothing was settled: the attempt failed after all (R20).
+func (r *runner) succeeded(w *worker, a *attempt) error {
+	out := a.message.end()
+	if r.lockLost(a) {
+		r.abandonLost(a)
+		return nil
+	}
+	out = r.withAudit(a, out)
+	if atomic, ok := r.atomic(a); ok {
+		err := r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error { return atomic.CompleteWith(ctx, out) })
+		if errors.Is(err, ErrLockLost) {
+			r.abandonLost(a)
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("commit: %w", err)
+		}
+		r.release(a)
+	} else {
+		if len(out) > 0 {
+			if err := r.ep.transportSend(a.settling(r), out); err != nil {
+				return err
+			}
+		}
+		w.freeSlot()
+		r.complete(a)
+	}
+	r.limiter.succeeded()
+	return nil
+}
+
+// complete consumes a message that has been dealt with. A failure is remembered
+// for the redelivery that follows it (R28).
+func (r *runner) complete(a *attempt) {
+	in := a.delivery.Incoming()
+	if !r.ep.caps.ConfirmsSettlement {
+		r.ep.memory.rememberSettled(in.NativeID)
+	}
+	err := a.delivery.Complete(r.settle)
+	r.release(a)
+	if err != nil {
+		r.ep.memory.rememberSettled(in.NativeID)
+		r.ep.log.endpoint.Warn("message was handled but could not be settled; if it comes again here, it is settled without being handled",
+			"message_id", in.ID, "message_type", a.message.Type, "error", err)
+	}
+}
+
+// settleAgain completes a message that was dealt with before.
+func (r *runner) settleAgain(w *worker, item held) {
+	in := item.delivery.Incoming()
+	w.freeSlot()
+	err := item.delivery.Complete(r.settle)
+	r.renewer.forget(item.hold)
+	if err != nil {
+		r.ep.log.endpoint.Warn("message was handled before but could not be settled again", "message_id", in.ID, "error", err)
+	}
+}
+
+// release ends the attempt's hold on the delivery, whatever became of it.
+func (r *runner) release(a *attempt) {
+	if a.hold != nil {
+		r.renewer.forget(a.hold)
+		a.cancel(nil)
+	}
+}
+
+// giveBack releases a delivery that was not started.
+func (r *runner) giveBack(item held) {
+	if r.renewer.forget(item.hold) {
+		return
+	}
+	if err := item.delivery.Release(r.settle); err != nil && !errors.Is(err, ErrLockLost) {
+		r.ep.log.endpoint.Warn("unstarted message could not be given back; it comes again when its lock ends",
+			"message_id", item.delivery.Incoming().ID, "error", err)
+	}
+}
+
+func (r *runner) lockLost(a *attempt) bool {
+	return a.cancel != nil && errors.Is(context.Cause(a.Context), ErrLockLost)
+}
+
+// abandonLost leaves a message alone whose lock is lost (R27).
+func (r *runner) abandonLost(a *attempt) {
+	r.release(a)
+	r.ep.log.endpoint.Warn("lock on a message was lost while it was being handled; it comes again",
+		"message_id", a.message.ID, "message_type", a.message.Type)
+}
+
+// withAudit adds what a success sends on the endpoint's own account: the audit
+// copy, and the acknowledgement that an operator's retry asks for.
+func (r *runner) withAudit(a *attempt, out []Outgoing) []Outgoing {
+	in := a.delivery.Incoming()
+	ackQueue := in.Headers.Get(HeaderRetryAckQueue)
+	if ackQueue == "" && r.ep.auditAddress == "" {
+		return out
+	}
+	now := FormatTime(time.Now())
+	audit := in.Headers
+	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
+		id := derivedID(in.ID, r.ep.name+"/retry-acknowledgement", 1)
+		out = append(out, Outgoing{ID: id, Queue: ackQueue, Headers: Headers{pairs: []header{
+			{HeaderMessageID, id},
+			{HeaderControlMessage, "True"},
+			{HeaderRetrySuccessful, now},
+			{HeaderRetryUniqueMessageID, unique},
+			{HeaderMessageIntent, IntentSend},
+			{HeaderOriginatingEndpoint, r.ep.name},
+			{HeaderTimeSent, now},
+		}}})
+		audit.Set(HeaderRetryAckSent, "true")
+	}
+	if r.ep.auditAddress != "" {
+		audit.Set(HeaderMessageID, in.ID)
+		audit.Set(HeaderProcessingEndpoint, r.ep.host.endpoint)
+		audit.Set(HeaderProcessingMachine, r.ep.host.machine)
+		audit.Set(HeaderHostID, r.ep.host.hostID)
+		audit.Set(HeaderHostDisplayName, r.ep.host.instance)
+		audit.Set(HeaderProcessingStarted, FormatTime(a.message.started))
+		audit.Set(HeaderProcessingEnded, now)
+		out = append(out, Outgoing{ID: in.ID, Queue: r.ep.auditAddress, Headers: audit, Body: in.Body})
+	}
+	return out
+}

@@ -1,0 +1,185 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// SendOptions are what a send may say besides destination, type and body. The
+// zero value is a plain send.
+type SendOptions struct {
+	// Delay makes the message available so much later.
+	Delay time.Duration
+
+	// TimeToBeReceived is how long the message is worth delivering. It governs
+	// this send alone: retries and the error queue keep the message for ever.
+	TimeToBeReceived time.Duration
+
+	// Headers are further headers. They may override standard ones but
+	// NServiceBus.MessageId, for which there is ID.
+	Headers map[string]string
+
+	// ID is the message id. The default is a new one or, inside a handler, one
+	// derived from the message being handled, the same at every attempt.
+	ID string
+
+	// CorrelationID and ConversationID override what flows from the message
+	// being handled.
+	CorrelationID  string
+	ConversationID string
+
+	// ReplyTo is the queue for replies. The default is the endpoint's own.
+	ReplyTo string
+
+	// ContentType describes a []byte body. The default is
+	// "application/octet-stream".
+	ContentType string
+
+	// GroupKey and Properties are passed to the transport as they are.
+	GroupKey   string
+	Properties map[string]string
+}
+
+// Values of the header NServiceBus.MessageIntent.
+const (
+	IntentSend    = "Send"
+	IntentPublish = "Publish"
+	IntentReply   = "Reply"
+)
+
+// composer makes an application's sends into transport messages: encoding,
+// standard headers, checks. It is immutable.
+type composer struct {
+	endpoint string
+	machine  string
+	replyTo  string // "" for a send-only endpoint
+	codecs   *codecs
+	caps     Capabilities
+}
+
+// origin is what a message inherits from the one being handled; the zero value
+// is a message that begins a conversation.
+type origin struct {
+	id             string
+	conversationID string
+	correlationID  string
+}
+
+// compose returns the message for a destination: a queue, or the topic of the
+// message type where the intent is to publish. id is used where the options
+// have none.
+func (c *composer) compose(intent, queue, messageType string, body any, opts []SendOptions, from origin, id func() string) (Outgoing, error) {
+	var o SendOptions
+	switch len(opts) {
+	case 0:
+	case 1:
+		o = opts[0]
+	default:
+		return Outgoing{}, fmt.Errorf("%d SendOptions were given; merge them into one", len(opts))
+	}
+	out := Outgoing{
+		ID: o.ID, Queue: queue,
+		Delay: o.Delay, TimeToBeReceived: o.TimeToBeReceived,
+		GroupKey: o.GroupKey, Properties: o.Properties,
+	}
+	if intent == IntentPublish {
+		out.Topic = messageType
+	}
+	if err := c.checkRequest(&out, messageType); err != nil {
+		return Outgoing{}, err
+	}
+	if out.ID == "" {
+		out.ID = id()
+	}
+
+	encoded, contentType, err := c.codecs.encode(messageType, body)
+	if err != nil {
+		return Outgoing{}, err
+	}
+	out.Body = encoded
+	if _, raw := body.([]byte); raw && o.ContentType != "" {
+		contentType = o.ContentType
+	}
+
+	pairs := make([]header, 0, 12+len(o.Headers))
+	add := func(key, value string) {
+		if value != "" {
+			pairs = append(pairs, header{key, value})
+		}
+	}
+	add(HeaderMessageID, out.ID)
+	add(HeaderMessageTypes, messageType)
+	add(HeaderContentType, contentType)
+	add(HeaderMessageIntent, intent)
+	add(HeaderConversationID, firstOf(o.ConversationID, from.conversationID, from.id, out.ID))
+	add(HeaderCorrelationID, firstOf(o.CorrelationID, from.correlationID, from.id, out.ID))
+	add(HeaderRelatedTo, from.id)
+	add(HeaderReplyToAddress, firstOf(o.ReplyTo, c.replyTo))
+	add(HeaderOriginatingEndpoint, c.endpoint)
+	add(HeaderOriginatingMachine, c.machine)
+	add(HeaderTimeSent, FormatTime(time.Now()))
+	out.Headers = Headers{pairs: pairs}
+	for _, key := range slices.Sorted(maps.Keys(o.Headers)) {
+		if key == HeaderMessageID {
+			return Outgoing{}, fmt.Errorf("header %s cannot be set by SendOptions.Headers; use SendOptions.ID", key)
+		}
+		out.Headers.Set(key, o.Headers[key])
+	}
+	return out, c.checkSize(&out)
+}
+
+// checkRequest refuses what is wrong or what the transport cannot do, before
+// anything is encoded.
+func (c *composer) checkRequest(out *Outgoing, messageType string) error {
+	switch {
+	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
+		return fmt.Errorf("%q cannot be a message type; use UTF-8 text without ';' and ','", messageType)
+	case out.Topic == "" && out.Queue == "":
+		return errors.New("no destination queue was given")
+	case out.Topic != "" && !c.caps.PublishSubscribe:
+		return unsupported("publish", "PublishSubscribe")
+	case out.Delay < 0:
+		return fmt.Errorf("delay %v is negative", out.Delay)
+	case out.Delay > 0 && !c.caps.DelayedDelivery:
+		return unsupported("delay a message", "DelayedDelivery")
+	case c.caps.MaxDelay > 0 && out.Delay > c.caps.MaxDelay:
+		return fmt.Errorf("delay %v is longer than the transport's MaxDelay %v: %w", out.Delay, c.caps.MaxDelay, errors.ErrUnsupported)
+	case out.TimeToBeReceived < 0:
+		return fmt.Errorf("time to be received %v is negative", out.TimeToBeReceived)
+	case out.TimeToBeReceived > 0 && !c.caps.TimeToBeReceived:
+		return unsupported("limit the time to be received", "TimeToBeReceived")
+	}
+	return nil
+}
+
+// checkSize keeps room for failure headers: what could not be moved to the
+// error queue with them is not sent in the first place (R24).
+func (c *composer) checkSize(out *Outgoing) error {
+	if c.caps.MaxMessageBytes == 0 {
+		return nil
+	}
+	limit := max(c.caps.MaxMessageBytes-applicationReserve, c.caps.MaxMessageBytes/2)
+	if size := len(out.Body) + out.Headers.Bytes(); size > limit {
+		return fmt.Errorf("%w (%d bytes are kept free for failure headers)",
+			&TooLargeError{Limit: "MaxMessageBytes", Max: limit, Size: size}, c.caps.MaxMessageBytes-limit)
+	}
+	return nil
+}
+
+func unsupported(what, capability string) error {
+	return fmt.Errorf("cannot %s: the transport has no %s: %w", what, capability, errors.ErrUnsupported)
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}

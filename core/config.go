@@ -1,0 +1,220 @@
+package core
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Config says how an endpoint works. The zero value is ready for use; New
+// checks every field and reports all that is wrong together.
+//
+// A Config can be read from JSON: keys are the field names in camel case,
+// durations are text such as "10s", unknown keys are errors. Fields that hold
+// code (functions, errors, a logger) are set in Go.
+type Config struct {
+	// Concurrency is how many messages are handled at the same time. The
+	// default is 16.
+	Concurrency int
+
+	// Transactions is the transaction mode. The default is the highest mode
+	// that the transport has.
+	Transactions TransactionMode
+
+	// Recoverability says what happens when a handler fails.
+	Recoverability Recoverability
+
+	// AuditQueue receives a copy of every message that was handled
+	// successfully. The default, "", is none.
+	AuditQueue string
+
+	// Provision says when Run creates the input queue, the default error queue
+	// and the audit queue.
+	Provision Provisioning
+
+	// SendOnly makes an endpoint without an input queue. It sends and
+	// publishes; handlers are refused, and there is nothing to run.
+	SendOnly bool
+
+	// DrainTimeout is how long handlers may go on after Run's context ended,
+	// before their contexts are cancelled. The default is 30 s.
+	DrainTimeout time.Duration
+
+	// Instance tells this running endpoint from others of the same name in
+	// logs and headers. The default is the machine's name, the process id and a
+	// random part.
+	Instance string
+
+	// Codec encodes and decodes message bodies. The default is JSON.
+	Codec Codec `json:"-"`
+
+	// Codecs are further codecs for decoding, chosen by a message's content
+	// type.
+	Codecs []Codec `json:"-"`
+
+	// Middleware wraps the handling of every message, outermost first.
+	Middleware []Middleware `json:"-"`
+
+	// Observers are told what happens. Each implements at least one of
+	// HandleObserver, SendObserver, RecoveryObserver, RateLimitObserver and
+	// ConnectionObserver.
+	Observers []any `json:"-"`
+
+	// Logger receives the log lines. The default is slog.Default().
+	Logger *slog.Logger `json:"-"`
+
+	// OnCriticalError is called when the endpoint cannot do what it must: a
+	// failed message could not be moved, a connection does not come back. It
+	// runs in a goroutine of its own and may call Shutdown. Such errors are
+	// logged in any case.
+	OnCriticalError func(ctx context.Context, err error) `json:"-"`
+}
+
+// Provisioning says when Run creates queues.
+type Provisioning int
+
+const (
+	// ProvisionAuto creates queues on a transport that keeps nothing beyond
+	// the process (not Durable), where nobody else could have.
+	ProvisionAuto Provisioning = iota
+	// ProvisionAlways creates queues on every transport that can.
+	ProvisionAlways
+	// ProvisionNever creates nothing.
+	ProvisionNever
+)
+
+// Recoverability says what happens to a message whose handling failed. The
+// zero value is 5 immediate retries, then 3 delayed ones after 10, 20 and 30 s,
+// each followed by 5 immediate retries, then the error queue: 24 attempts.
+type Recoverability struct {
+	Immediate Immediate
+	Delayed   Delayed
+
+	// ErrorQueue is where messages go that could not be handled. The default
+	// is "error".
+	ErrorQueue string
+
+	// MessageTypes has settings of their own for some message types. A level
+	// left zero there is as configured above.
+	MessageTypes map[string]TypeRecoverability
+
+	// MaxRetryAge is how long after a message's first failure delayed retries
+	// may still be scheduled. The default, 0, is without limit.
+	MaxRetryAge time.Duration
+
+	// MaxDeliveries bounds how often one copy of a message is delivered,
+	// including deliveries that ended with the death of the process (R34).
+	MaxDeliveries MaxDeliveries
+
+	// RequeueDelay is the delay of Defer(0). The default is 1 s.
+	RequeueDelay time.Duration
+
+	// RequeueLimit is how often one message may be deferred before it goes to
+	// the error queue. The default, 0, is without limit.
+	RequeueLimit int
+
+	// UnacceptableMessageLimit stops the endpoint when as many messages were
+	// moved to an error or dead-letter queue. The default, 0, is without limit.
+	UnacceptableMessageLimit int
+
+	// UnacceptableMessageWindow limits that count to the messages of the last
+	// so long. The default, 0, counts since Run began.
+	UnacceptableMessageWindow time.Duration
+
+	// DeadLetter sends messages that a handler rejected (Reject) to the
+	// broker's own dead-letter queue instead of the error queue.
+	DeadLetter bool
+
+	// RateLimit switches to one attempt at a time after consecutive failures.
+	RateLimit RateLimit
+
+	// Unrecoverable errors go to the error queue without a retry. Wrapped
+	// errors match too. ErrNoHandler can be one.
+	Unrecoverable []error `json:"-"`
+
+	// UnrecoverableFunc reports further errors as unrecoverable.
+	UnrecoverableFunc func(error) bool `json:"-"`
+
+	// Policy decides instead of DefaultPolicy.
+	Policy Policy `json:"-"`
+}
+
+// Immediate configures retries that follow at once.
+type Immediate struct {
+	// Retries is how many; the default, 0, is 5.
+	Retries int
+	// Off turns them off.
+	Off bool
+}
+
+// Delayed configures retries that follow after a delay, each with a full round
+// of immediate retries.
+type Delayed struct {
+	// Retries is how many; the default, 0, is 3, or the number of Delays.
+	Retries int
+	// Off turns them off.
+	Off bool
+	// Increase is the first delay and what each later one is longer by. The
+	// default is 10 s.
+	Increase time.Duration
+	// Factor, at least 1, makes each delay so many times the one before it
+	// instead: Increase, Increase x Factor, Increase x Factor x Factor. The
+	// default, 0, is the linear growth of Increase.
+	Factor float64
+	// MaxDelay is the ceiling of a delay before jitter. The default, 0, is none.
+	MaxDelay time.Duration
+	// Delays lists each delay; Increase, Factor and MaxDelay are not used.
+	Delays []time.Duration
+	// Jitter, between 0 and 1, lengthens a delay by a random part of so much
+	// of itself, never shortens it. The default is 0.
+	Jitter float64
+}
+
+// TypeRecoverability is what one message type has of its own.
+type TypeRecoverability struct {
+	Immediate Immediate
+	Delayed   Delayed
+}
+
+// MaxDeliveries bounds deliveries of one copy of a message.
+type MaxDeliveries struct {
+	// Count is how many; the default, 0, is the larger of 50 and
+	// 4 x (immediate retries + 1).
+	Count int
+	// Off turns the bound off.
+	Off bool
+}
+
+// RateLimit configures automatic rate limiting (R40-R45).
+type RateLimit struct {
+	// ConsecutiveFailures is how many failed attempts in a row, over all
+	// messages of the endpoint and counting immediate retries, switch to one
+	// attempt at a time. The default, 0, is never.
+	ConsecutiveFailures int
+	// TimeToWait is the pause after each failed attempt in that mode. The
+	// default is 1 s.
+	TimeToWait time.Duration
+	// Filter reports which errors count. The default is all.
+	Filter func(error) bool `json:"-"`
+	// OnStarted and OnEnded are called when the mode changes.
+	OnStarted func(ctx context.Context) `json:"-"`
+	OnEnded   func(ctx context.Context) `json:"-"`
+}
+
+// Defaults of Config.
+const (
+	defaultConcurrency     = 16
+	defaultImmediate       = 5
+	defaultDelayed         = 3
+	defaultIncrease        = 10 * time.Second
+	defaultErrorQueue      = "error"
+	defaultDrainTimeout    = 30 * time.Second
+	defaultRequeueDelay    = time.Second
+	defaultTimeToWait      = time.Second
+	defaultMaxDeliveries   = 50
+	handlerGrace           = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
+	memoryEntries          = 1000            // settled memory and pending decisions (R28, R25)
+	longestDelay           = 24 * time.Hour  // R5
+	applicationReserve     = 8 << 10         // bytes kept free for failure headers (R24)
+	longestUndeliveredHold = 30 * time.Second
+)

@@ -1,0 +1,156 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// decision is what will be done with a failed message. It is made once, by
+// decide, from values alone; carrying it out is another matter.
+type decision struct {
+	action     Action
+	deferral   bool // a DelayedRetry that is a handler's Defer
+	deadLetter bool // a MoveToError that goes to the broker's own queue
+	verdict    bool // the handler decided, not the policy
+
+	// fallback says what had been asked for and why it cannot be done (R8), or
+	// is "".
+	fallback string
+	// policyErr is what was wrong with the policy (R12), or nil.
+	policyErr error
+
+	// extra is what HandleFailed sent, to leave with the move (R51).
+	extra []Outgoing
+}
+
+// rules is what decisions depend on besides the failure: the configuration in
+// force and what the transport can honour.
+type rules struct {
+	config       RecoverabilityConfig
+	perType      map[string]RecoverabilityConfig
+	policy       Policy // nil is DefaultPolicy
+	requeueDelay time.Duration
+	requeueLimit int
+	deadLetter   bool
+	mode         TransactionMode
+	caps         Capabilities
+}
+
+// configFor returns what is in force for a message type.
+func (r *rules) configFor(messageType string) RecoverabilityConfig {
+	if c, ok := r.perType[messageType]; ok {
+		return c
+	}
+	return r.config
+}
+
+// failure is an ErrorContext with what only verdicts need to know.
+type failure struct {
+	ErrorContext
+	deferrals int
+}
+
+// decide turns a failure into a decision. It has no effects but those of a
+// custom policy.
+func (r *rules) decide(ctx context.Context, f failure) decision {
+	config := r.configFor(f.MessageType)
+	d := r.choose(ctx, config, f)
+	if reason := r.cannot(d.action); reason != "" {
+		d.fallback = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
+		d.action = MoveToError("")
+		d.deferral = false
+	}
+	if d.action.Kind == ActionMoveToError && d.action.Queue == "" {
+		d.action.Queue = config.Failed.ErrorQueue
+	}
+	return d
+}
+
+func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failure) decision {
+	if refused(f.Err) {
+		return decision{action: MoveToError("")}
+	}
+	v := findVerdict(f.Err)
+	if v == nil {
+		action, err := r.askPolicy(ctx, config, f.ErrorContext)
+		return decision{action: action, policyErr: err}
+	}
+	d := decision{verdict: true}
+	switch v.kind {
+	case verdictDiscard:
+		d.action = DiscardMessage(v.reason)
+	case verdictMoveTo:
+		d.action = MoveToError(v.queue)
+	case verdictReject:
+		d.action, d.deadLetter = MoveToError(""), r.deadLetter && r.caps.DeadLetter
+	case verdictDefer:
+		if v.err != nil && config.IsUnrecoverable(v.err) {
+			d.action = MoveToError("")
+			break
+		}
+		if r.requeueLimit > 0 && f.deferrals >= r.requeueLimit {
+			d.action = MoveToError("")
+			break
+		}
+		delay := v.delay
+		if delay == 0 {
+			delay = r.requeueDelay
+		}
+		d.action, d.deferral = DelayedRetry(delay), true
+	case verdictRetryAfter:
+		d.action = MoveToError("")
+		if !config.IsUnrecoverable(v.err) && f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries {
+			d.action = DelayedRetry(v.delay)
+		}
+	default: // verdictUnrecoverable
+		d.action = MoveToError("")
+	}
+	return d
+}
+
+// askPolicy calls the policy with copies of what it could change, and answers
+// for one that panics or decides nothing.
+func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (action Action, err error) {
+	if r.policy == nil {
+		return DefaultPolicy(ctx, config, f), nil
+	}
+	config.Failed.Unrecoverable = slices.Clone(config.Failed.Unrecoverable)
+	f.Body = slices.Clone(f.Body)
+	defer func() {
+		if value := recover(); value != nil {
+			action = MoveToError("")
+			err = fmt.Errorf("recoverability policy: %w", &PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
+	action = r.policy(ctx, config, f)
+	switch action.Kind {
+	case ActionImmediateRetry, ActionDelayedRetry, ActionMoveToError, ActionDiscard:
+		return action, nil
+	}
+	return MoveToError(""), fmt.Errorf("recoverability policy returned %v, which is no action", action)
+}
+
+// cannot says why an action cannot be fulfilled (R8), or "".
+func (r *rules) cannot(a Action) string {
+	switch a.Kind {
+	case ActionImmediateRetry:
+		if r.mode == TransactionNone {
+			return "transaction mode None cannot give a message back"
+		}
+	case ActionDelayedRetry:
+		switch {
+		case r.mode == TransactionNone:
+			return "transaction mode None allows no retries"
+		case !r.caps.DelayedDelivery:
+			return "the transport has no delayed delivery"
+		case a.Delay < 0:
+			return "a delay cannot be negative"
+		case r.caps.MaxDelay > 0 && a.Delay > r.caps.MaxDelay:
+			return fmt.Sprintf("the transport's longest delay is %v", r.caps.MaxDelay)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,240 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// Endpoint is one logical receiver: a name, which is also its input queue, a
+// transport, handlers, and what to do when they fail. Several endpoints may
+// share a transport. All methods may be called from several goroutines.
+type Endpoint struct {
+	name      string
+	instance  string
+	transport Transport
+	caps      Capabilities
+	config    Config
+	mode      TransactionMode
+
+	address      string // of the input queue; "" if send-only
+	auditAddress string // "" without audit
+
+	registry      registry
+	rules         rules
+	maxDeliveries int
+	composer      *composer
+	env           *environment
+	chain         HandlerFunc
+	host          host
+	observers     *observers
+	log           *loggers
+	resolved      *resolved
+	memory        *memory
+
+	criticals    atomic.Int64
+	lastCritical atomic.Pointer[CriticalError]
+	connection   atomic.Pointer[ConnectionChange]
+
+	mu          sync.Mutex
+	current     *runner // of the Run under way
+	concurrency int
+	paused      bool
+	ready       chan struct{} // closed while running
+}
+
+// New makes an endpoint. It checks the whole configuration against the
+// transport's capabilities without contacting the broker; its error says all
+// that is wrong at once.
+func New(name string, t Transport, c Config) (*Endpoint, error) {
+	fail := func(err error) (*Endpoint, error) { return nil, fmt.Errorf("core: new endpoint %q: %w", name, err) }
+	if isNil(t) {
+		return fail(errors.New("the transport is nil; pass one such as inmemory.New()"))
+	}
+	caps := t.Capabilities()
+	r, err := resolve(c, caps)
+	var p problems
+	p.addErr(err)
+	if name == "" || !utf8.ValidString(name) {
+		p.add("the name %q is empty or not UTF-8; it names the endpoint and its input queue", name)
+	}
+	address := func(what, queue string) string {
+		canonical, err := t.Address(queue)
+		if err != nil {
+			p.add("%s %q cannot be a queue's name: %w", what, queue, err)
+		}
+		return canonical
+	}
+	ep := &Endpoint{
+		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
+		rules: r.rules, maxDeliveries: r.maxDeliveries, resolved: r, observers: r.observers,
+		memory: newMemory(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
+	}
+	if !c.SendOnly {
+		ep.address = address("the name", name)
+		errorQueue := address("Recoverability.ErrorQueue", r.config.Recoverability.ErrorQueue)
+		if c.AuditQueue != "" {
+			ep.auditAddress = address("AuditQueue", c.AuditQueue)
+		}
+		if ep.address != "" && ep.address == errorQueue {
+			p.add("Recoverability.ErrorQueue is %q, the endpoint's own queue; failed messages would never leave it", errorQueue)
+		}
+		if ep.address != "" && ep.address == ep.auditAddress {
+			p.add("AuditQueue is %q, the endpoint's own queue; messages would go round for ever", ep.auditAddress)
+		}
+	}
+	if err := errors.Join(p.list...); err != nil {
+		return fail(err)
+	}
+
+	machine, err := os.Hostname()
+	if err != nil {
+		machine = "unknown"
+	}
+	ep.instance = c.Instance
+	if ep.instance == "" {
+		ep.instance = fmt.Sprintf("%s-%d-%s", machine, os.Getpid(), newID()[24:])
+	}
+	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
+	ep.log = newLoggers(c.Logger, name, ep.instance)
+	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps}
+	ep.env = &environment{composer: ep.composer, send: func(ctx context.Context, out ...Outgoing) error {
+		return ep.transportSend(ctx, out)
+	}}
+	ep.chain = dispatch
+	for i := len(c.Middleware) - 1; i >= 0; i-- {
+		if ep.chain = c.Middleware[i](ep.chain); ep.chain == nil {
+			return fail(fmt.Errorf("Middleware[%d] returned no handler", i))
+		}
+	}
+	return ep, nil
+}
+
+// isNil also sees a nil pointer in an interface.
+func isNil(t Transport) (is bool) {
+	if t == nil {
+		return true
+	}
+	defer func() {
+		if recover() != nil {
+			is = true
+		}
+	}()
+	t.Capabilities()
+	return false
+}
+
+// Name returns the endpoint's name.
+func (ep *Endpoint) Name() string { return ep.name }
+
+// Instance returns what tells this endpoint from others of the same name.
+func (ep *Endpoint) Instance() string { return ep.instance }
+
+// Send sends a command to a queue. It returns nil when the broker has accepted
+// it durably. It works before and after Run, and on send-only endpoints. Inside
+// a handler use Message.Send, which leaves only if the handler succeeds.
+func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
+	return ep.sendOne(ctx, IntentSend, queue, messageType, body, opts)
+}
+
+// Publish publishes an event to all who subscribed to messageType, as Send
+// does. That nobody has subscribed is no error.
+func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
+	return ep.sendOne(ctx, IntentPublish, "", messageType, body, opts)
+}
+
+func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
+	out, err := ep.composer.compose(intent, queue, messageType, body, opts, origin{}, newID)
+	if err != nil {
+		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, strings.TrimSuffix(sendVerb(intent), " with"), messageType, err)
+	}
+	return ep.transportSend(ctx, []Outgoing{out})
+}
+
+// transportSend sends through the transport, under the eyes of the observers.
+func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
+	return ep.observedSend(ctx, out, func(ctx context.Context) error { return ep.transport.Send(ctx, out...) })
+}
+
+// observedSend calls send, with the observers around it if it sends anything.
+func (ep *Endpoint) observedSend(ctx context.Context, out []Outgoing, send func(ctx context.Context) error) error {
+	if len(ep.observers.send) == 0 || len(out) == 0 {
+		return send(ctx)
+	}
+	ctx = ep.observers.sendStart(ctx, ep.observerPanicked, SendStart{Endpoint: ep.name, Instance: ep.instance, Messages: out})
+	start := time.Now()
+	err := send(ctx)
+	ep.observers.sendEnd(ctx, ep.observerPanicked, SendEnd{Messages: out, Err: err, Duration: time.Since(start)})
+	return err
+}
+
+func (ep *Endpoint) observerPanicked(value any) {
+	ep.log.endpoint.Error("an observer or hook panicked", "panic", value)
+}
+
+// Invoke runs middleware and handlers for a message in this process, without a
+// queue in between: no retries, no error queue; the handlers' error is returned
+// as it is. What they send leaves if they succeed.
+func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
+	if err := ep.registry.seal(); err != nil {
+		return err
+	}
+	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, origin{}, newID)
+	if err != nil {
+		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
+	}
+	out.Headers.Del(HeaderReplyToAddress)
+	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
+	a := &attempt{Context: ctx}
+	var name string
+	name, a.handlers = ep.registry.lookup(messageType)
+	a.message.begin(ep.env, in, name)
+	err = call(ep.chain, a, &a.message, a.handlers)
+	collected := a.message.end()
+	if err != nil || len(collected) == 0 {
+		return err
+	}
+	return ep.transportSend(ctx, collected)
+}
+
+// Provision creates the queues that the endpoint needs, whatever
+// Config.Provision says: for a step of a deployment that has the rights which
+// the running service lacks.
+func (ep *Endpoint) Provision(ctx context.Context) error {
+	p, ok := ep.transport.(Provisioner)
+	if !ok {
+		return fmt.Errorf("core: provision endpoint %q: the transport cannot create queues; create %v yourself: %w",
+			ep.name, ep.topology().Queues, errors.ErrUnsupported)
+	}
+	if err := p.Provision(ctx, ep.topology()); err != nil {
+		return fmt.Errorf("core: provision endpoint %q: %w", ep.name, err)
+	}
+	return nil
+}
+
+func (ep *Endpoint) topology() Topology {
+	if ep.config.SendOnly {
+		return Topology{}
+	}
+	queues := []string{ep.name, ep.config.Recoverability.ErrorQueue}
+	if ep.config.AuditQueue != "" {
+		queues = append(queues, ep.config.AuditQueue)
+	}
+	return Topology{Queues: queues}
+}
+
+// critical reports what the endpoint must do and cannot.
+func (ep *Endpoint) critical(err error) {
+	ep.criticals.Add(1)
+	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
+	ep.log.endpoint.Error("critical error", "error", err)
+	if f := ep.config.OnCriticalError; f != nil {
+		go guarded(ep.observerPanicked, func() { f(context.Background(), err) })
+	}
+}

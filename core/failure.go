@@ -1,0 +1,81 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors with which messages fail.
+var (
+	// ErrNoHandler: no handler is registered for the message's type. It is an
+	// ordinary failure, so that an instance of a newer version can still take
+	// the message; put it in Recoverability.Unrecoverable to change that.
+	ErrNoHandler = errors.New("no handler for the message type")
+
+	// ErrUndecodable matches a body that its codec could not decode.
+	// It is unrecoverable (R6).
+	ErrUndecodable = errors.New("body cannot be decoded")
+
+	// ErrMalformed matches a message that the transport could not parse.
+	// It is unrecoverable (R6).
+	ErrMalformed = errors.New("message cannot be parsed")
+
+	// ErrDeliveryCountExceeded: the message was delivered more often than
+	// MaxDeliveries, as one does that kills its process (R34).
+	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
+
+	// ErrNoReplyAddress: Reply to a message that names no address for replies.
+	ErrNoReplyAddress = errors.New("message has no reply address")
+
+	// ErrHandlingEnded: a method of a Message was called after its handling had
+	// ended.
+	ErrHandlingEnded = errors.New("handling of the message has ended")
+)
+
+// Errors that end Run, and causes of a handler's cancelled context.
+var (
+	// ErrShutdown is the cause with which handlers' contexts are cancelled when
+	// the drain took too long.
+	ErrShutdown = errors.New("endpoint is shutting down")
+
+	// ErrHandlersRunning: handlers did not return after their contexts had been
+	// cancelled. Their messages were not settled and come again.
+	ErrHandlersRunning = errors.New("handlers are still running")
+
+	// ErrUnacceptableMessageLimit: as many messages failed for good as
+	// UnacceptableMessageLimit allows (R50). Run may be called again.
+	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")
+)
+
+// PanicError is the failure of a handler that panicked (R26).
+type PanicError struct {
+	Value any    // what panic was called with
+	Stack []byte // of the panicking goroutine
+}
+
+// Error implements error.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// DecodeError is the failure of a message whose body could not be decoded.
+type DecodeError struct {
+	MessageType string
+	ContentType string
+	Err         error
+}
+
+// Error implements error.
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("decode %q from %s: %v", e.MessageType, e.ContentType, e.Err)
+}
+
+// Unwrap returns the codec's error.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// Is reports that a *DecodeError matches ErrUndecodable.
+func (e *DecodeError) Is(target error) bool { return target == ErrUndecodable }

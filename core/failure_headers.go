@@ -1,0 +1,306 @@
+package core
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of what a failure adds to a message (R24, R33).
+const (
+	maxErrorText    = 16 << 10
+	maxTrace        = 4 << 10
+	maxTypeName     = 128
+	maxTraceEntries = 20
+)
+
+const headerTimeToBeReceived = "NServiceBus.TimeToBeReceived"
+
+// retryHeaders belong to a message that is still being retried.
+var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, headerLegacyImmediateRetries}
+
+// failureHeaders are written by a move to an error queue. The order is that in
+// which they are given up when the message is too large (R24): what helps least
+// to find and repair the message first, FailedQ never.
+var failureHeaders = []string{
+	HeaderExceptionStackTrace,
+	HeaderAttempts,
+	HeaderExceptionSource,
+	HeaderExceptionInnerType,
+	HeaderHostDisplayName,
+	HeaderHostID,
+	HeaderProcessingMachine,
+	HeaderProcessingEndpoint,
+	HeaderExceptionMessage,
+	HeaderExceptionType,
+	HeaderTimeOfFailure,
+	HeaderFailedQ,
+}
+
+// host is how an endpoint signs what it processed.
+type host struct {
+	endpoint, instance, machine, hostID string
+}
+
+// copyForRetry returns the headers of a delayed retry (R22).
+func copyForRetry(f *failure, action Action) Headers {
+	h := f.Headers
+	h.Set(HeaderMessageID, f.MessageID)
+	h.Del(headerTimeToBeReceived)
+	h.Set(HeaderRetries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
+	h.Set(HeaderRetriesTimestamp, FormatTime(f.FailedAt))
+	h.Set(HeaderAttempts, extendTrace(f, describe(f.Err).exceptionType, action))
+	return h
+}
+
+// copyForDeferral returns the headers of a deferred message: retries are
+// carried on unchanged.
+func copyForDeferral(f *failure) Headers {
+	h := f.Headers
+	h.Set(HeaderMessageID, f.MessageID)
+	h.Del(headerTimeToBeReceived)
+	h.Set(HeaderDeferrals, strconv.Itoa(f.deferrals+1))
+	return h
+}
+
+// copyForError returns the headers of a failed message (R23), as many as fit
+// the transport beside the body (R24).
+func copyForError(f *failure, action Action, by host, caps Capabilities) Headers {
+	h := f.Headers
+	description := describe(f.Err)
+	trace := extendTrace(f, description.exceptionType, action)
+	stale := append(staleFailureHeaders(h), headerTimeToBeReceived)
+	h.Del(append(stale, retryHeaders...)...)
+	h.Set(HeaderMessageID, f.MessageID)
+	description.write(&h)
+	h.Set(HeaderTimeOfFailure, FormatTime(f.FailedAt))
+	h.Set(HeaderProcessingEndpoint, by.endpoint)
+	h.Set(HeaderProcessingMachine, by.machine)
+	h.Set(HeaderHostID, by.hostID)
+	h.Set(HeaderHostDisplayName, by.instance)
+	h.Set(HeaderAttempts, trace)
+	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	for _, key := range failureHeaders {
+		if fits(h, f.Body, caps) {
+			return h
+		}
+		h.Del(key)
+	}
+	return f.Headers // nothing fits: the message goes unchanged
+}
+
+// copyForErrorMinimal is for a transport that refused what its Capabilities
+// allow: FailedQ alone.
+func copyForErrorMinimal(f *failure) Headers {
+	h := f.Headers
+	h.Del(staleFailureHeaders(h)...)
+	h.Del(retryHeaders...)
+	h.Del(headerTimeToBeReceived)
+	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	return h
+}
+
+// staleFailureHeaders returns what an earlier failure of the same message left.
+func staleFailureHeaders(h Headers) []string {
+	stale := append([]string(nil), failureHeaders...)
+	for key := range h.All() {
+		if strings.HasPrefix(key, headerExceptionPrefix) {
+			stale = append(stale, key)
+		}
+	}
+	return stale
+}
+
+func fits(h Headers, body []byte, caps Capabilities) bool {
+	size := h.Bytes()
+	if caps.MaxHeaderBytes > 0 && size > caps.MaxHeaderBytes {
+		return false
+	}
+	return caps.MaxMessageBytes == 0 || size+len(body) <= caps.MaxMessageBytes
+}
+
+// errorDescription is what headers tell of an error.
+type errorDescription struct {
+	// exceptionType is the Go type of the innermost error, because the outer
+	// ones are mostly wrappers that all look alike.
+	exceptionType string
+	innerType     string // the same, where something wraps it
+	message       string
+	source        string // the package that declares the type
+	trace         string // the chain of wrapping, and the stack of a panic
+}
+
+func describe(err error) errorDescription {
+	if recalled, ok := err.(*recalledError); ok {
+		return recalled.description
+	}
+	chain := errorChain(err)
+	innermost := reflect.TypeOf(chain[len(chain)-1])
+	e := errorDescription{
+		exceptionType: boundedText(innermost.String(), maxTypeName),
+		message:       boundedText(err.Error(), maxErrorText),
+	}
+	if len(chain) > 1 {
+		e.innerType = e.exceptionType
+	}
+	for innermost.Kind() == reflect.Pointer {
+		innermost = innermost.Elem()
+	}
+	e.source = innermost.PkgPath()
+	var b strings.Builder
+	for i, each := range chain {
+		fmt.Fprintf(&b, "%s%v: %s\n", strings.Repeat("  ", i), reflect.TypeOf(each), boundedText(each.Error(), maxErrorText/8))
+		if b.Len() > maxErrorText {
+			break
+		}
+	}
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		b.WriteString("\n")
+		b.Write(p.Stack)
+	}
+	e.trace = boundedText(b.String(), maxErrorText)
+	return e
+}
+
+func (e *errorDescription) write(h *Headers) {
+	h.Set(HeaderExceptionType, e.exceptionType)
+	if e.innerType != "" {
+		h.Set(HeaderExceptionInnerType, e.innerType)
+	}
+	h.Set(HeaderExceptionMessage, e.message)
+	if e.source != "" {
+		h.Set(HeaderExceptionSource, e.source)
+	}
+	h.Set(HeaderExceptionStackTrace, e.trace)
+}
+
+// recalledError stands for an error whose text alone was kept.
+type recalledError struct{ description errorDescription }
+
+func recall(err error) *recalledError { return &recalledError{describe(err)} }
+
+// Error implements error.
+func (e *recalledError) Error() string { return e.description.message }
+
+// errorChain follows the first branch of joined errors and leaves out verdicts,
+// which are ours, unless there is nothing else.
+func errorChain(err error) []error {
+	var chain []error
+	for e := err; e != nil; {
+		if _, ours := e.(*verdict); !ours {
+			chain = append(chain, e)
+		}
+		if joined, ok := e.(interface{ Unwrap() []error }); ok {
+			branches := joined.Unwrap()
+			if len(branches) == 0 {
+				break
+			}
+			e = branches[0]
+			continue
+		}
+		e = errors.Unwrap(e)
+	}
+	if len(chain) == 0 {
+		chain = append(chain, err)
+	}
+	return chain
+}
+
+// boundedText makes arbitrary text fit for a header: UTF-8, without NUL (which
+// PostgreSQL's text cannot hold), at most limit bytes.
+func boundedText(text string, limit int) string {
+	const cut = " [truncated]"
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit-len(cut)], "") + cut
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// traceEntry is one round of attempts in the decision trace (R33).
+type traceEntry struct {
+	At       string `json:"at"`
+	Error    string `json:"error"`
+	Attempts int    `json:"attempts"`
+	Action   string `json:"action"`
+	Delay    string `json:"delay,omitempty"`
+}
+
+// extendTrace returns the value of HeaderAttempts with this failure added. Too
+// many entries lose those after the first, which tells when it all began.
+func extendTrace(f *failure, exceptionType string, action Action) string {
+	entries := append(readTrace(f.Headers), traceEntry{
+		At:       FormatTime(f.FailedAt),
+		Error:    exceptionType,
+		Attempts: f.ImmediateProcessingFailures,
+		Action:   action.Kind.String(),
+	})
+	if action.Kind == ActionDelayedRetry {
+		entries[len(entries)-1].Delay = action.Delay.String()
+	}
+	for {
+		text, err := json.Marshal(entries)
+		if err != nil {
+			return "" // unreachable: strings and integers always encode
+		}
+		if len(entries) <= 2 || len(entries) <= maxTraceEntries && len(text) <= maxTrace {
+			return string(text)
+		}
+		entries = append(entries[:1], entries[2:]...)
+	}
+}
+
+// readTrace returns the entries of a message's trace; one that is not ours
+// counts as empty.
+func readTrace(h Headers) []traceEntry {
+	text := h.Get(HeaderAttempts)
+	if text == "" || len(text) > maxTrace {
+		return nil
+	}
+	var entries []traceEntry
+	if json.Unmarshal([]byte(text), &entries) != nil {
+		return nil
+	}
+	return entries
+}
+
+// firstFailure returns when the message first failed, or the zero time. What
+// came before a move to an error queue does not count: whoever returned the
+// message from there gave it a new life.
+func firstFailure(h Headers) time.Time {
+	var first time.Time
+	for _, entry := range readTrace(h) {
+		switch {
+		case entry.Action == ActionMoveToError.String():
+			first = time.Time{}
+		case first.IsZero():
+			first = timeText(entry.At)
+		}
+	}
+	return first
+}
+
+// timeText is the zero time for what is no time.
+func timeText(text string) time.Time {
+	t, err := ParseTime(text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// intHeader is 0 for what is no count.
+func intHeader(h Headers, key string) int {
+	text, ok := h.Lookup(key)
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,251 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// HandlerFunc handles one message in one attempt. It is what middleware wraps.
+type HandlerFunc func(ctx context.Context, m *Message) error
+
+// Middleware wraps the handling of every message: decoding and all handlers of
+// the message's type. It sees the message before and the error after, and may
+// return a verdict of its own (R53).
+type Middleware func(next HandlerFunc) HandlerFunc
+
+// Handle registers a handler for a command. The message type is the name on the
+// wire, chosen once and independent of Go's names. T is what the body is
+// decoded into; []byte gets a copy of the raw body.
+//
+// Several handlers of one type run in the order of their registration, each
+// with a body of its own; a retry runs all again. Handlers are registered
+// before Run; an error that is ignored here is returned by Run.
+func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
+	return register(ep, messageType, handler, false)
+}
+
+// HandleEvent registers a handler as Handle does, and subscribes the endpoint's
+// queue to the messages that are published with this type.
+func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
+	return register(ep, messageType, handler, true)
+}
+
+// HandleFailed registers a last resort for messages of one type: it runs when a
+// message would go to the error queue (retries are used up, or were given up),
+// after the failed work has been undone. By default the message goes to the
+// error queue afterwards, and what was sent here goes with it; after
+// Failed.TakeOver the message counts as handled instead. If it fails itself,
+// what it sent is dropped and the message goes to the error queue (R51).
+//
+// It does not run for messages that could not be parsed or decoded, or that
+// exceeded MaxDeliveries. There is at most one for a type.
+func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T], f *Failed) error) error {
+	err := checkRegistration("HandleFailed", messageType, handler == nil)
+	if err == nil {
+		err = ep.registry.addFallback(messageType, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
+			in, err := decodeInbound[T](m)
+			if err != nil {
+				return err
+			}
+			return handler(ctx, in, f)
+		})
+	}
+	return ep.registry.remember(ep.name, err)
+}
+
+// Failed is what is known of a message whose retries are used up.
+type Failed struct {
+	// Err is the last failure.
+	Err error
+	// Queue is where the message is about to be moved.
+	Queue string
+
+	takenOver bool
+}
+
+// TakeOver makes the message count as handled: it is not moved.
+func (f *Failed) TakeOver() { f.takenOver = true }
+
+func register[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool) error {
+	name := "Handle"
+	if event {
+		name = "HandleEvent"
+	}
+	err := checkRegistration(name, messageType, handler == nil)
+	if err == nil {
+		// Two func values are the same closure exactly if they point to the same
+		// place, which Go lets nobody compare otherwise.
+		identity := *(*unsafe.Pointer)(unsafe.Pointer(&handler))
+		err = ep.registry.add(messageType, reflect.TypeFor[T](), event, identity, func(ctx context.Context, m *Message) error {
+			in, err := decodeInbound[T](m)
+			if err != nil {
+				return err
+			}
+			return handler(ctx, in)
+		})
+	}
+	return ep.registry.remember(ep.name, err)
+}
+
+func checkRegistration(name, messageType string, handlerIsNil bool) error {
+	switch {
+	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
+		return fmt.Errorf("%s: %q cannot be a message type; use UTF-8 text without ';' and ','", name, messageType)
+	case handlerIsNil:
+		return fmt.Errorf("%s %q: the handler is nil", name, messageType)
+	}
+	return nil
+}
+
+func decodeInbound[T any](m *Message) (*Inbound[T], error) {
+	in := &Inbound[T]{Message: m}
+	if raw, ok := any(&in.Body).(*[]byte); ok {
+		*raw = m.RawBody()
+		return in, nil
+	}
+	err := m.env.composer.codecs.decode(m.Type, m.incoming.Headers.Get(HeaderContentType), m.incoming.Body, &in.Body)
+	return in, err
+}
+
+// registry holds an endpoint's handlers. It is written before Run and read
+// without a lock afterwards.
+type registry struct {
+	mu       sync.Mutex
+	sealed   bool
+	handlers map[string]*handlerSet
+	ignored  []error // errors of registration, which Run repeats
+}
+
+type handlerSet struct {
+	body       reflect.Type
+	event      bool
+	run        []HandlerFunc
+	identities []unsafe.Pointer
+	fallback   func(ctx context.Context, m *Message, f *Failed) error
+}
+
+var errSealed = errors.New("handlers are registered before the first Run")
+
+func (r *registry) add(messageType string, body reflect.Type, event bool, identity unsafe.Pointer, h HandlerFunc) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	set, err := r.set(messageType, body)
+	switch {
+	case err != nil:
+		return err
+	case len(set.run) > 0 && set.event != event:
+		return fmt.Errorf("%q is registered both by Handle and by HandleEvent; a message type is a command or an event", messageType)
+	case slices.Contains(set.identities, identity):
+		return fmt.Errorf("the same handler is registered twice for %q", messageType)
+	}
+	set.event = event
+	set.run = append(set.run, h)
+	set.identities = append(set.identities, identity)
+	return nil
+}
+
+func (r *registry) addFallback(messageType string, body reflect.Type, h func(context.Context, *Message, *Failed) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	set, err := r.set(messageType, body)
+	if err != nil {
+		return err
+	}
+	if set.fallback != nil {
+		return fmt.Errorf("HandleFailed is registered twice for %q", messageType)
+	}
+	set.fallback = h
+	return nil
+}
+
+// set returns the handlers of a type, all of which take the same body.
+func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, error) {
+	if r.sealed {
+		return nil, fmt.Errorf("handler for %q: %w", messageType, errSealed)
+	}
+	set, ok := r.handlers[messageType]
+	if !ok {
+		set = &handlerSet{body: body}
+		if r.handlers == nil {
+			r.handlers = map[string]*handlerSet{}
+		}
+		r.handlers[messageType] = set
+	}
+	if set.body != body {
+		return nil, fmt.Errorf("handlers for %q contradict each other: one takes %v, another %v", messageType, set.body, body)
+	}
+	return set, nil
+}
+
+// remember keeps an error for Run, because the caller may not look at it.
+func (r *registry) remember(endpoint string, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("core: endpoint %q: %w", endpoint, err)
+	if !errors.Is(err, errSealed) {
+		r.mu.Lock()
+		r.ignored = append(r.ignored, err)
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// seal ends registration and returns its errors.
+func (r *registry) seal() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sealed {
+		return errors.Join(r.ignored...)
+	}
+	r.sealed = true
+	for messageType, set := range r.handlers {
+		if len(set.run) == 0 {
+			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler", messageType))
+		}
+	}
+	return errors.Join(r.ignored...)
+}
+
+// topics returns what the endpoint subscribes to.
+func (r *registry) topics() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var topics []string
+	for messageType, set := range r.handlers {
+		if set.event {
+			topics = append(topics, messageType)
+		}
+	}
+	slices.Sort(topics)
+	return topics
+}
+
+// lookup returns the message type by which a message is handled, and its
+// handlers. The header lists types from the most to the least specific,
+// separated by ';', perhaps with a .NET assembly after ','; the first that has
+// a handler wins.
+func (r *registry) lookup(header string) (messageType string, set *handlerSet) {
+	if set, ok := r.handlers[header]; ok {
+		return header, set
+	}
+	first := ""
+	for entry := range strings.SplitSeq(header, ";") {
+		name, _, _ := strings.Cut(entry, ",")
+		name = strings.TrimSpace(name)
+		if set, ok := r.handlers[name]; ok {
+			return name, set
+		}
+		if first == "" {
+			first = name
+		}
+	}
+	return first, nil
+}

@@ -1,0 +1,128 @@
+package core
+
+import (
+	"fmt"
+	"time"
+)
+
+// Health is the state of an endpoint at one moment.
+type Health struct {
+	// Running: Run is receiving, or would if it were not Paused.
+	Running bool
+	// Paused: Pause was called.
+	Paused bool
+	// RateLimited: one message is attempted at a time (R41).
+	RateLimited bool
+	// Connected is false during an outage that the transport reported.
+	Connected bool
+	// ConnectionError is why, and DisconnectedSince since when.
+	ConnectionError   error
+	DisconnectedSince time.Time
+
+	Concurrency int // slots, as configured or set
+	InFlight    int // messages being handled
+
+	// Undelivered is how many decisions (delayed retries, moves to the error
+	// queue) could not be carried out yet (R25).
+	Undelivered int
+	// CriticalErrors is how many there were; LastCritical is the newest.
+	CriticalErrors int64
+	LastCritical   *CriticalError
+	// NotificationsDropped is how many events recovery observers missed in this
+	// Run because they were too slow (R32).
+	NotificationsDropped int64
+}
+
+// CriticalError is something that the endpoint must do and could not.
+type CriticalError struct {
+	Err error
+	At  time.Time
+}
+
+// Health returns the endpoint's state.
+func (ep *Endpoint) Health() Health {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	h := Health{
+		Paused: ep.paused, Connected: true, Concurrency: ep.concurrency,
+		Undelivered:    int(ep.memory.waiting.Load()),
+		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
+	}
+	if r := ep.current; r != nil && r.pump != nil {
+		h.Running = true
+		h.RateLimited = r.limiter.isLimited()
+		h.InFlight = r.pump.inFlight()
+		h.NotificationsDropped = r.notifier.dropped.Load()
+	}
+	if c := ep.connection.Load(); c != nil && !c.Connected {
+		h.Connected = false
+		h.ConnectionError, h.DisconnectedSince = c.Err, c.Since
+	}
+	return h
+}
+
+// Ready returns a channel that is closed once Run receives messages. After Run
+// has returned, call Ready again for the next one.
+func (ep *Endpoint) Ready() <-chan struct{} {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	return ep.ready
+}
+
+// SetConcurrency changes how many messages are handled at the same time, while
+// the endpoint runs or for its next Run. Messages being handled are not
+// interrupted; those not started are given back where there became fewer slots.
+func (ep *Endpoint) SetConcurrency(n int) error {
+	if n < 1 {
+		return fmt.Errorf("core: endpoint %q: concurrency %d is below 1; use Pause to stop receiving", ep.name, n)
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	ep.concurrency = n
+	if r := ep.current; r != nil && r.pump != nil {
+		r.pump.setLimit(n)
+	}
+	return nil
+}
+
+// Pause stops receiving: messages being handled are finished, unstarted ones
+// are given back. It holds until Resume, over several Runs.
+func (ep *Endpoint) Pause() { ep.setPaused(true) }
+
+// Resume ends Pause.
+func (ep *Endpoint) Resume() { ep.setPaused(false) }
+
+func (ep *Endpoint) setPaused(paused bool) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.paused == paused {
+		return
+	}
+	ep.paused = paused
+	r := ep.current
+	if r == nil || r.pump == nil {
+		return
+	}
+	if paused {
+		r.pump.gate()
+	} else {
+		r.pump.ungate()
+	}
+}
+
+// connectionWatch is an endpoint as the observer of its receiver's connection.
+type connectionWatch struct{ ep *Endpoint }
+
+// ConnectionChanged implements ConnectionObserver.
+func (w connectionWatch) ConnectionChanged(e ConnectionChange) {
+	ep := w.ep
+	ep.connection.Store(&e)
+	if e.Connected {
+		ep.log.endpoint.Info("connection restored")
+	} else {
+		ep.log.endpoint.Warn("connection lost", "error", e.Err, "since", e.Since, "retry_in", e.RetryIn)
+	}
+	for _, o := range ep.observers.connection {
+		guarded(ep.observerPanicked, func() { o.ConnectionChanged(e) })
+	}
+}

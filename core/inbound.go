@@ -1,0 +1,227 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Inbound is a message as its handler gets it.
+type Inbound[T any] struct {
+	*Message
+	// Body is the decoded body. It is the handler's own: changes to it are seen
+	// by nobody else, not even by a retry.
+	Body T
+}
+
+// Message is one attempt at handling one message: what is known of it, and the
+// means to send others. What Send, Publish and Reply are given leaves when all
+// handlers have succeeded, and never otherwise.
+//
+// The fields are the attempt's own copies; changing them affects later
+// middleware and handlers of this attempt alone. The methods may be called from
+// several goroutines, but not after the handler has returned: they return
+// ErrHandlingEnded then.
+type Message struct {
+	// ID is the message id.
+	ID string
+	// Type is the message type by which handlers were chosen.
+	Type string
+	// Headers are those of the message.
+	Headers Headers
+	// Attempt is the number of this attempt in this round: 1, 2, ...
+	Attempt int
+	// DelayedRetries is how many delayed retries came before.
+	DelayedRetries int
+	// LastError is the text of the previous attempt's error, where the
+	// transport remembers it.
+	LastError string
+	// EnqueuedAt is when the message became available, or the zero time.
+	EnqueuedAt time.Time
+
+	incoming *Incoming
+	env      *environment
+	handlers *handlerSet
+	started  time.Time // where there is an audit queue
+	scope    string    // keeps the derived ids of HandleFailed apart
+
+	mu       sync.Mutex
+	outgoing []Outgoing
+	composed int // messages composed so far, those sent at once included
+	ended    bool
+}
+
+// environment is what messages need of their endpoint.
+type environment struct {
+	composer *composer
+	send     func(ctx context.Context, out ...Outgoing) error
+}
+
+// InboundConfig describes an Inbound that no endpoint received. See NewInbound.
+type InboundConfig struct {
+	// Endpoint is the name of the endpoint that seems to handle the message.
+	// The default is "test".
+	Endpoint string
+	// Incoming is the received message. Its Body is not decoded: the body is
+	// given to NewInbound.
+	Incoming Incoming
+	// Type is the message type.
+	Type string
+	// Capabilities are those of the transport; sends that it could not honour
+	// are refused.
+	Capabilities Capabilities
+	// Codec encodes what is sent. The default is JSON.
+	Codec Codec
+	// SendNow gets what SendNow and PublishNow send. nil drops it.
+	SendNow func(ctx context.Context, out ...Outgoing) error
+}
+
+// NewInbound makes an Inbound outside an endpoint, for a handler's unit test;
+// package coretest is the comfortable way to it.
+func NewInbound[T any](body T, c InboundConfig) *Inbound[T] {
+	standard, _ := newCodecs(c.Codec, nil)
+	env := &environment{
+		composer: &composer{
+			endpoint: firstOf(c.Endpoint, "test"), machine: "test", replyTo: firstOf(c.Endpoint, "test"),
+			codecs: standard, caps: c.Capabilities,
+		},
+		send: c.SendNow,
+	}
+	if env.send == nil {
+		env.send = func(context.Context, ...Outgoing) error { return nil }
+	}
+	m := &Message{}
+	m.begin(env, &c.Incoming, c.Type)
+	return &Inbound[T]{Message: m, Body: body}
+}
+
+// begin fills m for one attempt.
+func (m *Message) begin(env *environment, in *Incoming, messageType string) {
+	m.ID = in.ID
+	m.Type = messageType
+	m.Headers = in.Headers
+	m.Attempt = in.DeliveryCount
+	m.DelayedRetries = intHeader(in.Headers, HeaderRetries)
+	m.LastError = in.LastError
+	m.EnqueuedAt = in.EnqueuedAt
+	m.incoming = in
+	m.env = env
+}
+
+// end closes m and returns what was collected.
+func (m *Message) end() []Outgoing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	return m.outgoing
+}
+
+// RawBody returns a copy of the body as it was received.
+func (m *Message) RawBody() []byte { return slices.Clone(m.incoming.Body) }
+
+// Native returns the client library's own message, or nil. See Incoming.Native.
+func (m *Message) Native() any { return m.incoming.Native }
+
+// Outgoing returns copies of the messages collected so far.
+func (m *Message) Outgoing() []Outgoing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.outgoing)
+}
+
+// Send collects a command for a queue. An error (a body that cannot be encoded,
+// a message that is too large, an option that the transport cannot honour)
+// means that nothing was collected.
+func (m *Message) Send(queue, messageType string, body any, opts ...SendOptions) error {
+	return m.collect(IntentSend, queue, messageType, body, opts)
+}
+
+// Publish collects an event for all who subscribed to messageType.
+func (m *Message) Publish(messageType string, body any, opts ...SendOptions) error {
+	return m.collect(IntentPublish, "", messageType, body, opts)
+}
+
+// Reply collects an answer to the address that the message names. Without one
+// it returns ErrNoReplyAddress.
+func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error {
+	to := m.incoming.Headers.Get(HeaderReplyToAddress)
+	if to == "" {
+		return fmt.Errorf("core: reply to message %s: %w", m.ID, ErrNoReplyAddress)
+	}
+	return m.collect(IntentReply, to, messageType, body, opts)
+}
+
+// SendNow sends a command at once: it leaves even if the handler fails, and at
+// every attempt again, with the same message id.
+func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
+	return m.now(ctx, IntentSend, queue, messageType, body, opts)
+}
+
+// PublishNow publishes an event at once, as SendNow does.
+func (m *Message) PublishNow(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
+	return m.now(ctx, IntentPublish, "", messageType, body, opts)
+}
+
+func (m *Message) collect(intent, queue, messageType string, body any, opts []SendOptions) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out, err := m.compose(intent, queue, messageType, body, opts)
+	if err != nil {
+		return err
+	}
+	m.outgoing = append(m.outgoing, out)
+	return nil
+}
+
+func (m *Message) now(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
+	m.mu.Lock()
+	out, err := m.compose(intent, queue, messageType, body, opts)
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return m.env.send(ctx, out)
+}
+
+// compose is called with mu held.
+func (m *Message) compose(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
+	if m.ended {
+		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.ID, ErrHandlingEnded)
+	}
+	from := origin{
+		id:             m.ID,
+		conversationID: m.incoming.Headers.Get(HeaderConversationID),
+		correlationID:  m.incoming.Headers.Get(HeaderCorrelationID),
+	}
+	m.composed++
+	out, err := m.env.composer.compose(intent, queue, messageType, body, opts, from, func() string {
+		return derivedID(m.ID, m.env.composer.endpoint+m.scope, m.composed)
+	})
+	if err != nil {
+		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.ID, err)
+	}
+	return out, nil
+}
+
+func sendVerb(intent string) string {
+	switch intent {
+	case IntentPublish:
+		return "publish"
+	case IntentReply:
+		return "reply with"
+	default:
+		return "send"
+	}
+}
+
+// messageKey is how a handler's context finds its Message.
+type messageKey struct{}
+
+// MessageFrom returns the message that is being handled under ctx, for code
+// below the handler that has only the context, such as a log handler.
+func MessageFrom(ctx context.Context) (*Message, bool) {
+	m, ok := ctx.Value(messageKey{}).(*Message)
+	return m, ok
+}

@@ -1,0 +1,93 @@
+package core
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/internal/lru"
+)
+
+// memory is what an endpoint remembers of messages beyond their settlement,
+// bounded whatever the load. It survives Run, because messages do.
+type memory struct {
+	mu      sync.Mutex
+	settled *lru.Cache[string, struct{}]     // R28
+	pending *lru.Cache[string, *undelivered] // R25
+	// waiting is pending's length, so that the usual case takes no lock.
+	waiting atomic.Int64
+}
+
+// undelivered is a decision that could not be carried out yet.
+type undelivered struct {
+	failure  failure
+	decision decision
+	tries    int
+}
+
+func newMemory() *memory {
+	return &memory{
+		settled: lru.New[string, struct{}](memoryEntries),
+		pending: lru.New[string, *undelivered](memoryEntries),
+	}
+}
+
+// rememberSettled notes that the message was dealt with, for the case that its
+// settlement did not happen.
+func (m *memory) rememberSettled(nativeID string) {
+	if nativeID == "" {
+		return
+	}
+	m.mu.Lock()
+	m.settled.Put(nativeID, struct{}{})
+	m.mu.Unlock()
+}
+
+// wasSettled reports whether the message was dealt with before.
+func (m *memory) wasSettled(nativeID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.settled.Get(nativeID)
+	return ok
+}
+
+// rememberPending notes a decision that could not be carried out, and returns
+// how often that was tried. It keeps neither the message, which the redelivery
+// brings again, nor the error, which may be of any size.
+func (m *memory) rememberPending(nativeID string, f *failure, d *decision) (tries int) {
+	if nativeID == "" {
+		return 1
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u, ok := m.pending.Get(nativeID)
+	if !ok {
+		u = &undelivered{failure: *f}
+		u.failure.Headers, u.failure.Body = Headers{}, nil
+		u.failure.Err = recall(f.Err)
+	}
+	u.decision = *d
+	u.tries++
+	m.pending.Put(nativeID, u)
+	m.waiting.Store(int64(m.pending.Len()))
+	return u.tries
+}
+
+func (m *memory) pendingDecision(nativeID string) *undelivered {
+	if m.waiting.Load() == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u, _ := m.pending.Get(nativeID)
+	return u
+}
+
+func (m *memory) forgetPending(nativeID string) {
+	if m.waiting.Load() == 0 {
+		return
+	}
+	m.mu.Lock()
+	m.pending.Delete(nativeID)
+	m.waiting.Store(int64(m.pending.Len()))
+	m.mu.Unlock()
+}

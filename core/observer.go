@@ -1,0 +1,187 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Observers see what an endpoint does, so that tracing and metrics can be added
+// from outside. Each of the interfaces below is small and independent; an
+// observer implements those it needs. None can fail a message or slow down
+// another: panics are caught.
+
+// HandleObserver is called around every attempt: its Start before middleware
+// and handlers, its End after them, on the same goroutine, with the context
+// that Start returned. Both run inline and should be quick.
+type HandleObserver interface {
+	HandleStart(ctx context.Context, e HandleStart) context.Context
+	HandleEnd(ctx context.Context, e HandleEnd)
+}
+
+// HandleStart describes an attempt that begins.
+type HandleStart struct {
+	Endpoint, Instance, Queue string
+	Message                   *Message
+}
+
+// HandleEnd describes an attempt that ended. Sends and settlement follow.
+type HandleEnd struct {
+	Message  *Message
+	Err      error // nil on success
+	Duration time.Duration
+}
+
+// SendObserver is called around every call to the transport that sends,
+// whatever sends: the application, a handler's success, a delayed retry, a move
+// to the error queue. Start may set headers on the messages, such as a trace
+// context. Both run inline.
+type SendObserver interface {
+	SendStart(ctx context.Context, e SendStart) context.Context
+	SendEnd(ctx context.Context, e SendEnd)
+}
+
+// SendStart describes a send that begins.
+type SendStart struct {
+	Endpoint, Instance string
+	// Messages may have their Headers changed, nothing else.
+	Messages []Outgoing
+}
+
+// SendEnd describes a send that ended.
+type SendEnd struct {
+	Messages []Outgoing
+	Err      error
+	Duration time.Duration
+}
+
+// RecoveryObserver is told what became of failed messages, after it was
+// carried out. It is called by a goroutine of its own behind a queue of 1,000
+// events; what does not fit is dropped and counted (Health).
+type RecoveryObserver interface {
+	Recovered(ctx context.Context, e Recovery)
+}
+
+// Recovery is what became of a failed message.
+type Recovery struct {
+	Endpoint, Instance, Queue string
+	MessageID, MessageType    string
+	Headers                   Headers
+	Err                       error
+	Attempt, DelayedRetries   int
+	// Action is what was done.
+	Action Action
+	// Deferred: the handler deferred the message; Action is a DelayedRetry.
+	Deferred bool
+	// DeadLettered: the message went to the broker's dead-letter queue; Action
+	// is a MoveToError.
+	DeadLettered bool
+	// TakenOver: HandleFailed took the message over; it was not moved.
+	TakenOver bool
+	At        time.Time
+}
+
+// RateLimitObserver is told when rate-limited mode begins and ends, like
+// RateLimit.OnStarted and OnEnded.
+type RateLimitObserver interface {
+	RateLimitChanged(ctx context.Context, endpoint, instance string, limited bool)
+}
+
+// ConnectionObserver is told by transports of outages and their end. It may be
+// called from any goroutine and should be quick.
+type ConnectionObserver interface {
+	ConnectionChanged(e ConnectionChange)
+}
+
+// ConnectionChange is an outage, a failed attempt to end it, or its end.
+type ConnectionChange struct {
+	Connected bool
+	// Err is why there is no connection.
+	Err error
+	// Since is when the outage began.
+	Since time.Time
+	// RetryIn is when the next attempt to connect begins.
+	RetryIn time.Duration
+}
+
+// observers holds an endpoint's observers by what they implement.
+type observers struct {
+	handle     []HandleObserver
+	send       []SendObserver
+	recovery   []RecoveryObserver
+	rateLimit  []RateLimitObserver
+	connection []ConnectionObserver
+}
+
+func sortObservers(all []any) (*observers, error) {
+	o := &observers{}
+	for i, each := range all {
+		known := false
+		if v, ok := each.(HandleObserver); ok {
+			o.handle, known = append(o.handle, v), true
+		}
+		if v, ok := each.(SendObserver); ok {
+			o.send, known = append(o.send, v), true
+		}
+		if v, ok := each.(RecoveryObserver); ok {
+			o.recovery, known = append(o.recovery, v), true
+		}
+		if v, ok := each.(RateLimitObserver); ok {
+			o.rateLimit, known = append(o.rateLimit, v), true
+		}
+		if v, ok := each.(ConnectionObserver); ok {
+			o.connection, known = append(o.connection, v), true
+		}
+		if !known {
+			return nil, fmt.Errorf("Observers[%d] is a %T, which implements no observer interface of core", i, each)
+		}
+	}
+	return o, nil
+}
+
+// guarded calls f and reports a panic through caught instead of passing it on.
+func guarded(caught func(value any), f func()) {
+	defer func() {
+		if value := recover(); value != nil {
+			caught(value)
+		}
+	}()
+	f()
+}
+
+// The contexts of several observers nest: each Start gets the context of the one
+// before it, and every End the innermost.
+
+func (o *observers) handleStart(ctx context.Context, caught func(any), e HandleStart) context.Context {
+	for _, each := range o.handle {
+		guarded(caught, func() {
+			if c := each.HandleStart(ctx, e); c != nil {
+				ctx = c
+			}
+		})
+	}
+	return ctx
+}
+
+func (o *observers) handleEnd(ctx context.Context, caught func(any), e HandleEnd) {
+	for _, each := range o.handle {
+		guarded(caught, func() { each.HandleEnd(ctx, e) })
+	}
+}
+
+func (o *observers) sendStart(ctx context.Context, caught func(any), e SendStart) context.Context {
+	for _, each := range o.send {
+		guarded(caught, func() {
+			if c := each.SendStart(ctx, e); c != nil {
+				ctx = c
+			}
+		})
+	}
+	return ctx
+}
+
+func (o *observers) sendEnd(ctx context.Context, caught func(any), e SendEnd) {
+	for _, each := range o.send {
+		guarded(caught, func() { each.SendEnd(ctx, e) })
+	}
+}

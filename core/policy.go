@@ -1,0 +1,253 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// Policy decides what happens to a message whose handling failed. It may call
+// DefaultPolicy and change its answer, or decide all by itself. It must be safe
+// for concurrent use. An action that cannot be fulfilled becomes MoveToError
+// with the default error queue (R8), and so does a panic or no action (R12).
+//
+// In TransactionSendsAtomicWithReceive ctx carries the native transaction, from
+// which the failed handler's work has been undone.
+type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action
+
+// Action is what a Policy decides. ImmediateRetry, DelayedRetry, MoveToError
+// and DiscardMessage make one; the zero Action is none.
+type Action struct {
+	Kind   ActionKind
+	Delay  time.Duration // of a DelayedRetry
+	Queue  string        // of a MoveToError; "" is the default error queue
+	Reason string        // of a Discard
+}
+
+// ActionKind tells the actions apart.
+type ActionKind int
+
+// The kinds of action (R7).
+const (
+	ActionNone ActionKind = iota
+	ActionImmediateRetry
+	ActionDelayedRetry
+	ActionMoveToError
+	ActionDiscard
+)
+
+// String returns the kind's name.
+func (k ActionKind) String() string {
+	switch k {
+	case ActionNone:
+		return "None"
+	case ActionImmediateRetry:
+		return "ImmediateRetry"
+	case ActionDelayedRetry:
+		return "DelayedRetry"
+	case ActionMoveToError:
+		return "MoveToError"
+	case ActionDiscard:
+		return "Discard"
+	default:
+		return fmt.Sprintf("ActionKind(%d)", int(k))
+	}
+}
+
+// String returns the action as one would write it.
+func (a Action) String() string {
+	switch a.Kind {
+	case ActionDelayedRetry:
+		return fmt.Sprintf("DelayedRetry(%v)", a.Delay)
+	case ActionMoveToError:
+		return fmt.Sprintf("MoveToError(%q)", a.Queue)
+	case ActionDiscard:
+		return fmt.Sprintf("Discard(%q)", a.Reason)
+	default:
+		return a.Kind.String()
+	}
+}
+
+// ImmediateRetry makes the message available again at once.
+func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
+
+// DelayedRetry sends the message to its own queue again with a delay of 0 or
+// more.
+func DelayedRetry(delay time.Duration) Action {
+	return Action{Kind: ActionDelayedRetry, Delay: delay}
+}
+
+// MoveToError moves the message to an error queue. A queue other than the
+// default one must exist; where it does not, the default one is used (R31).
+func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Queue: queue} }
+
+// DiscardMessage drops the message: it goes neither to the error queue nor to
+// the audit queue. The reason is logged.
+func DiscardMessage(reason string) Action { return Action{Kind: ActionDiscard, Reason: reason} }
+
+// RecoverabilityConfig is what is in force for the message at hand: a level of
+// retries that is off, or that the transport cannot honour, has
+// MaxNumberOfRetries 0 (R9). It is a value; changing it changes nothing.
+type RecoverabilityConfig struct {
+	Immediate struct {
+		MaxNumberOfRetries int
+	}
+	Delayed struct {
+		MaxNumberOfRetries int
+		TimeIncrease       time.Duration
+	}
+	Failed struct {
+		ErrorQueue    string
+		Unrecoverable []error
+	}
+
+	schedule          schedule
+	maxRetryAge       time.Duration
+	unrecoverableFunc func(error) bool
+}
+
+// IsUnrecoverable reports whether err is one that is not retried (R6): an
+// undecodable or malformed message, the verdict Unrecoverable, an error of
+// Failed.Unrecoverable, or one that the configured function reports.
+func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
+	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) {
+		return true
+	}
+	if v := findVerdict(err); v != nil && v.kind == verdictUnrecoverable {
+		return true
+	}
+	if slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool { return errors.Is(err, target) }) {
+		return true
+	}
+	return c.unrecoverableFunc != nil && c.unrecoverableFunc(err)
+}
+
+// ErrorContext is one failure.
+type ErrorContext struct {
+	// Err is what the handler returned.
+	Err error
+
+	// The message. Body must not be written.
+	MessageID   string
+	MessageType string
+	Headers     Headers
+	Body        []byte
+
+	// ReceiveQueue is the address that the message was received from.
+	ReceiveQueue string
+
+	// ImmediateProcessingFailures is how many attempts of this round failed,
+	// this one included (R2).
+	ImmediateProcessingFailures int
+
+	// DelayedDeliveriesPerformed is how many delayed retries came before.
+	DelayedDeliveriesPerformed int
+
+	// FailedAt is the time of this failure.
+	FailedAt time.Time
+
+	// LastDelayedRetry is when the previous delayed retry was scheduled, or the
+	// zero time.
+	LastDelayedRetry time.Time
+
+	// FirstFailure is when the first round of attempts ended, or the zero time
+	// if this is the first.
+	FirstFailure time.Time
+}
+
+// DefaultPolicy is the policy of an endpoint that has no other (R1-R6). It
+// depends on its arguments alone.
+func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) Action {
+	if config.IsUnrecoverable(failure.Err) {
+		return MoveToError(config.Failed.ErrorQueue)
+	}
+	if failure.ImmediateProcessingFailures <= config.Immediate.MaxNumberOfRetries {
+		return ImmediateRetry()
+	}
+	if failure.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries && config.youngEnough(failure) {
+		return DelayedRetry(config.delay(failure))
+	}
+	return MoveToError(config.Failed.ErrorQueue)
+}
+
+// youngEnough holds the 24 hours between delayed retries and MaxRetryAge (R5).
+func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
+	if !f.LastDelayedRetry.IsZero() && f.FailedAt.Sub(f.LastDelayedRetry) > longestDelay {
+		return false
+	}
+	return c.maxRetryAge == 0 || f.FirstFailure.IsZero() || f.FailedAt.Sub(f.FirstFailure) <= c.maxRetryAge
+}
+
+// delay computes the delay from the exported fields, so that a policy that
+// changed them in its copy gets what it asked for.
+func (c RecoverabilityConfig) delay(f ErrorContext) time.Duration {
+	s := c.schedule
+	s.increase = c.Delayed.TimeIncrease
+	return s.delay(f.DelayedDeliveriesPerformed, f.MessageID)
+}
+
+// schedule computes the delays of delayed retries.
+type schedule struct {
+	increase time.Duration
+	factor   float64
+	ceiling  time.Duration
+	list     []time.Duration
+	jitter   float64
+}
+
+// base returns the delay of the given round (0 is the first) without jitter.
+func (s schedule) base(round int) time.Duration {
+	if len(s.list) > 0 {
+		return s.list[min(round, len(s.list)-1)]
+	}
+	delay := float64(s.increase)
+	if s.factor > 0 {
+		for range round {
+			if delay *= s.factor; delay > float64(maxDuration) {
+				break
+			}
+		}
+	} else {
+		delay *= float64(round + 1)
+	}
+	d := maxDuration
+	if delay < float64(maxDuration) {
+		d = time.Duration(delay)
+	}
+	if s.ceiling > 0 {
+		d = min(d, s.ceiling)
+	}
+	return d
+}
+
+// longest returns the longest delay that the schedule can give for a round.
+func (s schedule) longest(round int) time.Duration {
+	d := s.base(round)
+	return addDuration(d, time.Duration(float64(d)*s.jitter))
+}
+
+// delay adds jitter that is derived from the message and the round: messages
+// that failed together come back apart, and the same failure always gets the
+// same answer.
+func (s schedule) delay(round int, messageID string) time.Duration {
+	d := s.base(round)
+	if s.jitter == 0 {
+		return d
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%d", messageID, round)
+	fraction := float64(h.Sum64()>>11) / (1 << 53)
+	return addDuration(d, time.Duration(float64(d)*s.jitter*fraction))
+}
+
+const maxDuration = time.Duration(1<<63 - 1)
+
+func addDuration(a, b time.Duration) time.Duration {
+	if a > maxDuration-b {
+		return maxDuration
+	}
+	return a + b
+}

@@ -1,0 +1,464 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// pump fetches deliveries and runs them on a fixed set of workers, never more
+// than limit at a time. There is no goroutine and no channel for a message: an
+// idle worker becomes the fetcher, puts what it got into the buffer, and wakes
+// one other, which wakes the next if there is more to do.
+//
+// Where deliveries are native transactions (perWorker), each worker fetches for
+// itself instead, so that none is held unstarted.
+type pump struct {
+	receiver  Receiver
+	base      context.Context // ends when fetching ends
+	perWorker bool
+	ahead     bool // unstarted deliveries may be held beyond the free slots
+	overlap   bool // a slot is free while its delivery is being settled
+	maxBatch  int  // 0 = none
+
+	watch    func(Delivery) *hold
+	handle   func(w *worker, item held)
+	giveBack func(item held)
+	onError  func(error) // the receiver failed for good; called once, must not block
+
+	wg sync.WaitGroup
+
+	mu          sync.Mutex
+	wakeUp      *sync.Cond
+	idle        int // workers waiting for wakeUp
+	workers     int
+	everyWorker map[*worker]struct{}
+	wanted      int         // slots asked for
+	slowed      bool        // one slot, whatever is asked for
+	limit       int         // slots in force
+	running     int         // slots taken
+	receiving   int         // workers in Receive, where perWorker
+	fetching    bool        // a worker is in Receive, where not
+	gated       int         // reasons for which nothing is fetched or started
+	waiting     *time.Timer // one more such reason, which ends by itself
+	waitUntil   time.Time
+	stopping    bool
+	failed      bool
+	buffer      []held // fetched, not started
+	head        int    // of buffer
+	fetch       context.Context
+	interrupt   context.CancelFunc // ends Receive calls under way
+	average     time.Duration      // of handling, moving; where ahead
+	arrivals    []Delivery         // the fetcher's
+	arrived     []held             // the fetcher's
+}
+
+// held is a delivery with the renewal of its lock, if it has one.
+type held struct {
+	delivery Delivery
+	hold     *hold
+}
+
+// worker is one goroutine of a pump.
+type worker struct {
+	pump     *pump
+	occupied bool // it has a slot
+	single   [1]Delivery
+	current  atomic.Pointer[attempt] // what it is handling, for the report of those that never return
+}
+
+// aheadWindow is how long an unstarted delivery may be expected to wait. With
+// slow handlers little or nothing is held ahead: other instances could have it.
+const aheadWindow = 500 * time.Millisecond
+
+func newPump(base context.Context, r Receiver) *pump {
+	p := &pump{receiver: r, base: base, everyWorker: map[*worker]struct{}{}}
+	p.wakeUp = sync.NewCond(&p.mu)
+	p.fetch, p.interrupt = context.WithCancel(base)
+	return p
+}
+
+// maxInFlight is what the receiver may hold for a given number of slots.
+func (p *pump) maxInFlight(limit int) int {
+	n := limit
+	if p.overlap {
+		n += limit
+	}
+	if p.ahead && !p.perWorker {
+		n += limit
+	}
+	return n
+}
+
+// setLimit changes the number of slots. What was not started is given back
+// where it became fewer.
+func (p *pump) setLimit(limit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = limit
+	p.applyLimit()
+}
+
+// setSlowed reduces the slots to one, or ends that and the wait that belongs to
+// it.
+func (p *pump) setSlowed(slowed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slowed = slowed
+	p.applyLimit()
+	if !slowed {
+		p.endWait()
+	}
+}
+
+func (p *pump) applyLimit() {
+	limit := p.wanted
+	if p.slowed {
+		limit = 1
+	}
+	if p.stopping || limit == p.limit {
+		return
+	}
+	fewer := limit < p.limit
+	p.limit = limit
+	p.receiver.SetMaxInFlight(p.maxInFlight(limit))
+	p.hire()
+	if fewer {
+		p.restartFetch()
+	}
+	p.wakeUp.Broadcast()
+}
+
+// waitFor fetches and starts nothing for so long from now, and gives back what
+// was not started.
+func (p *pump) waitFor(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return
+	}
+	p.waitUntil = time.Now().Add(d)
+	if p.waiting == nil {
+		p.waiting = time.AfterFunc(d, p.waited)
+		p.restartFetch()
+		p.wakeUp.Broadcast()
+	}
+}
+
+func (p *pump) waited() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting == nil {
+		return
+	}
+	if left := time.Until(p.waitUntil); left > 0 { // it was extended
+		p.waiting = time.AfterFunc(left, p.waited)
+		return
+	}
+	p.endWait()
+}
+
+func (p *pump) endWait() {
+	if p.waiting != nil {
+		p.waiting.Stop()
+		p.waiting = nil
+		p.wakeUp.Broadcast()
+	}
+}
+
+// gate stops fetching and starting, until as many calls of ungate.
+func (p *pump) gate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gated++
+	if p.gated == 1 {
+		p.restartFetch()
+		p.wakeUp.Broadcast()
+	}
+}
+
+func (p *pump) ungate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gated--
+	if p.gated == 0 {
+		p.wakeUp.Broadcast()
+	}
+}
+
+// stop ends fetching; workers end with the deliveries they have.
+func (p *pump) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopping = true
+	p.endWait()
+	p.interrupt()
+	p.wakeUp.Broadcast()
+}
+
+// inFlight is how many deliveries are being handled.
+func (p *pump) inFlight() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running
+}
+
+// hire starts workers that are missing. Those that are too many leave by
+// themselves.
+func (p *pump) hire() {
+	for p.workers < p.staff() {
+		p.workers++
+		w := &worker{pump: p}
+		p.everyWorker[w] = struct{}{}
+		p.wg.Go(w.run)
+	}
+}
+
+func (p *pump) staff() int {
+	if p.overlap {
+		return 2 * p.limit
+	}
+	return p.limit
+}
+
+// restartFetch ends Receive calls under way, so that they begin again under
+// what holds now.
+func (p *pump) restartFetch() {
+	p.interrupt()
+	p.fetch, p.interrupt = context.WithCancel(p.base)
+}
+
+func (w *worker) run() {
+	p := w.pump
+	p.mu.Lock()
+	regular := false
+	defer func() {
+		if !regular { // a handler ended its goroutine (runtime.Goexit)
+			p.mu.Lock()
+			w.vacate()
+		}
+		p.workers--
+		delete(p.everyWorker, w)
+		if !regular && !p.stopping {
+			p.hire()
+		}
+		p.wakeUp.Broadcast()
+		p.mu.Unlock()
+	}()
+	for {
+		switch {
+		case p.excess() > 0:
+			items := p.takeLast(p.excess())
+			p.mu.Unlock()
+			for _, item := range items {
+				p.giveBack(item)
+			}
+			p.mu.Lock()
+		case p.stopping, p.workers > p.staff():
+			regular = true
+			return
+		case p.closed():
+			w.wait()
+		case p.buffered() > 0 && p.running < p.limit:
+			item := p.take()
+			p.running++
+			w.occupied = true
+			p.wakeAnother()
+			p.mu.Unlock()
+			w.work(item)
+			p.mu.Lock()
+			w.vacate()
+		case p.perWorker && p.running+p.receiving < p.limit:
+			w.receiveOne()
+		case !p.perWorker && p.want() > 0:
+			w.receiveBatch(p.want())
+		default:
+			w.wait()
+		}
+	}
+}
+
+// wait is called, and returns, with mu held, as all below but work.
+func (w *worker) wait() {
+	p := w.pump
+	p.idle++
+	p.wakeUp.Wait()
+	p.idle--
+}
+
+func (w *worker) work(item held) {
+	p := w.pump
+	if !p.ahead {
+		p.handle(w, item)
+		return
+	}
+	start := time.Now()
+	p.handle(w, item)
+	took := time.Since(start)
+	p.mu.Lock()
+	p.average += (took - p.average) / 8
+	p.mu.Unlock()
+}
+
+// freeSlot gives the slot back before the worker has settled, where overlap.
+func (w *worker) freeSlot() {
+	p := w.pump
+	if !p.overlap {
+		return
+	}
+	p.mu.Lock()
+	w.vacate()
+	p.wakeAnother()
+	p.mu.Unlock()
+}
+
+func (w *worker) vacate() {
+	if w.occupied {
+		w.occupied = false
+		w.pump.running--
+	}
+}
+
+func (w *worker) receiveOne() {
+	p := w.pump
+	p.receiving++
+	ctx := p.fetch
+	p.mu.Unlock()
+	n, err := p.receiver.Receive(ctx, w.single[:])
+	var item held
+	if n > 0 {
+		item = held{w.single[0], p.watch(w.single[0])}
+		w.single[0] = nil
+	}
+	p.mu.Lock()
+	p.receiving--
+	if n > 0 {
+		p.push(item)
+	}
+	p.checkReceive(ctx, n, err)
+}
+
+func (w *worker) receiveBatch(want int) {
+	p := w.pump
+	p.fetching = true
+	ctx := p.fetch
+	if len(p.arrivals) < want {
+		p.arrivals = make([]Delivery, want)
+	}
+	dst := p.arrivals[:want]
+	p.mu.Unlock()
+	n, err := p.receiver.Receive(ctx, dst)
+	p.arrived = p.arrived[:0]
+	for i, d := range dst[:n] {
+		p.arrived = append(p.arrived, held{d, p.watch(d)})
+		dst[i] = nil
+	}
+	p.mu.Lock()
+	p.fetching = false
+	p.push(p.arrived...)
+	clear(p.arrived)
+	p.checkReceive(ctx, n, err)
+}
+
+// checkReceive tells an interrupted Receive from one that failed for good.
+func (p *pump) checkReceive(ctx context.Context, n int, err error) {
+	if err == nil && n == 0 {
+		err = errors.New("the adapter's Receive returned neither a delivery nor an error (C3)")
+	}
+	if err == nil || ctx.Err() != nil || p.stopping || p.failed {
+		return
+	}
+	p.failed = true
+	p.gated++
+	p.restartFetch()
+	p.onError(err)
+}
+
+// closed reports whether nothing is to be started or held.
+func (p *pump) closed() bool { return p.stopping || p.gated > 0 || p.waiting != nil }
+
+// want is how many deliveries to fetch now.
+func (p *pump) want() int {
+	if p.fetching || p.perWorker || p.closed() {
+		return 0
+	}
+	room := p.limit - p.running - p.buffered()
+	if p.ahead {
+		room += p.aheadRoom()
+	}
+	if p.buffered() > 0 && room < (p.limit+1)/2 {
+		return 0 // a larger batch is soon due
+	}
+	if p.maxBatch > 0 {
+		room = min(room, p.maxBatch)
+	}
+	return max(room, 0)
+}
+
+// aheadRoom is how many deliveries to hold beyond the free slots: as many as
+// there are slots, fewer where handlers are slow.
+func (p *pump) aheadRoom() int {
+	if p.average <= aheadWindow {
+		return p.limit
+	}
+	return int(time.Duration(p.limit) * aheadWindow / p.average)
+}
+
+// excess is how many unstarted deliveries are too many.
+func (p *pump) excess() int {
+	if p.closed() {
+		return p.buffered()
+	}
+	allowed := max(p.limit-p.running, 0)
+	if p.ahead && !p.perWorker {
+		allowed += p.limit
+	}
+	return p.buffered() - allowed
+}
+
+// wakeAnother wakes one idle worker if there is something to do.
+func (p *pump) wakeAnother() {
+	if p.idle == 0 {
+		return
+	}
+	if p.buffered() > 0 && p.running < p.limit || p.want() > 0 || p.perWorker && p.running+p.receiving < p.limit {
+		p.wakeUp.Signal()
+	}
+}
+
+func (p *pump) buffered() int { return len(p.buffer) - p.head }
+
+// push reuses the room of what was taken, so that the buffer stays as small as
+// what it holds.
+func (p *pump) push(items ...held) {
+	if p.head > 0 && len(p.buffer)+len(items) > cap(p.buffer) {
+		n := copy(p.buffer, p.buffer[p.head:])
+		clear(p.buffer[n:])
+		p.buffer, p.head = p.buffer[:n], 0
+	}
+	p.buffer = append(p.buffer, items...)
+}
+
+func (p *pump) take() held {
+	item := p.buffer[p.head]
+	p.buffer[p.head] = held{}
+	p.head++
+	if p.head == len(p.buffer) {
+		p.buffer, p.head = p.buffer[:0], 0
+	}
+	return item
+}
+
+// takeLast removes the n deliveries that were fetched last.
+func (p *pump) takeLast(n int) []held {
+	at := len(p.buffer) - n
+	items := append([]held(nil), p.buffer[at:]...)
+	clear(p.buffer[at:])
+	p.buffer = p.buffer[:at]
+	if p.head == len(p.buffer) {
+		p.buffer, p.head = p.buffer[:0], 0
+	}
+	return items
+}

@@ -1,0 +1,68 @@
+package core
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// rateLimiter counts consecutive failures and says when to switch between
+// normal and rate-limited mode (R40-R45). What switching means is its owner's
+// business.
+type rateLimiter struct {
+	threshold int // 0 is off
+	filter    func(error) bool
+
+	// The switches are called with mu held, so in order. They must not block.
+	onLimit  func()          // entering the mode
+	onProbe  func()          // after a failed attempt in the mode: wait
+	onNormal func()          // leaving the mode
+	onPanic  func(value any) // of the filter
+
+	mu      sync.Mutex
+	failing atomic.Int64 // consecutive failures; 0 lets succeeded return without the lock
+	limited bool
+}
+
+// failed counts a failed attempt.
+func (l *rateLimiter) failed(err error) {
+	if l.threshold == 0 {
+		return
+	}
+	if l.filter != nil {
+		counts := true
+		guarded(l.onPanic, func() { counts = l.filter(err) })
+		if !counts {
+			return
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.failing.Add(1)
+	if !l.limited && n >= int64(l.threshold) {
+		l.limited = true
+		l.onLimit()
+	}
+	if l.limited {
+		l.onProbe()
+	}
+}
+
+// succeeded ends the row, and the mode at once (R42).
+func (l *rateLimiter) succeeded() {
+	if l.threshold == 0 || l.failing.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failing.Store(0)
+	if l.limited {
+		l.limited = false
+		l.onNormal()
+	}
+}
+
+func (l *rateLimiter) isLimited() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limited
+}

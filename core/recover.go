@@ -1,0 +1,301 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// failed deals with an attempt that returned an error.
+func (r *runner) failed(a *attempt, err error) {
+	a.message.end()
+	switch {
+	case r.lockLost(a):
+		r.abandonLost(a)
+		return
+	case r.work.Err() != nil: // cut off by the shutdown: not its fault (R27)
+		r.giveBack(held{a.delivery, a.hold})
+		r.release(a)
+		return
+	}
+	f := r.describe(a, err)
+	r.prepareRecovery(a, f)
+	d := r.ep.rules.decide(a, *f)
+	r.carryOut(a, f, &d, nil)
+}
+
+// describe gathers what the decision and the failure headers need.
+func (r *runner) describe(a *attempt, err error) *failure {
+	in := a.delivery.Incoming()
+	return &failure{
+		ErrorContext: ErrorContext{
+			Err:                         err,
+			MessageID:                   in.ID,
+			MessageType:                 a.message.Type,
+			Headers:                     in.Headers,
+			Body:                        in.Body,
+			ReceiveQueue:                r.ep.address,
+			ImmediateProcessingFailures: max(in.DeliveryCount, 1),
+			DelayedDeliveriesPerformed:  intHeader(in.Headers, HeaderRetries),
+			FailedAt:                    time.Now(),
+			LastDelayedRetry:            timeText(in.Headers.Get(HeaderRetriesTimestamp)),
+			FirstFailure:                firstFailure(in.Headers),
+		},
+		deferrals: intHeader(in.Headers, HeaderDeferrals),
+	}
+}
+
+// prepareRecovery undoes the failed work where users' code is about to run in
+// the same transaction: a custom policy, or HandleFailed.
+func (r *runner) prepareRecovery(a *attempt, f *failure) {
+	atomic, ok := r.atomic(a)
+	if !ok || r.ep.rules.policy == nil && fallbackOf(a) == nil {
+		return
+	}
+	if err := atomic.Reset(r.settle); err != nil {
+		r.ep.log.recoverability.LogAttrs(a, slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision",
+			append(failureAttrs(f), slog.Any("reset_error", err))...)
+		return
+	}
+	a.undone = true
+}
+
+// carryOut does what was decided, tells about it, and keeps the message where
+// it cannot be done. u is the memory of an earlier try, or nil.
+func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
+	if u == nil {
+		r.ep.log.logDecision(a, f, d)
+	}
+	takenOver, err := r.execute(a, f, d, u)
+	switch {
+	case errors.Is(err, ErrLockLost):
+		r.abandonLost(a)
+		return
+	case err != nil:
+		r.keep(a, f, d, err)
+		return
+	}
+	r.ep.memory.forgetPending(a.delivery.Incoming().NativeID)
+	r.release(a)
+	if takenOver {
+		r.ep.log.recoverability.LogAttrs(a, slog.LevelInfo, fmt.Sprintf("HandleFailed took message '%s' over; it is not moved.", f.MessageID), failureAttrs(f)...)
+	}
+	r.announce(f, d, takenOver)
+	if d.action.Kind == ActionMoveToError && !takenOver {
+		r.terminated(f.FailedAt)
+	}
+	if !d.verdict && !refused(f.Err) {
+		r.limiter.failed(f.Err)
+	}
+}
+
+// execute carries a decision out. An error means that the message was not
+// settled.
+func (r *runner) execute(a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
+	switch d.action.Kind {
+	case ActionImmediateRetry:
+		r.abandon(a, f)
+		return false, nil
+	case ActionDelayedRetry:
+		headers := copyForRetry
+		if d.deferral {
+			headers = func(f *failure, _ Action) Headers { return copyForDeferral(f) }
+		}
+		return false, r.replace(a, []Outgoing{{
+			ID: f.MessageID, Queue: r.ep.address, Headers: headers(f, d.action), Body: f.Body, Delay: d.action.Delay,
+		}})
+	case ActionDiscard:
+		return false, r.replace(a, nil)
+	default:
+		return r.giveUp(a, f, d, u)
+	}
+}
+
+// giveUp runs HandleFailed, once, and moves the message to an error or
+// dead-letter queue unless it was taken over.
+func (r *runner) giveUp(a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
+	if u == nil {
+		d.extra, takenOver = r.lastResort(a, f, d)
+	}
+	if takenOver {
+		err := r.replace(a, d.extra)
+		if err == nil || errors.Is(err, ErrLockLost) {
+			return true, err
+		}
+		r.ep.log.recoverability.LogAttrs(a, slog.LevelError, fmt.Sprintf("What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID),
+			append(failureAttrs(f), slog.Any("send_error", err))...)
+		d.extra = nil
+	}
+	if d.deadLetter {
+		return false, r.deadLetter(a, f, d.extra)
+	}
+	return false, r.moveToError(a, f, d)
+}
+
+// abandon gives the message back for its next attempt.
+func (r *runner) abandon(a *attempt, f *failure) {
+	if err := a.delivery.Abandon(r.settle, f.Err); err != nil {
+		r.ep.log.immediate.LogAttrs(a, slog.LevelWarn, "message could not be given back; it comes again when its lock ends",
+			append(failureAttrs(f), slog.Any("settle_error", err))...)
+	}
+}
+
+// replace sends out and consumes the message: as one where the mode can, in
+// this order otherwise. The failed handler's work is undone either way.
+func (r *runner) replace(a *attempt, out []Outgoing) error {
+	if atomic, ok := r.atomic(a); ok {
+		return r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error {
+			if a.undone { // what HandleFailed or the policy did is kept
+				return atomic.CompleteWith(ctx, out)
+			}
+			return atomic.ReplaceWith(ctx, out)
+		})
+	}
+	if len(out) > 0 {
+		if err := r.ep.transportSend(a.settling(r), out); err != nil {
+			return err
+		}
+	}
+	r.complete(a)
+	return nil
+}
+
+// moveToError sends the failed message, with what HandleFailed sent, to the
+// decided error queue. A custom queue that does not exist gives way to the
+// default one (R31), headers that do not fit give way to the message (R24).
+func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
+	send := func(headers Headers) error {
+		return r.replace(a, append(slices.Clone(d.extra), Outgoing{ID: f.MessageID, Queue: d.action.Queue, Headers: headers, Body: f.Body}))
+	}
+	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps))
+	if err != nil && errors.Is(err, ErrQueueNotFound) && d.action.Queue != r.ep.rules.config.Failed.ErrorQueue {
+		r.ep.log.moved.LogAttrs(a, slog.LevelError,
+			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, r.ep.rules.config.Failed.ErrorQueue),
+			failureAttrs(f)...)
+		d.action.Queue = r.ep.rules.config.Failed.ErrorQueue
+		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps))
+	}
+	if err != nil && errors.Is(err, ErrTooLarge) {
+		if err = send(copyForErrorMinimal(f)); errors.Is(err, ErrTooLarge) {
+			err = send(f.Headers)
+		}
+	}
+	return err
+}
+
+// deadLetter uses the broker's own queue. What HandleFailed sent leaves first:
+// no broker takes both as one.
+func (r *runner) deadLetter(a *attempt, f *failure, extra []Outgoing) error {
+	if len(extra) > 0 {
+		if err := r.ep.transportSend(a.settling(r), extra); err != nil {
+			return err
+		}
+	}
+	if atomic, ok := r.atomic(a); ok && !a.undone {
+		if err := atomic.Reset(r.settle); err != nil {
+			return err
+		}
+	}
+	letter, ok := a.delivery.(DeadLetterer)
+	if !ok {
+		return fmt.Errorf("the transport claims DeadLetter but its delivery %T has no such method (C22)", a.delivery)
+	}
+	return letter.DeadLetter(r.settle, "Rejected", boundedText(f.Err.Error(), 4<<10))
+}
+
+func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
+	if a.handlers == nil {
+		return nil
+	}
+	return a.handlers.fallback
+}
+
+// lastResort runs HandleFailed. It returns what is to be sent with the move, or
+// instead of it.
+func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing, takenOver bool) {
+	fallback := fallbackOf(a)
+	if fallback == nil || errors.Is(f.Err, ErrUndecodable) || refused(f.Err) {
+		return nil, false
+	}
+	m := &Message{scope: "/failed"}
+	m.begin(r.ep.env, a.delivery.Incoming(), a.message.Type)
+	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
+	ctx := context.WithValue(a, messageKey{}, m)
+	err := call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m, a.handlers)
+	out = m.end()
+	if err != nil {
+		r.ep.log.recoverability.LogAttrs(a, slog.LevelError, fmt.Sprintf("HandleFailed failed for message '%s'; the message is moved.", f.MessageID),
+			append(failureAttrs(f), slog.Any("fallback_error", err))...)
+		a.undone = false // so that the move undoes what it did
+		return nil, false
+	}
+	return out, failed.takenOver
+}
+
+// keep holds a message whose decision cannot be carried out, and gives it back
+// after a growing pause; the decision is remembered and tried again without
+// running the handler (R25).
+func (r *runner) keep(a *attempt, f *failure, d *decision, cause error) {
+	in := a.delivery.Incoming()
+	if r.ep.mode == TransactionNone {
+		r.release(a)
+		r.ep.critical(fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
+			f.MessageID, len(f.Body), f.Err, d.action, cause))
+		return
+	}
+	tries := r.ep.memory.rememberPending(in.NativeID, f, d)
+	pause := min(time.Second<<min(tries-1, 10), longestUndeliveredHold)
+	r.ep.critical(fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause, cause))
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.fetch.Done():
+	}
+	r.giveBack(held{a.delivery, a.hold})
+	r.release(a)
+}
+
+// announce tells recovery observers.
+func (r *runner) announce(f *failure, d *decision, takenOver bool) {
+	if len(r.ep.observers.recovery) == 0 {
+		return
+	}
+	e := Recovery{
+		Endpoint: r.ep.name, Instance: r.ep.instance, Queue: r.ep.address,
+		MessageID: f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err,
+		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed,
+		Action: d.action, Deferred: d.deferral, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,
+		At: f.FailedAt,
+	}
+	for _, o := range r.ep.observers.recovery {
+		r.notifier.notify(func() { o.Recovered(r.values, e) })
+	}
+}
+
+// terminated counts a message that was moved for good, and stops the endpoint
+// at the limit (R50).
+func (r *runner) terminated(at time.Time) {
+	limit := r.ep.config.Recoverability.UnacceptableMessageLimit
+	if limit == 0 {
+		return
+	}
+	r.terminations.mu.Lock()
+	defer r.terminations.mu.Unlock()
+	times := append(r.terminations.times, at)
+	if window := r.ep.config.Recoverability.UnacceptableMessageWindow; window > 0 {
+		times = slices.DeleteFunc(times, func(t time.Time) bool { return at.Sub(t) > window })
+	}
+	r.terminations.times = times
+	if len(times) >= limit {
+		r.end(fmt.Errorf("%w: %d messages failed for good", ErrUnacceptableMessageLimit, len(times)))
+	}
+}
+
+// refused reports a failure for which no handler was asked.
+func refused(err error) bool {
+	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrDeliveryCountExceeded)
+}

@@ -1,0 +1,175 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// renewer keeps the locks of all held deliveries alive: one goroutine watches
+// the times, short-lived ones do the renewals that are due.
+type renewer struct {
+	ctx context.Context // for Renew; ends after the last settlement
+
+	mu      sync.Mutex
+	holds   map[*hold]struct{}
+	wake    chan struct{}
+	stopped chan struct{}
+	wg      sync.WaitGroup
+}
+
+// renewals that run at the same time; more would only queue at the broker.
+const parallelRenewals = 16
+
+// hold is one delivery whose lock runs out.
+type hold struct {
+	renewer Renewer
+
+	// Guarded by the renewer's mu.
+	next     time.Time
+	renewing bool
+	lost     bool
+	onLost   func() // set while a handler runs
+}
+
+func newRenewer(ctx context.Context) *renewer {
+	return &renewer{ctx: ctx, holds: map[*hold]struct{}{}, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+}
+
+// watch begins to renew d, if it has a lock that runs out. It returns nil
+// otherwise.
+func (r *renewer) watch(d Delivery) *hold {
+	lock, ok := d.(Renewer)
+	if !ok {
+		return nil
+	}
+	until := lock.LockedUntil()
+	if until.IsZero() {
+		return nil
+	}
+	h := &hold{renewer: lock, next: halfway(until)}
+	r.mu.Lock()
+	r.holds[h] = struct{}{}
+	first := len(r.holds) == 1
+	r.mu.Unlock()
+	if first {
+		r.poke()
+	}
+	return h
+}
+
+// forget ends the renewal of h, and reports whether its lock was lost.
+func (r *renewer) forget(h *hold) (lost bool) {
+	if h == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.holds, h)
+	h.onLost = nil
+	return h.lost
+}
+
+// guard arranges for onLost to be called when the lock is lost; if it is lost
+// already, guard returns false and does not call it.
+func (r *renewer) guard(h *hold, onLost func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.lost {
+		return false
+	}
+	h.onLost = onLost
+	return true
+}
+
+// halfway is when a lock that ends at the given time is renewed.
+func halfway(until time.Time) time.Time {
+	now := time.Now()
+	return now.Add(until.Sub(now) / 2)
+}
+
+func (r *renewer) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run renews until stop.
+func (r *renewer) run() {
+	slots := make(chan struct{}, parallelRenewals)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, next := r.due()
+		for _, h := range due {
+			slots <- struct{}{}
+			r.wg.Go(func() {
+				defer func() { <-slots }()
+				r.renew(h)
+			})
+		}
+		var tick <-chan time.Time
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+			tick = timer.C
+		}
+		select {
+		case <-r.stopped:
+			r.wg.Wait()
+			return
+		case <-r.wake:
+		case <-tick:
+		}
+	}
+}
+
+// due marks and returns the holds to renew now, and says when the next one is.
+func (r *renewer) due() (due []*hold, next time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for h := range r.holds {
+		switch {
+		case h.renewing || h.lost:
+		case !h.next.After(now):
+			h.renewing = true
+			due = append(due, h)
+		case next.IsZero() || h.next.Before(next):
+			next = h.next
+		}
+	}
+	return due, next
+}
+
+func (r *renewer) renew(h *hold) {
+	until := h.renewer.LockedUntil()
+	ctx, cancel := context.WithDeadline(r.ctx, until)
+	err := h.renewer.Renew(ctx)
+	cancel()
+
+	var onLost func()
+	r.mu.Lock()
+	h.renewing = false
+	_, held := r.holds[h]
+	now := time.Now()
+	switch {
+	case !held:
+	case err == nil:
+		h.next = halfway(h.renewer.LockedUntil())
+	case errors.Is(err, ErrLockLost), !now.Before(until):
+		h.lost = true
+		onLost = h.onLost
+	default: // try again while the lock still holds
+		h.next = now.Add(max(until.Sub(now)/4, 10*time.Millisecond))
+	}
+	r.mu.Unlock()
+	if onLost != nil {
+		onLost()
+	}
+	r.poke()
+}
+
+// stop ends run and waits for renewals under way.
+func (r *renewer) stop() { close(r.stopped) }

@@ -1,0 +1,339 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// runner is one Run of an endpoint.
+type runner struct {
+	ep       *Endpoint
+	pump     *pump
+	limiter  *rateLimiter
+	renewer  *renewer
+	notifier *notifier // of recovery observers
+	hooks    *notifier // of rate limiting, so that neither crowds the other out
+
+	values context.Context // Run's values, never cancelled
+	fetch  context.Context // ends when fetching ends
+	work   context.Context // the handlers'
+	settle context.Context // ends after the last settlement
+
+	stopFetch  context.CancelFunc
+	cancelWork context.CancelCauseFunc
+	stopSettle context.CancelFunc
+
+	ended    chan struct{} // closed by end
+	hurry    chan struct{} // closed by Shutdown when its context ended
+	finished chan struct{} // closed when Run returns
+
+	mu        sync.Mutex
+	endErr    error
+	hasEnded  bool
+	hurried   bool
+	byRequest bool // Shutdown governs the drain, not DrainTimeout
+
+	terminations struct {
+		mu    sync.Mutex
+		times []time.Time
+	}
+}
+
+// Run receives and handles messages until ctx ends, Shutdown is called, or
+// something happens that waiting cannot mend. It then drains: no new message is
+// started, unstarted ones are given back, running handlers have DrainTimeout to
+// finish before their contexts are cancelled. If some have not returned 5 s
+// later, Run returns ErrHandlersRunning naming their messages, which come again.
+//
+// Handlers' contexts carry ctx's values, not its cancellation. Run returns nil
+// after a drain that ctx or Shutdown asked for, and may then be called again.
+func (ep *Endpoint) Run(ctx context.Context) error {
+	if err := ep.registry.seal(); err != nil {
+		return err
+	}
+	if ep.config.SendOnly {
+		return fmt.Errorf("core: run endpoint %q: it is send-only, so there is nothing to run", ep.name)
+	}
+	r, err := ep.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer ep.finish(r)
+	receiver, err := ep.connect(r.fetch)
+	if err != nil {
+		r.stopFetch()
+		if ctx.Err() != nil || r.isEnded() {
+			return nil // asked to stop before it had begun
+		}
+		return fmt.Errorf("core: run endpoint %q: %w", ep.name, err)
+	}
+	r.start(receiver)
+	select {
+	case <-ctx.Done():
+	case <-r.ended:
+	}
+	err = errors.Join(r.reason(), r.drain(receiver))
+	if err != nil {
+		return fmt.Errorf("core: run endpoint %q: %w", ep.name, err)
+	}
+	return nil
+}
+
+// Shutdown ends Run in two steps: no new message is started, and running
+// handlers may finish until ctx ends; then their contexts are cancelled. It
+// returns when Run is about to, with ctx's error if that was needed. Without a
+// Run under way it does nothing.
+func (ep *Endpoint) Shutdown(ctx context.Context) error {
+	ep.mu.Lock()
+	r := ep.current
+	ep.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	r.byRequest = true
+	r.mu.Unlock()
+	r.end(nil)
+	select {
+	case <-r.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	if !r.hurried {
+		r.hurried = true
+		close(r.hurry)
+	}
+	r.mu.Unlock()
+	<-r.finished
+	return context.Cause(ctx)
+}
+
+func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.current != nil {
+		return nil, fmt.Errorf("core: run endpoint %q: it is running already; make a second endpoint for a second receiver", ep.name)
+	}
+	r := &runner{
+		ep: ep, values: context.WithoutCancel(ctx),
+		ended: make(chan struct{}), hurry: make(chan struct{}), finished: make(chan struct{}),
+	}
+	r.fetch, r.stopFetch = context.WithCancel(ctx)
+	r.work, r.cancelWork = context.WithCancelCause(r.values)
+	r.settle, r.stopSettle = context.WithCancel(r.values)
+	ep.current = r
+	return r, nil
+}
+
+func (ep *Endpoint) finish(r *runner) {
+	r.stopFetch()
+	r.cancelWork(ErrShutdown)
+	r.stopSettle()
+	ep.mu.Lock()
+	ep.current = nil
+	select {
+	case <-ep.ready:
+		ep.ready = make(chan struct{})
+	default:
+	}
+	ep.mu.Unlock()
+	close(r.finished)
+}
+
+// connect does what comes before the first message.
+func (ep *Endpoint) connect(ctx context.Context) (Receiver, error) {
+	ep.resolved.warnings(ep.log.endpoint, ep.caps)
+	_, canProvision := ep.transport.(Provisioner)
+	switch {
+	case ep.config.Provision == ProvisionAlways && !canProvision:
+		return nil, fmt.Errorf("Config.Provision is Always, but the transport cannot create queues: %w", errors.ErrUnsupported)
+	case ep.config.Provision == ProvisionAlways, ep.config.Provision == ProvisionAuto && canProvision && !ep.caps.Durable:
+		if err := ep.transport.(Provisioner).Provision(ctx, ep.topology()); err != nil {
+			return nil, fmt.Errorf("provision: %w", err)
+		}
+	}
+	if c, ok := ep.transport.(Checker); ok {
+		if err := c.Check(ctx); err != nil {
+			return nil, fmt.Errorf("check: %w", err)
+		}
+	}
+	if topics := ep.registry.topics(); len(topics) > 0 {
+		s, ok := ep.transport.(Subscriber)
+		if !ok || !ep.caps.PublishSubscribe {
+			return nil, fmt.Errorf("subscribe to %v: the transport has no PublishSubscribe: %w", topics, errors.ErrUnsupported)
+		}
+		if err := s.Subscribe(ctx, ep.name, topics...); err != nil {
+			return nil, fmt.Errorf("subscribe to %v: %w", topics, err)
+		}
+	}
+	ep.mu.Lock()
+	concurrency := ep.concurrency
+	ep.mu.Unlock()
+	p := ep.shapePump(&pump{})
+	return ep.transport.OpenReceiver(ctx, ReceiverConfig{
+		Queue: ep.name, Mode: ep.mode, MaxInFlight: p.maxInFlight(concurrency), MaxDeliveries: ep.maxDeliveries, Observer: connectionWatch{ep},
+	})
+}
+
+// shapePump sets how a pump works with this transport in this mode.
+func (ep *Endpoint) shapePump(p *pump) *pump {
+	p.perWorker = ep.mode == TransactionSendsAtomicWithReceive
+	p.ahead = ep.caps.Ahead && !p.perWorker
+	p.overlap = p.ahead
+	p.maxBatch = ep.caps.MaxReceiveBatch
+	return p
+}
+
+func (r *runner) start(receiver Receiver) {
+	ep := r.ep
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	r.notifier = newNotifier(1000, ep.observerPanicked)
+	r.hooks = newNotifier(1000, ep.observerPanicked)
+	r.renewer = newRenewer(r.settle)
+	go r.renewer.run()
+	r.pump = ep.shapePump(newPump(r.fetch, receiver))
+	r.pump.watch = r.renewer.watch
+	r.pump.handle = r.handle
+	r.pump.giveBack = r.giveBack
+	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
+	r.limiter = r.newLimiter()
+	if ep.paused {
+		r.pump.gate()
+	}
+	r.pump.setLimit(ep.concurrency)
+	close(ep.ready)
+	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", ep.concurrency)
+}
+
+// end makes Run drain and return err. The first call counts.
+func (r *runner) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.hasEnded {
+		r.hasEnded = true
+		r.endErr = err
+		close(r.ended)
+		r.stopFetch()
+	}
+}
+
+func (r *runner) isEnded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hasEnded
+}
+
+func (r *runner) reason() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.endErr
+}
+
+// drain ends the run.
+func (r *runner) drain(receiver Receiver) error {
+	r.stopFetch()
+	r.pump.stop()
+	idle := make(chan struct{})
+	go func() {
+		r.pump.wg.Wait()
+		close(idle)
+	}()
+	r.ep.log.endpoint.Info("endpoint is draining", "in_flight", r.pump.inFlight())
+
+	var err error
+	if !r.waitDrained(idle) {
+		r.cancelWork(ErrShutdown)
+		grace := time.NewTimer(handlerGrace)
+		defer grace.Stop()
+		select {
+		case <-idle:
+		case <-grace.C:
+			err = fmt.Errorf("%w after their contexts were cancelled %v ago: %s", ErrHandlersRunning, handlerGrace, r.pump.unfinished())
+		}
+	}
+	r.renewer.stop()
+	closing, cancel := context.WithTimeout(r.values, handlerGrace)
+	defer cancel()
+	if closeErr := receiver.Close(closing); closeErr != nil {
+		r.ep.log.endpoint.Warn("receiver could not be closed", "error", closeErr)
+	}
+	if !r.notifier.close(handlerGrace) || !r.hooks.close(handlerGrace) {
+		r.ep.log.endpoint.Warn("an observer or hook has not returned; it is left behind")
+	}
+	r.ep.log.endpoint.Info("endpoint has stopped")
+	return err
+}
+
+// waitDrained reports whether all handlers returned in the time that they have.
+func (r *runner) waitDrained(idle <-chan struct{}) bool {
+	timeout := time.NewTimer(r.ep.config.DrainTimeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-idle:
+			return true
+		case <-r.hurry:
+			return false
+		case <-timeout.C:
+			r.mu.Lock()
+			byRequest := r.byRequest
+			r.mu.Unlock()
+			if !byRequest {
+				return false
+			}
+		}
+	}
+}
+
+// unfinished names the messages whose handlers have not returned.
+func (p *pump) unfinished() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var names []string
+	for w := range p.everyWorker {
+		if a := w.current.Load(); a != nil {
+			in := a.delivery.Incoming()
+			names = append(names, fmt.Sprintf("message %s (%s)", in.ID, in.Headers.Get(HeaderMessageTypes)))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// newLimiter connects rate limiting with the pump. In rate-limited mode there
+// is one slot; after each failed attempt nothing is fetched for TimeToWait.
+func (r *runner) newLimiter() *rateLimiter {
+	c := r.ep.config.Recoverability.RateLimit
+	log := r.ep.log.rateLimit
+	tell := func(limited bool, hook func(context.Context)) {
+		if hook != nil {
+			r.hooks.notify(func() { hook(r.values) })
+		}
+		for _, o := range r.ep.observers.rateLimit {
+			r.hooks.notify(func() { o.RateLimitChanged(r.values, r.ep.name, r.ep.instance, limited) })
+		}
+	}
+	return &rateLimiter{
+		threshold: c.ConsecutiveFailures,
+		filter:    c.Filter,
+		onPanic:   r.ep.observerPanicked,
+		onLimit: func() {
+			log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
+			r.pump.setSlowed(true)
+			tell(true, c.OnStarted)
+		},
+		onProbe: func() { r.pump.waitFor(c.TimeToWait) },
+		onNormal: func() {
+			log.Info("rate limiting ended")
+			r.pump.setSlowed(false)
+			tell(false, c.OnEnded)
+		},
+	}
+}
