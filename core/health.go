@@ -9,6 +9,8 @@ import (
 type Health struct {
 	// Running: Run is receiving, or would if it were not Paused.
 	Running bool
+	// Draining: Run was asked to end and waits for handlers.
+	Draining bool
 	// Paused: Pause was called.
 	Paused bool
 	// RateLimited: one message is attempted at a time (R41).
@@ -49,7 +51,8 @@ func (ep *Endpoint) Health() Health {
 		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
 	}
 	if r := ep.current; r != nil && r.pump != nil {
-		h.Running = true
+		h.Draining = r.fetch.Err() != nil
+		h.Running = !h.Draining
 		h.RateLimited = r.limiter.isLimited()
 		h.InFlight = r.pump.inFlight()
 		h.NotificationsDropped = r.notifier.dropped.Load()

@@ -205,6 +205,19 @@ func (p *pump) inFlight() int {
 	return p.running
 }
 
+// attempts returns those under way.
+func (p *pump) attempts() []*attempt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*attempt
+	for w := range p.everyWorker {
+		if a := w.current.Load(); a != nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // hire starts workers that are missing. Those that are too many leave by
 // themselves.
 func (p *pump) hire() {

@@ -255,7 +255,7 @@ func (r *runner) drain(receiver Receiver) error {
 		select {
 		case <-idle:
 		case <-grace.C:
-			err = fmt.Errorf("%w after their contexts were cancelled %v ago: %s", ErrHandlersRunning, handlerGrace, r.pump.unfinished())
+			err = r.unfinished()
 		}
 	}
 	r.renewer.stop()
@@ -293,18 +293,16 @@ func (r *runner) waitDrained(idle <-chan struct{}) bool {
 }
 
 // unfinished names the messages whose handlers have not returned.
-func (p *pump) unfinished() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (r *runner) unfinished() error {
 	var names []string
-	for w := range p.everyWorker {
-		if a := w.current.Load(); a != nil {
-			in := a.delivery.Incoming()
-			names = append(names, fmt.Sprintf("message %s (%s)", in.ID, in.Headers.Get(HeaderMessageTypes)))
-		}
+	for _, a := range r.pump.attempts() {
+		names = append(names, fmt.Sprintf("message %s (%s)", a.message.incoming.ID, a.message.incoming.Headers.Get(HeaderMessageTypes)))
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("the transport's Receive has not returned %v after its context ended (C3)", handlerGrace)
 	}
 	slices.Sort(names)
-	return strings.Join(names, ", ")
+	return fmt.Errorf("%w %v after their contexts were cancelled: %s", ErrHandlersRunning, handlerGrace, strings.Join(names, ", "))
 }
 
 // newLimiter connects rate limiting with the pump. In rate-limited mode there

@@ -101,7 +101,8 @@ type Delivery interface {
 }
 
 // AtomicDelivery is what every Delivery of a receiver opened with
-// TransactionSendsAtomicWithReceive implements, and no other (C12).
+// TransactionSendsAtomicWithReceive implements, and no other (C12). Its Abandon
+// and Release undo what was done through BindContext, Complete commits it.
 type AtomicDelivery interface {
 	Delivery
 

@@ -1,0 +1,94 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+type OrderPlaced struct {
+	ID    string
+	Total int
+}
+
+type Ship struct{ OrderID string }
+
+// A complete program: an endpoint that bills orders and tells another to ship
+// them. The first attempt fails and is retried; an order that can never be
+// billed goes to the error queue at once.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+
+	transport := inmemory.New() // the transport is the only line that changes
+	defer transport.Close(context.Background())
+
+	billing, err := core.New("billing", transport, core.Config{
+		Concurrency: 1,
+		Logger:      slog.New(slog.DiscardHandler),
+		Recoverability: core.Recoverability{
+			Delayed: core.Delayed{Retries: 3, Increase: 2 * time.Second},
+		},
+	})
+	if err != nil {
+		log.Fatal(err) // says everything that is wrong, at once
+	}
+	shipping, err := core.New("shipping", transport, core.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	core.Handle(billing, "orders.placed", func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+		if m.Body.Total < 0 {
+			return core.Unrecoverable(errors.New("negative total"))
+		}
+		if m.Attempt == 1 {
+			return errors.New("the bank does not answer")
+		}
+		return m.Send("shipping", "orders.ship", Ship{OrderID: m.Body.ID}) // leaves only if the handler succeeds
+	})
+	shipped := make(chan string)
+	core.Handle(shipping, "orders.ship", func(ctx context.Context, m *core.Inbound[Ship]) error {
+		shipped <- m.Body.OrderID
+		return nil
+	})
+
+	// Both run until the context ends.
+	running := make(chan error, 2)
+	for _, ep := range []*core.Endpoint{billing, shipping} {
+		go func() { running <- ep.Run(ctx) }()
+		<-ep.Ready()
+	}
+
+	for _, order := range []OrderPlaced{{ID: "o-1", Total: -1}, {ID: "o-2", Total: 42}} {
+		if err := billing.Send(ctx, "billing", "orders.placed", order); err != nil {
+			log.Fatal(err)
+		}
+	}
+	fmt.Println("shipped", <-shipped)
+
+	stop() // as an interrupt would
+	for range 2 {
+		if err := <-running; err != nil {
+			log.Fatal(err)
+		}
+	}
+	failed, err := transport.Peek("error")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range failed {
+		fmt.Println("in the error queue:", m.Headers.Get(core.HeaderExceptionMessage))
+	}
+	// Output:
+	// shipped o-2
+	// in the error queue: negative total
+}
