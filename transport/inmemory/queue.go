@@ -176,7 +176,7 @@ func (q *queue) advance(now time.Time) {
 func (q *queue) expire(m *message) {
 	*m = message{state: gone} // the ring shall not keep headers and body alive
 	q.unswept++
-	if q.unswept > q.ready.len()/2 {
+	if 2*q.unswept >= q.ready.len() {
 		q.ready.keep(func(m *message) bool { return m.state != gone })
 		q.unswept = 0
 	}

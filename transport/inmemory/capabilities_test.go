@@ -1,0 +1,142 @@
+package inmemory_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+func TestC1UnclaimedAbilitiesAreRefusedBeforeAnythingIsSent(t *testing.T) {
+	without := func(change func(*core.Capabilities)) inmemory.Config {
+		return inmemory.Config{Capabilities: able(change)}
+	}
+	for name, c := range map[string]struct {
+		cfg inmemory.Config
+		out core.Outgoing
+	}{
+		"delay":          {without(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Outgoing{Queue: "q", Delay: 1}},
+		"delay too long": {without(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Outgoing{Queue: "q", Delay: time.Minute + 1}},
+		"publish":        {without(func(c *core.Capabilities) { c.PublishSubscribe = false }), core.Outgoing{Topic: "t"}},
+		"time to live":   {without(func(c *core.Capabilities) { c.TimeToBeReceived = false }), core.Outgoing{Queue: "q", TimeToBeReceived: 1}},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			transport := open(t, c.cfg, "q")
+			c.out.ID = "bad"
+			err := transport.Send(t.Context(), message("q", "good"), c.out)
+			failWith(t, err, errors.ErrUnsupported)
+			var failed *core.SendError
+			if !errors.As(err, &failed) || len(failed.Results) != 2 {
+				t.Fatalf("the error is no *SendError with two results: %v", err)
+			}
+			for _, result := range failed.Results {
+				if result.State != core.SendRefused || result.Err == nil {
+					t.Errorf("result %+v, want refused", result)
+				}
+			}
+			depth(t, transport, "q", inmemory.Depth{})
+		})
+	}
+}
+
+func TestC1SubscribeIsRefusedWithoutPublishSubscribe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.PublishSubscribe = false })}, "q")
+		failWith(t, transport.Subscribe(t.Context(), "q", "t"), errors.ErrUnsupported)
+		failWith(t, transport.Unsubscribe(t.Context(), "q", "t"), errors.ErrUnsupported)
+	})
+}
+
+func TestC1ModesAndInterfacesAgreeWithTheCapabilities(t *testing.T) {
+	modes := inmemory.Everything().Transactions
+	for _, lock := range []time.Duration{0, time.Minute} {
+		for _, deadLetter := range []bool{false, true} {
+			for _, claimed := range modes {
+				for _, mode := range append(modes, core.TransactionDefault) {
+					name := fmt.Sprintf("lock %v, dead letter %t, %v, opened %v", lock, deadLetter, claimed, mode)
+					inBubble(t, name, func(t *testing.T) {
+						transport := open(t, inmemory.Config{LockDuration: lock, Capabilities: able(func(c *core.Capabilities) {
+							c.Transactions = []core.TransactionMode{claimed}
+							c.DeadLetter = deadLetter
+						})}, "q")
+						send(t, transport, message("q", "a"))
+						if mode != claimed {
+							_, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "q", Mode: mode, MaxInFlight: 1})
+							failWith(t, err, errors.ErrUnsupported)
+							return
+						}
+						d := receive(t, receiver(t, transport, "q", mode, 1), "a")
+						if _, ok := d.(core.AtomicDelivery); ok != (mode == core.TransactionSendsAtomicWithReceive) {
+							t.Errorf("AtomicDelivery: %t", ok)
+						}
+						if _, ok := d.(core.DeadLetterer); ok != deadLetter {
+							t.Errorf("DeadLetterer: %t", ok)
+						}
+						if _, ok := d.(core.Renewer); ok != (lock > 0 && mode != core.TransactionNone) {
+							t.Errorf("Renewer: %t", ok)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestC1CapabilitiesAreConstant(t *testing.T) {
+	cfg := inmemory.LikeSQS()
+	transport := open(t, cfg)
+	cfg.Capabilities.DelayedDelivery = false
+	cfg.Capabilities.Transactions[0] = core.TransactionSendsAtomicWithReceive
+	transport.Capabilities().Transactions[0] = core.TransactionSendsAtomicWithReceive
+	if caps := transport.Capabilities(); !caps.DelayedDelivery || caps.Transactions[0] != core.TransactionNone {
+		t.Errorf("the capabilities changed: %+v", caps)
+	}
+}
+
+func TestOpenNamesEverythingThatIsWrong(t *testing.T) {
+	_, err := inmemory.Open(inmemory.Config{LockDuration: -1, Capabilities: able(func(c *core.Capabilities) {
+		c.Transactions = []core.TransactionMode{core.TransactionNone, core.TransactionNone, core.TransactionDefault, 9}
+		c.Durable = true
+		c.NativeDeliveryCount = false
+		c.CountsEveryDelivery = true
+		c.DelayPrecision = time.Microsecond
+		c.MaxReceiveBatch = -1
+		c.MaxMessageBytes = -1
+	})})
+	if err == nil {
+		t.Fatal("Open accepted it")
+	}
+	for _, want := range []string{
+		"inmemory: open: ", "LockDuration", "None twice", "lists Default", "TransactionMode(9)", "Durable",
+		"CountsEveryDelivery", "DelayPrecision", "MaxReceiveBatch", "MaxMessageBytes",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %q:\n%v", want, err)
+		}
+	}
+	if _, err := inmemory.Open(inmemory.Config{Capabilities: &core.Capabilities{}}); err == nil {
+		t.Error("Open accepted capabilities without a transaction mode")
+	}
+}
+
+func TestProfilesAreValidAndIndependent(t *testing.T) {
+	for name, profile := range map[string]func() inmemory.Config{
+		"SQS": inmemory.LikeSQS, "Azure Service Bus": inmemory.LikeAzureServiceBus, "RabbitMQ": inmemory.LikeRabbitMQ,
+		"RabbitMQ classic": inmemory.LikeRabbitMQClassic, "PostgreSQL": inmemory.LikePostgreSQL,
+	} {
+		first := profile()
+		if _, err := inmemory.Open(first); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		first.Capabilities.Transactions[0] = 9
+		first.Capabilities.Durable = true
+		if _, err := inmemory.Open(profile()); err != nil {
+			t.Errorf("%s: a change to one Config shows in the next: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package inmemory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// What an endpoint does with a transport, by hand.
+func Example() {
+	ctx := context.Background()
+	transport := inmemory.New()
+	defer transport.Close(ctx)
+	if err := transport.Provision(ctx, core.Topology{Queues: []string{"billing"}}); err != nil {
+		log.Fatal(err)
+	}
+	if err := transport.Send(ctx, core.Outgoing{ID: "1", Queue: "billing", Body: []byte("an invoice")}); err != nil {
+		log.Fatal(err)
+	}
+	receiver, err := transport.OpenReceiver(ctx, core.ReceiverConfig{
+		Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 16,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	deliveries := make([]core.Delivery, 16)
+	for range 2 {
+		n, err := receiver.Receive(ctx, deliveries)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, d := range deliveries[:n] {
+			in := d.Incoming()
+			fmt.Printf("delivery %d of %q, last error %q\n", in.DeliveryCount, in.Body, in.LastError)
+			if in.DeliveryCount == 1 {
+				err = d.Abandon(ctx, errors.New("no database"))
+			} else {
+				err = d.Complete(ctx)
+			}
+			if err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	// Output:
+	// delivery 1 of "an invoice", last error ""
+	// delivery 2 of "an invoice", last error "no database"
+}
+
+// A transport that can do what Amazon SQS can refuses what SQS would.
+func ExampleOpen() {
+	transport, err := inmemory.Open(inmemory.LikeSQS())
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = transport.OpenReceiver(context.Background(), core.ReceiverConfig{
+		Queue: "billing", Mode: core.TransactionSendsAtomicWithReceive, MaxInFlight: 16,
+	})
+	fmt.Println(errors.Is(err, errors.ErrUnsupported), transport.Capabilities().MaxDelay)
+	// Output: true 15m0s
+}
+
+// One capability less than everything.
+func ExampleEverything() {
+	able := inmemory.Everything()
+	able.DelayedDelivery = false
+	transport, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(transport.Capabilities().DelayedDelivery)
+	// Output: false
+}
+
+// Two transports on one broker are as two processes. Closing one and opening
+// another is a restart: the messages stay.
+func ExampleBroker() {
+	ctx := context.Background()
+	broker := inmemory.NewBroker()
+	before, err := inmemory.Open(inmemory.Config{Broker: broker})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := before.Provision(ctx, core.Topology{Queues: []string{"billing"}}); err != nil {
+		log.Fatal(err)
+	}
+	if err := before.Send(ctx, core.Outgoing{ID: "1", Queue: "billing", Body: []byte("kept")}); err != nil {
+		log.Fatal(err)
+	}
+	if err := before.Close(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	after, err := inmemory.Open(inmemory.Config{Broker: broker})
+	if err != nil {
+		log.Fatal(err)
+	}
+	depth, err := after.Depth("billing")
+	if err != nil {
+		log.Fatal(err)
+	}
+	messages, err := after.Peek("billing")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%v: %d ready, the first is %q\n", after.Queues(), depth.Ready, messages[0].Body)
+	// Output: [billing]: 1 ready, the first is "kept"
+}

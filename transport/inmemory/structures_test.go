@@ -1,0 +1,271 @@
+package inmemory
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// These tests are about what cannot be seen from outside: memory, timers, and
+// the structures below the queues.
+
+func TestRingAgreesWithASlice(t *testing.T) {
+	var r ring[int]
+	var model []int
+	for step := range 40_000 {
+		grow := 3 + 4*(step/2000%2) // of ten: phases of growth and of shrinking
+		switch n := rand.IntN(10); {
+		case n < grow && n%2 == 0:
+			r.pushBack(step)
+			model = append(model, step)
+		case n < grow:
+			r.pushFront(step)
+			model = slices.Insert(model, 0, step)
+		default:
+			want := 0
+			if len(model) > 0 {
+				want, model = model[0], model[1:]
+			}
+			if got := r.popFront(); got != want {
+				t.Fatalf("step %d: popFront = %d, want %d", step, got, want)
+			}
+		}
+		if step%1000 == 0 {
+			wanted := func(i int) bool { return i%3 != 0 }
+			r.keep(wanted)
+			model = slices.DeleteFunc(slices.Clone(model), func(i int) bool { return !wanted(i) })
+			for i, want := range model {
+				if got := r.at(i); got != want {
+					t.Fatalf("step %d: at(%d) = %d, want %d", step, i, got, want)
+				}
+			}
+		}
+		if r.len() != len(model) {
+			t.Fatalf("step %d: len = %d, want %d", step, r.len(), len(model))
+		}
+	}
+}
+
+func TestRingGivesMemoryBack(t *testing.T) {
+	var r ring[*int]
+	for range 1 << 16 {
+		r.pushBack(new(int))
+	}
+	for range 1 << 16 {
+		r.popFront()
+	}
+	if len(r.items) > 4*minRing {
+		t.Errorf("an empty ring keeps %d places", len(r.items))
+	}
+	for _, item := range r.items {
+		if item != nil {
+			t.Fatal("an empty ring keeps an element alive")
+		}
+	}
+}
+
+func TestDeadlinesAreInOrderAndKnowTheirPlaces(t *testing.T) {
+	var d deadlines
+	base := time.Now()
+	var all []*message
+	for i := range 500 {
+		m := &message{seq: uint64(i)}
+		d.add(m, base.Add(time.Duration(rand.IntN(50))))
+		all = append(all, m)
+	}
+	for i, m := range all {
+		switch i % 4 {
+		case 0:
+			d.remove(m)
+			d.remove(m) // what is not there is not removed
+		case 1:
+			d.move(m, base.Add(time.Duration(rand.IntN(50))))
+		}
+	}
+	for i, m := range d {
+		if m.place != i+1 {
+			t.Fatalf("the message at %d says %d", i, m.place-1)
+		}
+	}
+	var last *message
+	for n := len(d); n > 0; n-- {
+		m := d[0]
+		d.remove(m)
+		if m.place != 0 || len(d) != n-1 {
+			t.Fatalf("removed: place %d, %d left of %d", m.place, len(d), n)
+		}
+		if last != nil && (m.deadline.Before(last.deadline) || m.deadline.Equal(last.deadline) && m.seq < last.seq) {
+			t.Fatal("out of order")
+		}
+		last = m
+	}
+}
+
+func testQueue(t *testing.T, cfg Config) (*Transport, *queue, core.Receiver) {
+	t.Helper()
+	transport, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { transport.Close(context.Background()) })
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"q"}}); err != nil {
+		t.Fatal(err)
+	}
+	q, err := transport.broker.queue("q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return transport, q, r
+}
+
+func TestC14ClosingATransportStopsItsTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, q, _ := testQueue(t, Config{})
+		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Delay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if err := transport.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if q.timer.Stop() {
+			t.Error("the timer was still running")
+		}
+	})
+}
+
+func TestC20ExpiredMessagesLeaveTheRing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, q, _ := testQueue(t, Config{})
+		send := func(timeToBeReceived time.Duration) {
+			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Body: make([]byte, 1), TimeToBeReceived: timeToBeReceived}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send(0) // at the head, for ever: nothing behind it is ever reached
+		for range 10_000 {
+			send(time.Second)
+			time.Sleep(time.Millisecond)
+		}
+		q.mu.Lock()
+		if n := q.ready.len(); n > 2002 {
+			t.Errorf("the ring holds %d, of which 1001 are alive", n)
+		}
+		for i := range q.ready.len() {
+			if m := q.ready.at(i); m.state == gone && m.body != nil {
+				t.Fatal("an expired message keeps its body")
+			}
+		}
+		q.mu.Unlock()
+		time.Sleep(time.Minute)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.ready.len() > 1 || len(q.deadlines) != 0 {
+			t.Errorf("%d in the ring and %d deadlines, want 1 and 0", q.ready.len(), len(q.deadlines))
+		}
+	})
+}
+
+// A timer may run late. What it would have removed is not delivered meanwhile.
+func TestC20ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, q, r := testQueue(t, Config{})
+		q.stop()
+		for _, timeToBeReceived := range []time.Duration{time.Second, time.Second, 0} {
+			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", TimeToBeReceived: timeToBeReceived}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		dst := make([]core.Delivery, 1)
+		if _, err := r.Receive(t.Context(), dst); err != nil || dst[0].Incoming().NativeID != "3" {
+			t.Fatalf("received %+v, %v; want the third message", dst[0].Incoming(), err)
+		}
+	})
+}
+
+func TestC9TheReceiversMemoryFollowsMaxInFlight(t *testing.T) {
+	able := Everything()
+	able.NativeDeliveryCount = false
+	transport, _, r := testQueue(t, Config{Capabilities: &able})
+	r.SetMaxInFlight(500) // 2,000 messages are remembered
+	dst := make([]core.Delivery, 1)
+	for range 1500 {
+		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3000 {
+		if _, err := r.Receive(t.Context(), dst); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := dst[0].Incoming().DeliveryCount, 1+i/1500; got != want {
+			t.Fatalf("delivery %d: DeliveryCount %d, want %d", i, got, want)
+		}
+		if err := dst[0].Abandon(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What is settled, lost or cancelled leaves nothing behind.
+func TestNothingPilesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, q, r := testQueue(t, Config{LockDuration: time.Hour})
+		dst := make([]core.Delivery, 1)
+		for range 10_000 {
+			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", TimeToBeReceived: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Receive(t.Context(), dst); err != nil {
+				t.Fatal(err)
+			}
+			if err := dst[0].Complete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 1000 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+			r.Receive(ctx, dst)
+			cancel()
+		}
+		own := q.receivers[0]
+		if len(q.deadlines) != 0 || q.inFlight != 0 || own.unsettled.count != 0 || own.unsettled.first != nil ||
+			q.waiting != 0 || q.woken != 0 || own.woken != 0 || own.waiters.first != nil || len(own.idle) > 1 {
+			t.Errorf("left behind: %d deadlines, %d in flight, %d unsettled, %d waiting, %d woken, %d idle",
+				len(q.deadlines), q.inFlight, own.unsettled.count, q.waiting, q.woken, len(own.idle))
+		}
+	})
+}
+
+func TestAMessageCostsFewAllocations(t *testing.T) {
+	transport, _, r := testQueue(t, Config{})
+	out := []core.Outgoing{{Queue: "q", Body: make([]byte, 256)}}
+	dst := make([]core.Delivery, 1)
+	ctx := t.Context()
+	sent := testing.AllocsPerRun(1000, func() {
+		if err := transport.Send(ctx, out...); err != nil {
+			t.Fatal(err)
+		}
+	})
+	received := testing.AllocsPerRun(1000, func() {
+		if _, err := r.Receive(ctx, dst); err != nil {
+			t.Fatal(err)
+		}
+		if err := dst[0].Complete(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	// Sending: the message, its body, its NativeID. Receiving: the delivery.
+	if sent > 3 || received > 1 {
+		t.Errorf("Send takes %v allocations, Receive and Complete %v; want 3 and 1", sent, received)
+	}
+}
