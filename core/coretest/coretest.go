@@ -1,0 +1,320 @@
+// Package coretest is for unit tests of handlers: it makes the message that a
+// handler is given, without an endpoint or a transport, and records what the
+// handler sends.
+//
+//	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+//	err := handler(ctx, in)
+//	// look at err and at rec.Sent()
+//
+// It tests the handler alone. Whether messages leave, come again or end in the
+// error queue is the endpoint's business: to test that, run a whole endpoint on
+// package inmemory.
+package coretest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Defaults of Options.
+const (
+	// ID is the message id.
+	ID = "test-message"
+	// Endpoint is the name of the endpoint.
+	Endpoint = "test"
+	// ReplyTo is the address for replies.
+	ReplyTo = "test-replies"
+)
+
+// Options say what is special about a message. The zero value is the first
+// attempt at a message that can be replied to, on a transport that can do
+// everything.
+type Options struct {
+	// ID is the message id. The default is the constant ID, so that the ids of
+	// what the handler sends, which derive from it, are the same in every run.
+	ID string
+
+	// Attempt is the number of this attempt in its round. The default is 1.
+	Attempt int
+
+	// DelayedRetries is how many delayed retries came before.
+	DelayedRetries int
+
+	// LastError is the text of the previous attempt's error.
+	LastError string
+
+	// EnqueuedAt is when the message became available. The default is the time
+	// of the call.
+	EnqueuedAt time.Time
+
+	// Headers are set on top of those that every message has: message id,
+	// conversation, correlation, type, content type, intent, time sent, reply
+	// address and, with DelayedRetries, NServiceBus.Retries.
+	Headers map[string]string
+
+	// ReplyTo is the address for replies. The default is the constant ReplyTo.
+	ReplyTo string
+
+	// NoReplyTo makes a message without an address for replies: Reply returns
+	// core.ErrNoReplyAddress.
+	NoReplyTo bool
+
+	// Endpoint is the name of the endpoint that seems to handle the message.
+	// The default is the constant Endpoint.
+	Endpoint string
+
+	// Capabilities are those of the transport. What it lacks is refused as in
+	// production, with an error matching errors.ErrUnsupported or
+	// core.ErrTooLarge. The default is everything, without limits;
+	// inmemory.LikeSQS().Capabilities, for example, is less.
+	Capabilities *core.Capabilities
+
+	// Codec encodes and decodes bodies. The default is core.JSON.
+	Codec core.Codec
+
+	// SendNow answers for the broker when the handler calls SendNow or
+	// PublishNow: its error is what the handler gets, and the message is not
+	// recorded then. The default accepts everything.
+	SendNow func(ctx context.Context, r Record) error
+}
+
+// Inbound returns a message for a handler's test, and the recorder of what the
+// handler sends through it. The body goes through the codec, as it would
+// through a queue: the handler sees what survives that, such as exported fields
+// with JSON. A []byte is handed over as it is.
+//
+// Inbound panics where the test itself is wrong: a body that its codec cannot
+// encode or decode, a type that no handler could be registered for, a negative
+// count, more than one Options.
+func Inbound[T any](messageType string, body T, opts ...Options) (*core.Inbound[T], *Recorder) {
+	o := one(messageType, opts)
+	rec := &Recorder{codec: o.Codec}
+	raw, contentType, decoded := throughCodec(messageType, body, o.Codec)
+	in := core.NewInbound(decoded, core.InboundConfig{
+		Endpoint:     o.Endpoint,
+		Type:         messageType,
+		Capabilities: *o.Capabilities,
+		Codec:        o.Codec,
+		Incoming: core.Incoming{
+			ID:            o.ID,
+			NativeID:      o.ID,
+			Headers:       headers(messageType, contentType, o),
+			Body:          raw,
+			DeliveryCount: o.Attempt,
+			LastError:     o.LastError,
+			EnqueuedAt:    o.EnqueuedAt,
+		},
+		SendNow: func(ctx context.Context, out ...core.Outgoing) error { return rec.sendNow(ctx, o.SendNow, out) },
+	})
+	rec.message = in.Message
+	return in, rec
+}
+
+// one returns the options with their defaults.
+func one(messageType string, opts []Options) Options {
+	var o Options
+	switch len(opts) {
+	case 0:
+	case 1:
+		o = opts[0]
+	default:
+		panic(fmt.Sprintf("coretest: inbound %q: %d Options were given; merge them into one", messageType, len(opts)))
+	}
+	switch {
+	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
+		panic(fmt.Sprintf("coretest: inbound: %q cannot be a message type; use UTF-8 text without ';' and ','", messageType))
+	case o.Attempt < 0 || o.DelayedRetries < 0:
+		panic(fmt.Sprintf("coretest: inbound %q: Attempt is %d and DelayedRetries is %d; neither can be negative", messageType, o.Attempt, o.DelayedRetries))
+	case o.NoReplyTo && o.ReplyTo != "":
+		panic(fmt.Sprintf("coretest: inbound %q: ReplyTo is %q, but NoReplyTo is set; remove one of the two", messageType, o.ReplyTo))
+	}
+	orDefault(&o.ID, ID)
+	orDefault(&o.Attempt, 1)
+	orDefault(&o.Endpoint, Endpoint)
+	orDefault(&o.Codec, core.JSON)
+	if o.EnqueuedAt.IsZero() {
+		o.EnqueuedAt = time.Now()
+	}
+	if !o.NoReplyTo {
+		orDefault(&o.ReplyTo, ReplyTo)
+	}
+	if o.Capabilities == nil {
+		o.Capabilities = &core.Capabilities{
+			Transactions: []core.TransactionMode{
+				core.TransactionNone,
+				core.TransactionReceiveOnly,
+				core.TransactionSendsAtomicWithReceive,
+			},
+			DelayedDelivery:     true,
+			NativeDeliveryCount: true,
+			PublishSubscribe:    true,
+			TimeToBeReceived:    true,
+			DeadLetter:          true,
+		}
+	}
+	return o
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// throughCodec returns the body as it is on the wire, and as it comes from
+// there.
+func throughCodec[T any](messageType string, body T, codec core.Codec) (raw []byte, contentType string, decoded T) {
+	if target, ok := any(&decoded).(*[]byte); ok {
+		raw = any(body).([]byte)
+		*target = slices.Clone(raw)
+		return slices.Clone(raw), "application/octet-stream", decoded
+	}
+	raw, err := codec.Encode(body)
+	if err != nil {
+		panic(fmt.Sprintf("coretest: inbound %q: encode a %T: %v", messageType, body, err))
+	}
+	if err := codec.Decode(raw, &decoded); err != nil {
+		panic(fmt.Sprintf("coretest: inbound %q: a %T cannot be decoded from its own encoding: %v", messageType, body, err))
+	}
+	return raw, codec.ContentType(), decoded
+}
+
+func headers(messageType, contentType string, o Options) core.Headers {
+	var h core.Headers
+	h.Set(core.HeaderMessageID, o.ID)
+	h.Set(core.HeaderMessageTypes, messageType)
+	h.Set(core.HeaderContentType, contentType)
+	h.Set(core.HeaderMessageIntent, core.IntentSend)
+	h.Set(core.HeaderConversationID, o.ID)
+	h.Set(core.HeaderCorrelationID, o.ID)
+	h.Set(core.HeaderTimeSent, core.FormatTime(o.EnqueuedAt))
+	if !o.NoReplyTo {
+		h.Set(core.HeaderReplyToAddress, o.ReplyTo)
+	}
+	if o.DelayedRetries > 0 {
+		h.Set(core.HeaderRetries, strconv.Itoa(o.DelayedRetries))
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Headers)) {
+		h.Set(key, o.Headers[key])
+	}
+	return h
+}
+
+// Recorder knows what was sent while a message was handled. It may be used by
+// several goroutines.
+type Recorder struct {
+	message *core.Message
+	codec   core.Codec
+
+	mu  sync.Mutex
+	now []Record
+}
+
+// Sent returns what Send, Publish and Reply collected, in their order. An
+// endpoint sends it when the handler returns nil, and drops it when the handler
+// returns an error: look at the error first.
+func (r *Recorder) Sent() []Record {
+	var records []Record
+	for _, out := range r.message.Outgoing() {
+		records = append(records, r.record(out))
+	}
+	return records
+}
+
+// SentNow returns what left at once, through SendNow and PublishNow, in the
+// order in which it was accepted.
+func (r *Recorder) SentNow() []Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.now)
+}
+
+func (r *Recorder) sendNow(ctx context.Context, broker func(context.Context, Record) error, out []core.Outgoing) error {
+	for _, each := range out {
+		record := r.record(each)
+		if broker != nil {
+			if err := broker(ctx, record); err != nil {
+				return err
+			}
+		}
+		r.mu.Lock()
+		r.now = append(r.now, record)
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+func (r *Recorder) record(out core.Outgoing) Record {
+	return Record{
+		Intent:   out.Headers.Get(core.HeaderMessageIntent),
+		Queue:    out.Queue,
+		Type:     out.Headers.Get(core.HeaderMessageTypes),
+		Headers:  out.Headers,
+		Delay:    out.Delay,
+		Outgoing: out,
+		codec:    r.codec,
+	}
+}
+
+// Record is one message that a handler sent. Body decodes its body.
+type Record struct {
+	// Intent is core.IntentSend, core.IntentPublish or core.IntentReply.
+	Intent string
+	// Queue is where it goes; "" for an event.
+	Queue string
+	// Type is the message type.
+	Type string
+	// Headers are all of its headers.
+	Headers core.Headers
+	// Delay is how much later it becomes available.
+	Delay time.Duration
+	// Outgoing is the message as a transport would get it: its id, the encoded
+	// body, the time to be received, group key and properties.
+	Outgoing core.Outgoing
+
+	codec core.Codec
+}
+
+// String describes the record in one line, for the message of a failing test.
+func (r Record) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", r.Intent, r.Type)
+	if r.Queue != "" {
+		fmt.Fprintf(&b, " to %s", r.Queue)
+	}
+	if r.Delay > 0 {
+		fmt.Fprintf(&b, " after %v", r.Delay)
+	}
+	fmt.Fprintf(&b, ": %s", r.Outgoing.Body)
+	return b.String()
+}
+
+// Body decodes a record's body; []byte gets a copy of the encoded one. It
+// panics if that is impossible, because then the test is wrong, or the handler
+// sent something else than the test expects. T need not be the type that was
+// sent: what the receiver declares is a good choice.
+func Body[T any](r Record) T {
+	var body T
+	if raw, ok := any(&body).(*[]byte); ok {
+		*raw = slices.Clone(r.Outgoing.Body)
+		return body
+	}
+	if contentType := r.Headers.Get(core.HeaderContentType); contentType != r.codec.ContentType() {
+		panic(fmt.Sprintf("coretest: the body of %q has content type %q, which %T does not read; use Body[[]byte]", r.Type, contentType, r.codec))
+	}
+	if err := r.codec.Decode(r.Outgoing.Body, &body); err != nil {
+		panic(fmt.Sprintf("coretest: the body of %q cannot be decoded into a %v: %v; it is %q", r.Type, reflect.TypeFor[T](), err, r.Outgoing.Body))
+	}
+	return body
+}

@@ -1,0 +1,263 @@
+package coretest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+func TestInboundIsAFirstAttemptByDefault(t *testing.T) {
+	before := time.Now()
+	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+	if in.Body != (OrderPlaced{ID: "42", Total: 7}) {
+		t.Errorf("Body is %+v", in.Body)
+	}
+	if in.ID != coretest.ID || in.Type != "orders.placed" || in.Attempt != 1 || in.DelayedRetries != 0 || in.LastError != "" {
+		t.Errorf("message is %q %q, attempt %d, delayed retries %d, last error %q", in.ID, in.Type, in.Attempt, in.DelayedRetries, in.LastError)
+	}
+	if in.EnqueuedAt.Before(before) {
+		t.Errorf("EnqueuedAt is %v, before the call at %v", in.EnqueuedAt, before)
+	}
+	for key, want := range map[string]string{
+		core.HeaderMessageID:      coretest.ID,
+		core.HeaderMessageTypes:   "orders.placed",
+		core.HeaderContentType:    "application/json",
+		core.HeaderReplyToAddress: coretest.ReplyTo,
+		core.HeaderRetries:        "",
+	} {
+		if got := in.Headers.Get(key); got != want {
+			t.Errorf("header %s is %q, want %q", key, got, want)
+		}
+	}
+	if got, want := string(in.RawBody()), `{"ID":"42","Total":7}`; got != want {
+		t.Errorf("RawBody is %s, want %s", got, want)
+	}
+}
+
+func TestInboundIsAsTheOptionsSay(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	in, rec := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{
+		ID: "m-1", Attempt: 3, DelayedRetries: 2, LastError: "timeout", EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
+		Headers: map[string]string{"tenant": "acme", core.HeaderConversationID: "c-1"},
+	})
+	if in.ID != "m-1" || in.Attempt != 3 || in.DelayedRetries != 2 || in.LastError != "timeout" || !in.EnqueuedAt.Equal(at) {
+		t.Errorf("message is %q, attempt %d, delayed retries %d, last error %q, of %v", in.ID, in.Attempt, in.DelayedRetries, in.LastError, in.EnqueuedAt)
+	}
+	if got := in.Headers.Get("tenant"); got != "acme" {
+		t.Errorf("header tenant is %q", got)
+	}
+	if err := in.Reply("orders.accepted", nil); err != nil {
+		t.Fatal(err)
+	}
+	reply := rec.Sent()[0]
+	if reply.Queue != "web" || reply.Intent != core.IntentReply {
+		t.Errorf("reply is %q to %q", reply.Intent, reply.Queue)
+	}
+	for key, want := range map[string]string{
+		core.HeaderConversationID:      "c-1",
+		core.HeaderRelatedTo:           "m-1",
+		core.HeaderOriginatingEndpoint: "billing",
+	} {
+		if got := reply.Headers.Get(key); got != want {
+			t.Errorf("reply's header %s is %q, want %q", key, got, want)
+		}
+	}
+}
+
+func TestBodyGoesThroughTheCodec(t *testing.T) {
+	type body struct {
+		Public string
+		secret string
+	}
+	in, _ := coretest.Inbound("t", body{Public: "a", secret: "b"})
+	if in.Body != (body{Public: "a"}) {
+		t.Errorf("Body is %+v; the unexported field does not survive a queue", in.Body)
+	}
+}
+
+func TestRawBodyIsACopy(t *testing.T) {
+	raw := []byte("raw")
+	in, _ := coretest.Inbound("t", raw)
+	raw[0] = 'X'
+	in.Body[1] = 'X'
+	if string(in.Body) != "rXw" || string(in.RawBody()) != "raw" {
+		t.Errorf("Body is %s and RawBody %s", in.Body, in.RawBody())
+	}
+	if got := in.Headers.Get(core.HeaderContentType); got != "application/octet-stream" {
+		t.Errorf("content type is %q", got)
+	}
+}
+
+func TestSentRecordsWhatWasCollected(t *testing.T) {
+	in, rec := coretest.Inbound("t", OrderPlaced{})
+	if len(rec.Sent()) != 0 {
+		t.Errorf("Sent is %v before anything was sent", rec.Sent())
+	}
+	steps := []error{
+		in.Send("shipping", "orders.ship", Ship{OrderID: "1"}, core.SendOptions{Delay: time.Hour, Headers: map[string]string{"tenant": "acme"}}),
+		in.Publish("orders.shipped", Ship{OrderID: "2"}, core.SendOptions{TimeToBeReceived: time.Minute}),
+		in.Reply("orders.accepted", []byte("ok")),
+	}
+	if err := errors.Join(steps...); err != nil {
+		t.Fatal(err)
+	}
+	sent := rec.Sent()
+	if len(sent) != 3 {
+		t.Fatalf("Sent is %v", sent)
+	}
+	if s := sent[0]; s.Intent != core.IntentSend || s.Queue != "shipping" || s.Type != "orders.ship" || s.Delay != time.Hour || s.Headers.Get("tenant") != "acme" {
+		t.Errorf("the command is %+v", s)
+	}
+	if s := sent[1]; s.Intent != core.IntentPublish || s.Queue != "" || s.Type != "orders.shipped" || s.Outgoing.TimeToBeReceived != time.Minute {
+		t.Errorf("the event is %+v", s)
+	}
+	if s := sent[2]; s.Intent != core.IntentReply || s.Queue != coretest.ReplyTo || string(coretest.Body[[]byte](s)) != "ok" {
+		t.Errorf("the reply is %+v", s)
+	}
+	if got := coretest.Body[Ship](sent[0]); got.OrderID != "1" {
+		t.Errorf("the command's body is %+v", got)
+	}
+	if len(rec.SentNow()) != 0 {
+		t.Errorf("SentNow is %v", rec.SentNow())
+	}
+}
+
+func TestSentNowRecordsWhatTheBrokerAccepted(t *testing.T) {
+	outage := errors.New("outage")
+	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{
+		SendNow: func(_ context.Context, r coretest.Record) error {
+			if r.Queue == "down" {
+				return outage
+			}
+			return nil
+		},
+	})
+	if err := in.SendNow(t.Context(), "up", "a", "body"); err != nil {
+		t.Error(err)
+	}
+	if err := in.SendNow(t.Context(), "down", "b", "body"); !errors.Is(err, outage) {
+		t.Errorf("the error is %v, want %v", err, outage)
+	}
+	if err := in.PublishNow(t.Context(), "c", "body"); err != nil {
+		t.Error(err)
+	}
+	if got := fmt.Sprint(rec.SentNow()); got != `[Send a to up: "body" Publish c: "body"]` {
+		t.Errorf("SentNow is %s", got)
+	}
+	if len(rec.Sent()) != 0 {
+		t.Errorf("Sent is %v", rec.Sent())
+	}
+}
+
+func TestOutgoingIDsAreTheSameInEveryRun(t *testing.T) {
+	ids := func() string {
+		in, rec := coretest.Inbound("t", OrderPlaced{})
+		if err := in.Send("q", "a", nil); err != nil {
+			t.Fatal(err)
+		}
+		return rec.Sent()[0].Outgoing.ID
+	}
+	if first, second := ids(), ids(); first != second || first == "" {
+		t.Errorf("ids are %q and %q", first, second)
+	}
+}
+
+func TestWhatTheTransportLacksIsRefused(t *testing.T) {
+	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{Capabilities: inmemory.LikeSQS().Capabilities})
+	if err := in.Send("q", "a", nil, core.SendOptions{Delay: time.Hour}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "15m0s") {
+		t.Errorf("a delay of an hour: %v; want an unsupported one that names the limit", err)
+	}
+	if err := in.Send("q", "a", bytes.Repeat([]byte("x"), 1<<20)); !errors.Is(err, core.ErrTooLarge) {
+		t.Errorf("a body of 1 MiB: %v; want ErrTooLarge", err)
+	}
+	in, _ = coretest.Inbound("t", OrderPlaced{}, coretest.Options{Capabilities: &core.Capabilities{}})
+	if err := in.Publish("a", nil); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("an event: %v; want ErrUnsupported", err)
+	}
+	if len(rec.Sent()) != 0 {
+		t.Errorf("Sent is %v, but all was refused", rec.Sent())
+	}
+}
+
+func TestHandlersMistakesAreErrors(t *testing.T) {
+	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{NoReplyTo: true})
+	if err := in.Reply("a", nil); !errors.Is(err, core.ErrNoReplyAddress) {
+		t.Errorf("Reply: %v; want ErrNoReplyAddress", err)
+	}
+	for name, err := range map[string]error{
+		"no destination":     in.Send("", "a", nil),
+		"no type":            in.Send("q", "", nil),
+		"cannot be encoded":  in.Send("q", "a", func() {}),
+		"two options":        in.Send("q", "a", nil, core.SendOptions{}, core.SendOptions{}),
+		"negative delay":     in.Send("q", "a", nil, core.SendOptions{Delay: -1}),
+		"message id by hand": in.Send("q", "a", nil, core.SendOptions{Headers: map[string]string{core.HeaderMessageID: "1"}}),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		} else if !strings.Contains(err.Error(), coretest.ID) {
+			t.Errorf("%s: the error does not name the message: %v", name, err)
+		}
+	}
+	if len(rec.Sent()) != 0 {
+		t.Errorf("Sent is %v", rec.Sent())
+	}
+}
+
+// upper writes and reads JSON in capitals.
+type upper struct{}
+
+func (upper) ContentType() string             { return "text/x-upper" }
+func (upper) Encode(v any) ([]byte, error)    { b, err := json.Marshal(v); return bytes.ToUpper(b), err }
+func (upper) Decode(body []byte, v any) error { return json.Unmarshal(bytes.ToUpper(body), v) }
+
+func TestCodecOfTheOptionsIsUsed(t *testing.T) {
+	in, rec := coretest.Inbound("t", "a", coretest.Options{Codec: upper{}})
+	if in.Body != "A" || in.Headers.Get(core.HeaderContentType) != "text/x-upper" {
+		t.Errorf("Body is %q of %q", in.Body, in.Headers.Get(core.HeaderContentType))
+	}
+	if err := in.Send("q", "b", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if got := coretest.Body[string](rec.Sent()[0]); got != "B" {
+		t.Errorf("sent body is %q", got)
+	}
+}
+
+func TestMistakesOfTheTestPanic(t *testing.T) {
+	in, rec := coretest.Inbound("t", OrderPlaced{})
+	if err := errors.Join(in.Send("q", "a", "text"), in.Send("q", "raw", []byte("text"))); err != nil {
+		t.Fatal(err)
+	}
+	sent := rec.Sent()
+	for _, c := range []struct {
+		name, want string
+		do         func()
+	}{
+		{"no type", `"" cannot be a message type`, func() { coretest.Inbound("", 1) }},
+		{"negative attempt", "Attempt is -1", func() { coretest.Inbound("t", 1, coretest.Options{Attempt: -1}) }},
+		{"two options", "merge them into one", func() { coretest.Inbound("t", 1, coretest.Options{}, coretest.Options{}) }},
+		{"contradicting reply address", "remove one of the two", func() { coretest.Inbound("t", 1, coretest.Options{ReplyTo: "q", NoReplyTo: true}) }},
+		{"body that cannot be encoded", "encode a func()", func() { coretest.Inbound("t", func() {}) }},
+		{"body that cannot be decoded", "cannot be decoded from its own encoding", func() { coretest.Inbound[error]("t", errors.New("an interface")) }},
+		{"wrong body expected", `the body of "a" cannot be decoded into a coretest_test.Ship`, func() { coretest.Body[Ship](sent[0]) }},
+		{"raw body expected to be decodable", "use Body[[]byte]", func() { coretest.Body[Ship](sent[1]) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "coretest: ") || !strings.Contains(got, c.want) {
+					t.Errorf("panic is %s; want one that says %q", got, c.want)
+				}
+			}()
+			c.do()
+		})
+	}
+}

@@ -1,0 +1,50 @@
+package coretest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
+)
+
+type OrderPlaced struct {
+	ID    string
+	Total int
+}
+
+type Ship struct{ OrderID string }
+
+// ship is the handler under test.
+func ship(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+	if m.Body.Total < 0 {
+		return core.Unrecoverable(errors.New("negative total"))
+	}
+	if err := m.Send("shipping", "orders.ship", Ship{OrderID: m.Body.ID}); err != nil {
+		return err
+	}
+	return m.Send("billing", "orders.remind", m.Body, core.SendOptions{Delay: 24 * time.Hour})
+}
+
+func ExampleInbound() {
+	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+	fmt.Println("error:", ship(context.Background(), in))
+	for _, sent := range rec.Sent() {
+		fmt.Println(sent)
+	}
+	fmt.Println("to be shipped:", coretest.Body[Ship](rec.Sent()[0]).OrderID)
+
+	in, rec = coretest.Inbound("orders.placed", OrderPlaced{ID: "43", Total: -1}, coretest.Options{Attempt: 3, DelayedRetries: 1})
+	fmt.Println("error:", ship(context.Background(), in))
+	fmt.Println("sent:", len(rec.Sent()))
+
+	// Output:
+	// error: <nil>
+	// Send orders.ship to shipping: {"OrderID":"42"}
+	// Send orders.remind to billing after 24h0m0s: {"ID":"42","Total":7}
+	// to be shipped: 42
+	// error: negative total
+	// sent: 0
+}
