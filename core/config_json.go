@@ -56,7 +56,7 @@ var durationType = reflect.TypeFor[time.Duration]()
 // is not used for the whole because it reads durations as numbers and does not
 // say where an error is.
 func decodeValue(data []byte, v reflect.Value, path string) error {
-	if _, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if _, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		return decodeScalar(data, v, path, "text")
 	}
 	switch {

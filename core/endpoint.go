@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,8 +109,8 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		return ep.transportSend(ctx, out)
 	}}
 	ep.chain = dispatch
-	for i := len(c.Middleware) - 1; i >= 0; i-- {
-		if ep.chain = c.Middleware[i](ep.chain); ep.chain == nil {
+	for i, middleware := range slices.Backward(c.Middleware) {
+		if ep.chain = middleware(ep.chain); ep.chain == nil {
 			return fail(fmt.Errorf("Middleware[%d] returned no handler", i))
 		}
 	}

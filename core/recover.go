@@ -285,13 +285,12 @@ func (r *runner) terminated(at time.Time) {
 	}
 	r.terminations.mu.Lock()
 	defer r.terminations.mu.Unlock()
-	times := append(r.terminations.times, at)
+	r.terminations.times = append(r.terminations.times, at)
 	if window := r.ep.config.Recoverability.UnacceptableMessageWindow; window > 0 {
-		times = slices.DeleteFunc(times, func(t time.Time) bool { return at.Sub(t) > window })
+		r.terminations.times = slices.DeleteFunc(r.terminations.times, func(t time.Time) bool { return at.Sub(t) > window })
 	}
-	r.terminations.times = times
-	if len(times) >= limit {
-		r.end(fmt.Errorf("%w: %d messages failed for good", ErrUnacceptableMessageLimit, len(times)))
+	if n := len(r.terminations.times); n >= limit {
+		r.end(fmt.Errorf("%w: %d messages failed for good", ErrUnacceptableMessageLimit, n))
 	}
 }
 
