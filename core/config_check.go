@@ -256,10 +256,7 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 		retries = len(c.Delays)
 	}
 	orDefault(&retries, defaultDelayed)
-	longest := time.Duration(0)
-	for round := range min(retries, 1000) { // by then every schedule has reached its longest or the limit
-		longest = max(longest, s.longest(round))
-	}
+	longest := s.longest(retries)
 	obstacle := ""
 	switch caps := r.rules.caps; {
 	case r.mode == TransactionNone:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"slices"
 	"time"
 )
@@ -205,11 +206,7 @@ func (s schedule) base(round int) time.Duration {
 	}
 	delay := float64(s.increase)
 	if s.factor > 0 {
-		for range round {
-			if delay *= s.factor; delay > float64(maxDuration) {
-				break
-			}
-		}
+		delay *= math.Pow(s.factor, float64(round))
 	} else {
 		delay *= float64(round + 1)
 	}
@@ -223,9 +220,13 @@ func (s schedule) base(round int) time.Duration {
 	return d
 }
 
-// longest returns the longest delay that the schedule can give for a round.
-func (s schedule) longest(round int) time.Duration {
-	d := s.base(round)
+// longest returns the longest delay that the schedule can give in so many
+// rounds. Unless they are listed, delays never shrink.
+func (s schedule) longest(rounds int) time.Duration {
+	d := s.base(rounds - 1)
+	if len(s.list) > 0 {
+		d = slices.Max(s.list)
+	}
 	return addDuration(d, time.Duration(float64(d)*s.jitter))
 }
 
