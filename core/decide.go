@@ -69,7 +69,17 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 	return d
 }
 
-func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failure) decision {
+// choose asks verdicts and policy, and answers for users' code that panics: a
+// policy, UnrecoverableFunc, or a method of the error itself.
+func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failure) (d decision) {
+	defer func() {
+		if value := recover(); value != nil {
+			d = decision{
+				action:    MoveToError(""),
+				policyErr: fmt.Errorf("recoverability policy: %w", &PanicError{Value: value, Stack: debug.Stack()}),
+			}
+		}
+	}()
 	if refused(f.Err) {
 		return decision{action: MoveToError("")}
 	}
@@ -78,7 +88,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		action, err := r.askPolicy(ctx, config, f.ErrorContext)
 		return decision{action: action, policyErr: err}
 	}
-	d := decision{verdict: true}
+	d.verdict = true
 	switch v.kind {
 	case verdictDiscard:
 		d.action = DiscardMessage(v.reason)
@@ -112,20 +122,14 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 }
 
 // askPolicy calls the policy with copies of what it could change, and answers
-// for one that panics or decides nothing.
-func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (action Action, err error) {
+// for one that decides nothing.
+func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (Action, error) {
 	if r.policy == nil {
 		return DefaultPolicy(ctx, config, f), nil
 	}
 	config.Failed.Unrecoverable = slices.Clone(config.Failed.Unrecoverable)
 	f.Body = slices.Clone(f.Body)
-	defer func() {
-		if value := recover(); value != nil {
-			action = MoveToError("")
-			err = fmt.Errorf("recoverability policy: %w", &PanicError{Value: value, Stack: debug.Stack()})
-		}
-	}()
-	action = r.policy(ctx, config, f)
+	action := r.policy(ctx, config, f)
 	switch action.Kind {
 	case ActionImmediateRetry, ActionDelayedRetry, ActionMoveToError, ActionDiscard:
 		return action, nil
