@@ -100,18 +100,37 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, u *undelivered) (t
 		r.abandon(a, f)
 		return false, nil
 	case ActionDelayedRetry:
-		headers := copyForRetry
-		if d.deferral {
-			headers = func(f *failure, _ Action) Headers { return copyForDeferral(f) }
+		if err := r.sendAgain(a, f, d); !errors.Is(err, ErrTooLarge) {
+			return false, err
 		}
-		return false, r.replace(a, []Outgoing{{
-			ID: f.MessageID, Queue: r.ep.address, Headers: headers(f, d.action), Body: f.Body, Delay: d.action.Delay,
-		}})
+		// A copy that does not fit now never will (R8).
+		d.fallback = fmt.Sprintf("%v was asked for, but the message with the headers of a retry is too large", d.action)
+		d.action, d.deferral = MoveToError(r.ep.rules.config.Failed.ErrorQueue), false
+		r.ep.log.logDecision(a, f, d)
+		return r.giveUp(a, f, d, nil)
 	case ActionDiscard:
 		return false, r.replace(a, nil)
 	default:
 		return r.giveUp(a, f, d, u)
 	}
+}
+
+// sendAgain sends the message to the endpoint's own queue with a delay, without
+// the decision trace where that makes it fit (R24).
+func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
+	send := func(headers Headers) error {
+		return r.replace(a, []Outgoing{{ID: f.MessageID, Queue: r.ep.address, Headers: headers, Body: f.Body, Delay: d.action.Delay}})
+	}
+	headers := copyForDeferral(f)
+	if !d.deferral {
+		headers = copyForRetry(f, d.action)
+	}
+	err := send(headers)
+	if errors.Is(err, ErrTooLarge) && headers.Get(HeaderAttempts) != "" {
+		headers.Del(HeaderAttempts)
+		err = send(headers)
+	}
+	return err
 }
 
 // giveUp runs HandleFailed, once, and moves the message to an error or
