@@ -1,0 +1,221 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+var errBoom = errors.New("boom")
+
+func TestR20NothingOfAFailedHandlerLeavesButSendNow(t *testing.T) {
+	failures := map[string]func() error{
+		"error":         func() error { return errBoom },
+		"panic":         func() error { panic("boom") },
+		"unrecoverable": func() error { return core.Unrecoverable(errBoom) },
+		"discard":       func() error { return core.Discard("not wanted") },
+		"defer":         func() error { return core.Defer(0) },
+	}
+	for name, fail := range failures {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+					work(ctx, "insert")
+					if err := errors.Join(m.Send("shipping", "collected", "x"), m.SendNow(ctx, "shipping", "at once", "x")); err != nil {
+						b.Error(err)
+					}
+					return fail()
+				})
+				b.put("m1")
+				for _, m := range b.queue("shipping") {
+					equal(b, "type of what left", m.Headers.Get(core.HeaderMessageTypes), "at once")
+				}
+				if len(b.queue("shipping")) == 0 {
+					b.Error("SendNow did not leave")
+				}
+				equal(b, "work committed", b.broker.committed.len(), 0)
+			})
+		})
+	}
+}
+
+func TestR20WhatASuccessSentLeavesOnceWithTheReceive(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+			work(ctx, "insert")
+			b.holdsNow("shipping", 0)
+			return errors.Join(m.Send("shipping", "first", "x"), m.Send("shipping", "second", "x"))
+		})
+		b.put("m1")
+		var types []string
+		for _, m := range b.queue("shipping") {
+			types = append(types, m.Headers.Get(core.HeaderMessageTypes))
+		}
+		if !slices.Equal(types, []string{"first", "second"}) {
+			b.Errorf("sent %v", types)
+		}
+		b.holds("orders", 0)
+		operation, committed := "Complete m1", 0
+		if b.mode == core.TransactionSendsAtomicWithReceive {
+			operation, committed = "CompleteWith m1", 1
+		}
+		if got := b.broker.settled.all(); !slices.Equal(got, []string{operation}) {
+			b.Errorf("settled by %v, want %s", got, operation)
+		}
+		equal(b, "work committed", b.broker.committed.len(), committed)
+	})
+}
+
+func TestR20DispatchThatFailsIsAFailedAttempt(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		fail := true
+		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			if fail && goesTo(out, "shipping") {
+				fail = false
+				return errBoom
+			}
+			return nil
+		}})
+		var attempts record[int]
+		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+			attempts.add(m.Attempt)
+			return m.Send("shipping", "ship", "x")
+		})
+		b.put("m1")
+		if got := attempts.all(); !slices.Equal(got, []int{1, 2}) {
+			b.Errorf("attempts %v, want 1 and 2", got)
+		}
+		equal(b, "sent in the end", len(b.queue("shipping")), 1)
+		equal(b, "abandoned", b.broker.settledAs("Abandon", "m1"), 1)
+		equal(b, "lines of an immediate retry", len(b.logs.about("Immediate Retry")), 1)
+	})
+}
+
+func TestR20DispatchThatAlwaysFailsEndsInTheErrorQueue(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			return m.Send("nowhere", "ship", "x")
+		})
+		b.put("m1")
+		failed := b.only("error")
+		if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "nowhere", core.ErrQueueNotFound.Error()) {
+			b.Errorf("the error queue tells %q", text)
+		}
+		b.holds("orders", 0)
+	})
+}
+
+func TestR20ARetrySendsTheSameMessageIDs(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+			if err := m.SendNow(ctx, "shipping", "at once", "x"); err != nil {
+				return err
+			}
+			if err := m.Send("shipping", "collected", "x"); err != nil {
+				return err
+			}
+			if m.Attempt < 3 {
+				return errBoom
+			}
+			// A message too many: the second is refused, the first was accepted
+			// where sends are not atomic.
+			if m.Attempt < 5 {
+				return m.Send("nowhere", "ship", "x")
+			}
+			return nil
+		})
+		b.put("m1", "m2")
+		ids := map[string]map[string]bool{}
+		for _, m := range b.queue("shipping") {
+			kind := m.Headers.Get(core.HeaderMessageTypes) + " of " + m.Headers.Get(core.HeaderRelatedTo)
+			if ids[kind] == nil {
+				ids[kind] = map[string]bool{}
+			}
+			ids[kind][m.ID] = true
+		}
+		equal(b, "kinds of messages", len(ids), 4)
+		seen := map[string]string{}
+		for kind, of := range ids {
+			equal(b, "ids of "+kind, len(of), 1)
+			for id := range of {
+				if other, ok := seen[id]; ok {
+					b.Errorf("%s and %s share the id %s", kind, other, id)
+				}
+				seen[id] = kind
+			}
+		}
+	})
+}
+
+func TestR24ApplicationSendsLeaveRoomForFailureHeaders(t *testing.T) {
+	const limit = 64 << 10
+	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(b *bed) {
+		ep := b.endpoint("orders", core.Config{})
+		tooLarge := func(what string, err error) {
+			b.Helper()
+			var e *core.TooLargeError
+			if !errors.As(err, &e) || !errors.Is(err, core.ErrTooLarge) {
+				b.Fatalf("%s: error %v, want a TooLargeError", what, err)
+			}
+			equal(b, what+": limit", e.Max, limit-8<<10)
+		}
+		tooLarge("Endpoint.Send", ep.Send(b.Context(), "shipping", "ship", make([]byte, limit-8<<10)))
+		if err := ep.Send(b.Context(), "shipping", "ship", make([]byte, limit-10<<10)); err != nil {
+			b.Errorf("10 KiB below the limit: %v", err)
+		}
+		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
+			tooLarge("Message.Send", m.Send("shipping", "ship", make([]byte, limit-8<<10)))
+			tooLarge("Message.SendNow", m.SendNow(ctx, "shipping", "ship", make([]byte, limit-8<<10)))
+			return nil
+		})
+		b.run(ep)
+		b.put("m1")
+		b.holds("orders", 0)
+		b.holds("shipping", 1)
+	})
+}
+
+func TestSendsOfAHandlerThatHasReturnedAreRefused(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var kept *core.Message
+		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			kept = m
+			return nil
+		})
+		b.put("m1")
+		for name, err := range map[string]error{
+			"Send":    kept.Send("shipping", "ship", "x"),
+			"SendNow": kept.SendNow(b.Context(), "shipping", "ship", "x"),
+			"Publish": kept.Publish("shipped", "x"),
+		} {
+			if !errors.Is(err, core.ErrHandlingEnded) {
+				b.Errorf("%s: %v, want ErrHandlingEnded", name, err)
+			}
+		}
+		b.holds("shipping", 0)
+	})
+}
+
+func TestSendsTheTransportCannotDoAreRefusedBeforeAnythingLeaves(t *testing.T) {
+	bubbleOn(t, inmemory.Config{Capabilities: &core.Capabilities{Transactions: everyMode}}, func(b *bed) {
+		b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			for name, err := range map[string]error{
+				"Publish": m.Publish("shipped", "x"),
+				"Delay":   m.Send("shipping", "ship", "x", core.SendOptions{Delay: 1}),
+				"TTBR":    m.Send("shipping", "ship", "x", core.SendOptions{TimeToBeReceived: 1}),
+			} {
+				if !errors.Is(err, errors.ErrUnsupported) {
+					b.Errorf("%s: %v, want ErrUnsupported", name, err)
+				}
+			}
+			equal(b, "messages collected", len(m.Outgoing()), 0)
+			return nil
+		})
+		b.put("m1")
+		b.holds("error", 0)
+	})
+}

@@ -1,0 +1,275 @@
+package core_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// faulty is the in-memory transport with faults on request, and a record of
+// what the engine asked of it. Its deliveries also have a native transaction,
+// in which handlers can do work that commits or rolls back with the message.
+type faulty struct {
+	*inmemory.Transport
+	caps      core.Capabilities
+	notAtomic bool // deliveries are no AtomicDelivery, whatever the mode
+
+	settled   record[string]   // "Abandon m1": what succeeded
+	requested record[string]   // the same, also what failed
+	inFlight  record[int]      // MaxInFlight as it was set
+	sent      record[[]string] // the queues or topics of every successful send
+	committed record[string]   // work of native transactions
+
+	mu      sync.Mutex
+	faults  faults
+	renewed int
+}
+
+// faults are asked before the real call; an error means that it is not made.
+// nil is none.
+type faults struct {
+	// send is asked by Send, CompleteWith and ReplaceWith.
+	send func(out []core.Outgoing) error
+	// settle is asked by every settlement, Reset and Renew, by its name.
+	settle func(operation string, in *core.Incoming) error
+	// after is asked after a settlement that succeeded: a reply that was lost.
+	after func(operation string, in *core.Incoming) error
+	// receive may answer instead of Receive.
+	receive func(ctx context.Context) (instead bool, n int, err error)
+	// arrive may change what is received.
+	arrive func(in *core.Incoming)
+	// open is asked by OpenReceiver.
+	open func(ctx context.Context) error
+}
+
+// provoke replaces the faults.
+func (f *faulty) provoke(faults faults) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = faults
+}
+
+func (f *faulty) provoked() faults {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.faults
+}
+
+func (f *faulty) Capabilities() core.Capabilities { return f.caps }
+
+func (f *faulty) Send(ctx context.Context, out ...core.Outgoing) error {
+	return f.sending(out, func() error { return f.Transport.Send(ctx, out...) })
+}
+
+func (f *faulty) sending(out []core.Outgoing, send func() error) error {
+	if len(out) == 0 {
+		return send()
+	}
+	if fault := f.provoked().send; fault != nil {
+		if err := fault(out); err != nil {
+			return err
+		}
+	}
+	if err := send(); err != nil {
+		return err
+	}
+	var to []string
+	for _, o := range out {
+		to = append(to, o.Queue+o.Topic)
+	}
+	f.sent.add(to)
+	return nil
+}
+
+func (f *faulty) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	if fault := f.provoked().open; fault != nil {
+		if err := fault(ctx); err != nil {
+			return nil, err
+		}
+	}
+	r, err := f.Transport.OpenReceiver(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	f.inFlight.add(cfg.MaxInFlight)
+	return &faultyReceiver{r, f}, nil
+}
+
+type faultyReceiver struct {
+	core.Receiver
+	broker *faulty
+}
+
+func (r *faultyReceiver) SetMaxInFlight(n int) {
+	r.broker.inFlight.add(n)
+	r.Receiver.SetMaxInFlight(n)
+}
+
+func (r *faultyReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	if fault := r.broker.provoked().receive; fault != nil {
+		if instead, n, err := fault(ctx); instead {
+			return n, err
+		}
+	}
+	n, err := r.Receiver.Receive(ctx, dst)
+	for i, d := range dst[:n] {
+		f := &faultyDelivery{Delivery: d, broker: r.broker, in: *d.Incoming()}
+		if change := r.broker.provoked().arrive; change != nil {
+			change(&f.in)
+		}
+		dst[i] = f
+		if native, ok := d.(core.AtomicDelivery); ok && !r.broker.notAtomic {
+			dst[i] = &atomicDelivery{faultyDelivery: f, native: native}
+		}
+	}
+	return n, err
+}
+
+// faultyDelivery implements core.Renewer and core.DeadLetterer always: a lock
+// that does not end and an ability that is not claimed keep the engine away.
+type faultyDelivery struct {
+	core.Delivery
+	broker *faulty
+	in     core.Incoming
+}
+
+func (d *faultyDelivery) Incoming() *core.Incoming { return &d.in }
+
+func (d *faultyDelivery) Complete(ctx context.Context) error {
+	return d.settle("Complete", func() error { return d.Delivery.Complete(ctx) })
+}
+
+func (d *faultyDelivery) Abandon(ctx context.Context, cause error) error {
+	return d.settle("Abandon", func() error { return d.Delivery.Abandon(ctx, cause) })
+}
+
+func (d *faultyDelivery) Release(ctx context.Context) error {
+	return d.settle("Release", func() error { return d.Delivery.Release(ctx) })
+}
+
+func (d *faultyDelivery) DeadLetter(ctx context.Context, reason, description string) error {
+	return d.settle("DeadLetter", func() error {
+		return d.Delivery.(core.DeadLetterer).DeadLetter(ctx, reason, description)
+	})
+}
+
+func (d *faultyDelivery) settle(operation string, settle func() error) error {
+	faults := d.broker.provoked()
+	d.broker.requested.add(operation + " " + d.in.ID)
+	if faults.settle != nil {
+		if err := faults.settle(operation, &d.in); err != nil {
+			return err
+		}
+	}
+	if err := settle(); err != nil {
+		return err
+	}
+	d.broker.settled.add(operation + " " + d.in.ID)
+	if faults.after != nil {
+		return faults.after(operation, &d.in)
+	}
+	return nil
+}
+
+func (d *faultyDelivery) LockedUntil() time.Time {
+	if lock, ok := d.Delivery.(core.Renewer); ok {
+		return lock.LockedUntil()
+	}
+	return time.Time{}
+}
+
+func (d *faultyDelivery) Renew(ctx context.Context) error {
+	if fault := d.broker.provoked().settle; fault != nil {
+		if err := fault("Renew", &d.in); err != nil {
+			return err
+		}
+	}
+	d.broker.mu.Lock()
+	d.broker.renewed++
+	d.broker.mu.Unlock()
+	return d.Delivery.(core.Renewer).Renew(ctx)
+}
+
+func (f *faulty) renewals() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.renewed
+}
+
+// atomicDelivery has a native transaction: a list of what was done in it.
+type atomicDelivery struct {
+	*faultyDelivery
+	native core.AtomicDelivery
+
+	mu   sync.Mutex
+	work []string
+}
+
+type transactionKey struct{}
+
+// work does something in the native transaction, if ctx carries one.
+func work(ctx context.Context, what string) {
+	if d, ok := ctx.Value(transactionKey{}).(*atomicDelivery); ok {
+		d.mu.Lock()
+		d.work = append(d.work, what)
+		d.mu.Unlock()
+	}
+}
+
+func (d *atomicDelivery) BindContext(ctx context.Context) context.Context {
+	return context.WithValue(d.native.BindContext(ctx), transactionKey{}, d)
+}
+
+func (d *atomicDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	return d.settle("CompleteWith", func() error {
+		err := d.broker.sending(out, func() error { return d.native.CompleteWith(ctx, out) })
+		if err == nil {
+			for _, done := range d.undo() {
+				d.broker.committed.add(done)
+			}
+		}
+		return err
+	})
+}
+
+func (d *atomicDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	return d.settle("ReplaceWith", func() error {
+		d.undo()
+		return d.broker.sending(out, func() error { return d.native.ReplaceWith(ctx, out) })
+	})
+}
+
+func (d *atomicDelivery) Reset(ctx context.Context) error {
+	return d.settle("Reset", func() error {
+		d.undo()
+		return d.native.Reset(ctx)
+	})
+}
+
+func (d *atomicDelivery) undo() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	work := d.work
+	d.work = nil
+	return work
+}
+
+// settledAs counts settlements of one kind.
+func (f *faulty) settledAs(operation, id string) int {
+	n := 0
+	for _, s := range f.settled.all() {
+		if s == operation+" "+id {
+			n++
+		}
+	}
+	return n
+}
+
+// goesTo reports whether one of the messages goes to a queue.
+func goesTo(out []core.Outgoing, queue string) bool {
+	return slices.ContainsFunc(out, func(o core.Outgoing) bool { return o.Queue == queue })
+}
