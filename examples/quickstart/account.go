@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// account observes the endpoints, writes down what becomes of every attempt,
+// and knows when nothing is left to do. One account serves all endpoints.
+type account struct {
+	out    io.Writer
+	colour bool
+	start  time.Time
+
+	// settled is closed when every order, and every message that was sent
+	// because of it, has come to its end.
+	settled chan struct{}
+
+	mu       sync.Mutex
+	open     int // messages that have not come to their end
+	messages map[string]*message
+}
+
+// message is what the account knows of one message.
+type message struct {
+	id, endpoint string
+	conversation string // the id of the order with which it began
+	place        int    // among those of all endpoints, in the order of their first attempts
+
+	attempts, rounds, deferrals int
+	outcome                     outcome
+}
+
+// outcome is what became of a message at its latest attempt.
+type outcome struct {
+	text  string
+	style style
+	final bool
+}
+
+var handled = outcome{"handled", green, true}
+
+// An observer implements the interfaces that it needs. To Config.Observers a
+// method with a slip in its signature is just another method; to the compiler it
+// is a mistake.
+var _ interface {
+	core.HandleObserver
+	core.RecoveryObserver
+} = (*account)(nil)
+
+func newAccount(out io.Writer, colour bool, orders int) *account {
+	return &account{
+		out: out, colour: colour, start: time.Now(),
+		settled: make(chan struct{}), open: orders, messages: map[string]*message{},
+	}
+}
+
+// messageKey is how HandleEnd finds what HandleStart found.
+type messageKey struct{}
+
+// HandleStart is called before every attempt.
+func (a *account) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.messages[e.Message.ID]
+	if m == nil {
+		m = &message{
+			id: e.Message.ID, endpoint: e.Endpoint, place: len(a.messages),
+			conversation: e.Message.Headers.Get(core.HeaderConversationID),
+		}
+		a.messages[m.id] = m
+	}
+	m.attempts++
+	m.rounds = e.Message.DelayedRetries
+	return context.WithValue(ctx, messageKey{}, m)
+}
+
+// HandleEnd is called after every attempt. An error is left to Recovered, which
+// knows what follows from it. Without one the handler has succeeded, and what it
+// sent is about to leave, together with the settlement of its message.
+func (a *account) HandleEnd(ctx context.Context, e core.HandleEnd) {
+	m, ok := ctx.Value(messageKey{}).(*message)
+	if !ok || e.Err != nil {
+		return
+	}
+	var sent []string
+	for _, out := range e.Message.Outgoing() {
+		if out.Topic != "" {
+			sent = append(sent, "publishes "+out.ID)
+		} else {
+			sent = append(sent, "sends "+out.ID)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// An event would be as many messages as it has subscribers; here it has one.
+	a.open += len(sent)
+	a.line(time.Now(), m.endpoint, m.id, e.Message.DelayedRetries, e.Message.Attempt, handled, strings.Join(sent, ", "))
+	a.note(m, handled)
+}
+
+// Recovered is called when it has been carried out what follows a failed
+// attempt. By then the next attempt may have begun, or even ended.
+func (a *account) Recovered(_ context.Context, e core.Recovery) {
+	o, why := decided(e)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.messages[e.MessageID]
+	if m == nil {
+		return // refused before any attempt, which does not happen in this flow
+	}
+	if e.Deferred {
+		m.deferrals++
+	}
+	a.line(e.At, e.Endpoint, e.MessageID, e.DelayedRetries, e.Attempt, o, why)
+	a.note(m, o)
+}
+
+// decided says what was done about a failed attempt, and why.
+func decided(e core.Recovery) (o outcome, why string) {
+	why = e.Err.Error()
+	switch {
+	case e.Deferred:
+		return outcome{fmt.Sprintf("deferred for %v", e.Action.Delay), blue, false}, why
+	case e.Action.Kind == core.ActionImmediateRetry:
+		return outcome{"retry at once", yellow, false}, why
+	case e.Action.Kind == core.ActionDelayedRetry:
+		return outcome{fmt.Sprintf("retry in %v", e.Action.Delay), yellow, false}, why
+	case e.Action.Kind == core.ActionDiscard:
+		return outcome{"discarded", grey, true}, e.Action.Reason
+	default:
+		return outcome{"to the error queue", red, true}, why
+	}
+}
+
+// note keeps the outcome. It is called with mu held.
+func (a *account) note(m *message, o outcome) {
+	if m.outcome.final {
+		return
+	}
+	m.outcome = o
+	if !o.final {
+		return
+	}
+	if a.open--; a.open == 0 {
+		close(a.settled)
+	}
+}
+
+// begin writes what is going to happen.
+func (a *account) begin() {
+	fmt.Fprintln(a.out, a.paint(bold, "The shop places these orders"))
+	fmt.Fprintln(a.out)
+	for _, order := range placedOrders {
+		fmt.Fprintf(a.out, "  %s  %s\n", order.id, order.story)
+	}
+	fmt.Fprint(a.out, `
+Handlers return errors, no more. The endpoints are configured to try a failed
+message again at once, and to do both again after 1 s and after 2 s more, which
+is 6 attempts in the rounds 0, 1 and 2. Then it goes to the error queue.
+`)
+	fmt.Fprintf(a.out, "\n%s\n\n", a.paint(bold, "What happens at every attempt"))
+	fmt.Fprintln(a.out, a.paint(grey, fmt.Sprintf("  %5s  %-8s  %-11s  %5s  %7s  %-18s  %s",
+		"time", "endpoint", "message", "round", "attempt", "outcome", "why, or what follows")))
+}
+
+// line writes one attempt. It is called with mu held.
+func (a *account) line(at time.Time, endpoint, id string, round, attempt int, o outcome, why string) {
+	text := fmt.Sprintf("  %4.2fs  %-8s  %-11s  %5d  %7d  %s  %s", at.Sub(a.start).Seconds(), endpoint, id,
+		round, attempt, a.paint(o.style, fmt.Sprintf("%-18s", o.text)), why)
+	fmt.Fprintln(a.out, strings.TrimRight(text, " "))
+}
+
+// style is the number of a terminal's way to write.
+type style int
+
+const (
+	bold   style = 1
+	red    style = 31
+	green  style = 32
+	yellow style = 33
+	blue   style = 34
+	grey   style = 90
+)
+
+func (a *account) paint(s style, text string) string {
+	if !a.colour {
+		return text
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", s, text)
+}

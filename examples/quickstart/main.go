@@ -1,0 +1,149 @@
+// Quickstart is a shop in one process: an endpoint each for orders, payments
+// and shipping, and a morning on which much goes wrong.
+//
+//	go run ./examples/quickstart       # ends by itself after some 4 seconds
+//	go run ./examples/quickstart -v    # with the log lines of the endpoints
+//
+// The shop places eight orders, one every quarter of a second. The orders
+// endpoint reserves what was ordered and sends a command to payments; payments
+// charges the customer and publishes an event; shipping has subscribed to it and
+// books a carrier. Each order meets something else on the way, and the output
+// tells, as it happens, what recoverability makes of it. What to look at:
+//
+//   - No handler has a retry loop or knows an error queue. They return errors;
+//     the configuration below, the same for all three endpoints, says what
+//     follows: one retry at once, two more rounds of attempts after 1 s and 2 s,
+//     then the error queue.
+//   - Where a handler knows better it says so with what it returns:
+//     core.Unrecoverable, core.Discard and core.DeferError in orders.go.
+//   - What a failed handler has sent does not leave. order-1002 fails and is
+//     retried, and is charged once.
+//   - In the error queue a message lies as it was received, with headers that
+//     say where, why and after how many attempts it failed.
+//   - Ctrl-C drains: messages being handled are finished, the others stay in
+//     their queues.
+//
+// The account comes from account.go, an observer, as tracing and metrics are;
+// the handlers do not know of it. The transport is chosen in one line of run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+func main() {
+	verbose := flag.Bool("v", false, "show the log lines of the endpoints, on stderr")
+	flag.Parse()
+	o := options{colour: isColourTerminal(os.Stdout), logger: slog.New(slog.DiscardHandler)}
+	if *verbose {
+		o.logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the drain
+	if err := run(ctx, os.Stdout, o); err != nil {
+		fmt.Fprintln(os.Stderr, "quickstart:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command line and the terminal say.
+type options struct {
+	colour bool
+	logger *slog.Logger
+}
+
+// isColourTerminal reports whether f is a terminal whose user has not asked for
+// plain text (https://no-color.org).
+func isColourTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
+}
+
+// run is the whole flow. It returns when every order has come to its end or,
+// after ctx has ended, when the endpoints have drained.
+func run(ctx context.Context, out io.Writer, o options) (err error) {
+	transport := inmemory.New() // the only line that another messaging system changes
+	defer func() {
+		// ctx may have ended, and closing must be possible all the same.
+		err = errors.Join(err, transport.Close(context.WithoutCancel(ctx)))
+	}()
+
+	account := newAccount(out, o.colour, len(placedOrders))
+	config := core.Config{
+		Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Retries: 1},
+			Delayed:   core.Delayed{Retries: 2, Increase: time.Second}, // after 1 s, then after 2 s
+		},
+		Observers: []any{account},
+		Logger:    o.logger,
+	}
+	orders, err1 := newOrders(transport, config)
+	payments, err2 := newPayments(transport, config)
+	shipping, err3 := newShipping(transport, config)
+	shop, err4 := core.New("shop", transport, core.Config{SendOnly: true, Logger: o.logger})
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+
+	account.begin()
+	err = serve(ctx, []*core.Endpoint{orders, payments, shipping}, func(ctx context.Context) error {
+		if err := placeOrders(ctx, shop); err != nil {
+			return err
+		}
+		select {
+		case <-account.settled:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	return errors.Join(err, account.report(transport))
+}
+
+// serve runs the endpoints while work runs. It ends when work returns, when ctx
+// ends, or when an endpoint fails, and in any case after all have drained.
+func serve(ctx context.Context, endpoints []*core.Endpoint, work func(ctx context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	errs := make([]error, len(endpoints))
+	for i, ep := range endpoints {
+		running.Go(func() {
+			defer stop() // one endpoint that cannot go on ends the others
+			errs[i] = ep.Run(ctx)
+		})
+	}
+	err := whenReady(ctx, endpoints, work)
+	if ctx.Err() != nil {
+		err = nil // work was cut short by what errs tells, or by Ctrl-C, which is no error
+	}
+	stop()
+	running.Wait()
+	return errors.Join(err, errors.Join(errs...))
+}
+
+// whenReady calls work once all endpoints receive: their queues exist then, and
+// events find their subscribers.
+func whenReady(ctx context.Context, endpoints []*core.Endpoint, work func(ctx context.Context) error) error {
+	for _, ep := range endpoints {
+		select {
+		case <-ep.Ready():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return work(ctx)
+}

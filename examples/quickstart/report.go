@@ -1,0 +1,125 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// report writes what became of every message, and what lies in the queues. It
+// is called when the endpoints have stopped.
+func (a *account) report(t *inmemory.Transport) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.table()
+	failed, err := t.Peek("error")
+	if err != nil && !errors.Is(err, core.ErrQueueNotFound) { // interrupted before any endpoint made it
+		return err
+	}
+	a.errorQueue(failed)
+	return a.leftOver(t)
+}
+
+// table writes a line for every message, order by order.
+func (a *account) table() {
+	messages := slices.SortedFunc(maps.Values(a.messages), func(x, y *message) int {
+		return cmp.Or(cmp.Compare(x.conversation, y.conversation), cmp.Compare(x.place, y.place))
+	})
+	fmt.Fprintf(a.out, "\n%s\n\n", a.paint(bold, "What became of every message"))
+	fmt.Fprintln(a.out, a.paint(grey, fmt.Sprintf("  %-11s  %-8s  %8s  %14s  %8s  %s",
+		"message", "endpoint", "attempts", "delayed rounds", "deferred", "outcome")))
+	attempts := 0
+	for _, m := range messages {
+		attempts += m.attempts
+		o := m.outcome
+		if o.text == "" {
+			o.text = "not finished"
+		}
+		fmt.Fprintf(a.out, "  %-11s  %-8s  %8d  %14s  %8s  %s\n", m.id, m.endpoint, m.attempts,
+			orDash(m.rounds), orDash(m.deferrals), a.paint(o.style, o.text))
+	}
+	fmt.Fprintf(a.out, "\n  %d messages, %d attempts, %.1f s\n", len(messages), attempts, time.Since(a.start).Seconds())
+}
+
+// orDash makes what is there stand out.
+func orDash(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+// errorQueue writes the failed messages with the headers that tell most about
+// the failure. Those of the stack trace, machine and host are left out here.
+func (a *account) errorQueue(failed []core.Incoming) {
+	if len(failed) == 0 {
+		return
+	}
+	slices.SortFunc(failed, func(x, y core.Incoming) int { return cmp.Compare(x.ID, y.ID) })
+	fmt.Fprintf(a.out, "\n%s\n", a.paint(bold, "What lies in the error queue"))
+	for _, in := range failed {
+		fmt.Fprintf(a.out, "\n  %s  %s\n", a.paint(red, in.ID), in.Body)
+		for _, key := range []string{
+			core.HeaderFailedQ,
+			core.HeaderTimeOfFailure,
+			core.HeaderExceptionType,
+			core.HeaderExceptionMessage,
+		} {
+			a.header(key, in.Headers.Get(key))
+		}
+		a.header(core.HeaderAttempts, rounds(in.Headers.Get(core.HeaderAttempts))...)
+	}
+}
+
+func (a *account) header(key string, lines ...string) {
+	for _, line := range lines {
+		fmt.Fprintf(a.out, "    %s  %s\n", a.paint(grey, fmt.Sprintf("%-39s", key)), line)
+		key = ""
+	}
+}
+
+// rounds makes a line of every round of attempts in the header that is the
+// trace of all decisions. The header itself is JSON.
+func rounds(trace string) []string {
+	var entries []struct {
+		Attempts int
+		Action   string
+		Delay    string
+	}
+	if err := json.Unmarshal([]byte(trace), &entries); err != nil {
+		return []string{trace}
+	}
+	var lines []string
+	for _, e := range entries {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%d failed, %s %s", e.Attempts, e.Action, e.Delay)))
+	}
+	return lines
+}
+
+// leftOver writes what waits in the endpoints' queues: nothing, unless the flow
+// was interrupted. A durable transport would have it delivered after the next
+// start.
+func (a *account) leftOver(t *inmemory.Transport) error {
+	var left []string
+	for _, queue := range t.Queues() {
+		depth, err := t.Depth(queue)
+		if err != nil {
+			return err
+		}
+		if queue != "error" && depth.Total() > 0 {
+			left = append(left, fmt.Sprintf("  %-8s  %d ready, %d delayed", queue, depth.Ready, depth.Delayed))
+		}
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(a.out, "\n%s\n\n%s\n", a.paint(bold, "Interrupted. What waits in the queues"), strings.Join(left, "\n"))
+	}
+	return nil
+}
