@@ -141,6 +141,10 @@ func TestCut(t *testing.T) {
 			content: "// end\n// snippet: r\na\n// end\n// end\n",
 			want:    "a\n",
 		},
+		"blank lines around a region": {
+			content: "// snippet: r\n\nfunc f() {\n\n\tg()\n}\n\n// end\n",
+			want:    "func f() {\n\n\tg()\n}\n",
+		},
 		"a region that does not end": {content: "// snippet: r\na\n", err: "has no // end"},
 		"a region that is there twice": {
 			content: "// snippet: r\n// end\n// snippet: r\n// end\n",

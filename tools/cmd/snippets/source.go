@@ -40,7 +40,7 @@ func compiled(root, name string) bool {
 	return err == nil && match
 }
 
-// cut returns the region of content without its common indentation.
+// cut returns the region of content without its common indentation and without blank lines around it.
 func cut(content, name, region string) (string, error) {
 	var lines []string
 	inside, found := false, false
@@ -63,7 +63,19 @@ func cut(content, name, region string) (string, error) {
 	if inside {
 		return "", fmt.Errorf("%s: region %s has no // end", name, region)
 	}
-	return dedent(lines), nil
+	return dedent(trim(lines)), nil
+}
+
+// trim leaves out blank lines at both ends: gofmt puts one before an "// end" between declarations.
+func trim(lines []string) []string {
+	blank := func(line string) bool { return strings.TrimSpace(line) == "" }
+	for len(lines) > 0 && blank(lines[0]) {
+		lines = lines[1:]
+	}
+	for len(lines) > 0 && blank(lines[len(lines)-1]) {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
 }
 
 // dedent joins the lines without the tabs that all of them start with.
