@@ -1,0 +1,244 @@
+package testing_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// snippet: run
+// run runs the endpoint until the test ends.
+func run(t *testing.T, ep *core.Endpoint) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	select {
+	case <-ep.Ready():
+	case err := <-ended:
+		stop()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// end
+
+// snippet: hour
+func TestAnHourWithoutTheBank(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := inmemory.New()
+		ep, err := core.New("billing", transport, core.Config{
+			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), // seen where the test fails
+			Recoverability: core.Recoverability{
+				Delayed: core.Delayed{Delays: []time.Duration{5 * time.Minute, 15 * time.Minute, 40 * time.Minute}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		var attempts []time.Duration
+		billing := &Billing{Charge: func(context.Context, string, int) error {
+			attempts = append(attempts, time.Since(start))
+			return errBankDown
+		}}
+		core.Handle(ep, "orders.placed", billing.OrderPlaced)
+		run(t, ep)
+
+		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(59 * time.Minute) // of the bubble's clock
+		synctest.Wait()
+		if depth, _ := transport.Depth("error"); depth.Total() != 0 {
+			t.Errorf("given up after %v, before the last delayed retry", attempts)
+		}
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+
+		// 4 rounds: the first, and one after each delay; 6 attempts in each.
+		if len(attempts) != 24 {
+			t.Errorf("%d attempts; want 24", len(attempts))
+		}
+		failed, err := transport.Peek("error")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(failed) != 1 {
+			t.Fatalf("%d messages in the error queue; want 1", len(failed))
+		}
+		for header, want := range map[string]string{
+			core.HeaderFailedQ:          "billing",
+			core.HeaderExceptionMessage: "charge order 42: the bank does not answer",
+			core.HeaderTimeOfFailure:    core.FormatTime(start.Add(time.Hour)),
+		} {
+			if got := failed[0].Headers.Get(header); got != want {
+				t.Errorf("%s is %q; want %q", header, got, want)
+			}
+		}
+	})
+}
+
+// end
+
+// snippet: recovers
+func TestTheBankComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := inmemory.New()
+		ep, err := core.New("billing", transport, core.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := time.Now().Add(25 * time.Second)
+		billing := &Billing{Charge: func(context.Context, string, int) error {
+			if time.Now().Before(back) {
+				return errBankDown
+			}
+			return nil
+		}}
+		core.Handle(ep, "orders.placed", billing.OrderPlaced)
+		run(t, ep)
+
+		// The destination exists once something has created it; here the test.
+		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"shipping"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(31 * time.Second) // the defaults retry after 10 s, and after 20 s more
+		synctest.Wait()
+
+		shipped, err := transport.Peek("shipping")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(shipped) != 1 || string(shipped[0].Body) != `{"OrderID":"42"}` {
+			t.Errorf("shipped %v", shipped)
+		}
+	})
+}
+
+// end
+
+// snippet: recovery-observer
+// outcomes is an observer that keeps what became of failed messages.
+type outcomes chan core.Recovery
+
+func (o outcomes) Recovered(_ context.Context, r core.Recovery) { o <- r }
+
+func TestANegativeTotalGoesToTheErrorQueueAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := make(outcomes, 10)
+		ep, err := core.New("billing", inmemory.New(), core.Config{Observers: []any{seen}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsUp}).OrderPlaced)
+		run(t, ep)
+
+		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: -7}); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-seen; r.Action != core.MoveToError("error") || r.Attempt != 1 || !errors.Is(r.Err, errNegativeTotal) {
+			t.Errorf("attempt %d: %v because of %v", r.Attempt, r.Action, r.Err)
+		}
+	})
+}
+
+// end
+
+// snippet: profiles
+func TestBillingOnWhatWeMayDeployTo(t *testing.T) {
+	for name, profile := range map[string]inmemory.Config{
+		"SQS":               inmemory.LikeSQS(),
+		"Azure Service Bus": inmemory.LikeAzureServiceBus(),
+		"RabbitMQ":          inmemory.LikeRabbitMQ(),
+		"PostgreSQL":        inmemory.LikePostgreSQL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport, err := inmemory.Open(profile)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ep, err := core.New("billing", transport, core.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsDown}).OrderPlaced)
+				run(t, ep)
+
+				if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if failed, err := transport.Peek("error"); err != nil || len(failed) != 1 {
+					t.Errorf("in the error queue: %v, %v", failed, err)
+				}
+			})
+		})
+	}
+}
+
+// end
+
+// snippet: refused
+func TestADelayOfAnHourIsRefusedOnSQS(t *testing.T) {
+	transport, err := inmemory.Open(inmemory.LikeSQS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = core.New("billing", transport, core.Config{
+		Recoverability: core.Recoverability{Delayed: core.Delayed{Delays: []time.Duration{time.Hour}}},
+	})
+	if err == nil {
+		t.Error("accepted; SQS delays a message by 15 minutes at most")
+	}
+}
+
+// end
+
+func TestWithoutDelayedDelivery(t *testing.T) {
+	// snippet: able
+	able := inmemory.Everything()
+	able.DelayedDelivery = false
+	transport, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// end
+	synctest.Test(t, func(t *testing.T) {
+		ep, err := core.New("billing", transport, core.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsDown}).OrderPlaced)
+		run(t, ep)
+		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		failed, err := transport.Peek("error")
+		if err != nil || len(failed) != 1 {
+			t.Fatalf("in the error queue: %v, %v", failed, err)
+		}
+		if got := failed[0].Headers.Get(core.HeaderAttempts); !strings.Contains(got, `"attempts":6`) {
+			t.Errorf("trace %s", got)
+		}
+	})
+}

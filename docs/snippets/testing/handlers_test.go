@@ -1,0 +1,112 @@
+package testing_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// snippet: unit
+func TestAChargedOrderIsShipped(t *testing.T) {
+	billing := &Billing{Charge: bankIsUp}
+	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+	if err := billing.OrderPlaced(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	sent := rec.Sent()
+	if len(sent) != 1 || sent[0].Type != "orders.ship" || sent[0].Queue != "shipping" {
+		t.Fatalf("sent %v", sent)
+	}
+	if ship := coretest.Body[Ship](sent[0]); ship.OrderID != "42" {
+		t.Errorf("ships %+v", ship)
+	}
+}
+
+// end
+
+// snippet: unit-failure
+func TestAnOutageOfTheBankIsRetried(t *testing.T) {
+	billing := &Billing{Charge: bankIsDown}
+	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+	err := billing.OrderPlaced(t.Context(), in)
+	if !errors.Is(err, errBankDown) || core.IsVerdict(err) {
+		t.Errorf("error %v; want an ordinary one, which is retried", err)
+	}
+}
+
+func TestANegativeTotalIsNotRetried(t *testing.T) {
+	billing := &Billing{Charge: bankIsUp}
+	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: -7})
+	err := billing.OrderPlaced(t.Context(), in)
+	if !errors.Is(err, errNegativeTotal) || !core.IsVerdict(err) {
+		t.Errorf("error %v; want a verdict", err)
+	}
+}
+
+// end
+
+// notify depends on the attempt: it tells the customer once, when the order is
+// late, and does not wait for its own success.
+func notify(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	if m.Attempt == 1 && m.DelayedRetries == 1 {
+		if err := m.SendNow(ctx, m.Headers.Get("customer-queue"), "orders.late", m.Body); err != nil {
+			return err
+		}
+	}
+	return errBankDown
+}
+
+func TestLateCustomersAreToldOnce(t *testing.T) {
+	// snippet: options
+	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{
+		Attempt:        1,
+		DelayedRetries: 1,
+		LastError:      "the bank does not answer",
+		Headers:        map[string]string{"customer-queue": "customers"},
+		ReplyTo:        "web",
+		Capabilities:   inmemory.LikeSQS().Capabilities,
+	})
+	// end
+	if err := notify(t.Context(), in); !errors.Is(err, errBankDown) {
+		t.Fatal(err)
+	}
+	if now := rec.SentNow(); len(now) != 1 || now[0].Queue != "customers" {
+		t.Errorf("sent at once: %v", now)
+	}
+	in, rec = coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{Attempt: 2, DelayedRetries: 1})
+	if err := notify(t.Context(), in); !errors.Is(err, errBankDown) {
+		t.Fatal(err)
+	}
+	if now := rec.SentNow(); len(now) != 0 {
+		t.Errorf("sent again: %v", now)
+	}
+}
+
+// snippet: middleware
+// onlyTenants is a middleware that refuses messages without a tenant.
+func onlyTenants(next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error {
+		if m.Headers.Get("tenant") == "" {
+			return core.Reject(errors.New("no tenant"))
+		}
+		return next(ctx, m)
+	}
+}
+
+func TestMessagesWithoutTenantAreRejected(t *testing.T) {
+	handled := false
+	chain := onlyTenants(func(context.Context, *core.Message) error {
+		handled = true
+		return nil
+	})
+	in, _ := coretest.Inbound("orders.placed", OrderPlaced{})
+	if err := chain(t.Context(), in.Message); !core.IsVerdict(err) || handled {
+		t.Errorf("error %v, handled %v; want a verdict, and nothing handled", err, handled)
+	}
+}
+
+// end

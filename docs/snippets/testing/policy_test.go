@@ -1,0 +1,58 @@
+package testing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// snippet: policy
+// patient is a policy that waits five seconds for the bank, however often it
+// has waited before.
+func patient(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+	action := core.DefaultPolicy(ctx, config, failure)
+	if action.Kind == core.ActionDelayedRetry && errors.Is(failure.Err, errBankDown) {
+		return core.DelayedRetry(5 * time.Second)
+	}
+	return action
+}
+
+func TestPatient(t *testing.T) {
+	var config core.RecoverabilityConfig
+	config.Immediate.MaxNumberOfRetries = 1
+	config.Delayed.MaxNumberOfRetries = 2
+	config.Delayed.TimeIncrease = 10 * time.Second
+	config.Failed.ErrorQueue = "error"
+
+	outage := fmt.Errorf("charge: %w", errBankDown)
+	for _, c := range []struct {
+		name               string
+		err                error
+		immediate, delayed int
+		want               core.Action
+	}{
+		{"first failure", outage, 1, 0, core.ImmediateRetry()},
+		{"immediate retries used up", outage, 2, 0, core.DelayedRetry(5 * time.Second)},
+		{"second round", outage, 2, 1, core.DelayedRetry(5 * time.Second)},
+		{"all used up", outage, 2, 2, core.MoveToError("error")},
+		{"another error waits longer", errors.New("deadlock"), 2, 1, core.DelayedRetry(20 * time.Second)},
+		{"never retried", core.Unrecoverable(outage), 1, 0, core.MoveToError("error")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := patient(t.Context(), config, core.ErrorContext{
+				Err:                         c.err,
+				ImmediateProcessingFailures: c.immediate,
+				DelayedDeliveriesPerformed:  c.delayed,
+			})
+			if got != c.want {
+				t.Errorf("%v; want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// end

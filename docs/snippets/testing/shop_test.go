@@ -1,0 +1,42 @@
+// Package testing_test holds the code of docs/testing-handlers.md.
+package testing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// snippet: handler
+type OrderPlaced struct {
+	ID    string
+	Total int
+}
+
+type Ship struct{ OrderID string }
+
+// Billing handles orders. The bank is a function, so that a test can be one.
+type Billing struct {
+	Charge func(ctx context.Context, orderID string, amount int) error
+}
+
+var errNegativeTotal = errors.New("negative total")
+
+func (b *Billing) OrderPlaced(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	if m.Body.Total < 0 {
+		return core.Unrecoverable(errNegativeTotal)
+	}
+	if err := b.Charge(ctx, m.Body.ID, m.Body.Total); err != nil {
+		return fmt.Errorf("charge order %s: %w", m.Body.ID, err)
+	}
+	return m.Send("shipping", "orders.ship", Ship{OrderID: m.Body.ID})
+}
+
+// end
+
+var errBankDown = errors.New("the bank does not answer")
+
+func bankIsUp(context.Context, string, int) error   { return nil }
+func bankIsDown(context.Context, string, int) error { return errBankDown }
