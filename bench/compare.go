@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// trial is a contender at some work. Its name is its row's.
+type trial struct {
+	contender
+	work work
+}
+
+// at returns a trial of each contender at the same work.
+func (w work) at(contenders ...contender) []trial {
+	trials := make([]trial, len(contenders))
+	for i, c := range contenders {
+		trials[i] = trial{c, w}
+	}
+	return trials
+}
+
+// comparison is what was measured of several trials, taken in turn.
+type comparison struct {
+	trials  []trial
+	samples [][]sample // a row for each trial
+}
+
+func compare(ctx context.Context, rounds int, trials []trial) (comparison, error) {
+	samples, err := inTurn(trials, rounds, func(t trial) (sample, error) { return t.measure(ctx, t.work) })
+	return comparison{trials, samples}, err
+}
+
+// of returns the samples of a trial by its name. A name that does not exist is a
+// mistake in the scenario.
+func (c comparison) of(name string) []sample {
+	i := slices.IndexFunc(c.trials, func(t trial) bool { return t.name == name })
+	if i < 0 {
+		panic(fmt.Sprintf("there is no trial %q", name))
+	}
+	return c.samples[i]
+}
+
+func (c comparison) rate(name string) float64 { return median(of(c.of(name), sample.rate)) }
+
+func (c comparison) allocs(name string) float64 { return median(of(c.of(name), sample.allocsEach)) }
+
+// times says how many times as fast as base a trial was.
+func (c comparison) times(name, base string) float64 {
+	return ratio(of(c.of(name), sample.rate), of(c.of(base), sample.rate))
+}
+
+// table lists all trials, with their ratio to each of the bases.
+func (c comparison) table(title string, bases ...string) table {
+	t := table{title: title, head: []string{"", "messages/s", "spread", "µs each", "allocs", "bytes"}}
+	for _, base := range bases {
+		t.head = append(t.head, "× "+base)
+	}
+	for i, trial := range c.trials {
+		samples := c.samples[i]
+		row := []string{
+			trial.name,
+			number(c.rate(trial.name)),
+			span(spread(of(samples, sample.rate))),
+			number(median(of(samples, sample.micros))),
+			number(c.allocs(trial.name)),
+			number(median(of(samples, sample.bytesEach))),
+		}
+		for _, base := range bases {
+			row = append(row, number(c.times(trial.name, base)))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// handlerWait is what a handler that calls something else may take.
+const handlerWait = time.Millisecond
+
+func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
+	l = l.atMost(50_000)
+	t := table{title: "Messages/s by concurrency, free-running", head: []string{"concurrency"}}
+	for _, m := range inMemoryModes {
+		t.head = append(t.head, m.name)
+	}
+	for _, m := range inMemoryModes {
+		t.head = append(t.head, m.name+", 1 ms")
+	}
+	levels := []int{1, 4, 16, 64, 256}
+	var trials []trial
+	for _, n := range levels {
+		var idle, waiting []trial
+		for _, m := range inMemoryModes {
+			c := repriseSetup{mode: m.mode, concurrency: n}.inMemory(m.name)
+			idle = append(idle, trial{c, work{messages: l.messages}})
+			// A fifth of a second's work, whatever the concurrency.
+			waiting = append(waiting, trial{c.delayed(handlerWait), work{messages: l.atMost(200 * n).messages}})
+		}
+		trials = append(append(trials, idle...), waiting...)
+	}
+	c, err := compare(ctx, l.repetitions, trials)
+	if err != nil {
+		return nil, err
+	}
+	columns := 2 * len(inMemoryModes)
+	for i, samples := range slices.Collect(slices.Chunk(c.samples, columns)) {
+		row := []string{fmt.Sprint(levels[i])}
+		for _, s := range samples {
+			row = append(row, number(median(of(s, sample.rate))))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return []table{t}, nil
+}
+
+// delayed returns a contender whose handler waits before it does its work.
+func (c contender) delayed(d time.Duration) contender {
+	return contender{c.name, func(ctx context.Context, handle func(string) error) (system, error) {
+		return c.open(ctx, func(sequence string) error {
+			time.Sleep(d)
+			return handle(sequence)
+		})
+	}}
+}
+
+func inMemoryBody(ctx context.Context, l load) ([]table, error) {
+	l = l.atMost(20_000)
+	t := table{title: "Messages/s by body size; Reprise gives every handler a body of its own, Watermill shares the sender's",
+		head: []string{"KiB", retryWatermill}}
+	for _, m := range inMemoryModes {
+		t.head = append(t.head, m.name, "× "+retryWatermill)
+	}
+	for _, size := range []int{256, 4 << 10, 64 << 10} {
+		contenders := []contender{watermillSetup{retry: true, bodySize: size}.contender(retryWatermill)}
+		for _, m := range inMemoryModes {
+			contenders = append(contenders, repriseSetup{mode: m.mode, bodySize: size}.inMemory(m.name))
+		}
+		c, err := compare(ctx, l.repetitions, work{messages: l.messages}.at(contenders...))
+		if err != nil {
+			return nil, err
+		}
+		row := []string{number(float64(size) / 1024), number(c.rate(retryWatermill))}
+		for _, m := range inMemoryModes {
+			row = append(row, number(c.rate(m.name)), number(c.times(m.name, retryWatermill)))
+		}
+		t.rows = append(t.rows, row)
+	}
+	return []table{t}, nil
+}

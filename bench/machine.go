@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"strings"
+)
+
+// machine is what figures depend on.
+type machine struct {
+	cpu, os, goVersion string
+	cores              int
+}
+
+func thisMachine() machine {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil { // not Linux
+		info = nil
+	}
+	return machine{
+		cpu: cpuModel(string(info)), os: runtime.GOOS + "/" + runtime.GOARCH,
+		goVersion: runtime.Version(), cores: runtime.GOMAXPROCS(0),
+	}
+}
+
+// cpuModel finds the processor's name in the text of /proc/cpuinfo.
+func cpuModel(info string) string {
+	for line := range strings.Lines(info) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown processor"
+}

@@ -1,0 +1,114 @@
+// Command bench runs Reprise, its peers and raw clients on the same work, on
+// the same machine, in turn in one run, and prints ratios.
+//
+//	go run ./bench -list
+//	go run ./bench -scenario all -out docs/performance.md
+//
+// An absolute figure is only a hint: machines differ and are shared. That is
+// why every contender's sample is taken next to those that it is compared with,
+// and why a ratio is the median of the ratios of neighbouring samples.
+//
+// A scenario is added by a file that appends to scenarios.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	list := flags.Bool("list", false, "list the scenarios and exit")
+	names := flags.String("scenario", "all", "`names` of the scenarios to run, separated by commas, or all")
+	out := flags.String("out", "", "also write the tables as Markdown to this `file`")
+	date := flags.String("date", time.Now().Format(time.DateOnly), "the `day` that the tables are dated")
+	var l load
+	flags.IntVar(&l.messages, "messages", 100_000, "messages of one sample; slow scenarios take fewer")
+	flags.IntVar(&l.repetitions, "repetitions", 9, "samples of each contender, taken in turn")
+	var p profiles
+	flags.StringVar(&p.cpu, "cpuprofile", "", "write a CPU profile to this `file`; its label \"contender\" tells whose time it is")
+	flags.StringVar(&p.allocs, "memprofile", "", "write a profile of all allocations to this `file`")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return fmt.Errorf("%w (-help tells more)", err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("there is an argument %q, but only flags are known", flags.Arg(0))
+	}
+	if l.messages < 1 || l.repetitions < 1 {
+		return errors.New("-messages and -repetitions must be at least 1")
+	}
+	if *list {
+		for _, s := range scenarios {
+			fmt.Fprintf(stdout, "%-24s %s\n", s.name, s.about)
+		}
+		return nil
+	}
+	chosen, err := choose(*names)
+	if err != nil {
+		return err
+	}
+	stopProfiles, err := p.start()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopProfiles()) }()
+
+	r := report{date: *date, machine: thisMachine(), load: l}
+	fmt.Fprint(stdout, r.textHead())
+	for _, s := range chosen {
+		done := result{scenario: s}
+		if done.tables, err = s.run(ctx, l); err != nil {
+			return fmt.Errorf("scenario %s: %w", s.name, err)
+		}
+		r.results = append(r.results, done)
+		fmt.Fprint(stdout, done.text())
+	}
+	if *out == "" {
+		return nil
+	}
+	return os.WriteFile(*out, []byte(r.markdown()), 0o644)
+}
+
+// choose returns the named scenarios in the order of the registry.
+func choose(names string) ([]scenario, error) {
+	if names == "all" {
+		return scenarios, nil
+	}
+	wanted := strings.Split(names, ",")
+	var chosen []scenario
+	for _, s := range scenarios {
+		if slices.Contains(wanted, s.name) {
+			chosen = append(chosen, s)
+			wanted = slices.DeleteFunc(wanted, func(name string) bool { return name == s.name })
+		}
+	}
+	if len(wanted) > 0 {
+		return nil, fmt.Errorf("there is no scenario %q; -list names them all", wanted[0])
+	}
+	return chosen, nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every scenario runs, checks that nothing was lost, and has something to say.
+// The figures mean nothing.
+func TestEveryScenario(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			tables, err := s.run(t.Context(), load{messages: 30, repetitions: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(tables) == 0 {
+				t.Fatal("there is no table")
+			}
+			for _, table := range tables {
+				if table.title == "" || len(table.rows) == 0 {
+					t.Errorf("table %q has %d rows", table.title, len(table.rows))
+				}
+				for _, row := range table.rows {
+					if len(row) != len(table.head) {
+						t.Errorf("table %q: the row %q does not fit the head %q", table.title, row, table.head)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestRunWritesTheDocument(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	out := filepath.Join(t.TempDir(), "performance.md")
+	args := []string{"-scenario", "inmemory-transport", "-messages", "20", "-repetitions", "1", "-date", "2001-02-03", "-out", out}
+	if err := run(t.Context(), args, &stdout, &stderr); err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"- Date: 2001-02-03\n",
+		"go run ./bench -scenario inmemory-transport -messages 20 -repetitions 1",
+		"## In memory, through Transport.Send",
+		"| " + retryWatermill + " |",
+	} {
+		if !strings.Contains(string(document), want) {
+			t.Errorf("the document does not contain %q:\n%s", want, document)
+		}
+	}
+	if !strings.Contains(stdout.String(), "2001-02-03") || !strings.Contains(stdout.String(), retryWatermill) {
+		t.Errorf("the text is:\n%s", &stdout)
+	}
+}
+
+func TestRunWritesProfiles(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	dir := t.TempDir()
+	cpu, allocs := filepath.Join(dir, "cpu"), filepath.Join(dir, "allocs")
+	args := []string{"-scenario", "inmemory-transport", "-messages", "20", "-repetitions", "1", "-cpuprofile", cpu, "-memprofile", allocs}
+	if err := run(t.Context(), args, &stdout, &stderr); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{cpu, allocs} {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			t.Errorf("profile %s: %v, %v", name, info, err)
+		}
+	}
+}
+
+func TestRunListsTheScenarios(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if err := run(t.Context(), []string{"-list"}, &stdout, &stderr); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range scenarios {
+		if !strings.Contains(stdout.String(), s.name+" ") {
+			t.Errorf("%s is not in the list:\n%s", s.name, &stdout)
+		}
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for name, args := range map[string][]string{
+		"an unknown scenario":       {"-scenario", "inmemory-body,no-such-thing"},
+		"an unknown flag":           {"-nonsense"},
+		"an argument":               {"inmemory-body"},
+		"no messages":               {"-messages", "0"},
+		"no repetitions":            {"-repetitions", "0"},
+		"a profile it cannot write": {"-cpuprofile", filepath.Join(t.TempDir(), "missing", "cpu")},
+	} {
+		var stdout, stderr bytes.Buffer
+		if err := run(t.Context(), args, &stdout, &stderr); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+}
+
+func TestScenariosHaveNamesOfTheirOwn(t *testing.T) {
+	seen := map[string]bool{"all": true}
+	for _, s := range scenarios {
+		if s.name == "" || strings.ContainsAny(s.name, ", ") || seen[s.name] {
+			t.Errorf("the name %q is empty, taken, or cannot be a flag's value", s.name)
+		}
+		seen[s.name] = true
+	}
+}
+
+func TestCPUModel(t *testing.T) {
+	for info, want := range map[string]string{
+		"processor\t: 0\nmodel name\t: AMD EPYC\nmodel name\t: other\n": "AMD EPYC",
+		"": "unknown processor",
+	} {
+		if got := cpuModel(info); got != want {
+			t.Errorf("cpuModel(%q) is %q, want %q", info, got, want)
+		}
+	}
+}

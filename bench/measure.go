@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/pprof"
+	"time"
+)
+
+// pace is how a sender goes on after it has sent a message.
+type pace int
+
+const (
+	freeRunning pace = iota // at once
+	blocking                // when the message has reached the end of its handler
+)
+
+// work is what is done in one sample.
+type work struct {
+	pace     pace
+	messages int
+	failures int // failed attempts of each message
+}
+
+// sample is one measurement.
+type sample struct {
+	messages int
+	elapsed  time.Duration
+	allocs   uint64 // of the whole process
+	bytes    uint64
+}
+
+func (s sample) rate() float64       { return float64(s.messages) / s.elapsed.Seconds() }
+func (s sample) micros() float64     { return s.elapsed.Seconds() * 1e6 / float64(s.messages) }
+func (s sample) allocsEach() float64 { return float64(s.allocs) / float64(s.messages) }
+func (s sample) bytesEach() float64  { return float64(s.bytes) / float64(s.messages) }
+
+// patience is how long a sample may take before the messages count as lost.
+const patience = 2 * time.Minute
+
+// warmUp is the part of a sample that is done before the clock starts.
+const warmUp = 10
+
+// measure opens the contender's system, does the work and closes the system. It
+// returns an error unless each message was handled and none is left.
+func (c contender) measure(ctx context.Context, w work) (s sample, err error) {
+	warm := max(w.messages/warmUp, 1)
+	l := newLedger(warm+w.messages, w.failures)
+	list := sequences(warm + w.messages)
+	err = c.opened(ctx, l.handle, func(ctx context.Context, sys system) error {
+		if err := w.drive(ctx, sys, l, list[:warm], 0); err != nil {
+			return fmt.Errorf("warm-up: %w", err)
+		}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		err := w.drive(ctx, sys, l, list[warm:], warm)
+		s.elapsed = time.Since(start)
+		runtime.ReadMemStats(&after)
+		s.messages = w.messages
+		s.allocs = after.Mallocs - before.Mallocs
+		s.bytes = after.TotalAlloc - before.TotalAlloc
+		return err
+	})
+	if err == nil {
+		err = l.check()
+	}
+	if err != nil {
+		return sample{}, fmt.Errorf("%s: %w", c.name, err)
+	}
+	return s, nil
+}
+
+// opened runs f while the contender's system is open. Profiles know the time
+// that it takes by the contender's name.
+func (c contender) opened(ctx context.Context, handle func(sequence string) error, f func(ctx context.Context, sys system) error) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing more came in %v", patience))
+	defer cancel()
+	pprof.Do(ctx, pprof.Labels("contender", c.name), func(ctx context.Context) {
+		var sys system
+		if sys, err = c.open(ctx, handle); err != nil {
+			err = fmt.Errorf("open: %w", err)
+			return
+		}
+		err = errors.Join(f(ctx, sys), sys.close(ctx))
+	})
+	return err
+}
+
+// drive sends messages and returns when they are handled. handled is how many
+// were before.
+func (w work) drive(ctx context.Context, sys system, l *ledger, list []string, handled int) error {
+	if w.pace == blocking {
+		for i, sequence := range list {
+			l.expect(handled + i + 1)
+			if err := sys.send(ctx, sequence); err != nil {
+				return err
+			}
+			if err := l.wait(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	l.expect(handled + len(list))
+	for _, sequence := range list {
+		if err := sys.send(ctx, sequence); err != nil {
+			return err
+		}
+	}
+	return l.wait(ctx)
+}
+
+// inTurn takes samples A B C A B C: whatever else the machine does meets all of
+// them alike. The result has a row for each subject, a column for each round.
+func inTurn[S, R any](subjects []S, rounds int, take func(S) (R, error)) ([][]R, error) {
+	results := make([][]R, len(subjects))
+	for range rounds {
+		for i, subject := range subjects {
+			r, err := take(subject)
+			if err != nil {
+				return nil, err
+			}
+			results[i] = append(results[i], r)
+		}
+	}
+	return results, nil
+}

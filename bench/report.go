@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// report is a whole run.
+type report struct {
+	date    string
+	machine machine
+	load    load
+	results []result
+}
+
+// result is what became of one scenario.
+type result struct {
+	scenario scenario
+	tables   []table
+}
+
+func (m machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %s, %s", m.cpu, m.cores, m.os, m.goVersion)
+}
+
+func (r report) textHead() string { return fmt.Sprintf("%s; %s\n", r.date, r.machine) }
+
+func (r result) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n== %s: %s\n", r.scenario.name, r.scenario.about)
+	for _, t := range r.tables {
+		b.WriteString(t.text())
+	}
+	return b.String()
+}
+
+func (r report) markdown() string {
+	var b strings.Builder
+	var names []string
+	for _, done := range r.results {
+		names = append(names, done.scenario.name)
+	}
+	fmt.Fprintf(&b, `# Performance
+
+Written by `+"`bench/`"+`; what is not a table is in [performance-notes.md](performance-notes.md).
+
+- Date: %s
+- Machine: %s
+- Samples of %s messages (fewer where it says so), %d of each contender, taken in turn
+- To repeat it: `+"`go run ./bench -scenario %s -messages %d -repetitions %d`"+`
+
+Read the ratios: machines differ and are shared. A rate is the median of the samples, its spread how far the slowest and
+the fastest sample were from it, a ratio the median of the ratios of neighbouring samples.
+Every sample ended with a check that each message was handled exactly as often as it had to be, and that none was left.
+`, r.date, r.machine, thousands(int64(r.load.messages)), r.load.repetitions, strings.Join(names, ","), r.load.messages, r.load.repetitions)
+	for _, done := range r.results {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", done.scenario.title, done.scenario.about)
+		for _, t := range done.tables {
+			b.WriteString("\n" + t.markdown())
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// repriseSetup is one way of running Reprise. Whatever it does not mention is as
+// in production: recoverability on, every log line at Info or above formatted
+// (and thrown away, so that no terminal's speed is measured).
+type repriseSetup struct {
+	mode        core.TransactionMode
+	concurrency int  // 0 is Config's default
+	bodySize    int  // 0 is bodySize
+	endpoint    bool // send by Endpoint.Send, not Transport.Send
+}
+
+func (setup repriseSetup) inMemory(name string) contender {
+	return contender{name, func(ctx context.Context, handle func(string) error) (system, error) {
+		t := inmemory.New()
+		sys, err := setup.start(ctx, t, handle)
+		if err != nil {
+			return nil, errors.Join(err, t.Close(ctx))
+		}
+		return &inMemorySystem{sys, t}, nil
+	}}
+}
+
+// repriseSystem is an endpoint that runs on some transport.
+type repriseSystem struct {
+	setup     repriseSetup
+	transport core.Transport
+	endpoint  *core.Endpoint
+	body      []byte
+	finished  chan error // what Run returned
+	stop      context.CancelFunc
+}
+
+const (
+	repriseQueue      = "orders"
+	repriseErrorQueue = "error"
+)
+
+func (setup repriseSetup) start(ctx context.Context, t core.Transport, handle func(string) error) (*repriseSystem, error) {
+	ep, err := core.New(repriseQueue, t, core.Config{
+		Transactions:   setup.mode,
+		Concurrency:    setup.concurrency,
+		Recoverability: core.Recoverability{ErrorQueue: repriseErrorQueue},
+		Logger:         discardingLogger(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+		return handle(m.Headers.Get(sequenceHeader))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := ep.Provision(ctx); err != nil { // so that sending need not wait for Run
+		return nil, err
+	}
+	size := setup.bodySize
+	if size == 0 {
+		size = bodySize
+	}
+	running, stop := context.WithCancel(ctx)
+	sys := &repriseSystem{setup, t, ep, make([]byte, size), make(chan error, 1), stop}
+	go func() { sys.finished <- ep.Run(running) }()
+	return sys, nil
+}
+
+func (s *repriseSystem) send(ctx context.Context, sequence string) error {
+	if s.setup.endpoint {
+		headers := make(map[string]string, len(fixedHeaders)+1)
+		for _, h := range fixedHeaders {
+			headers[h.key] = h.value
+		}
+		headers[sequenceHeader] = sequence
+		return s.endpoint.Send(ctx, repriseQueue, messageType, s.body, core.SendOptions{Headers: headers})
+	}
+	var headers core.Headers
+	headers.Set(core.HeaderMessageTypes, messageType)
+	for _, h := range fixedHeaders {
+		headers.Set(h.key, h.value)
+	}
+	headers.Set(sequenceHeader, sequence)
+	return s.transport.Send(ctx, core.Outgoing{ID: sequence, Queue: repriseQueue, Headers: headers, Body: s.body})
+}
+
+func (s *repriseSystem) close(context.Context) error {
+	s.stop()
+	return <-s.finished
+}
+
+// inMemorySystem is one whose transport is its own and tells what it holds.
+type inMemorySystem struct {
+	*repriseSystem
+	transport *inmemory.Transport
+}
+
+func (s *inMemorySystem) close(ctx context.Context) error {
+	errs := []error{s.repriseSystem.close(ctx)}
+	for _, queue := range []string{repriseQueue, repriseErrorQueue, inmemory.DeadLetterQueue(repriseQueue)} {
+		depth, err := s.transport.Depth(queue)
+		if err == nil && depth.Total() > 0 {
+			err = fmt.Errorf("queue %q still holds messages: %+v", queue, depth)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, s.transport.Close(ctx))...)
+}
+
+// discardingLogger formats what it is given at Info and above.
+func discardingLogger() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"context"
+	"slices"
+)
+
+// scenario is one question, answered by tables.
+type scenario struct {
+	name  string // for -scenario
+	title string
+	about string // one line
+	run   func(ctx context.Context, l load) ([]table, error)
+}
+
+// scenarios are in the order in which they run and are printed.
+var scenarios = slices.Concat(inMemoryScenarios)
+
+// load is how much work a sample is, and how many samples there are.
+type load struct {
+	messages    int
+	repetitions int
+}
+
+// atMost returns the same load with fewer messages a sample.
+func (l load) atMost(messages int) load {
+	l.messages = min(l.messages, messages)
+	return l
+}

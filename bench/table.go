@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// table is what a scenario produces: a head, rows of as many cells, and what
+// was aimed at. The first column is text, the others are numbers.
+type table struct {
+	title string
+	head  []string
+	rows  [][]string
+	aims  []aim
+}
+
+// aim is a figure that must be reached.
+type aim struct {
+	what    string
+	want    float64
+	got     float64
+	ceiling bool // want is the most, not the least
+}
+
+func (a aim) met() bool {
+	if a.ceiling {
+		return a.got <= a.want
+	}
+	return a.got >= a.want
+}
+
+func (a aim) String() string {
+	bound, verdict := "at least", "met"
+	if a.ceiling {
+		bound = "at most"
+	}
+	if !a.met() {
+		verdict = "missed"
+	}
+	return fmt.Sprintf("%s: %s %s, measured %s: %s", a.what, bound, number(a.want), number(a.got), verdict)
+}
+
+// text returns the table in columns, for a terminal.
+func (t table) text() string {
+	widths := make([]int, len(t.head))
+	for _, row := range t.all() {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s\n", t.title)
+	for _, row := range t.all() {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == 0 {
+				cells[i] = cell + gap
+			} else {
+				cells[i] = gap + cell
+			}
+		}
+		b.WriteString("  " + strings.TrimRight(strings.Join(cells, "  "), " ") + "\n")
+	}
+	for _, a := range t.aims {
+		fmt.Fprintf(&b, "  aim: %v\n", a)
+	}
+	return b.String()
+}
+
+// markdown returns the table for a document.
+func (t table) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n\n", t.title)
+	for i, row := range t.all() {
+		for _, cell := range row {
+			b.WriteString("| " + strings.ReplaceAll(cell, "|", `\|`) + " ")
+		}
+		b.WriteString("|\n")
+		if i == 0 {
+			b.WriteString("|---" + strings.Repeat("|---:", len(row)-1) + "|\n")
+		}
+	}
+	if len(t.aims) > 0 {
+		b.WriteString("\n")
+	}
+	for _, a := range t.aims {
+		fmt.Fprintf(&b, "- Aim: %v\n", a)
+	}
+	return b.String()
+}
+
+func (t table) all() [][]string { return append([][]string{t.head}, t.rows...) }
+
+// number writes a value with as many digits as mean something: three, and all
+// of those before the point.
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return thousands(int64(v + 0.5))
+	case v >= 10:
+		return trim(fmt.Sprintf("%.1f", v))
+	case v >= 1:
+		return trim(fmt.Sprintf("%.2f", v))
+	default:
+		return trim(fmt.Sprintf("%.3f", v))
+	}
+}
+
+func trim(decimal string) string {
+	return strings.TrimSuffix(strings.TrimRight(decimal, "0"), ".")
+}
+
+func thousands(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// span writes a spread: "-3 .. +12 %".
+func span(low, high float64) string { return fmt.Sprintf("%+.0f .. %+.0f %%", low*100, high*100) }
