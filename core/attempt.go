@@ -154,14 +154,12 @@ func (r *runner) invoke(a *attempt) error {
 	if len(r.ep.observers.handle) == 0 {
 		return call(r.ep.chain, a, &a.message, a.handlers)
 	}
-	ctx := r.ep.observers.handleStart(a, r.ep.observerPanicked, HandleStart{
-		Endpoint: r.ep.name, Instance: r.ep.instance, Queue: r.ep.address, Message: &a.message,
-	})
+	ctx := r.ep.observers.handleStart(a, r.ep.observerPanicked, HandleStart{r.ep.observed, &a.message})
 	a.observed = ctx
 	start := time.Now()
 	err := errGoexit
 	defer func() {
-		r.ep.observers.handleEnd(ctx, r.ep.observerPanicked, HandleEnd{Message: &a.message, Err: err, Duration: time.Since(start)})
+		r.ep.observers.handleEnd(ctx, r.ep.observerPanicked, HandleEnd{r.ep.observed, &a.message, err, time.Since(start)})
 	}()
 	err = call(r.ep.chain, ctx, &a.message, a.handlers)
 	return err
@@ -234,6 +232,9 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		}
 		w.freeSlot()
 		r.complete(a)
+	}
+	if len(r.ep.observers.success) > 0 {
+		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observed, &a.message})
 	}
 	r.limiter.succeeded()
 	return nil
