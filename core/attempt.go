@@ -72,10 +72,9 @@ func (r *runner) handle(w *worker, item held) {
 	}
 	w.current.Store(a)
 	defer w.current.Store(nil)
-	if u := r.ep.memory.pendingDecision(in.NativeID); u != nil {
-		f := u.failure
-		f.Headers, f.Body = in.Headers, in.Body
-		r.carryOut(a, &f, &u.decision, u)
+	if u, ok := r.ep.memory.pendingDecision(in.NativeID); ok {
+		u.failure.Headers, u.failure.Body = in.Headers, in.Body
+		r.carryOut(a, &u.failure, &u.decision, &u)
 		return
 	}
 	if err := r.refusal(in); err != nil {
