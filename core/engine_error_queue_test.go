@@ -229,7 +229,9 @@ func TestR24ADelayedRetryThatDoesNotFitMovesToTheErrorQueue(t *testing.T) {
 func TestR31AMissingCustomErrorQueueGivesWayToTheDefaultOne(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{Recoverability: core.Recoverability{
-			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return core.MoveToError("custom") },
+			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+				return core.MoveToError("custom")
+			},
 		}}, func(context.Context, *core.Message) error { return errBoom })
 		b.put("m1")
 		b.only("error")

@@ -363,3 +363,16 @@ func containsAll(text string, parts ...string) bool {
 	}
 	return true
 }
+
+// recoveries keeps what a recovery observer is told.
+type recoveries struct{ record[core.Recovery] }
+
+func (r *recoveries) Recovered(_ context.Context, e core.Recovery) { r.add(e) }
+
+func (r *recoveries) kinds() string {
+	var kinds []string
+	for _, e := range r.all() {
+		kinds = append(kinds, e.Action.Kind.String())
+	}
+	return strings.Join(kinds, " ")
+}

@@ -1,0 +1,161 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+//go:noinline
+func explode() { panic(errBoom) }
+
+// nilError is an error whose text cannot be had when it is nil.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+func TestR26WhateverAHandlerDoesTheEndpointGoesOn(t *testing.T) {
+	var nothing *nilError
+	for name, c := range map[string]struct {
+		fail     func(m *core.Message) error
+		text     string
+		stack    string
+		attempts int
+	}{
+		"panic":             {func(*core.Message) error { explode(); return nil }, "panic: boom", "core_test.explode", 3},
+		"panic with nil":    {func(*core.Message) error { panic(nil) }, "panic: ", "TestR26", 3},
+		"runtime error":     {func(*core.Message) error { _ = []int(nil)[len(t.Name())]; return nil }, "index out of range", "TestR26", 3},
+		"Goexit":            {func(*core.Message) error { runtime.Goexit(); return nil }, "Goexit", "", 3},
+		"typed nil error":   {func(*core.Message) error { return nothing }, "nilError", "", 3},
+		"wrapped nil error": {func(*core.Message) error { return fmt.Errorf("wrapped: %w", nothing) }, "wrapped", "", 3},
+		"panic with nil error": {
+			func(*core.Message) error { panic(error(nothing)) }, "panic", "TestR26", 3,
+		},
+		"panic with a verdict": {func(*core.Message) error { panic(core.Unrecoverable(errBoom)) }, "panic: boom", "TestR26", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				attempts, want := 0, c.attempts
+				config := core.Config{Concurrency: 1}
+				if b.mode == core.TransactionNone {
+					want = 1
+				} else {
+					config.Recoverability = immediate(2)
+				}
+				ep, _ := b.orders(config, func(_ context.Context, m *core.Message) error {
+					if m.ID == "good" {
+						return nil
+					}
+					attempts++
+					if err := m.Send("shipping", "ship", "x"); err != nil {
+						b.Error(err)
+					}
+					return c.fail(m)
+				})
+				b.put("m1")
+				failed := b.only("error")
+				equal(b, "attempts", attempts, want)
+				if text := failed.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, c.text) {
+					b.Errorf("error text is %q, want it to contain %q", text, c.text)
+				}
+				if stack := failed.Headers.Get(core.HeaderExceptionStackTrace); !strings.Contains(stack, c.stack) {
+					b.Errorf("stack is %q, want it to contain %q", stack, c.stack)
+				}
+				b.put("good")
+				b.holds("orders", 0)
+				b.holds("error", 1)
+				b.holds("shipping", 0)
+				equal(b, "messages being handled", ep.Health().InFlight, 0)
+			})
+		})
+	}
+}
+
+func TestR26MiddlewareMayPanicToo(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{
+			Recoverability: noRetries,
+			Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
+				return func(context.Context, *core.Message) error { panic("in middleware") }
+			}},
+		}, func(context.Context, *core.Message) error { return nil })
+		b.put("m1")
+		equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "panic: in middleware")
+	})
+}
+
+// A codec is users' code as well.
+type panickingCodec struct{ core.Codec }
+
+func (panickingCodec) Decode([]byte, any) error { panic("in codec") }
+
+func TestR26ACodecThatPanicsMakesAnUndecodableMessage(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{Codec: panickingCodec{core.JSON}})
+		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[string]) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+		b.run(ep)
+		b.put("m1")
+		failed := b.only("error")
+		if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "decode", "panic: in codec") {
+			b.Errorf("error text is %q", text)
+		}
+	})
+}
+
+func TestR12APolicyThatPanicsOrDecidesNothingMovesTheMessage(t *testing.T) {
+	for name, policy := range map[string]core.Policy{
+		"panics":  func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { panic("in policy") },
+		"nothing": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return core.Action{} },
+		"unknown": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+			return core.Action{Kind: 42}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				runs := 0
+				b.orders(core.Config{Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error {
+					runs++
+					return errBoom
+				})
+				b.put("m1")
+				equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "boom")
+				equal(b, "runs", runs, 1)
+				lines := b.logs.about("Recoverability policy failed for message 'm1'")
+				if len(lines) != 1 || lines[0].attrs["error"] == nil || lines[0].attrs["policy_error"] == nil {
+					b.Errorf("logged %+v, want both errors in one line", lines)
+				}
+			})
+		})
+	}
+}
+
+func TestR11APolicyRunsAfterTheFailedWorkIsUndone(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.orders(core.Config{Recoverability: core.Recoverability{
+			Policy: func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				work(ctx, "policy "+f.MessageID)
+				equal(b, "error", f.Err, errBoom)
+				equal(b, "receive queue", f.ReceiveQueue, "orders")
+				equal(b, "immediate retries in force", config.Immediate.MaxNumberOfRetries, 5)
+				clear(f.Body)
+				return core.MoveToError("")
+			},
+		}}, func(ctx context.Context, _ *core.Message) error {
+			work(ctx, "handler")
+			return errBoom
+		})
+		b.put("m1")
+		equal(b, "body in the error queue", string(b.only("error").Body), "body of m1")
+		want := ""
+		if b.mode == core.TransactionSendsAtomicWithReceive {
+			want = "policy m1"
+		}
+		equal(b, "committed", strings.Join(b.broker.committed.all(), " "), want)
+	})
+}
