@@ -72,14 +72,19 @@ func (m *memory) rememberPending(nativeID string, f *failure, d *decision) (trie
 	return u.tries
 }
 
-func (m *memory) pendingDecision(nativeID string) *undelivered {
+// pendingDecision returns a copy: whoever lost the message's lock may still be
+// trying to carry out the same decision.
+func (m *memory) pendingDecision(nativeID string) (u undelivered, ok bool) {
 	if m.waiting.Load() == 0 {
-		return nil
+		return undelivered{}, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u, _ := m.pending.Get(nativeID)
-	return u
+	p, ok := m.pending.Get(nativeID)
+	if !ok {
+		return undelivered{}, false
+	}
+	return *p, true
 }
 
 func (m *memory) forgetPending(nativeID string) {
