@@ -178,15 +178,26 @@ func call(chain HandlerFunc, ctx context.Context, m *Message, handlers *handlerS
 	return chain(ctx, m)
 }
 
-// readable replaces an error whose text cannot be had, such as a nil pointer in
-// an error interface.
+// readable replaces an error that cannot be read: a method of it, or of an error
+// that it wraps, panics, as that of a nil pointer does.
 func readable(err error) (result error) {
+	text := ""
 	defer func() {
-		if value := recover(); value != nil {
-			result = fmt.Errorf("handler returned an error of type %T whose Error method panics: %v", err, value)
+		value := recover()
+		if value == nil {
+			return
+		}
+		if p, ok := err.(*PanicError); ok {
+			result = &PanicError{Value: fmt.Sprint(p.Value), Stack: p.Stack}
+		} else {
+			result = fmt.Errorf("handler returned an error of type %T that panics when it is read (%v): %s", err, value, text)
 		}
 	}()
-	_ = err.Error()
+	text = err.Error()
+	_ = errors.Is(err, errGoexit) // any target will do: it calls what each error in the tree has
+	for _, e := range errorChain(err) {
+		_ = e.Error()
+	}
 	return err
 }
 
