@@ -34,9 +34,12 @@ func TestC1UnclaimedAbilitiesAreRefusedBeforeAnythingIsSent(t *testing.T) {
 			if !errors.As(err, &failed) || len(failed.Results) != 2 {
 				t.Fatalf("the error is no *SendError with two results: %v", err)
 			}
-			for _, result := range failed.Results {
+			for i, result := range failed.Results {
 				if result.State != core.SendRefused || result.Err == nil {
 					t.Errorf("result %+v, want refused", result)
+				}
+				if errors.Is(result.Err, errors.ErrUnsupported) != (i == 1) {
+					t.Errorf("message %s is blamed with %v", result.ID, result.Err)
 				}
 			}
 			depth(t, transport, "q", inmemory.Depth{})

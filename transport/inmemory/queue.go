@@ -82,13 +82,10 @@ func (q *queue) send(m *message, now time.Time) {
 }
 
 // makeReady puts a message where it can be delivered, at the tail or, first, at
-// the head, unless it has expired.
+// the head. One that has expired meanwhile is not delivered: next looks, and
+// the timer removes it at once.
 func (q *queue) makeReady(m *message, first bool) {
 	if !m.expires.IsZero() {
-		if m.expired(time.Now()) {
-			m.state = gone
-			return
-		}
 		q.deadlines.add(m, m.expires)
 		q.arm()
 	}

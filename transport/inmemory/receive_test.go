@@ -138,13 +138,15 @@ func TestMaxInFlightBoundsWhatIsHeld(t *testing.T) {
 		receiveNothing(t, r)
 
 		// Each way of getting room wakes a call that waits for it.
+		var rest []core.Delivery
 		for _, makeRoom := range []func(){
 			func() { succeed(t, dst[0].Complete(t.Context())) },
 			func() { r.SetMaxInFlight(3) },
 		} {
 			got := make(chan int, 1)
+			more := make([]core.Delivery, 5)
 			go func() {
-				n, _ := r.Receive(t.Context(), make([]core.Delivery, 5))
+				n, _ := r.Receive(t.Context(), more)
 				got <- n
 			}()
 			synctest.Wait()
@@ -155,6 +157,7 @@ func TestMaxInFlightBoundsWhatIsHeld(t *testing.T) {
 			if n := <-got; n != 1 {
 				t.Fatalf("Receive = %d, want 1", n)
 			}
+			rest = append(rest, more[0])
 		}
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 3})
 
@@ -162,6 +165,10 @@ func TestMaxInFlightBoundsWhatIsHeld(t *testing.T) {
 		succeed(t, dst[1].Complete(t.Context()))
 		receiveNothing(t, r)
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 2})
+		for _, d := range rest {
+			succeed(t, d.Complete(t.Context()))
+		}
+		receive(t, r, "5")
 	})
 }
 

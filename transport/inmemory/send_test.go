@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/inmemory"
@@ -129,9 +130,12 @@ func TestC10IllegalMessagesAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 	inBubble(t, "exactly at the limits", func(t *testing.T) {
 		transport := open(t, inmemory.Config{Capabilities: able(func(caps *core.Capabilities) {
-			caps.MaxHeaderKeyBytes, caps.MaxHeaderBytes, caps.MaxMessageBytes = 4, 9, 30
+			caps.MaxHeaderKeyBytes, caps.MaxHeaderBytes, caps.MaxMessageBytes = 1, 2, 30
+			caps.MaxDelay = time.Hour
 		})}, "q")
-		send(t, transport, core.Outgoing{Queue: "q", Headers: header("k", "v"), Body: make([]byte, 21)})
+		var h core.Headers
+		h.Set("k", "v")
+		send(t, transport, core.Outgoing{Queue: "q", Headers: h, Body: make([]byte, 28), Delay: time.Hour})
 	})
 }
 

@@ -130,7 +130,7 @@ func testQueue(t *testing.T, cfg Config) (*Transport, *queue, core.Receiver) {
 func TestC14ClosingATransportStopsItsTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, _ := testQueue(t, Config{})
-		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Delay: time.Hour}); err != nil {
+		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Delay: time.Hour, TimeToBeReceived: 2 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if err := transport.Close(t.Context()); err != nil {
@@ -138,6 +138,13 @@ func TestC14ClosingATransportStopsItsTimers(t *testing.T) {
 		}
 		if q.timer.Stop() {
 			t.Error("the timer was still running")
+		}
+		time.Sleep(time.Hour)
+		if depth, err := transport.Depth("q"); depth.Ready != 1 || err != nil {
+			t.Errorf("depth is %+v, %v", depth, err)
+		}
+		if q.timer.Stop() {
+			t.Error("inspection set the timer again")
 		}
 	})
 }
@@ -195,7 +202,7 @@ func TestC20ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
 func TestC9TheReceiversMemoryFollowsMaxInFlight(t *testing.T) {
 	able := Everything()
 	able.NativeDeliveryCount = false
-	transport, _, r := testQueue(t, Config{Capabilities: &able})
+	transport, q, r := testQueue(t, Config{Capabilities: &able})
 	r.SetMaxInFlight(500) // 2,000 messages are remembered
 	dst := make([]core.Delivery, 1)
 	for range 1500 {
@@ -214,6 +221,72 @@ func TestC9TheReceiversMemoryFollowsMaxInFlight(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for range 1500 {
+		if _, err := r.Receive(t.Context(), dst); err != nil {
+			t.Fatal(err)
+		}
+		if err := dst[0].Complete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := q.receivers[0].log.Len(); n != 0 {
+		t.Errorf("%d completed messages are remembered", n)
+	}
+}
+
+// A call is cancelled after it was woken and before the signal reaches it. It
+// must pass the wake-up on, and its late signal must not reach a later call.
+func TestC3ACallCancelledWhileItIsWokenPassesTheWakeUpOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, q, r := testQueue(t, Config{})
+		wait := func(ctx context.Context) <-chan error {
+			result := make(chan error, 1)
+			go func() {
+				dst := make([]core.Delivery, 1)
+				_, err := r.Receive(ctx, dst)
+				if err == nil {
+					err = dst[0].Complete(t.Context())
+				}
+				result <- err
+			}()
+			synctest.Wait()
+			return result
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := wait(ctx), wait(t.Context())
+
+		q.mu.Lock() // as in unlock, but the signal takes its time
+		q.makeReady(transport.broker.newMessage(&core.Outgoing{}, nil, time.Now()), false)
+		woken := q.wakeOne()
+		q.mu.Unlock()
+		cancel()
+		if err := <-first; err != context.Canceled {
+			t.Fatalf("the cancelled call returned %v", err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-second:
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Fatal("the other call was not woken")
+		}
+
+		woken.signal <- struct{}{}
+		third, fourth := wait(t.Context()), wait(t.Context())
+		if q.waiting != 2 || q.woken != 0 {
+			t.Errorf("two calls should wait: %d waiting, %d woken", q.waiting, q.woken)
+		}
+		for _, call := range []<-chan error{third, fourth} {
+			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-call; err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }
 
 // What is settled, lost or cancelled leaves nothing behind.
@@ -242,6 +315,12 @@ func TestNothingPilesUp(t *testing.T) {
 			q.waiting != 0 || q.woken != 0 || own.woken != 0 || own.waiters.first != nil || len(own.idle) > 1 {
 			t.Errorf("left behind: %d deadlines, %d in flight, %d unsettled, %d waiting, %d woken, %d idle",
 				len(q.deadlines), q.inFlight, own.unsettled.count, q.waiting, q.woken, len(own.idle))
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(q.receivers) != 0 || len(transport.receivers) != 0 {
+			t.Error("the closed receiver is still known")
 		}
 	})
 }

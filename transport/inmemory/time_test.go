@@ -209,12 +209,15 @@ func TestC20OnlyExpiredMessagesAreSkipped(t *testing.T) {
 		send(t, transport, message("q", "1"), later(message("q", "short"), 0, time.Minute), message("q", "2"), message("q", "3"))
 		time.Sleep(time.Minute)
 		depth(t, transport, "q", inmemory.Depth{Ready: 3})
+		if peeked, err := transport.Peek("q"); len(peeked) != 3 || err != nil {
+			t.Errorf("Peek shows %d messages, %v; want 3", len(peeked), err)
+		}
 		for _, body := range []string{"1", "2", "3"} {
 			receive(t, r, body)
 		}
 		receiveNothing(t, r)
 		send(t, transport, message("q", "4"))
-		receive(t, r, "4")
+		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 3})
 	})
 }
 
@@ -224,8 +227,8 @@ func TestC20ExpiredMessagesAreFreedWithoutAReceiver(t *testing.T) {
 		for range 1000 {
 			send(t, transport, later(message("q", "short"), 0, time.Minute))
 		}
-		send(t, transport, message("q", "for ever"))
-		depth(t, transport, "q", inmemory.Depth{Ready: 1001})
+		send(t, transport, message("q", "for ever"), later(message("q", "late"), time.Hour, time.Minute))
+		depth(t, transport, "q", inmemory.Depth{Ready: 1001, Delayed: 1})
 		time.Sleep(time.Minute)
 		depth(t, transport, "q", inmemory.Depth{Ready: 1})
 		receive(t, peekLock(t, transport, "q"), "for ever")

@@ -13,7 +13,7 @@ import (
 
 func TestC18ProvisionIsIdempotentAndSafeFromMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := open(t, inmemory.Config{}, "q")
+		transport := open(t, inmemory.Config{}, "q", "other")
 		send(t, transport, message("q", "a"))
 		var instances sync.WaitGroup
 		for i := range 20 {
@@ -22,10 +22,15 @@ func TestC18ProvisionIsIdempotentAndSafeFromMany(t *testing.T) {
 					t.Error(err)
 				}
 			})
+			instances.Go(func() { // and somebody sends meanwhile
+				if err := transport.Send(t.Context(), message("other", "a")); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 		instances.Wait()
-		if n := len(transport.Queues()); n != 21 {
-			t.Errorf("%d queues, want 21: %v", n, transport.Queues())
+		if n := len(transport.Queues()); n != 22 {
+			t.Errorf("%d queues, want 22: %v", n, transport.Queues())
 		}
 		depth(t, transport, "q", inmemory.Depth{Ready: 1}) // what exists is left alone
 	})
