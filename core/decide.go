@@ -89,6 +89,9 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		return decision{action: action, policyErr: err}
 	}
 	d.verdict = true
+	unrecoverable := func() bool { // also by an error beside the verdict
+		return config.listsUnrecoverable(f.Err) || v.err != nil && config.IsUnrecoverable(v.err)
+	}
 	switch v.kind {
 	case verdictDiscard:
 		d.action = DiscardMessage(v.reason)
@@ -97,7 +100,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	case verdictReject:
 		d.action, d.deadLetter = MoveToError(""), r.deadLetter && r.caps.DeadLetter
 	case verdictDefer:
-		if v.err != nil && config.IsUnrecoverable(v.err) {
+		if unrecoverable() {
 			d.action = MoveToError("")
 			break
 		}
@@ -112,7 +115,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		d.action, d.deferral = DelayedRetry(delay), true
 	case verdictRetryAfter:
 		d.action = MoveToError("")
-		if !config.IsUnrecoverable(v.err) && f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries {
+		if !unrecoverable() && f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries {
 			d.action = DelayedRetry(v.delay)
 		}
 	default: // verdictUnrecoverable

@@ -114,16 +114,19 @@ type RecoverabilityConfig struct {
 // undecodable or malformed message, the verdict Unrecoverable, an error of
 // Failed.Unrecoverable, or one that the configured function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
+	return c.listsUnrecoverable(err) || c.unrecoverableFunc != nil && c.unrecoverableFunc(err)
+}
+
+// listsUnrecoverable leaves the configured function out, which may report all
+// errors that it does not know, a bare Defer included.
+func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {
 	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) {
 		return true
 	}
 	if v := findVerdict(err); v != nil && v.kind == verdictUnrecoverable {
 		return true
 	}
-	if slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool { return errors.Is(err, target) }) {
-		return true
-	}
-	return c.unrecoverableFunc != nil && c.unrecoverableFunc(err)
+	return slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool { return errors.Is(err, target) })
 }
 
 // ErrorContext is one failure.
@@ -205,7 +208,7 @@ func (s schedule) base(round int) time.Duration {
 		return s.list[min(round, len(s.list)-1)]
 	}
 	delay := float64(s.increase)
-	if s.factor > 0 {
+	if s.factor > 0 && delay > 0 {
 		delay *= math.Pow(s.factor, float64(round))
 	} else {
 		delay *= float64(round + 1)

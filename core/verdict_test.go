@@ -1,0 +1,204 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestVerdictsDecide(t *testing.T) {
+	r := rulesOf(t, Recoverability{
+		ErrorQueue: "failed", Delayed: Delayed{Retries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2, DeadLetter: true,
+		Unrecoverable: []error{errListed},
+	})
+	for _, test := range []struct {
+		name       string
+		err        error
+		delayed    int // delayed retries performed
+		deferrals  int
+		want       Action
+		deferral   bool
+		deadLetter bool
+	}{
+		{name: "Defer", err: Defer(time.Minute), want: DelayedRetry(time.Minute), deferral: true},
+		{name: "Defer without a delay uses the endpoint's", err: Defer(0), want: DelayedRetry(3 * time.Second), deferral: true},
+		{name: "Defer is not bound by the number of delayed retries", err: Defer(1), delayed: 9, want: DelayedRetry(1), deferral: true},
+		{name: "Defer once more before the limit", err: Defer(1), deferrals: 1, want: DelayedRetry(1), deferral: true},
+		{name: "Defer at the limit", err: Defer(1), deferrals: 2, want: MoveToError("failed")},
+		{name: "Defer above the limit", err: DeferError(errFailed, 1), deferrals: 20, want: MoveToError("failed")},
+		{name: "DeferError", err: DeferError(errFailed, time.Minute), want: DelayedRetry(time.Minute), deferral: true},
+		{name: "DeferError of an unrecoverable error", err: DeferError(errListed, time.Minute), want: MoveToError("failed")},
+		{name: "Reject", err: Reject(errFailed), want: MoveToError("failed"), deadLetter: true},
+		{name: "Reject without an error", err: Reject(nil), want: MoveToError("failed"), deadLetter: true},
+		{name: "Unrecoverable", err: Unrecoverable(errFailed), want: MoveToError("failed")},
+		{name: "Discard", err: Discard("too late"), want: DiscardMessage("too late")},
+		{name: "MoveTo", err: MoveTo("poison", errFailed), want: MoveToError("poison")},
+		{name: "MoveTo without a queue", err: MoveTo("", errFailed), want: MoveToError("failed")},
+		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour)},
+		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0)},
+		{name: "RetryAfter for the last time", err: RetryAfter(errFailed, time.Hour), delayed: 1, want: DelayedRetry(time.Hour)},
+		{name: "RetryAfter when retries are used up", err: RetryAfter(errFailed, time.Hour), delayed: 2, want: MoveToError("failed")},
+		{name: "RetryAfter of an unrecoverable error", err: RetryAfter(errListed, time.Hour), want: MoveToError("failed")},
+	} {
+		for wrapping, wrap := range map[string]func(error) error{
+			"as it is": func(err error) error { return err },
+			"wrapped":  func(err error) error { return fmt.Errorf("outer: %w", fmt.Errorf("inner: %w", err)) },
+			"joined":   func(err error) error { return errors.Join(errors.New("another"), err) },
+			"second of a pair": func(err error) error {
+				return fmt.Errorf("%w and %w", errors.New("another"), err)
+			},
+		} {
+			t.Run(test.name+", "+wrapping, func(t *testing.T) {
+				f := failedTimes(1, test.delayed, wrap(test.err))
+				f.deferrals = test.deferrals
+				d := r.decide(t.Context(), f)
+				if d.action != test.want || d.deferral != test.deferral || d.deadLetter != test.deadLetter || !d.verdict || d.fallback != "" {
+					t.Errorf("%+v", d)
+				}
+				if !IsVerdict(f.Err) {
+					t.Error("IsVerdict does not see it")
+				}
+			})
+		}
+	}
+}
+
+var errListed = errors.New("listed as unrecoverable")
+
+func TestVerdictDeferForEverByDefault(t *testing.T) {
+	f := failedTimes(1, 0, Defer(0))
+	f.deferrals = 1 << 30
+	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != DelayedRetry(time.Second) || !d.deferral {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestVerdictRejectWithoutDeadLetter(t *testing.T) {
+	f := failedTimes(1, 0, Reject(errFailed))
+	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != MoveToError("error") || d.deadLetter {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestVerdictPrecedence(t *testing.T) {
+	r := rulesOf(t, Recoverability{Unrecoverable: []error{errListed}})
+	// From the strongest to the weakest.
+	ranked := []struct {
+		name string
+		err  error
+		want Action
+	}{
+		{"Discard", Discard("old"), DiscardMessage("old")},
+		{"MoveTo", MoveTo("poison", errFailed), MoveToError("poison")},
+		{"Reject", Reject(errFailed), MoveToError("error")},
+		{"Unrecoverable", Unrecoverable(errFailed), MoveToError("error")},
+		{"Defer", Defer(time.Minute), DelayedRetry(time.Minute)},
+		{"RetryAfter", RetryAfter(errFailed, time.Hour), DelayedRetry(time.Hour)},
+		{"the policy", errFailed, ImmediateRetry()},
+	}
+	for i, strong := range ranked {
+		for _, weak := range ranked[i+1:] {
+			for form, err := range map[string]error{
+				"joined":          errors.Join(strong.err, weak.err),
+				"the other way":   errors.Join(weak.err, strong.err),
+				"a pair":          fmt.Errorf("%w, %w", weak.err, strong.err),
+				"nested in joins": errors.Join(errors.Join(weak.err), fmt.Errorf("x: %w", errors.Join(strong.err))),
+			} {
+				t.Run(strong.name+" before "+weak.name+", "+form, func(t *testing.T) {
+					if d := r.decide(t.Context(), failedTimes(1, 0, err)); d.action != strong.want {
+						t.Errorf("%v, want %v", d.action, strong.want)
+					}
+				})
+			}
+		}
+	}
+	t.Run("a verdict within a verdict", func(t *testing.T) {
+		if d := r.decide(t.Context(), failedTimes(1, 0, RetryAfter(fmt.Errorf("x: %w", Discard("old")), time.Hour))); d.action != DiscardMessage("old") {
+			t.Errorf("%v", d.action)
+		}
+		if d := r.decide(t.Context(), failedTimes(1, 0, MoveTo("poison", RetryAfter(errFailed, time.Hour)))); d.action != MoveToError("poison") {
+			t.Errorf("%v", d.action)
+		}
+	})
+	t.Run("R6 an unrecoverable error before Defer and RetryAfter beside it", func(t *testing.T) {
+		for _, verdict := range []error{Defer(time.Minute), DeferError(errFailed, time.Minute), RetryAfter(errFailed, time.Hour)} {
+			for _, cause := range []error{errListed, &DecodeError{Err: errFailed}} {
+				if d := r.decide(t.Context(), failedTimes(1, 0, errors.Join(verdict, cause))); d.action != MoveToError("error") {
+					t.Errorf("%v with %v: %v", verdict, cause, d.action)
+				}
+			}
+		}
+	})
+	t.Run("a function that reports all it does not know leaves Defer alone", func(t *testing.T) {
+		r := rulesOf(t, Recoverability{UnrecoverableFunc: func(err error) bool { return !errors.Is(err, errFailed) }})
+		if d := r.decide(t.Context(), failedTimes(1, 0, fmt.Errorf("busy: %w", Defer(time.Minute)))); d.action != DelayedRetry(time.Minute) {
+			t.Errorf("%v", d.action)
+		}
+	})
+}
+
+func TestVerdictsOfNilErrors(t *testing.T) {
+	for name, err := range map[string]error{
+		"DeferError":    DeferError(nil, time.Second),
+		"Unrecoverable": Unrecoverable(nil),
+		"RetryAfter":    RetryAfter(nil, time.Second),
+	} {
+		if err != nil {
+			t.Errorf("%s of no error is %v; a handler that succeeded would fail", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"Defer": Defer(0), "Reject": Reject(nil), "MoveTo": MoveTo("q", nil), "Discard": Discard(""),
+	} {
+		if err == nil {
+			t.Errorf("%s is no error", name)
+		} else if err.Error() == "" || errors.Unwrap(err) != nil {
+			t.Errorf("%s: %q wraps %v", name, err, errors.Unwrap(err))
+		}
+	}
+}
+
+func TestVerdictText(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{Discard("too late"), "message discarded: too late"},
+		{Defer(0), "message deferred"},
+		{Defer(time.Minute), "message deferred for 1m0s"},
+		{DeferError(errFailed, time.Minute), "handler failed"},
+		{Unrecoverable(errFailed), "handler failed"},
+		{Reject(errFailed), "handler failed"},
+		{Reject(nil), "handler rejected the message"},
+		{MoveTo("poison", nil), `handler moved the message to "poison"`},
+		{MoveTo("poison", errFailed), "handler failed"},
+		{RetryAfter(errFailed, time.Minute), "handler failed"},
+	} {
+		if test.err.Error() != test.want {
+			t.Errorf("%q, want %q", test.err, test.want)
+		}
+	}
+}
+
+func TestVerdictsKeepTheirError(t *testing.T) {
+	for name, err := range map[string]error{
+		"DeferError": DeferError(codeError{7}, 0), "Reject": Reject(codeError{7}), "Unrecoverable": Unrecoverable(codeError{7}),
+		"MoveTo": MoveTo("q", codeError{7}), "RetryAfter": RetryAfter(codeError{7}, 0),
+	} {
+		if found, ok := errors.AsType[codeError](fmt.Errorf("x: %w", err)); !ok || found.code != 7 {
+			t.Errorf("%s hides its error", name)
+		}
+	}
+}
+
+func TestIsVerdict(t *testing.T) {
+	for _, err := range []error{nil, errFailed, errors.Join(errFailed, errListed), &PanicError{Value: "x"}, &DecodeError{Err: errFailed}} {
+		if IsVerdict(err) {
+			t.Errorf("%v is called a verdict", err)
+		}
+	}
+	if !IsVerdict(&PanicError{Value: Discard("old")}) {
+		t.Error("a verdict that was panicked with is not found")
+	}
+}
