@@ -37,7 +37,8 @@ type SendOptions struct {
 	ReplyTo string
 
 	// ContentType describes a []byte body. The default is
-	// "application/octet-stream".
+	// "application/octet-stream". Any other body has its codec's, and nothing
+	// else can be said here.
 	ContentType string
 
 	// GroupKey and Properties are passed to the transport as they are.
@@ -102,7 +103,10 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		return Outgoing{}, err
 	}
 	out.Body = encoded
-	if _, raw := body.([]byte); raw && o.ContentType != "" {
+	if o.ContentType != "" && o.ContentType != contentType {
+		if _, raw := body.([]byte); !raw {
+			return Outgoing{}, fmt.Errorf("SendOptions.ContentType is %q, but the codec for the %T writes %q; remove it or send []byte", o.ContentType, body, contentType)
+		}
 		contentType = o.ContentType
 	}
 

@@ -56,8 +56,10 @@ type Config struct {
 	Middleware []Middleware `json:"-"`
 
 	// Observers are told what happens. Each implements at least one of
-	// HandleObserver, SendObserver, RecoveryObserver, RateLimitObserver and
-	// ConnectionObserver.
+	// HandleObserver, SuccessObserver, SendObserver, RecoveryObserver,
+	// RateLimitObserver and ConnectionObserver. A method with a wrong signature
+	// goes unnoticed where another interface is implemented; an assertion such
+	// as var _ core.RecoveryObserver = (*metrics)(nil) notices.
 	Observers []any `json:"-"`
 
 	// Logger receives the log lines. The default is slog.Default().

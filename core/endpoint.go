@@ -35,6 +35,7 @@ type Endpoint struct {
 	chain         HandlerFunc
 	host          host
 	observers     *observers
+	observed      ObservedEndpoint
 	log           *loggers
 	resolved      *resolved
 	memory        *memory
@@ -103,6 +104,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		ep.instance = fmt.Sprintf("%s-%d-%s", machine, os.Getpid(), newID()[24:])
 	}
 	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
+	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps}
 	ep.env = &environment{composer: ep.composer, send: func(ctx context.Context, out ...Outgoing) error {
@@ -168,10 +170,10 @@ func (ep *Endpoint) observedSend(ctx context.Context, out []Outgoing, send func(
 	if len(ep.observers.send) == 0 || len(out) == 0 {
 		return send(ctx)
 	}
-	ctx = ep.observers.sendStart(ctx, ep.observerPanicked, SendStart{Endpoint: ep.name, Instance: ep.instance, Messages: out})
+	ctx = ep.observers.sendStart(ctx, ep.observerPanicked, SendStart{ep.observed, out})
 	start := time.Now()
 	err := send(ctx)
-	ep.observers.sendEnd(ctx, ep.observerPanicked, SendEnd{Messages: out, Err: err, Duration: time.Since(start)})
+	ep.observers.sendEnd(ctx, ep.observerPanicked, SendEnd{ep.observed, out, err, time.Since(start)})
 	return err
 }
 

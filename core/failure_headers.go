@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,10 +13,10 @@ import (
 
 // Limits of what a failure adds to a message (R24, R33).
 const (
-	maxErrorText    = 16 << 10
-	maxTrace        = 4 << 10
-	maxTypeName     = 128
-	maxTraceEntries = 20
+	maxErrorText   = 16 << 10
+	maxTrace       = 4 << 10
+	maxTypeName    = 128
+	maxTraceRounds = 20
 )
 
 const headerTimeToBeReceived = "NServiceBus.TimeToBeReceived"
@@ -125,10 +126,10 @@ func fits(h Headers, body []byte, caps Capabilities) bool {
 
 // errorDescription is what headers tell of an error.
 type errorDescription struct {
-	// exceptionType is the Go type of the innermost error, because the outer
-	// ones are mostly wrappers that all look alike.
+	// exceptionType is the Go type of the innermost error that is not one of
+	// package errors or fmt: those, and most wrappers, all look alike.
 	exceptionType string
-	innerType     string // the same, where something wraps it
+	innerType     string // of the innermost error, where something wraps it
 	message       string
 	source        string // the package that declares the type
 	trace         string // the chain of wrapping, and the stack of a panic
@@ -139,18 +140,19 @@ func describe(err error) errorDescription {
 		return recalled.description
 	}
 	chain := errorChain(err)
-	innermost := reflect.TypeOf(chain[len(chain)-1])
-	e := errorDescription{
-		exceptionType: boundedText(innermost.String(), maxTypeName),
-		message:       boundedText(err.Error(), maxErrorText),
-	}
+	telling := reflect.TypeOf(chain[len(chain)-1])
+	e := errorDescription{message: boundedText(err.Error(), maxErrorText)}
 	if len(chain) > 1 {
-		e.innerType = e.exceptionType
+		e.innerType = boundedText(telling.String(), maxTypeName)
 	}
-	for innermost.Kind() == reflect.Pointer {
-		innermost = innermost.Elem()
+	for _, each := range slices.Backward(chain) {
+		if source := declaredIn(reflect.TypeOf(each)); source != "errors" && source != "fmt" {
+			telling = reflect.TypeOf(each)
+			break
+		}
 	}
-	e.source = innermost.PkgPath()
+	e.exceptionType = boundedText(telling.String(), maxTypeName)
+	e.source = declaredIn(telling)
 	var b strings.Builder
 	for i, each := range chain {
 		fmt.Fprintf(&b, "%s%v: %s\n", strings.Repeat("  ", i), reflect.TypeOf(each), boundedText(each.Error(), maxErrorText/8))
@@ -164,6 +166,14 @@ func describe(err error) errorDescription {
 	}
 	e.trace = boundedText(b.String(), maxErrorText)
 	return e
+}
+
+// declaredIn returns the package of a type or of what it points to.
+func declaredIn(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.PkgPath()
 }
 
 func (e *errorDescription) write(h *Headers) {
@@ -220,51 +230,61 @@ func boundedText(text string, limit int) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// traceEntry is one round of attempts in the decision trace (R33).
-type traceEntry struct {
-	At       string `json:"at"`
-	Error    string `json:"error"`
-	Attempts int    `json:"attempts"`
-	Action   string `json:"action"`
-	Delay    string `json:"delay,omitempty"`
+// Round is one round of attempts at a message, as the header Reprise.Attempts
+// tells it (R33).
+type Round struct {
+	// At is when the round's last attempt failed, as FormatTime writes it.
+	At string `json:"at"`
+	// Error is the type of the last error.
+	Error string `json:"error"`
+	// Attempts is how many attempts failed.
+	Attempts int `json:"attempts"`
+	// Deferrals is how often handlers had deferred the message by then.
+	Deferrals int `json:"deferrals,omitempty"`
+	// Action is what followed: DelayedRetry, MoveToError or Discard.
+	Action string `json:"action"`
+	// Delay is that of a DelayedRetry, as time.Duration writes it.
+	Delay string `json:"delay,omitempty"`
 }
 
-// extendTrace returns the value of HeaderAttempts with this failure added. Too
-// many entries lose those after the first, which tells when it all began.
-func extendTrace(f *failure, exceptionType string, action Action) string {
-	entries := append(readTrace(f.Headers), traceEntry{
-		At:       FormatTime(f.FailedAt),
-		Error:    exceptionType,
-		Attempts: f.ImmediateProcessingFailures,
-		Action:   action.Kind.String(),
-	})
-	if action.Kind == ActionDelayedRetry {
-		entries[len(entries)-1].Delay = action.Delay.String()
-	}
-	for {
-		text, err := json.Marshal(entries)
-		if err != nil {
-			return "" // unreachable: strings and integers always encode
-		}
-		if len(entries) <= 2 || len(entries) <= maxTraceEntries && len(text) <= maxTrace {
-			return string(text)
-		}
-		entries = append(entries[:1], entries[2:]...)
-	}
-}
-
-// readTrace returns the entries of a message's trace; one that is not ours
-// counts as empty.
-func readTrace(h Headers) []traceEntry {
+// Rounds returns the way of a message so far, the first round first, from its
+// header Reprise.Attempts. At most 20 rounds are kept: the first, and the last
+// ones. A header that is not ours counts as none.
+func Rounds(h Headers) []Round {
 	text := h.Get(HeaderAttempts)
 	if text == "" || len(text) > maxTrace {
 		return nil
 	}
-	var entries []traceEntry
-	if json.Unmarshal([]byte(text), &entries) != nil {
+	var rounds []Round
+	if json.Unmarshal([]byte(text), &rounds) != nil {
 		return nil
 	}
-	return entries
+	return rounds
+}
+
+// extendTrace returns the value of HeaderAttempts with this failure added. Too
+// many rounds lose those after the first, which tells when it all began.
+func extendTrace(f *failure, exceptionType string, action Action) string {
+	rounds := append(Rounds(f.Headers), Round{
+		At:        FormatTime(f.FailedAt),
+		Error:     exceptionType,
+		Attempts:  f.ImmediateProcessingFailures,
+		Deferrals: f.deferrals,
+		Action:    action.Kind.String(),
+	})
+	if action.Kind == ActionDelayedRetry {
+		rounds[len(rounds)-1].Delay = action.Delay.String()
+	}
+	for {
+		text, err := json.Marshal(rounds)
+		if err != nil {
+			return "" // unreachable: strings and integers always encode
+		}
+		if len(rounds) <= 2 || len(rounds) <= maxTraceRounds && len(text) <= maxTrace {
+			return string(text)
+		}
+		rounds = append(rounds[:1], rounds[2:]...)
+	}
 }
 
 // firstFailure returns when the message first failed, or the zero time. What
@@ -272,12 +292,12 @@ func readTrace(h Headers) []traceEntry {
 // message from there gave it a new life.
 func firstFailure(h Headers) time.Time {
 	var first time.Time
-	for _, entry := range readTrace(h) {
+	for _, round := range Rounds(h) {
 		switch {
-		case entry.Action == ActionMoveToError.String():
+		case round.Action == ActionMoveToError.String():
 			first = time.Time{}
 		case first.IsZero():
-			first = timeText(entry.At)
+			first = timeText(round.At)
 		}
 	}
 	return first

@@ -35,6 +35,8 @@ type Message struct {
 	Attempt int
 	// DelayedRetries is how many delayed retries came before.
 	DelayedRetries int
+	// Deferrals is how often handlers have deferred the message (Defer).
+	Deferrals int
 	// LastError is the text of the previous attempt's error, where the
 	// transport remembers it.
 	LastError string
@@ -104,6 +106,7 @@ func (m *Message) begin(env *environment, in *Incoming, messageType string) {
 	m.Headers = in.Headers
 	m.Attempt = in.DeliveryCount
 	m.DelayedRetries = intHeader(in.Headers, HeaderRetries)
+	m.Deferrals = intHeader(in.Headers, HeaderDeferrals)
 	m.LastError = in.LastError
 	m.EnqueuedAt = in.EnqueuedAt
 	m.incoming = in

@@ -11,9 +11,17 @@ import (
 // observer implements those it needs. None can fail a message or slow down
 // another: panics are caught.
 
+// ObservedEndpoint says where an event happened.
+type ObservedEndpoint struct {
+	Endpoint string // its name
+	Instance string // Endpoint.Instance
+	Queue    string // the address of its input queue; "" if send-only
+}
+
 // HandleObserver is called around every attempt: its Start before middleware
 // and handlers, its End after them, on the same goroutine, with the context
-// that Start returned. Both run inline and should be quick.
+// that Start returned. Both run inline and should be quick. That the handlers
+// succeeded does not mean yet that the message is done: see SuccessObserver.
 type HandleObserver interface {
 	HandleStart(ctx context.Context, e HandleStart) context.Context
 	HandleEnd(ctx context.Context, e HandleEnd)
@@ -21,15 +29,30 @@ type HandleObserver interface {
 
 // HandleStart describes an attempt that begins.
 type HandleStart struct {
-	Endpoint, Instance, Queue string
-	Message                   *Message
+	ObservedEndpoint
+	Message *Message
 }
 
 // HandleEnd describes an attempt that ended. Sends and settlement follow.
 type HandleEnd struct {
+	ObservedEndpoint
 	Message  *Message
 	Err      error // nil on success
 	Duration time.Duration
+}
+
+// SuccessObserver is called inline when a message has been handled, what its
+// handlers sent has left, and it was consumed; a settlement that the transport
+// does not confirm, or that failed after the sends, counts too, because such a
+// message is not handled again here.
+type SuccessObserver interface {
+	Succeeded(ctx context.Context, e Success)
+}
+
+// Success describes a message that is done.
+type Success struct {
+	ObservedEndpoint
+	Message *Message
 }
 
 // SendObserver is called around every call to the transport that sends,
@@ -43,32 +66,35 @@ type SendObserver interface {
 
 // SendStart describes a send that begins.
 type SendStart struct {
-	Endpoint, Instance string
+	ObservedEndpoint
 	// Messages may have their Headers changed, nothing else.
 	Messages []Outgoing
 }
 
 // SendEnd describes a send that ended.
 type SendEnd struct {
+	ObservedEndpoint
 	Messages []Outgoing
 	Err      error
 	Duration time.Duration
 }
 
-// RecoveryObserver is told what became of failed messages, after it was
-// carried out. It is called by a goroutine of its own behind a queue of 1,000
-// events; what does not fit is dropped and counted (Health).
+// RecoveryObserver is told what became of failed messages. It is called by a
+// goroutine of its own behind a queue of 1,000 events; what does not fit is
+// dropped and counted (Health). For one message the events are in order, and
+// that of an immediate retry was queued before the retry could begin. The
+// context has the values that HandleObservers gave the attempt's.
 type RecoveryObserver interface {
 	Recovered(ctx context.Context, e Recovery)
 }
 
 // Recovery is what became of a failed message.
 type Recovery struct {
-	Endpoint, Instance, Queue string
-	MessageID, MessageType    string
-	Headers                   Headers
-	Err                       error
-	Attempt, DelayedRetries   int
+	ObservedEndpoint
+	MessageID, MessageType             string
+	Headers                            Headers
+	Err                                error
+	Attempt, DelayedRetries, Deferrals int
 	// Action is what was done.
 	Action Action
 	// Deferred: the handler deferred the message; Action is a DelayedRetry.
@@ -78,13 +104,20 @@ type Recovery struct {
 	DeadLettered bool
 	// TakenOver: HandleFailed took the message over; it was not moved.
 	TakenOver bool
-	At        time.Time
+	// FailedAt is when the attempt failed.
+	FailedAt time.Time
 }
 
 // RateLimitObserver is told when rate-limited mode begins and ends, like
 // RateLimit.OnStarted and OnEnded.
 type RateLimitObserver interface {
-	RateLimitChanged(ctx context.Context, endpoint, instance string, limited bool)
+	RateLimitChanged(ctx context.Context, e RateLimitChange)
+}
+
+// RateLimitChange is the beginning or the end of rate-limited mode.
+type RateLimitChange struct {
+	ObservedEndpoint
+	Limited bool
 }
 
 // ConnectionObserver is told by transports of outages and their end. It may be
@@ -107,6 +140,7 @@ type ConnectionChange struct {
 // observers holds an endpoint's observers by what they implement.
 type observers struct {
 	handle     []HandleObserver
+	success    []SuccessObserver
 	send       []SendObserver
 	recovery   []RecoveryObserver
 	rateLimit  []RateLimitObserver
@@ -119,6 +153,9 @@ func sortObservers(all []any) (*observers, error) {
 		known := false
 		if v, ok := each.(HandleObserver); ok {
 			o.handle, known = append(o.handle, v), true
+		}
+		if v, ok := each.(SuccessObserver); ok {
+			o.success, known = append(o.success, v), true
 		}
 		if v, ok := each.(SendObserver); ok {
 			o.send, known = append(o.send, v), true
@@ -166,6 +203,12 @@ func (o *observers) handleStart(ctx context.Context, caught func(any), e HandleS
 func (o *observers) handleEnd(ctx context.Context, caught func(any), e HandleEnd) {
 	for _, each := range o.handle {
 		guarded(caught, func() { each.HandleEnd(ctx, e) })
+	}
+}
+
+func (o *observers) succeeded(ctx context.Context, caught func(any), e Success) {
+	for _, each := range o.success {
+		guarded(caught, func() { each.Succeeded(ctx, e) })
 	}
 }
 

@@ -83,7 +83,9 @@ func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
 	if takenOver {
 		r.ep.log.recoverability.LogAttrs(a, slog.LevelInfo, fmt.Sprintf("HandleFailed took message '%s' over; it is not moved.", f.MessageID), failureAttrs(f)...)
 	}
-	r.announce(f, d, takenOver)
+	if d.action.Kind != ActionImmediateRetry {
+		r.announce(a, f, d, takenOver)
+	}
 	if d.action.Kind == ActionMoveToError && !takenOver {
 		r.terminated(f.FailedAt)
 	}
@@ -97,6 +99,7 @@ func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
 func (r *runner) execute(a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
 	switch d.action.Kind {
 	case ActionImmediateRetry:
+		r.announce(a, f, d, false) // before the retry can begin
 		r.abandon(a, f)
 		return false, nil
 	case ActionDelayedRetry:
@@ -279,19 +282,23 @@ func (r *runner) keep(a *attempt, f *failure, d *decision, cause error) {
 }
 
 // announce tells recovery observers.
-func (r *runner) announce(f *failure, d *decision, takenOver bool) {
+func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 	if len(r.ep.observers.recovery) == 0 {
 		return
 	}
 	e := Recovery{
-		Endpoint: r.ep.name, Instance: r.ep.instance, Queue: r.ep.address,
-		MessageID: f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err,
-		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed,
+		ObservedEndpoint: r.ep.observed,
+		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err,
+		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
 		Action: d.action, Deferred: d.deferral, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,
-		At: f.FailedAt,
+		FailedAt: f.FailedAt,
+	}
+	ctx := r.values
+	if a.observed != nil {
+		ctx = context.WithoutCancel(a.observed)
 	}
 	for _, o := range r.ep.observers.recovery {
-		r.notifier.notify(func() { o.Recovered(r.values, e) })
+		r.notifier.notify(func() { o.Recovered(ctx, e) })
 	}
 }
 

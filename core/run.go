@@ -315,7 +315,7 @@ func (r *runner) newLimiter() *rateLimiter {
 			r.hooks.notify(func() { hook(r.values) })
 		}
 		for _, o := range r.ep.observers.rateLimit {
-			r.hooks.notify(func() { o.RateLimitChanged(r.values, r.ep.name, r.ep.instance, limited) })
+			r.hooks.notify(func() { o.RateLimitChanged(r.values, RateLimitChange{r.ep.observed, limited}) })
 		}
 	}
 	return &rateLimiter{

@@ -87,7 +87,7 @@ type Delivery interface {
 
 	// Complete consumes the message: it is never delivered again (C7). In
 	// TransactionNone the message is gone already, and Complete, Abandon and
-	// Release do nothing.
+	// Release do nothing but to count as the one settlement.
 	Complete(ctx context.Context) error
 
 	// Abandon gives back a message whose handling failed: it is available at
@@ -160,8 +160,9 @@ type Topology struct {
 	Queues []string
 }
 
-// Subscriber is implemented by a Transport exactly when Capabilities says
-// PublishSubscribe.
+// Subscriber is implemented by a Transport that has PublishSubscribe. One that
+// implements it without the capability (because it can be switched off) returns
+// errors matching errors.ErrUnsupported.
 type Subscriber interface {
 	// Subscribe lets queue receive a copy of what is published to each topic.
 	// From Capabilities.SubscribeLag after it returned, every published message
@@ -319,7 +320,8 @@ type ReceiverConfig struct {
 	// Mode is one of Capabilities.Transactions.
 	Mode TransactionMode
 	// MaxInFlight is how many unsettled deliveries the receiver may hold, at
-	// least 1.
+	// least 1. In TransactionNone it holds none, and hands out what it is asked
+	// for.
 	MaxInFlight int
 	// MaxDeliveries is how often the engine lets one copy of a message be
 	// delivered; 0 is without limit. A broker's own limit must be above it, or

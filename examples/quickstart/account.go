@@ -118,7 +118,7 @@ func (a *account) Recovered(_ context.Context, e core.Recovery) {
 	if e.Deferred {
 		m.deferrals++
 	}
-	a.line(e.At, e.Endpoint, e.MessageID, e.DelayedRetries, e.Attempt, o, why)
+	a.line(e.FailedAt, e.Endpoint, e.MessageID, e.DelayedRetries, e.Attempt, o, why)
 	a.note(m, o)
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -75,7 +74,7 @@ func (a *account) errorQueue(failed []core.Incoming) {
 		} {
 			a.header(key, in.Headers.Get(key))
 		}
-		a.header(core.HeaderAttempts, rounds(in.Headers.Get(core.HeaderAttempts))...)
+		a.header(core.HeaderAttempts, rounds(in.Headers)...)
 	}
 }
 
@@ -86,20 +85,11 @@ func (a *account) header(key string, lines ...string) {
 	}
 }
 
-// rounds makes a line of every round of attempts in the header that is the
-// trace of all decisions. The header itself is JSON.
-func rounds(trace string) []string {
-	var entries []struct {
-		Attempts int
-		Action   string
-		Delay    string
-	}
-	if err := json.Unmarshal([]byte(trace), &entries); err != nil {
-		return []string{trace}
-	}
+// rounds makes a line of every round of attempts at a failed message.
+func rounds(h core.Headers) []string {
 	var lines []string
-	for _, e := range entries {
-		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%d failed, %s %s", e.Attempts, e.Action, e.Delay)))
+	for _, r := range core.Rounds(h) {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%d failed, %s %s", r.Attempts, r.Action, r.Delay)))
 	}
 	return lines
 }

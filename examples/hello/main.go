@@ -1,0 +1,39 @@
+// Hello handles one message, whose first attempt fails.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+type Greet struct{ Name string }
+
+func main() {
+	ctx, stop := context.WithCancel(context.Background())
+	transport := inmemory.New() // the transport is the only line that changes
+
+	greeter, err := core.New("greeter", transport, core.Config{})
+	if err != nil {
+		log.Fatal(err) // says everything that is wrong, at once
+	}
+	core.Handle(greeter, "greet", func(ctx context.Context, m *core.Inbound[Greet]) error {
+		if m.Attempt == 1 {
+			return errors.New("the line is busy") // the message is tried again at once
+		}
+		fmt.Println("hello,", m.Body.Name)
+		stop() // Run drains and returns
+		return nil
+	})
+	if err := errors.Join(
+		greeter.Provision(ctx), // creates the queues
+		greeter.Send(ctx, "greeter", "greet", Greet{Name: "world"}),
+		greeter.Run(ctx),
+	); err != nil {
+		log.Fatal(err)
+	}
+}
