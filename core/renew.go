@@ -14,6 +14,7 @@ type renewer struct {
 
 	mu      sync.Mutex
 	holds   map[*hold]struct{}
+	armed   time.Time // when run looks again by itself; zero: it does not
 	wake    chan struct{}
 	stopped chan struct{}
 	wg      sync.WaitGroup
@@ -51,9 +52,9 @@ func (r *renewer) watch(d Delivery) *hold {
 	h := &hold{renewer: lock, next: halfway(until)}
 	r.mu.Lock()
 	r.holds[h] = struct{}{}
-	first := len(r.holds) == 1
+	sooner := r.armed.IsZero() || h.next.Before(r.armed)
 	r.mu.Unlock()
-	if first {
+	if sooner {
 		r.poke()
 	}
 	return h
@@ -140,6 +141,7 @@ func (r *renewer) due() (due []*hold, next time.Time) {
 			next = h.next
 		}
 	}
+	r.armed = next
 	return due, next
 }
 
