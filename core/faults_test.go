@@ -42,6 +42,8 @@ type faults struct {
 	receive func(ctx context.Context) (instead bool, n int, err error)
 	// arrive may change what is received.
 	arrive func(in *core.Incoming)
+	// locked may answer for LockedUntil; the zero time leaves it the real one.
+	locked func(in *core.Incoming) time.Time
 	// open is asked by OpenReceiver.
 	open func(ctx context.Context) error
 }
@@ -176,6 +178,11 @@ func (d *faultyDelivery) settle(operation string, settle func() error) error {
 }
 
 func (d *faultyDelivery) LockedUntil() time.Time {
+	if locked := d.broker.provoked().locked; locked != nil {
+		if until := locked(&d.in); !until.IsZero() {
+			return until
+		}
+	}
 	if lock, ok := d.Delivery.(core.Renewer); ok {
 		return lock.LockedUntil()
 	}

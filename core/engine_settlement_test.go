@@ -1,0 +1,357 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// failing lets the first settlements of a kind fail. The message stays held
+// until its lock ends.
+func failing(operation string, times int64) faults {
+	var left atomic.Int64
+	left.Store(times)
+	return faults{settle: func(asked string, _ *core.Incoming) error {
+		if asked == operation && left.Add(-1) >= 0 {
+			return errBoom
+		}
+		return nil
+	}}
+}
+
+func TestR28AMessageThatCouldNotBeSettledIsCompletedWithoutRunning(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail   error
+		config core.Recoverability
+		sent   string
+	}{
+		"success":       {nil, core.Recoverability{}, ""},
+		"discard":       {core.Discard("not wanted"), core.Recoverability{}, ""},
+		"move":          {errBoom, noRetries, "error"},
+		"delayed retry": {core.RetryAfter(errBoom, time.Hour), core.Recoverability{}, "orders"},
+		"defer":         {core.Defer(time.Hour), core.Recoverability{}, "orders"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, locking, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+				b.broker.provoke(failing("Complete", 3))
+				runs := 0
+				b.orders(core.Config{Recoverability: c.config}, func(context.Context, *core.Message) error {
+					runs++
+					return c.fail
+				})
+				b.put("m1")
+				held := 1
+				if c.sent == "orders" {
+					held = 2 // the copy too
+				}
+				b.holds("orders", held)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				equal(b, "runs", runs, 1)
+				equal(b, "tries to complete", len(b.broker.requested.all()), 4)
+				equal(b, "completed", b.broker.settledAs("Complete", "m1"), 1)
+				if c.sent != "" {
+					b.holds(c.sent, 1)
+				}
+				if c.sent != "orders" {
+					b.holds("orders", 0)
+				}
+				equal(b, "warnings", len(b.logs.about("could not be settled")), 3)
+			})
+		})
+	}
+}
+
+func TestR28TheMemoryIsAskedForRedeliveriesAlone(t *testing.T) {
+	inModesOn(t, able(func(c *core.Capabilities) { c.ConfirmsSettlement = false }), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var count atomic.Int64
+		count.Store(1)
+		b.broker.provoke(faults{arrive: func(in *core.Incoming) {
+			in.NativeID, in.DeliveryCount = "reused", int(count.Load())
+		}})
+		var handled record[string]
+		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			handled.add(m.ID)
+			return nil
+		})
+		b.put("m1")
+		b.put("m2")
+		count.Store(2)
+		b.put("m3")
+		if got := handled.all(); !slices.Equal(got, []string{"m1", "m2"}) {
+			b.Errorf("handled %v, want those with the delivery count 1", got)
+		}
+		b.holds("orders", 0)
+	})
+}
+
+func TestR28WhereSettlementIsNotConfirmedEverySuccessIsRemembered(t *testing.T) {
+	for name, confirms := range map[string]bool{"confirmed": true, "unconfirmed": false} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, able(func(c *core.Capabilities) { c.ConfirmsSettlement = confirms }), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+				b.broker.provoke(faults{arrive: func(in *core.Incoming) {
+					if in.ID == "again" {
+						in.NativeID, in.DeliveryCount = "1", 2
+					}
+				}})
+				var handled record[string]
+				b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+					handled.add(m.ID)
+					return nil
+				})
+				first := order("m1")
+				b.send(first)
+				b.put("again")
+				want := 1
+				if confirms {
+					want = 2
+				}
+				equal(b, "handled", handled.len(), want)
+				b.holds("orders", 0)
+			})
+		})
+	}
+}
+
+func TestR28TheMemoryOutlivesRun(t *testing.T) {
+	inModesOn(t, locking, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		b.broker.provoke(failing("Complete", 1))
+		runs := 0
+		ep, run := b.orders(core.Config{}, func(context.Context, *core.Message) error {
+			runs++
+			return nil
+		})
+		b.put("m1")
+		time.Sleep(9 * time.Second)
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+		// As after a lost lock; the in-memory transport does not count what a
+		// receiver held when it was closed.
+		b.broker.provoke(faults{arrive: func(in *core.Incoming) { in.DeliveryCount = 2 }})
+		b.run(ep)
+		b.holds("orders", 0)
+		equal(b, "runs", runs, 1)
+	})
+}
+
+func TestCommitThatFailsIsAFailedAttempt(t *testing.T) {
+	inModes(t, everyMode[2:], func(b *bed) {
+		b.broker.provoke(failing("CompleteWith", 2))
+		var attempts record[int]
+		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+			work(ctx, "insert")
+			attempts.add(m.Attempt)
+			return m.Send("shipping", "ship", "x")
+		})
+		b.put("m1")
+		if got := attempts.all(); !slices.Equal(got, []int{1, 2, 3}) {
+			b.Errorf("attempts %v", got)
+		}
+		b.holds("shipping", 1)
+		equal(b, "work committed", b.broker.committed.len(), 1)
+	})
+}
+
+func TestR27ALostLockIsNotSettled(t *testing.T) {
+	for name, result := range map[string]func(ctx context.Context) error{
+		"success": func(context.Context) error { return nil },
+		"error":   func(ctx context.Context) error { return ctx.Err() },
+		"verdict": func(context.Context) error { return core.Discard("the lock is lost") },
+		"panic":   func(context.Context) error { panic("boom") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, locking, retrying, func(b *bed) {
+				var broken atomic.Bool
+				broken.Store(true)
+				b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+					if operation == "Renew" && broken.Load() {
+						return core.ErrLockLost
+					}
+					return nil
+				}})
+				var causes record[error]
+				var attempts record[int]
+				ep, _ := b.orders(core.Config{
+					Recoverability: core.Recoverability{RateLimit: core.RateLimit{ConsecutiveFailures: 1}},
+				}, func(ctx context.Context, m *core.Message) error {
+					if attempts.add(m.Attempt) > 1 {
+						return nil
+					}
+					if err := m.Send("shipping", "ship", "x"); err != nil {
+						b.Error(err)
+					}
+					<-ctx.Done()
+					causes.add(context.Cause(ctx))
+					return result(ctx)
+				})
+				b.put("m1")
+				time.Sleep(5 * time.Second) // the renewal at half time fails
+				synctest.Wait()
+				if got := causes.all(); len(got) != 1 || !errors.Is(got[0], core.ErrLockLost) {
+					b.Fatalf("cause of the cancelled context: %v", got)
+				}
+				if got := b.broker.requested.all(); len(got) != 0 {
+					b.Errorf("settled by %v", got)
+				}
+				equal(b, "rate limited", ep.Health().RateLimited, false)
+				broken.Store(false)
+				time.Sleep(6 * time.Second)
+				synctest.Wait()
+				if got := attempts.all(); !slices.Equal(got, []int{1, 2}) {
+					b.Errorf("attempts %v", got)
+				}
+				b.holds("orders", 0)
+				b.holds("shipping", 0)
+				b.holds("error", 0)
+			})
+		})
+	}
+}
+
+func TestR27ALockFoundLostAtSettlementIsNoFailure(t *testing.T) {
+	for _, operation := range []string{"Complete", "CompleteWith", "ReplaceWith"} {
+		t.Run(operation, func(t *testing.T) {
+			mode := retrying[1:]
+			if operation == "Complete" {
+				mode = retrying[:1]
+			}
+			inModes(t, mode, func(b *bed) {
+				var lost atomic.Bool
+				b.broker.provoke(faults{settle: func(asked string, _ *core.Incoming) error {
+					if asked == operation && lost.CompareAndSwap(false, true) {
+						return core.ErrLockLost
+					}
+					return nil
+				}})
+				runs := 0
+				ep, run := b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+					if runs++; operation == "ReplaceWith" {
+						return errBoom
+					}
+					return nil
+				})
+				b.put("m1")
+				equal(b, "runs", runs, 1)
+				if got := b.broker.settled.all(); len(got) != 0 {
+					b.Errorf("settled by %v", got)
+				}
+				equal(b, "critical errors", ep.Health().CriticalErrors, int64(0))
+				b.holds("error", 0)
+				if err := run.stop(); err != nil {
+					b.Error(err)
+				}
+				equal(b, "messages given back by closing the receiver", b.depth("orders").Ready, 1)
+			})
+		})
+	}
+}
+
+func TestLocksOfSlowHandlersAreRenewed(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		runs := 0
+		b.orders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
+			runs++
+			select {
+			case <-time.After(time.Hour):
+			case <-ctx.Done():
+				b.Errorf("context ended: %v", context.Cause(ctx))
+			}
+			return nil
+		})
+		b.put("m1")
+		time.Sleep(time.Hour + time.Second)
+		b.holds("orders", 0)
+		equal(b, "runs", runs, 1)
+		if n := b.broker.renewals(); n < 700 || n > 730 {
+			b.Errorf("%d renewals in an hour of locks of 10 s, want one each 5 s", n)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := b.broker.renewals(); n > 730 {
+			b.Errorf("%d renewals after the settlement", n)
+		}
+	})
+}
+
+func TestLocksOfUnstartedMessagesAreRenewed(t *testing.T) {
+	c := locking
+	caps := inmemory.Everything()
+	caps.Ahead = true
+	c.Capabilities = &caps
+	inModesOn(t, c, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var counts record[int]
+		b.orders(core.Config{Concurrency: 1}, func(_ context.Context, m *core.Message) error {
+			counts.add(m.Attempt)
+			time.Sleep(time.Hour)
+			return nil
+		})
+		b.put("m1", "m2")
+		if held := b.depth("orders").InFlight; held != 2 {
+			b.Fatalf("%d messages held, want one ahead", held)
+		}
+		time.Sleep(2*time.Hour + time.Second)
+		b.holds("orders", 0)
+		if got := counts.all(); !slices.Equal(got, []int{1, 1}) {
+			b.Errorf("delivery counts %v, want no lock to have been lost", got)
+		}
+	})
+}
+
+func TestALockWhoseRenewalFailsForAWhileIsKept(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		b.broker.provoke(failing("Renew", 2))
+		runs := 0
+		b.orders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
+			runs++
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		})
+		b.put("m1")
+		time.Sleep(time.Minute + time.Second)
+		b.holds("orders", 0)
+		equal(b, "runs", runs, 1)
+	})
+}
+
+// A shorter lock that arrives while a longer one is held: as with deliveries
+// that waited in a client library's buffer.
+func TestALockThatEndsSoonerThanTheOthersIsRenewedInTime(t *testing.T) {
+	inModesOn(t, inmemory.Config{LockDuration: time.Minute}, retrying, func(b *bed) {
+		start := time.Now()
+		var renewed record[time.Duration]
+		b.broker.provoke(faults{
+			locked: func(in *core.Incoming) (until time.Time) {
+				if in.ID == "short" && renewed.len() == 0 {
+					return start.Add(6 * time.Second)
+				}
+				return time.Time{}
+			},
+			settle: func(operation string, in *core.Incoming) error {
+				if operation == "Renew" && in.ID == "short" {
+					renewed.add(time.Since(start))
+				}
+				return nil
+			},
+		})
+		b.orders(core.Config{}, func(context.Context, *core.Message) error {
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+		b.put("long")
+		time.Sleep(time.Second)
+		b.put("short")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if got := renewed.all(); len(got) == 0 || got[0] >= 6*time.Second {
+			b.Errorf("a lock of 5 s was renewed after %v, because another of a minute came first", got)
+		}
+	})
+}
