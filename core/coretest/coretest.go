@@ -50,6 +50,9 @@ type Options struct {
 	// DelayedRetries is how many delayed retries came before.
 	DelayedRetries int
 
+	// Deferrals is how often handlers have deferred the message (core.Defer).
+	Deferrals int
+
 	// LastError is the text of the previous attempt's error.
 	LastError string
 
@@ -59,7 +62,7 @@ type Options struct {
 
 	// Headers are set on top of those that every message has: message id,
 	// conversation, correlation, type, content type, intent, time sent, reply
-	// address and, with DelayedRetries, NServiceBus.Retries.
+	// address, and the counts of delayed retries and deferrals above 0.
 	Headers map[string]string
 
 	// ReplyTo is the address for replies. The default is the constant ReplyTo.
@@ -133,8 +136,8 @@ func one(messageType string, opts []Options) Options {
 	switch {
 	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
 		panic(fmt.Sprintf("coretest: inbound: %q cannot be a message type; use UTF-8 text without ';' and ','", messageType))
-	case o.Attempt < 0 || o.DelayedRetries < 0:
-		panic(fmt.Sprintf("coretest: inbound %q: Attempt is %d and DelayedRetries is %d; neither can be negative", messageType, o.Attempt, o.DelayedRetries))
+	case o.Attempt < 0 || o.DelayedRetries < 0 || o.Deferrals < 0:
+		panic(fmt.Sprintf("coretest: inbound %q: Attempt is %d, DelayedRetries %d and Deferrals %d; none can be negative", messageType, o.Attempt, o.DelayedRetries, o.Deferrals))
 	case o.NoReplyTo && o.ReplyTo != "":
 		panic(fmt.Sprintf("coretest: inbound %q: ReplyTo is %q, but NoReplyTo is set; remove one of the two", messageType, o.ReplyTo))
 	}
@@ -204,6 +207,9 @@ func headers(messageType, contentType string, o Options) core.Headers {
 	}
 	if o.DelayedRetries > 0 {
 		h.Set(core.HeaderRetries, strconv.Itoa(o.DelayedRetries))
+	}
+	if o.Deferrals > 0 {
+		h.Set(core.HeaderDeferrals, strconv.Itoa(o.Deferrals))
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Headers)) {
 		h.Set(key, o.Headers[key])
