@@ -1,0 +1,267 @@
+// Package recoverability_test holds the code of docs/recoverability.md.
+package recoverability_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// snippet: set
+var patient = core.Recoverability{
+	Immediate: core.Immediate{Retries: 2},
+	Delayed:   core.Delayed{Retries: 5, Increase: time.Minute}, // 1, 2, 3, 4, 5 minutes
+}
+
+// end
+
+// snippet: off
+var noRetries = core.Recoverability{
+	Immediate: core.Immediate{Off: true},
+	Delayed:   core.Delayed{Off: true},
+}
+
+// end
+
+// snippet: backoff
+var exponential = core.Recoverability{
+	Delayed: core.Delayed{
+		Retries:  8,
+		Increase: 5 * time.Second,
+		Factor:   3,                // 5 s, 15 s, 45 s, ...
+		MaxDelay: 10 * time.Minute, // and never more
+		Jitter:   0.2,              // each up to 20 % longer
+	},
+}
+
+// end
+
+// snippet: delays
+var listed = core.Recoverability{
+	Delayed: core.Delayed{Delays: []time.Duration{10 * time.Second, time.Minute, time.Hour}},
+}
+
+// end
+
+// snippet: types
+var perType = core.Recoverability{
+	MessageTypes: map[string]core.TypeRecoverability{
+		"orders.ship":   {Delayed: core.Delayed{Retries: 10, Increase: time.Minute}},
+		"prices.update": {Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+	},
+}
+
+// end
+
+// snippet: age
+var bounded = core.Recoverability{
+	Delayed:     core.Delayed{Retries: 20, Increase: time.Minute},
+	MaxRetryAge: 2 * time.Hour,
+}
+
+// end
+
+// snippet: unrecoverable-func
+var unrecoverableToo = core.Recoverability{
+	Unrecoverable: []error{sql.ErrNoRows, core.ErrNoHandler},
+	UnrecoverableFunc: func(err error) bool {
+		status, ok := errors.AsType[*StatusError](err)
+		return ok && status.Code == http.StatusUnprocessableEntity
+	},
+}
+
+// end
+
+// snippet: ratelimit
+var rateLimited = core.Recoverability{
+	RateLimit: core.RateLimit{
+		ConsecutiveFailures: 100,
+		TimeToWait:          5 * time.Second,
+		Filter:              func(err error) bool { return errors.Is(err, ErrOutage) },
+		OnStarted:           func(context.Context) { fmt.Println("the database seems to be down") },
+		OnEnded:             func(context.Context) { fmt.Println("the database is back") },
+	},
+}
+
+// end
+
+// snippet: limit
+var limited = core.Recoverability{
+	UnacceptableMessageLimit:  100,
+	UnacceptableMessageWindow: time.Hour,
+}
+
+// end
+
+// Each configuration of the guide is accepted by New.
+var configurations = map[string]core.Recoverability{
+	"more patience":         patient,
+	"no retries":            noRetries,
+	"exponential":           exponential,
+	"listed":                listed,
+	"per type":              perType,
+	"age":                   bounded,
+	"unrecoverable":         unrecoverableToo,
+	"rate limit":            rateLimited,
+	"limit":                 limited,
+	"policy: unrecoverable": unrecoverable,
+	"policy: partial":       partial,
+	"policy: full":          full,
+}
+
+var ErrOutage = errors.New("the database does not answer")
+
+// StatusError is an answer other than 200.
+type StatusError struct{ Code int }
+
+func (e *StatusError) Error() string { return http.StatusText(e.Code) }
+
+func TestConfigurationsAreAccepted(t *testing.T) {
+	for name, c := range configurations {
+		t.Run(name, func(t *testing.T) {
+			if _, err := core.New("billing", inmemory.New(), core.Config{Recoverability: c}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// roundsOf returns when each round of attempts at a message that always fails
+// begins, and the number of attempts.
+func roundsOf(t *testing.T, c core.Recoverability, messageType string) (rounds []time.Duration, attempts int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ep, err := core.New("billing", inmemory.New(), core.Config{Recoverability: c, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[string]) error {
+			if m.Attempt == 1 {
+				rounds = append(rounds, time.Since(start))
+			}
+			attempts++
+			return errors.New("always")
+		})
+		run(t, ep)
+		if err := ep.Send(t.Context(), "billing", messageType, "body"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Hour)
+		synctest.Wait()
+	})
+	return rounds, attempts
+}
+
+func TestConfigurationsRetryAsTheGuideSays(t *testing.T) {
+	for _, c := range []struct {
+		name, messageType string
+		attempts          int
+		rounds            string
+	}{
+		{"zero", "any", 24, "[0s 10s 30s 1m0s]"},
+		{"more patience", "any", 18, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s]"},
+		{"no retries", "any", 1, "[0s]"},
+		{"listed", "any", 24, "[0s 10s 1m10s 1h1m10s]"},
+		{"per type", "orders.ship", 66, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 21m0s 28m0s 36m0s 45m0s 55m0s]"},
+		{"per type", "prices.update", 1, "[0s]"},
+		{"per type", "any", 24, "[0s 10s 30s 1m0s]"},
+		// The failure after 2 h 16 min is later than two hours after the first.
+		{"age", "any", 17 * 6, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 21m0s 28m0s 36m0s 45m0s 55m0s 1h6m0s 1h18m0s 1h31m0s 1h45m0s 2h0m0s 2h16m0s]"},
+	} {
+		t.Run(c.name+" "+c.messageType, func(t *testing.T) {
+			rounds, attempts := roundsOf(t, configurations[c.name], c.messageType)
+			if got := fmt.Sprint(rounds); got != c.rounds || attempts != c.attempts {
+				t.Errorf("%d attempts, rounds at %s; want %d, %s", attempts, got, c.attempts, c.rounds)
+			}
+		})
+	}
+	rounds, _ := roundsOf(t, configurations["exponential"], "any")
+	for i, seconds := range []int{5, 15, 45, 135, 405, 600, 600, 600} {
+		delay, least := rounds[i+1]-rounds[i], time.Duration(seconds)*time.Second
+		if delay < least || delay > least+least/5 {
+			t.Errorf("delay %d is %v; want %v and up to a fifth more", i+1, delay, least)
+		}
+	}
+}
+
+// run runs the endpoint until the test ends.
+func run(t *testing.T, ep *core.Endpoint) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	select {
+	case <-ep.Ready():
+	case err := <-ended:
+		stop()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheTableOfAttempts(t *testing.T) {
+	guide, err := os.ReadFile("../../recoverability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(guide)) {
+		var immediate, delayed, want int
+		line = strings.ReplaceAll(line, "*", "")
+		if n, _ := fmt.Sscanf(line, "| %d | %d | %d", &immediate, &delayed, &want); n != 3 {
+			continue
+		}
+		rows++
+		c := core.Recoverability{
+			Immediate: core.Immediate{Retries: immediate, Off: immediate == 0},
+			Delayed:   core.Delayed{Retries: delayed, Off: delayed == 0},
+		}
+		if _, attempts := roundsOf(t, c, "any"); attempts != want {
+			t.Errorf("%d immediate, %d delayed: %d attempts; the guide says %d", immediate, delayed, attempts, want)
+		}
+	}
+	if rows != 12 {
+		t.Errorf("the guide's table has %d rows; want 12", rows)
+	}
+}
+
+func TestTheJSONOfTheGuide(t *testing.T) {
+	text, err := os.ReadFile("config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// snippet: json
+	var config core.Config
+	if err := json.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	config.Recoverability.Unrecoverable = []error{ErrBusiness} // code is set in Go
+	// end
+	if _, err := core.New("billing", inmemory.New(), config); err != nil {
+		t.Error(err)
+	}
+	if got := config.Recoverability.Delayed.Delays; !slices.Equal(got, []time.Duration{10 * time.Second, time.Minute, time.Hour}) {
+		t.Errorf("delays are %v", got)
+	}
+}

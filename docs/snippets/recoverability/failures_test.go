@@ -1,0 +1,238 @@
+package recoverability_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+type Order struct{ ID string }
+
+var (
+	ErrUnknownCustomer = errors.New("unknown customer")
+	ErrBusy            = errors.New("too many requests")
+	ErrFraud           = errors.New("looks like fraud")
+)
+
+// snippet: verdicts
+func handle(ctx context.Context, m *core.Inbound[Order]) error {
+	err := charge(ctx, m.Body)
+	switch {
+	case errors.Is(err, ErrUnknownCustomer):
+		return core.Unrecoverable(err) // error queue, no retries
+	case errors.Is(err, ErrBusy):
+		return core.RetryAfter(err, time.Minute) // the partner said when
+	case errors.Is(err, ErrFraud):
+		return core.MoveTo("fraud", err) // somebody else's queue
+	case errors.Is(err, ErrTimedOut):
+		return core.Discard("the offer has expired") // gone
+	case errors.Is(err, ErrOtherBusiness):
+		return core.DeferError(err, time.Hour) // no failure: it is Sunday
+	}
+	return err // nil, or a failure for the policy
+}
+
+// end
+
+func charge(_ context.Context, o Order) error {
+	return map[string]error{
+		"unknown": ErrUnknownCustomer, "busy": ErrBusy, "fraud": ErrFraud, "late": ErrTimedOut, "sunday": ErrOtherBusiness,
+		"broken": errors.New("deadlock"),
+	}[o.ID]
+}
+
+// recoveries is an observer that keeps what became of failed messages.
+type recoveries struct{ all []string }
+
+func (r *recoveries) Recovered(_ context.Context, e core.Recovery) {
+	r.all = append(r.all, fmt.Sprint(e.Action))
+}
+
+func TestVerdicts(t *testing.T) {
+	for order, want := range map[string][]string{
+		"fine":    nil,
+		"unknown": {`MoveToError("error")`},
+		"busy":    {"DelayedRetry(1m0s)", "DelayedRetry(1m0s)", "DelayedRetry(1m0s)", `MoveToError("error")`},
+		"fraud":   {`MoveToError("fraud")`},
+		"late":    {`Discard("the offer has expired")`},
+		"sunday":  {"DelayedRetry(1h0m0s)", "DelayedRetry(1h0m0s)"}, // and so on
+		"broken":  slices.Concat(slices.Repeat([]string{"ImmediateRetry"}, 5), []string{"DelayedRetry(10s)"}, slices.Repeat([]string{"ImmediateRetry"}, 5)),
+	} {
+		t.Run(order, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				seen := &recoveries{}
+				transport := inmemory.New()
+				if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"fraud"}}); err != nil {
+					t.Fatal(err)
+				}
+				ep, err := core.New("billing", transport, core.Config{Observers: []any{seen}, Logger: quiet})
+				if err != nil {
+					t.Fatal(err)
+				}
+				core.Handle(ep, "orders.placed", handle)
+				run(t, ep)
+				if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: order}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(90 * time.Minute)
+				synctest.Wait()
+				if len(seen.all) < len(want) || !slices.Equal(seen.all[:len(want)], want) {
+					t.Errorf("%v; want %v", seen.all, want)
+				}
+			})
+		})
+	}
+}
+
+type Refused struct{ OrderID string }
+
+// takeOver registers the handlers of the guide.
+func takeOver(ep *core.Endpoint) {
+	// snippet: handle-failed
+	core.HandleFailed(ep, "orders.placed", func(_ context.Context, m *core.Inbound[Order], f *core.Failed) error {
+		if errors.Is(f.Err, ErrUnknownCustomer) {
+			f.TakeOver() // not moved: the answer below is all there is to do
+		}
+		return m.Reply("orders.refused", Refused{OrderID: m.Body.ID})
+	})
+	// end
+}
+
+func TestHandleFailed(t *testing.T) {
+	for order, moved := range map[string]int{"unknown": 0, "broken": 1} {
+		synctest.Test(t, func(t *testing.T) {
+			transport := inmemory.New()
+			if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"web"}}); err != nil {
+				t.Fatal(err)
+			}
+			ep, err := core.New("billing", transport, core.Config{Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			core.Handle(ep, "orders.placed", handle)
+			takeOver(ep)
+			run(t, ep)
+			if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: order}, core.SendOptions{ReplyTo: "web"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			answers, err := transport.Peek("web")
+			failed, errFailed := transport.Peek("error")
+			if len(answers) != 1 || len(failed) != moved || err != nil || errFailed != nil {
+				t.Errorf("%s: %d answers, %d moved; want 1, %d", order, len(answers), len(failed), moved)
+			}
+		})
+	}
+}
+
+// failForGood lets one message fail for good with the given configuration, and
+// returns its headers before and after, and the log.
+func failForGood(t *testing.T, c core.Recoverability) (before, after core.Headers, log string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		transport := inmemory.New()
+		ep, err := core.New("billing", transport, core.Config{
+			Instance: "billing-1", Recoverability: c,
+			Logger: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}})),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[Order]) error {
+			if m.Attempt == 1 && m.DelayedRetries == 0 {
+				before = m.Headers
+			}
+			return fmt.Errorf("charge: %w", &os.PathError{Op: "open", Path: "ledger", Err: io.ErrUnexpectedEOF})
+		})
+		run(t, ep)
+		if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: "42"}, core.SendOptions{ID: "m-42"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		failed, err := transport.Peek("error")
+		if err != nil || len(failed) != 1 {
+			t.Fatalf("in the error queue: %v, %v", failed, err)
+		}
+		after, log = failed[0].Headers, lines.String()
+	})
+	return before, after, log
+}
+
+func file(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var smallRounds = core.Recoverability{
+	Immediate: core.Immediate{Retries: 1},
+	Delayed:   core.Delayed{Retries: 2},
+}
+
+func TestTheLogOfTheGuide(t *testing.T) {
+	_, _, log := failForGood(t, smallRounds)
+	var shown []string
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "message_id=") {
+			shown = append(shown, line)
+		}
+	}
+	if got, want := strings.Join(shown, ""), file(t, "retries.log"); got != want {
+		t.Errorf("the log is\n%s\nthe guide says\n%s", got, want)
+	}
+}
+
+func TestTheFailureHeadersOfTheGuide(t *testing.T) {
+	before, after, _ := failForGood(t, smallRounds)
+	guide := file(t, "../../recoverability.md")
+	for key := range after.All() {
+		if _, known := before.Lookup(key); !known && !strings.Contains(guide, "`"+key+"`") {
+			t.Errorf("the guide does not tell of the header %s", key)
+		}
+	}
+	for _, key := range []string{core.HeaderRetries, core.HeaderRetriesTimestamp} {
+		if _, there := after.Lookup(key); there {
+			t.Errorf("header %s is still there", key)
+		}
+	}
+	var text strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(after.Map())) {
+		if _, known := before.Lookup(key); !known && key != core.HeaderAttempts {
+			fmt.Fprintf(&text, "%s: %s\n", key, strings.ReplaceAll(strings.TrimRight(after.Get(key), "\n"), "\n", "\n    "))
+		}
+	}
+	// What differs from machine to machine, and from run to run.
+	got := regexp.MustCompile(`(ProcessingMachine|hostid): .*`).ReplaceAllString(text.String(), "$1: ...")
+	if want := file(t, "failed.txt"); got != want {
+		t.Errorf("the headers are\n%s\nthe guide says\n%s", got, want)
+	}
+	trace := strings.ReplaceAll(after.Get(core.HeaderAttempts), "},{", "},\n {") + "\n"
+	if want := file(t, "trace.json"); trace != want {
+		t.Errorf("the trace is\n%s\nthe guide says\n%s", trace, want)
+	}
+}
