@@ -1,0 +1,236 @@
+// Package concepts_test holds the code of docs/concepts.md.
+package concepts_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+type PlaceOrder struct{ ID string }
+
+type OrderPlaced struct{ ID string }
+
+type Accepted struct{ ID string }
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// snippet: handlers
+func registerOrders(orders *core.Endpoint) {
+	// A command: one endpoint is told to do something.
+	core.Handle(orders, "orders.place", func(_ context.Context, m *core.Inbound[PlaceOrder]) error {
+		return errors.Join(
+			m.Publish("orders.placed", OrderPlaced(m.Body)), // an event: it has happened
+			m.Reply("orders.accepted", Accepted(m.Body)),    // a reply: to whoever sent the command
+		)
+	})
+}
+
+func registerBilling(billing *core.Endpoint, charge func(ctx context.Context, id string) error) {
+	// A handler of an event also subscribes to it.
+	core.HandleEvent(billing, "orders.placed", func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+		return charge(ctx, m.Body.ID)
+	})
+}
+
+// end
+
+// start runs the endpoint until the test ends.
+func start(t *testing.T, name string, transport core.Transport, c core.Config, register func(*core.Endpoint)) *core.Endpoint {
+	t.Helper()
+	c.Logger = quiet
+	ep, err := core.New(name, transport, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	register(ep)
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	go func() { ended <- ep.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	<-ep.Ready()
+	return ep
+}
+
+func TestCommandEventReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := inmemory.New()
+		charged, accepted := "", core.Headers{}
+		start(t, "billing", transport, core.Config{}, func(ep *core.Endpoint) {
+			registerBilling(ep, func(_ context.Context, id string) error {
+				charged = id
+				return nil
+			})
+		})
+		start(t, "orders", transport, core.Config{}, registerOrders)
+		web := start(t, "web", transport, core.Config{}, func(ep *core.Endpoint) {
+			core.Handle(ep, "orders.accepted", func(_ context.Context, m *core.Inbound[Accepted]) error {
+				accepted = m.Headers
+				return nil
+			})
+		})
+		// snippet: send
+		err := web.Send(t.Context(), "orders", "orders.place", PlaceOrder{ID: "42"}, core.SendOptions{
+			ID:      "place-42",
+			Headers: map[string]string{"tenant": "acme"},
+		})
+		// end
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if charged != "42" {
+			t.Errorf("charged %q", charged)
+		}
+		for key, want := range map[string]string{
+			core.HeaderConversationID: "place-42",
+			core.HeaderCorrelationID:  "place-42",
+			core.HeaderRelatedTo:      "place-42",
+			"tenant":                  "", // headers of the application do not flow by themselves
+		} {
+			if got := accepted.Get(key); got != want {
+				t.Errorf("the reply's %s is %q; want %q", key, got, want)
+			}
+		}
+	})
+}
+
+func TestSendsOfOneHandlerHaveTheSameIDsAtEveryAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := inmemory.New()
+		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"audit-trail", "shipping"}}); err != nil {
+			t.Fatal(err)
+		}
+		ep := start(t, "orders", transport, core.Config{}, func(ep *core.Endpoint) {
+			// snippet: now
+			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.Inbound[PlaceOrder]) error {
+				// Leaves at once, whatever becomes of this attempt, and at every attempt.
+				if err := m.SendNow(ctx, "audit-trail", "orders.attempted", m.Body); err != nil {
+					return err
+				}
+				// Leaves when the handler has succeeded.
+				if err := m.Send("shipping", "orders.ship", m.Body, core.SendOptions{Delay: time.Hour}); err != nil {
+					return err
+				}
+				return charge(ctx, m.Attempt)
+			})
+			// end
+		})
+		if err := ep.Send(t.Context(), "orders", "orders.place", PlaceOrder{ID: "42"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		attempted, err := transport.Peek("audit-trail")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shipped, err := transport.Peek("shipping")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(attempted) != 3 || attempted[0].ID != attempted[2].ID || len(shipped) != 1 {
+			t.Errorf("attempted %v, shipped %v", attempted, shipped)
+		}
+	})
+}
+
+// charge succeeds at the third attempt.
+func charge(_ context.Context, attempt int) error {
+	if attempt < 3 {
+		return errors.New("the bank does not answer")
+	}
+	return nil
+}
+
+// snippet: observer
+// timing is an observer: it is told of every attempt.
+type timing struct{ log *slog.Logger }
+
+func (t timing) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
+
+func (t timing) HandleEnd(_ context.Context, e core.HandleEnd) {
+	t.log.Info("handled", "type", e.Message.Type, "attempt", e.Message.Attempt, "took", e.Duration, "error", e.Err)
+}
+
+// Recovered makes it a recovery observer too.
+func (t timing) Recovered(_ context.Context, r core.Recovery) {
+	t.log.Info("recovered", "message", r.MessageID, "action", r.Action)
+}
+
+// end
+
+// snippet: middleware
+// traced is a middleware: it wraps the decoding and all handlers of a message.
+func traced(next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error {
+		return next(context.WithValue(ctx, tenantKey{}, m.Headers.Get("tenant")), m)
+	}
+}
+
+// end
+
+type tenantKey struct{}
+
+func TestLifecycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tenant := ""
+		// snippet: config
+		orders, err := core.New("orders", inmemory.New(), core.Config{
+			Concurrency: 4,
+			AuditQueue:  "audit",
+			Middleware:  []core.Middleware{traced},
+			Observers:   []any{timing{log: slog.Default()}},
+		})
+		// end
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(orders, "orders.place", func(ctx context.Context, _ *core.Inbound[PlaceOrder]) error {
+			tenant, _ = ctx.Value(tenantKey{}).(string)
+			return nil
+		})
+		ended := make(chan error, 1)
+		go func() { ended <- orders.Run(t.Context()) }()
+		<-orders.Ready()
+
+		// snippet: control
+		orders.Pause() // finish what was begun, start nothing
+		fmt.Println(orders.Health().Paused)
+		orders.Resume()
+		if err := orders.SetConcurrency(32); err != nil { // while it runs
+			return
+		}
+		// end
+		if err := orders.Send(t.Context(), "orders", "orders.place", PlaceOrder{}, core.SendOptions{Headers: map[string]string{"tenant": "acme"}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if h := orders.Health(); !h.Running || h.Paused || h.Concurrency != 32 || tenant != "acme" {
+			t.Errorf("health %+v, tenant %q", h, tenant)
+		}
+		// snippet: shutdown
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err = orders.Shutdown(ctx)
+		// end
+		if err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
