@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -23,25 +22,23 @@ func (c contender) latency(ctx context.Context, messages int) ([]time.Duration, 
 		}
 		return l.handle(sequence)
 	}
-	err := c.opened(ctx, handle, func(ctx context.Context, sys system) error {
-		for i, sequence := range sequences(warm + messages) {
+	list := newSequences(warm + messages)
+	err := c.opened(ctx, l, handle, func(ctx context.Context, sys system) error {
+		for i := range warm + messages {
 			time.Sleep(idlePause)
 			l.expect(i + 1)
 			sent[i] = time.Now()
-			if err := sys.send(ctx, sequence); err != nil {
+			if err := sys.send(ctx, list.at(i)); err != nil {
 				return err
 			}
-			if err := l.wait(ctx); err != nil {
+			if err := l.wait(); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err == nil {
-		err = l.check()
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.name, err)
+		return nil, err
 	}
 	return took[warm:], nil
 }

@@ -48,16 +48,16 @@ const warmUp = 10
 func (c contender) measure(ctx context.Context, w work) (s sample, err error) {
 	warm := max(w.messages/warmUp, 1)
 	l := newLedger(warm+w.messages, w.failures)
-	list := sequences(warm + w.messages)
-	err = c.opened(ctx, l.handle, func(ctx context.Context, sys system) error {
-		if err := w.drive(ctx, sys, l, list[:warm], 0); err != nil {
+	list := newSequences(warm + w.messages)
+	err = c.opened(ctx, l, l.handle, func(ctx context.Context, sys system) error {
+		if err := w.drive(ctx, sys, l, list, 0, warm); err != nil {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		start := time.Now()
-		err := w.drive(ctx, sys, l, list[warm:], warm)
+		err := w.drive(ctx, sys, l, list, warm, warm+w.messages)
 		s.elapsed = time.Since(start)
 		runtime.ReadMemStats(&after)
 		s.messages = w.messages
@@ -65,53 +65,59 @@ func (c contender) measure(ctx context.Context, w work) (s sample, err error) {
 		s.bytes = after.TotalAlloc - before.TotalAlloc
 		return err
 	})
-	if err == nil {
-		err = l.check()
-	}
-	if err != nil {
-		return sample{}, fmt.Errorf("%s: %w", c.name, err)
-	}
-	return s, nil
+	return s, err
 }
 
-// opened runs f while the contender's system is open. Profiles know the time
-// that it takes by the contender's name.
-func (c contender) opened(ctx context.Context, handle func(sequence string) error, f func(ctx context.Context, sys system) error) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("nothing more came in %v", patience))
+// opened runs f while the contender's system is open, and ends its waiting for
+// the ledger when patience does. Profiles know the time that it takes by the
+// contender's name.
+func (c contender) opened(ctx context.Context, l *ledger, handle func(sequence string) error, f func(ctx context.Context, sys system) error) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
+	defer context.AfterFunc(ctx, l.giveUp)()
 	pprof.Do(ctx, pprof.Labels("contender", c.name), func(ctx context.Context) {
 		var sys system
 		if sys, err = c.open(ctx, handle); err != nil {
 			err = fmt.Errorf("open: %w", err)
 			return
 		}
-		err = errors.Join(f(ctx, sys), sys.close(ctx))
+		if err = f(ctx, sys); err != nil {
+			err = errors.Join(err, context.Cause(ctx))
+		}
+		err = errors.Join(err, sys.close(ctx))
 	})
-	return err
+	if err == nil {
+		err = l.check()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return nil
 }
 
-// drive sends messages and returns when they are handled. handled is how many
-// were before.
-func (w work) drive(ctx context.Context, sys system, l *ledger, list []string, handled int) error {
-	if w.pace == blocking {
-		for i, sequence := range list {
-			l.expect(handled + i + 1)
-			if err := sys.send(ctx, sequence); err != nil {
-				return err
-			}
-			if err := l.wait(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
+// drive sends the messages from..to-1 and returns when they are handled. Those
+// before them were.
+func (w work) drive(ctx context.Context, sys system, l *ledger, list sequences, from, to int) error {
+	if w.pace == freeRunning {
+		l.expect(to)
 	}
-	l.expect(handled + len(list))
-	for _, sequence := range list {
-		if err := sys.send(ctx, sequence); err != nil {
+	for i := from; i < to; i++ {
+		if w.pace == blocking {
+			l.expect(i + 1)
+		}
+		if err := sys.send(ctx, list.at(i)); err != nil {
 			return err
 		}
+		if w.pace == blocking {
+			if err := l.wait(); err != nil {
+				return err
+			}
+		}
 	}
-	return l.wait(ctx)
+	if w.pace == freeRunning {
+		return l.wait()
+	}
+	return nil
 }
 
 // inTurn takes samples A B C A B C: whatever else the machine does meets all of

@@ -40,23 +40,24 @@ type contender struct {
 	open func(ctx context.Context, handle func(sequence string) error) (system, error)
 }
 
-// sequences returns the texts of 0..n-1, sliced from one string: making them
-// and collecting them as garbage shall not be part of what is measured.
-func sequences(n int) []string {
-	const digits = 12
-	all := make([]byte, 0, n*digits)
+// sequences are the texts of 0..n-1, sliced from one string when they are needed:
+// a list of so many pointers would keep the garbage collector busy, and that
+// would be measured along.
+type sequences struct{ text string }
+
+const sequenceDigits = 12
+
+func newSequences(n int) sequences {
+	text := make([]byte, 0, n*sequenceDigits)
 	for i := range n {
-		all = fmt.Appendf(all, "%0*d", digits, i)
+		text = fmt.Appendf(text, "%0*d", sequenceDigits, i)
 	}
-	text := string(all)
-	list := make([]string, n)
-	for i := range list {
-		list[i] = text[i*digits : (i+1)*digits]
-	}
-	return list
+	return sequences{string(text)}
 }
 
-// sequenceNumber is the opposite of sequences. It returns -1 for anything else.
+func (s sequences) at(i int) string { return s.text[i*sequenceDigits : (i+1)*sequenceDigits] }
+
+// sequenceNumber is the opposite of at. It returns -1 for anything else.
 func sequenceNumber(sequence string) int {
 	n, err := strconv.Atoi(sequence)
 	if err != nil {
