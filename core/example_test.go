@@ -61,12 +61,9 @@ func Example() {
 		return nil
 	})
 
-	// Both run until the context ends.
-	running := make(chan error, 2)
-	for _, ep := range []*core.Endpoint{billing, shipping} {
-		go func() { running <- ep.Run(ctx) }()
-		<-ep.Ready()
-	}
+	running := make(chan error)
+	go func() { running <- core.RunAll(ctx, billing, shipping) }() // until the context ends
+	<-billing.Ready()
 
 	for _, order := range []OrderPlaced{{ID: "o-1", Total: -1}, {ID: "o-2", Total: 42}} {
 		if err := billing.Send(ctx, "billing", "orders.placed", order); err != nil {
@@ -76,10 +73,8 @@ func Example() {
 	fmt.Println("shipped", <-shipped)
 
 	stop() // as an interrupt would
-	for range 2 {
-		if err := <-running; err != nil {
-			log.Fatal(err)
-		}
+	if err := <-running; err != nil {
+		log.Fatal(err)
 	}
 	failed, err := transport.Peek("error")
 	if err != nil {

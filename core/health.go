@@ -64,8 +64,9 @@ func (ep *Endpoint) Health() Health {
 	return h
 }
 
-// Ready returns a channel that is closed once Run receives messages. After Run
-// has returned, call Ready again for the next one.
+// Ready returns a channel that is closed once Run receives messages. It stays
+// open if Run fails before; wait for Run's return too. After Run has returned,
+// call Ready again for the next one.
 func (ep *Endpoint) Ready() <-chan struct{} {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

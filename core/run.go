@@ -13,6 +13,7 @@ import (
 // runner is one Run of an endpoint.
 type runner struct {
 	ep       *Endpoint
+	receiver Receiver
 	pump     *pump
 	limiter  *rateLimiter
 	renewer  *renewer
@@ -53,35 +54,96 @@ type runner struct {
 // Handlers' contexts carry ctx's values, not its cancellation. Run returns nil
 // after a drain that ctx or Shutdown asked for, and may then be called again.
 func (ep *Endpoint) Run(ctx context.Context) error {
-	if err := ep.registry.seal(); err != nil {
+	r, err := ep.open(ctx)
+	if r == nil {
 		return err
 	}
+	return r.serve(ctx)
+}
+
+// RunAll runs several endpoints until ctx ends, as Run does each. All are
+// connected, and have their queues and subscriptions, before the first of them
+// starts to receive: what one sends at once finds the others. When one of them
+// ends with an error, the others are drained; all errors are returned together.
+func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var runners []*runner
+	for _, ep := range endpoints {
+		r, err := ep.open(ctx)
+		if err != nil {
+			for _, opened := range runners {
+				opened.close()
+			}
+			return err
+		}
+		if r != nil {
+			runners = append(runners, r)
+		}
+	}
+	errs := make([]error, len(runners))
+	var wg sync.WaitGroup
+	for i, r := range runners {
+		wg.Go(func() {
+			if errs[i] = r.serve(ctx); errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// open does all that comes before the first message. It returns nil and nil if
+// it was asked to end before it was done.
+func (ep *Endpoint) open(ctx context.Context) (*runner, error) {
+	if err := ep.registry.seal(); err != nil {
+		return nil, err
+	}
 	if ep.config.SendOnly {
-		return fmt.Errorf("core: run endpoint %q: it is send-only, so there is nothing to run", ep.name)
+		return nil, fmt.Errorf("core: run endpoint %q: it is send-only, so there is nothing to run", ep.name)
 	}
 	r, err := ep.begin(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer ep.finish(r)
-	receiver, err := ep.connect(r.fetch)
-	if err != nil {
-		r.stopFetch()
-		if ctx.Err() != nil || r.isEnded() {
-			return nil // asked to stop before it had begun
-		}
-		return fmt.Errorf("core: run endpoint %q: %w", ep.name, err)
+	if r.receiver, err = ep.connect(r.fetch); err == nil {
+		return r, nil
 	}
-	r.start(receiver)
+	ended := ctx.Err() != nil || r.isEnded()
+	ep.finish(r)
+	if ended {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("core: run endpoint %q: %w", ep.name, err)
+}
+
+// serve receives until something ends it, and drains.
+func (r *runner) serve(ctx context.Context) error {
+	defer r.ep.finish(r)
+	r.start()
 	select {
 	case <-ctx.Done():
 	case <-r.ended:
 	}
-	err = errors.Join(r.reason(), r.drain(receiver))
-	if err != nil {
-		return fmt.Errorf("core: run endpoint %q: %w", ep.name, err)
+	if err := errors.Join(r.reason(), r.drain()); err != nil {
+		return fmt.Errorf("core: run endpoint %q: %w", r.ep.name, err)
 	}
 	return nil
+}
+
+// close ends what was opened and never served.
+func (r *runner) close() {
+	r.closeReceiver()
+	r.ep.finish(r)
+}
+
+func (r *runner) closeReceiver() {
+	ctx, cancel := context.WithTimeout(r.values, handlerGrace)
+	defer cancel()
+	if err := r.receiver.Close(ctx); err != nil {
+		r.ep.log.endpoint.Warn("receiver could not be closed", "error", err)
+	}
 }
 
 // Shutdown ends Run in two steps: no new message is started, and running
@@ -190,7 +252,7 @@ func (ep *Endpoint) shapePump(p *pump) *pump {
 	return p
 }
 
-func (r *runner) start(receiver Receiver) {
+func (r *runner) start() {
 	ep := r.ep
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -198,7 +260,7 @@ func (r *runner) start(receiver Receiver) {
 	r.hooks = newNotifier(1000, ep.observerPanicked)
 	r.renewer = newRenewer(r.settle)
 	go r.renewer.run()
-	r.pump = ep.shapePump(newPump(r.fetch, receiver))
+	r.pump = ep.shapePump(newPump(r.fetch, r.receiver))
 	r.pump.watch = r.renewer.watch
 	r.pump.handle = r.handle
 	r.pump.giveBack = r.giveBack
@@ -237,7 +299,7 @@ func (r *runner) reason() error {
 }
 
 // drain ends the run.
-func (r *runner) drain(receiver Receiver) error {
+func (r *runner) drain() error {
 	r.stopFetch()
 	r.pump.stop()
 	idle := make(chan struct{})
@@ -259,11 +321,7 @@ func (r *runner) drain(receiver Receiver) error {
 		}
 	}
 	r.renewer.stop()
-	closing, cancel := context.WithTimeout(r.values, handlerGrace)
-	defer cancel()
-	if closeErr := receiver.Close(closing); closeErr != nil {
-		r.ep.log.endpoint.Warn("receiver could not be closed", "error", closeErr)
-	}
+	r.closeReceiver()
 	if !r.notifier.close(handlerGrace) || !r.hooks.close(handlerGrace) {
 		r.ep.log.endpoint.Warn("an observer or hook has not returned; it is left behind")
 	}

@@ -18,9 +18,9 @@ type account struct {
 	colour bool
 	start  time.Time
 
-	// settled is closed when every order, and every message that was sent
+	// settled is called when every order, and every message that was sent
 	// because of it, has come to its end.
-	settled chan struct{}
+	settled context.CancelFunc
 
 	mu       sync.Mutex
 	open     int // messages that have not come to their end
@@ -57,7 +57,7 @@ var _ interface {
 func newAccount(out io.Writer, colour bool, orders int) *account {
 	return &account{
 		out: out, colour: colour, start: time.Now(),
-		settled: make(chan struct{}), open: orders, messages: map[string]*message{},
+		settled: func() {}, open: orders, messages: map[string]*message{},
 	}
 }
 
@@ -105,8 +105,8 @@ func (a *account) HandleEnd(ctx context.Context, e core.HandleEnd) {
 	a.note(m, handled)
 }
 
-// Recovered is called when it has been carried out what follows a failed
-// attempt. By then the next attempt may have begun, or even ended.
+// Recovered is called with what follows a failed attempt, on a goroutine of its
+// own. By the time it runs, the next attempt may have begun, or even ended.
 func (a *account) Recovered(_ context.Context, e core.Recovery) {
 	o, why := decided(e)
 	a.mu.Lock()
@@ -149,7 +149,7 @@ func (a *account) note(m *message, o outcome) {
 		return
 	}
 	if a.open--; a.open == 0 {
-		close(a.settled)
+		a.settled()
 	}
 }
 

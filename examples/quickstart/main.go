@@ -36,7 +36,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -100,50 +99,29 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	}
 
 	account.begin()
-	err = serve(ctx, []*core.Endpoint{orders, payments, shipping}, func(ctx context.Context) error {
-		if err := placeOrders(ctx, shop); err != nil {
-			return err
-		}
-		select {
-		case <-account.settled:
-		case <-ctx.Done():
-		}
-		return nil
-	})
+	ctx, account.settled = context.WithCancel(ctx) // the endpoints drain when all is settled, as at Ctrl-C
+	defer account.settled()
+	err = runShop(ctx, shop, orders, payments, shipping)
 	return errors.Join(err, account.report(transport))
 }
 
-// serve runs the endpoints while work runs. It ends when work returns, when ctx
-// ends, or when an endpoint fails, and in any case after all have drained.
-func serve(ctx context.Context, endpoints []*core.Endpoint, work func(ctx context.Context) error) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var running sync.WaitGroup
-	errs := make([]error, len(endpoints))
-	for i, ep := range endpoints {
-		running.Go(func() {
-			defer stop() // one endpoint that cannot go on ends the others
-			errs[i] = ep.Run(ctx)
-		})
-	}
-	err := whenReady(ctx, endpoints, work)
-	if ctx.Err() != nil {
-		err = nil // work was cut short by what errs tells, or by Ctrl-C, which is no error
-	}
-	stop()
-	running.Wait()
-	return errors.Join(err, errors.Join(errs...))
-}
-
-// whenReady calls work once all endpoints receive: their queues exist then, and
-// events find their subscribers.
-func whenReady(ctx context.Context, endpoints []*core.Endpoint, work func(ctx context.Context) error) error {
+// runShop places the orders and runs the endpoints until ctx ends.
+func runShop(ctx context.Context, shop *core.Endpoint, endpoints ...*core.Endpoint) error {
 	for _, ep := range endpoints {
-		select {
-		case <-ep.Ready():
-		case <-ctx.Done():
-			return ctx.Err()
+		// RunAll would create the queues too, but the orders need theirs before.
+		if err := ep.Provision(ctx); err != nil {
+			return unlessInterrupted(ctx, err)
 		}
 	}
-	return work(ctx)
+	if err := placeOrders(ctx, shop); err != nil {
+		return unlessInterrupted(ctx, err)
+	}
+	return core.RunAll(ctx, endpoints...)
+}
+
+func unlessInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"regexp"
@@ -12,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 const wantTable = `
@@ -142,29 +139,6 @@ func TestInterruptBeforeTheStart(t *testing.T) {
 		interrupt()
 		if output := runFlow(t, ctx); !strings.Contains(output, "\n  0 messages, 0 attempts, 0.0 s\n") {
 			t.Errorf("something was attempted:\n%s", output)
-		}
-	})
-}
-
-func TestAnEndpointThatCannotRunEndsTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		good, gone := inmemory.New(), inmemory.New()
-		defer good.Close(t.Context())
-		if err := gone.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		config := core.Config{Logger: slog.New(slog.DiscardHandler)}
-		orders, err1 := newOrders(good, config)
-		shipping, err2 := newShipping(gone, config)
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
-		err := serve(t.Context(), []*core.Endpoint{orders, shipping}, func(context.Context) error {
-			t.Error("work was begun")
-			return nil
-		})
-		if !errors.Is(err, core.ErrClosed) {
-			t.Errorf("serve returned %v, want the error of the endpoint whose transport is closed", err)
 		}
 	})
 }

@@ -1,0 +1,100 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+func TestRunAllConnectsEveryEndpointBeforeTheFirstReceives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := inmemory.New()
+		defer transport.Close(t.Context())
+		b := &bed{T: t, broker: &faulty{Transport: transport, caps: transport.Capabilities()}, logs: &logBook{}}
+		first := b.endpoint("first", core.Config{Recoverability: noRetries})
+		last := b.endpoint("last", core.Config{})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		b.handle(first, "order", func(ctx context.Context, m *core.Message) error {
+			return errors.Join(m.Publish("event", "an event"), m.Send("last", "command", "a command"))
+		})
+		var got []string
+		core.HandleEvent(last, "event", func(_ context.Context, m *core.Inbound[string]) error {
+			got = append(got, m.Body)
+			return nil
+		})
+		core.Handle(last, "command", func(_ context.Context, m *core.Inbound[string]) error {
+			got = append(got, m.Body)
+			return nil
+		})
+		// The message waits already when the first endpoint connects.
+		if err := first.Provision(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Send(ctx, "first", "order", []byte("order")); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- core.RunAll(ctx, first, last) }()
+		synctest.Wait()
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if len(got) != 2 {
+			t.Errorf("the last endpoint got %v, want the event and the command", got)
+		}
+	})
+}
+
+func TestRunAllEndsWhatWasOpenedWhenOneCannotConnect(t *testing.T) {
+	bubble(t, func(b *bed) {
+		gone := inmemory.New()
+		if err := gone.Close(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		good := b.endpoint("orders", core.Config{})
+		bad, err := core.New("shipping", gone, core.Config{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := core.RunAll(b.Context(), good, bad); !errors.Is(err, core.ErrClosed) {
+			b.Errorf("RunAll returned %v, want the error of the endpoint whose transport is closed", err)
+		}
+		b.run(good) // it is free to run again
+	})
+}
+
+func TestRunAllDrainsTheOthersWhenOneEnds(t *testing.T) {
+	bubble(t, func(b *bed) {
+		limited := noRetries
+		limited.UnacceptableMessageLimit = 1
+		failing := b.endpoint("orders", core.Config{Recoverability: limited})
+		b.handle(failing, "order", func(context.Context, *core.Message) error { return errors.New("never") })
+		other := b.endpoint("shipping", core.Config{})
+		done := make(chan error, 1)
+		go func() { done <- core.RunAll(b.Context(), failing, other) }()
+		synctest.Wait()
+		b.send(order("1"))
+		if err := <-done; !errors.Is(err, core.ErrUnacceptableMessageLimit) {
+			b.Errorf("RunAll returned %v", err)
+		}
+		if other.Health().Running {
+			b.Error("the other endpoint is still running")
+		}
+	})
+}
+
+func TestRunAllStopsForAnEndedContext(t *testing.T) {
+	bubble(t, func(b *bed) {
+		ctx, cancel := context.WithCancel(b.Context())
+		cancel()
+		if err := core.RunAll(ctx, b.endpoint("orders", core.Config{}), b.endpoint("shipping", core.Config{})); err != nil {
+			b.Errorf("RunAll returned %v", err)
+		}
+	})
+}
