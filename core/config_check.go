@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -58,7 +59,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 		p.add("Provision is %d, which is none of ProvisionAuto, ProvisionAlways, ProvisionNever", int(c.Provision))
 	}
 	if !utf8.ValidString(c.Instance) {
-		p.add("Instance is not UTF-8")
+		p.add("Instance is %q, which is not UTF-8; use text", c.Instance)
 	}
 	if c.SendOnly && c.AuditQueue != "" {
 		p.add("AuditQueue is %q on a send-only endpoint, which handles nothing; remove one of the two", c.AuditQueue)
@@ -150,9 +151,12 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 	if !c.MaxDeliveries.Off {
 		r.maxDeliveries = c.MaxDeliveries.Count
 		if r.maxDeliveries == 0 {
-			r.maxDeliveries = max(defaultMaxDeliveries, 4*(r.mostImmediate()+1))
-		} else if most := r.mostImmediate() + 1; r.maxDeliveries < most {
-			p.add(prefix+"MaxDeliveries.Count is %d, which the %d attempts of a round would exceed; use %d or more", r.maxDeliveries, most, most)
+			r.maxDeliveries = math.MaxInt // for retries without end
+			if most := r.mostImmediate(); most < math.MaxInt/4 {
+				r.maxDeliveries = max(defaultMaxDeliveries, 4*(most+1))
+			}
+		} else if most := r.mostImmediate(); r.maxDeliveries <= most {
+			p.add(prefix+"MaxDeliveries.Count is %d, which a round of %d immediate retries would exceed; use more than that", r.maxDeliveries, most)
 		}
 	}
 }

@@ -1,0 +1,184 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// namedTransport has capabilities and checks names; it is connected to nothing.
+type namedTransport struct {
+	Transport
+	caps Capabilities
+}
+
+func (t *namedTransport) Capabilities() Capabilities { return t.caps }
+
+func (t *namedTransport) Address(queue string) (string, error) {
+	if strings.Contains(queue, "#") {
+		return "", errors.New("'#' is not allowed")
+	}
+	return strings.ToLower(queue), nil
+}
+
+func ableTransport() *namedTransport { return &namedTransport{caps: ableCapabilities()} }
+
+func TestNewReportsEveryWrongField(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		config Config
+		says   []string // field, value, remedy
+	}{
+		{"Concurrency", Config{Concurrency: -1}, []string{"Concurrency is -1", "cannot be negative (0 is the default)"}},
+		{"DrainTimeout", Config{DrainTimeout: -time.Second}, []string{"DrainTimeout is -1s", "cannot be negative (0 is the default)"}},
+		{"Provision", Config{Provision: 7}, []string{"Provision is 7", "ProvisionAuto, ProvisionAlways, ProvisionNever"}},
+		{"Instance", Config{Instance: "a\xffb"}, []string{`Instance is "a\xffb"`, "UTF-8"}},
+		{"AuditQueue of a send-only endpoint", Config{SendOnly: true, AuditQueue: "audit"}, []string{`AuditQueue is "audit"`, "send-only", "remove one"}},
+		{"AuditQueue that is the input queue", Config{AuditQueue: "Billing"}, []string{`AuditQueue is "billing"`, "the endpoint's own queue"}},
+		{"AuditQueue that the transport refuses", Config{AuditQueue: "a#b"}, []string{`AuditQueue "a#b" cannot be a queue's name`, "'#' is not allowed"}},
+		{"Middleware", Config{Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }, nil}}, []string{"Middleware[1] is nil", "remove it"}},
+		{"Middleware that returns nothing", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { return nil }}}, []string{"Middleware[0] returned no handler"}},
+		{"Codecs", Config{Codecs: []Codec{nil}}, []string{"Codecs[0] is nil", "remove it"}},
+		{"Observers", Config{Observers: []any{42}}, []string{"Observers[0] is a int", "implements no observer interface"}},
+		{"an Observer that is nil", Config{Observers: []any{nil}}, []string{"Observers[0] is a <nil>"}},
+		{"ErrorQueue that is the input queue", Config{Recoverability: Recoverability{ErrorQueue: "BILLING"}}, []string{`Recoverability.ErrorQueue is "billing"`, "the endpoint's own queue"}},
+		{"ErrorQueue that the transport refuses", Config{Recoverability: Recoverability{ErrorQueue: "#"}}, []string{`Recoverability.ErrorQueue "#" cannot be a queue's name`}},
+		{"MaxRetryAge", Config{Recoverability: Recoverability{MaxRetryAge: -1}}, []string{"Recoverability.MaxRetryAge is -1ns", "cannot be negative"}},
+		{"RequeueDelay", Config{Recoverability: Recoverability{RequeueDelay: -1}}, []string{"Recoverability.RequeueDelay is -1ns", "cannot be negative"}},
+		{"RequeueLimit", Config{Recoverability: Recoverability{RequeueLimit: -1}}, []string{"Recoverability.RequeueLimit is -1", "cannot be negative"}},
+		{"UnacceptableMessageLimit", Config{Recoverability: Recoverability{UnacceptableMessageLimit: -1}}, []string{"Recoverability.UnacceptableMessageLimit is -1"}},
+		{"UnacceptableMessageWindow", Config{Recoverability: Recoverability{UnacceptableMessageWindow: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.UnacceptableMessageWindow is -1ns"}},
+		{"UnacceptableMessageWindow alone", Config{Recoverability: Recoverability{UnacceptableMessageWindow: time.Minute}}, []string{"Recoverability.UnacceptableMessageWindow is set without", "set the limit or remove the window"}},
+		{"R34 MaxDeliveries.Count", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: -1}}}, []string{"Recoverability.MaxDeliveries.Count is -1"}},
+		{"R34 MaxDeliveries both set", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60, Off: true}}}, []string{"Recoverability.MaxDeliveries has Count 60 and Off", "remove one"}},
+		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 5}}}, []string{"Recoverability.MaxDeliveries.Count is 5", "5 immediate retries", "use more than that"}},
+		{"Unrecoverable", Config{Recoverability: Recoverability{Unrecoverable: []error{errFailed, nil}}}, []string{"Recoverability.Unrecoverable[1] is nil", "remove it"}},
+		{"R40 ConsecutiveFailures", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: -1}}}, []string{"Recoverability.RateLimit.ConsecutiveFailures is -1"}},
+		{"R40 TimeToWait", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: -1}}}, []string{"Recoverability.RateLimit.TimeToWait is -1ns"}},
+		{"R40 TimeToWait alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{TimeToWait: time.Second}}}, []string{"Recoverability.RateLimit is configured without ConsecutiveFailures", "set ConsecutiveFailures to 1 or more"}},
+		{"R40 Filter alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{Filter: func(error) bool { return true }}}}, []string{"without ConsecutiveFailures"}},
+		{"R43 OnStarted alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{OnStarted: func(context.Context) {}}}}, []string{"without ConsecutiveFailures"}},
+		{"R43 OnEnded alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{OnEnded: func(context.Context) {}}}}, []string{"without ConsecutiveFailures"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ep, err := New("billing", ableTransport(), test.config)
+			if err == nil || ep != nil {
+				t.Fatalf("accepted: %v", ep)
+			}
+			for _, text := range append(test.says, `core: new endpoint "billing"`) {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q is missing in: %v", text, err)
+				}
+			}
+		})
+	}
+}
+
+func TestNewReportsAllTogether(t *testing.T) {
+	_, err := New("", ableTransport(), Config{
+		Concurrency: -1, DrainTimeout: -1, Provision: -1, Transactions: 9, AuditQueue: "#",
+		Recoverability: Recoverability{
+			Immediate: Immediate{Retries: -1}, Delayed: Delayed{Retries: 1, Off: true}, RequeueLimit: -1, MaxRetryAge: -1,
+			MessageTypes: map[string]TypeRecoverability{"b": {Immediate: Immediate{Retries: -2}}, "a": {Delayed: Delayed{Factor: -1}}},
+			RateLimit:    RateLimit{ConsecutiveFailures: -1},
+		},
+	})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, field := range []string{
+		"the name \"\"", "Concurrency", "DrainTimeout", "Provision", "Transactions", "AuditQueue", "Recoverability.Immediate.Retries",
+		"Recoverability.Delayed has", "Recoverability.RequeueLimit", "Recoverability.MaxRetryAge", "ConsecutiveFailures",
+		`MessageTypes["b"].Immediate.Retries`, `MessageTypes["a"].Delayed.Factor`,
+	} {
+		if !strings.Contains(err.Error(), field) {
+			t.Errorf("%s is missing in:\n%v", field, err)
+		}
+	}
+}
+
+func TestNewChecksNameAndTransport(t *testing.T) {
+	for _, test := range []struct {
+		name, endpoint string
+		transport      Transport
+		says           string
+	}{
+		{"no name", "", ableTransport(), "is empty or not UTF-8"},
+		{"a name that is not UTF-8", "a\xff", ableTransport(), "is empty or not UTF-8"},
+		{"a name that the transport refuses", "a#b", ableTransport(), `the name "a#b" cannot be a queue's name: '#' is not allowed`},
+		{"no transport", "billing", nil, "the transport is nil"},
+		{"a nil pointer as transport", "billing", (*namedTransport)(nil), "the transport is nil"},
+		{"a transport without transaction modes", "billing", &namedTransport{}, "lists no transaction mode in its Capabilities"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := New(test.endpoint, test.transport, Config{}); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v, want it to say %q", err, test.says)
+			}
+		})
+	}
+	t.Run("a send-only endpoint needs no transaction mode", func(t *testing.T) {
+		if _, err := New("billing", &namedTransport{}, Config{SendOnly: true}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestConfigDefaults(t *testing.T) {
+	r, err := resolve(Config{}, ableCapabilities())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.config
+	if c.Concurrency != 16 || c.DrainTimeout != 30*time.Second || c.Recoverability.ErrorQueue != "error" ||
+		c.Recoverability.RequeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
+		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.requeueLimit != 0 || r.maxDeliveries != 50 {
+		t.Errorf("%+v", r)
+	}
+	t.Run("what is set is kept", func(t *testing.T) {
+		r, err := resolve(Config{Concurrency: 3, DrainTimeout: time.Minute, Recoverability: Recoverability{
+			ErrorQueue: "failed", RequeueDelay: time.Hour, RequeueLimit: 4, RateLimit: RateLimit{ConsecutiveFailures: 6, TimeToWait: 2},
+		}}, ableCapabilities())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := r.config
+		if c.Concurrency != 3 || c.DrainTimeout != time.Minute || c.Recoverability.ErrorQueue != "failed" ||
+			r.rules.requeueDelay != time.Hour || r.rules.requeueLimit != 4 || c.Recoverability.RateLimit.TimeToWait != 2 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestR34MaxDeliveriesDefault(t *testing.T) {
+	perType := map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 99}}}
+	for _, test := range []struct {
+		name   string
+		config Recoverability
+		want   int
+	}{
+		{"50 for few immediate retries", Recoverability{Immediate: Immediate{Retries: 11}}, 50},
+		{"four rounds for more", Recoverability{Immediate: Immediate{Retries: 12}}, 52},
+		{"of the message type with the most", Recoverability{MessageTypes: perType}, 400},
+		{"as configured", Recoverability{MaxDeliveries: MaxDeliveries{Count: 6}}, 6},
+		{"without limit when off", Recoverability{MaxDeliveries: MaxDeliveries{Off: true}}, 0},
+		{"never below the retries, however many", Recoverability{Immediate: Immediate{Retries: math.MaxInt}}, math.MaxInt},
+		{"nor when four rounds of them are no number", Recoverability{Immediate: Immediate{Retries: math.MaxInt/4 + 5}}, math.MaxInt},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := resolve(Config{Recoverability: test.config}, ableCapabilities())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.maxDeliveries != test.want {
+				t.Errorf("%d, want %d", r.maxDeliveries, test.want)
+			}
+		})
+	}
+	t.Run("a count below endless retries is refused", func(t *testing.T) {
+		refusedBecause(t, Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}, MaxDeliveries: MaxDeliveries{Count: 60}}},
+			ableCapabilities(), "MaxDeliveries.Count is 60")
+	})
+}
