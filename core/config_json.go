@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"time"
@@ -56,6 +57,10 @@ var durationType = reflect.TypeFor[time.Duration]()
 // is not used for the whole because it reads durations as numbers and does not
 // say where an error is.
 func decodeValue(data []byte, v reflect.Value, path string) error {
+	object := v.Kind() == reflect.Struct || v.Kind() == reflect.Map
+	if !object && bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
+		return fmt.Errorf("%s is null; leave the key out for the default", path)
+	}
 	if _, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		return decodeScalar(data, v, path, "text")
 	}
@@ -78,7 +83,8 @@ func decodeValue(data []byte, v reflect.Value, path string) error {
 	case v.Kind() == reflect.Slice:
 		return decodeSlice(data, v, path)
 	}
-	return decodeScalar(data, v, path, v.Kind().String())
+	kind := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Bool: "true or false", reflect.String: "text"}
+	return decodeScalar(data, v, path, kind[v.Kind()])
 }
 
 func decodeStruct(data []byte, v reflect.Value, path string) error {
@@ -156,16 +162,19 @@ func decodeObject(data []byte, path string, set func(key string, value json.RawM
 			return err
 		}
 	}
+	if _, err := d.Token(); err != nil { // the closing brace
+		return fmt.Errorf("%s: %w", join(path, ""), err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("%s is followed by something else", join(path, ""))
+	}
 	return nil
 }
 
 func decodeScalar(data []byte, v reflect.Value, path, kind string) error {
-	if bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
-		return fmt.Errorf("%s is null; leave the key out for the default", path)
-	}
 	if err := json.Unmarshal(data, v.Addr().Interface()); err != nil {
 		if _, wrongKind := err.(*json.UnmarshalTypeError); wrongKind {
-			return fmt.Errorf("%s is %s; it must be a %s", path, abbreviated(data), kind)
+			return fmt.Errorf("%s is %s; it must be %s", path, abbreviated(data), kind)
 		}
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -1,0 +1,242 @@
+package core
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+const wholeConfig = `{
+	"concurrency": 8,
+	"transactions": "ReceiveOnly",
+	"auditQueue": "audit",
+	"provision": "Never",
+	"sendOnly": false,
+	"drainTimeout": "1m30s",
+	"instance": "one",
+	"recoverability": {
+		"immediate": {"retries": 2, "off": false},
+		"delayed": {"retries": 4, "increase": "2s", "factor": 1.5, "maxDelay": "1h", "jitter": 0.25},
+		"errorQueue": "failed",
+		"messageTypes": {
+			"orders.placed": {"immediate": {"off": true}, "delayed": {"delays": ["1s", "1m", "0s"]}},
+			"": {}
+		},
+		"maxRetryAge": "12h",
+		"maxDeliveries": {"count": 99},
+		"requeueDelay": "250ms",
+		"requeueLimit": 10,
+		"unacceptableMessageLimit": 5,
+		"unacceptableMessageWindow": "10m",
+		"deadLetter": true,
+		"rateLimit": {"consecutiveFailures": 20, "timeToWait": "5s"}
+	}
+}`
+
+func TestR13WholeConfigurationFromJSON(t *testing.T) {
+	want := Config{
+		Concurrency: 8, Transactions: TransactionReceiveOnly, AuditQueue: "audit", Provision: ProvisionNever,
+		DrainTimeout: 90 * time.Second, Instance: "one",
+		Recoverability: Recoverability{
+			Immediate:  Immediate{Retries: 2},
+			Delayed:    Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
+			ErrorQueue: "failed",
+			MessageTypes: map[string]TypeRecoverability{
+				"orders.placed": {Immediate: Immediate{Off: true}, Delayed: Delayed{Delays: []time.Duration{time.Second, time.Minute, 0}}},
+				"":              {},
+			},
+			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99},
+			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
+			UnacceptableMessageLimit: 5, UnacceptableMessageWindow: 10 * time.Minute, DeadLetter: true,
+			RateLimit: RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
+		},
+	}
+	var got Config
+	if err := json.Unmarshal([]byte(wholeConfig), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if _, err := New("billing", ableTransport(), got); err != nil {
+		t.Error(err)
+	}
+	t.Run("the text above has every field that is not code", func(t *testing.T) {
+		everyField(t, reflect.ValueOf(got), "")
+	})
+	t.Run("recoverability alone", func(t *testing.T) {
+		var r Recoverability
+		if err := json.Unmarshal([]byte(`{"delayed": {"increase": "2s"}, "errorQueue": "failed"}`), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Delayed.Increase != 2*time.Second || r.ErrorQueue != "failed" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("as a part of an application's own file", func(t *testing.T) {
+		var file struct {
+			Name    string
+			Billing Config
+		}
+		if err := json.Unmarshal([]byte(`{"name": "x", "billing": {"drainTimeout": "5s"}}`), &file); err != nil || file.Billing.DrainTimeout != 5*time.Second {
+			t.Errorf("%+v, %v", file, err)
+		}
+	})
+	t.Run("what is not mentioned keeps its value", func(t *testing.T) {
+		c := Config{Concurrency: 3, Recoverability: Recoverability{ErrorQueue: "failed", Delayed: Delayed{Retries: 9}, UnrecoverableFunc: func(error) bool { return true }}}
+		if err := json.Unmarshal([]byte(`{"recoverability": {"delayed": {"increase": "1s"}}}`), &c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Concurrency != 3 || c.Recoverability.ErrorQueue != "failed" || c.Recoverability.Delayed.Retries != 9 || c.Recoverability.UnrecoverableFunc == nil {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("an empty object changes nothing", func(t *testing.T) {
+		var c Config
+		if err := json.Unmarshal([]byte(" { } "), &c); err != nil || !reflect.DeepEqual(c, Config{}) {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+// everyField fails for fields that a configuration file can set and
+// wholeConfig does not; Off and SendOnly would contradict others in it.
+func everyField(t *testing.T, v reflect.Value, path string) {
+	t.Helper()
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name := path + f.Name
+		switch {
+		case f.Tag.Get("json") == "-", f.Name == "Off", f.Name == "SendOnly", name == "Recoverability.Delayed.Delays":
+		case f.Type.Kind() == reflect.Struct:
+			everyField(t, v.Field(i), name+".")
+		case v.Field(i).IsZero():
+			t.Errorf("%s is missing", name)
+		}
+	}
+}
+
+func TestConfigJSONIsRefusedWithThePlace(t *testing.T) {
+	for _, test := range []struct {
+		name, text, says string
+	}{
+		{"an unknown key", `{"concurency": 3}`, "concurency is unknown here; known are concurrency, transactions, recoverability"},
+		{"an unknown key below", `{"recoverability": {"delayed": {"retrys": 3}}}`, "recoverability.delayed.retrys is unknown here; known are retries, off, increase"},
+		{"a key in Go's case", `{"Concurrency": 3}`, "Concurrency is unknown here"},
+		{"a field that holds code", `{"recoverability": {"policy": "x"}}`, "recoverability.policy is unknown here"},
+		{"a field that holds code, of the endpoint", `{"codec": "x"}`, "codec is unknown here"},
+		{"a key given twice", `{"concurrency": 3, "concurrency": 4}`, "concurrency is given twice"},
+		{"a key given twice below", `{"recoverability": {"errorQueue": "a", "errorQueue": "a"}}`, "recoverability.errorQueue is given twice"},
+		{"a message type given twice", `{"recoverability": {"messageTypes": {"a": {}, "a": {}}}}`, "recoverability.messageTypes.a is given twice"},
+		{"a number as duration", `{"drainTimeout": 30}`, `drainTimeout is 30; write a duration as text, such as "10s"`},
+		{"a duration without a unit", `{"drainTimeout": "30"}`, `drainTimeout is "30", which is no duration`},
+		{"an empty duration", `{"drainTimeout": ""}`, `drainTimeout is "", which is no duration`},
+		{"a duration that is too long", `{"drainTimeout": "9999999h"}`, `drainTimeout is "9999999h", which is no duration`},
+		{"a duration in a list", `{"recoverability": {"delayed": {"delays": ["1s", 2]}}}`, "recoverability.delayed.delays[1] is 2; write a duration as text"},
+		{"text for a number", `{"concurrency": "3"}`, `concurrency is "3"; it must be a whole number`},
+		{"a fraction for a count", `{"concurrency": 1.5}`, "concurrency is 1.5; it must be a whole number"},
+		{"a number for text", `{"auditQueue": 3}`, "auditQueue is 3; it must be text"},
+		{"a number for a switch", `{"sendOnly": 1}`, "sendOnly is 1; it must be true or false"},
+		{"a number that is too large", `{"concurrency": 1e30}`, "concurrency is 1e30"},
+		{"a number for a mode", `{"transactions": 2}`, "transactions is 2; it must be text"},
+		{"an unknown mode", `{"transactions": "Atomic"}`, `transactions: core: unknown transaction mode "Atomic"; use None, ReceiveOnly`},
+		{"an unknown provisioning", `{"provision": "auto"}`, `provision: core: unknown provisioning "auto"; use Auto, Always or Never`},
+		{"text for an object", `{"recoverability": "x"}`, `recoverability is "x"; it must be an object`},
+		{"a list for an object", `{"recoverability": {"delayed": [1]}}`, "recoverability.delayed is [1]; it must be an object"},
+		{"a list for a map", `{"recoverability": {"messageTypes": []}}`, "recoverability.messageTypes is []; it must be an object"},
+		{"an object for a list", `{"recoverability": {"delayed": {"delays": {}}}}`, "recoverability.delayed.delays is {}; it must be a list"},
+		{"a wrong value in a map", `{"recoverability": {"messageTypes": {"a b": {"immediate": {"retries": true}}}}}`, `recoverability.messageTypes["a b"].immediate.retries is true; it must be a whole number`},
+		{"a value that is cut", `{"recoverability": "` + strings.Repeat("x", 200) + `"}`, strings.Repeat("x", 30) + "...; it must be an object"},
+		{"null for all", `null`, "the configuration is null; it must be an object"},
+		{"null for a number", `{"concurrency": null}`, "concurrency is null; leave the key out for the default"},
+		{"null for text", `{"auditQueue": null}`, "auditQueue is null; leave the key out"},
+		{"null for a mode", `{"transactions": null}`, "transactions is null; leave the key out"},
+		{"null for a duration", `{"drainTimeout": null}`, "drainTimeout is null; leave the key out"},
+		{"null for an object", `{"recoverability": null}`, "recoverability is null; it must be an object"},
+		{"null for a list", `{"recoverability": {"delayed": {"delays": null}}}`, "recoverability.delayed.delays is null; leave the key out"},
+		{"null in a list", `{"recoverability": {"delayed": {"delays": [null]}}}`, "recoverability.delayed.delays[0] is null"},
+		{"null in a map", `{"recoverability": {"messageTypes": {"a": null}}}`, `recoverability.messageTypes["a"] is null; it must be an object`},
+		{"a list for all", `[]`, "the configuration is []; it must be an object"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var c Config
+			err := json.Unmarshal([]byte(test.text), &c)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.HasPrefix(err.Error(), "core: configuration: ") {
+				t.Errorf("%v\nwant it to say %s", err, test.says)
+			}
+		})
+	}
+}
+
+func TestConfigJSONThatIsNotWhole(t *testing.T) {
+	for _, text := range []string{
+		"", " ", "{", `{"concurrency": 1`, `{"concurrency": 1,`, `{"concurrency": 1,}`, `{"concurrency" 1}`, `{"concurrency": }`,
+		`{"concurrency": 1} x`, `{"concurrency": 1}{}`, `{"concurrency": 1}]`, `{"recoverability": {"immediate": {}}`, "\xff",
+	} {
+		var c Config
+		if err := json.Unmarshal([]byte(text), &c); err == nil {
+			t.Errorf("json.Unmarshal accepts %q", text)
+		}
+		if err := c.UnmarshalJSON([]byte(text)); err == nil {
+			t.Errorf("UnmarshalJSON accepts %q", text)
+		}
+	}
+}
+
+func TestProvisioningText(t *testing.T) {
+	for p, want := range map[Provisioning]string{
+		ProvisionAuto: "Auto", ProvisionAlways: "Always", ProvisionNever: "Never", 3: "Provisioning(3)", -1: "Provisioning(-1)",
+	} {
+		if p.String() != want {
+			t.Errorf("%q, want %q", p.String(), want)
+		}
+		var read Provisioning
+		if err := read.UnmarshalText([]byte(want)); (err == nil) != (p >= 0 && p <= ProvisionNever) || err == nil && read != p {
+			t.Errorf("%q is read as %v, %v", want, read, err)
+		}
+	}
+}
+
+func FuzzConfigJSON(f *testing.F) {
+	for _, seed := range []string{
+		wholeConfig, "{}", "null", `{"recoverability":{"delayed":{"retries":3,"increase":"-1s"}}}`,
+		`{"recoverability":{"immediate":{"retries":9223372036854775807},"delayed":{"retries":9223372036854775807,"factor":1,"maxDelay":"1h","jitter":1}}}`,
+		`{"transactions":"None"}`, `{"sendOnly":true}`, `{"concurrency":1}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var c Config
+		if err := c.UnmarshalJSON(text); err != nil {
+			if !strings.HasPrefix(err.Error(), "core: configuration: ") {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		if !json.Valid(text) {
+			t.Errorf("accepted, but no JSON")
+		}
+		ep, err := New("billing", ableTransport(), c)
+		if err != nil {
+			return
+		}
+		for _, messageType := range []string{"order", "orders.placed", ""} {
+			for _, round := range []int{0, 1, 1000, 1<<63 - 1} {
+				failure := failedTimes(round, round, errFailed)
+				failure.MessageType = messageType
+				d := ep.rules.decide(t.Context(), failure)
+				if d.policyErr != nil || d.action.Delay < 0 || d.action.Kind == ActionNone {
+					t.Errorf("%+v", d)
+				}
+				if d.action.Kind == ActionDelayedRetry && d.action.Delay >= 24*time.Hour {
+					t.Errorf("R5 delay of %v", d.action.Delay)
+				}
+			}
+		}
+		if reason := ep.rules.cannot(ep.rules.decide(t.Context(), failedTimes(1, 0, errFailed)).action); reason != "" {
+			t.Errorf("R8 the decision cannot be carried out: %s", reason)
+		}
+	})
+}
