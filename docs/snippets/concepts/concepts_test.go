@@ -107,6 +107,38 @@ func TestCommandEventReply(t *testing.T) {
 	})
 }
 
+func TestSeveralEndpointsInOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		transport := inmemory.New()
+		orders, errOrders := core.New("orders", transport, core.Config{Logger: quiet})
+		billing, errBilling := core.New("billing", transport, core.Config{Logger: quiet})
+		if err := errors.Join(errOrders, errBilling); err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(orders, "orders.place", func(_ context.Context, m *core.Inbound[PlaceOrder]) error {
+			return m.Publish("orders.placed", OrderPlaced(m.Body))
+		})
+		registerBilling(billing, func(context.Context, string) error {
+			stop()
+			return nil
+		})
+		go func() {
+			<-orders.Ready()
+			if err := orders.Send(ctx, "orders", "orders.place", PlaceOrder{ID: "42"}); err != nil {
+				t.Error(err)
+			}
+		}()
+		// snippet: run-all
+		err := core.RunAll(ctx, orders, billing)
+		// end
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestSendsOfOneHandlerHaveTheSameIDsAtEveryAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.New()
