@@ -3,7 +3,6 @@ package core
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -127,14 +126,30 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	add(HeaderOriginatingEndpoint, c.endpoint)
 	add(HeaderOriginatingMachine, c.machine)
 	add(HeaderTimeSent, FormatTime(time.Now()))
-	out.Headers = Headers{pairs: pairs}
-	for _, key := range slices.Sorted(maps.Keys(o.Headers)) {
-		if key == HeaderMessageID {
-			return Outgoing{}, fmt.Errorf("header %s cannot be set by SendOptions.Headers; use SendOptions.ID", key)
-		}
-		out.Headers.Set(key, o.Headers[key])
+	if _, ok := o.Headers[HeaderMessageID]; ok {
+		return Outgoing{}, fmt.Errorf("header %s cannot be set by SendOptions.Headers; use SendOptions.ID", HeaderMessageID)
 	}
+	out.Headers = Headers{pairs: override(pairs, o.Headers)}
 	return out, c.checkSize(&out)
+}
+
+// override adds headers in the order of their keys; one that is there already
+// keeps its place and gets the new value. It writes to pairs, which nobody else
+// has seen yet, and so needs none of the care that Headers.Set takes.
+func override(pairs []header, by map[string]string) []header {
+	standard := pairs
+next:
+	for key, value := range by {
+		for i := range standard {
+			if standard[i].key == key {
+				standard[i].value = value
+				continue next
+			}
+		}
+		pairs = append(pairs, header{key, value})
+	}
+	slices.SortFunc(pairs[len(standard):], func(a, b header) int { return strings.Compare(a.key, b.key) })
+	return pairs
 }
 
 // checkRequest refuses what is wrong or what the transport cannot do, before

@@ -112,12 +112,28 @@ func (h *Headers) Del(keys ...string) {
 	h.tail.Store(int64(len(h.pairs)))
 }
 
+// fewHeaders live in one allocation with their tail. A message without an
+// endpoint's standard headers seldom has more.
+type fewHeaders struct {
+	tail  atomic.Int64
+	pairs [few]header
+}
+
+const few = 8
+
 // own moves h to storage of its own with at least the given capacity.
 func (h *Headers) own(capacity int) {
-	pairs := make([]header, len(h.pairs), max(capacity, len(h.pairs)))
+	n := len(h.pairs)
+	var pairs []header
+	if capacity = max(capacity, n); capacity <= few {
+		s := &fewHeaders{}
+		pairs, h.tail = s.pairs[:n], &s.tail
+	} else {
+		pairs, h.tail = make([]header, n, capacity), new(atomic.Int64)
+	}
 	copy(pairs, h.pairs)
-	h.pairs, h.tail = pairs, new(atomic.Int64)
-	h.tail.Store(int64(len(pairs)))
+	h.pairs = pairs
+	h.tail.Store(int64(n))
 }
 
 func (h Headers) index(key string) int {
