@@ -19,6 +19,7 @@ type pump struct {
 	receiver  Receiver
 	base      context.Context // ends when fetching ends
 	perWorker bool
+	consumed  bool // what was fetched cannot be given back (TransactionNone)
 	ahead     bool // unstarted deliveries may be held beyond the free slots
 	overlap   bool // a slot is free while its delivery is being settled
 	maxBatch  int  // 0 = none
@@ -269,12 +270,10 @@ func (w *worker) run() {
 				p.giveBack(item)
 			}
 			p.mu.Lock()
-		case p.stopping, p.workers > p.staff():
+		case p.stopping && !p.startable(), p.workers > p.staff():
 			regular = true
 			return
-		case p.closed():
-			w.wait()
-		case p.buffered() > 0 && p.running < p.limit:
+		case p.startable() && p.running < p.limit:
 			item := p.take()
 			p.running++
 			w.occupied = true
@@ -283,6 +282,8 @@ func (w *worker) run() {
 			w.work(item)
 			p.mu.Lock()
 			w.vacate()
+		case p.closed():
+			w.wait()
 		case p.perWorker && p.running+p.receiving < p.limit:
 			w.receiveOne()
 		case !p.perWorker && p.want() > 0:
@@ -419,8 +420,17 @@ func (p *pump) aheadRoom() int {
 	return int(time.Duration(p.limit) * aheadWindow / p.average)
 }
 
+// startable reports whether an unstarted delivery is to be handled. One that
+// cannot be given back is, whatever else holds, but for a wait.
+func (p *pump) startable() bool {
+	return p.buffered() > 0 && (!p.closed() || p.consumed && p.waiting == nil)
+}
+
 // excess is how many unstarted deliveries are too many.
 func (p *pump) excess() int {
+	if p.consumed {
+		return 0
+	}
 	if p.closed() {
 		return p.buffered()
 	}
@@ -436,7 +446,7 @@ func (p *pump) wakeAnother() {
 	if p.idle == 0 {
 		return
 	}
-	if p.buffered() > 0 && p.running < p.limit || p.want() > 0 || p.perWorker && p.running+p.receiving < p.limit {
+	if p.startable() && p.running < p.limit || p.want() > 0 || p.perWorker && p.running+p.receiving < p.limit {
 		p.wakeUp.Signal()
 	}
 }

@@ -16,7 +16,7 @@ func (r *runner) failed(a *attempt, err error) {
 	case r.lockLost(a):
 		r.abandonLost(a)
 		return
-	case r.work.Err() != nil: // cut off by the shutdown: not its fault (R27)
+	case r.work.Err() != nil && r.ep.mode != TransactionNone: // cut off by the shutdown: not its fault (R27)
 		r.giveBack(held{a.delivery, a.hold})
 		r.release(a)
 		return

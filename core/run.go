@@ -246,7 +246,8 @@ func (ep *Endpoint) connect(ctx context.Context) (Receiver, error) {
 // shapePump sets how a pump works with this transport in this mode.
 func (ep *Endpoint) shapePump(p *pump) *pump {
 	p.perWorker = ep.mode == TransactionSendsAtomicWithReceive
-	p.ahead = ep.caps.Ahead && !p.perWorker
+	p.consumed = ep.mode == TransactionNone
+	p.ahead = ep.caps.Ahead && !p.perWorker && !p.consumed
 	p.overlap = p.ahead
 	p.maxBatch = ep.caps.MaxReceiveBatch
 	return p
