@@ -22,13 +22,13 @@ func TestRunAllConnectsEveryEndpointBeforeTheFirstReceives(t *testing.T) {
 		b.handle(first, "order", func(ctx context.Context, m *core.Message) error {
 			return errors.Join(m.Publish("event", "an event"), m.Send("last", "command", "a command"))
 		})
-		var got []string
+		var got record[string]
 		core.HandleEvent(last, "event", func(_ context.Context, m *core.Inbound[string]) error {
-			got = append(got, m.Body)
+			got.add(m.Body)
 			return nil
 		})
 		core.Handle(last, "command", func(_ context.Context, m *core.Inbound[string]) error {
-			got = append(got, m.Body)
+			got.add(m.Body)
 			return nil
 		})
 		// The message waits already when the first endpoint connects.
@@ -45,8 +45,8 @@ func TestRunAllConnectsEveryEndpointBeforeTheFirstReceives(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if len(got) != 2 {
-			t.Errorf("the last endpoint got %v, want the event and the command", got)
+		if got.len() != 2 {
+			t.Errorf("the last endpoint got %v, want the event and the command", got.all())
 		}
 	})
 }
