@@ -21,6 +21,7 @@ type faulty struct {
 	settled   record[string]   // "Abandon m1": what succeeded
 	requested record[string]   // the same, also what failed
 	inFlight  record[int]      // MaxInFlight as it was set
+	opened    record[string]   // queues that receivers were opened for
 	sent      record[[]string] // the queues or topics of every successful send
 	committed record[string]   // work of native transactions
 
@@ -97,6 +98,7 @@ func (f *faulty) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (cor
 	if err != nil {
 		return nil, err
 	}
+	f.opened.add(cfg.Queue)
 	f.inFlight.add(cfg.MaxInFlight)
 	return &faultyReceiver{r, f}, nil
 }

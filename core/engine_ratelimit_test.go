@@ -1,0 +1,358 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// limited is a configuration in which n failures in a row begin rate limiting,
+// and no message is given up soon.
+func limited(n int) core.Recoverability {
+	r := immediate(1000)
+	r.RateLimit = core.RateLimit{ConsecutiveFailures: n, TimeToWait: 10 * time.Second}
+	return r
+}
+
+func TestR40ConsecutiveFailuresOverAllMessagesSwitch(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var attempts record[string]
+		ep, _ := b.orders(core.Config{Concurrency: 1, Recoverability: limited(3)}, func(_ context.Context, m *core.Message) error {
+			attempts.add(m.ID)
+			if m.ID == "good" {
+				return nil
+			}
+			return errBoom
+		})
+		ep.Pause()
+		b.put("m1", "m2", "good", "m3", "m4", "m5", "m6")
+		ep.Resume()
+		synctest.Wait()
+		// A success between them begins to count again.
+		if got := attempts.all(); !slices.Equal(got, []string{"m1", "m2", "good", "m3", "m4", "m5"}) {
+			b.Errorf("attempts %v", got)
+		}
+		equal(b, "rate limited", ep.Health().RateLimited, true)
+	})
+}
+
+func TestR40ImmediateRetriesOfOneMessageCount(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		ep, _ := b.orders(core.Config{Recoverability: limited(3)}, func(_ context.Context, m *core.Message) error {
+			if m.Attempt == 3 {
+				return nil
+			}
+			return errBoom
+		})
+		b.put("m1")
+		b.put("m2")
+		equal(b, "rate limited after two failures and a success, twice", ep.Health().RateLimited, false)
+		b.holds("orders", 0)
+		lines := b.logs.about("rate limiting can be triggered by a single message")
+		if len(lines) != 1 || lines[0].level != slog.LevelWarn {
+			b.Errorf("logged %+v, want a warning that three failures are not above the immediate retries", lines)
+		}
+	})
+}
+
+func TestR40WhatNeitherCountsNorResets(t *testing.T) {
+	for name, fail := range map[string]error{
+		"defer": core.Defer(time.Hour), "discard": core.Discard("x"), "reject": core.Reject(errBoom), "unrecoverable": core.Unrecoverable(errBoom),
+		"move": core.MoveTo("shipping", errBoom), "filtered": errors.New("filtered"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				recover := limited(2)
+				recover.RateLimit.Filter = func(err error) bool {
+					if strings.Contains(err.Error(), "panic") {
+						panic("in filter") // counts
+					}
+					return err.Error() != "filtered"
+				}
+				recover.Immediate = core.Immediate{Off: true}
+				ep, _ := b.orders(core.Config{Concurrency: 1, Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+					switch m.ID {
+					case "m1":
+						return errBoom
+					case "m2":
+						return errors.New("panic")
+					default:
+						return fail
+					}
+				})
+				for i := range 5 {
+					b.put(fmt.Sprint("other", i))
+				}
+				equal(b, "rate limited by them alone", ep.Health().RateLimited, false)
+				b.put("m1")
+				b.put("another")
+				equal(b, "rate limited by one failure", ep.Health().RateLimited, false)
+				b.put("m2")
+				equal(b, "rate limited by two failures with another between them", ep.Health().RateLimited, true)
+			})
+		})
+	}
+}
+
+// aheadConfig is a transport of which the engine may hold more than it handles.
+func aheadConfig(lock time.Duration) inmemory.Config {
+	c := able(func(c *core.Capabilities) { c.Ahead = true })
+	c.LockDuration = lock
+	return c
+}
+
+func TestR41OneAttemptAtATimeWithAPauseAndNothingHeldMeanwhile(t *testing.T) {
+	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, cfg, retrying, func(b *bed) {
+				start := time.Now()
+				var begun record[time.Duration]
+				var running, most atomic.Int64
+				ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: limited(4)}, func(context.Context, *core.Message) error {
+					begun.add(time.Since(start))
+					most.Store(max(most.Load(), running.Add(1)))
+					defer running.Add(-1)
+					time.Sleep(time.Second)
+					return errBoom
+				})
+				ep.Pause()
+				for i := range 20 {
+					b.send(order(fmt.Sprint("m", i)))
+				}
+				ep.Resume()
+				// Four fail at 1 s. Those given back before the fourth was counted
+				// may have begun again; they fail at 2 s.
+				time.Sleep(2500 * time.Millisecond)
+				synctest.Wait()
+				equal(b, "rate limited", ep.Health().RateLimited, true)
+				limits := b.broker.inFlight.all()
+				want := 1
+				if name == "ahead" && b.mode == core.TransactionReceiveOnly {
+					want = 3
+				}
+				equal(b, "MaxInFlight", limits[len(limits)-1], want)
+				before := begun.len()
+				most.Store(0)
+				for probe := range 5 {
+					synctest.Wait()
+					if held := b.depth("orders").InFlight; held != 0 {
+						b.Errorf("%d messages are held while waiting for probe %d", held, probe+1)
+					}
+					time.Sleep(11 * time.Second)
+				}
+				synctest.Wait()
+				equal(b, "attempts at the same time", most.Load(), 1)
+				probes := begun.all()[before:]
+				equal(b, "probes", len(probes), 5)
+				for i, at := range probes[1:] {
+					equal(b, fmt.Sprint("time between probes ", i+1, " and ", i+2), at-probes[i], 11*time.Second)
+				}
+				if first := probes[0]; first < 11*time.Second || first > 12*time.Second {
+					b.Errorf("the first probe began after %v, want 10 s after the last failure", first)
+				}
+			})
+		})
+	}
+}
+
+func TestR41AProbesActionIsCarriedOutBeforeThePause(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		recover := noRetries
+		recover.RateLimit = core.RateLimit{ConsecutiveFailures: 1, TimeToWait: time.Minute}
+		b.orders(core.Config{Concurrency: 1, Recoverability: recover}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1", "m2", "m3")
+		b.holds("error", 1)
+		time.Sleep(time.Minute)
+		b.holds("error", 2)
+		b.holds("orders", 1)
+	})
+}
+
+func TestR42OneSuccessSwitchesBackAtOnce(t *testing.T) {
+	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, cfg, retrying, func(b *bed) {
+				var down atomic.Bool
+				down.Store(true)
+				var running, most, handled atomic.Int64
+				var changes record[string]
+				recover := limited(4)
+				recover.RateLimit.OnStarted = func(context.Context) { changes.add("started") }
+				recover.RateLimit.OnEnded = func(context.Context) { changes.add("ended") }
+				ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: recover}, func(context.Context, *core.Message) error {
+					if down.Load() {
+						return errBoom
+					}
+					most.Store(max(most.Load(), running.Add(1)))
+					time.Sleep(time.Second)
+					running.Add(-1)
+					handled.Add(1)
+					return nil
+				})
+				for i := range 21 {
+					b.send(order(fmt.Sprint("m", i)))
+				}
+				time.Sleep(15 * time.Second)
+				down.Store(false)
+				time.Sleep(5*time.Second + 500*time.Millisecond) // the probe at 20 s is under way
+				synctest.Wait()
+				equal(b, "handled one at a time", most.Load(), 1)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				equal(b, "rate limited", ep.Health().RateLimited, false)
+				equal(b, "handled at the same time after one success", running.Load(), 4)
+				time.Sleep(5 * time.Second) // four at a time take 20 s for 20
+				synctest.Wait()
+				equal(b, "handled", handled.Load(), 21)
+				b.holds("orders", 0)
+				if got := changes.all(); !slices.Equal(got, []string{"started", "ended"}) {
+					b.Errorf("hooks: %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestR42ASuccessOfAnEarlierAttemptSwitchesBackToo(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		ep, _ := b.orders(core.Config{Concurrency: 2, Recoverability: limited(1)}, func(_ context.Context, m *core.Message) error {
+			if m.ID == "slow" {
+				time.Sleep(5 * time.Second)
+				return nil
+			}
+			if m.Attempt == 1 {
+				return errBoom
+			}
+			return nil
+		})
+		b.put("slow", "bad")
+		equal(b, "rate limited", ep.Health().RateLimited, true)
+		time.Sleep(5 * time.Second)
+		b.holds("orders", 0) // the pause of 10 s is over at once
+		equal(b, "rate limited", ep.Health().RateLimited, false)
+	})
+}
+
+// rateLimitChanges is a RateLimitObserver.
+type rateLimitChanges struct{ record[string] }
+
+func (r *rateLimitChanges) RateLimitChanged(_ context.Context, e core.RateLimitChange) {
+	r.add(fmt.Sprint(e.Endpoint, " ", e.Instance, " ", e.Limited))
+}
+
+func TestR43HooksObserversLogsAndGauge(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var observed rateLimitChanges
+		recover := limited(1)
+		started := make(chan struct{})
+		type key struct{}
+		recover.RateLimit.OnStarted = func(ctx context.Context) {
+			equal(b, "value of the hook's context", ctx.Value(key{}), any("value"))
+			<-started // slow
+			panic("in hook")
+		}
+		recover.RateLimit.OnEnded = func(context.Context) { panic("in hook") }
+		ep := b.endpoint("orders", core.Config{Recoverability: recover, Instance: "i1", Observers: []any{&observed}})
+		var runs atomic.Int64
+		b.handle(ep, "order", func(context.Context, *core.Message) error {
+			if runs.Add(1) <= 3 {
+				return errBoom
+			}
+			return nil
+		})
+		b.launchUnder(context.WithValue(context.Background(), key{}, "value"), ep)
+		b.put("m1")
+		equal(b, "gauge", ep.Health().RateLimited, true)
+		time.Sleep(31 * time.Second)
+		b.holds("orders", 0)
+		equal(b, "gauge", ep.Health().RateLimited, false)
+		close(started)
+		synctest.Wait()
+		if got := observed.all(); !slices.Equal(got, []string{"orders i1 true", "orders i1 false"}) {
+			b.Errorf("observed %v", got)
+		}
+		equal(b, "panics that are logged", len(b.logs.about("panicked")), 2)
+		for text, level := range map[string]slog.Level{"rate limiting began": slog.LevelWarn, "rate limiting ended": slog.LevelInfo} {
+			lines := b.logs.about(text)
+			if len(lines) != 1 || lines[0].level != level || lines[0].attrs["logger"] != "reprise.RateLimit" {
+				b.Errorf("%q was logged as %+v", text, lines)
+			}
+		}
+	})
+}
+
+func TestR44AFilterKeepsABuggyMessageFromHoldingTheEndpoint(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		errOutage := errors.New("outage")
+		recover := limited(3)
+		recover.RateLimit.Filter = func(err error) bool { return errors.Is(err, errOutage) }
+		var handled atomic.Int64
+		var outage atomic.Bool
+		ep, _ := b.orders(core.Config{Concurrency: 1, Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+			switch {
+			case m.ID == "bug" && m.Attempt < 50:
+				return errBoom
+			case outage.Load():
+				return fmt.Errorf("wrapped: %w", errOutage)
+			}
+			handled.Add(1)
+			return nil
+		})
+		b.put("bug", "m1", "m2")
+		equal(b, "handled", handled.Load(), 3)
+		equal(b, "rate limited", ep.Health().RateLimited, false)
+		outage.Store(true)
+		b.put("m3")
+		equal(b, "rate limited by an outage", ep.Health().RateLimited, true)
+	})
+}
+
+func TestR45SwitchingNeitherLosesNorDuplicates(t *testing.T) {
+	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second), "no locks": {}} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, cfg, retrying, func(b *bed) {
+				const messages = 500
+				var handled, switches atomic.Int64
+				recover := limited(5)
+				recover.RateLimit.OnStarted = func(context.Context) { switches.Add(1) }
+				recover.RateLimit.TimeToWait = 50 * time.Millisecond
+				start := time.Now()
+				b.orders(core.Config{Concurrency: 8, Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+					time.Sleep(time.Duration(len(m.ID)) * time.Millisecond)
+					if int(time.Since(start)/(100*time.Millisecond))%2 == 1 {
+						return errBoom // an outage in every other tenth of a second
+					}
+					handled.Add(1)
+					return m.Send("shipping", "ship", m.ID)
+				})
+				for i := range messages {
+					b.send(order(fmt.Sprint("message ", i)))
+				}
+				time.Sleep(10 * time.Minute)
+				b.holds("orders", 0)
+				b.holds("error", 0)
+				equal(b, "handled", handled.Load(), messages)
+				ids := map[string]bool{}
+				for _, m := range b.queue("shipping") {
+					ids[string(m.Body)] = true
+				}
+				equal(b, "shipped", len(ids), messages)
+				b.holds("shipping", messages)
+				if switches.Load() < 5 {
+					b.Errorf("%d switches, want many", switches.Load())
+				}
+				equal(b, "receivers opened", b.broker.opened.len(), 1)
+			})
+		})
+	}
+}
