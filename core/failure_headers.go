@@ -224,10 +224,13 @@ func errorChain(err error) []error {
 // PostgreSQL's text cannot hold), at most limit bytes.
 func boundedText(text string, limit int) string {
 	const cut = " [truncated]"
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit-len(cut)], "") + cut
+	whole := len(text) <= limit
+	text = strings.ToValidUTF8(text[:min(len(text), limit)], "\uFFFD")
+	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
+	if whole && len(text) <= limit {
+		return text
 	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	return strings.ToValidUTF8(text[:min(len(text), limit-len(cut))], "") + cut
 }
 
 // Round is one round of attempts at a message, as the header Reprise.Attempts
@@ -263,7 +266,8 @@ func Rounds(h Headers) []Round {
 }
 
 // extendTrace returns the value of HeaderAttempts with this failure added. Too
-// many rounds lose those after the first, which tells when it all began.
+// many rounds lose those after the first since the message was last in an error
+// queue, which tells when it all began.
 func extendTrace(f *failure, exceptionType string, action Action) string {
 	rounds := append(Rounds(f.Headers), Round{
 		At:        FormatTime(f.FailedAt),
@@ -275,16 +279,32 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 	if action.Kind == ActionDelayedRetry {
 		rounds[len(rounds)-1].Delay = action.Delay.String()
 	}
+	for len(rounds) > maxTraceRounds {
+		rounds = shortened(rounds)
+	}
 	for {
 		text, err := json.Marshal(rounds)
 		if err != nil {
 			return "" // unreachable: strings and integers always encode
 		}
-		if len(rounds) <= 2 || len(rounds) <= maxTraceRounds && len(text) <= maxTrace {
+		if len(text) <= maxTrace || len(rounds) == 1 {
 			return string(text)
 		}
-		rounds = append(rounds[:1], rounds[2:]...)
+		rounds = shortened(rounds)
 	}
+}
+
+// shortened leaves out the second of several rounds, or what came before a move
+// to an error queue.
+func shortened(rounds []Round) []Round {
+	moved := ActionMoveToError.String()
+	switch {
+	case len(rounds) == 2 || rounds[0].Action == moved:
+		return rounds[1:]
+	case rounds[1].Action == moved:
+		return rounds[2:]
+	}
+	return append(rounds[:1], rounds[2:]...)
 }
 
 // firstFailure returns when the message first failed, or the zero time. What

@@ -1,0 +1,267 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+var signature = host{endpoint: "billing", instance: "billing-1", machine: "host-7", hostID: "id-7"}
+
+// failedMessage is a message with headers of its own, of two delayed retries,
+// and of an earlier stay in an error queue.
+func failedMessage(err error) *failure {
+	f := failedTimes(6, 2, err)
+	f.deferrals = 4
+	f.Body = []byte("body")
+	f.Headers = HeadersFromMap(map[string]string{
+		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then", headerTimeToBeReceived: "00:01:00",
+		HeaderRetries: "2", HeaderRetriesTimestamp: "before", HeaderDeferrals: "4", headerLegacyImmediateRetries: "1",
+		HeaderFailedQ: "stale", HeaderTimeOfFailure: "stale", HeaderExceptionType: "stale", HeaderExceptionMessage: "stale",
+		HeaderExceptionStackTrace: "stale", HeaderExceptionSource: "stale", HeaderExceptionInnerType: "stale",
+		headerExceptionPrefix + "Data.Reason": "stale", headerExceptionPrefix + "HelpLink": "stale",
+		HeaderProcessingEndpoint: "stale", HeaderProcessingMachine: "stale", HeaderHostID: "stale", HeaderHostDisplayName: "stale",
+	})
+	return &f
+}
+
+func TestR22HeadersOfADelayedRetry(t *testing.T) {
+	f := failedMessage(errFailed)
+	before := f.Headers.Map()
+	got := copyForRetry(f, DelayedRetry(time.Minute)).Map()
+	want := maps.Clone(before)
+	delete(want, headerTimeToBeReceived)
+	want[HeaderRetries] = "3"
+	want[HeaderRetriesTimestamp] = "2026-03-01 12:00:00:000000 Z"
+	want[HeaderAttempts] = got[HeaderAttempts] // R33
+	if !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if !maps.Equal(f.Headers.Map(), before) {
+		t.Error("R29 the message's own headers have changed")
+	}
+	t.Run("the first one, of a message without headers", func(t *testing.T) {
+		f := failedTimes(6, 0, errFailed)
+		h := copyForRetry(&f, DelayedRetry(time.Minute))
+		if h.Get(HeaderRetries) != "1" || h.Get(HeaderMessageID) != "m1" || h.Len() != 4 {
+			t.Errorf("%v", h.Map())
+		}
+	})
+}
+
+func TestR22HeadersOfADeferral(t *testing.T) {
+	f := failedMessage(Defer(time.Minute))
+	want := f.Headers.Map()
+	delete(want, headerTimeToBeReceived)
+	want[HeaderDeferrals] = "5"
+	if got := copyForDeferral(f).Map(); !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestR23HeadersInTheErrorQueue(t *testing.T) {
+	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
+	before := f.Headers.Map()
+	got := copyForError(f, MoveToError("error"), signature, Capabilities{}).Map()
+	want := map[string]string{
+		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then",
+		HeaderFailedQ:             "input",
+		HeaderTimeOfFailure:       "2026-03-01 12:00:00:000000 Z",
+		HeaderExceptionType:       "core.codeError",
+		HeaderExceptionInnerType:  "core.codeError",
+		HeaderExceptionMessage:    "save: code 7",
+		HeaderExceptionSource:     "github.com/reprise-go/reprise/core",
+		HeaderExceptionStackTrace: "*fmt.wrapError: save: code 7\n  core.codeError: code 7\n",
+		HeaderProcessingEndpoint:  "billing",
+		HeaderProcessingMachine:   "host-7",
+		HeaderHostID:              "id-7",
+		HeaderHostDisplayName:     "billing-1",
+		HeaderAttempts:            got[HeaderAttempts], // R33
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if !maps.Equal(f.Headers.Map(), before) {
+		t.Error("R29 the message's own headers have changed")
+	}
+	t.Run("the least of them", func(t *testing.T) {
+		got := copyForErrorMinimal(f).Map()
+		want := map[string]string{"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then", HeaderFailedQ: "input"}
+		if !maps.Equal(got, want) {
+			t.Errorf("%v", got)
+		}
+	})
+	t.Run("a message without an id of its own gets the one it has here", func(t *testing.T) {
+		f := failedTimes(1, 0, errFailed)
+		if h := copyForError(&f, MoveToError("error"), signature, Capabilities{}); h.Get(HeaderMessageID) != "m1" {
+			t.Errorf("%v", h.Map())
+		}
+	})
+}
+
+func TestR23ErrorsAreDescribed(t *testing.T) {
+	panicked := &PanicError{Value: "oh no", Stack: []byte("goroutine 7 [running]:\nmain.go:1")}
+	for _, test := range []struct {
+		name                   string
+		err                    error
+		kind, inner, text, way string
+	}{
+		{"a plain error", codeError{1}, "core.codeError", "", "code 1", "core.codeError: code 1\n"},
+		{"a pointer", &DecodeError{Err: codeError{1}}, "core.codeError", "core.codeError", `decode "" from : code 1`, "*core.DecodeError: "},
+		{"a wrapped one", fmt.Errorf("a: %w", codeError{1}), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
+		{"joined ones", errors.Join(codeError{1}, errFailed), "core.codeError", "core.codeError", "code 1\nhandler failed", "*errors.joinError: code 1"},
+		{"nothing but text", errors.New("x"), "*errors.errorString", "", "x", "*errors.errorString: x\n"},
+		{"a verdict tells its error", Unrecoverable(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
+		{"a verdict in between", fmt.Errorf("a: %w", Reject(codeError{1})), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
+		{"a verdict alone", Reject(nil), "*core.verdict", "", "handler rejected the message", "handler rejected the message"},
+		{"a panic", panicked, "*core.PanicError", "", "panic: oh no", "*core.PanicError: panic: oh no\n\ngoroutine 7 [running]:\nmain.go:1"},
+		{"a panic with an error, wrapped", fmt.Errorf("a: %w", &PanicError{Value: codeError{1}, Stack: []byte("stack")}), "core.codeError", "core.codeError", "a: panic: code 1", "\n\nstack"},
+		{"an error without a package", errFunc(func() string { return "f" }), "core.errFunc", "", "f", "core.errFunc: f\n"},
+		{"an empty join", joined{}, "core.joined", "", "joined", "core.joined: joined\n"},
+		{"a join of nothing", joined{nil}, "core.joined", "", "joined", "core.joined: joined\n"},
+		{"an error of text that was kept", recall(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := failedTimes(1, 0, test.err)
+			h := copyForError(&f, MoveToError("error"), signature, Capabilities{})
+			if got := h.Get(HeaderExceptionType); got != test.kind {
+				t.Errorf("type %q, want %q", got, test.kind)
+			}
+			if got, ok := h.Lookup(HeaderExceptionInnerType); got != test.inner || ok != (test.inner != "") {
+				t.Errorf("inner type %q, %v, want %q", got, ok, test.inner)
+			}
+			if got := h.Get(HeaderExceptionMessage); got != test.text {
+				t.Errorf("text %q, want %q", got, test.text)
+			}
+			if got := h.Get(HeaderExceptionStackTrace); !strings.Contains(got, test.way) {
+				t.Errorf("trace %q, want %q in it", got, test.way)
+			}
+		})
+	}
+}
+
+type errFunc func() string
+
+func (f errFunc) Error() string { return f() }
+
+type joined []error
+
+func (joined) Error() string     { return "joined" }
+func (j joined) Unwrap() []error { return j }
+
+func TestR23TypedNilErrors(t *testing.T) {
+	var missing *DecodeError
+	for name, err := range map[string]error{
+		"alone":   missing,
+		"wrapped": fmt.Errorf("load: %w", missing),
+		"joined":  errors.Join(errFailed, fmt.Errorf("load: %w", missing)),
+		"a panic": &PanicError{Value: fmt.Errorf("load: %w", missing)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &Message{}
+			err := call(func(context.Context, *Message) error { return err }, t.Context(), m, nil)
+			f := failedTimes(1, 0, err)
+			d := rulesOf(t, Recoverability{}).decide(t.Context(), f)
+			h := copyForError(&f, d.action, signature, Capabilities{})
+			if d.policyErr != nil || d.action != ImmediateRetry() || h.Get(HeaderExceptionMessage) == "" {
+				t.Errorf("%+v, %v", d, h.Map())
+			}
+		})
+	}
+}
+
+func TestR24TextIsBounded(t *testing.T) {
+	deep, wide := errFailed, []error{}
+	for i := range 10_000 {
+		deep = fmt.Errorf("%d: %w", i, deep)
+		wide = append(wide, codeError{i})
+	}
+	const huge = 1 << 20
+	for name, err := range map[string]error{
+		"a huge text":                errors.New(strings.Repeat("x", huge)),
+		"huge and not ASCII":         errors.New(strings.Repeat("ü€😀", huge/9)),
+		"huge and not UTF-8":         errors.New(strings.Repeat("x\xff", huge/2)),
+		"huge and nothing but bytes": errors.New(strings.Repeat("\xff", huge)),
+		"many NULs":                  errors.New(strings.Repeat("\x00", maxErrorText)),
+		"many bytes that are not UTF-8, below the limit": errors.New(strings.Repeat("\xffx", maxErrorText/2)),
+		"a letter cut in two":                            errors.New(strings.Repeat("x", maxErrorText-13) + "😀😀😀😀😀"),
+		"a deep chain":                                   deep,
+		"a huge join":                                    errors.Join(wide...),
+		"a huge panic":                                   &PanicError{Value: strings.Repeat("x", huge), Stack: []byte(strings.Repeat("stack\xff\n", huge))},
+		"a huge text, wrapped often":                     fmt.Errorf("a: %w", fmt.Errorf("b: %w", errors.New(strings.Repeat("\x00", huge)))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := failedTimes(1, 0, err)
+			h := copyForError(&f, MoveToError("error"), signature, Capabilities{})
+			for _, key := range []string{HeaderExceptionMessage, HeaderExceptionStackTrace} {
+				text := h.Get(key)
+				if len(text) > 16<<10 || len(text) == 0 {
+					t.Errorf("%s has %d bytes", key, len(text))
+				}
+				if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+					t.Errorf("%s is not UTF-8 without NUL", key)
+				}
+			}
+		})
+	}
+	t.Run("what is cut says so", func(t *testing.T) {
+		for _, text := range []string{strings.Repeat("x", 101), strings.Repeat("\x00", 50), strings.Repeat("\xff", 200)} {
+			if got := boundedText(text, 100); !strings.HasSuffix(got, " [truncated]") || len(got) > 100 {
+				t.Errorf("%q", got)
+			}
+		}
+	})
+	t.Run("what fits is kept", func(t *testing.T) {
+		for text, want := range map[string]string{"": "", "ü€😀": "ü€😀", strings.Repeat("x", 100): strings.Repeat("x", 100), "a\x00b\xffc": "a\uFFFDb\uFFFDc"} {
+			if got := boundedText(text, 100); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	})
+}
+
+func TestR24HeadersGiveWayInOrder(t *testing.T) {
+	order := []string{
+		HeaderExceptionStackTrace, HeaderAttempts, HeaderExceptionSource, HeaderExceptionInnerType, HeaderHostDisplayName,
+		HeaderHostID, HeaderProcessingMachine, HeaderProcessingEndpoint, HeaderExceptionMessage, HeaderExceptionType, HeaderTimeOfFailure,
+	}
+	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
+	f.Body = []byte(strings.Repeat("b", 500))
+	all := copyForError(f, MoveToError("error"), signature, Capabilities{})
+	for _, limit := range []struct {
+		name string
+		caps func(n int) Capabilities
+		size func(Headers) int
+	}{
+		{"MaxHeaderBytes", func(n int) Capabilities { return Capabilities{MaxHeaderBytes: n} }, Headers.Bytes},
+		{"MaxMessageBytes", func(n int) Capabilities { return Capabilities{MaxMessageBytes: n} }, func(h Headers) int { return h.Bytes() + 500 }},
+	} {
+		t.Run(limit.name, func(t *testing.T) {
+			dropped := 0
+			for n := limit.size(all) + 1; n > 0; n-- {
+				got := copyForError(f, MoveToError("error"), signature, limit.caps(n))
+				want := all
+				want.Del(order[:dropped]...)
+				for limit.size(want) > n && dropped < len(order) {
+					want.Del(order[dropped])
+					dropped++
+				}
+				if limit.size(want) > n { // not even FailedQ fits: unchanged
+					want = f.Headers
+				}
+				if !maps.Equal(got.Map(), want.Map()) {
+					t.Fatalf("at %d bytes\ngot  %q\nwant %q", n, slices.Sorted(maps.Keys(got.Map())), slices.Sorted(maps.Keys(want.Map())))
+				}
+			}
+			if dropped != len(order) {
+				t.Errorf("only %d headers gave way", dropped)
+			}
+		})
+	}
+}
