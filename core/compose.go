@@ -60,6 +60,7 @@ type composer struct {
 	replyTo  string // "" for a send-only endpoint
 	codecs   *codecs
 	caps     Capabilities
+	address  func(queue string) (string, error) // Transport.Address
 }
 
 // origin is what a message inherits from the one being handled; the zero value
@@ -92,6 +93,13 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	}
 	if err := c.checkRequest(&out, messageType); err != nil {
 		return Outgoing{}, err
+	}
+	if o.ReplyTo != "" {
+		address, err := c.address(o.ReplyTo)
+		if err != nil {
+			return Outgoing{}, fmt.Errorf("SendOptions.ReplyTo %q cannot be a queue's name: %w", o.ReplyTo, err)
+		}
+		o.ReplyTo = address
 	}
 	if out.ID == "" {
 		out.ID = id()

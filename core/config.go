@@ -33,7 +33,7 @@ type Config struct {
 	Provision Provisioning
 
 	// SendOnly makes an endpoint without an input queue. It sends and
-	// publishes; handlers are refused, and there is nothing to run.
+	// publishes; handlers are refused, and so is Run.
 	SendOnly bool
 
 	// DrainTimeout is how long handlers may go on after Run's context ended,

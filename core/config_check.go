@@ -124,6 +124,13 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 		}
 	}
 	r.resolveRateLimit(p)
+	switch {
+	case c.RequeueDelay <= 0:
+	case r.mode == TransactionNone || !caps.DelayedDelivery:
+		p.add(prefix+"RequeueDelay is %v, but nothing can be deferred in transaction mode None or without Capabilities.DelayedDelivery; remove it", c.RequeueDelay)
+	case caps.MaxDelay > 0 && c.RequeueDelay > caps.MaxDelay:
+		p.add(prefix+"RequeueDelay is %v, but the transport's Capabilities.MaxDelay is %v; use no more", c.RequeueDelay, caps.MaxDelay)
+	}
 	orDefault(&c.RequeueDelay, defaultRequeueDelay)
 
 	r.rules = rules{
@@ -134,19 +141,24 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 		mode:         r.mode,
 		caps:         caps,
 	}
-	r.rules.config = r.levels(p, prefix, c.Immediate, c.Delayed)
+	base := &r.rules.config
+	base.Failed.ErrorQueue = c.ErrorQueue
+	base.Failed.Unrecoverable = slices.Clone(c.Unrecoverable)
+	base.unrecoverableFunc = c.UnrecoverableFunc
+	base.maxRetryAge = c.MaxRetryAge
+	r.setImmediate(p, prefix, c.Immediate, base)
+	r.setDelayed(p, prefix, c.Delayed, base)
+	r.rules.perType = map[string]RecoverabilityConfig{}
 	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
-		own := c.MessageTypes[messageType]
-		if own.Immediate == (Immediate{}) {
-			own.Immediate = c.Immediate
+		own, inForce := c.MessageTypes[messageType], *base
+		prefix := fmt.Sprintf("%sMessageTypes[%q].", prefix, messageType)
+		if own.Immediate != (Immediate{}) {
+			r.setImmediate(p, prefix, own.Immediate, &inForce)
 		}
-		if isZeroDelayed(own.Delayed) {
-			own.Delayed = c.Delayed
+		if !isZeroDelayed(own.Delayed) {
+			r.setDelayed(p, prefix, own.Delayed, &inForce)
 		}
-		if r.rules.perType == nil {
-			r.rules.perType = map[string]RecoverabilityConfig{}
-		}
-		r.rules.perType[messageType] = r.levels(p, fmt.Sprintf("%sMessageTypes[%q].", prefix, messageType), own.Immediate, own.Delayed)
+		r.rules.perType[messageType] = inForce
 	}
 	if !c.MaxDeliveries.Off {
 		r.maxDeliveries = c.MaxDeliveries.Count
@@ -184,15 +196,14 @@ func isZeroDelayed(d Delayed) bool {
 	return d.Retries == 0 && !d.Off && d.Increase == 0 && d.Factor == 0 && d.MaxDelay == 0 && len(d.Delays) == 0 && d.Jitter == 0
 }
 
-// levels resolves both levels of retries. What was asked for explicitly and
-// cannot be done is refused; a default that cannot be done becomes 0 (R10).
-func (r *resolved) levels(p *problems, prefix string, immediate Immediate, delayed Delayed) RecoverabilityConfig {
-	var c RecoverabilityConfig
-	c.Failed.ErrorQueue = r.config.Recoverability.ErrorQueue
-	c.Failed.Unrecoverable = slices.Clone(r.config.Recoverability.Unrecoverable)
-	c.unrecoverableFunc = r.config.Recoverability.UnrecoverableFunc
-	c.maxRetryAge = r.config.Recoverability.MaxRetryAge
+// setImmediate and setDelayed resolve a level of retries. What was asked for
+// explicitly and cannot be done is refused; a default that cannot be done
+// becomes 0 (R10).
+func (r *resolved) setImmediate(p *problems, prefix string, immediate Immediate, c *RecoverabilityConfig) {
 	c.Immediate.MaxNumberOfRetries = r.immediateRetries(p, prefix+"Immediate", immediate)
+}
+
+func (r *resolved) setDelayed(p *problems, prefix string, delayed Delayed, c *RecoverabilityConfig) {
 	c.schedule = schedule{
 		increase: delayed.Increase, factor: delayed.Factor, ceiling: delayed.MaxDelay,
 		list: slices.Clone(delayed.Delays), jitter: delayed.Jitter,
@@ -200,7 +211,6 @@ func (r *resolved) levels(p *problems, prefix string, immediate Immediate, delay
 	orDefault(&c.schedule.increase, defaultIncrease)
 	c.Delayed.TimeIncrease = c.schedule.increase
 	c.Delayed.MaxNumberOfRetries = r.delayedRetries(p, prefix+"Delayed", delayed, c.schedule)
-	return c
 }
 
 func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int {

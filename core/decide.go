@@ -15,6 +15,7 @@ type decision struct {
 	deferral   bool // a DelayedRetry that is a handler's Defer
 	deadLetter bool // a MoveToError that goes to the broker's own queue
 	verdict    bool // the handler decided, not the policy
+	counts     bool // towards rate limiting
 
 	// fallback says what had been asked for and why it cannot be done (R8), or
 	// is "".
@@ -83,23 +84,23 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	if refused(f.Err) {
 		return decision{action: MoveToError("")}
 	}
-	v := findVerdict(f.Err)
+	v := VerdictOf(f.Err)
 	if v == nil {
 		action, err := r.askPolicy(ctx, config, f.ErrorContext)
 		return decision{action: action, policyErr: err}
 	}
 	d.verdict = true
 	unrecoverable := func() bool { // also by an error beside the verdict
-		return config.listsUnrecoverable(f.Err) || v.err != nil && config.IsUnrecoverable(v.err)
+		return config.listsUnrecoverable(f.Err) || v.Err != nil && config.IsUnrecoverable(v.Err)
 	}
-	switch v.kind {
-	case verdictDiscard:
-		d.action = DiscardMessage(v.reason)
-	case verdictMoveTo:
-		d.action = MoveToError(v.queue)
-	case verdictReject:
+	switch v.Kind {
+	case VerdictDiscard:
+		d.action = DiscardMessage(v.Reason)
+	case VerdictMoveTo:
+		d.action = MoveToError(v.Queue)
+	case VerdictReject:
 		d.action, d.deadLetter = MoveToError(""), r.deadLetter && r.caps.DeadLetter
-	case verdictDefer:
+	case VerdictDefer:
 		if unrecoverable() {
 			d.action = MoveToError("")
 			break
@@ -108,17 +109,17 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 			d.action = MoveToError("")
 			break
 		}
-		delay := v.delay
+		delay := v.Delay
 		if delay == 0 {
 			delay = r.requeueDelay
 		}
 		d.action, d.deferral = DelayedRetry(delay), true
-	case verdictRetryAfter:
+	case VerdictRetryAfter:
 		d.action = MoveToError("")
 		if !unrecoverable() && f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries {
-			d.action = DelayedRetry(v.delay)
+			d.action = DelayedRetry(v.Delay)
 		}
-	default: // verdictUnrecoverable
+	default: // VerdictUnrecoverable
 		d.action = MoveToError("")
 	}
 	return d

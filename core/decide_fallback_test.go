@@ -149,7 +149,7 @@ func TestR12PolicyThatDecidesNothing(t *testing.T) {
 		logs := newLoggers(slog.New(slog.NewTextHandler(&text, nil)), "billing", "one")
 		f := failedTimes(1, 0, errFailed)
 		d := rulesOf(t, Recoverability{Policy: policyOf(Action{})}).decide(t.Context(), f)
-		logs.logDecision(t.Context(), &f, &d)
+		logs.logReasons(t.Context(), &f, &d)
 		if !strings.Contains(text.String(), errFailed.Error()) || !strings.Contains(text.String(), d.policyErr.Error()) {
 			t.Errorf("%s", text.String())
 		}

@@ -106,7 +106,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, name, ep.instance)
-	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps}
+	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps, address: t.Address}
 	ep.env = &environment{composer: ep.composer, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)
 	}}
@@ -138,6 +138,15 @@ func (ep *Endpoint) Name() string { return ep.name }
 
 // Instance returns what tells this endpoint from others of the same name.
 func (ep *Endpoint) Instance() string { return ep.instance }
+
+// RecoverabilityConfig returns what is in force for a message type, as a Policy
+// gets it. With DefaultPolicy and an ErrorContext of one's own it answers in a
+// test what would become of a failure.
+func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
+	c := ep.rules.configFor(messageType)
+	c.Failed.Unrecoverable = slices.Clone(c.Failed.Unrecoverable)
+	return c
+}
 
 // Send sends a command to a queue. It returns nil when the broker has accepted
 // it durably. It works before and after Run, and on send-only endpoints. Inside
@@ -183,7 +192,8 @@ func (ep *Endpoint) observerPanicked(value any) {
 
 // Invoke runs middleware and handlers for a message in this process, without a
 // queue in between: no retries, no error queue; the handlers' error is returned
-// as it is. What they send leaves if they succeed.
+// as it is. What they send leaves if they succeed. It ends the registration of
+// handlers, as Run does.
 func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
 	if err := ep.registry.seal(); err != nil {
 		return err

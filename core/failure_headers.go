@@ -188,10 +188,25 @@ func (e *errorDescription) write(h *Headers) {
 	h.Set(HeaderExceptionStackTrace, e.trace)
 }
 
-// recalledError stands for an error whose text alone was kept.
-type recalledError struct{ description errorDescription }
+// recalledError stands for an error whose text alone was kept, and what the
+// engine itself asks of it.
+type recalledError struct {
+	description errorDescription
+	matches     []error
+}
 
-func recall(err error) *recalledError { return &recalledError{describe(err)} }
+func recall(err error) *recalledError {
+	e := &recalledError{description: describe(err)}
+	for _, target := range []error{ErrMalformed, ErrUndecodable, ErrDeliveryCountExceeded} {
+		if errors.Is(err, target) {
+			e.matches = append(e.matches, target)
+		}
+	}
+	return e
+}
+
+// Is reports what the original error was.
+func (e *recalledError) Is(target error) bool { return slices.Contains(e.matches, target) }
 
 // Error implements error.
 func (e *recalledError) Error() string { return e.description.message }
@@ -201,7 +216,7 @@ func (e *recalledError) Error() string { return e.description.message }
 func errorChain(err error) []error {
 	var chain []error
 	for e := err; e != nil; {
-		if _, ours := e.(*verdict); !ours {
+		if _, ours := e.(*Verdict); !ours {
 			chain = append(chain, e)
 		}
 		if joined, ok := e.(interface{ Unwrap() []error }); ok {
@@ -244,7 +259,7 @@ type Round struct {
 	Attempts int `json:"attempts"`
 	// Deferrals is how often handlers had deferred the message by then.
 	Deferrals int `json:"deferrals,omitempty"`
-	// Action is what followed: DelayedRetry, MoveToError or Discard.
+	// Action is what followed: DelayedRetry or MoveToError.
 	Action string `json:"action"`
 	// Delay is that of a DelayedRetry, as time.Duration writes it.
 	Delay string `json:"delay,omitempty"`

@@ -26,7 +26,8 @@ type Middleware func(next HandlerFunc) HandlerFunc
 //
 // Several handlers of one type run in the order of their registration, each
 // with a body of its own; a retry runs all again. Handlers are registered
-// before Run; an error that is ignored here is returned by Run.
+// before the first Run or Invoke; an error that is ignored here is returned by
+// the next Run.
 func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
 	return register(ep, messageType, handler, false)
 }
@@ -47,7 +48,7 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded MaxDeliveries. There is at most one for a type.
 func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T], f *Failed) error) error {
-	err := checkRegistration("HandleFailed", messageType, handler == nil)
+	err := ep.checkRegistration("HandleFailed", messageType, handler == nil)
 	if err == nil {
 		err = ep.registry.addFallback(messageType, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
 			in, err := decodeInbound[T](m)
@@ -73,12 +74,15 @@ type Failed struct {
 // TakeOver makes the message count as handled: it is not moved.
 func (f *Failed) TakeOver() { f.takenOver = true }
 
+// TakenOver reports whether TakeOver was called.
+func (f *Failed) TakenOver() bool { return f.takenOver }
+
 func register[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool) error {
 	name := "Handle"
 	if event {
 		name = "HandleEvent"
 	}
-	err := checkRegistration(name, messageType, handler == nil)
+	err := ep.checkRegistration(name, messageType, handler == nil)
 	if err == nil {
 		// Two func values are the same closure exactly if they point to the same
 		// place, which Go lets nobody compare otherwise.
@@ -94,8 +98,10 @@ func register[T any](ep *Endpoint, messageType string, handler func(ctx context.
 	return ep.registry.remember(ep.name, err)
 }
 
-func checkRegistration(name, messageType string, handlerIsNil bool) error {
+func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil bool) error {
 	switch {
+	case ep.config.SendOnly:
+		return fmt.Errorf("%s %q: the endpoint is send-only and handles nothing; remove the handler or Config.SendOnly", name, messageType)
 	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
 		return fmt.Errorf("%s: %q cannot be a message type; use UTF-8 text without ';' and ','", name, messageType)
 	case handlerIsNil:
@@ -131,7 +137,7 @@ type handlerSet struct {
 	fallback   func(ctx context.Context, m *Message, f *Failed) error
 }
 
-var errSealed = errors.New("handlers are registered before the first Run")
+var errSealed = errors.New("handlers are registered before the first Run or Invoke")
 
 func (r *registry) add(messageType string, body reflect.Type, event bool, identity unsafe.Pointer, h HandlerFunc) error {
 	r.mu.Lock()
@@ -190,11 +196,9 @@ func (r *registry) remember(endpoint string, err error) error {
 		return nil
 	}
 	err = fmt.Errorf("core: endpoint %q: %w", endpoint, err)
-	if !errors.Is(err, errSealed) {
-		r.mu.Lock()
-		r.ignored = append(r.ignored, err)
-		r.mu.Unlock()
-	}
+	r.mu.Lock()
+	r.ignored = append(r.ignored, err)
+	r.mu.Unlock()
 	return err
 }
 

@@ -47,7 +47,7 @@ func (ep *Endpoint) Health() Health {
 	defer ep.mu.Unlock()
 	h := Health{
 		Paused: ep.paused, Connected: true, Concurrency: ep.concurrency,
-		Undelivered:    int(ep.memory.waiting.Load()),
+		Undelivered:    ep.memory.undelivered(),
 		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
 	}
 	if r := ep.current; r != nil && r.pump != nil {

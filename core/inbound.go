@@ -67,7 +67,7 @@ type InboundConfig struct {
 	// The default is "test".
 	Endpoint string
 	// Incoming is the received message. Its Body is not decoded: the body is
-	// given to NewInbound.
+	// given to NewInbound. A DeliveryCount of 0 becomes 1.
 	Incoming Incoming
 	// Type is the message type.
 	Type string
@@ -81,13 +81,19 @@ type InboundConfig struct {
 }
 
 // NewInbound makes an Inbound outside an endpoint, for a handler's unit test;
-// package coretest is the comfortable way to it.
+// package coretest is the comfortable way to it. A Codec that New would refuse
+// panics.
 func NewInbound[T any](body T, c InboundConfig) *Inbound[T] {
-	standard, _ := newCodecs(c.Codec, nil)
+	standard, err := newCodecs(c.Codec, nil)
+	if err != nil {
+		panic(fmt.Sprintf("core: NewInbound: %v", err)) // a mistake in the test
+	}
+	c.Incoming.DeliveryCount = max(c.Incoming.DeliveryCount, 1)
 	env := &environment{
 		composer: &composer{
 			endpoint: firstOf(c.Endpoint, "test"), machine: "test", replyTo: firstOf(c.Endpoint, "test"),
 			codecs: standard, caps: c.Capabilities,
+			address: func(queue string) (string, error) { return queue, nil },
 		},
 		send: c.SendNow,
 	}
@@ -221,6 +227,12 @@ func sendVerb(intent string) string {
 
 // messageKey is how a handler's context finds its Message.
 type messageKey struct{}
+
+// WithMessage returns a context under which MessageFrom finds m: what an
+// endpoint gives its handlers, for those who call one themselves.
+func WithMessage(ctx context.Context, m *Message) context.Context {
+	return context.WithValue(ctx, messageKey{}, m)
+}
 
 // MessageFrom returns the message that is being handled under ctx, for code
 // below the handler that has only the context, such as a log handler.

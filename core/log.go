@@ -42,9 +42,9 @@ func failureAttrs(f *failure) []slog.Attr {
 	}
 }
 
-// logDecision writes the line of seed 001, "Retry logging". It comes before the
-// action, so that it is there whatever happens next.
-func (l *loggers) logDecision(ctx context.Context, f *failure, d *decision) {
+// logReasons says what was wrong with the policy, or why its answer cannot be
+// fulfilled.
+func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
 	if d.policyErr != nil {
 		l.recoverability.LogAttrs(ctx, slog.LevelError,
 			fmt.Sprintf("Recoverability policy failed for message '%s'. Moving message to error queue instead.", f.MessageID),
@@ -55,6 +55,11 @@ func (l *loggers) logDecision(ctx context.Context, f *failure, d *decision) {
 			fmt.Sprintf("Recoverability for message '%s': %s. Moving message to error queue instead.", f.MessageID, d.fallback),
 			failureAttrs(f)...)
 	}
+}
+
+// logAction writes the line of seed 001, "Retry logging". It comes before the
+// action, so that it is there whatever happens next.
+func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 	switch a := d.action; {
 	case a.Kind == ActionImmediateRetry:
 		l.log(ctx, l.immediate, slog.LevelInfo, f, "Immediate Retry is going to retry message '%s' because of an exception:", f.MessageID)

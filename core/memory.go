@@ -3,6 +3,7 @@ package core
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/reprise-go/reprise/internal/lru"
 )
@@ -22,6 +23,7 @@ type undelivered struct {
 	failure  failure
 	decision decision
 	tries    int
+	triedAt  time.Time
 }
 
 func newMemory() *memory {
@@ -67,6 +69,7 @@ func (m *memory) rememberPending(nativeID string, f *failure, d *decision) (trie
 	}
 	u.decision = *d
 	u.tries++
+	u.triedAt = time.Now()
 	m.pending.Put(nativeID, u)
 	m.waiting.Store(int64(m.pending.Len()))
 	return u.tries
@@ -80,11 +83,33 @@ func (m *memory) pendingDecision(nativeID string) (u undelivered, ok bool) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.expire()
 	p, ok := m.pending.Get(nativeID)
 	if !ok {
 		return undelivered{}, false
 	}
 	return *p, true
+}
+
+// expire forgets decisions about messages that have not come again for long:
+// another instance has dealt with them.
+func (m *memory) expire() {
+	for {
+		id, u, ok := m.pending.Oldest()
+		if !ok || time.Since(u.triedAt) < 10*longestUndeliveredHold {
+			break
+		}
+		m.pending.Delete(id)
+	}
+	m.waiting.Store(int64(m.pending.Len()))
+}
+
+// undelivered returns how many decisions wait.
+func (m *memory) undelivered() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expire()
+	return m.pending.Len()
 }
 
 func (m *memory) forgetPending(nativeID string) {

@@ -8,8 +8,7 @@ import (
 
 // Observers see what an endpoint does, so that tracing and metrics can be added
 // from outside. Each of the interfaces below is small and independent; an
-// observer implements those it needs. None can fail a message or slow down
-// another: panics are caught.
+// observer implements those it needs. None can fail a message: panics are caught.
 
 // ObservedEndpoint says where an event happened.
 type ObservedEndpoint struct {

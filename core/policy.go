@@ -123,7 +123,7 @@ func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {
 	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) {
 		return true
 	}
-	if v := findVerdict(err); v != nil && v.kind == verdictUnrecoverable {
+	if v := VerdictOf(err); v != nil && v.Kind == VerdictUnrecoverable {
 		return true
 	}
 	return slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool { return errors.Is(err, target) })
@@ -242,9 +242,17 @@ func (s schedule) delay(round int, messageID string) time.Duration {
 		return d
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s/%d", messageID, round)
-	fraction := float64(h.Sum64()>>11) / (1 << 53)
+	fmt.Fprintf(h, "%d/%s", round, messageID)
+	fraction := float64(mix(h.Sum64())>>11) / (1 << 53)
 	return addDuration(d, time.Duration(float64(d)*s.jitter*fraction))
+}
+
+// mix lets every bit of a hash depend on all of its input: the last bytes of it
+// hardly reach the upper bits of FNV. (The finalizer of splitmix64.)
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 const maxDuration = time.Duration(1<<63 - 1)

@@ -23,18 +23,18 @@ type rateLimiter struct {
 	limited bool
 }
 
+// counts reports whether a failure with this error is one to count (R44).
+func (l *rateLimiter) counts(err error) bool {
+	if l.threshold == 0 || l.filter == nil {
+		return l.threshold > 0
+	}
+	counts := true
+	guarded(l.onPanic, func() { counts = l.filter(err) })
+	return counts
+}
+
 // failed counts a failed attempt.
-func (l *rateLimiter) failed(err error) {
-	if l.threshold == 0 {
-		return
-	}
-	if l.filter != nil {
-		counts := true
-		guarded(l.onPanic, func() { counts = l.filter(err) })
-		if !counts {
-			return
-		}
-	}
+func (l *rateLimiter) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.failing.Add(1)

@@ -24,6 +24,7 @@ func (r *runner) failed(a *attempt, err error) {
 	f := r.describe(a, err)
 	r.prepareRecovery(a, f)
 	d := r.ep.rules.decide(a, *f)
+	d.counts = !d.verdict && !refused(err) && r.limiter.counts(err)
 	r.carryOut(a, f, &d, nil)
 }
 
@@ -67,7 +68,10 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 // it cannot be done. u is the memory of an earlier try, or nil.
 func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
 	if u == nil {
-		r.ep.log.logDecision(a, f, d)
+		r.ep.log.logReasons(a, f, d)
+		if d.action.Kind != ActionMoveToError { // HandleFailed comes first
+			r.ep.log.logAction(a, f, d)
+		}
 	}
 	takenOver, err := r.execute(a, f, d, u)
 	switch {
@@ -89,8 +93,8 @@ func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
 	if d.action.Kind == ActionMoveToError && !takenOver {
 		r.terminated(f.FailedAt)
 	}
-	if !d.verdict && !refused(f.Err) {
-		r.limiter.failed(f.Err)
+	if d.counts {
+		r.limiter.failed()
 	}
 }
 
@@ -109,7 +113,7 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, u *undelivered) (t
 		// A copy that does not fit now never will (R8).
 		d.fallback = fmt.Sprintf("%v was asked for, but the message with the headers of a retry is too large", d.action)
 		d.action, d.deferral = MoveToError(r.ep.rules.config.Failed.ErrorQueue), false
-		r.ep.log.logDecision(a, f, d)
+		r.ep.log.logReasons(a, f, d)
 		return r.giveUp(a, f, d, nil)
 	case ActionDiscard:
 		return false, r.replace(a, nil)
@@ -136,10 +140,15 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 	return err
 }
 
-// giveUp runs HandleFailed, once, and moves the message to an error or
-// dead-letter queue unless it was taken over.
+// giveUp runs HandleFailed and moves the message to an error or dead-letter
+// queue unless it was taken over.
 func (r *runner) giveUp(a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
-	if u == nil {
+	_, atomic := r.atomic(a)
+	switch {
+	case u == nil:
+		d.extra, takenOver = r.lastResort(a, f, d)
+	case atomic: // what it did in the transaction went with the earlier try
+		r.prepareRecovery(a, f)
 		d.extra, takenOver = r.lastResort(a, f, d)
 	}
 	if takenOver {
@@ -147,14 +156,62 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, u *undelivered) (ta
 		if err == nil || errors.Is(err, ErrLockLost) {
 			return true, err
 		}
-		r.ep.log.recoverability.LogAttrs(a, slog.LevelError, fmt.Sprintf("What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID),
-			append(failureAttrs(f), slog.Any("send_error", err))...)
+		r.dropExtra(a, f, d, err)
+	}
+	if u == nil {
+		r.ep.log.logAction(a, f, d)
+	}
+	err = r.move(a, f, d)
+	if err != nil && slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(err, out.ID) }) {
+		r.dropExtra(a, f, d, err)
+		err = r.move(a, f, d)
+	}
+	return false, err
+}
+
+// dropExtra lets the move happen without what HandleFailed did and sent (R51).
+func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
+	r.ep.log.recoverability.LogAttrs(a, slog.LevelError, fmt.Sprintf("What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID),
+		append(failureAttrs(f), slog.Any("send_error", cause))...)
+	d.extra = nil
+	a.undone = false // so that the move undoes its work too
+}
+
+// move moves the message. What HandleFailed sent goes with it as one where the
+// mode can, and before it otherwise.
+func (r *runner) move(a *attempt, f *failure, d *decision) error {
+	if _, atomic := r.atomic(a); (!atomic || d.deadLetter) && len(d.extra) > 0 {
+		if err := r.ep.transportSend(a.settling(r), d.extra); err != nil {
+			return err
+		}
 		d.extra = nil
 	}
 	if d.deadLetter {
-		return false, r.deadLetter(a, f, d.extra)
+		return r.deadLetter(a, f)
 	}
-	return false, r.moveToError(a, f, d)
+	return r.moveToError(a, f, d)
+}
+
+// refusedFor reports whether err says that a message was refused for the sake
+// of target, not merely because of another in the same call.
+func refusedFor(err error, id string, target error) bool {
+	sent, ok := errors.AsType[*SendError](err)
+	if !ok {
+		return errors.Is(err, target)
+	}
+	return slices.ContainsFunc(sent.Results, func(r SendResult) bool {
+		return r.ID == id && r.State == SendRefused && errors.Is(r.Err, target)
+	})
+}
+
+// refusedForGood reports whether sending the message again cannot help.
+func refusedForGood(err error, id string) bool {
+	for _, target := range []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported} {
+		if refusedFor(err, id, target) {
+			return true
+		}
+	}
+	return false
 }
 
 // abandon gives the message back for its next attempt.
@@ -185,37 +242,32 @@ func (r *runner) replace(a *attempt, out []Outgoing) error {
 	return nil
 }
 
-// moveToError sends the failed message, with what HandleFailed sent, to the
-// decided error queue. A custom queue that does not exist gives way to the
-// default one (R31), headers that do not fit give way to the message (R24).
+// moveToError sends the failed message to the decided error queue. A custom
+// queue that does not exist gives way to the default one (R31), headers that do
+// not fit give way to the message (R24).
 func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	send := func(headers Headers) error {
 		return r.replace(a, append(slices.Clone(d.extra), Outgoing{ID: f.MessageID, Queue: d.action.Queue, Headers: headers, Body: f.Body}))
 	}
+	standard := r.ep.rules.config.Failed.ErrorQueue
 	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps))
-	if err != nil && errors.Is(err, ErrQueueNotFound) && d.action.Queue != r.ep.rules.config.Failed.ErrorQueue {
+	if err != nil && d.action.Queue != standard && refusedFor(err, f.MessageID, ErrQueueNotFound) {
 		r.ep.log.moved.LogAttrs(a, slog.LevelError,
-			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, r.ep.rules.config.Failed.ErrorQueue),
+			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard),
 			failureAttrs(f)...)
-		d.action.Queue = r.ep.rules.config.Failed.ErrorQueue
+		d.action.Queue = standard
 		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps))
 	}
-	if err != nil && errors.Is(err, ErrTooLarge) {
-		if err = send(copyForErrorMinimal(f)); errors.Is(err, ErrTooLarge) {
+	if err != nil && refusedFor(err, f.MessageID, ErrTooLarge) {
+		if err = send(copyForErrorMinimal(f)); err != nil && refusedFor(err, f.MessageID, ErrTooLarge) {
 			err = send(f.Headers)
 		}
 	}
 	return err
 }
 
-// deadLetter uses the broker's own queue. What HandleFailed sent leaves first:
-// no broker takes both as one.
-func (r *runner) deadLetter(a *attempt, f *failure, extra []Outgoing) error {
-	if len(extra) > 0 {
-		if err := r.ep.transportSend(a.settling(r), extra); err != nil {
-			return err
-		}
-	}
+// deadLetter uses the broker's own queue.
+func (r *runner) deadLetter(a *attempt, f *failure) error {
 	if atomic, ok := r.atomic(a); ok && !a.undone {
 		if err := atomic.Reset(r.settle); err != nil {
 			return err
@@ -245,7 +297,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	m := &Message{scope: "/failed"}
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.Type)
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
-	ctx := context.WithValue(a, messageKey{}, m)
+	ctx := WithMessage(a, m)
 	err := call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m, a.handlers)
 	out = m.end()
 	if err != nil {
@@ -267,6 +319,9 @@ func (r *runner) keep(a *attempt, f *failure, d *decision, cause error) {
 		r.ep.critical(fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
 			f.MessageID, len(f.Body), f.Err, d.action, cause))
 		return
+	}
+	if _, atomic := r.atomic(a); atomic {
+		d.extra = nil // HandleFailed runs again, in the next transaction
 	}
 	tries := r.ep.memory.rememberPending(in.NativeID, f, d)
 	pause := min(time.Second<<min(tries-1, 10), longestUndeliveredHold)

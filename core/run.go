@@ -221,7 +221,7 @@ func (ep *Endpoint) connect(ctx context.Context) (Receiver, error) {
 		}
 	}
 	if c, ok := ep.transport.(Checker); ok {
-		if err := c.Check(ctx); err != nil {
+		if err := c.Check(ctx, ep.topology()); err != nil {
 			return nil, fmt.Errorf("check: %w", err)
 		}
 	}

@@ -176,9 +176,10 @@ type Subscriber interface {
 // Checker is implemented by a Transport that can tell before the first message
 // whether an endpoint can run.
 type Checker interface {
-	// Check reaches the broker and verifies what the transport relies on. Its
-	// error says what is wrong and how to mend it.
-	Check(ctx context.Context) error
+	// Check reaches the broker and verifies what the transport relies on, and
+	// that the queues of t exist. Its error says what is wrong and how to mend
+	// it.
+	Check(ctx context.Context, t Topology) error
 }
 
 // TransactionMode says how receiving, handling and sending hang together.

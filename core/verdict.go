@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// A verdict is an error with which a handler decides what happens to its
-// message, instead of leaving it to the recoverability policy. It is found
-// through any wrapping. Where an error holds several, the first of these holds:
-// Discard, MoveTo, Reject, Unrecoverable, Defer, RetryAfter.
-type verdict struct {
-	kind   verdictKind
-	err    error // the failure, or nil
-	delay  time.Duration
-	queue  string
-	reason string
+// Verdict is an error with which a handler decides what happens to its message,
+// instead of leaving it to the recoverability policy. Defer, Reject and the
+// other functions below make one. It is found through any wrapping. Where an
+// error holds several, the one whose Kind comes first holds.
+type Verdict struct {
+	Kind   VerdictKind
+	Err    error         // the failure, or nil
+	Delay  time.Duration // of Defer and RetryAfter
+	Queue  string        // of MoveTo
+	Reason string        // of Discard
 }
 
-type verdictKind int
+// VerdictKind tells verdicts apart.
+type VerdictKind int
 
-// In the order of precedence.
+// The kinds of verdict, in the order of precedence.
 const (
-	verdictNone verdictKind = iota
-	verdictDiscard
-	verdictMoveTo
-	verdictReject
-	verdictUnrecoverable
-	verdictDefer
-	verdictRetryAfter
+	VerdictDiscard VerdictKind = iota + 1
+	VerdictMoveTo
+	VerdictReject
+	VerdictUnrecoverable
+	VerdictDefer
+	VerdictRetryAfter
 )
 
 // Defer asks for the message to come again after delay, counted apart from
 // failures. 0 is the endpoint's RequeueDelay. After RequeueLimit deferrals the
 // message goes to the error queue.
-func Defer(delay time.Duration) error { return &verdict{kind: verdictDefer, delay: delay} }
+func Defer(delay time.Duration) error { return &Verdict{Kind: VerdictDefer, Delay: delay} }
 
 // DeferError is Defer with the error that was the reason. If err is nil, so is
 // the result.
@@ -42,12 +42,12 @@ func DeferError(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{kind: verdictDefer, delay: delay, err: err}
+	return &Verdict{Kind: VerdictDefer, Delay: delay, Err: err}
 }
 
 // Reject moves the message to the error queue without a retry, or to the
 // broker's own dead-letter queue where Recoverability.DeadLetter is set.
-func Reject(err error) error { return &verdict{kind: verdictReject, err: err} }
+func Reject(err error) error { return &Verdict{Kind: VerdictReject, Err: err} }
 
 // Unrecoverable moves the message to the error queue without a retry. If err is
 // nil, so is the result.
@@ -55,17 +55,17 @@ func Unrecoverable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{kind: verdictUnrecoverable, err: err}
+	return &Verdict{Kind: VerdictUnrecoverable, Err: err}
 }
 
 // Discard drops the message: it goes neither to the error queue nor to the
 // audit queue. The reason is logged.
-func Discard(reason string) error { return &verdict{kind: verdictDiscard, reason: reason} }
+func Discard(reason string) error { return &Verdict{Kind: VerdictDiscard, Reason: reason} }
 
 // MoveTo moves the message to the given queue as a failed one. The queue must
 // exist; where it does not, the message goes to the error queue.
 func MoveTo(queue string, err error) error {
-	return &verdict{kind: verdictMoveTo, queue: queue, err: err}
+	return &Verdict{Kind: VerdictMoveTo, Queue: queue, Err: err}
 }
 
 // RetryAfter asks for one delayed retry with this delay, skipping immediate
@@ -75,44 +75,44 @@ func RetryAfter(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &verdict{kind: verdictRetryAfter, delay: delay, err: err}
+	return &Verdict{Kind: VerdictRetryAfter, Delay: delay, Err: err}
 }
 
 // IsVerdict reports whether err holds a verdict. Retry middleware must pass
 // such an error on instead of running the handler again.
-func IsVerdict(err error) bool { return findVerdict(err) != nil }
+func IsVerdict(err error) bool { return VerdictOf(err) != nil }
 
 // Error implements error.
-func (v *verdict) Error() string {
+func (v *Verdict) Error() string {
 	switch {
-	case v.kind == verdictDiscard:
-		return "message discarded: " + v.reason
-	case v.err != nil:
-		return v.err.Error()
-	case v.kind == verdictDefer && v.delay == 0:
+	case v.Kind == VerdictDiscard:
+		return "message discarded: " + v.Reason
+	case v.Err != nil:
+		return v.Err.Error()
+	case v.Kind == VerdictDefer && v.Delay == 0:
 		return "message deferred"
-	case v.kind == verdictDefer:
-		return fmt.Sprintf("message deferred for %v", v.delay)
-	case v.kind == verdictMoveTo:
-		return fmt.Sprintf("handler moved the message to %q", v.queue)
+	case v.Kind == VerdictDefer:
+		return fmt.Sprintf("message deferred for %v", v.Delay)
+	case v.Kind == VerdictMoveTo:
+		return fmt.Sprintf("handler moved the message to %q", v.Queue)
 	default:
 		return "handler rejected the message"
 	}
 }
 
 // Unwrap returns the failure.
-func (v *verdict) Unwrap() error { return v.err }
+func (v *Verdict) Unwrap() error { return v.Err }
 
-// findVerdict returns the verdict of highest precedence in err's tree, or nil.
-func findVerdict(err error) *verdict {
-	var found *verdict
+// VerdictOf returns the verdict that holds in err, or nil.
+func VerdictOf(err error) *Verdict {
+	var found *Verdict
 	for err != nil {
-		if v, ok := err.(*verdict); ok && (found == nil || v.kind < found.kind) {
+		if v, ok := err.(*Verdict); ok && (found == nil || v.Kind < found.Kind) {
 			found = v
 		}
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {
 			for _, branch := range joined.Unwrap() {
-				if v := findVerdict(branch); v != nil && (found == nil || v.kind < found.kind) {
+				if v := VerdictOf(branch); v != nil && (found == nil || v.Kind < found.Kind) {
 					found = v
 				}
 			}

@@ -44,6 +44,17 @@ func (c *Cache[K, V]) Put(key K, value V) {
 	c.shrink()
 }
 
+// Oldest returns the least recently used entry, and false if there is none. It
+// stays the least recently used.
+func (c *Cache[K, V]) Oldest() (key K, value V, ok bool) {
+	last := c.order.Back()
+	if last == nil {
+		return key, value, false
+	}
+	e := last.Value.(*entry[K, V])
+	return e.key, e.value, true
+}
+
 // Delete removes key.
 func (c *Cache[K, V]) Delete(key K) {
 	if e, ok := c.entries[key]; ok {

@@ -303,13 +303,14 @@ func TestC14TransportCloseClosesItsReceiversAndRefusesTheRest(t *testing.T) {
 		failWith(t, <-waiting, core.ErrClosed)
 		_, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
 		failWith(t, err, core.ErrClosed)
-		failWith(t, transport.Check(t.Context()), core.ErrClosed)
+		failWith(t, transport.Check(t.Context(), core.Topology{}), core.ErrClosed)
 		failWith(t, transport.Provision(t.Context(), core.Topology{}), core.ErrClosed)
 		failWith(t, transport.Subscribe(t.Context(), "q", "t"), core.ErrClosed)
 		succeed(t, r.Close(t.Context()))
 
 		receive(t, peekLock(t, other, "q"), "a") // the other one goes on
-		succeed(t, other.Check(t.Context()))
+		succeed(t, other.Check(t.Context(), core.Topology{Queues: []string{"q"}}))
+		failWith(t, other.Check(t.Context(), core.Topology{Queues: []string{"q", "missing"}}), core.ErrQueueNotFound)
 	})
 }
 

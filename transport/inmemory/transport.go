@@ -82,9 +82,18 @@ func (t *Transport) Address(queue string) (string, error) {
 	return queue, nil
 }
 
-// Check reports whether the transport is open, which is all that it relies on.
-func (t *Transport) Check(ctx context.Context) error {
+// Check reports whether the transport is open and the queues exist.
+func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	if err := t.usable(ctx); err != nil {
+		return fmt.Errorf("inmemory: check: %w", err)
+	}
+	var missing []error
+	for _, name := range topology.Queues {
+		if _, err := t.broker.queue(name); err != nil {
+			missing = append(missing, err)
+		}
+	}
+	if err := errors.Join(missing...); err != nil {
 		return fmt.Errorf("inmemory: check: %w", err)
 	}
 	return nil
