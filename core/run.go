@@ -323,7 +323,8 @@ func (r *runner) drain() error {
 	}
 	r.renewer.stop()
 	r.closeReceiver()
-	if !r.notifier.close(handlerGrace) || !r.hooks.close(handlerGrace) {
+	told := r.notifier.close(handlerGrace)
+	if !r.hooks.close(handlerGrace) || !told {
 		r.ep.log.endpoint.Warn("an observer or hook has not returned; it is left behind")
 	}
 	r.ep.log.endpoint.Info("endpoint has stopped")
