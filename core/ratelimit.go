@@ -20,7 +20,7 @@ type rateLimiter struct {
 
 	mu      sync.Mutex
 	failing atomic.Int64 // consecutive failures; 0 lets succeeded return without the lock
-	limited bool
+	limited atomic.Bool  // changed with mu held
 }
 
 // counts reports whether a failure with this error is one to count (R44).
@@ -38,11 +38,11 @@ func (l *rateLimiter) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.failing.Add(1)
-	if !l.limited && n >= int64(l.threshold) {
-		l.limited = true
+	if !l.limited.Load() && n >= int64(l.threshold) {
+		l.limited.Store(true)
 		l.onLimit()
 	}
-	if l.limited {
+	if l.limited.Load() {
 		l.onProbe()
 	}
 }
@@ -55,14 +55,11 @@ func (l *rateLimiter) succeeded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failing.Store(0)
-	if l.limited {
-		l.limited = false
+	if l.limited.Load() {
+		l.limited.Store(false)
 		l.onNormal()
 	}
 }
 
-func (l *rateLimiter) isLimited() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.limited
-}
+// isLimited takes no lock: whoever is told of a switch may ask.
+func (l *rateLimiter) isLimited() bool { return l.limited.Load() }

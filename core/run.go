@@ -256,7 +256,6 @@ func (ep *Endpoint) shapePump(p *pump) *pump {
 func (r *runner) start() {
 	ep := r.ep
 	ep.mu.Lock()
-	defer ep.mu.Unlock()
 	r.notifier = newNotifier(1000, ep.observerPanicked)
 	r.hooks = newNotifier(1000, ep.observerPanicked)
 	r.renewer = newRenewer(r.settle)
@@ -272,7 +271,9 @@ func (r *runner) start() {
 	}
 	r.pump.setLimit(ep.concurrency)
 	close(ep.ready)
-	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", ep.concurrency)
+	concurrency := ep.concurrency
+	ep.mu.Unlock() // a log handler may ask for Health
+	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", concurrency)
 }
 
 // end makes Run drain and return err. The first call counts.
