@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -86,7 +87,7 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	out := Outgoing{
 		ID: o.ID, Queue: queue,
 		Delay: o.Delay, TimeToBeReceived: o.TimeToBeReceived,
-		GroupKey: o.GroupKey, Properties: o.Properties,
+		GroupKey: o.GroupKey, Properties: maps.Clone(o.Properties),
 	}
 	if intent == IntentPublish {
 		out.Topic = messageType

@@ -1,0 +1,232 @@
+package core
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func composerOf(t *testing.T, caps Capabilities) *composer {
+	t.Helper()
+	if caps.Transactions == nil {
+		caps.Transactions = []TransactionMode{TransactionReceiveOnly}
+	}
+	ep, err := New("billing", &namedTransport{caps: caps}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := *ep.composer
+	c.machine, c.replyTo = "host-7", "billing@here"
+	return &c
+}
+
+func everyCapability() Capabilities {
+	return Capabilities{DelayedDelivery: true, PublishSubscribe: true, TimeToBeReceived: true}
+}
+
+func fixedID() string { return "new-id" }
+
+func TestComposeHeaders(t *testing.T) {
+	handled := origin{id: "m1", conversationID: "conversation", correlationID: "correlation"}
+	standard := map[string]string{
+		HeaderMessageID: "new-id", HeaderMessageTypes: "order", HeaderContentType: "application/json", HeaderMessageIntent: "Send",
+		HeaderConversationID: "new-id", HeaderCorrelationID: "new-id", HeaderReplyToAddress: "billing@here",
+		HeaderOriginatingEndpoint: "billing", HeaderOriginatingMachine: "host-7", HeaderTimeSent: "2000-01-01 00:00:00:000000 Z",
+	}
+	for _, test := range []struct {
+		name   string
+		intent string
+		opts   []SendOptions
+		from   origin
+		want   map[string]string // beside the standard ones; "-" is none
+	}{
+		{"a message that begins a conversation", IntentSend, nil, origin{}, nil},
+		{"empty options", IntentSend, []SendOptions{{}}, origin{}, nil},
+		{"an event", IntentPublish, nil, origin{}, map[string]string{HeaderMessageIntent: "Publish"}},
+		{"one sent while handling another", IntentSend, nil, handled, map[string]string{
+			HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		}},
+		{"a reply", IntentReply, nil, handled, map[string]string{
+			HeaderMessageIntent: "Reply", HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		}},
+		{"one sent while handling a foreign message", IntentSend, nil, origin{id: "m1"}, map[string]string{
+			HeaderConversationID: "m1", HeaderCorrelationID: "m1", HeaderRelatedTo: "m1",
+		}},
+		{"an id", IntentSend, []SendOptions{{ID: "own"}}, origin{}, map[string]string{
+			HeaderMessageID: "own", HeaderConversationID: "own", HeaderCorrelationID: "own",
+		}},
+		{"a correlation id", IntentSend, []SendOptions{{CorrelationID: "own"}}, handled, map[string]string{
+			HeaderConversationID: "conversation", HeaderCorrelationID: "own", HeaderRelatedTo: "m1",
+		}},
+		{"a conversation id", IntentSend, []SendOptions{{ConversationID: "own"}}, handled, map[string]string{
+			HeaderConversationID: "own", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		}},
+		{"a reply address", IntentSend, []SendOptions{{ReplyTo: "elsewhere"}}, origin{}, map[string]string{HeaderReplyToAddress: "elsewhere"}},
+		{"further headers", IntentSend, []SendOptions{{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}}, origin{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
+		{"standard headers of its own", IntentSend, []SendOptions{{Headers: map[string]string{HeaderMessageTypes: "A;B", HeaderTimeSent: "then"}}}, origin{}, map[string]string{
+			HeaderMessageTypes: "A;B", HeaderTimeSent: "then",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // whose clock begins in 2000
+				queue := "shipping"
+				if test.intent == IntentPublish {
+					queue = ""
+				}
+				out, err := composerOf(t, everyCapability()).compose(test.intent, queue, "order", map[string]int{"n": 1}, test.opts, test.from, fixedID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := maps.Clone(standard)
+				maps.Copy(want, test.want)
+				if got := out.Headers.Map(); !maps.Equal(got, want) {
+					t.Errorf("got  %v\nwant %v", got, want)
+				}
+				if out.ID != want[HeaderMessageID] || string(out.Body) != `{"n":1}` || out.Queue != queue || (out.Topic == "order") != (queue == "") {
+					t.Errorf("%+v", out)
+				}
+				if out.Headers.Len() != len(want) {
+					t.Error("a header comes twice")
+				}
+				kept := out.Headers
+				out.Headers.Set("a", "changed")
+				if kept.Get("a") == "changed" {
+					t.Error("copies share what was written")
+				}
+			})
+		})
+	}
+	t.Run("a send-only endpoint has no address for replies", func(t *testing.T) {
+		c := composerOf(t, everyCapability())
+		c.replyTo = ""
+		out, err := c.compose(IntentSend, "shipping", "order", 1, nil, origin{}, fixedID)
+		if _, ok := out.Headers.Lookup(HeaderReplyToAddress); ok || err != nil {
+			t.Errorf("%v, %v", out.Headers.Map(), err)
+		}
+	})
+}
+
+func TestComposeOptions(t *testing.T) {
+	properties := map[string]string{"p": "1"}
+	extra := map[string]string{"h": "1"}
+	out, err := composerOf(t, everyCapability()).compose(IntentSend, "shipping", "order", []byte("raw"), []SendOptions{{
+		Delay: time.Minute, TimeToBeReceived: time.Hour, GroupKey: "g", Properties: properties, Headers: extra, ContentType: "text/plain",
+	}}, origin{}, fixedID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	properties["p"], extra["h"] = "changed", "changed"
+	if out.Delay != time.Minute || out.TimeToBeReceived != time.Hour || out.GroupKey != "g" {
+		t.Errorf("%+v", out)
+	}
+	if out.Properties["p"] != "1" || out.Headers.Get("h") != "1" {
+		t.Error("the caller's maps are not copied")
+	}
+	if got := out.Headers.Get(HeaderContentType); got != "text/plain" {
+		t.Errorf("content type %q", got)
+	}
+	t.Run("further headers come in the order of their keys", func(t *testing.T) {
+		out, err := composerOf(t, everyCapability()).compose(IntentSend, "shipping", "order", 1, []SendOptions{{
+			Headers: map[string]string{"d": "", "b": "", "e": "", "a": "", "c": "", HeaderMessageIntent: "x"},
+		}}, origin{}, fixedID)
+		keys := keysOf(out.Headers)
+		if err != nil || !slices.Equal(keys[len(keys)-5:], []string{"a", "b", "c", "d", "e"}) {
+			t.Errorf("%v, %v", keys, err)
+		}
+	})
+}
+
+func TestComposeRefuses(t *testing.T) {
+	short := everyCapability()
+	short.MaxDelay = time.Minute
+	for _, test := range []struct {
+		name        string
+		caps        Capabilities
+		intent      string
+		queue       string
+		messageType string
+		body        any
+		opts        []SendOptions
+		says        string
+		unsupported bool
+	}{
+		{name: "no message type", messageType: "-", says: `"" cannot be a message type`},
+		{name: "a message type with ';'", messageType: "a;b", says: `"a;b" cannot be a message type`},
+		{name: "a message type with ','", messageType: "a,b", says: "cannot be a message type"},
+		{name: "a message type that is not UTF-8", messageType: "\xff", says: "cannot be a message type"},
+		{name: "no queue", queue: "-", says: "no destination queue"},
+		{name: "two options", opts: make([]SendOptions, 2), says: "2 SendOptions were given; merge them"},
+		{name: "the header of the id", opts: []SendOptions{{Headers: map[string]string{HeaderMessageID: "x"}}}, says: "use SendOptions.ID"},
+		{name: "a content type of what a codec encodes", opts: []SendOptions{{ContentType: "text/plain"}}, says: `SendOptions.ContentType is "text/plain"`},
+		{name: "a body that cannot be encoded", body: make(chan int), says: `encode "order" from chan int`},
+		{name: "a negative delay", opts: []SendOptions{{Delay: -1}}, says: "delay -1ns is negative"},
+		{name: "a negative time to be received", opts: []SendOptions{{TimeToBeReceived: -1}}, says: "time to be received -1ns is negative"},
+		{name: "a delay without delayed delivery", caps: Capabilities{TimeToBeReceived: true}, opts: []SendOptions{{Delay: 1}}, says: "DelayedDelivery", unsupported: true},
+		{name: "a delay that is too long", caps: short, opts: []SendOptions{{Delay: time.Minute + 1}}, says: "MaxDelay 1m0s", unsupported: true},
+		{name: "a time to be received that cannot be", caps: Capabilities{DelayedDelivery: true}, opts: []SendOptions{{TimeToBeReceived: 1}}, says: "TimeToBeReceived", unsupported: true},
+		{name: "an event that cannot be published", caps: Capabilities{DelayedDelivery: true}, intent: IntentPublish, queue: "-", says: "PublishSubscribe", unsupported: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.caps.Transactions == nil && !test.unsupported {
+				test.caps = everyCapability()
+			}
+			pick := func(value, standard string) string {
+				if value == "" {
+					return standard
+				}
+				return strings.TrimPrefix(value, "-")
+			}
+			if test.body == nil {
+				test.body = 1
+			}
+			_, err := composerOf(t, test.caps).compose(pick(test.intent, IntentSend), pick(test.queue, "shipping"), pick(test.messageType, "order"), test.body, test.opts, origin{}, fixedID)
+			if err == nil || !strings.Contains(err.Error(), test.says) || errors.Is(err, errors.ErrUnsupported) != test.unsupported {
+				t.Errorf("%v, want it to say %q", err, test.says)
+			}
+		})
+	}
+	t.Run("but not what is just possible", func(t *testing.T) {
+		if _, err := composerOf(t, short).compose(IntentSend, "shipping", "order", 1, []SendOptions{{Delay: time.Minute, ContentType: "application/json"}}, origin{}, fixedID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestR24RoomIsKeptForFailureHeaders(t *testing.T) {
+	compose := func(limit, body int) (Outgoing, error) {
+		caps := everyCapability()
+		caps.MaxMessageBytes = limit
+		return composerOf(t, caps).compose(IntentSend, "shipping", "order", make([]byte, body), nil, origin{}, fixedID)
+	}
+	out, err := compose(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := out.Headers.Bytes()
+	for _, test := range []struct {
+		name         string
+		limit, space int
+	}{
+		{"8 KiB of a large message", 256 << 10, 248 << 10},
+		{"8 KiB of a small one", 20 << 10, 12 << 10},
+		{"half of a very small one", 10 << 10, 5 << 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := compose(test.limit, test.space-headers); err != nil {
+				t.Errorf("a message of %d bytes: %v", test.space, err)
+			}
+			_, err := compose(test.limit, test.space-headers+1)
+			large, ok := errors.AsType[*TooLargeError](err)
+			if !ok || !errors.Is(err, ErrTooLarge) || large.Max != test.space || large.Size != test.space+1 || large.Limit != "MaxMessageBytes" {
+				t.Errorf("one of a byte more: %v", err)
+			}
+			if err != nil && !strings.Contains(err.Error(), "bytes are kept free for failure headers") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
