@@ -68,7 +68,7 @@ func TestNewReportsEveryWrongField(t *testing.T) {
 			if err == nil || ep != nil {
 				t.Fatalf("accepted: %v", ep)
 			}
-			for _, text := range append(test.says, `core: new endpoint "billing"`) {
+			for _, text := range append(test.says, `core: new endpoint "billing" on *core.namedTransport: `) {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("%q is missing in: %v", text, err)
 				}
@@ -119,6 +119,12 @@ func TestNewChecksNameAndTransport(t *testing.T) {
 			}
 		})
 	}
+	t.Run("R10 the transport is named", func(t *testing.T) {
+		_, err := New("billing", ableTransport(), Config{Concurrency: -1})
+		if err == nil || !strings.Contains(err.Error(), "namedTransport") {
+			t.Errorf("%v", err)
+		}
+	})
 	t.Run("a send-only endpoint needs no transaction mode", func(t *testing.T) {
 		if _, err := New("billing", &namedTransport{}, Config{SendOnly: true}); err != nil {
 			t.Error(err)
