@@ -1,0 +1,201 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func newEndpoint(t *testing.T) *Endpoint {
+	t.Helper()
+	ep, err := New("billing", ableTransport(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ep
+}
+
+// ignore returns a handler of its own at every call.
+func ignore[T any]() func(context.Context, *Inbound[T]) error {
+	var own int
+	return func(context.Context, *Inbound[T]) error { own++; return nil }
+}
+
+func ignoreFailed[T any](context.Context, *Inbound[T], *Failed) error { return nil }
+
+func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
+	same := ignore[string]()
+	for _, test := range []struct {
+		name     string
+		register func(ep *Endpoint) error
+		says     string
+	}{
+		{"no name", func(ep *Endpoint) error { return Handle(ep, "", ignore[string]()) }, `Handle: "" cannot be a message type`},
+		{"a name with ';'", func(ep *Endpoint) error { return Handle(ep, "a;b", ignore[string]()) }, `"a;b" cannot be a message type`},
+		{"a name with ','", func(ep *Endpoint) error { return HandleEvent(ep, "a, b", ignore[string]()) }, `HandleEvent: "a, b" cannot be a message type`},
+		{"a name that is not UTF-8", func(ep *Endpoint) error { return HandleFailed(ep, "a\xff", ignoreFailed[string]) }, `HandleFailed: "a\xff" cannot be`},
+		{"no handler", func(ep *Endpoint) error { return Handle[string](ep, "a", nil) }, `Handle "a": the handler is nil`},
+		{"no handler of an event", func(ep *Endpoint) error { return HandleEvent[string](ep, "a", nil) }, `HandleEvent "a": the handler is nil`},
+		{"no handler of failures", func(ep *Endpoint) error { return HandleFailed[string](ep, "a", nil) }, `HandleFailed "a": the handler is nil`},
+		{"the same handler twice", func(ep *Endpoint) error {
+			return errors.Join(Handle(ep, "a", same), Handle(ep, "b", same), Handle(ep, "a", same))
+		}, `the same handler is registered twice for "a"`},
+		{"two types for one message", func(ep *Endpoint) error {
+			return errors.Join(Handle(ep, "a", ignore[string]()), Handle(ep, "a", ignore[int]()))
+		}, `handlers for "a" contradict each other: one takes string, another int`},
+		{"a value and a pointer", func(ep *Endpoint) error {
+			return errors.Join(Handle(ep, "a", ignore[string]()), Handle(ep, "a", ignore[*string]()))
+		}, "one takes string, another *string"},
+		{"another type for failures", func(ep *Endpoint) error {
+			return errors.Join(Handle(ep, "a", ignore[string]()), HandleFailed(ep, "a", ignoreFailed[int]))
+		}, "one takes string, another int"},
+		{"another type than for failures", func(ep *Endpoint) error {
+			return errors.Join(HandleFailed(ep, "a", ignoreFailed[int]), Handle(ep, "a", ignore[string]()))
+		}, "one takes int, another string"},
+		{"a command and an event", func(ep *Endpoint) error {
+			return errors.Join(Handle(ep, "a", ignore[string]()), HandleEvent(ep, "a", ignore[string]()))
+		}, `"a" is registered both by Handle and by HandleEvent`},
+		{"an event and a command", func(ep *Endpoint) error {
+			return errors.Join(HandleEvent(ep, "a", ignore[string]()), Handle(ep, "a", ignore[string]()))
+		}, `"a" is registered both by Handle and by HandleEvent`},
+		{"failures handled twice", func(ep *Endpoint) error {
+			return errors.Join(Handle(ep, "a", ignore[string]()), HandleFailed(ep, "a", ignoreFailed[string]), HandleFailed(ep, "a", ignoreFailed[string]))
+		}, `HandleFailed is registered twice for "a"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ep := newEndpoint(t)
+			err := test.register(ep)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), `core: endpoint "billing": `) {
+				t.Fatalf("%v, want it to say %q", err, test.says)
+			}
+			for _, run := range []error{ep.Run(t.Context()), ep.Run(t.Context()), ep.Invoke(t.Context(), "a", "x")} {
+				if run == nil || !strings.Contains(run.Error(), test.says) {
+					t.Errorf("later %v, want it to say %q", run, test.says)
+				}
+			}
+		})
+	}
+	t.Run("all together", func(t *testing.T) {
+		ep := newEndpoint(t)
+		_ = Handle[string](ep, "first", nil)
+		_ = HandleFailed(ep, "second", ignoreFailed[string])
+		err := ep.Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "first") || !strings.Contains(err.Error(), "second") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("R51 HandleFailed without a handler", func(t *testing.T) {
+		ep := newEndpoint(t)
+		if err := HandleFailed(ep, "a", ignoreFailed[string]); err != nil {
+			t.Fatal(err)
+		}
+		if err := ep.Run(t.Context()); err == nil || !strings.Contains(err.Error(), `HandleFailed is registered for "a", which has no handler`) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("too late", func(t *testing.T) {
+		ep := newEndpoint(t)
+		if err := Handle(ep, "a", ignore[string]()); err != nil {
+			t.Fatal(err)
+		}
+		if err := ep.Invoke(t.Context(), "a", "x"); err != nil {
+			t.Fatal(err)
+		}
+		if err := Handle(ep, "b", ignore[string]()); !errors.Is(err, errSealed) {
+			t.Errorf("%v", err)
+		}
+		if err := HandleFailed(ep, "a", ignoreFailed[string]); !errors.Is(err, errSealed) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("on a send-only endpoint", func(t *testing.T) {
+		ep, err := New("billing", ableTransport(), Config{SendOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range []error{Handle(ep, "a", ignore[string]()), HandleEvent(ep, "b", ignore[string]()), HandleFailed(ep, "a", ignoreFailed[string])} {
+			if err == nil || !strings.Contains(err.Error(), "the endpoint is send-only") {
+				t.Errorf("%v", err)
+			}
+		}
+	})
+}
+
+func TestRegistrationsThatAreFine(t *testing.T) {
+	ep := newEndpoint(t)
+	for _, err := range []error{
+		Handle(ep, "a", ignore[string]()), Handle(ep, "a", ignore[string]()),
+		HandleEvent(ep, "z.event", ignore[int]()), HandleEvent(ep, "b event", ignore[int]()), HandleEvent(ep, "b event", ignore[int]()),
+		HandleFailed(ep, "a", ignoreFailed[string]), HandleFailed(ep, "b event", ignoreFailed[int]),
+		HandleFailed(ep, "c", ignoreFailed[[]byte]), Handle(ep, "c", ignore[[]byte]()),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ep.registry.seal(); err != nil {
+		t.Error(err)
+	}
+	if got, want := ep.registry.topics(), []string{"b event", "z.event"}; !slices.Equal(got, want) {
+		t.Errorf("topics %v, want the events %v", got, want)
+	}
+	if n := len(ep.registry.handlers["a"].run); n != 2 {
+		t.Errorf("%d handlers of a", n)
+	}
+}
+
+func TestMessageTypeOfAMessage(t *testing.T) {
+	ep := newEndpoint(t)
+	for _, name := range []string{"orders.place", "Sales.OrderPlaced", "Sales.IEvent"} {
+		if err := Handle(ep, name, ignore[string]()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const assembly = ", Sales, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
+	for _, test := range []struct {
+		name, header, want string
+		found              bool
+	}{
+		{"a name", "orders.place", "orders.place", true},
+		{"with an assembly", "Sales.OrderPlaced" + assembly, "Sales.OrderPlaced", true},
+		{"the first of several", "Sales.OrderPlaced" + assembly + ";Sales.IEvent" + assembly, "Sales.OrderPlaced", true},
+		{"the first that has a handler", "Sales.Special" + assembly + ";Sales.Other;Sales.IEvent;Sales.OrderPlaced", "Sales.IEvent", true},
+		{"with spaces", " Sales.Other ; Sales.IEvent " + assembly, "Sales.IEvent", true},
+		{"after empty entries", ";;,;Sales.IEvent;", "Sales.IEvent", true},
+		{"none that has a handler is the first", "Sales.Special" + assembly + ";Sales.Other", "Sales.Special", false},
+		{"the first that is not empty", "; ;Sales.Other", "Sales.Other", false},
+		{"no header", "", "", false},
+		{"nothing but separators", ";,;", "", false},
+		{"names are case sensitive", "sales.orderplaced", "sales.orderplaced", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, set := ep.registry.lookup(test.header)
+			if got != test.want || (set != nil) != test.found {
+				t.Errorf("%q, found %v", got, set != nil)
+			}
+			if set != nil && set != ep.registry.handlers[test.want] {
+				t.Error("another type's handlers")
+			}
+		})
+	}
+}
+
+func TestHandlersGetBodiesOfTheirOwn(t *testing.T) {
+	ep := newEndpoint(t)
+	var got []string
+	change := func(_ context.Context, m *Inbound[[]byte]) error {
+		got = append(got, string(m.Body))
+		copy(m.Body, "XXX")
+		copy(m.RawBody(), "YYY")
+		return nil
+	}
+	second := func(ctx context.Context, m *Inbound[[]byte]) error { return change(ctx, m) }
+	if err := errors.Join(Handle(ep, "a", change), Handle(ep, "a", second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ep.Invoke(t.Context(), "a", []byte("raw")); err != nil || !slices.Equal(got, []string{"raw", "raw"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
