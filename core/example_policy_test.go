@@ -1,0 +1,171 @@
+package core_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// Errors of the examples, as an application would have them.
+var (
+	errBusiness      = errors.New("business rule violated")
+	errBusinessTimed = errors.New("business operation timed out")
+)
+
+type otherBusinessError struct{ reason string }
+
+func (e *otherBusinessError) Error() string { return e.reason }
+
+// inForce is what three immediate and three delayed retries of two seconds look
+// like to a policy.
+func inForce() (c core.RecoverabilityConfig) {
+	c.Immediate.MaxNumberOfRetries = 3
+	c.Delayed.MaxNumberOfRetries = 3
+	c.Delayed.TimeIncrease = 2 * time.Second
+	c.Failed.ErrorQueue = "error"
+	c.Failed.Unrecoverable = []error{errBusiness}
+	return c
+}
+
+// failedAfter is a failure after so many attempts of this round and so many
+// delayed retries.
+func failedAfter(attempts, delayed int, err error) core.ErrorContext {
+	return core.ErrorContext{Err: err, MessageID: "m1", ImmediateProcessingFailures: attempts, DelayedDeliveriesPerformed: delayed}
+}
+
+// The smallest change to recoverability: one error that no retry can mend. All
+// others are retried as configured.
+func ExamplePolicy_unrecoverable() {
+	_, err := core.New("billing", inmemory.New(), core.Config{
+		Recoverability: core.Recoverability{
+			Immediate:     core.Immediate{Retries: 3},
+			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+			Unrecoverable: []error{errBusiness},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// What the default policy makes of it:
+	ctx := context.Background()
+	fmt.Println(core.DefaultPolicy(ctx, inForce(), failedAfter(1, 0, fmt.Errorf("save order: %w", errBusiness))))
+	fmt.Println(core.DefaultPolicy(ctx, inForce(), failedAfter(1, 0, errors.New("deadlock"))))
+	// Output:
+	// MoveToError("error")
+	// ImmediateRetry
+}
+
+// A partly custom policy asks the default one first and changes a part of its
+// answers: here, one kind of error is always retried after five seconds.
+func ExamplePolicy_partial() {
+	policy := func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+		action := core.DefaultPolicy(ctx, config, failure)
+		if _, other := errors.AsType[*otherBusinessError](failure.Err); other && action.Kind == core.ActionDelayedRetry {
+			return core.DelayedRetry(5 * time.Second)
+		}
+		return action
+	}
+	_, err := core.New("billing", inmemory.New(), core.Config{
+		Recoverability: core.Recoverability{
+			Immediate:     core.Immediate{Retries: 3},
+			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+			Unrecoverable: []error{errBusiness},
+			Policy:        policy,
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, other := context.Background(), &otherBusinessError{"no stock"}
+	fmt.Println(policy(ctx, inForce(), failedAfter(3, 0, other)))
+	fmt.Println(policy(ctx, inForce(), failedAfter(4, 2, other)))
+	fmt.Println(policy(ctx, inForce(), failedAfter(4, 2, errors.New("deadlock"))))
+	fmt.Println(policy(ctx, inForce(), failedAfter(4, 3, other)))
+	// Output:
+	// ImmediateRetry
+	// DelayedRetry(5s)
+	// DelayedRetry(6s)
+	// MoveToError("error")
+}
+
+// A wholly custom policy never asks the default one. It still sees what is
+// configured and in force.
+func ExamplePolicy_full() {
+	policy := func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+		_, other := errors.AsType[*otherBusinessError](failure.Err)
+		switch {
+		case config.IsUnrecoverable(failure.Err):
+			return core.MoveToError("customErrorQueue") // must exist
+		case errors.Is(failure.Err, errBusinessTimed):
+			return core.DiscardMessage("Business operation timed out.")
+		case other && failure.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries:
+			return core.DelayedRetry(5 * time.Second)
+		}
+		return core.MoveToError(config.Failed.ErrorQueue) // no retries for all others
+	}
+	_, err := core.New("billing", inmemory.New(), core.Config{
+		Recoverability: core.Recoverability{
+			Immediate:     core.Immediate{Retries: 3},
+			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+			Unrecoverable: []error{errBusiness},
+			Policy:        policy,
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, other := context.Background(), &otherBusinessError{"no stock"}
+	fmt.Println(policy(ctx, inForce(), failedAfter(1, 0, errBusiness)))
+	fmt.Println(policy(ctx, inForce(), failedAfter(1, 0, fmt.Errorf("book: %w", errBusinessTimed))))
+	fmt.Println(policy(ctx, inForce(), failedAfter(1, 2, other)))
+	fmt.Println(policy(ctx, inForce(), failedAfter(1, 3, other)))
+	fmt.Println(policy(ctx, inForce(), failedAfter(1, 0, errors.New("deadlock"))))
+	// Output:
+	// MoveToError("customErrorQueue")
+	// Discard("Business operation timed out.")
+	// DelayedRetry(5s)
+	// MoveToError("error")
+	// MoveToError("error")
+}
+
+// With three immediate and three delayed retries a message is attempted 16
+// times. These are the decisions after each fourth attempt.
+func ExampleDefaultPolicy() {
+	for delayed := range 4 {
+		fmt.Println(core.DefaultPolicy(context.Background(), inForce(), failedAfter(4, delayed, errors.New("deadlock"))))
+	}
+	// Output:
+	// DelayedRetry(2s)
+	// DelayedRetry(4s)
+	// DelayedRetry(6s)
+	// MoveToError("error")
+}
+
+// A configuration file holds everything that is not code.
+func ExampleConfig_json() {
+	var config core.Config
+	err := json.Unmarshal([]byte(`{
+		"concurrency": 32,
+		"recoverability": {
+			"immediate": {"retries": 2},
+			"delayed": {"delays": ["1s", "10s", "5m"]},
+			"messageTypes": {"orders.cancel": {"delayed": {"off": true}}}
+		}
+	}`), &config)
+	fmt.Println(config.Concurrency, config.Recoverability.Delayed.Delays, err)
+
+	err = json.Unmarshal([]byte(`{"recoverability": {"delayed": {"increase": 10}}}`), &config)
+	fmt.Println(err)
+	// Output:
+	// 32 [1s 10s 5m0s] <nil>
+	// core: configuration: recoverability.delayed.increase is 10; write a duration as text, such as "10s"
+}

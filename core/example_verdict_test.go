@@ -1,0 +1,124 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// outcome tells what became of a failed message.
+type outcome chan core.Recovery
+
+func (o outcome) Recovered(_ context.Context, e core.Recovery) { o <- e }
+
+// fail lets an endpoint with default recoverability handle one order and
+// returns the first decision about it.
+func fail(handler func(ctx context.Context, m *core.Inbound[OrderPlaced]) error) core.Action {
+	transport := inmemory.New()
+	defer transport.Close(context.Background())
+	decided := make(outcome, 100)
+	ep, err := core.New("billing", transport, core.Config{
+		Observers: []any{decided},
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	core.Handle(ep, "orders.placed", handler)
+	if err := transport.Provision(context.Background(), core.Topology{Queues: []string{"billing", "error", "disputes"}}); err != nil {
+		log.Fatal(err)
+	}
+	if err := ep.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- ep.Run(ctx) }()
+	e := <-decided
+	stop()
+	if err := <-ended; err != nil {
+		log.Fatal(err)
+	}
+	return e.Action
+}
+
+// An order that can never be billed goes to the error queue without a retry.
+func ExampleUnrecoverable() {
+	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+		if m.Body.Total <= 0 {
+			return core.Unrecoverable(fmt.Errorf("total of order %s is %d", m.Body.ID, m.Body.Total))
+		}
+		return nil
+	}))
+	// Output: MoveToError("error")
+}
+
+// A message that came too early comes again later. That is no failure.
+func ExampleDefer() {
+	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+		if m.Deferrals == 0 { // the customer is not known yet
+			return core.Defer(30 * time.Second)
+		}
+		return nil
+	}))
+	// Output: DelayedRetry(30s)
+}
+
+// A message that has become pointless is dropped, and the reason is logged.
+func ExampleDiscard() {
+	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+		return core.Discard("the order was cancelled")
+	}))
+	// Output: Discard("the order was cancelled")
+}
+
+// A message may go to an error queue of its own, which must exist.
+func ExampleMoveTo() {
+	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+		return core.MoveTo("disputes", errors.New("the customer disputes the total"))
+	}))
+	// Output: MoveToError("disputes")
+}
+
+// A service that says when it will be back is asked again then.
+func ExampleRetryAfter() {
+	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+		return core.RetryAfter(errors.New("the bank answers 503"), 2*time.Minute)
+	}))
+	// Output: DelayedRetry(2m0s)
+}
+
+// A message that the handler will not have goes to the error queue or, with
+// Recoverability.DeadLetter, to the broker's own dead-letter queue.
+func ExampleReject() {
+	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+		return core.Reject(errors.New("no such product"))
+	}))
+	// Output: MoveToError("error")
+}
+
+// Headers is a value: a copy does not see what is written to the original.
+func ExampleHeaders() {
+	var h core.Headers
+	h.Set("tenant", "north")
+	h.Set("priority", "high")
+
+	copied := h
+	h.Set("tenant", "south")
+	h.Del("priority")
+
+	for key, value := range copied.All() {
+		fmt.Println(key, "=", value)
+	}
+	fmt.Println(h.Get("tenant"), h.Len())
+	// Output:
+	// tenant = north
+	// priority = high
+	// south 1
+}
