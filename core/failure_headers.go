@@ -340,6 +340,9 @@ func firstFailure(h Headers) time.Time {
 
 // timeText is the zero time for what is no time.
 func timeText(text string) time.Time {
+	if text == "" { // as a rule, and an error costs more than the rest of a failure's description
+		return time.Time{}
+	}
 	t, err := ParseTime(text)
 	if err != nil {
 		return time.Time{}
