@@ -1,0 +1,243 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// gauge counts what happens at the same time.
+type gauge struct{ now, most atomic.Int64 }
+
+func (g *gauge) enter() {
+	n := g.now.Add(1)
+	for {
+		most := g.most.Load()
+		if n <= most || g.most.CompareAndSwap(most, n) {
+			return
+		}
+	}
+}
+
+func (g *gauge) leave() { g.now.Add(-1) }
+
+// transports by how the engine works with them.
+var transports = map[string]inmemory.Config{
+	"plain": {}, "locking": locking, "ahead": aheadConfig(0), "ahead, locking": aheadConfig(10 * time.Second),
+	"small batches": able(func(c *core.Capabilities) { c.MaxReceiveBatch = 3 }),
+	"own count":     able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
+	"RabbitMQ":      inmemory.LikeRabbitMQ(), "SQS": inmemory.LikeSQS(), "classic": inmemory.LikeRabbitMQClassic(),
+}
+
+// onEach runs body on every transport in each of its modes.
+func onEach(t *testing.T, body func(b *bed)) {
+	t.Helper()
+	for name, cfg := range transports {
+		t.Run(name, func(t *testing.T) {
+			modes := everyMode
+			if cfg.Capabilities != nil {
+				modes = cfg.Capabilities.Transactions
+			}
+			inModesOn(t, cfg, modes, body)
+		})
+	}
+}
+
+func TestConcurrencyIsBoundedExactly(t *testing.T) {
+	onEach(t, func(b *bed) {
+		for _, concurrency := range []int{1, 7, 50} {
+			var g gauge
+			name := fmt.Sprint("queue ", concurrency)
+			ep := b.endpoint(name, core.Config{Concurrency: concurrency})
+			b.handle(ep, "order", func(context.Context, *core.Message) error {
+				g.enter()
+				defer g.leave()
+				time.Sleep(time.Second)
+				return nil
+			})
+			run := b.run(ep)
+			for i := range 200 {
+				m := order(fmt.Sprint("m", i))
+				m.Queue = name
+				b.send(m)
+			}
+			start := time.Now()
+			for b.depth(name).Total() > 0 || g.now.Load() > 0 {
+				time.Sleep(time.Second)
+			}
+			equal(b, fmt.Sprint("most at the same time of ", concurrency), g.most.Load(), int64(concurrency))
+			want := time.Duration((200+concurrency-1)/concurrency) * time.Second
+			if took := time.Since(start); took < want || took > want+time.Second {
+				b.Errorf("200 messages by %d took %v, want %v", concurrency, took, want)
+			}
+			if err := run.stop(); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+func TestSetConcurrencyWhileMessagesAreInFlight(t *testing.T) {
+	onEach(t, func(b *bed) {
+		var g gauge
+		var handled atomic.Int64
+		ep, _ := b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
+			g.enter()
+			defer g.leave()
+			time.Sleep(time.Second)
+			handled.Add(1)
+			return nil
+		})
+		const messages = 400
+		for i := range messages {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		time.Sleep(100 * time.Millisecond)
+		for _, n := range []int{20, 3, 1, 10} {
+			if err := ep.SetConcurrency(n); err != nil {
+				b.Fatal(err)
+			}
+			time.Sleep(2 * time.Second) // what ran before has finished
+			synctest.Wait()
+			equal(b, fmt.Sprint("running at concurrency ", n), g.now.Load(), int64(n))
+			equal(b, "InFlight", ep.Health().InFlight, n)
+			equal(b, "Concurrency", ep.Health().Concurrency, n)
+			limits := b.broker.inFlight.all()
+			if limit := limits[len(limits)-1]; limit < n || limit > 3*n {
+				b.Errorf("MaxInFlight is %d at concurrency %d", limit, n)
+			}
+			if held := b.depth("orders").InFlight; held > 3*n {
+				b.Errorf("%d messages are held at concurrency %d", held, n)
+			}
+		}
+		if ep.SetConcurrency(0) == nil || ep.SetConcurrency(-1) == nil {
+			b.Error("a concurrency below 1 was accepted")
+		}
+		time.Sleep(time.Minute)
+		b.holds("orders", 0)
+		equal(b, "handled", handled.Load(), messages)
+	})
+}
+
+func TestNothingIsLostOrDuplicatedByChangesOfPace(t *testing.T) {
+	onEach(t, func(b *bed) {
+		const messages = 2000
+		var handled atomic.Int64
+		config := core.Config{Concurrency: 8}
+		if b.mode != core.TransactionNone {
+			config.Recoverability = immediate(40) // CountsEveryDelivery also counts what was given back
+			config.Recoverability.MaxDeliveries.Off = true
+		}
+		ep, run := b.orders(config, func(_ context.Context, m *core.Message) error {
+			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+			if m.Attempt == 1 && b.mode != core.TransactionNone && rand.IntN(10) == 0 {
+				return errBoom
+			}
+			handled.Add(1)
+			return m.Send("shipping", "ship", "x")
+		})
+		for i := range messages {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		for range 300 {
+			switch rand.IntN(5) {
+			case 0:
+				ep.Pause()
+			case 1:
+				if err := run.stop(); err != nil {
+					b.Error(err)
+				}
+				run = b.launch(ep)
+			default:
+				if err := ep.SetConcurrency(1 + rand.IntN(30)); err != nil {
+					b.Error(err)
+				}
+			}
+			time.Sleep(time.Duration(rand.IntN(15)) * time.Millisecond)
+			ep.Resume()
+		}
+		time.Sleep(time.Hour)
+		b.holds("orders", 0)
+		b.holds("error", 0)
+		equal(b, "handled", handled.Load(), messages)
+		b.holds("shipping", messages)
+	})
+}
+
+func TestPauseFinishesWhatRunsAndHoldsNothingElse(t *testing.T) {
+	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second)} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, cfg, retrying, func(b *bed) {
+				var handled record[string]
+				ep, run := b.orders(core.Config{Concurrency: 2}, func(_ context.Context, m *core.Message) error {
+					time.Sleep(10 * time.Second)
+					handled.add(m.ID)
+					return nil
+				})
+				b.put("m1", "m2", "m3", "m4", "m5")
+				ep.Pause()
+				ep.Pause() // no more than once
+				synctest.Wait()
+				equal(b, "held while paused", b.depth("orders").InFlight, 2)
+				equal(b, "paused", ep.Health().Paused, true)
+				equal(b, "running", ep.Health().Running, true)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				equal(b, "handled while paused", handled.len(), 2)
+				equal(b, "held while paused", b.depth("orders").InFlight, 0)
+				for _, m := range b.queue("orders") {
+					equal(b, "delivery count of "+m.ID, m.DeliveryCount, 1)
+				}
+				ep.Resume()
+				time.Sleep(20 * time.Second)
+				b.holds("orders", 0)
+
+				ep.Pause() // holds over several Runs
+				if err := run.stop(); err != nil {
+					b.Error(err)
+				}
+				b.run(ep)
+				b.put("m6")
+				b.holds("orders", 1)
+				equal(b, "handled", handled.len(), 5)
+				ep.Resume()
+				time.Sleep(10 * time.Second)
+				b.holds("orders", 0)
+			})
+		})
+	}
+}
+
+func TestNothingIsHeldAheadOfSlowHandlers(t *testing.T) {
+	inModesOn(t, aheadConfig(10*time.Second), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var slow atomic.Bool
+		ep, _ := b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
+			if slow.Load() {
+				time.Sleep(time.Minute)
+			} else {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		})
+		for i := range 1000 {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		time.Sleep(50 * time.Millisecond)
+		synctest.Wait()
+		if held := b.depth("orders").InFlight; held <= 4 || held > 12 {
+			b.Errorf("%d messages are held for fast handlers, want some ahead", held)
+		}
+		slow.Store(true)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		equal(b, "held for slow handlers", b.depth("orders").InFlight, 4)
+		equal(b, "in flight", ep.Health().InFlight, 4)
+	})
+}
