@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -24,6 +25,8 @@ type faulty struct {
 	opened    record[string]   // queues that receivers were opened for
 	sent      record[[]string] // the queues or topics of every successful send
 	committed record[string]   // work of native transactions
+
+	observer atomic.Value // the newest receiver's
 
 	mu      sync.Mutex
 	faults  faults
@@ -99,6 +102,7 @@ func (f *faulty) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (cor
 		return nil, err
 	}
 	f.opened.add(cfg.Queue)
+	f.observer.Store(cfg.Observer)
 	f.inFlight.add(cfg.MaxInFlight)
 	return &faultyReceiver{r, f}, nil
 }
