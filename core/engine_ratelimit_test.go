@@ -136,11 +136,7 @@ func TestR41OneAttemptAtATimeWithAPauseAndNothingHeldMeanwhile(t *testing.T) {
 				synctest.Wait()
 				equal(b, "rate limited", ep.Health().RateLimited, true)
 				limits := b.broker.inFlight.all()
-				want := 1
-				if name == "ahead" && b.mode == core.TransactionReceiveOnly {
-					want = 3
-				}
-				equal(b, "MaxInFlight", limits[len(limits)-1], want)
+				equal(b, "MaxInFlight", limits[len(limits)-1], 1)
 				before := begun.len()
 				most.Store(0)
 				for probe := range 5 {

@@ -39,6 +39,7 @@ type pump struct {
 	wanted      int         // slots asked for
 	slowed      bool        // one slot, whatever is asked for
 	limit       int         // slots in force
+	mayHold     int         // the receiver's MaxInFlight in force
 	running     int         // slots taken
 	receiving   int         // workers in Receive, where perWorker
 	fetching    bool        // a worker is in Receive, where not
@@ -52,6 +53,7 @@ type pump struct {
 	fetch       context.Context
 	interrupt   context.CancelFunc // ends Receive calls under way
 	average     time.Duration      // of handling, moving; where ahead
+	measured    bool               // average is known
 	arrivals    []Delivery         // the fetcher's
 	arrived     []held             // the fetcher's
 }
@@ -83,11 +85,14 @@ func newPump(base context.Context, r Receiver) *pump {
 
 // maxInFlight is what the receiver may hold for a given number of slots.
 func (p *pump) maxInFlight(limit int) int {
+	if p.slowed {
+		return 1
+	}
 	n := limit
 	if p.overlap {
 		n += limit
 	}
-	if p.ahead && !p.perWorker {
+	if p.ahead {
 		n += limit
 	}
 	return n
@@ -119,12 +124,13 @@ func (p *pump) applyLimit() {
 	if p.slowed {
 		limit = 1
 	}
-	if p.stopping || limit == p.limit {
+	mayHold := p.maxInFlight(limit)
+	if p.stopping || limit == p.limit && mayHold == p.mayHold {
 		return
 	}
-	fewer := limit < p.limit
-	p.limit = limit
-	p.receiver.SetMaxInFlight(p.maxInFlight(limit))
+	fewer := mayHold < p.mayHold
+	p.limit, p.mayHold = limit, mayHold
+	p.receiver.SetMaxInFlight(mayHold)
 	p.hire()
 	if fewer {
 		p.restartFetch()
@@ -255,7 +261,7 @@ func (w *worker) run() {
 		}
 		p.workers--
 		delete(p.everyWorker, w)
-		if !regular && !p.stopping {
+		if !regular && (!p.stopping || p.startable()) {
 			p.hire()
 		}
 		p.wakeUp.Broadcast()
@@ -312,6 +318,9 @@ func (w *worker) work(item held) {
 	p.handle(w, item)
 	took := time.Since(start)
 	p.mu.Lock()
+	if !p.measured {
+		p.average, p.measured = took, true
+	}
 	p.average += (took - p.average) / 8
 	p.mu.Unlock()
 }
@@ -412,8 +421,12 @@ func (p *pump) want() int {
 }
 
 // aheadRoom is how many deliveries to hold beyond the free slots: as many as
-// there are slots, fewer where handlers are slow.
+// there are slots, fewer where handlers are slow, none while that is unknown or
+// where one message at a time is attempted.
 func (p *pump) aheadRoom() int {
+	if !p.measured || p.slowed {
+		return 0
+	}
 	if p.average <= aheadWindow {
 		return p.limit
 	}
@@ -435,7 +448,7 @@ func (p *pump) excess() int {
 		return p.buffered()
 	}
 	allowed := max(p.limit-p.running, 0)
-	if p.ahead && !p.perWorker {
+	if p.ahead && !p.slowed {
 		allowed += p.limit
 	}
 	return p.buffered() - allowed
