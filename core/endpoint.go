@@ -55,7 +55,9 @@ type Endpoint struct {
 // transport's capabilities without contacting the broker; its error says all
 // that is wrong at once.
 func New(name string, t Transport, c Config) (*Endpoint, error) {
-	fail := func(err error) (*Endpoint, error) { return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err) }
+	fail := func(err error) (*Endpoint, error) {
+		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
+	}
 	if isNil(t) {
 		return fail(errors.New("the transport is nil; pass one such as inmemory.New()"))
 	}
