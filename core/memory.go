@@ -92,11 +92,12 @@ func (m *memory) pendingDecision(nativeID string) (u undelivered, ok bool) {
 }
 
 // expire forgets decisions about messages that have not come again for long:
-// another instance has dealt with them.
+// another instance has dealt with them. A message may have to wait for all the
+// others to be tried and held, one after the other.
 func (m *memory) expire() {
 	for {
 		id, u, ok := m.pending.Oldest()
-		if !ok || time.Since(u.triedAt) < 10*longestUndeliveredHold {
+		if !ok || time.Since(u.triedAt) < time.Duration(10+m.pending.Len())*longestUndeliveredHold {
 			break
 		}
 		m.pending.Delete(id)
