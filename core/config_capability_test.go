@@ -71,6 +71,26 @@ func TestR10WhatIsAskedForAndCannotBeDoneIsRefused(t *testing.T) {
 			[]string{"longest delay would be 16m0s", "Capabilities.MaxDelay"},
 		},
 		{
+			"a delay a little longer than the transport's",
+			Config{Recoverability: Recoverability{Delayed: Delayed{Delays: []time.Duration{15*time.Minute + 1}}}}, short,
+			[]string{"Capabilities.MaxDelay is 15m0s"},
+		},
+		{
+			"a requeue delay longer than the transport's",
+			Config{Recoverability: Recoverability{RequeueDelay: time.Hour}}, short,
+			[]string{"Recoverability.RequeueDelay is 1h0m0s", "Capabilities.MaxDelay is 15m0s", "use no more"},
+		},
+		{
+			"a requeue delay without delayed delivery",
+			Config{Recoverability: Recoverability{RequeueDelay: time.Second}}, undelayed,
+			[]string{"Recoverability.RequeueDelay is 1s", "Capabilities.DelayedDelivery", "remove it"},
+		},
+		{
+			"a requeue delay in mode None",
+			Config{Transactions: TransactionNone, Recoverability: Recoverability{RequeueDelay: time.Second}}, able,
+			[]string{"Recoverability.RequeueDelay is 1s", "transaction mode None", "remove it"},
+		},
+		{
 			"retries of one message type",
 			Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{Retries: 1}}}}}, undelayed,
 			[]string{`Recoverability.MessageTypes["order"].Delayed asks for 1 retries`, "Capabilities.DelayedDelivery", `set Recoverability.MessageTypes["order"].Delayed.Off`},
@@ -93,6 +113,13 @@ func TestR10WhatIsAskedForAndCannotBeDoneIsRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) { refusedBecause(t, test.config, test.caps, test.says...) })
 	}
+	t.Run("but not what is just possible", func(t *testing.T) {
+		if _, err := resolve(Config{Recoverability: Recoverability{
+			RequeueDelay: 15 * time.Minute, Delayed: Delayed{Delays: []time.Duration{15 * time.Minute}},
+		}}, short); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {

@@ -62,6 +62,26 @@ func TestCacheDelete(t *testing.T) {
 	}
 }
 
+func TestCacheOldest(t *testing.T) {
+	c := lru.New[string, int](3)
+	if _, _, ok := c.Oldest(); ok {
+		t.Error("an empty cache has one")
+	}
+	for i, key := range []string{"a", "b", "c"} {
+		c.Put(key, i)
+	}
+	c.Get("a")
+	for range 2 { // asking does not use it
+		if key, value, ok := c.Oldest(); key != "b" || value != 1 || !ok {
+			t.Errorf("%s, %d, %v", key, value, ok)
+		}
+	}
+	c.Put("d", 3)
+	if key, _, _ := c.Oldest(); key != "c" {
+		t.Errorf("%s", key)
+	}
+}
+
 func TestCacheResize(t *testing.T) {
 	c := lru.New[int, int](4)
 	for i := range 4 {
