@@ -1,0 +1,303 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// fate is what becomes of a message: how often it is attempted, and where it
+// ends.
+type fate struct {
+	name     string
+	attempts int
+	end      string // the queue; "" where it is dropped
+}
+
+const soakRounds = (2 + 1) * (1 + 1) // two immediate retries, one delayed one
+
+var fates = []fate{
+	{"fails once", 2, "done"},
+	{"fails always", soakRounds, "error"},
+	{"panics once", 2, "done"},
+	{"panics always", soakRounds, "error"},
+	{"exits once", 2, "done"},
+	{"unrecoverable", 1, "error"},
+	{"discard", 1, ""},
+	{"defer", 3, "done"},
+	{"retry after", 2, "done"},
+	{"second round", 4, "done"},
+	{"undecodable", 0, "error"},
+	{"unknown type", 0, "error"},
+	{"custom queue", 1, "custom"},
+	{"missing queue", 1, "error"},
+	{"reject", 1, "letters"},
+	{"slow", 1, "done"},
+	{"dispatch fails once", 2, "done"},
+}
+
+// fateOf lets nine of ten messages succeed at once.
+func fateOf(n int) fate {
+	if n%10 != 0 {
+		return fate{"good", 1, "done"}
+	}
+	return fates[n/10%len(fates)]
+}
+
+var errSoak = errors.New("soak failure")
+
+// soak is one run over all messages.
+type soak struct {
+	t        *testing.T
+	attempts []atomic.Uint32 // by number
+	ends     []atomic.Uint32 // how often a message reached an end
+	window   chan struct{}   // a place for each message that is under way
+}
+
+func (s *soak) end(n int, where string) {
+	if where != fateOf(n).end {
+		s.t.Errorf("message %d (%s) ended in %q", n, fateOf(n).name, where)
+	}
+	if s.ends[n].Add(1) == 1 {
+		<-s.window
+	}
+}
+
+const (
+	headerNumber = "Number"
+	soakLock     = 3 * time.Second
+)
+
+func (s *soak) handle(_ context.Context, m *core.Inbound[int]) error {
+	n := m.Body
+	what := fateOf(n)
+	last := int(s.attempts[n].Add(1)) == what.attempts
+	switch what.name {
+	case "fails always":
+		return fmt.Errorf("message %d: %w", n, errSoak)
+	case "panics always":
+		panic(errSoak)
+	case "unrecoverable":
+		return core.Unrecoverable(errSoak)
+	case "discard":
+		s.end(n, "")
+		return core.Discard("soak")
+	case "custom queue":
+		return core.MoveTo("custom", errSoak)
+	case "missing queue":
+		return core.MoveTo("nowhere", errSoak)
+	case "reject":
+		return core.Reject(errSoak)
+	case "slow":
+		switch {
+		case n == 1000:
+			time.Sleep(soakLock + time.Second) // so that the lock is renewed
+		case n%1000 == 0:
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	if !last {
+		switch what.name {
+		case "fails once", "second round":
+			return errSoak
+		case "panics once":
+			panic("soak panic")
+		case "exits once":
+			runtime.Goexit()
+		case "defer":
+			return core.Defer(time.Millisecond)
+		case "retry after":
+			return core.RetryAfter(errSoak, time.Millisecond)
+		case "dispatch fails once":
+			return m.Send("nowhere", "soak", n)
+		}
+	}
+	return m.Send("done", "done", n, core.SendOptions{Headers: map[string]string{headerNumber: strconv.Itoa(n)}})
+}
+
+func (s *soak) send(from *core.Endpoint, n int) {
+	s.window <- struct{}{}
+	options := core.SendOptions{Headers: map[string]string{headerNumber: strconv.Itoa(n)}}
+	messageType, body := "soak", any(n)
+	switch fateOf(n).name {
+	case "undecodable":
+		body, options.ContentType = []byte("no number"), "application/json"
+	case "unknown type":
+		messageType = "strange"
+	}
+	queue := "left"
+	if n%3 == 0 {
+		queue = "right"
+	}
+	if err := from.Send(s.t.Context(), queue, messageType, body, options); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// settle waits until every message sent has ended, and returns the heap then.
+func (s *soak) settle() uint64 {
+	timeout := time.After(time.Minute)
+	for range cap(s.window) {
+		select {
+		case s.window <- struct{}{}:
+		case <-timeout:
+			s.t.Fatalf("%d messages have not ended after a minute", len(s.window))
+		}
+	}
+	for range cap(s.window) {
+		<-s.window
+	}
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// keepChanging changes concurrency and pauses until ctx ends.
+func keepChanging(ctx context.Context, endpoints []*core.Endpoint) {
+	for ctx.Err() == nil {
+		ep := endpoints[rand.IntN(len(endpoints))]
+		if rand.IntN(4) == 0 {
+			ep.Pause()
+		} else if err := ep.SetConcurrency(1 + rand.IntN(32)); err != nil {
+			panic(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(rand.IntN(5000)) * time.Microsecond):
+		}
+		ep.Resume()
+	}
+}
+
+func newEndpoint(t *testing.T, transport core.Transport, name string, c core.Config) *core.Endpoint {
+	t.Helper()
+	c.Logger = slog.New(slog.DiscardHandler)
+	ep, err := core.New(name, transport, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ep
+}
+
+// TestMillionMessages sends soakMessages through endpoints of which two are
+// instances of one, a tenth of them to every kind of failure, while concurrency
+// changes and endpoints pause. Each message must be attempted exactly as often
+// as its fate says and end once, where it says; memory must not grow with the
+// number of messages that have passed.
+func TestMillionMessages(t *testing.T) {
+	for _, mode := range retrying {
+		t.Run(mode.String(), func(t *testing.T) {
+			cfg := inmemory.Config{LockDuration: soakLock}
+			if mode == core.TransactionReceiveOnly {
+				cfg = aheadConfig(cfg.LockDuration)
+			}
+			runSoak(t, cfg, mode, soakMessages/2)
+		})
+	}
+}
+
+func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messages int) {
+	transport, err := inmemory.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer transport.Close(context.Background())
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"left", "right", "error", "custom", "done", "unexpected"}}); err != nil {
+		t.Fatal(err)
+	}
+	s := &soak{t: t, attempts: make([]atomic.Uint32, messages), ends: make([]atomic.Uint32, messages), window: make(chan struct{}, 2000)}
+
+	var workers, all []*core.Endpoint
+	for _, name := range []string{"left", "left", "right"} {
+		ep := newEndpoint(t, transport, name, core.Config{Transactions: mode, Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Millisecond}, DeadLetter: true,
+		}})
+		if err := core.Handle(ep, "soak", s.handle); err != nil {
+			t.Fatal(err)
+		}
+		workers = append(workers, ep)
+	}
+	// What ends is taken away by endpoints, so that no queue grows.
+	for queue, end := range map[string]string{
+		"done": "done", "error": "error", "custom": "custom",
+		inmemory.DeadLetterQueue("left"): "letters", inmemory.DeadLetterQueue("right"): "letters",
+	} {
+		ep := newEndpoint(t, transport, queue, core.Config{Provision: core.ProvisionNever, Recoverability: core.Recoverability{ErrorQueue: "unexpected"}})
+		for _, messageType := range []string{"soak", "done", "strange"} {
+			if err := core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+				n, err := strconv.Atoi(m.Headers.Get(headerNumber))
+				if err == nil {
+					s.end(n, end)
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, ep)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := core.RunAll(ctx, append(all, workers...)...); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Go(func() { keepChanging(ctx, workers) })
+	defer wg.Wait()
+	defer stop()
+	for _, ep := range workers {
+		<-ep.Ready()
+	}
+
+	sender := newEndpoint(t, transport, "sender", core.Config{SendOnly: true})
+	var early uint64
+	for n := range messages {
+		s.send(sender, n)
+		if n == messages/10 {
+			early = s.settle()
+		}
+	}
+	late := s.settle()
+	const bound = 4 << 20
+	if late > early+bound {
+		t.Errorf("the heap grew from %d KiB after a tenth to %d KiB at the end", early>>10, late>>10)
+	}
+	s.account(transport)
+}
+
+// account checks each message against its fate.
+func (s *soak) account(transport *inmemory.Transport) {
+	bad := 0
+	for n := range s.ends {
+		what := fateOf(n)
+		attempts, ends := int(s.attempts[n].Load()), int(s.ends[n].Load())
+		if attempts == what.attempts && ends == 1 {
+			continue
+		}
+		if bad++; bad <= 10 {
+			s.t.Errorf("message %d (%s) was attempted %d times and ended %d times, want %d and 1", n, what.name, attempts, ends, what.attempts)
+		}
+	}
+	if bad > 10 {
+		s.t.Errorf("and %d others", bad-10)
+	}
+	for _, queue := range transport.Queues() {
+		if depth, err := transport.Depth(queue); err != nil || depth.Total()-depth.InFlight > 0 {
+			s.t.Errorf("queue %q still has %+v, %v", queue, depth, err)
+		}
+	}
+}
