@@ -62,7 +62,10 @@ func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
 func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 	switch a := d.action; {
 	case a.Kind == ActionImmediateRetry:
-		l.log(ctx, l.immediate, slog.LevelInfo, f, "Immediate Retry is going to retry message '%s' because of an exception:", f.MessageID)
+		// The one line that a flood of failures writes at every attempt: without Sprintf.
+		if l.immediate.Enabled(ctx, slog.LevelInfo) {
+			l.immediate.LogAttrs(ctx, slog.LevelInfo, "Immediate Retry is going to retry message '"+f.MessageID+"' because of an exception:", failureAttrs(f)...)
+		}
 	case d.deferral:
 		l.log(ctx, l.delayed, slog.LevelInfo, f, "Deferring message '%s' for %s.", f.MessageID, clock(a.Delay))
 	case a.Kind == ActionDelayedRetry:

@@ -34,7 +34,7 @@ type Transport interface {
 	// of each message whether it was accepted, refused, or is unknown. An
 	// unknown queue is an error. Limits are checked before anything is on the
 	// wire (C10). Send takes over the messages' Body: neither side writes it
-	// afterwards.
+	// afterwards. It keeps no reference to msgs itself.
 	Send(ctx context.Context, msgs ...Outgoing) error
 
 	// OpenReceiver starts to receive from a queue. What waiting cannot mend (a
