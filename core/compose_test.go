@@ -66,6 +66,9 @@ func TestComposeHeaders(t *testing.T) {
 			HeaderConversationID: "own", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
 		}},
 		{"a reply address", IntentSend, []SendOptions{{ReplyTo: "elsewhere"}}, origin{}, map[string]string{HeaderReplyToAddress: "elsewhere"}},
+		{"a reply address as the transport writes it", IntentPublish, []SendOptions{{ReplyTo: "ElseWhere"}}, origin{}, map[string]string{
+			HeaderMessageIntent: "Publish", HeaderReplyToAddress: "elsewhere",
+		}},
 		{"further headers", IntentSend, []SendOptions{{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}}, origin{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
 		{"standard headers of its own", IntentSend, []SendOptions{{Headers: map[string]string{HeaderMessageTypes: "A;B", HeaderTimeSent: "then"}}}, origin{}, map[string]string{
 			HeaderMessageTypes: "A;B", HeaderTimeSent: "then",
@@ -161,6 +164,7 @@ func TestComposeRefuses(t *testing.T) {
 		{name: "no queue", queue: "-", says: "no destination queue"},
 		{name: "two options", opts: make([]SendOptions, 2), says: "2 SendOptions were given; merge them"},
 		{name: "the header of the id", opts: []SendOptions{{Headers: map[string]string{HeaderMessageID: "x"}}}, says: "use SendOptions.ID"},
+		{name: "a reply address that is none", opts: []SendOptions{{ReplyTo: "a#b"}}, says: `SendOptions.ReplyTo "a#b" cannot be a queue's name: '#' is not allowed`},
 		{name: "a content type of what a codec encodes", opts: []SendOptions{{ContentType: "text/plain"}}, says: `SendOptions.ContentType is "text/plain"`},
 		{name: "a body that cannot be encoded", body: make(chan int), says: `encode "order" from chan int`},
 		{name: "a negative delay", opts: []SendOptions{{Delay: -1}}, says: "delay -1ns is negative"},

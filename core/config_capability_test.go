@@ -86,16 +86,6 @@ func TestR10WhatIsAskedForAndCannotBeDoneIsRefused(t *testing.T) {
 			[]string{"Recoverability.RequeueDelay is 1s", "Capabilities.DelayedDelivery", "remove it"},
 		},
 		{
-			"a requeue delay in mode None",
-			Config{Transactions: TransactionNone, Recoverability: Recoverability{RequeueDelay: time.Second}}, able,
-			[]string{"Recoverability.RequeueDelay is 1s", "transaction mode None", "remove it"},
-		},
-		{
-			"retries of one message type",
-			Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{Retries: 1}}}}}, undelayed,
-			[]string{`Recoverability.MessageTypes["order"].Delayed asks for 1 retries`, "Capabilities.DelayedDelivery", `set Recoverability.MessageTypes["order"].Delayed.Off`},
-		},
-		{
 			"dead-lettering",
 			Config{Recoverability: Recoverability{DeadLetter: true}}, letterless,
 			[]string{"Recoverability.DeadLetter", "Capabilities.DeadLetter", "remove it"},
@@ -127,6 +117,8 @@ func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {
 	undelayed, short := able, able
 	undelayed.DelayedDelivery = false
 	short.MaxDelay = 20 * time.Second
+	brief := able
+	brief.MaxDelay = time.Millisecond
 	off := map[string]TypeRecoverability{"order": {Delayed: Delayed{Off: true}}}
 	for _, test := range []struct {
 		name               string
@@ -142,6 +134,10 @@ func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {
 			[]string{"Recoverability.Delayed: the transport has no delayed delivery (Capabilities.DelayedDelivery)"}},
 		{"the delayed level above MaxDelay", Config{}, short, 5, 0,
 			[]string{"Recoverability.Delayed: the longest delay would be 30s and the transport's Capabilities.MaxDelay is 20s"}},
+		{"a level once, though message types inherit it", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{
+			"order": {}, "price": {Immediate: Immediate{Retries: 1}},
+		}}}, undelayed, 5, 0, []string{"Recoverability.Delayed: the transport has no delayed delivery"}},
+		{"a default requeue delay is never told of", Config{Recoverability: Recoverability{Delayed: Delayed{Retries: 1, Increase: time.Millisecond}}}, brief, 5, 1, nil},
 		{"nothing that is off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}, MessageTypes: off}}, undelayed, 5, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -109,6 +109,11 @@ func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
 		if err := HandleFailed(ep, "a", ignoreFailed[string]); !errors.Is(err, errSealed) {
 			t.Errorf("%v", err)
 		}
+		for _, err := range []error{ep.Run(t.Context()), ep.Invoke(t.Context(), "a", "x")} {
+			if !errors.Is(err, errSealed) || !strings.Contains(err.Error(), `handler for "b"`) || !strings.Contains(err.Error(), `handler for "a"`) {
+				t.Errorf("later %v, want it to name both", err)
+			}
+		}
 	})
 	t.Run("on a send-only endpoint", func(t *testing.T) {
 		ep, err := New("billing", ableTransport(), Config{SendOnly: true})
@@ -118,6 +123,12 @@ func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
 		for _, err := range []error{Handle(ep, "a", ignore[string]()), HandleEvent(ep, "b", ignore[string]()), HandleFailed(ep, "a", ignoreFailed[string])} {
 			if err == nil || !strings.Contains(err.Error(), "the endpoint is send-only") {
 				t.Errorf("%v", err)
+			}
+		}
+		err = ep.Run(t.Context())
+		for _, name := range []string{`Handle "a"`, `HandleEvent "b"`, `HandleFailed "a"`} {
+			if err == nil || !strings.Contains(err.Error(), name+": the endpoint is send-only") {
+				t.Errorf("Run: %v, want it to repeat that of %s", err, name)
 			}
 		}
 	})

@@ -1,0 +1,86 @@
+package core_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// What DefaultPolicy answers with the configuration of an endpoint is what the
+// endpoint does.
+func TestThePolicyCanBeAskedWithoutAMessage(t *testing.T) {
+	errFinal := errors.New("final")
+	ep, err := core.New("orders", inmemory.New(), core.Config{Recoverability: core.Recoverability{
+		Immediate:         core.Immediate{Retries: 1},
+		Delayed:           core.Delayed{Delays: []time.Duration{time.Minute, time.Hour}},
+		Unrecoverable:     []error{errFinal},
+		UnrecoverableFunc: func(err error) bool { return err.Error() == "by func" },
+		ErrorQueue:        "failed",
+		MaxRetryAge:       2 * time.Hour,
+		MessageTypes: map[string]core.TypeRecoverability{
+			"price": {Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2, Increase: time.Second, Factor: 10, MaxDelay: 5 * time.Second}},
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name               string
+		messageType        string
+		err                error
+		immediate, delayed int
+		first              time.Duration // since the first failure
+		want               core.Action
+	}{
+		{"the first failure", "order", errBoom, 1, 0, 0, core.ImmediateRetry()},
+		{"listed delays", "order", errBoom, 2, 0, 0, core.DelayedRetry(time.Minute)},
+		{"the second of them", "order", errBoom, 2, 1, 0, core.DelayedRetry(time.Hour)},
+		{"all used up", "order", errBoom, 2, 2, 0, core.MoveToError("failed")},
+		{"too old", "order", errBoom, 2, 1, 3 * time.Hour, core.MoveToError("failed")},
+		{"a listed error", "order", fmt.Errorf("x: %w", errFinal), 1, 0, 0, core.MoveToError("failed")},
+		{"one of the function's", "order", errors.New("by func"), 1, 0, 0, core.MoveToError("failed")},
+		{"a type of its own", "price", errBoom, 1, 0, 0, core.DelayedRetry(time.Second)},
+		{"its ceiling", "price", errBoom, 1, 1, 0, core.DelayedRetry(5 * time.Second)},
+		{"its end", "price", errBoom, 1, 2, 0, core.MoveToError("failed")},
+		{"its unrecoverable errors are the endpoint's", "price", errFinal, 1, 0, 0, core.MoveToError("failed")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			failure := core.ErrorContext{
+				Err: test.err, ImmediateProcessingFailures: test.immediate, DelayedDeliveriesPerformed: test.delayed, FailedAt: time.Now(),
+			}
+			if test.first > 0 {
+				failure.FirstFailure = failure.FailedAt.Add(-test.first)
+			}
+			if got := core.DefaultPolicy(t.Context(), ep.RecoverabilityConfig(test.messageType), failure); got != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+	t.Run("is a value", func(t *testing.T) {
+		c := ep.RecoverabilityConfig("price")
+		c.Failed.Unrecoverable[0] = errBoom
+		c.Delayed.MaxNumberOfRetries = 99
+		again := ep.RecoverabilityConfig("price")
+		if !slices.Equal(again.Failed.Unrecoverable, []error{errFinal}) || again.Delayed.MaxNumberOfRetries != 2 {
+			t.Errorf("%+v", again)
+		}
+	})
+	t.Run("shows what the transport can do", func(t *testing.T) {
+		transport, err := inmemory.Open(able(func(c *core.Capabilities) { c.DelayedDelivery = false }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ep, err := core.New("orders", transport, core.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := ep.RecoverabilityConfig("any"); c.Immediate.MaxNumberOfRetries != 5 || c.Delayed.MaxNumberOfRetries != 0 || c.Failed.ErrorQueue != "error" {
+			t.Errorf("%+v", c)
+		}
+	})
+}
