@@ -86,6 +86,16 @@ func TestR10WhatIsAskedForAndCannotBeDoneIsRefused(t *testing.T) {
 			[]string{"Recoverability.RequeueDelay is 1s", "Capabilities.DelayedDelivery", "remove it"},
 		},
 		{
+			"a requeue delay in mode None",
+			Config{Transactions: TransactionNone, Recoverability: Recoverability{RequeueDelay: time.Second}}, able,
+			[]string{"Recoverability.RequeueDelay is 1s", "transaction mode None", "remove it"},
+		},
+		{
+			"retries of one message type",
+			Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{Retries: 1}}}}}, undelayed,
+			[]string{`Recoverability.MessageTypes["order"].Delayed asks for 1 retries`, "Capabilities.DelayedDelivery", `set Recoverability.MessageTypes["order"].Delayed.Off`},
+		},
+		{
 			"dead-lettering",
 			Config{Recoverability: Recoverability{DeadLetter: true}}, letterless,
 			[]string{"Recoverability.DeadLetter", "Capabilities.DeadLetter", "remove it"},
