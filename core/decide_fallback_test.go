@@ -106,6 +106,12 @@ func TestR8AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
 	}
 }
 
+// What a policy may have forgotten to set.
+var (
+	nothing  any
+	noAction *Action
+)
+
 func TestR12PolicyThatDecidesNothing(t *testing.T) {
 	cause := errors.New("nil map")
 	for _, test := range []struct {
@@ -115,11 +121,8 @@ func TestR12PolicyThatDecidesNothing(t *testing.T) {
 	}{
 		{"panics", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic("oh no") }, "oh no"},
 		{"panics with an error", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(cause) }, "nil map"},
-		{"panics with nil", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(nil) }, "nil"},
-		{"panics at a nil pointer", func(context.Context, RecoverabilityConfig, ErrorContext) Action {
-			var missing *Action
-			return *missing
-		}, "nil pointer"},
+		{"panics with nil", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(nothing) }, "nil"},
+		{"panics at a nil pointer", func(context.Context, RecoverabilityConfig, ErrorContext) Action { return *noAction }, "nil pointer"},
 		{"returns no action", policyOf(Action{}), "None"},
 		{"returns fields without a kind", policyOf(Action{Delay: time.Second, Queue: "q"}), "None"},
 		{"returns a kind that is none", policyOf(Action{Kind: 99}), "ActionKind(99)"},
@@ -250,7 +253,7 @@ func TestR9ChangingItChangesNothing(t *testing.T) {
 	r := rulesOf(t, Recoverability{Unrecoverable: []error{listed}, Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) Action {
 		calls++
 		if c.Immediate.MaxNumberOfRetries != 5 || c.Delayed.MaxNumberOfRetries != 3 || c.Delayed.TimeIncrease != 10*time.Second ||
-			c.Failed.ErrorQueue != "error" || c.Failed.Unrecoverable[0] != listed {
+			c.Failed.ErrorQueue != "error" || !slices.Equal(c.Failed.Unrecoverable, []error{listed}) {
 			t.Errorf("call %d sees %+v", calls, c)
 		}
 		if string(f.Body) != "body" || f.Headers.Get("k") != "v" || f.MessageID != "m1" {

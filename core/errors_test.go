@@ -79,7 +79,7 @@ func TestPanicError(t *testing.T) {
 		{42, "panic: 42", nil},
 	} {
 		err := &PanicError{Value: test.value}
-		if err.Error() != test.text || errors.Unwrap(err) != test.wraps {
+		if err.Error() != test.text || !errors.Is(errors.Unwrap(err), test.wraps) {
 			t.Errorf("%q wraps %v", err, errors.Unwrap(err))
 		}
 	}

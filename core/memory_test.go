@@ -113,8 +113,8 @@ func TestMemoryIsFlat(t *testing.T) {
 	before := inUse()
 	d := decision{action: MoveToError("error")}
 	for i := range 2_000 {
-		// An error that pins a megabyte, though its text is short.
-		f := failedTimes(1, 0, pinning{text: errors.New("short"), ballast: make([]byte, 1<<20)})
+		// An error that pins much, though its text is short.
+		f := failedTimes(1, 0, pinning{text: errors.New("short"), ballast: make([]byte, 256<<10)})
 		f.Body = make([]byte, 1<<10)
 		m.rememberPending(fmt.Sprint(i), &f, &d)
 		m.rememberSettled(fmt.Sprint(i))
