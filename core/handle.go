@@ -43,7 +43,9 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // after the failed work has been undone. By default the message goes to the
 // error queue afterwards, and what was sent here goes with it; after
 // Failed.TakeOver the message counts as handled instead. If it fails itself,
-// what it sent is dropped and the message goes to the error queue (R51).
+// what it sent is dropped and the message goes to the error queue (R51). Where
+// the move has to be tried again, it runs again in the transaction mode
+// SendsAtomicWithReceive, in which what it did before is undone, and in no other.
 //
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded MaxDeliveries. There is at most one for a type.
@@ -63,7 +65,8 @@ func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx cont
 
 // Failed is what is known of a message whose retries are used up.
 type Failed struct {
-	// Err is the last failure.
+	// Err is the last failure. When the move is tried again it has the text of
+	// the error alone, which errors.Is does not find.
 	Err error
 	// Queue is where the message is about to be moved.
 	Queue string

@@ -42,8 +42,8 @@ func TestANegativeTotalIsNotRetried(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
 	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: -7})
 	err := billing.OrderPlaced(t.Context(), in)
-	if !errors.Is(err, errNegativeTotal) || !core.IsVerdict(err) {
-		t.Errorf("error %v; want a verdict", err)
+	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictUnrecoverable || !errors.Is(err, errNegativeTotal) {
+		t.Errorf("error %v; want the verdict Unrecoverable", err)
 	}
 }
 
@@ -104,9 +104,53 @@ func TestMessagesWithoutTenantAreRejected(t *testing.T) {
 		return nil
 	})
 	in, _ := coretest.Inbound("orders.placed", OrderPlaced{})
-	if err := chain(t.Context(), in.Message); !core.IsVerdict(err) || handled {
-		t.Errorf("error %v, handled %v; want a verdict, and nothing handled", err, handled)
+	err := chain(t.Context(), in.Message)
+	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictReject || handled {
+		t.Errorf("error %v, handled %v; want the verdict Reject, and nothing handled", err, handled)
 	}
 }
 
 // end
+
+// snippet: handle-failed
+// OrderFailed is the last resort of Billing: the customer is told, and what can
+// never be charged needs nobody else.
+func (b *Billing) OrderFailed(_ context.Context, m *core.Inbound[OrderPlaced], f *core.Failed) error {
+	if errors.Is(f.Err, errNegativeTotal) {
+		f.TakeOver()
+	}
+	return m.Reply("orders.refused", m.Body)
+}
+
+func TestCustomersAreToldOfOrdersThatFailed(t *testing.T) {
+	for err, takenOver := range map[error]bool{core.Unrecoverable(errNegativeTotal): true, errBankDown: false} {
+		in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{ReplyTo: "web"})
+		failed := &core.Failed{Err: err, Queue: "error"}
+		if err := (&Billing{}).OrderFailed(t.Context(), in, failed); err != nil {
+			t.Fatal(err)
+		}
+		if sent := rec.Sent(); len(sent) != 1 || sent[0].Queue != "web" || failed.TakenOver() != takenOver {
+			t.Errorf("%v: sent %v, taken over: %v", err, sent, failed.TakenOver())
+		}
+	}
+}
+
+// end
+
+// region returns what a log handler would add, which has only the context.
+func region(ctx context.Context) string {
+	if m, ok := core.MessageFrom(ctx); ok {
+		return m.Headers.Get("region")
+	}
+	return ""
+}
+
+func TestCodeWithNothingButTheContext(t *testing.T) {
+	in, _ := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
+	if got := region(core.WithMessage(t.Context(), in.Message)); got != "eu" {
+		t.Errorf("region %q", got)
+	}
+	if got := region(t.Context()); got != "" {
+		t.Errorf("region %q without a message", got)
+	}
+}

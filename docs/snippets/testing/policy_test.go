@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // snippet: policy
@@ -22,11 +23,15 @@ func patient(ctx context.Context, config core.RecoverabilityConfig, failure core
 }
 
 func TestPatient(t *testing.T) {
-	var config core.RecoverabilityConfig
-	config.Immediate.MaxNumberOfRetries = 1
-	config.Delayed.MaxNumberOfRetries = 2
-	config.Delayed.TimeIncrease = 10 * time.Second
-	config.Failed.ErrorQueue = "error"
+	ep, err := core.New("billing", inmemory.New(), core.Config{Recoverability: core.Recoverability{
+		Immediate: core.Immediate{Retries: 1},
+		Delayed:   core.Delayed{Delays: []time.Duration{10 * time.Second, 20 * time.Second}},
+		Policy:    patient,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := ep.RecoverabilityConfig("orders.placed")
 
 	outage := fmt.Errorf("charge: %w", errBankDown)
 	for _, c := range []struct {
