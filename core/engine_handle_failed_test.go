@@ -200,6 +200,12 @@ func TestR51WhatIsRefusedForGoodIsDroppedAndTheMessageMovedOnce(t *testing.T) {
 				equal(b, "runs", runs, 1)
 				equal(b, "work committed", b.broker.committed.len(), 0)
 				equal(b, "critical errors", ep.Health().CriticalErrors, 0)
+				if b.mode == core.TransactionSendsAtomicWithReceive {
+					want := []string{"Reset m1", "CompleteWith m1", "ReplaceWith m1"} // the message itself need not be smaller
+					if got := b.broker.requested.all(); !slices.Equal(got, want) {
+						b.Errorf("asked for %q, want %q", got, want)
+					}
+				}
 				lines := b.logs.about(extraDropped)
 				if len(lines) != 1 || lines[0].level != slog.LevelError {
 					b.Errorf("logged %+v", lines)
