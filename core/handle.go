@@ -46,6 +46,8 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // what it sent is dropped and the message goes to the error queue (R51). Where
 // the move has to be tried again, it runs again in the transaction mode
 // SendsAtomicWithReceive, in which what it did before is undone, and in no other.
+// A move to the broker's own dead-letter queue is never one with its sends: they
+// leave before it, and it does not run again.
 //
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded MaxDeliveries. There is at most one for a type.

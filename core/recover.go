@@ -147,7 +147,7 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, u *undelivered) (ta
 	switch {
 	case u == nil:
 		d.extra, takenOver = r.lastResort(a, f, d)
-	case atomic: // what it did in the transaction went with the earlier try
+	case atomic && !d.deadLetter: // what it did in the transaction went with the earlier try
 		r.prepareRecovery(a, f)
 		d.extra, takenOver = r.lastResort(a, f, d)
 	}
@@ -327,7 +327,7 @@ func (r *runner) keep(a *attempt, f *failure, d *decision, cause error) {
 			f.MessageID, len(f.Body), f.Err, d.action, cause))
 		return
 	}
-	if _, atomic := r.atomic(a); atomic {
+	if _, atomic := r.atomic(a); atomic && !d.deadLetter {
 		d.extra = nil // HandleFailed runs again, in the next transaction
 	}
 	tries := r.ep.memory.rememberPending(in.NativeID, f, d)
