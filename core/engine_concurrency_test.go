@@ -177,11 +177,19 @@ func TestPauseFinishesWhatRunsAndHoldsNothingElse(t *testing.T) {
 			inModesOn(t, cfg, retrying, func(b *bed) {
 				var handled record[string]
 				ep, run := b.orders(core.Config{Concurrency: 2}, func(_ context.Context, m *core.Message) error {
+					if m.ID == "fast" {
+						return nil // so that others are held ahead, where they may be
+					}
 					time.Sleep(10 * time.Second)
 					handled.add(m.ID)
 					return nil
 				})
-				b.put("m1", "m2", "m3", "m4", "m5")
+				b.put("fast", "m1", "m2", "m3", "m4", "m5")
+				ahead := 0
+				if name == "ahead" && b.mode == core.TransactionReceiveOnly {
+					ahead = 2
+				}
+				equal(b, "held before the pause", b.depth("orders").InFlight, 2+ahead)
 				ep.Pause()
 				ep.Pause() // no more than once
 				synctest.Wait()
