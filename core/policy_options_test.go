@@ -82,6 +82,18 @@ func TestR13JitterOnlyLengthens(t *testing.T) {
 			t.Errorf("%d of 1000 have the same in both", near)
 		}
 	})
+	t.Run("and so do messages with neighbouring ids", func(t *testing.T) {
+		near := 0
+		for i := range 1000 {
+			difference := delay(fmt.Sprint("message-", 1000+i), 0) - delay(fmt.Sprint("message-", 1001+i), 0)
+			if difference.Abs() < 50*time.Millisecond { // of 5 s
+				near++
+			}
+		}
+		if near > 50 { // about 20, were they drawn by lot
+			t.Errorf("%d of 1000 have the same as the next one", near)
+		}
+	})
 	t.Run("the ceiling is one before jitter", func(t *testing.T) {
 		s := schedule{increase: time.Hour, ceiling: time.Minute, jitter: 1}
 		if d := s.longest(1); d != 2*time.Minute {
