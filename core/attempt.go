@@ -98,7 +98,7 @@ func (r *runner) handle(w *worker, item held) {
 	}
 }
 
-var errGoexit = errors.New("handler ended its goroutine with runtime.Goexit (testing's FailNow does)")
+var errGoexit = errors.New("the code called ended its goroutine with runtime.Goexit (testing's FailNow does)")
 
 // newAttempt returns nil if the lock is lost already.
 func (r *runner) newAttempt(item held) *attempt {
@@ -176,6 +176,23 @@ func call(chain HandlerFunc, ctx context.Context, m *Message, handlers *handlerS
 		}
 	}()
 	return chain(ctx, m)
+}
+
+// apart calls f in a goroutine of its own, which users' code may end
+// (runtime.Goexit) without ending the worker before the message is settled.
+func apart(f func() error) error {
+	err, done := errGoexit, make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if value := recover(); value != nil {
+				err = &PanicError{Value: value, Stack: debug.Stack()}
+			}
+		}()
+		err = f()
+	}()
+	<-done
+	return err
 }
 
 // readable replaces an error that cannot be read: a method of it, or of an error

@@ -56,6 +56,11 @@ func TestR10WhatIsAskedForAndCannotBeDoneIsRefused(t *testing.T) {
 			[]string{"Recoverability.Delayed asks for 1 retries", "Capabilities.DelayedDelivery"},
 		},
 		{
+			"an increase alone, on which three default retries would be built",
+			Config{Recoverability: Recoverability{Delayed: Delayed{Increase: 10 * time.Minute}}}, short,
+			[]string{"Recoverability.Delayed asks for 3 retries", "longest delay would be 30m0s", "Capabilities.MaxDelay is 15m0s"},
+		},
+		{
 			"a delay longer than the transport's",
 			Config{Recoverability: Recoverability{Delayed: Delayed{Retries: 3, Increase: 6 * time.Minute}}}, short,
 			[]string{"Recoverability.Delayed", "longest delay would be 18m0s", "Capabilities.MaxDelay is 15m0s", "choose what the transport can do"},

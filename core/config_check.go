@@ -257,8 +257,7 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 			p.add("%s has Delays, with which Increase, Factor and MaxDelay mean nothing; remove them", field)
 		}
 	}
-	explicit := c.Retries > 0 || len(c.Delays) > 0
-	if c.Off && explicit {
+	if c.Off && (c.Retries > 0 || len(c.Delays) > 0) {
 		p.add("%s has Retries or Delays and Off; remove one of the two", field)
 	}
 	if len(p.list) > before || c.Off || r.config.SendOnly {
@@ -281,7 +280,7 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 		obstacle = fmt.Sprintf("the longest delay would be %v and the transport's Capabilities.MaxDelay is %v", longest, caps.MaxDelay)
 	}
 	switch {
-	case obstacle != "" && explicit:
+	case obstacle != "" && !isZeroDelayed(c):
 		p.add("%s asks for %d retries, but %s; set %s.Off or choose what the transport can do", field, retries, obstacle, field)
 		return 0
 	case obstacle != "":

@@ -133,7 +133,10 @@ func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f Er
 	}
 	config.Failed.Unrecoverable = slices.Clone(config.Failed.Unrecoverable)
 	f.Body = slices.Clone(f.Body)
-	action := r.policy(ctx, config, f)
+	var action Action
+	if err := apart(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
+		return MoveToError(""), fmt.Errorf("recoverability policy: %w", err)
+	}
 	switch action.Kind {
 	case ActionImmediateRetry, ActionDelayedRetry, ActionMoveToError, ActionDiscard:
 		return action, nil

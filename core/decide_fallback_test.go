@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -352,4 +353,15 @@ func TestR11PolicyIsToldEverything(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestR12PolicyThatEndsItsGoroutine(t *testing.T) {
+	r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
+		runtime.Goexit()
+		return Action{}
+	}})
+	d := r.decide(t.Context(), failedTimes(1, 0, errFailed))
+	if d.action != MoveToError("failed") || !errors.Is(d.policyErr, errGoexit) {
+		t.Errorf("%v, policyErr %v", d.action, d.policyErr)
+	}
 }

@@ -298,14 +298,9 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.Type)
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
 	ctx := WithMessage(a, m)
-	// In a goroutine of its own, which it may end (runtime.Goexit) without ending
-	// the worker before the message is moved.
-	err, done := errGoexit, make(chan struct{})
-	go func() {
-		defer close(done)
-		err = call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m, a.handlers)
-	}()
-	<-done
+	err := apart(func() error {
+		return call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m, a.handlers)
+	})
 	out = m.end()
 	if err != nil {
 		r.ep.log.recoverability.LogAttrs(a, slog.LevelError, fmt.Sprintf("HandleFailed failed for message '%s'; the message is moved.", f.MessageID),
