@@ -24,6 +24,9 @@ func (r *runner) failed(a *attempt, err error) {
 	f := r.describe(a, err)
 	r.prepareRecovery(a, f)
 	d := r.ep.rules.decide(a, *f)
+	if d.policyErr != nil { // what the policy did half is undone too
+		r.prepareRecovery(a, f)
+	}
 	d.counts = !d.verdict && !refused(err) && r.limiter.counts(err)
 	r.carryOut(a, f, &d, nil)
 }
@@ -56,12 +59,12 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 	if !ok || r.ep.rules.policy == nil && fallbackOf(a) == nil {
 		return
 	}
-	if err := atomic.Reset(r.settle); err != nil {
-		r.ep.log.recoverability.LogAttrs(a, slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision",
+	err := atomic.Reset(r.settle)
+	a.undone = err == nil
+	if err != nil {
+		r.ep.log.recoverability.LogAttrs(a, slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
 			append(failureAttrs(f), slog.Any("reset_error", err))...)
-		return
 	}
-	a.undone = true
 }
 
 // carryOut does what was decided, tells about it, and keeps the message where
@@ -293,6 +296,9 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	fallback := fallbackOf(a)
 	if fallback == nil || errors.Is(f.Err, ErrUndecodable) || refused(f.Err) {
 		return nil, false
+	}
+	if _, atomic := r.atomic(a); atomic && !a.undone {
+		return nil, false // what it did would be undone with the failed work
 	}
 	m := &Message{scope: "/failed"}
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.Type)

@@ -1,0 +1,46 @@
+package core_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var (
+	atomicMode = everyMode[2:]
+)
+
+func TestR51WithoutResetHandleFailedDoesNotRun(t *testing.T) {
+	inModes(t, atomicMode, func(b *bed) {
+		b.broker.provoke(failing("Reset", 1))
+		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
+		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
+		err := core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			work(ctx, "compensation")
+			f.TakeOver()
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.run(ep)
+		b.put("m1")
+		b.holds("orders", 0)
+		b.holds("error", 1) // else the message is gone, its compensation undone
+		equal(b, "committed", len(b.broker.committed.all()), 0)
+	})
+}
+
+func TestR12WhatAPolicyThatPanicsDidIsUndone(t *testing.T) {
+	inModes(t, atomicMode, func(b *bed) {
+		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
+			work(ctx, "half of it")
+			panic("policy")
+		}
+		b.orders(core.Config{Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		b.holds("error", 1)
+		equal(b, "committed", len(b.broker.committed.all()), 0)
+	})
+}
