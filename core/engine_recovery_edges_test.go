@@ -3,12 +3,14 @@ package core_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
 
 var (
-	atomicMode = everyMode[2:]
+	atomicMode  = everyMode[2:]
+	receiveOnly = everyMode[1:2]
 )
 
 func TestR51WithoutResetHandleFailedDoesNotRun(t *testing.T) {
@@ -42,5 +44,25 @@ func TestR12WhatAPolicyThatPanicsDidIsUndone(t *testing.T) {
 		b.put("m1")
 		b.holds("error", 1)
 		equal(b, "committed", len(b.broker.committed.all()), 0)
+	})
+}
+
+func TestR27ALockLostDuringTheDecisionSendsNothing(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		runs := 0
+		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
+			if runs++; runs == 1 {
+				b.broker.provoke(failing("Renew", 1000))
+				<-ctx.Done()
+				b.broker.provoke(faults{})
+			}
+			return core.MoveToError("")
+		}
+		b.orders(core.Config{Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		time.Sleep(time.Minute)
+		equal(b, "decisions", runs, 2)
+		b.holds("error", 1)
+		b.holds("orders", 0)
 	})
 }

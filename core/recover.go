@@ -183,6 +183,9 @@ func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
 // move moves the message. What HandleFailed sent goes with it as one where the
 // mode can, and before it otherwise.
 func (r *runner) move(a *attempt, f *failure, d *decision) error {
+	if r.lockLost(a) {
+		return ErrLockLost
+	}
 	if _, atomic := r.atomic(a); (!atomic || d.deadLetter) && len(d.extra) > 0 {
 		if err := r.ep.transportSend(a.settling(r), d.extra); err != nil {
 			return err
@@ -228,6 +231,9 @@ func (r *runner) abandon(a *attempt, f *failure) {
 // replace sends out and consumes the message: as one where the mode can, in
 // this order otherwise. The failed handler's work is undone either way.
 func (r *runner) replace(a *attempt, out []Outgoing) error {
+	if r.lockLost(a) { // while policy or HandleFailed ran: another copy must not leave
+		return ErrLockLost
+	}
 	if atomic, ok := r.atomic(a); ok {
 		return r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error {
 			if a.undone { // what HandleFailed or the policy did is kept
