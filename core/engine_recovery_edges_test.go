@@ -2,6 +2,8 @@ package core_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -65,4 +67,37 @@ func TestR27ALockLostDuringTheDecisionSendsNothing(t *testing.T) {
 		b.holds("error", 1)
 		b.holds("orders", 0)
 	})
+}
+
+func TestR8ADelayedRetryThatTheTransportRefusesMovesTheMessage(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			if out[0].Delay > 0 {
+				return fmt.Errorf("delay: %w", errors.ErrUnsupported)
+			}
+			return nil
+		}})
+		b.orders(core.Config{}, func(context.Context, *core.Message) error { return core.RetryAfter(errBoom, time.Minute) })
+		b.put("m1")
+		b.holds("error", 1)
+		b.holds("orders", 0)
+	})
+}
+
+func TestR24HeadersThatNoTransportTakesDoNotKeepTheMessage(t *testing.T) {
+	for name, handler := range map[string]error{"move": core.Reject(errBoom), "delayed retry": core.RetryAfter(errBoom, time.Minute)} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				b.broker.provoke(faults{arrive: func(in *core.Incoming) {
+					in.Headers.Set("bad", "\xff")
+					in.Headers.Set("", "no key")
+				}})
+				b.orders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 1}}}, func(context.Context, *core.Message) error { return handler })
+				b.put("m1")
+				time.Sleep(time.Hour)
+				equal(b, "mended header", b.only("error").Headers.Get("bad"), "\uFFFD")
+				b.holds("orders", 0)
+			})
+		})
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Limits of what a failure adds to a message (R24, R33).
@@ -186,6 +187,30 @@ func (e *errorDescription) write(h *Headers) {
 		h.Set(HeaderExceptionSource, e.source)
 	}
 	h.Set(HeaderExceptionStackTrace, e.trace)
+}
+
+// makeLegible mends what a foreign producer sent and no transport need accept,
+// so that the message can be sent on (R24).
+func (f *failure) makeLegible() {
+	f.Headers = legible(f.Headers)
+	f.MessageID = strings.ToValidUTF8(f.MessageID, "\uFFFD")
+}
+
+// legible returns h with text that is UTF-8 and without an empty key: h itself
+// where that is so.
+func legible(h Headers) Headers {
+	if !slices.ContainsFunc(h.pairs, func(p header) bool {
+		return p.key == "" || !utf8.ValidString(p.key) || !utf8.ValidString(p.value)
+	}) {
+		return h
+	}
+	var mended Headers
+	for key, value := range h.All() {
+		if key != "" {
+			mended.Set(strings.ToValidUTF8(key, "\uFFFD"), strings.ToValidUTF8(value, "\uFFFD"))
+		}
+	}
+	return mended
 }
 
 // recalledError stands for an error whose text alone was kept, and what the

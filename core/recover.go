@@ -110,11 +110,12 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, u *undelivered) (t
 		r.abandon(a, f)
 		return false, nil
 	case ActionDelayedRetry:
-		if err := r.sendAgain(a, f, d); !errors.Is(err, ErrTooLarge) {
+		err := r.sendAgain(a, f, d)
+		if err == nil || !refusedFor(err, f.MessageID, ErrTooLarge) && !refusedFor(err, f.MessageID, errors.ErrUnsupported) {
 			return false, err
 		}
-		// A copy that does not fit now never will (R8).
-		d.fallback = fmt.Sprintf("%v was asked for, but the message with the headers of a retry is too large", d.action)
+		// What is refused now always will be (R8).
+		d.fallback = fmt.Sprintf("%v was asked for, but the transport refused it: %v", d.action, err)
 		d.action, d.deferral = MoveToError(r.ep.rules.config.Failed.ErrorQueue), false
 		r.ep.log.logReasons(a, f, d)
 		return r.giveUp(a, f, d, nil)
@@ -131,11 +132,19 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 	send := func(headers Headers) error {
 		return r.replace(a, []Outgoing{{ID: f.MessageID, Queue: r.ep.address, Headers: headers, Body: f.Body, Delay: d.action.Delay}})
 	}
-	headers := copyForDeferral(f)
-	if !d.deferral {
-		headers = copyForRetry(f, d.action)
+	compose := func() Headers {
+		if d.deferral {
+			return copyForDeferral(f)
+		}
+		return copyForRetry(f, d.action)
 	}
+	headers := compose()
 	err := send(headers)
+	if err != nil && refusedFor(err, f.MessageID, ErrInvalidHeader) {
+		f.makeLegible()
+		headers = compose()
+		err = send(headers)
+	}
 	if errors.Is(err, ErrTooLarge) && headers.Get(HeaderAttempts) != "" {
 		headers.Del(HeaderAttempts)
 		err = send(headers)
@@ -260,6 +269,10 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	}
 	standard := r.ep.rules.config.Failed.ErrorQueue
 	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps))
+	if err != nil && refusedFor(err, f.MessageID, ErrInvalidHeader) {
+		f.makeLegible()
+		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps))
+	}
 	if err != nil && d.action.Queue != standard && refusedFor(err, f.MessageID, ErrQueueNotFound) {
 		r.ep.log.moved.LogAttrs(a, slog.LevelError,
 			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard),
