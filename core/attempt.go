@@ -355,6 +355,12 @@ func (r *runner) withAudit(a *attempt, out []Outgoing) []Outgoing {
 		audit.Set(HeaderHostDisplayName, r.ep.host.instance)
 		audit.Set(HeaderProcessingStarted, FormatTime(a.message.started))
 		audit.Set(HeaderProcessingEnded, now)
+		// The copy must not fail a message that was handled.
+		if audit = legible(audit); !fits(audit, in.Body, r.ep.caps) {
+			r.ep.log.endpoint.Warn("message is too large for the headers of its audit copy; the copy goes without them",
+				"message_id", in.ID, "message_type", a.message.Type)
+			audit = legible(in.Headers)
+		}
 		out = append(out, Outgoing{ID: in.ID, Queue: r.ep.auditAddress, Headers: audit, Body: in.Body})
 	}
 	return out

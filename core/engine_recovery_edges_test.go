@@ -101,3 +101,19 @@ func TestR24HeadersThatNoTransportTakesDoNotKeepTheMessage(t *testing.T) {
 		})
 	}
 }
+
+func TestTheAuditCopyOfALargestMessageFits(t *testing.T) {
+	cfg := able(func(c *core.Capabilities) { c.MaxMessageBytes = 20_000 })
+	inModesOn(t, cfg, everyMode, func(b *bed) {
+		if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"audit"}}); err != nil {
+			b.Fatal(err)
+		}
+		b.orders(core.Config{AuditQueue: "audit"}, func(context.Context, *core.Message) error { return nil })
+		largest := order("m1")
+		largest.Body = make([]byte, 20_000-largest.Headers.Bytes())
+		b.send(largest)
+		b.holds("orders", 0)
+		b.holds("error", 0)
+		b.holds("audit", 1)
+	})
+}
