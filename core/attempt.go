@@ -72,13 +72,21 @@ func (r *runner) handle(w *worker, item held) {
 	}
 	w.current.Store(a)
 	defer w.current.Store(nil)
+	dealtWith := false
+	defer func() {
+		if !dealtWith {
+			r.surrender(a)
+		}
+	}()
 	if u, ok := r.ep.memory.pendingDecision(in.NativeID); ok {
 		u.failure.Headers, u.failure.Body = in.Headers, in.Body
 		r.carryOut(a, &u.failure, &u.decision, &u)
+		dealtWith = true
 		return
 	}
 	if err := r.refusal(in); err != nil {
 		r.failed(a, err)
+		dealtWith = true
 		return
 	}
 
@@ -86,6 +94,7 @@ func (r *runner) handle(w *worker, item held) {
 	defer func() {
 		if !finished { // the handler ended its goroutine
 			r.failed(a, errGoexit)
+			dealtWith = true
 		}
 	}()
 	err := r.invoke(a)
@@ -95,6 +104,20 @@ func (r *runner) handle(w *worker, item held) {
 	}
 	if err != nil {
 		r.failed(a, err)
+	}
+	dealtWith = true
+}
+
+// surrender gives back a message when a policy, a filter or an observer ended
+// the worker's goroutine (runtime.Goexit) before the message was settled. It
+// counts as a failure, so that MaxDeliveries bounds the attempts.
+func (r *runner) surrender(a *attempt) {
+	cause := errors.New("a policy, filter or observer ended the goroutine with runtime.Goexit (testing's FailNow does)")
+	err := a.delivery.Abandon(r.settle, cause)
+	r.release(a)
+	if !errors.Is(err, ErrSettled) {
+		r.ep.log.endpoint.Error("message was left in the middle of being settled", "message_id", a.message.ID, "message_type", a.message.Type,
+			"error", cause, "settle_error", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -116,4 +117,31 @@ func TestTheAuditCopyOfALargestMessageFits(t *testing.T) {
 		b.holds("error", 0)
 		b.holds("audit", 1)
 	})
+}
+
+func TestAMessageWhosePolicyEndsItsGoroutineIsNotStuck(t *testing.T) {
+	policy := func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+		runtime.Goexit()
+		return core.ImmediateRetry()
+	}
+	filter := func(error) bool {
+		runtime.Goexit()
+		return true
+	}
+	for name, c := range map[string]core.Recoverability{
+		"policy": {Policy: policy},
+		"filter": {RateLimit: core.RateLimit{ConsecutiveFailures: 100, Filter: filter}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, locking, retrying, func(b *bed) {
+				b.orders(core.Config{Recoverability: c}, func(context.Context, *core.Message) error { return errBoom })
+				b.put("m1")
+				failed := b.only("error")
+				if !containsAll(failed.Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(), "Goexit") {
+					b.Errorf("moved because of %q", failed.Headers.Get(core.HeaderExceptionMessage))
+				}
+				b.holds("orders", 0)
+			})
+		})
+	}
 }
