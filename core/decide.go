@@ -36,6 +36,7 @@ type rules struct {
 	requeueDelay time.Duration
 	requeueLimit int
 	deadLetter   bool
+	ownQueue     []string // name and address of the endpoint's queue
 	mode         TransactionMode
 	caps         Capabilities
 }
@@ -150,6 +151,10 @@ func (r *rules) cannot(a Action) string {
 	case ActionImmediateRetry:
 		if r.mode == TransactionNone {
 			return "transaction mode None cannot give a message back"
+		}
+	case ActionMoveToError:
+		if slices.Contains(r.ownQueue, a.Queue) {
+			return "that is the endpoint's own queue, which the message would never leave"
 		}
 	case ActionDelayedRetry:
 		switch {

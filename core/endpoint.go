@@ -82,6 +82,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	if !c.SendOnly {
 		ep.address = address("the name", name)
+		ep.rules.ownQueue = []string{name, ep.address}
 		errorQueue := address("Recoverability.ErrorQueue", r.config.Recoverability.ErrorQueue)
 		if c.AuditQueue != "" {
 			ep.auditAddress = address("AuditQueue", c.AuditQueue)

@@ -145,3 +145,19 @@ func TestAMessageWhosePolicyEndsItsGoroutineIsNotStuck(t *testing.T) {
 		})
 	}
 }
+
+func TestR8AMessageIsNotMovedToItsOwnQueue(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		runs := 0
+		b.orders(core.Config{}, func(context.Context, *core.Message) error {
+			if runs++; runs > 10 {
+				return nil
+			}
+			return core.MoveTo("orders", errBoom)
+		})
+		b.put("m1")
+		equal(b, "runs", runs, 1)
+		b.holds("error", 1)
+		equal(b, "lines that say so", len(b.logs.about("own queue")), 1)
+	})
+}
