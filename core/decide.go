@@ -15,7 +15,6 @@ type decision struct {
 	deferral   bool // a DelayedRetry that is a handler's Defer
 	deadLetter bool // a MoveToError that goes to the broker's own queue
 	verdict    bool // the handler decided, not the policy
-	counts     bool // towards rate limiting
 
 	// fallback says what had been asked for and why it cannot be done (R8), or
 	// is "".

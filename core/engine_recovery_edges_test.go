@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -159,5 +160,27 @@ func TestR8AMessageIsNotMovedToItsOwnQueue(t *testing.T) {
 		equal(b, "runs", runs, 1)
 		b.holds("error", 1)
 		equal(b, "lines that say so", len(b.logs.about("own queue")), 1)
+	})
+}
+
+func TestR42AFailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.broker.provoke(faults{after: func(operation string, _ *core.Incoming) error {
+			if operation == "Abandon" {
+				time.Sleep(time.Second) // the retry is quicker than the worker that gave the message back
+			}
+			return nil
+		}})
+		ep, _ := b.orders(core.Config{Recoverability: limited(1)}, func(_ context.Context, m *core.Message) error {
+			if m.Attempt == 1 {
+				return errBoom
+			}
+			return nil
+		})
+		b.put("m1")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.holds("orders", 0)
+		equal(b, "rate limited after a success", ep.Health().RateLimited, false)
 	})
 }

@@ -14,7 +14,7 @@ type rateLimiter struct {
 
 	// The switches are called with mu held, so in order. They must not block.
 	onLimit  func()          // entering the mode
-	onProbe  func()          // after a failed attempt in the mode: wait
+	onProbe  func()          // after a failed attempt in the mode and its action: wait
 	onNormal func()          // leaving the mode
 	onPanic  func(value any) // of the filter
 
@@ -42,6 +42,12 @@ func (l *rateLimiter) failed() {
 		l.limited.Store(true)
 		l.onLimit()
 	}
+}
+
+// probed follows a failed attempt when its action has been carried out.
+func (l *rateLimiter) probed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.limited.Load() {
 		l.onProbe()
 	}

@@ -27,8 +27,14 @@ func (r *runner) failed(a *attempt, err error) {
 	if d.policyErr != nil { // what the policy did half is undone too
 		r.prepareRecovery(a, f)
 	}
-	d.counts = !d.verdict && !refused(err) && r.limiter.counts(err)
+	counts := !d.verdict && !refused(err) && r.limiter.counts(err)
+	if counts { // before a retry can begin, and succeed
+		r.limiter.failed()
+	}
 	r.carryOut(a, f, &d, nil)
+	if counts {
+		r.limiter.probed()
+	}
 }
 
 // describe gathers what the decision and the failure headers need.
@@ -95,9 +101,6 @@ func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
 	}
 	if d.action.Kind == ActionMoveToError && !takenOver {
 		r.terminated(f.FailedAt)
-	}
-	if d.counts {
-		r.limiter.failed()
 	}
 }
 
