@@ -45,10 +45,17 @@ func (c *settlingContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
+// attemptKey is how Shutdown finds that it was called by one whom it would wait
+// for.
+type attemptKey struct{}
+
 // Value adds the message to the context.
 func (a *attempt) Value(key any) any {
-	if _, ok := key.(messageKey); ok {
+	switch key.(type) {
+	case messageKey:
 		return &a.message
+	case attemptKey:
+		return a
 	}
 	return a.Context.Value(key)
 }

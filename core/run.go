@@ -149,7 +149,11 @@ func (r *runner) closeReceiver() {
 // Shutdown ends Run in two steps: no new message is started, and running
 // handlers may finish until ctx ends; then their contexts are cancelled. It
 // returns when Run is about to, with ctx's error if that was needed. Without a
-// Run under way it does nothing.
+// Run under way it does nothing. A ctx that cannot end leaves it to DrainTimeout
+// to cancel them.
+//
+// Called with the context of a handler of this endpoint it does not wait, since
+// it would wait for the handler: it returns nil, and Run ends after it.
 func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	ep.mu.Lock()
 	r := ep.current
@@ -157,9 +161,15 @@ func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	if r == nil {
 		return nil
 	}
-	r.mu.Lock()
-	r.byRequest = true
-	r.mu.Unlock()
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok && a.delivery != nil && a.message.env == ep.env {
+		r.end(nil)
+		return nil
+	}
+	if ctx.Done() != nil {
+		r.mu.Lock()
+		r.byRequest = true
+		r.mu.Unlock()
+	}
 	r.end(nil)
 	select {
 	case <-r.finished:
