@@ -199,6 +199,7 @@ func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 	r.fetch, r.stopFetch = context.WithCancel(ctx)
 	r.work, r.cancelWork = context.WithCancelCause(r.values)
 	r.settle, r.stopSettle = context.WithCancel(r.values)
+	ep.connection.Store(nil) // that of an earlier Run is gone
 	ep.current = r
 	return r, nil
 }
