@@ -10,13 +10,15 @@ import (
 // renewer keeps the locks of all held deliveries alive: one goroutine watches
 // the times, short-lived ones do the renewals that are due.
 type renewer struct {
-	ctx context.Context // for Renew; ends after the last settlement
+	ctx    context.Context // for Renew; ends with stop
+	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	holds   map[*hold]struct{}
 	armed   time.Time // when run looks again by itself; zero: it does not
 	wake    chan struct{}
 	stopped chan struct{}
+	done    chan struct{} // closed when run and all renewals have returned
 	wg      sync.WaitGroup
 }
 
@@ -35,7 +37,9 @@ type hold struct {
 }
 
 func newRenewer(ctx context.Context) *renewer {
-	return &renewer{ctx: ctx, holds: map[*hold]struct{}{}, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	r := &renewer{holds: map[*hold]struct{}{}, wake: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	return r
 }
 
 // watch begins to renew d, if it has a lock that runs out. It returns nil
@@ -99,6 +103,7 @@ func (r *renewer) poke() {
 
 // run renews until stop.
 func (r *renewer) run() {
+	defer close(r.done)
 	slots := make(chan struct{}, parallelRenewals)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -173,5 +178,17 @@ func (r *renewer) renew(h *hold) {
 	r.poke()
 }
 
-// stop ends run and waits for renewals under way.
-func (r *renewer) stop() { close(r.stopped) }
+// stop ends run and the renewals under way, and waits for them, but not longer
+// than the timeout.
+func (r *renewer) stop(timeout time.Duration) bool {
+	close(r.stopped)
+	r.cancel()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

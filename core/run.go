@@ -333,7 +333,9 @@ func (r *runner) drain() error {
 			err = r.unfinished()
 		}
 	}
-	r.renewer.stop()
+	if !r.renewer.stop(handlerGrace) {
+		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
+	}
 	r.closeReceiver()
 	told := r.notifier.close(handlerGrace)
 	if !r.hooks.close(handlerGrace) || !told {

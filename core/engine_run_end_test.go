@@ -40,3 +40,27 @@ func TestAHandlerThatWaitsForShutdownEndsWithDrainTimeout(t *testing.T) {
 		}
 	})
 }
+
+func TestRunReturnsAfterTheRenewalsUnderWay(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		renewing, renewed := make(chan struct{}), false
+		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+			if operation == "Renew" {
+				close(renewing)
+				time.Sleep(2 * time.Second)
+				renewed = true
+			}
+			return nil
+		}})
+		_, run := b.orders(core.Config{}, func(context.Context, *core.Message) error {
+			<-renewing
+			return nil
+		})
+		b.put("m1")
+		<-renewing
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+		equal(b, "renewed before Run returned", renewed, true)
+	})
+}
