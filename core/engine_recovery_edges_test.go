@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,9 +54,9 @@ func TestR12WhatAPolicyThatPanicsDidIsUndone(t *testing.T) {
 
 func TestR27ALockLostDuringTheDecisionSendsNothing(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
-		runs := 0
+		var runs atomic.Int64
 		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
-			if runs++; runs == 1 {
+			if runs.Add(1) == 1 {
 				b.broker.provoke(failing("Renew", 1000))
 				<-ctx.Done()
 				b.broker.provoke(faults{})
@@ -65,7 +66,7 @@ func TestR27ALockLostDuringTheDecisionSendsNothing(t *testing.T) {
 		b.orders(core.Config{Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error { return errBoom })
 		b.put("m1")
 		time.Sleep(time.Minute)
-		equal(b, "decisions", runs, 2)
+		equal(b, "decisions", runs.Load(), 2)
 		b.holds("error", 1)
 		b.holds("orders", 0)
 	})
