@@ -185,3 +185,25 @@ func TestR42AFailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
 		equal(b, "rate limited after a success", ep.Health().RateLimited, false)
 	})
 }
+
+func TestR25AnEarlierAttemptDoesNotForgetTheDecision(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		faults := refuse("error", since(time.Now()))
+		faults.after = func(operation string, _ *core.Incoming) error {
+			if operation == "Abandon" {
+				time.Sleep(500 * time.Millisecond) // the next attempt fails before this one is done
+			}
+			return nil
+		}
+		b.broker.provoke(faults)
+		var runs atomic.Int64
+		b.orders(core.Config{Recoverability: immediate(1)}, func(context.Context, *core.Message) error {
+			runs.Add(1)
+			return errBoom
+		})
+		b.put("m1")
+		time.Sleep(2 * time.Hour)
+		b.holds("error", 1)
+		equal(b, "runs", runs.Load(), 2)
+	})
+}

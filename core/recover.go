@@ -91,7 +91,9 @@ func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
 		r.keep(a, f, d, err)
 		return
 	}
-	r.ep.memory.forgetPending(a.delivery.Incoming().NativeID)
+	if u != nil { // else a retry that fails already may have remembered its own
+		r.ep.memory.forgetPending(a.delivery.Incoming().NativeID)
+	}
 	r.release(a)
 	if takenOver {
 		r.ep.log.recoverability.LogAttrs(a, slog.LevelInfo, fmt.Sprintf("HandleFailed took message '%s' over; it is not moved.", f.MessageID), failureAttrs(f)...)
