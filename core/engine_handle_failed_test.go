@@ -312,30 +312,38 @@ func TestR51HandleFailedNeverRunsForWhatNoHandlerSawHoweverOftenTheMoveFails(t *
 }
 
 // No broker takes the sends and a dead letter as one, so the sends go first.
-func TestR51SendsLeaveOnceBeforeADeadLetterHoweverOftenThatFails(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var failures atomic.Int64
-		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
-			if operation == "DeadLetter" && failures.Add(1) <= 3 {
-				return errBoom
-			}
-			return nil
-		}})
-		runs := 0
-		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: true}})
-		b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-		if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
-			runs++
-			return m.Send("shipping", "of the last resort", "x")
-		}); err != nil {
-			b.Fatal(err)
-		}
-		b.run(ep)
-		b.put("m1")
-		time.Sleep(time.Minute)
-		equal(b, "dead letter", b.only(inmemory.DeadLetterQueue("orders")).ID, "m1")
-		b.holds("shipping", 1)
-		b.holds("orders", 0)
-		equal(b, "runs", runs, 1)
-	})
+func TestR51SendsLeaveOnceBeforeADeadLetterWhateverFails(t *testing.T) {
+	for name, deadLetterFails := range map[string]bool{"the dead letter": true, "its sends": false} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				fails := refuseOnce("shipping", 3)
+				if deadLetterFails {
+					var n atomic.Int64
+					fails = faults{settle: func(operation string, _ *core.Incoming) error {
+						if operation == "DeadLetter" && n.Add(1) <= 3 {
+							return errBoom
+						}
+						return nil
+					}}
+				}
+				b.broker.provoke(fails)
+				runs := 0
+				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: true}})
+				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+					runs++
+					return m.Send("shipping", "of the last resort", "x")
+				}); err != nil {
+					b.Fatal(err)
+				}
+				b.run(ep)
+				b.put("m1")
+				time.Sleep(time.Minute)
+				equal(b, "dead letter", b.only(inmemory.DeadLetterQueue("orders")).ID, "m1")
+				b.holds("shipping", 1)
+				b.holds("orders", 0)
+				equal(b, "runs", runs, 1)
+			})
+		})
+	}
 }
