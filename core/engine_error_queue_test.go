@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -52,7 +53,7 @@ func TestR23MoveToErrorKeepsTheMessageAndSaysWhy(t *testing.T) {
 		equal(b, "id", failed.ID, "m1")
 		equal(b, "body", string(failed.Body), "body of m1")
 		want := order("m1").Headers.Map()
-		for key, value := range map[string]string{
+		maps.Copy(want, map[string]string{
 			core.HeaderFailedQ:            "orders",
 			core.HeaderTimeOfFailure:      core.FormatTime(failedAt),
 			core.HeaderExceptionType:      "*core_test.orderError",
@@ -61,9 +62,7 @@ func TestR23MoveToErrorKeepsTheMessageAndSaysWhy(t *testing.T) {
 			core.HeaderProcessingEndpoint: "orders",
 			core.HeaderProcessingMachine:  machine,
 			core.HeaderHostDisplayName:    "instance 1",
-		} {
-			want[key] = value
-		}
+		})
 		sameHeaders(b, "headers", failed.Headers, want, core.HeaderExceptionStackTrace, core.HeaderAttempts, core.HeaderHostID)
 		for _, key := range []string{core.HeaderExceptionStackTrace, core.HeaderAttempts, core.HeaderHostID} {
 			if failed.Headers.Get(key) == "" {

@@ -276,7 +276,7 @@ func TestInvokeRunsHandlersInProcess(t *testing.T) {
 		if err := ep.Invoke(ctx, "ping", ping{1}); err != nil {
 			b.Error(err)
 		}
-		if err := ep.Invoke(ctx, "ping", ping{2}); err != errBoom {
+		if err := ep.Invoke(ctx, "ping", ping{2}); err != errBoom { //nolint:errorlint // the error itself, not one that wraps it
 			b.Errorf("Invoke returned %v, want the handler's error itself", err)
 		}
 		var panicked *core.PanicError

@@ -20,6 +20,8 @@ func (e *nilError) Error() string { return e.text }
 
 func TestR26WhateverAHandlerDoesTheEndpointGoesOn(t *testing.T) {
 	var nothing *nilError
+	var noValue any
+	var noItems []int
 	for name, c := range map[string]struct {
 		fail     func(m *core.Message) error
 		text     string
@@ -27,8 +29,8 @@ func TestR26WhateverAHandlerDoesTheEndpointGoesOn(t *testing.T) {
 		attempts int
 	}{
 		"panic":             {func(*core.Message) error { explode(); return nil }, "panic: boom", "core_test.explode", 3},
-		"panic with nil":    {func(*core.Message) error { panic(nil) }, "panic: ", "TestR26", 3},
-		"runtime error":     {func(*core.Message) error { _ = []int(nil)[len(t.Name())]; return nil }, "index out of range", "TestR26", 3},
+		"panic with nil":    {func(*core.Message) error { panic(noValue) }, "panic: ", "TestR26", 3},
+		"runtime error":     {func(*core.Message) error { _ = noItems[len(t.Name())]; return nil }, "index out of range", "TestR26", 3},
 		"Goexit":            {func(*core.Message) error { runtime.Goexit(); return nil }, "Goexit", "", 3},
 		"typed nil error":   {func(*core.Message) error { return nothing }, "nilError", "", 3},
 		"wrapped nil error": {func(*core.Message) error { return fmt.Errorf("wrapped: %w", nothing) }, "wrapped", "", 3},
