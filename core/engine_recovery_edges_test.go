@@ -121,22 +121,22 @@ func TestTheAuditCopyOfALargestMessageFits(t *testing.T) {
 	})
 }
 
-func TestAMessageWhosePolicyEndsItsGoroutineIsNotStuck(t *testing.T) {
-	policy := func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
-		runtime.Goexit()
-		return core.ImmediateRetry()
-	}
-	filter := func(error) bool {
+func TestAMessageWhoseFilterOrObserverEndsItsGoroutineIsNotStuck(t *testing.T) {
+	goexit := func(error) bool {
 		runtime.Goexit()
 		return true
 	}
-	for name, c := range map[string]core.Recoverability{
-		"policy": {Policy: policy},
-		"filter": {RateLimit: core.RateLimit{ConsecutiveFailures: 100, Filter: filter}},
-	} {
+	filtered := core.Config{Recoverability: core.Recoverability{RateLimit: core.RateLimit{ConsecutiveFailures: 100, Filter: goexit}}}
+	for name, c := range map[string]core.Config{"filter": filtered, "send observer": {Observers: []any{sendExit{}}}} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, locking, retrying, func(b *bed) {
-				b.orders(core.Config{Recoverability: c}, func(context.Context, *core.Message) error { return errBoom })
+				b.orders(c, func(_ context.Context, m *core.Message) error {
+					_ = m.Send("shipping", "ship", "x")
+					if name == "filter" {
+						return errBoom
+					}
+					return nil
+				})
 				b.put("m1")
 				failed := b.only("error")
 				if !containsAll(failed.Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(), "Goexit") {
@@ -147,6 +147,18 @@ func TestAMessageWhosePolicyEndsItsGoroutineIsNotStuck(t *testing.T) {
 		})
 	}
 }
+
+// sendExit ends the goroutine of whatever sends, but a move to the error queue.
+type sendExit struct{}
+
+func (sendExit) SendStart(_ context.Context, e core.SendStart) context.Context {
+	if goesTo(e.Messages, "shipping") {
+		runtime.Goexit()
+	}
+	return nil
+}
+
+func (sendExit) SendEnd(context.Context, core.SendEnd) {}
 
 func TestR8AMessageIsNotMovedToItsOwnQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
