@@ -231,7 +231,8 @@ func TestR42ASuccessOfAnEarlierAttemptSwitchesBackToo(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("slow", "bad")
+		b.put("slow") // which has begun when the other fails
+		b.put("bad")
 		equal(b, "rate limited", ep.Health().RateLimited, true)
 		time.Sleep(5 * time.Second)
 		b.holds("orders", 0) // the pause of 10 s is over at once
