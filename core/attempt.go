@@ -167,7 +167,7 @@ func (r *runner) atomic(a *attempt) (AtomicDelivery, bool) {
 func (r *runner) refusal(in *Incoming) error {
 	switch {
 	case in.Malformed != nil:
-		return fmt.Errorf("%w: %w", ErrMalformed, in.Malformed)
+		return &MalformedError{in.Malformed}
 	case r.ep.maxDeliveries > 0 && in.DeliveryCount > r.ep.maxDeliveries:
 		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.maxDeliveries)
 		if in.LastError != "" {

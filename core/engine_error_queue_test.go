@@ -290,6 +290,10 @@ func TestR6FailuresThatNoRetryMendsGoStraightToTheErrorQueue(t *testing.T) {
 		var failed []string
 		for _, m := range b.queue("error") {
 			failed = append(failed, m.ID)
+			if m.ID == "malformed" {
+				equal(b, "its exception type", m.Headers.Get(core.HeaderExceptionType), "*core.MalformedError")
+				equal(b, "its message", m.Headers.Get(core.HeaderExceptionMessage), "message cannot be parsed: "+errBoom.Error())
+			}
 			equal(b, "attempts of "+m.ID, strings.Count(m.Headers.Get(core.HeaderAttempts), `"attempts":1,`), 1)
 		}
 		slices.Sort(failed)

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -174,15 +175,19 @@ func TestAPermanentErrorOfReceiveEndsRun(t *testing.T) {
 	})
 }
 
-func TestAReceiverThatReturnsNothingBreaksTheContract(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		_, run := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
-		b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) { return true, 0, nil }})
-		b.put("m1")
-		if err := run.wait(); err == nil || !strings.Contains(err.Error(), "C3") {
-			b.Errorf("Run returned %v, want the rule that was broken", err)
-		}
-	})
+func TestAReceiverWhoseCountIsNoneBreaksTheContract(t *testing.T) {
+	for _, count := range []int{0, -1, 1000} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				_, run := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
+				b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) { return true, count, nil }})
+				b.put("m1")
+				if err := run.wait(); err == nil || !strings.Contains(err.Error(), "C3") {
+					b.Errorf("Run returned %v, want the rule that was broken", err)
+				}
+			})
+		})
+	}
 }
 
 func TestDeliveriesThatAreNotAtomicBreakTheContract(t *testing.T) {

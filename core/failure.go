@@ -62,6 +62,20 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
+// MalformedError is the failure of a message that the transport could not parse.
+type MalformedError struct {
+	Err error // Incoming.Malformed
+}
+
+// Error implements error.
+func (e *MalformedError) Error() string { return fmt.Sprintf("%v: %v", ErrMalformed, e.Err) }
+
+// Unwrap returns the transport's error.
+func (e *MalformedError) Unwrap() error { return e.Err }
+
+// Is reports that a *MalformedError matches ErrMalformed.
+func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
+
 // DecodeError is the failure of a message whose body could not be decoded.
 type DecodeError struct {
 	MessageType string

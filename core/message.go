@@ -51,7 +51,8 @@ type Incoming struct {
 	// adapters' memories.
 	NativeID string
 
-	// Headers are as they were sent.
+	// Headers are as they were sent: UTF-8, no empty key. A foreign message with
+	// others is Malformed.
 	Headers Headers
 
 	// Body is as it was sent.

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -349,7 +350,7 @@ func (w *worker) receiveOne() {
 	p.receiving++
 	ctx := p.fetch
 	p.mu.Unlock()
-	n, err := p.receiver.Receive(ctx, w.single[:])
+	n, err := p.receive(ctx, w.single[:])
 	var item held
 	if n > 0 {
 		item = held{w.single[0], p.watch(w.single[0])}
@@ -372,7 +373,7 @@ func (w *worker) receiveBatch(want int) {
 	}
 	dst := p.arrivals[:want]
 	p.mu.Unlock()
-	n, err := p.receiver.Receive(ctx, dst)
+	n, err := p.receive(ctx, dst)
 	p.arrived = p.arrived[:0]
 	for i, d := range dst[:n] {
 		p.arrived = append(p.arrived, held{d, p.watch(d)})
@@ -383,6 +384,15 @@ func (w *worker) receiveBatch(want int) {
 	p.push(p.arrived...)
 	clear(p.arrived)
 	p.checkReceive(ctx, n, err)
+}
+
+// receive answers for an adapter that breaks the contract.
+func (p *pump) receive(ctx context.Context, dst []Delivery) (int, error) {
+	n, err := p.receiver.Receive(ctx, dst)
+	if n < 0 || n > len(dst) {
+		return 0, fmt.Errorf("the adapter's Receive returned %d deliveries for %d places (C3)", n, len(dst))
+	}
+	return n, err
 }
 
 // checkReceive tells an interrupted Receive from one that failed for good.
