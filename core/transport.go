@@ -112,7 +112,8 @@ type AtomicDelivery interface {
 
 	// CompleteWith commits what was done through BindContext, sends out and
 	// consumes the message: all or nothing. It takes over out and the bodies
-	// in it.
+	// in it. Where messages were refused, its error matches *SendError, as
+	// that of Send does; ReplaceWith's too.
 	CompleteWith(ctx context.Context, out []Outgoing) error
 
 	// Reset undoes what was done through BindContext, also when that has
@@ -140,7 +141,9 @@ type Renewer interface {
 // DeadLetter.
 type DeadLetterer interface {
 	// DeadLetter moves the message with reason and description to the broker's
-	// own dead-letter queue and consumes it, atomically (C22).
+	// own dead-letter queue and consumes it, atomically (C22). An
+	// AtomicDelivery commits with it what was done through BindContext since
+	// the last Reset.
 	DeadLetter(ctx context.Context, reason, description string) error
 }
 
