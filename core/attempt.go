@@ -63,7 +63,7 @@ func (a *attempt) Value(key any) any {
 // handle takes one delivery from fetched to settled.
 func (r *runner) handle(w *worker, item held) {
 	in := item.delivery.Incoming()
-	if in.DeliveryCount > 1 && r.ep.memory.wasSettled(in.NativeID) {
+	if (in.DeliveryCount > 1 || in.Redelivered) && r.ep.memory.wasSettled(in.NativeID) {
 		r.settleAgain(w, item)
 		return
 	}

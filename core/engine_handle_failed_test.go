@@ -111,7 +111,7 @@ func TestR51AMoveThatFailsOnceRunsHandleFailedAgainInTheNextTransaction(t *testi
 		sent := b.only("shipping")
 		b.holds("orders", 0)
 		equal(b, "handled", handled, 1)
-		settledBy(b, "Reset m1", "Release m1", "Reset m1", "CompleteWith m1")
+		settledBy(b, "Reset m1", "Reset m1", "Release m1", "Reset m1", "CompleteWith m1") // once before the pause
 		if got := b.broker.committed.all(); !slices.Equal(got, []string{"last resort"}) {
 			b.Errorf("committed %q", got)
 		}

@@ -136,7 +136,7 @@ func TestR41OneAttemptAtATimeWithAPauseAndNothingHeldMeanwhile(t *testing.T) {
 				synctest.Wait()
 				equal(b, "rate limited", ep.Health().RateLimited, true)
 				limits := b.broker.inFlight.all()
-				equal(b, "MaxInFlight", limits[len(limits)-1], 1)
+				equal(b, "MaxInFlight while it waits", limits[len(limits)-1], 0)
 				before := begun.len()
 				most.Store(0)
 				for probe := range 5 {
@@ -148,6 +148,11 @@ func TestR41OneAttemptAtATimeWithAPauseAndNothingHeldMeanwhile(t *testing.T) {
 				}
 				synctest.Wait()
 				equal(b, "attempts at the same time", most.Load(), 1)
+				for _, limit := range b.broker.inFlight.all()[len(limits):] {
+					if limit > 1 {
+						b.Errorf("MaxInFlight became %d, want 1 for a probe and 0 between them", limit)
+					}
+				}
 				probes := begun.all()[before:]
 				equal(b, "probes", len(probes), 5)
 				for i, at := range probes[1:] {

@@ -61,6 +61,11 @@ type Incoming struct {
 	// DeliveryCount is 1 on the first delivery.
 	DeliveryCount int
 
+	// Redelivered: this copy was, or may have been, delivered before, as far as
+	// the broker tells. It is implied by a DeliveryCount above 1; what it adds
+	// are deliveries that no count shows, such as one whose lock ran out.
+	Redelivered bool
+
 	// LastError is what the adapter remembers of the previous failure, or "".
 	LastError string
 

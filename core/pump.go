@@ -14,8 +14,9 @@ import (
 // idle worker becomes the fetcher, puts what it got into the buffer, and wakes
 // one other, which wakes the next if there is more to do.
 //
-// Where deliveries are native transactions (perWorker), each worker fetches for
-// itself instead, so that none is held unstarted.
+// Where a Receive brings few at a time (maxBatch), and brought as many as it
+// could, more workers fetch beside it. Where deliveries are native transactions
+// (perWorker), each worker fetches for itself, so that none is held unstarted.
 type pump struct {
 	receiver  Receiver
 	base      context.Context // ends when fetching ends
@@ -42,8 +43,9 @@ type pump struct {
 	limit       int         // slots in force
 	mayHold     int         // the receiver's MaxInFlight in force
 	running     int         // slots taken
-	receiving   int         // workers in Receive, where perWorker
-	fetching    bool        // a worker is in Receive, where not
+	fetching    int         // workers in Receive
+	asked       int         // the deliveries that they have room for
+	full        bool        // the newest Receive brought as many as it could
 	gated       int         // reasons for which nothing is fetched or started
 	waiting     *time.Timer // one more such reason, which ends by itself
 	waitUntil   time.Time
@@ -55,8 +57,7 @@ type pump struct {
 	interrupt   context.CancelFunc // ends Receive calls under way
 	average     time.Duration      // of handling, moving; where ahead
 	measured    bool               // average is known
-	arrivals    []Delivery         // the fetcher's
-	arrived     []held             // the fetcher's
+	mayBeAhead  int                // deliveries to hold beyond the slots
 }
 
 // held is a delivery with the renewal of its lock, if it has one.
@@ -69,13 +70,18 @@ type held struct {
 type worker struct {
 	pump     *pump
 	occupied bool // it has a slot
-	single   [1]Delivery
+	arrivals []Delivery
+	arrived  []held
 	current  atomic.Pointer[attempt] // what it is handling, for the report of those that never return
 }
 
 // aheadWindow is how long an unstarted delivery may be expected to wait. With
 // slow handlers little or nothing is held ahead: other instances could have it.
 const aheadWindow = 500 * time.Millisecond
+
+// extraFetchWait is how long a Receive beside another one may wait: an idle queue
+// is watched by one.
+const extraFetchWait = time.Second
 
 func newPump(base context.Context, r Receiver) *pump {
 	p := &pump{receiver: r, base: base, everyWorker: map[*worker]struct{}{}}
@@ -89,11 +95,8 @@ func (p *pump) maxInFlight(limit int) int {
 	if p.slowed {
 		return 1
 	}
-	n := limit
+	n := limit + p.mayBeAhead
 	if p.overlap {
-		n += limit
-	}
-	if p.ahead {
 		n += limit
 	}
 	return n
@@ -105,7 +108,7 @@ func (p *pump) setLimit(limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wanted = limit
-	p.applyLimit()
+	p.apply()
 }
 
 // setSlowed reduces the slots to one, or ends that and the wait that belongs to
@@ -114,25 +117,33 @@ func (p *pump) setSlowed(slowed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slowed = slowed
-	p.applyLimit()
 	if !slowed {
 		p.endWait()
 	}
+	p.apply()
 }
 
-func (p *pump) applyLimit() {
+// apply brings slots, workers and what the receiver may hold in line with what
+// is asked for now.
+func (p *pump) apply() {
 	limit := p.wanted
 	if p.slowed {
 		limit = 1
 	}
+	p.mayBeAhead = min(p.mayBeAhead, limit)
 	mayHold := p.maxInFlight(limit)
-	if p.stopping || limit == p.limit && mayHold == p.mayHold {
-		return
+	if p.closed() {
+		mayHold = 0
 	}
-	fewer := mayHold < p.mayHold
-	p.limit, p.mayHold = limit, mayHold
-	p.receiver.SetMaxInFlight(mayHold)
-	p.hire()
+	fewer := mayHold < p.mayHold || limit < p.limit
+	p.limit = limit
+	if mayHold != p.mayHold {
+		p.mayHold = mayHold
+		p.receiver.SetMaxInFlight(mayHold)
+	}
+	if !p.stopping {
+		p.hire()
+	}
 	if fewer {
 		p.restartFetch()
 	}
@@ -150,8 +161,7 @@ func (p *pump) waitFor(d time.Duration) {
 	p.waitUntil = time.Now().Add(d)
 	if p.waiting == nil {
 		p.waiting = time.AfterFunc(d, p.waited)
-		p.restartFetch()
-		p.wakeUp.Broadcast()
+		p.apply()
 	}
 }
 
@@ -166,13 +176,13 @@ func (p *pump) waited() {
 		return
 	}
 	p.endWait()
+	p.apply()
 }
 
 func (p *pump) endWait() {
 	if p.waiting != nil {
 		p.waiting.Stop()
 		p.waiting = nil
-		p.wakeUp.Broadcast()
 	}
 }
 
@@ -181,19 +191,14 @@ func (p *pump) gate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gated++
-	if p.gated == 1 {
-		p.restartFetch()
-		p.wakeUp.Broadcast()
-	}
+	p.apply()
 }
 
 func (p *pump) ungate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gated--
-	if p.gated == 0 {
-		p.wakeUp.Broadcast()
-	}
+	p.apply()
 }
 
 // stop ends fetching; workers end with the deliveries they have.
@@ -202,8 +207,8 @@ func (p *pump) stop() {
 	defer p.mu.Unlock()
 	p.stopping = true
 	p.endWait()
+	p.apply()
 	p.interrupt()
-	p.wakeUp.Broadcast()
 }
 
 // inFlight is how many deliveries are being handled.
@@ -291,10 +296,8 @@ func (w *worker) run() {
 			w.vacate()
 		case p.closed():
 			w.wait()
-		case p.perWorker && p.running+p.receiving < p.limit:
-			w.receiveOne()
-		case !p.perWorker && p.want() > 0:
-			w.receiveBatch(p.want())
+		case p.want() > 0:
+			w.receive(p.want())
 		default:
 			w.wait()
 		}
@@ -323,6 +326,11 @@ func (w *worker) work(item held) {
 		p.average, p.measured = took, true
 	}
 	p.average += (took - p.average) / 8
+	// The receiver is told of large changes alone.
+	if room := p.aheadRoom(); room != p.mayBeAhead && (room >= 2*p.mayBeAhead || 2*room <= p.mayBeAhead) {
+		p.mayBeAhead = room
+		p.apply()
+	}
 	p.mu.Unlock()
 }
 
@@ -345,54 +353,39 @@ func (w *worker) vacate() {
 	}
 }
 
-func (w *worker) receiveOne() {
+// receive fetches into the buffer.
+func (w *worker) receive(want int) {
 	p := w.pump
-	p.receiving++
 	ctx := p.fetch
+	if p.fetching > 0 && !p.perWorker {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, extraFetchWait)
+		defer cancel()
+	}
+	p.fetching++
+	p.asked += want
 	p.mu.Unlock()
-	n, err := p.receive(ctx, w.single[:])
-	var item held
-	if n > 0 {
-		item = held{w.single[0], p.watch(w.single[0])}
-		w.single[0] = nil
+	if len(w.arrivals) < want {
+		w.arrivals = make([]Delivery, want)
 	}
-	p.mu.Lock()
-	p.receiving--
-	if n > 0 {
-		p.push(item)
+	dst := w.arrivals[:want]
+	n, err := p.receiver.Receive(ctx, dst)
+	if n < 0 || n > want {
+		err = fmt.Errorf("the adapter's Receive returned %d deliveries for %d places (C3)", n, want)
+		n = 0
 	}
-	p.checkReceive(ctx, n, err)
-}
-
-func (w *worker) receiveBatch(want int) {
-	p := w.pump
-	p.fetching = true
-	ctx := p.fetch
-	if len(p.arrivals) < want {
-		p.arrivals = make([]Delivery, want)
-	}
-	dst := p.arrivals[:want]
-	p.mu.Unlock()
-	n, err := p.receive(ctx, dst)
-	p.arrived = p.arrived[:0]
+	w.arrived = w.arrived[:0]
 	for i, d := range dst[:n] {
-		p.arrived = append(p.arrived, held{d, p.watch(d)})
+		w.arrived = append(w.arrived, held{d, p.watch(d)})
 		dst[i] = nil
 	}
 	p.mu.Lock()
-	p.fetching = false
-	p.push(p.arrived...)
-	clear(p.arrived)
+	p.fetching--
+	p.asked -= want
+	p.full = n == want
+	p.push(w.arrived...)
+	clear(w.arrived)
 	p.checkReceive(ctx, n, err)
-}
-
-// receive answers for an adapter that breaks the contract.
-func (p *pump) receive(ctx context.Context, dst []Delivery) (int, error) {
-	n, err := p.receiver.Receive(ctx, dst)
-	if n < 0 || n > len(dst) {
-		return 0, fmt.Errorf("the adapter's Receive returned %d deliveries for %d places (C3)", n, len(dst))
-	}
-	return n, err
 }
 
 // checkReceive tells an interrupted Receive from one that failed for good.
@@ -405,26 +398,31 @@ func (p *pump) checkReceive(ctx context.Context, n int, err error) {
 	}
 	p.failed = true
 	p.gated++
-	p.restartFetch()
+	p.apply()
 	p.onError(err)
 }
 
 // closed reports whether nothing is to be started or held.
 func (p *pump) closed() bool { return p.stopping || p.gated > 0 || p.waiting != nil }
 
-// want is how many deliveries to fetch now.
+// want is how many deliveries a worker is to fetch now.
 func (p *pump) want() int {
-	if p.fetching || p.perWorker || p.closed() {
+	room := p.limit - p.running - p.buffered() - p.asked
+	switch {
+	case p.closed():
 		return 0
+	case p.perWorker:
+		return max(min(room, 1), 0)
 	}
-	room := p.limit - p.running - p.buffered()
-	if p.ahead {
-		room += p.aheadRoom()
+	if !p.slowed {
+		room += p.mayBeAhead
 	}
-	if p.buffered() > 0 && room < (p.limit+1)/2 {
+	switch {
+	case p.fetching > 0 && (p.maxBatch == 0 || !p.full || room < p.maxBatch):
+		return 0 // one at a time, unless small batches cannot keep up
+	case p.buffered() > 0 && room < (p.limit+1)/2:
 		return 0 // a larger batch is soon due
-	}
-	if p.maxBatch > 0 {
+	case p.maxBatch > 0:
 		room = min(room, p.maxBatch)
 	}
 	return max(room, 0)
@@ -434,7 +432,7 @@ func (p *pump) want() int {
 // there are slots, fewer where handlers are slow, none while that is unknown or
 // where one message at a time is attempted.
 func (p *pump) aheadRoom() int {
-	if !p.measured || p.slowed {
+	if !p.ahead || !p.measured || p.slowed {
 		return 0
 	}
 	if p.average <= aheadWindow {
@@ -458,8 +456,8 @@ func (p *pump) excess() int {
 		return p.buffered()
 	}
 	allowed := max(p.limit-p.running, 0)
-	if p.ahead && !p.slowed {
-		allowed += p.limit
+	if !p.slowed {
+		allowed += p.mayBeAhead
 	}
 	return p.buffered() - allowed
 }
@@ -469,7 +467,7 @@ func (p *pump) wakeAnother() {
 	if p.idle == 0 {
 		return
 	}
-	if p.startable() && p.running < p.limit || p.want() > 0 || p.perWorker && p.running+p.receiving < p.limit {
+	if p.startable() && p.running < p.limit || p.want() > 0 {
 		p.wakeUp.Signal()
 	}
 }

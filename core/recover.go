@@ -358,6 +358,11 @@ func (r *runner) keep(a *attempt, f *failure, d *decision, cause error) {
 	tries := r.ep.memory.rememberPending(in.NativeID, f, d)
 	pause := min(time.Second<<min(tries-1, 10), longestUndeliveredHold)
 	r.ep.critical(fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause, cause))
+	if atomic, ok := r.atomic(a); ok {
+		// The failed work shall not hold locks of its own meanwhile. If it cannot
+		// be undone now, the release undoes it.
+		_ = atomic.Reset(r.settle)
+	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {

@@ -63,7 +63,10 @@ type Receiver interface {
 
 	// SetMaxInFlight changes how many unsettled deliveries the receiver may
 	// hold, live and without reconnecting. Deliveries already handed out are
-	// not taken back.
+	// not taken back. With 0 (the endpoint is paused, or waits) it holds nothing
+	// else: what it fetched ahead goes back as by Release. It is called from any
+	// goroutine, under a lock of the engine: it must neither block nor call the
+	// observer.
 	SetMaxInFlight(n int)
 
 	// Close unblocks Receive with ErrClosed and gives every unsettled delivery
@@ -129,11 +132,13 @@ type AtomicDelivery interface {
 // Renewer is implemented by a Delivery whose lock runs out (C17). The engine
 // renews every delivery it holds, started or not.
 type Renewer interface {
-	// LockedUntil returns when the lock ends. The zero time means that it does
-	// not end by itself; such a delivery is not renewed.
+	// LockedUntil returns when the lock ends, by the clock of this process. The
+	// zero time means that it does not end by itself; such a delivery is not
+	// renewed.
 	LockedUntil() time.Time
 
-	// Renew moves LockedUntil forward, or returns ErrLockLost.
+	// Renew moves LockedUntil forward, or returns ErrLockLost. ctx ends with the
+	// lock, and ends Renew.
 	Renew(ctx context.Context) error
 }
 

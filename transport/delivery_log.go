@@ -27,7 +27,8 @@ const minDeliveryLog = 1000
 // one process: another instance counts for itself and a restart begins at 1, so
 // an adapter that uses it says NativeDeliveryCount: false.
 //
-// It holds the larger of 1,000 and 4 x MaxInFlight messages and forgets the one
+// It holds the larger of 1,000 and 4 x MaxInFlight, at its highest, messages and
+// forgets the one
 // whose failure was recorded or asked for longest ago. A forgotten message
 // counts from 1 again: it gets more attempts than configured, never fewer. The
 // bound is on memory, which stays flat however many distinct messages fail.
@@ -37,6 +38,7 @@ const minDeliveryLog = 1000
 // DeliveryKey returns. A DeliveryLog is safe for concurrent use.
 type DeliveryLog struct {
 	mu       sync.Mutex
+	capacity int
 	failures *lru.Cache[string, failure]
 }
 
@@ -50,15 +52,18 @@ type failure struct {
 // NewDeliveryLog returns an empty log for a receiver that holds at most
 // maxInFlight unsettled deliveries.
 func NewDeliveryLog(maxInFlight int) *DeliveryLog {
-	return &DeliveryLog{failures: lru.New[string, failure](deliveryLogCapacity(maxInFlight))}
+	capacity := deliveryLogCapacity(maxInFlight)
+	return &DeliveryLog{capacity: capacity, failures: lru.New[string, failure](capacity)}
 }
 
-// Resize follows a change of MaxInFlight. What no longer fits is forgotten,
-// oldest first.
+// Resize follows a change of MaxInFlight, that of an endpoint that pauses or is
+// rate limited included: it makes room for more and forgets nothing where there
+// became fewer, because the failures of those that were held count on.
 func (l *DeliveryLog) Resize(maxInFlight int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failures.Resize(deliveryLogCapacity(maxInFlight))
+	l.capacity = max(l.capacity, deliveryLogCapacity(maxInFlight))
+	l.failures.Resize(l.capacity)
 }
 
 func deliveryLogCapacity(maxInFlight int) int {

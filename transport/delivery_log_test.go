@@ -68,25 +68,27 @@ func TestDeliveryLogKeepsWhatIsStillDelivered(t *testing.T) {
 }
 
 func TestDeliveryLogResizes(t *testing.T) {
-	log := transport.NewDeliveryLog(1000)
-	for i := range 4000 {
-		log.Failed(fmt.Sprint(i), nil)
+	log := transport.NewDeliveryLog(500)
+	fail := func(round string) {
+		for i := range 5000 {
+			log.Failed(fmt.Sprint(round, i), nil)
+		}
 	}
-	if log.Len() != 4000 {
-		t.Fatalf("%d entries, want 4000", log.Len())
-	}
-	log.Resize(500)
+	fail("first")
 	if log.Len() != 2000 {
-		t.Fatalf("%d entries after Resize(500), want 2000", log.Len())
+		t.Fatalf("%d entries for MaxInFlight 500, want 2000", log.Len())
 	}
-	delivered(t, log, "1999", 1, "")
-	delivered(t, log, "2000", 2, "")
 	log.Resize(1000)
-	for i := range 4000 {
-		log.Failed(fmt.Sprint("again", i), nil)
-	}
+	fail("second")
 	if log.Len() != 4000 {
 		t.Fatalf("%d entries after Resize(1000), want 4000", log.Len())
+	}
+	log.Resize(0) // a pause
+	delivered(t, log, "second4999", 2, "")
+	delivered(t, log, "second1000", 2, "")
+	fail("third")
+	if log.Len() != 4000 {
+		t.Fatalf("%d entries after Resize(0), want 4000", log.Len())
 	}
 }
 

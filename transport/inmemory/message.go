@@ -8,7 +8,7 @@ import (
 )
 
 // message is one stored copy. Its queue's lock guards what changes: the fields
-// from failures on.
+// from delivered on.
 type message struct {
 	seq      uint64 // order of sending, over all queues
 	id       string
@@ -18,6 +18,7 @@ type message struct {
 	enqueued time.Time
 	expires  time.Time // zero: never
 
+	delivered bool
 	failures  int // deliveries that count
 	lastError string
 	state     messageState
@@ -46,6 +47,7 @@ func (m *message) incoming() core.Incoming {
 		Headers:       m.headers,
 		Body:          m.body,
 		DeliveryCount: 1 + m.failures,
+		Redelivered:   m.delivered,
 		LastError:     m.lastError,
 		EnqueuedAt:    m.enqueued,
 	}

@@ -161,13 +161,15 @@ func TestMaxInFlightBoundsWhatIsHeld(t *testing.T) {
 		}
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 3})
 
-		r.SetMaxInFlight(0) // counts as 1; what is out is not taken back
+		r.SetMaxInFlight(0) // what is out is not taken back
 		succeed(t, dst[1].Complete(t.Context()))
 		receiveNothing(t, r)
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 2})
 		for _, d := range rest {
 			succeed(t, d.Complete(t.Context()))
 		}
+		receiveNothing(t, r)
+		r.SetMaxInFlight(1)
 		receive(t, r, "5")
 	})
 }

@@ -132,6 +132,7 @@ func (r *receiver) deliver(m *message, until time.Time) core.Delivery {
 	d.receiver = r
 	d.lockedUntil = until
 	d.in = m.incoming()
+	m.delivered = true
 	if r.log != nil {
 		d.in.DeliveryCount, d.in.LastError = r.log.Delivered(m.nativeID)
 	}
@@ -154,10 +155,11 @@ func (r *receiver) room() int {
 	return r.maxInFlight - r.unsettled.count
 }
 
-// SetMaxInFlight implements core.Receiver. A number below 1 counts as 1.
+// SetMaxInFlight implements core.Receiver. Nothing is ever fetched ahead of a
+// Receive, so 0 has nothing to give back.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.queue.mu.Lock()
-	r.maxInFlight = max(n, 1)
+	r.maxInFlight = n
 	if r.log != nil {
 		r.log.Resize(r.maxInFlight)
 	}

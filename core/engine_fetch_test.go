@@ -1,0 +1,147 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// distant makes every Receive take a while, as one over a network does.
+type distant struct {
+	*inmemory.Transport
+	roundTrip time.Duration
+	waiting   atomic.Int64 // calls of Receive under way
+}
+
+func (d *distant) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
+	r, err := d.Transport.OpenReceiver(ctx, c)
+	return &distantReceiver{r, d}, err
+}
+
+type distantReceiver struct {
+	core.Receiver
+	from *distant
+}
+
+func (r *distantReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	r.from.waiting.Add(1)
+	defer r.from.waiting.Add(-1)
+	time.Sleep(r.from.roundTrip)
+	return r.Receiver.Receive(ctx, dst)
+}
+
+func TestSmallBatchesFromFarAwayKeepManySlotsBusy(t *testing.T) {
+	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxReceiveBatch = 10 }), func(b *bed) {
+		far := &distant{Transport: b.broker.Transport, roundTrip: 12 * time.Millisecond}
+		ep, err := core.New("orders", far, core.Config{
+			Concurrency: 64, Transactions: core.TransactionReceiveOnly, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var running, most atomic.Int64
+		b.handle(ep, "order", func(context.Context, *core.Message) error {
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(20 * time.Millisecond)
+			running.Add(-1)
+			return nil
+		})
+		for i := range 2000 {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		b.run(ep)
+		for b.depth("orders").Total() > 0 {
+			time.Sleep(time.Second)
+		}
+		// One fetch at a time could not keep more than 17 busy.
+		if most.Load() < 40 {
+			b.Errorf("at most %d of 64 slots were busy", most.Load())
+		}
+		if most.Load() > 64 {
+			b.Errorf("%d messages were handled at once, with 64 slots", most.Load())
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n := far.waiting.Load(); n != 1 {
+			b.Errorf("%d calls of Receive watch the idle queue, want one", n)
+		}
+	})
+}
+
+// A push adapter fetches without being asked: it must be told to hold nothing.
+func TestThePausedEndpointLetsItsReceiverHoldNothing(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		ep, _ := b.orders(core.Config{Concurrency: 3}, func(context.Context, *core.Message) error { return nil })
+		ep.Pause()
+		if err := ep.SetConcurrency(5); err != nil {
+			b.Fatal(err)
+		}
+		ep.Resume()
+		if got := b.broker.inFlight.all(); !slices.Equal(got, []int{3, 3, 0, 5}) {
+			b.Errorf("MaxInFlight was set to %v, want 3 to begin with, 0 for the pause, 5 after it", got)
+		}
+	})
+}
+
+func TestWhatMayBeHeldAheadFollowsTheHandlers(t *testing.T) {
+	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var takes atomic.Int64
+		b.orders(core.Config{Concurrency: 8, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+			select {
+			case <-time.After(time.Duration(takes.Load())):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		newest := func() int {
+			synctest.Wait()
+			all := b.broker.inFlight.all()
+			return all[len(all)-1]
+		}
+		equal(b, "MaxInFlight before a handler was measured", newest(), 16) // slots, and as many being settled
+		b.put("quick")
+		equal(b, "MaxInFlight of quick handlers", newest(), 24)
+		takes.Store(int64(time.Minute))
+		for i := range 100 {
+			b.send(order(fmt.Sprint("slow", i)))
+		}
+		time.Sleep(10 * time.Minute)
+		equal(b, "MaxInFlight of handlers that take a minute", newest(), 16)
+		equal(b, "held", b.depth("orders").InFlight, 8)
+	})
+}
+
+func TestR28ARedeliveryThatNoCountShowsIsSettledWithoutBeingHandled(t *testing.T) {
+	c := able(func(c *core.Capabilities) { c.NativeDeliveryCount = false })
+	c.LockDuration = time.Minute
+	inModesOn(t, c, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var attempts record[int]
+		lost := false
+		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+			if operation == "Complete" && !lost {
+				lost = true
+				return errBoom
+			}
+			return nil
+		}})
+		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			attempts.add(m.Attempt)
+			return nil
+		})
+		b.put("m1")
+		time.Sleep(5 * time.Minute) // its lock runs out, which this count does not see
+		b.holds("orders", 0)
+		equal(b, "times it was handled", attempts.len(), 1)
+	})
+}
