@@ -13,10 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-var (
-	atomicMode  = everyMode[2:]
-	receiveOnly = everyMode[1:2]
-)
+var atomicMode = everyMode[2:]
 
 func TestR51WithoutResetHandleFailedDoesNotRun(t *testing.T) {
 	inModes(t, atomicMode, func(b *bed) {

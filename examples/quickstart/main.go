@@ -107,21 +107,17 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 
 // runShop places the orders and runs the endpoints until ctx ends.
 func runShop(ctx context.Context, shop *core.Endpoint, endpoints ...*core.Endpoint) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // Ctrl-C is no error
+	}
 	for _, ep := range endpoints {
 		// RunAll would create the queues too, but the orders need theirs before.
 		if err := ep.Provision(ctx); err != nil {
-			return unlessInterrupted(ctx, err)
+			return err
 		}
 	}
 	if err := placeOrders(ctx, shop); err != nil {
-		return unlessInterrupted(ctx, err)
+		return err
 	}
 	return core.RunAll(ctx, endpoints...)
-}
-
-func unlessInterrupted(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }

@@ -2,6 +2,7 @@ package inmemory
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -260,7 +261,7 @@ func TestC3ACallCancelledWhileItIsWokenPassesTheWakeUpOn(t *testing.T) {
 		woken := q.wakeOne()
 		q.mu.Unlock()
 		cancel()
-		if err := <-first; err != context.Canceled {
+		if err := <-first; !errors.Is(err, context.Canceled) {
 			t.Fatalf("the cancelled call returned %v", err)
 		}
 		synctest.Wait()
@@ -307,7 +308,9 @@ func TestNothingPilesUp(t *testing.T) {
 		}
 		for range 1000 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-			r.Receive(ctx, dst)
+			if _, err := r.Receive(ctx, dst); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
 			cancel()
 		}
 		own := q.receivers[0]
