@@ -2,8 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,14 +72,6 @@ type worker struct {
 	arrived  []held
 	current  atomic.Pointer[attempt] // what it is handling, for the report of those that never return
 }
-
-// aheadWindow is how long an unstarted delivery may be expected to wait. With
-// slow handlers little or nothing is held ahead: other instances could have it.
-const aheadWindow = 500 * time.Millisecond
-
-// extraFetchWait is how long a Receive beside another one may wait: an idle queue
-// is watched by one.
-const extraFetchWait = time.Second
 
 func newPump(base context.Context, r Receiver) *pump {
 	p := &pump{receiver: r, base: base, everyWorker: map[*worker]struct{}{}}
@@ -353,113 +343,13 @@ func (w *worker) vacate() {
 	}
 }
 
-// receive fetches into the buffer.
-func (w *worker) receive(want int) {
-	p := w.pump
-	ctx := p.fetch
-	if p.fetching > 0 && !p.perWorker {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, extraFetchWait)
-		defer cancel()
-	}
-	p.fetching++
-	p.asked += want
-	p.mu.Unlock()
-	if len(w.arrivals) < want {
-		w.arrivals = make([]Delivery, want)
-	}
-	dst := w.arrivals[:want]
-	n, err := p.receiver.Receive(ctx, dst)
-	if n < 0 || n > want {
-		err = fmt.Errorf("the adapter's Receive returned %d deliveries for %d places (C3)", n, want)
-		n = 0
-	}
-	w.arrived = w.arrived[:0]
-	for i, d := range dst[:n] {
-		w.arrived = append(w.arrived, held{d, p.watch(d)})
-		dst[i] = nil
-	}
-	p.mu.Lock()
-	p.fetching--
-	p.asked -= want
-	p.full = n == want
-	p.push(w.arrived...)
-	clear(w.arrived)
-	p.checkReceive(ctx, n, err)
-}
-
-// checkReceive tells an interrupted Receive from one that failed for good.
-func (p *pump) checkReceive(ctx context.Context, n int, err error) {
-	if err == nil && n == 0 {
-		err = errors.New("the adapter's Receive returned neither a delivery nor an error (C3)")
-	}
-	if err == nil || ctx.Err() != nil || p.stopping || p.failed {
-		return
-	}
-	p.failed = true
-	p.gated++
-	p.apply()
-	p.onError(err)
-}
-
 // closed reports whether nothing is to be started or held.
 func (p *pump) closed() bool { return p.stopping || p.gated > 0 || p.waiting != nil }
-
-// want is how many deliveries a worker is to fetch now.
-func (p *pump) want() int {
-	room := p.limit - p.running - p.buffered() - p.asked
-	switch {
-	case p.closed():
-		return 0
-	case p.perWorker:
-		return max(min(room, 1), 0)
-	}
-	if !p.slowed {
-		room += p.mayBeAhead
-	}
-	switch {
-	case p.fetching > 0 && (p.maxBatch == 0 || !p.full || room < p.maxBatch):
-		return 0 // one at a time, unless small batches cannot keep up
-	case p.buffered() > 0 && room < (p.limit+1)/2:
-		return 0 // a larger batch is soon due
-	case p.maxBatch > 0:
-		room = min(room, p.maxBatch)
-	}
-	return max(room, 0)
-}
-
-// aheadRoom is how many deliveries to hold beyond the free slots: as many as
-// there are slots, fewer where handlers are slow, none while that is unknown or
-// where one message at a time is attempted.
-func (p *pump) aheadRoom() int {
-	if !p.ahead || !p.measured || p.slowed {
-		return 0
-	}
-	if p.average <= aheadWindow {
-		return p.limit
-	}
-	return int(time.Duration(p.limit) * aheadWindow / p.average)
-}
 
 // startable reports whether an unstarted delivery is to be handled. One that
 // cannot be given back is, whatever else holds, but for a wait.
 func (p *pump) startable() bool {
 	return p.buffered() > 0 && (!p.closed() || p.consumed && p.waiting == nil)
-}
-
-// excess is how many unstarted deliveries are too many.
-func (p *pump) excess() int {
-	if p.consumed {
-		return 0
-	}
-	if p.closed() {
-		return p.buffered()
-	}
-	allowed := max(p.limit-p.running, 0)
-	if !p.slowed {
-		allowed += p.mayBeAhead
-	}
-	return p.buffered() - allowed
 }
 
 // wakeAnother wakes one idle worker if there is something to do.
@@ -470,39 +360,4 @@ func (p *pump) wakeAnother() {
 	if p.startable() && p.running < p.limit || p.want() > 0 {
 		p.wakeUp.Signal()
 	}
-}
-
-func (p *pump) buffered() int { return len(p.buffer) - p.head }
-
-// push reuses the room of what was taken, so that the buffer stays as small as
-// what it holds.
-func (p *pump) push(items ...held) {
-	if p.head > 0 && len(p.buffer)+len(items) > cap(p.buffer) {
-		n := copy(p.buffer, p.buffer[p.head:])
-		clear(p.buffer[n:])
-		p.buffer, p.head = p.buffer[:n], 0
-	}
-	p.buffer = append(p.buffer, items...)
-}
-
-func (p *pump) take() held {
-	item := p.buffer[p.head]
-	p.buffer[p.head] = held{}
-	p.head++
-	if p.head == len(p.buffer) {
-		p.buffer, p.head = p.buffer[:0], 0
-	}
-	return item
-}
-
-// takeLast removes the n deliveries that were fetched last.
-func (p *pump) takeLast(n int) []held {
-	at := len(p.buffer) - n
-	items := append([]held(nil), p.buffer[at:]...)
-	clear(p.buffer[at:])
-	p.buffer = p.buffer[:at]
-	if p.head == len(p.buffer) {
-		p.buffer, p.head = p.buffer[:0], 0
-	}
-	return items
 }
