@@ -252,7 +252,7 @@ func readable(err error) (result error) {
 // order.
 func dispatch(ctx context.Context, m *Message) error {
 	if m.handlers == nil || len(m.handlers.run) == 0 {
-		return fmt.Errorf("%w: %q", ErrNoHandler, m.Type)
+		return fmt.Errorf("%w: %q; register one, or check the spelling", ErrNoHandler, m.Type)
 	}
 	for _, handler := range m.handlers.run {
 		if err := handler(ctx, m); err != nil {

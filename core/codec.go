@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -90,7 +91,7 @@ func (c *codecs) decode(messageType, contentType string, body []byte, v any) (er
 	if contentType != "" && contentType != codec.ContentType() {
 		var ok bool
 		if codec, ok = c.byType[mediaTypeOf(contentType)]; !ok {
-			return &DecodeError{messageType, contentType, fmt.Errorf("no codec for this content type; add one to Config.Codecs")}
+			return &DecodeError{messageType, contentType, errors.New("no codec for this content type; add one to Config.Codecs, or let the sender of a []byte say what it is in SendOptions.ContentType")}
 		}
 	}
 	defer func() {

@@ -168,7 +168,7 @@ func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {
 				t.Errorf("reduced: %q", r.reduced)
 			}
 			var text bytes.Buffer
-			r.warnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps)
+			r.warnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps, []string{"order"})
 			for _, line := range test.logged {
 				if n := strings.Count(text.String(), "default retries are off; "+line); n != 1 {
 					t.Errorf("%q is logged %d times: %s", line, n, text.String())
@@ -206,7 +206,7 @@ func TestStartWarnings(t *testing.T) {
 				t.Fatal(err)
 			}
 			var text bytes.Buffer
-			r.warnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps)
+			r.warnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps, []string{"order"})
 			for _, line := range test.says {
 				if !strings.Contains(text.String(), line) {
 					t.Errorf("%q is missing in %s", line, text.String())

@@ -293,8 +293,9 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 	return retries
 }
 
-// warnings are what a user should know at start-up.
-func (r *resolved) warnings(log *slog.Logger, caps Capabilities) {
+// warnings are what a user should know at start-up. handled are the message
+// types that have handlers.
+func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []string) {
 	for _, text := range r.reduced {
 		log.Warn("default retries are off; " + text)
 	}
@@ -302,6 +303,14 @@ func (r *resolved) warnings(log *slog.Logger, caps Capabilities) {
 	if immediate := r.mostImmediate(); limit > 0 && limit <= immediate {
 		log.Warn("rate limiting can be triggered by a single message: ConsecutiveFailures is not above the number of immediate retries",
 			"consecutive_failures", limit, "immediate_retries", immediate)
+	}
+	if len(handled) == 0 {
+		log.Warn("the endpoint has no handlers; every message that it receives will fail")
+	}
+	for _, messageType := range slices.Sorted(maps.Keys(r.config.Recoverability.MessageTypes)) {
+		if !slices.Contains(handled, messageType) {
+			log.Warn("Recoverability.MessageTypes has settings for a message type without a handler; check the spelling", "message_type", messageType)
+		}
 	}
 	if !caps.NativeDeliveryCount && r.mode != TransactionNone && r.mostImmediate() > 0 {
 		log.Info("the transport counts deliveries in the memory of this process: with several instances on one queue, attempts multiply by their number, and a restart begins to count again")

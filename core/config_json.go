@@ -41,7 +41,7 @@ func (p *Provisioning) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("core: unknown provisioning %q; use Auto, Always or Never", text)
+	return fmt.Errorf("unknown provisioning %q; use Auto, Always or Never", text)
 }
 
 func decodeConfig(data []byte, target any) error {

@@ -169,7 +169,10 @@ func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType stri
 	if err != nil {
 		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, strings.TrimSuffix(sendVerb(intent), " with"), messageType, err)
 	}
-	return ep.transportSend(ctx, []Outgoing{out})
+	if err := ep.transportSend(ctx, []Outgoing{out}); err != nil {
+		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, strings.TrimSuffix(sendVerb(intent), " with"), messageType, err)
+	}
+	return nil
 }
 
 // transportSend sends through the transport, under the eyes of the observers.

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -86,6 +87,42 @@ func TestRunAllDrainsTheOthersWhenOneEnds(t *testing.T) {
 		if other.Health().Running {
 			b.Error("the other endpoint is still running")
 		}
+	})
+}
+
+func TestRunAllRefusesWhatIsNoEndpoint(t *testing.T) {
+	bubble(t, func(b *bed) {
+		if err := core.RunAll(b.Context()); err == nil {
+			b.Error("RunAll without endpoints is no error")
+		}
+		err := core.RunAll(b.Context(), b.endpoint("orders", core.Config{}), nil)
+		if err == nil || !strings.Contains(err.Error(), "endpoint 2 of 2 is nil") {
+			b.Errorf("RunAll returned %v", err)
+		}
+	})
+}
+
+func TestRunWarnsOfWhatNobodyHandles(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.run(b.endpoint("shipping", core.Config{}))
+		equal(b, "warnings of an endpoint without handlers", len(b.logs.about("has no handlers")), 1)
+		b.orders(core.Config{Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{
+			"order": {Immediate: core.Immediate{Retries: 1}},
+			"odrer": {Immediate: core.Immediate{Retries: 2}},
+		}}}, func(context.Context, *core.Message) error { return nil })
+		lines := b.logs.about("message type without a handler")
+		if len(lines) != 1 || lines[0].attrs["message_type"] != "odrer" {
+			b.Errorf("%v, want one warning of the misspelt type", lines)
+		}
+		equal(b, "warnings of an endpoint without handlers", len(b.logs.about("has no handlers")), 1)
+	})
+}
+
+func TestAHandlerThatComesTooLateIsLogged(t *testing.T) {
+	bubble(t, func(b *bed) {
+		ep, _ := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
+		core.Handle(ep, "late", func(context.Context, *core.Inbound[string]) error { return nil })
+		equal(b, "lines", len(b.logs.about("registered too late")), 1)
 	})
 }
 

@@ -16,7 +16,7 @@ var (
 	ErrLockLost = errors.New("lock on the message was lost")
 
 	// ErrClosed: the receiver or transport was closed.
-	ErrClosed = errors.New("closed")
+	ErrClosed = errors.New("transport or receiver is closed")
 
 	// ErrQueueNotFound: the queue does not exist.
 	ErrQueueNotFound = errors.New("queue does not exist")
@@ -93,7 +93,11 @@ func (e *SendError) Error() string {
 			failed++
 		}
 	}
-	fmt.Fprintf(&b, "%d of %d messages not accepted", failed, len(e.Results))
+	separator := ""
+	if len(e.Results) != 1 {
+		fmt.Fprintf(&b, "%d of %d messages not accepted", failed, len(e.Results))
+		separator = "; "
+	}
 	shown := 0
 	for _, r := range e.Results {
 		if r.State == SendAccepted {
@@ -104,7 +108,8 @@ func (e *SendError) Error() string {
 			break
 		}
 		shown++
-		fmt.Fprintf(&b, "; message %s to %q %s: %v", r.ID, r.To, r.State, r.Err)
+		b.WriteString(separator)
+		fmt.Fprintf(&b, "message %s to %q %s: %v", r.ID, r.To, r.State, r.Err)
 	}
 	return b.String()
 }

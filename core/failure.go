@@ -25,11 +25,11 @@ var (
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 
 	// ErrNoReplyAddress: Reply to a message that names no address for replies.
-	ErrNoReplyAddress = errors.New("message has no reply address")
+	ErrNoReplyAddress = errors.New("message has no reply address; its sender must have a queue or set SendOptions.ReplyTo")
 
 	// ErrHandlingEnded: a method of a Message was called after its handling had
 	// ended.
-	ErrHandlingEnded = errors.New("handling of the message has ended")
+	ErrHandlingEnded = errors.New("handling of the message has ended; send before the handler returns, or with Endpoint.Send")
 )
 
 // Errors that end Run, and causes of a handler's cancelled context.

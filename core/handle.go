@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,8 +25,8 @@ type Middleware func(next HandlerFunc) HandlerFunc
 // wire, chosen once and independent of Go's names. T is what the body is
 // decoded into; []byte gets a copy of the raw body.
 //
-// Several handlers of one type run in the order of their registration, each
-// with a body of its own; a retry runs all again. Handlers are registered
+// Several handlers of one type take the same T. They run in the order of their
+// registration, each with a copy of the body; a retry runs all again. Handlers are registered
 // before the first Run or Invoke; an error that is ignored here is returned by
 // the next Run.
 func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
@@ -62,7 +63,7 @@ func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx cont
 			return handler(ctx, in, f)
 		})
 	}
-	return ep.registry.remember(ep.name, err)
+	return ep.remember(err)
 }
 
 // Failed is what is known of a message whose retries are used up.
@@ -100,7 +101,7 @@ func register[T any](ep *Endpoint, messageType string, handler func(ctx context.
 			return handler(ctx, in)
 		})
 	}
-	return ep.registry.remember(ep.name, err)
+	return ep.remember(err)
 }
 
 func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil bool) error {
@@ -190,20 +191,25 @@ func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, erro
 		r.handlers[messageType] = set
 	}
 	if set.body != body {
-		return nil, fmt.Errorf("handlers for %q contradict each other: one takes %v, another %v", messageType, set.body, body)
+		return nil, fmt.Errorf("handlers for %q contradict each other: one takes %v, another %v; let both take the same, or give the messages different types", messageType, set.body, body)
 	}
 	return set, nil
 }
 
-// remember keeps an error for Run, because the caller may not look at it.
-func (r *registry) remember(endpoint string, err error) error {
+// remember keeps an error of registration for the next Run, because the caller
+// may not look at it. There may be no other Run for one that comes too late, so
+// that is logged as well.
+func (ep *Endpoint) remember(err error) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("core: endpoint %q: %w", endpoint, err)
-	r.mu.Lock()
-	r.ignored = append(r.ignored, err)
-	r.mu.Unlock()
+	if errors.Is(err, errSealed) {
+		ep.log.endpoint.Error("a handler was registered too late and is not used", "error", err)
+	}
+	err = fmt.Errorf("core: endpoint %q: %w", ep.name, err)
+	ep.registry.mu.Lock()
+	ep.registry.ignored = append(ep.registry.ignored, err)
+	ep.registry.mu.Unlock()
 	return err
 }
 
@@ -217,10 +223,17 @@ func (r *registry) seal() error {
 	r.sealed = true
 	for messageType, set := range r.handlers {
 		if len(set.run) == 0 {
-			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler", messageType))
+			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle or HandleEvent", messageType))
 		}
 	}
 	return errors.Join(r.ignored...)
+}
+
+// types returns the message types that have handlers.
+func (r *registry) types() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.handlers))
 }
 
 // topics returns what the endpoint subscribes to.

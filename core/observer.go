@@ -169,7 +169,7 @@ func sortObservers(all []any) (*observers, error) {
 			o.connection, known = append(o.connection, v), true
 		}
 		if !known {
-			return nil, fmt.Errorf("Observers[%d] is a %T, which implements no observer interface of core", i, each)
+			return nil, fmt.Errorf("Observers[%d] is a %T, which implements no observer interface of core; check the signatures of its methods and their receiver", i, each)
 		}
 	}
 	return o, nil

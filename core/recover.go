@@ -280,7 +280,7 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	}
 	if err != nil && d.action.Queue != standard && refusedFor(err, f.MessageID, ErrQueueNotFound) {
 		r.ep.log.moved.LogAttrs(a, slog.LevelError,
-			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard),
+			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead. Create it, or name another.", d.action.Queue, f.MessageID, standard),
 			failureAttrs(f)...)
 		d.action.Queue = standard
 		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps))

@@ -68,6 +68,12 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if len(endpoints) == 0 {
+		return errors.New("core: run all: no endpoint was given")
+	}
+	if i := slices.Index(endpoints, nil); i >= 0 {
+		return fmt.Errorf("core: run all: endpoint %d of %d is nil; look at the error of its New", i+1, len(endpoints))
+	}
 	var runners []*runner
 	for _, ep := range endpoints {
 		r, err := ep.open(ctx)
@@ -221,7 +227,7 @@ func (ep *Endpoint) finish(r *runner) {
 
 // connect does what comes before the first message.
 func (ep *Endpoint) connect(ctx context.Context) (Receiver, error) {
-	ep.resolved.warnings(ep.log.endpoint, ep.caps)
+	ep.resolved.warnings(ep.log.endpoint, ep.caps, ep.registry.types())
 	_, canProvision := ep.transport.(Provisioner)
 	switch {
 	case ep.config.Provision == ProvisionAlways && !canProvision:

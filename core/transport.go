@@ -11,8 +11,7 @@ import (
 // (goroutines, slots, retries, back-off, rate limiting, lock renewal, drain);
 // an adapter translates: it fetches, settles, sends, and says what it can do.
 //
-// The C-numbers name the rules of the contract. The conformance suite checks
-// each of them and cites the number when it fails.
+// The C-numbers name the rules of the contract.
 
 // Transport connects endpoints to one messaging system. It is safe for
 // concurrent use, and any number of endpoints may share one. Whoever opened it
@@ -244,7 +243,7 @@ func (m *TransactionMode) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("core: unknown transaction mode %q; use None, ReceiveOnly, SendsAtomicWithReceive or Default", text)
+	return fmt.Errorf("unknown transaction mode %q; use None, ReceiveOnly, SendsAtomicWithReceive or Default", text)
 }
 
 // Capabilities says what a transport can do and what to expect of it. The zero

@@ -73,7 +73,7 @@ func (b *Broker) queue(name string) (*queue, error) {
 	if q := b.directory.Load().queues[name]; q != nil {
 		return q, nil
 	}
-	return nil, fmt.Errorf("queue %q: %w; create it with Provision, or let its endpoint do so", name, core.ErrQueueNotFound)
+	return nil, fmt.Errorf("queue %q: %w; check the spelling, or create it with Provision, as its endpoint does when it runs", name, core.ErrQueueNotFound)
 }
 
 // provision creates what is missing of the queues.
