@@ -72,8 +72,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	var err error
 	r.codecs, err = newCodecs(c.Codec, c.Codecs)
 	p.addErr(err)
-	r.observers, err = sortObservers(c.Observers)
-	p.addErr(err)
+	r.observers = sortObservers(&p, c.Observers)
 
 	r.mode = c.Transactions
 	switch {

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -146,7 +145,7 @@ type observers struct {
 	connection []ConnectionObserver
 }
 
-func sortObservers(all []any) (*observers, error) {
+func sortObservers(p *problems, all []any) *observers {
 	o := &observers{}
 	for i, each := range all {
 		known := false
@@ -168,11 +167,14 @@ func sortObservers(all []any) (*observers, error) {
 		if v, ok := each.(ConnectionObserver); ok {
 			o.connection, known = append(o.connection, v), true
 		}
-		if !known {
-			return nil, fmt.Errorf("Observers[%d] is a %T, which implements no observer interface of core; check the signatures of its methods and their receiver", i, each)
+		switch {
+		case each == nil:
+			p.add("Observers[%d] is nil; remove it", i)
+		case !known:
+			p.add("Observers[%d] is of type %T, which implements no observer interface of core; check the signatures of its methods and their receiver", i, each)
 		}
 	}
-	return o, nil
+	return o
 }
 
 // guarded calls f and reports a panic through caught instead of passing it on.
