@@ -93,6 +93,18 @@ func TestThePausedEndpointLetsItsReceiverHoldNothing(t *testing.T) {
 	})
 }
 
+func TestAnEndpointPausedBeforeRunLetsItsReceiverHoldNothing(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{Concurrency: 3})
+		ep.Pause()
+		b.run(ep)
+		ep.Resume()
+		if got := b.broker.inFlight.all(); !slices.Equal(got, []int{3, 0, 3}) {
+			b.Errorf("MaxInFlight was set to %v, want 3 to begin with, 0 for the pause, 3 after it", got)
+		}
+	})
+}
+
 func TestWhatMayBeHeldAheadFollowsTheHandlers(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var takes atomic.Int64

@@ -74,7 +74,9 @@ type worker struct {
 }
 
 func newPump(base context.Context, r Receiver) *pump {
-	p := &pump{receiver: r, base: base, everyWorker: map[*worker]struct{}{}}
+	// mayHold begins as nothing that can be asked for, so that the receiver is
+	// told in any case.
+	p := &pump{receiver: r, base: base, everyWorker: map[*worker]struct{}{}, mayHold: -1}
 	p.wakeUp = sync.NewCond(&p.mu)
 	p.fetch, p.interrupt = context.WithCancel(base)
 	return p
