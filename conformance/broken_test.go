@@ -1,0 +1,319 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// changes are what a mutant does differently from a sound transport. Each is
+// given the sound call, and the transport, receiver or delivery that it belongs
+// to; nil changes nothing. One changes value serves all transports of a harness,
+// so what is to be remembered over a restart of a process stands beside it in
+// the mutant's function, and what is not, in the transport's memory.
+type changes struct {
+	capabilities  func(c core.Capabilities) core.Capabilities
+	address       func(queue string, next func(string) (string, error)) (string, error)
+	send          func(t *broken, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
+	provision     func(t *broken, topology core.Topology, next func() error) error
+	check         func(t *broken, topology core.Topology, next func() error) error
+	subscribe     func(t *broken, queue string, topics []string, next func() error) error
+	unsubscribe   func(t *broken, queue string, topics []string, next func() error) error
+	open          func(t *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
+	close         func(t *broken, next func() error) error
+	receive       func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(ctx context.Context, dst []core.Delivery) (int, error)) (int, error)
+	arrive        func(r *brokenReceiver, in *core.Incoming) // may change what is received
+	maxInFlight   func(r *brokenReceiver, n int, next func(int))
+	closeReceiver func(r *brokenReceiver, next func() error) error
+	// settle is asked by Complete, Abandon, Release, CompleteWith, ReplaceWith,
+	// Reset, DeadLetter and Renew, by that name. It may write to d.out, what is
+	// sent with the settlement.
+	settle      func(d *brokenDelivery, operation string, next func() error) error
+	lockedUntil func(d *brokenDelivery, next func() time.Time) time.Time
+	bind        func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context
+	// deliver may hand out another value than the sound delivery.
+	deliver func(r *brokenReceiver, d core.Delivery) core.Delivery
+}
+
+// base is what a sound transport of the suite's own tests can do.
+type base interface {
+	core.Transport
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+}
+
+// broken is a sound transport with changes.
+type broken struct {
+	base
+	changes *changes
+	memory  map[string]int // for the changes; guarded by whoever uses it
+}
+
+func (t *broken) Capabilities() core.Capabilities {
+	c := t.base.Capabilities()
+	if t.changes.capabilities != nil {
+		c = t.changes.capabilities(c)
+	}
+	return c
+}
+
+func (t *broken) Address(queue string) (string, error) {
+	if t.changes.address != nil {
+		return t.changes.address(queue, t.base.Address)
+	}
+	return t.base.Address(queue)
+}
+
+func (t *broken) Send(ctx context.Context, out ...core.Outgoing) error {
+	if t.changes.send != nil {
+		return t.changes.send(t, ctx, out, t.base.Send)
+	}
+	return t.base.Send(ctx, out...)
+}
+
+func (t *broken) Provision(ctx context.Context, topology core.Topology) error {
+	next := func() error { return t.base.Provision(ctx, topology) }
+	if t.changes.provision != nil {
+		return t.changes.provision(t, topology, next)
+	}
+	return next()
+}
+
+func (t *broken) Check(ctx context.Context, topology core.Topology) error {
+	next := func() error { return t.base.Check(ctx, topology) }
+	if t.changes.check != nil {
+		return t.changes.check(t, topology, next)
+	}
+	return next()
+}
+
+func (t *broken) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	next := func() error { return t.base.Subscribe(ctx, queue, topics...) }
+	if t.changes.subscribe != nil {
+		return t.changes.subscribe(t, queue, topics, next)
+	}
+	return next()
+}
+
+func (t *broken) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+	next := func() error { return t.base.Unsubscribe(ctx, queue, topics...) }
+	if t.changes.unsubscribe != nil {
+		return t.changes.unsubscribe(t, queue, topics, next)
+	}
+	return next()
+}
+
+func (t *broken) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	next := func(cfg core.ReceiverConfig) (core.Receiver, error) { return t.base.OpenReceiver(ctx, cfg) }
+	var r core.Receiver
+	var err error
+	if t.changes.open != nil {
+		r, err = t.changes.open(t, ctx, cfg, next)
+	} else {
+		r, err = next(cfg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &brokenReceiver{r, t, cfg}, nil
+}
+
+func (t *broken) Close(ctx context.Context) error {
+	next := func() error { return t.base.Close(ctx) }
+	if t.changes.close != nil {
+		return t.changes.close(t, next)
+	}
+	return next()
+}
+
+type brokenReceiver struct {
+	core.Receiver
+	transport *broken
+	cfg       core.ReceiverConfig
+}
+
+func (r *brokenReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	next := func(ctx context.Context, dst []core.Delivery) (int, error) {
+		n, err := r.Receiver.Receive(ctx, dst)
+		for i, d := range dst[:n] {
+			dst[i] = r.deliver(d)
+		}
+		return n, err
+	}
+	if r.transport.changes.receive != nil {
+		return r.transport.changes.receive(r, ctx, dst, next)
+	}
+	return next(ctx, dst)
+}
+
+func (r *brokenReceiver) SetMaxInFlight(n int) {
+	if r.transport.changes.maxInFlight != nil {
+		r.transport.changes.maxInFlight(r, n, r.Receiver.SetMaxInFlight)
+		return
+	}
+	r.Receiver.SetMaxInFlight(n)
+}
+
+func (r *brokenReceiver) Close(ctx context.Context) error {
+	next := func() error { return r.Receiver.Close(ctx) }
+	if r.transport.changes.closeReceiver != nil {
+		return r.transport.changes.closeReceiver(r, next)
+	}
+	return next()
+}
+
+// deliver wraps a delivery, with the optional interfaces that it has.
+func (r *brokenReceiver) deliver(sound core.Delivery) core.Delivery {
+	if r.transport.changes.deliver != nil {
+		sound = r.transport.changes.deliver(r, sound)
+	}
+	d := &brokenDelivery{Delivery: sound, receiver: r, in: *sound.Incoming()}
+	if r.transport.changes.arrive != nil {
+		r.transport.changes.arrive(r, &d.in)
+	}
+	_, atomic := sound.(core.AtomicDelivery)
+	_, renews := sound.(core.Renewer)
+	_, buries := sound.(core.DeadLetterer)
+	switch {
+	case atomic && renews && buries:
+		return struct {
+			*brokenDelivery
+			brokenAtomic
+			brokenRenewer
+			brokenDeadLetterer
+		}{d, brokenAtomic{d}, brokenRenewer{d}, brokenDeadLetterer{d}}
+	case atomic && renews:
+		return struct {
+			*brokenDelivery
+			brokenAtomic
+			brokenRenewer
+		}{d, brokenAtomic{d}, brokenRenewer{d}}
+	case atomic && buries:
+		return struct {
+			*brokenDelivery
+			brokenAtomic
+			brokenDeadLetterer
+		}{d, brokenAtomic{d}, brokenDeadLetterer{d}}
+	case renews && buries:
+		return struct {
+			*brokenDelivery
+			brokenRenewer
+			brokenDeadLetterer
+		}{d, brokenRenewer{d}, brokenDeadLetterer{d}}
+	case atomic:
+		return struct {
+			*brokenDelivery
+			brokenAtomic
+		}{d, brokenAtomic{d}}
+	case renews:
+		return struct {
+			*brokenDelivery
+			brokenRenewer
+		}{d, brokenRenewer{d}}
+	case buries:
+		return struct {
+			*brokenDelivery
+			brokenDeadLetterer
+		}{d, brokenDeadLetterer{d}}
+	default:
+		return d
+	}
+}
+
+type brokenDelivery struct {
+	core.Delivery
+	receiver *brokenReceiver
+	in       core.Incoming
+	out      []core.Outgoing // of CompleteWith and ReplaceWith
+	cause    error           // of Abandon
+}
+
+func (d *brokenDelivery) Incoming() *core.Incoming { return &d.in }
+
+func (d *brokenDelivery) settle(operation string, next func() error) error {
+	if d.receiver.transport.changes.settle != nil {
+		return d.receiver.transport.changes.settle(d, operation, next)
+	}
+	return next()
+}
+
+func (d *brokenDelivery) Complete(ctx context.Context) error {
+	return d.settle("Complete", func() error { return d.Delivery.Complete(ctx) })
+}
+
+func (d *brokenDelivery) Abandon(ctx context.Context, cause error) error {
+	d.cause = cause
+	return d.settle("Abandon", func() error { return d.Delivery.Abandon(ctx, d.cause) })
+}
+
+func (d *brokenDelivery) Release(ctx context.Context) error {
+	return d.settle("Release", func() error { return d.Delivery.Release(ctx) })
+}
+
+type brokenAtomic struct{ delivered *brokenDelivery }
+
+func (a brokenAtomic) sound() core.AtomicDelivery { return a.delivered.Delivery.(core.AtomicDelivery) }
+
+func (a brokenAtomic) BindContext(ctx context.Context) context.Context {
+	if bind := a.delivered.receiver.transport.changes.bind; bind != nil {
+		return bind(a.delivered, ctx, a.sound().BindContext)
+	}
+	return a.sound().BindContext(ctx)
+}
+
+func (a brokenAtomic) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	a.delivered.out = out
+	return a.delivered.settle("CompleteWith", func() error { return a.sound().CompleteWith(ctx, a.delivered.out) })
+}
+
+func (a brokenAtomic) Reset(ctx context.Context) error {
+	return a.delivered.settle("Reset", func() error { return a.sound().Reset(ctx) })
+}
+
+func (a brokenAtomic) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	a.delivered.out = out
+	return a.delivered.settle("ReplaceWith", func() error { return a.sound().ReplaceWith(ctx, a.delivered.out) })
+}
+
+type brokenRenewer struct{ delivered *brokenDelivery }
+
+func (r brokenRenewer) sound() core.Renewer { return r.delivered.Delivery.(core.Renewer) }
+
+func (r brokenRenewer) LockedUntil() time.Time {
+	if lockedUntil := r.delivered.receiver.transport.changes.lockedUntil; lockedUntil != nil {
+		return lockedUntil(r.delivered, r.sound().LockedUntil)
+	}
+	return r.sound().LockedUntil()
+}
+
+func (r brokenRenewer) Renew(ctx context.Context) error {
+	return r.delivered.settle("Renew", func() error { return r.sound().Renew(ctx) })
+}
+
+type brokenDeadLetterer struct{ delivered *brokenDelivery }
+
+func (l brokenDeadLetterer) DeadLetter(ctx context.Context, reason, description string) error {
+	return l.delivered.settle("DeadLetter", func() error {
+		return l.delivered.Delivery.(core.DeadLetterer).DeadLetter(ctx, reason, description)
+	})
+}
+
+// harnessOn returns a harness for the changes over transports of the
+// configuration.
+func harnessOn(cfg inmemory.Config, c changes) Harness {
+	cfg.Broker = inmemory.NewBroker()
+	return Harness{
+		Bubble: true,
+		Open: func(t testing.TB) core.Transport {
+			transport, err := inmemory.Open(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &broken{base: transport, changes: &c, memory: map[string]int{}}
+		},
+	}
+}

@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var capabilityCases = []testCase{
+	{rule: "C1", title: "the capabilities never change", in: once, run: func(t *trial) {
+		transport := t.open()
+		before := transport.Capabilities()
+		before.Transactions = slices.Clone(before.Transactions)
+		caps := transport.Capabilities()
+		for i := range caps.Transactions {
+			caps.Transactions[i] = -1
+		}
+		check := func(when string) {
+			if now := transport.Capabilities(); !reflect.DeepEqual(now, before) {
+				t.fail(fmt.Sprintf("Capabilities returns the same %s: %+v", when, before), "%+v", now)
+			}
+		}
+		check("after its answer's slice was written to")
+		t.send(transport, t.message(t.queue(transport), "any"))
+		check("after a Send")
+		t.close(transport)
+		check("after Close")
+		if other := t.open().Capabilities(); !reflect.DeepEqual(other, before) {
+			t.fail(fmt.Sprintf("every transport that Harness.Open returns has the same capabilities: %+v", before), "%+v", other)
+		}
+	}},
+	{rule: "C1", title: "the capabilities make sense", in: once, run: func(t *trial) {
+		c := t.caps
+		for i, mode := range c.Transactions {
+			if mode <= core.TransactionDefault || mode > core.TransactionSendsAtomicWithReceive {
+				t.fail("Transactions lists None, ReceiveOnly and SendsAtomicWithReceive alone", "%v", mode)
+			}
+			if slices.Contains(c.Transactions[:i], mode) {
+				t.fail("Transactions lists a mode once", "%v is there twice", mode)
+			}
+		}
+		for name, value := range map[string]int64{
+			"MaxDelay": int64(c.MaxDelay), "DelayPrecision": int64(c.DelayPrecision), "SubscribeLag": int64(c.SubscribeLag),
+			"MaxReceiveBatch": int64(c.MaxReceiveBatch), "MaxMessageBytes": int64(c.MaxMessageBytes),
+			"MaxHeaderBytes": int64(c.MaxHeaderBytes), "MaxHeaderKeyBytes": int64(c.MaxHeaderKeyBytes),
+		} {
+			if value < 0 {
+				t.fail("a limit is above 0, or 0 for none", "%s is %d", name, value)
+			}
+		}
+		if c.DelayedDelivery && c.DelayPrecision == 0 {
+			t.fail("a transport with DelayedDelivery says in DelayPrecision how late a message may be", "it is 0, which no clock can hold")
+		}
+		if c.CountsEveryDelivery && !c.NativeDeliveryCount {
+			t.fail("CountsEveryDelivery is said of a count of the broker's", "NativeDeliveryCount is false: a transport.DeliveryLog counts failures alone")
+		}
+	}},
+	{rule: "C1", title: "a transaction mode that is not claimed is refused", in: once, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		for mode := core.TransactionDefault; mode <= core.TransactionSendsAtomicWithReceive+1; mode++ {
+			ctx, cancel := t.patient()
+			r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: 1})
+			cancel()
+			if err == nil {
+				_ = r.Close(t.ctx)
+			}
+			switch {
+			case t.caps.Supports(mode) && err != nil:
+				t.fail(fmt.Sprintf("OpenReceiver opens one in mode %v, which is claimed", mode), "%v", err)
+			case !t.caps.Supports(mode) && !errors.Is(err, errors.ErrUnsupported):
+				t.fail(fmt.Sprintf("OpenReceiver refuses mode %v, which is not claimed, with errors.ErrUnsupported", mode), "%v", err)
+			}
+		}
+	}},
+	{rule: "C1", title: "deliveries implement what the capabilities say", run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "any"))
+		d := t.receiver(transport, queue, 1).next()
+		if _, is := d.(core.AtomicDelivery); is != (t.mode == core.TransactionSendsAtomicWithReceive) {
+			t.fail("a delivery is a core.AtomicDelivery exactly in SendsAtomicWithReceive", "in %v: %t (%T)", t.mode, is, d)
+		}
+		if _, is := d.(core.DeadLetterer); is != t.caps.DeadLetter && t.mode != core.TransactionNone {
+			t.fail(fmt.Sprintf("a delivery is a core.DeadLetterer exactly when DeadLetter is claimed, here %t", t.caps.DeadLetter), "%t (%T)", is, d)
+		}
+		if r, is := d.(core.Renewer); is && t.mode == core.TransactionNone && !r.LockedUntil().IsZero() {
+			t.fail("in mode None a delivery has no lock that could end", "LockedUntil is %v", r.LockedUntil())
+		}
+		if first, second := d.Incoming(), d.Incoming(); first != second {
+			t.fail("Incoming returns the same pointer at every call", "%p, then %p", first, second)
+		}
+		t.complete(d)
+	}},
+	{rule: "C1", title: "delay is refused where DelayedDelivery is not claimed", in: once, needs: []need{noDelays}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		late := t.message(queue, "late")
+		late.Delay = time.Second
+		t.refused(transport, errors.ErrUnsupported, t.message(queue, "at once"), late)
+		t.left(queue, "after a refused Send")
+	}},
+	{rule: "C1", title: "time to be received is refused where it is not claimed", in: once, needs: []need{noExpiry}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		brief := t.message(queue, "brief")
+		brief.TimeToBeReceived = time.Hour
+		t.refused(transport, errors.ErrUnsupported, t.message(queue, "for ever"), brief)
+		t.left(queue, "after a refused Send")
+	}},
+	{rule: "C1", title: "publish and subscribe are refused where they are not claimed", in: once, needs: []need{noPublishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.message("", "event")
+		event.Topic = t.uniqueName()
+		t.refused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
+		t.left(queue, "after a refused Send")
+		subscriber, ok := transport.(core.Subscriber)
+		if !ok {
+			return
+		}
+		if err := subscriber.Subscribe(t.ctx, queue, event.Topic); !errors.Is(err, errors.ErrUnsupported) {
+			t.fail("Subscribe is refused with errors.ErrUnsupported", "%v", err)
+		}
+		if err := subscriber.Unsubscribe(t.ctx, queue, event.Topic); !errors.Is(err, errors.ErrUnsupported) {
+			t.fail("Unsubscribe is refused with errors.ErrUnsupported", "%v", err)
+		}
+	}},
+	{rule: "C1", title: "a transport that claims PublishSubscribe is a core.Subscriber", in: once, needs: []need{publishing}, run: func(t *trial) {
+		if transport := t.open(); transport != nil {
+			if _, ok := transport.(core.Subscriber); !ok {
+				t.fail("the transport has the methods of core.Subscriber", "%T has not", transport)
+			}
+		}
+	}},
+	{rule: "C1", title: "an address is canonical", in: once, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		address, err := transport.Address(queue)
+		if err != nil {
+			t.stop("Address takes a queue's name", "%v", err)
+		}
+		again, err := transport.Address(address)
+		if err != nil || again != address {
+			t.fail(fmt.Sprintf("the address of an address is itself, %q", address), "%q, %v", again, err)
+		}
+		if other, err := t.open().Address(queue); err != nil || other != address {
+			t.fail(fmt.Sprintf("another instance has the same address, %q", address), "%q, %v", other, err)
+		}
+		if _, err := transport.Address(""); err == nil {
+			t.fail("Address refuses an empty name", "nil")
+		}
+		t.send(transport, t.message(address, "by address"))
+		r := t.receiver(transport, address, 1)
+		d := r.next()
+		t.complete(d)
+		t.left(queue, "after what was sent to the address was taken from it")
+	}},
+}

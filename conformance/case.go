@@ -1,0 +1,157 @@
+package conformance
+
+import (
+	"slices"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// testCase checks one thing that one rule says.
+type testCase struct {
+	// rule is the C- or R-number.
+	rule string
+	// title completes the name: what holds, in a few words.
+	title string
+	// in says in which transaction modes the case runs. The default is each that
+	// the transport has.
+	in modes
+	// needs must all be met, or the case is not run, with the reason of the
+	// first that is not.
+	needs []need
+	// exclusive cases stop the broker: nothing else runs meanwhile.
+	exclusive bool
+	// realTime cases start processes, which no bubble can hold.
+	realTime bool
+
+	run func(t *trial)
+}
+
+// name is what the case is called in reports, deviations and subtests.
+func (c *testCase) name() string { return c.rule + " " + c.title }
+
+// modes is a choice of transaction modes.
+type modes int
+
+const (
+	// inEveryMode: in each mode that the transport has.
+	inEveryMode modes = iota
+	// givingBack: in each mode in which a message can be given back.
+	givingBack
+	// inNone, inReceiveOnly, inAtomic: in that mode.
+	inNone
+	inReceiveOnly
+	inAtomic
+	// once: in the transport's highest mode, because the mode makes no
+	// difference.
+	once
+)
+
+// of returns those of the transport's modes that are chosen.
+func (m modes) of(caps core.Capabilities) []core.TransactionMode {
+	if m == once {
+		return []core.TransactionMode{caps.HighestTransaction()}
+	}
+	chosen := slices.DeleteFunc(slices.Clone(caps.Transactions), func(mode core.TransactionMode) bool {
+		switch m {
+		case givingBack:
+			return mode == core.TransactionNone
+		case inNone:
+			return mode != core.TransactionNone
+		case inReceiveOnly:
+			return mode != core.TransactionReceiveOnly
+		case inAtomic:
+			return mode != core.TransactionSendsAtomicWithReceive
+		default:
+			return false
+		}
+	})
+	slices.Sort(chosen)
+	return chosen
+}
+
+// absent says why there is no mode to run in.
+func (m modes) absent() string {
+	switch m {
+	case inNone:
+		return "the transport does not have the mode None"
+	case inReceiveOnly:
+		return "the transport does not have the mode ReceiveOnly"
+	case inAtomic:
+		return "the transport does not have the mode SendsAtomicWithReceive"
+	default:
+		return "the transport has no mode above None"
+	}
+}
+
+// need is a condition of a case.
+type need struct {
+	unmet string // why the case is not run
+	met   func(s *suite) bool
+}
+
+func claimed(name string, has func(c core.Capabilities) bool) need {
+	return need{name + " is not claimed", func(s *suite) bool { return has(s.caps) }}
+}
+
+func unclaimed(name string, has func(c core.Capabilities) bool) need {
+	return need{name + " is claimed", func(s *suite) bool { return !has(s.caps) }}
+}
+
+// What cases need.
+var (
+	delays             = claimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })
+	noDelays           = unclaimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })
+	longestDelay       = need{"MaxDelay is without limit", func(s *suite) bool { return s.caps.MaxDelay > 0 }}
+	publishing         = claimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
+	noPublishing       = unclaimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
+	expiry             = claimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
+	noExpiry           = unclaimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
+	deadLettering      = claimed("DeadLetter", func(c core.Capabilities) bool { return c.DeadLetter })
+	nativeCount        = claimed("NativeDeliveryCount", func(c core.Capabilities) bool { return c.NativeDeliveryCount })
+	noNativeCount      = unclaimed("NativeDeliveryCount", func(c core.Capabilities) bool { return c.NativeDeliveryCount })
+	durable            = claimed("Durable", func(c core.Capabilities) bool { return c.Durable })
+	messageLimit       = need{"MaxMessageBytes is without limit", func(s *suite) bool { return s.caps.MaxMessageBytes > 0 }}
+	headerLimit        = need{"MaxHeaderBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderBytes > 0 }}
+	headerKeyLimit     = need{"MaxHeaderKeyBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderKeyBytes > 0 }}
+	receiveBatch       = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
+	provisioning       = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
+	checking           = need{"the transport is no core.Checker", func(s *suite) bool { return s.checker }}
+	locks              = need{"the deliveries' locks do not end by themselves", func(s *suite) bool { return s.lock > 0 }}
+	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
+	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
+	deadLetterView     = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
+	nativeTransactions = need{"Harness.Work is nil", func(s *suite) bool { return s.h.Work != nil }}
+	breakableWork      = need{"Harness.Work.Break is nil", func(s *suite) bool { return s.h.Work != nil && s.h.Work.Break != nil }}
+	connectionCount    = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}
+	secrets            = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
+	processes          = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}
+)
+
+// cases are all cases of the suite, in the order in which they run.
+func cases() []testCase {
+	return slices.Concat(
+		capabilityCases,
+		sendCases,
+		receiveCases,
+		malformedCases,
+		settlementCases,
+		countCases,
+		contentCases,
+		atomicCases,
+		delayCases,
+		closeCases,
+		lockCases,
+		topologyCases,
+		expiryCases,
+		secretCases,
+		deadLetterCases,
+		outageCases,
+		processCases,
+		retryCases,
+		failureCases,
+		verdictCases,
+		rateLimitCases,
+		pumpCases,
+		scaleOutCases,
+	)
+}

@@ -1,0 +1,148 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Harness says how the suite reaches one adapter. Open is required, and Queue
+// where the transport is no core.Provisioner; everything else lets more cases
+// run. The suite calls the functions from several goroutines at once.
+type Harness struct {
+	// Name is what reports call the adapter, such as "rabbitmq". A report is
+	// written only for a harness with a name.
+	Name string
+
+	// Open returns a new transport, connected to the same broker at each call:
+	// several in one case stand for several processes. The suite closes it. A
+	// fatal error belongs to t.
+	Open func(t testing.TB) core.Transport
+
+	// Queue returns the name of a queue that exists and is empty, another one at
+	// each call. The default makes names up and creates the queues with
+	// core.Provisioner.
+	Queue func(t testing.TB) string
+
+	// Broker stops and starts the broker. nil: it cannot, and what needs it is
+	// not run. The suite runs nothing else while it uses it.
+	Broker Broker
+
+	// Corrupt puts one message into the queue that the adapter cannot parse,
+	// with the broker's own means, and returns what its Body is to be. nil:
+	// there is no such message, or no such means.
+	Corrupt func(t testing.TB, queue string) (body []byte)
+
+	// DeadLetters takes what is in the broker's own dead-letter queue of a queue.
+	// It is called until what is expected is there. nil: nobody can look.
+	DeadLetters func(t testing.TB, queue string) []DeadLetter
+
+	// Work does something in the native transaction that an AtomicDelivery
+	// hands out. nil: BindContext returns its argument.
+	Work *NativeWork
+
+	// Connections returns how many connections the broker has from transports
+	// that Open returned. nil: nobody can count them.
+	Connections func(t testing.TB) int
+
+	// Secrets are the passwords, keys and tokens that Open uses. None of them may
+	// appear in an error or a String (C21).
+	Secrets []string
+
+	// Deviations are cases, by their name such as "C13 is never early", that are
+	// known to fail, with what a user of the adapter should know about it. One
+	// that does not fail fails the run. What Capabilities can say is none.
+	Deviations map[string]string
+
+	// Bubble runs each case in a testing/synctest bubble, where an hour passes at
+	// once when everybody waits. It is for transports that live in this process
+	// and wait for nothing but channels and timers.
+	Bubble bool
+
+	// Patience is how long the suite waits for what must happen. The default is
+	// 30 s.
+	Patience time.Duration
+
+	// Quiet is how long the suite watches that something does not happen. It is
+	// less than half of a lock's duration. The default is 300 ms, or 5 s in a
+	// Bubble.
+	Quiet time.Duration
+
+	// Slack is by how much a message may be late beyond DelayPrecision, because
+	// neither the machine nor the broker is idle during the tests. The default
+	// is 3 s, or nothing in a Bubble.
+	Slack time.Duration
+
+	// Seed makes what is random repeatable. The default is the environment
+	// variable REPRISE_CONFORMANCE_SEED, or else a new one, which is printed.
+	Seed uint64
+
+	// process starts what stands for a process of an endpoint. The default is a
+	// child process, if Main was called. The suite's own tests replace it.
+	process func(t *trial, job job) process
+}
+
+// Broker stops and starts the broker that Harness.Open connects to.
+type Broker interface {
+	// Kill ends the broker at once, as kill -9 does, and with it every
+	// connection.
+	Kill(t testing.TB)
+	// Start starts it again with what it had stored, and returns when it can be
+	// reached.
+	Start(t testing.TB)
+	// Partition cuts the network between the transports and the broker, both of
+	// which go on, until heal is called.
+	Partition(t testing.TB) (heal func())
+}
+
+// NativeWork is something that a handler could do in the transport's native
+// transaction: for a database, inserting a row.
+type NativeWork struct {
+	// Do does it. ctx comes from AtomicDelivery.BindContext.
+	Do func(ctx context.Context, key string) error
+	// Done reports whether it was committed.
+	Done func(t testing.TB, key string) bool
+	// Break makes the transaction unusable, as a failed statement does. nil: it
+	// cannot happen.
+	Break func(ctx context.Context) error
+}
+
+// DeadLetter is a message in the broker's own dead-letter queue.
+type DeadLetter struct {
+	Body                []byte
+	Reason, Description string
+}
+
+// complete returns h with its defaults, or what is wrong with it.
+func (h Harness) complete() (Harness, error) {
+	if h.Open == nil {
+		return h, errors.New("conformance: Harness.Open is nil; it returns a transport to be tested")
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		real  time.Duration
+		fake  time.Duration // in a bubble
+	}{
+		{"Patience", &h.Patience, 30 * time.Second, time.Minute},
+		{"Quiet", &h.Quiet, 300 * time.Millisecond, 5 * time.Second},
+		{"Slack", &h.Slack, 3 * time.Second, 0},
+	} {
+		switch {
+		case *d.value < 0:
+			return h, fmt.Errorf("conformance: Harness.%s is negative; use 0 for the default", d.name)
+		case *d.value == 0 && h.Bubble:
+			*d.value = d.fake
+		case *d.value == 0:
+			*d.value = d.real
+		}
+	}
+	if w := h.Work; w != nil && (w.Do == nil || w.Done == nil) {
+		return h, errors.New("conformance: Harness.Work needs both Do and Done")
+	}
+	return h, nil
+}

@@ -1,0 +1,65 @@
+package conformance
+
+import "strings"
+
+// Guide returns where the guide for adapter authors explains a rule.
+func Guide(rule string) string {
+	return "https://github.com/reprise-go/reprise/blob/main/docs/writing-an-adapter.md#" + strings.ToLower(rule)
+}
+
+// rules says in one sentence what each rule is about. docs/writing-an-adapter.md
+// explains each under a heading of its own.
+var rules = map[string]string{
+	"C1":  "Capabilities are constant and true: what is claimed works, what is not is refused with errors.ErrUnsupported",
+	"C2":  "Send returns nil exactly when every message is durably accepted; else a *core.SendError says what became of each",
+	"C3":  "Receive blocks until it has 1..len(dst) deliveries or its context ends, which loses nothing; no more than MaxInFlight are held",
+	"C4":  "a message that cannot be parsed is delivered with Malformed set, and disturbs no other",
+	"C5":  "a delivery is settled once; a second settlement is core.ErrSettled and changes nothing",
+	"C6":  "settling after the lock was lost is core.ErrLockLost, and the message comes again",
+	"C7":  "a completed message never comes again, and no other settlement loses one",
+	"C8":  "Abandon gives back at once with a count one higher, Release with the count unchanged",
+	"C9":  "DeliveryCount is 1 at first; it is durable and shared exactly when NativeDeliveryCount",
+	"C10": "headers and body arrive as sent; limits are checked before anything is sent",
+	"C11": "every delivery has the original headers and body",
+	"C12": "CompleteWith and ReplaceWith are all or nothing; Reset and ReplaceWith undo the handler's work",
+	"C13": "a delayed message is never early, and late by no more than DelayPrecision",
+	"C14": "Close unblocks Receive with core.ErrClosed, gives back what is unsettled, and leaves nothing behind",
+	"C15": "an outage is no error of Receive: it reconnects and tells the observer; what waiting cannot mend is returned at once",
+	"C16": "no two receivers hold one message at the same time",
+	"C17": "Renew moves LockedUntil forward; a lock that is not renewed is lost",
+	"C18": "Provision is idempotent, safe from many instances, and alters nothing that exists",
+	"C19": "what is published reaches every subscribed queue once",
+	"C20": "a message past its time to be received is never delivered",
+	"C21": "no password, key or token appears in an error or a String",
+	"C22": "DeadLetter moves the message, reason and description to the broker's own queue",
+
+	"R1":  "a message is attempted (immediate + 1) x (delayed + 1) times",
+	"R2":  "immediate retries are counted by DeliveryCount, and start again with each delayed retry",
+	"R3":  "a delayed retry is made while fewer than configured were",
+	"R4":  "each delayed retry waits longer by the configured increase",
+	"R6":  "an unrecoverable failure goes to the error queue without a retry",
+	"R7":  "a policy chooses between immediate retry, delayed retry, error queue and discard",
+	"R8":  "an action that the transport cannot carry out becomes a move to the error queue",
+	"R10": "what the configuration asks for and the transport cannot do is refused by New",
+	"R11": "a policy gets the failure as it was, and decides alone or together with the default one",
+	"R12": "a policy that panics or says nothing moves the message to the error queue",
+	"R20": "nothing that a failed handler sent leaves",
+	"R22": "a delayed retry is the original message with its retries counted",
+	"R23": "a message in the error queue is the original with the failure's headers",
+	"R24": "the error path always fits the transport's limits",
+	"R25": "a message whose move fails is kept, and the move repeated without its handler",
+	"R26": "a panic in a handler is a failure",
+	"R27": "shutting down gives messages back, and counts nothing",
+	"R28": "a message whose settlement was lost is not handled again",
+	"R29": "what a handler changes reaches neither retry nor error queue",
+	"R30": "failures are dealt with in every transaction mode",
+	"R31": "where a custom error queue does not exist, the default one is used",
+	"R33": "the error queue shows the way of a message",
+	"R34": "a message that kills its process is not run for ever",
+	"R40": "consecutive failures switch to one attempt at a time",
+	"R41": "a rate-limited endpoint attempts one message, then waits",
+	"R42": "one success ends rate limiting",
+	"R45": "switching rate limiting loses and duplicates nothing",
+	"R50": "an endpoint stops at its limit of failed messages, and loses nothing",
+	"R51": "HandleFailed runs when retries are used up, and may take the message over",
+}

@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Run checks an adapter. Each case is a parallel subtest, named by its rule and
+// title and, below it, the transaction mode; those that stop the broker run
+// alone, before the others. A case that fails fails the test, unless it is a
+// declared deviation; a declared deviation that holds fails the test too.
+//
+// When all have ended, the cases that were not run and the deviations are
+// logged, and the report is written as <name>.json into the directory that the
+// environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run,
+// which leaves cases out, there is no report.
+//
+// Most of the time of a run on a broker goes into waiting, so go test -parallel
+// 16 shortens it much.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	s, err := newSuite(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.conclude(t) })
+	for _, c := range cases() {
+		if reason := s.excludes(&c); reason != "" {
+			s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: reason})
+			continue
+		}
+		t.Run(subtestName(c.name()), func(t *testing.T) {
+			if !c.exclusive {
+				t.Parallel()
+			}
+			for _, mode := range c.in.of(s.caps) {
+				t.Run(mode.String(), func(t *testing.T) {
+					if !c.exclusive {
+						t.Parallel()
+					}
+					s.runSubtest(t, &c, mode)
+				})
+			}
+		})
+	}
+}
+
+func (s *suite) runSubtest(t *testing.T, c *testCase, mode core.TransactionMode) {
+	t.Helper()
+	r := s.attempt(t, c, mode)
+	for _, note := range r.Notes {
+		t.Log(note)
+	}
+	reason, deviates := s.h.Deviations[c.name()]
+	if deviates && r.Outcome == Failed {
+		r.Outcome, r.Reason = Deviates, reason
+	}
+	s.report.add(r)
+	for _, f := range r.Failures {
+		if r.Outcome == Deviates {
+			t.Logf("declared deviation: %s\n%v", reason, f)
+		} else {
+			t.Error(f)
+		}
+	}
+}
+
+// Check runs the cases of the named rules, such as "C13", or all, one after the
+// other, and returns what came out. It fails t for nothing that the adapter
+// does; t only lends its context and temporary directories. It is what a test
+// of the suite, or of an adapter broken on purpose, uses.
+func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
+	t.Helper()
+	s, err := newSuite(t, h)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range cases() {
+		if len(rules) > 0 && !slices.Contains(rules, c.rule) {
+			continue
+		}
+		if reason := s.excludes(&c); reason != "" {
+			s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: reason})
+			continue
+		}
+		for _, mode := range c.in.of(s.caps) {
+			s.report.add(s.attempt(t, &c, mode))
+		}
+	}
+	s.report.sort()
+	return s.report, nil
+}
+
+// excludes says why a case is not run on this transport, or "".
+func (s *suite) excludes(c *testCase) string {
+	for _, n := range c.needs {
+		if !n.met(s) {
+			return n.unmet
+		}
+	}
+	if len(c.in.of(s.caps)) == 0 {
+		return c.in.absent()
+	}
+	return ""
+}
+
+// conclude looks at the whole of a run.
+func (s *suite) conclude(t *testing.T) {
+	t.Helper()
+	s.report.sort()
+	if s.report.partial() {
+		return // -run or -failfast left cases out; nothing can be said of the whole
+	}
+	for _, mistake := range s.wrongDeviations() {
+		t.Error(mistake)
+	}
+	t.Log(s.report.summary())
+	if err := s.report.save(); err != nil {
+		t.Error(err)
+	}
+}
+
+// wrongDeviations says which of the declared deviations are none (S2).
+func (s *suite) wrongDeviations() (mistakes []string) {
+	all := cases()
+	for name, reason := range s.h.Deviations {
+		if !slices.ContainsFunc(all, func(c testCase) bool { return c.name() == name }) {
+			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations names %q, but there is no such case; go test -v lists them", name))
+			continue
+		}
+		if strings.TrimSpace(reason) == "" {
+			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations[%q] is empty; say why, and what a user should know", name))
+		}
+		held, ran := true, false
+		for _, r := range s.report.Results {
+			if r.Case == name && r.Outcome != NotRun {
+				ran = true
+				held = held && r.Outcome == Passed
+			}
+		}
+		switch {
+		case !ran:
+			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations names %q, which was not run; remove it, or what keeps the case from running", name))
+		case held:
+			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations names %q, but the case holds in every mode; remove the deviation", name))
+		}
+	}
+	slices.Sort(mistakes)
+	return mistakes
+}
+
+// subtestName leaves out what go test would make of a case's name: slashes, of
+// which it makes levels.
+func subtestName(name string) string { return strings.ReplaceAll(name, "/", " or ") }

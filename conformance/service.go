@@ -1,0 +1,153 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// service is an endpoint with an input queue and an error queue of its own.
+type service struct {
+	*core.Endpoint
+	t                 *trial
+	queue, errorQueue string
+
+	mu     sync.Mutex
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Run has returned
+	err    error         // what Run returned
+}
+
+// service makes an endpoint in the case's mode, without retries, on queues of
+// its own; change may alter its configuration. It runs once run is called.
+func (t *trial) service(transport core.Transport, change func(c *core.Config)) *service {
+	return t.serviceOn(transport, t.queue(transport), t.queue(transport), change)
+}
+
+// serviceOn does so on given queues, for several instances of one endpoint.
+func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, change func(c *core.Config)) *service {
+	c := core.Config{
+		Transactions: t.mode,
+		Provision:    core.ProvisionNever,
+		Logger:       slog.New(slog.DiscardHandler),
+		Recoverability: core.Recoverability{
+			ErrorQueue: errorQueue,
+			Immediate:  core.Immediate{Off: true},
+			Delayed:    core.Delayed{Off: true},
+		},
+	}
+	if change != nil {
+		change(&c)
+	}
+	ep, err := core.New(queue, transport, c)
+	if err != nil {
+		t.stop("core.New accepts what the transport can do", "%v", err)
+	}
+	return &service{Endpoint: ep, t: t, queue: queue, errorQueue: errorQueue}
+}
+
+// handle registers a handler that gets the body as it is.
+func (s *service) handle(messageType string, h core.HandlerFunc) {
+	err := core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
+	if err != nil {
+		s.t.stop("core.Handle takes a handler", "%v", err)
+	}
+}
+
+// run starts the endpoint, and waits until it receives.
+func (s *service) run() {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.ctx))
+	done := make(chan struct{})
+	s.mu.Lock()
+	s.cancel, s.done = cancel, done
+	s.mu.Unlock()
+	go func() {
+		err := s.Run(ctx)
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+		close(done)
+	}()
+	s.t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			s.t.fail("Endpoint.Run returns nil after its context was cancelled", "%v", err)
+		}
+	})
+	timer := time.NewTimer(s.t.patience())
+	defer timer.Stop()
+	select {
+	case <-s.Ready():
+	case <-done:
+		s.t.stop("the endpoint runs", "Run returned %v", s.ended())
+	case <-timer.C:
+		s.t.stop("the endpoint runs", "it is not ready after %v", s.t.patience())
+	}
+}
+
+// stop lets the endpoint drain, and returns what Run returned. It may be called
+// again.
+func (s *service) stop() error {
+	s.mu.Lock()
+	cancel, done := s.cancel, s.done
+	s.mu.Unlock()
+	if done == nil {
+		return nil
+	}
+	cancel()
+	select {
+	case <-done:
+		return s.ended()
+	case <-time.After(s.t.patience()):
+		return fmt.Errorf("Run did not return within %v", s.t.patience())
+	}
+}
+
+func (s *service) ended() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// command returns a message for handlers of a type.
+func (t *trial) command(queue, messageType, body string) core.Outgoing {
+	m := t.message(queue, body)
+	m.Headers.Set(core.HeaderMessageTypes, messageType)
+	return m
+}
+
+// tally counts by key, in several goroutines.
+type tally struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+// add counts one more and returns how many there are.
+func (c *tally) add(key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count == nil {
+		c.count = map[string]int{}
+	}
+	c.count[key]++
+	return c.count[key]
+}
+
+func (c *tally) of(key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count[key]
+}
+
+func (c *tally) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := 0
+	for _, n := range c.count {
+		total += n
+	}
+	return total
+}

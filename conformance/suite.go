@@ -1,0 +1,193 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// SeedVariable is the environment variable that repeats the random choices of
+// an earlier run.
+const SeedVariable = "REPRISE_CONFORMANCE_SEED"
+
+// suite is one run on one adapter.
+type suite struct {
+	h      Harness
+	report *Report
+
+	// What the transport is, found out at the start.
+	caps                 core.Capabilities
+	provisioner, checker bool
+	lock                 time.Duration // how long a delivery stays locked; 0: for ever
+
+	run   string // makes names unique over runs on one broker
+	names atomic.Int64
+}
+
+func newSuite(t *testing.T, h Harness) (*suite, error) {
+	t.Helper()
+	h, err := h.complete()
+	if err != nil {
+		return nil, err
+	}
+	if h.Seed == 0 {
+		if h.Seed, err = seedFromEnvironment(); err != nil {
+			return nil, err
+		}
+	}
+	var id [4]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return nil, err
+	}
+	if h.process == nil && childOpens != nil && !h.Bubble {
+		h.process = startChild
+	}
+	s := &suite{h: h, run: hex.EncodeToString(id[:])}
+	s.report = &Report{Adapter: h.Name, Seed: h.Seed}
+	t.Logf("conformance: seed %d; %s=%d repeats it", h.Seed, SeedVariable, h.Seed)
+	probe := s.attempt(t, &testCase{rule: "C1", title: "the transport opens and tells what it can do", run: s.probe}, core.TransactionDefault)
+	if probe.Outcome == Failed {
+		return nil, fmt.Errorf("conformance: nothing can be tried:\n%v", probe.Failures[0])
+	}
+	s.report.Capabilities = s.caps
+	return s, nil
+}
+
+func seedFromEnvironment() (uint64, error) {
+	text := os.Getenv(SeedVariable)
+	if text == "" {
+		var seed [8]byte
+		_, err := rand.Read(seed[:])
+		return binary.LittleEndian.Uint64(seed[:])>>1 | 1, err // never 0, and an int64 too
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || seed == 0 {
+		return 0, fmt.Errorf("conformance: %s is %q; it is a number above 0, as an earlier run printed it", SeedVariable, text)
+	}
+	return seed, nil
+}
+
+// probe finds out what decides which cases run.
+func (s *suite) probe(t *trial) {
+	transport := t.open()
+	s.caps = transport.Capabilities()
+	s.caps.Transactions = slices.Clone(s.caps.Transactions)
+	t.caps = s.caps
+	_, s.provisioner = transport.(core.Provisioner)
+	_, s.checker = transport.(core.Checker)
+	t.mode = s.caps.HighestTransaction()
+	switch {
+	case len(s.caps.Transactions) == 0:
+		t.stop("Capabilities.Transactions names at least one mode", "it is empty")
+	case !s.provisioner && s.h.Queue == nil:
+		t.stop("the transport is a core.Provisioner, or Harness.Queue makes queues", "%T has no method Provision, and Harness.Queue is nil", transport)
+	case t.mode == core.TransactionNone:
+		return
+	}
+	queue := t.queue(transport)
+	t.send(transport, t.message(queue, "probe"))
+	d := t.receiver(transport, queue, 1).next()
+	if r, ok := d.(core.Renewer); ok {
+		if until := r.LockedUntil(); !until.IsZero() {
+			s.lock = max(time.Until(until), 1)
+		}
+	}
+	t.complete(d)
+}
+
+// attempt runs a case in one mode.
+func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) (r Result) {
+	t.Helper()
+	r = Result{Case: c.name(), Rule: c.rule, Outcome: Passed, Mode: mode}
+	if c.in == once {
+		r.Mode = core.TransactionDefault
+	}
+	if !s.h.Bubble || c.realTime {
+		s.stage(t, c, mode, &r)
+		return r
+	}
+	defer func() {
+		// synctest panics when everybody waits for ever, and when goroutines are
+		// left at the end.
+		if problem := recover(); problem != nil {
+			r.fail(Failure{Rule: c.rule, Expected: "the transport's calls return, and its goroutines end when it is closed", Observed: fmt.Sprint(problem)})
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) { s.stage(t, c, mode, &r) })
+	return r
+}
+
+// caseLabel marks a case's goroutine for the profiler, and so all those that
+// the transport starts on its behalf.
+const caseLabel = "conformance"
+
+// stage runs a case in a goroutine of its own, which a fatal failure ends.
+func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, r *Result) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	trial := &trial{
+		TB: t, suite: s, testCase: c, caps: s.caps, mode: mode, result: r,
+		ctx: ctx, label: fmt.Sprintf("%s/%d", s.run, s.names.Add(1)),
+	}
+	trial.seedRandom()
+	// Longer than all that a case may wait for one after the other.
+	deadline := 6 * s.h.Patience
+	inTime := trial.within(deadline, func() { c.run(trial) })
+	if !inTime {
+		trial.fail("the case ends", "it did not within %v: a call of the transport does not return, although its context ended\n%s", deadline, trial.goroutines())
+	}
+	cancel(errCaseEnded)
+	if !trial.within(deadline, trial.cleanUp) && inTime {
+		trial.fail("the transport can be closed", "Close did not return within %v\n%s", deadline, trial.goroutines())
+	}
+	trial.seal()
+}
+
+// within runs f, which may end its goroutine, and reports whether it ended in
+// time.
+func (t *trial) within(limit time.Duration, f func()) bool {
+	done := make(chan struct{})
+	go pprof.Do(context.Background(), pprof.Labels(caseLabel, t.label), func(context.Context) {
+		defer close(done)
+		defer func() {
+			if problem := recover(); problem != nil {
+				t.fail("no panic", "panic: %v\n%s", problem, debug.Stack())
+			}
+		}()
+		f()
+	})
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// caller returns the place in the suite, or in the harness, that called a
+// method of trial.
+func caller() string {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if !isPlumbing(frame.Function) || !more {
+			return shortPosition(frame)
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What cases do with a transport. Whatever fails here stops the case.
+
+// open returns a transport of its own, as another process would have.
+func (t *trial) open() core.Transport {
+	transport := t.suite.h.Open(t)
+	if transport == nil {
+		t.stop("Harness.Open returns a transport", "it returned nil")
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience())
+		defer cancel()
+		if err := transport.Close(ctx); err != nil {
+			t.fail("Transport.Close returns nil, also when called again", "%v", err)
+		}
+	})
+	return transport
+}
+
+// close closes a transport, as the end of its process would.
+func (t *trial) close(transport core.Transport) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := transport.Close(ctx); err != nil {
+		t.stop("Transport.Close returns nil", "%v", err)
+	}
+}
+
+// uniqueName returns a name that no other case has, and no other run.
+func (t *trial) uniqueName() string {
+	return fmt.Sprintf("conf-%s-%d", t.suite.run, t.suite.names.Add(1))
+}
+
+// queue returns an empty queue of the case's own.
+func (t *trial) queue(transport core.Transport) string {
+	if t.suite.h.Queue != nil {
+		return t.suite.h.Queue(t)
+	}
+	queue := t.uniqueName()
+	t.provision(transport, queue)
+	return queue
+}
+
+func (t *trial) provision(transport core.Transport, queues ...string) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: queues}); err != nil {
+		t.stop(fmt.Sprintf("Provision creates %q", queues), "%v", err)
+	}
+}
+
+// id returns a message id that no other message has.
+func (t *trial) id() string {
+	return fmt.Sprintf("m%d-%016x", t.suite.names.Add(1), t.random.Uint64())
+}
+
+// message returns a message as the engine would send it: with an id, and the
+// header for it.
+func (t *trial) message(queue, body string) core.Outgoing {
+	id := t.id()
+	var h core.Headers
+	h.Set(core.HeaderMessageID, id)
+	h.Set("Sender", "conformance, ünïcode ✓")
+	return core.Outgoing{ID: id, Queue: queue, Headers: h, Body: []byte(body)}
+}
+
+// messages returns n of them.
+func (t *trial) messages(queue string, n int) []core.Outgoing {
+	out := make([]core.Outgoing, n)
+	for i := range out {
+		out[i] = t.message(queue, fmt.Sprintf("body %d", i))
+	}
+	return out
+}
+
+// send sends what must be accepted.
+func (t *trial) send(transport core.Transport, msgs ...core.Outgoing) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := transport.Send(ctx, msgs...); err != nil {
+		t.stop(fmt.Sprintf("Send accepts %d messages", len(msgs)), "%v", err)
+	}
+}
+
+// trySend returns what Send returned.
+func (t *trial) trySend(transport core.Transport, msgs ...core.Outgoing) error {
+	ctx, cancel := t.patient()
+	defer cancel()
+	return transport.Send(ctx, msgs...)
+}
+
+// refused checks that a whole Send was refused with the error, that the
+// SendError says so of every message, and that nothing has left.
+func (t *trial) refused(transport core.Transport, want error, msgs ...core.Outgoing) {
+	err := t.trySend(transport, msgs...)
+	if !errors.Is(err, want) {
+		t.stop(fmt.Sprintf("Send returns an error matching %q", want), "%v", err)
+	}
+	results := t.sendResults(err, msgs)
+	for i, r := range results {
+		if r.State != core.SendRefused {
+			t.fail("nothing of a Send is sent when one of its messages cannot be: each is core.SendRefused", "message %d is %v", i, r.State)
+		}
+	}
+}
+
+// sendResults returns what a SendError says, once it is well formed.
+func (t *trial) sendResults(err error, msgs []core.Outgoing) []core.SendResult {
+	sent, ok := errors.AsType[*core.SendError](err)
+	if !ok {
+		t.stop("Send's error matches *core.SendError", "%T: %v", err, err)
+	}
+	if len(sent.Results) != len(msgs) {
+		t.stop(fmt.Sprintf("SendError has a result for each of %d messages", len(msgs)), "it has %d", len(sent.Results))
+	}
+	for i, r := range sent.Results {
+		if to := msgs[i].Queue + msgs[i].Topic; r.ID != msgs[i].ID || r.To != to {
+			t.stop("SendError's results are in the order of the messages, with their ID and destination",
+				"result %d is of message %q to %q instead of %q to %q", i, r.ID, r.To, msgs[i].ID, to)
+		}
+		if (r.State == core.SendAccepted) != (r.Err == nil) {
+			t.stop("a SendResult has an Err exactly when its message was not accepted", "result %d is %v with %v", i, r.State, r.Err)
+		}
+	}
+	return sent.Results
+}
+
+// receiver receives from one queue.
+type receiver struct {
+	core.Receiver
+	t     *trial
+	queue string
+	size  int // of the slices that are given to Receive
+}
+
+// receiver opens one in the case's mode.
+func (t *trial) receiver(transport core.Transport, queue string, maxInFlight int) *receiver {
+	return t.receiverIn(t.mode, transport, queue, maxInFlight)
+}
+
+func (t *trial) receiverIn(mode core.TransactionMode, transport core.Transport, queue string, maxInFlight int) *receiver {
+	ctx, cancel := t.patient()
+	defer cancel()
+	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: maxInFlight})
+	if err != nil {
+		t.stop(fmt.Sprintf("OpenReceiver opens one in mode %v", mode), "%v", err)
+	}
+	if r == nil {
+		t.stop("OpenReceiver returns a receiver or an error", "it returned nil, nil")
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience())
+		defer cancel()
+		if err := r.Close(ctx); err != nil {
+			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
+		}
+	})
+	return &receiver{r, t, queue, 8}
+}
+
+// shut closes the receiver.
+func (r *receiver) shut() {
+	ctx, cancel := r.t.patient()
+	defer cancel()
+	if err := r.Close(ctx); err != nil {
+		r.t.stop("Receiver.Close returns nil", "%v", err)
+	}
+}
+
+// batch calls Receive once, and checks what it returns. Without a delivery, err
+// is that of ctx.
+func (r *receiver) batch(ctx context.Context, size int) ([]core.Delivery, error) {
+	dst := make([]core.Delivery, size)
+	n, err := r.Receive(ctx, dst)
+	switch {
+	case n < 0 || n > len(dst):
+		r.t.stop(fmt.Sprintf("Receive fills 1..%d elements", size), "it returned %d", n)
+	case n > 0 && err != nil:
+		r.t.stop("Receive returns deliveries or an error", "it returned %d deliveries and %v", n, err)
+	case n == 0 && err == nil:
+		r.t.stop("Receive blocks until it has a delivery or an error", "it returned 0, nil")
+	case err != nil && ctx.Err() == nil:
+		r.t.stop("Receive returns no error while its context goes on", "%v", err)
+	}
+	for i, d := range dst[:n] {
+		if d == nil || d.Incoming() == nil {
+			r.t.stop("Receive fills its slice with deliveries that have a message", "element %d is %v", i, d)
+		}
+	}
+	return dst[:n], err
+}
+
+// take returns the next n deliveries.
+func (r *receiver) take(n int) []core.Delivery {
+	ctx, cancel := r.t.patient()
+	defer cancel()
+	var taken []core.Delivery
+	for len(taken) < n {
+		got, err := r.batch(ctx, min(r.size, n-len(taken)))
+		if err != nil {
+			r.t.stop(fmt.Sprintf("%d messages are delivered from the queue", n), "%d after %v: %v", len(taken), r.t.patience(), bodies(taken))
+		}
+		taken = append(taken, got...)
+	}
+	return taken
+}
+
+// next returns the next delivery.
+func (r *receiver) next() core.Delivery { return r.take(1)[0] }
+
+// within returns what is delivered in that time.
+func (r *receiver) within(d time.Duration) []core.Delivery {
+	ctx, cancel := context.WithTimeout(r.t.ctx, d)
+	defer cancel()
+	var taken []core.Delivery
+	for {
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			return taken
+		}
+		taken = append(taken, got...)
+	}
+}
+
+// silent checks that nothing is delivered for a while.
+func (r *receiver) silent(expected string) {
+	if got := r.within(r.t.quiet()); len(got) > 0 {
+		r.t.stop(expected, "delivered: %v", bodies(got))
+	}
+}
+
+// contents takes all that a queue has to give, so that a case sees what is
+// left: by another transport, with everything that other receivers do not hold.
+func (t *trial) contents(queue string) []*core.Incoming {
+	transport := t.open()
+	mode := t.caps.HighestTransaction()
+	r := t.receiverIn(mode, transport, queue, 64)
+	var all []*core.Incoming
+	for {
+		got := r.within(t.quiet())
+		if len(got) == 0 {
+			break
+		}
+		for _, d := range got {
+			all = append(all, d.Incoming())
+			t.complete(d)
+		}
+	}
+	r.shut()
+	t.close(transport)
+	return all
+}
+
+// left checks which messages are left in a queue, by their bodies.
+func (t *trial) left(queue, what string, want ...string) {
+	var got []string
+	for _, in := range t.contents(queue) {
+		got = append(got, string(in.Body))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.fail(fmt.Sprintf("%s: the queue holds %q", what, want), "it holds %q", got)
+	}
+}
+
+func (t *trial) complete(deliveries ...core.Delivery) {
+	t.settle("Complete", deliveries, core.Delivery.Complete)
+}
+
+var errHandler = errors.New("the handler failed, as the case wants it")
+
+func (t *trial) abandon(deliveries ...core.Delivery) {
+	t.settle("Abandon", deliveries, func(d core.Delivery, ctx context.Context) error { return d.Abandon(ctx, errHandler) })
+}
+
+func (t *trial) release(deliveries ...core.Delivery) {
+	t.settle("Release", deliveries, core.Delivery.Release)
+}
+
+func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core.Delivery, context.Context) error) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	for _, d := range deliveries {
+		if err := settle(d, ctx); err != nil {
+			t.stop(name+" returns nil for a delivery that is held", "%v", err)
+		}
+	}
+}
+
+// same checks that a message arrived as it was sent.
+func (t *trial) same(in *core.Incoming, sent core.Outgoing) {
+	if in.Malformed != nil {
+		t.fail("a message that was sent is not Malformed", "%v", in.Malformed)
+	}
+	if in.ID != sent.ID {
+		t.fail(fmt.Sprintf("Incoming.ID is the id that was sent, %q", sent.ID), "%q", in.ID)
+	}
+	if got, want := in.Headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
+		t.fail(fmt.Sprintf("the headers are those that were sent, %q", want), "%q", got)
+	}
+	if !bytes.Equal(in.Body, sent.Body) {
+		t.fail(fmt.Sprintf("the body is that which was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
+	}
+}
+
+// excerpt shows bodies of any size.
+func excerpt(body []byte) string {
+	const shown = 64
+	if len(body) <= shown {
+		return fmt.Sprintf("%q", body)
+	}
+	return fmt.Sprintf("%q... (%d bytes)", body[:shown], len(body))
+}
+
+// bodies lists what was delivered.
+func bodies(deliveries []core.Delivery) []string {
+	var list []string
+	for _, d := range deliveries {
+		list = append(list, excerpt(d.Incoming().Body))
+	}
+	return list
+}
