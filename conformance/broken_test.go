@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +52,10 @@ type broken struct {
 	base
 	changes *changes
 	memory  map[string]int // for the changes; guarded by whoever uses it
+	stage   *backstage
+	// login returns the password. A field would be shown by fmt.
+	login func() string
+	leave func() // ends the connection, once
 }
 
 func (t *broken) Capabilities() core.Capabilities {
@@ -123,7 +128,10 @@ func (t *broken) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (cor
 }
 
 func (t *broken) Close(ctx context.Context) error {
-	next := func() error { return t.base.Close(ctx) }
+	next := func() error {
+		t.leave()
+		return t.base.Close(ctx)
+	}
 	if t.changes.close != nil {
 		return t.changes.close(t, next)
 	}
@@ -172,10 +180,14 @@ func (r *brokenReceiver) deliver(sound core.Delivery) core.Delivery {
 		sound = r.transport.changes.deliver(r, sound)
 	}
 	d := &brokenDelivery{Delivery: sound, receiver: r, in: *sound.Incoming()}
+	unparsed(&d.in)
 	if r.transport.changes.arrive != nil {
 		r.transport.changes.arrive(r, &d.in)
 	}
 	_, atomic := sound.(core.AtomicDelivery)
+	if atomic {
+		d.work = &transaction{db: &r.transport.stage.database}
+	}
 	_, renews := sound.(core.Renewer)
 	_, buries := sound.(core.DeadLetterer)
 	switch {
@@ -230,6 +242,7 @@ type brokenDelivery struct {
 	in       core.Incoming
 	out      []core.Outgoing // of CompleteWith and ReplaceWith
 	cause    error           // of Abandon
+	work     *transaction    // what was done through BindContext; nil unless atomic
 }
 
 func (d *brokenDelivery) Incoming() *core.Incoming { return &d.in }
@@ -242,16 +255,22 @@ func (d *brokenDelivery) settle(operation string, next func() error) error {
 }
 
 func (d *brokenDelivery) Complete(ctx context.Context) error {
-	return d.settle("Complete", func() error { return d.Delivery.Complete(ctx) })
+	return d.settle("Complete", func() error {
+		return d.work.commits(func() error { return d.Delivery.Complete(ctx) })
+	})
 }
 
 func (d *brokenDelivery) Abandon(ctx context.Context, cause error) error {
 	d.cause = cause
-	return d.settle("Abandon", func() error { return d.Delivery.Abandon(ctx, d.cause) })
+	return d.settle("Abandon", func() error {
+		return d.work.undoes(func() error { return d.Delivery.Abandon(ctx, d.cause) })
+	})
 }
 
 func (d *brokenDelivery) Release(ctx context.Context) error {
-	return d.settle("Release", func() error { return d.Delivery.Release(ctx) })
+	return d.settle("Release", func() error {
+		return d.work.undoes(func() error { return d.Delivery.Release(ctx) })
+	})
 }
 
 type brokenAtomic struct{ delivered *brokenDelivery }
@@ -259,24 +278,31 @@ type brokenAtomic struct{ delivered *brokenDelivery }
 func (a brokenAtomic) sound() core.AtomicDelivery { return a.delivered.Delivery.(core.AtomicDelivery) }
 
 func (a brokenAtomic) BindContext(ctx context.Context) context.Context {
+	next := func(ctx context.Context) context.Context { return a.delivered.work.bind(a.sound().BindContext(ctx)) }
 	if bind := a.delivered.receiver.transport.changes.bind; bind != nil {
-		return bind(a.delivered, ctx, a.sound().BindContext)
+		return bind(a.delivered, ctx, next)
 	}
-	return a.sound().BindContext(ctx)
+	return next(ctx)
 }
 
 func (a brokenAtomic) CompleteWith(ctx context.Context, out []core.Outgoing) error {
 	a.delivered.out = out
-	return a.delivered.settle("CompleteWith", func() error { return a.sound().CompleteWith(ctx, a.delivered.out) })
+	return a.delivered.settle("CompleteWith", func() error {
+		return a.delivered.work.commits(func() error { return a.sound().CompleteWith(ctx, a.delivered.out) })
+	})
 }
 
 func (a brokenAtomic) Reset(ctx context.Context) error {
-	return a.delivered.settle("Reset", func() error { return a.sound().Reset(ctx) })
+	return a.delivered.settle("Reset", func() error {
+		return a.delivered.work.undoes(func() error { return a.sound().Reset(ctx) })
+	})
 }
 
 func (a brokenAtomic) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	a.delivered.out = out
-	return a.delivered.settle("ReplaceWith", func() error { return a.sound().ReplaceWith(ctx, a.delivered.out) })
+	return a.delivered.settle("ReplaceWith", func() error {
+		return a.delivered.work.undoes(func() error { return a.sound().ReplaceWith(ctx, a.delivered.out) })
+	})
 }
 
 type brokenRenewer struct{ delivered *brokenDelivery }
@@ -298,22 +324,32 @@ type brokenDeadLetterer struct{ delivered *brokenDelivery }
 
 func (l brokenDeadLetterer) DeadLetter(ctx context.Context, reason, description string) error {
 	return l.delivered.settle("DeadLetter", func() error {
-		return l.delivered.Delivery.(core.DeadLetterer).DeadLetter(ctx, reason, description)
+		return l.delivered.work.commits(func() error {
+			return l.delivered.Delivery.(core.DeadLetterer).DeadLetter(ctx, reason, description)
+		})
 	})
 }
 
 // harnessOn returns a harness for the changes over transports of the
-// configuration.
+// configuration, with everything that a harness can have but a Broker.
 func harnessOn(cfg inmemory.Config, c changes) Harness {
-	cfg.Broker = inmemory.NewBroker()
-	return Harness{
+	stage := &backstage{broker: inmemory.NewBroker()}
+	cfg.Broker = stage.broker
+	h := Harness{
 		Bubble: true,
 		Open: func(t testing.TB) core.Transport {
 			transport, err := inmemory.Open(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return &broken{base: transport, changes: &c, memory: map[string]int{}}
+			stage.connections.Add(1)
+			return &broken{
+				base: transport, changes: &c, memory: map[string]int{}, stage: stage,
+				login: func() string { return password },
+				leave: sync.OnceFunc(func() { stage.connections.Add(-1) }),
+			}
 		},
 	}
+	stage.equip(&h)
+	return h
 }

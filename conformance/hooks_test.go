@@ -1,0 +1,187 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// backstage is what the suite's own tests can do on an in-memory broker besides
+// using transports: what an adapter's tests do with the tools of their broker.
+type backstage struct {
+	broker   *inmemory.Broker
+	database database
+
+	connections atomic.Int64 // transports that are open
+}
+
+// password is what the transports of the suite's own tests log in with.
+const password = "correct-horse-battery-staple"
+
+// equip gives the harness what is backstage.
+func (b *backstage) equip(h *Harness) {
+	h.Corrupt = b.corrupt
+	h.DeadLetters = b.deadLetters
+	h.Work = &NativeWork{Do: work, Done: b.database.has, Break: breakWork}
+	h.Connections = func(testing.TB) int { return int(b.connections.Load()) }
+	h.Secrets = []string{password}
+}
+
+// tool opens a sound and able transport on the broker.
+func (b *backstage) tool(t testing.TB) *inmemory.Transport {
+	transport, err := inmemory.Open(inmemory.Config{Broker: b.broker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = transport.Close(context.Background()) })
+	return transport
+}
+
+// headerCorrupt marks a stored message that transports cannot parse.
+const headerCorrupt = "suite.corrupt"
+
+var errCorrupt = errors.New("the envelope is cut off")
+
+func (b *backstage) corrupt(t testing.TB, queue string) []byte {
+	body := []byte("\x00\xff{half an enve")
+	m := core.Outgoing{Queue: queue, Body: body}
+	m.Headers.Set(headerCorrupt, "true")
+	if err := b.tool(t).Send(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// unparsed is what an adapter makes of a message that it cannot parse.
+func unparsed(in *core.Incoming) {
+	if in.Headers.Get(headerCorrupt) == "" {
+		return
+	}
+	in.Malformed = errCorrupt
+	in.Headers = core.Headers{}
+	in.ID = in.NativeID
+}
+
+func (b *backstage) deadLetters(t testing.TB, queue string) (dead []DeadLetter) {
+	name := inmemory.DeadLetterQueue(queue)
+	depth, err := b.broker.Depth(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if depth.Ready == 0 {
+		return nil
+	}
+	r, err := b.tool(t).OpenReceiver(t.Context(), core.ReceiverConfig{Queue: name, Mode: core.TransactionNone, MaxInFlight: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := make([]core.Delivery, depth.Ready)
+	n, err := r.Receive(t.Context(), taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range taken[:n] {
+		in := d.Incoming()
+		dead = append(dead, DeadLetter{in.Body, in.Headers.Get(inmemory.HeaderDeadLetterReason), in.Headers.Get(inmemory.HeaderDeadLetterDescription)})
+	}
+	return dead
+}
+
+// database is what handlers work on in the native transactions of deliveries.
+// Its lock is held while a delivery is settled, so that nobody sees one without
+// the other.
+type database struct {
+	mu   sync.Mutex
+	rows []string
+}
+
+func (db *database) has(_ testing.TB, key string) bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return slices.Contains(db.rows, key)
+}
+
+// transaction is the native transaction of one delivery.
+type transaction struct {
+	db *database // its lock guards the rest
+
+	work   []string
+	broken bool
+}
+
+type transactionKey struct{}
+
+func (tx *transaction) bind(ctx context.Context) context.Context {
+	return context.WithValue(ctx, transactionKey{}, tx)
+}
+
+var errAborted = errors.New("the transaction is aborted")
+
+func work(ctx context.Context, key string) error {
+	tx, ok := ctx.Value(transactionKey{}).(*transaction)
+	if !ok {
+		return errors.New("the context carries no transaction")
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if tx.broken {
+		return errAborted
+	}
+	tx.work = append(tx.work, key)
+	return nil
+}
+
+func breakWork(ctx context.Context) error {
+	tx, ok := ctx.Value(transactionKey{}).(*transaction)
+	if !ok {
+		return errors.New("the context carries no transaction")
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	tx.broken = true
+	return nil
+}
+
+// commits makes the work durable if what the broker does with the delivery
+// succeeds.
+func (tx *transaction) commits(settle func() error) error {
+	if tx == nil {
+		return settle()
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if tx.broken {
+		return errAborted
+	}
+	if err := settle(); err != nil {
+		return err
+	}
+	tx.db.rows = append(tx.db.rows, tx.work...)
+	tx.work = nil
+	return nil
+}
+
+// undoes forgets the work if what the broker does with the delivery succeeds.
+func (tx *transaction) undoes(settle func() error) error {
+	if tx == nil {
+		return settle()
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	if err := settle(); err != nil {
+		return err
+	}
+	tx.work, tx.broken = nil, false
+	return nil
+}
+
+// commit and undo are for mutants, which do so at the wrong time.
+
+func (tx *transaction) commit() { _ = tx.commits(func() error { return nil }) }
+func (tx *transaction) undo()   { _ = tx.undoes(func() error { return nil }) }
