@@ -7,6 +7,10 @@ tool (
 	golang.org/x/vuln/cmd/govulncheck
 )
 
+require github.com/reprise-go/reprise v0.0.0
+
+replace github.com/reprise-go/reprise => ..
+
 require (
 	4d63.com/gocheckcompilerdirectives v1.4.0 // indirect
 	4d63.com/gochecknoglobals v0.2.2 // indirect

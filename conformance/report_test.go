@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// small is a report of a transport with two modes.
+func small(results ...Result) *Report {
+	return &Report{
+		Adapter:      "small/one",
+		Seed:         7,
+		Capabilities: core.Capabilities{Transactions: []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionNone}},
+		Results:      results,
+	}
+}
+
+func TestReportIsWrittenAndReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(ReportVariable, dir)
+	r := small(
+		Result{Case: "C1 a", Rule: "C1", Mode: core.TransactionNone, Outcome: Passed, Notes: []string{"a note"}, Measures: map[string]float64{"attempts": 4}},
+		Result{Case: "C1 a", Rule: "C1", Mode: core.TransactionReceiveOnly, Outcome: Failed, Failures: []Failure{{"C1", "x", "y", "f.go:1"}}},
+	)
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadReport(filepath.Join(dir, "small%2Fone.json")) // the name cannot lead out of the directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Results, r.Results) || got.Seed != 7 || !reflect.DeepEqual(got.Capabilities, r.Capabilities) {
+		t.Errorf("read %+v, want %+v", got, r)
+	}
+}
+
+func TestReportIsNotWritten(t *testing.T) {
+	dir := t.TempDir()
+	t.Run("without a name", func(t *testing.T) {
+		t.Setenv(ReportVariable, dir)
+		r := small()
+		r.Adapter = ""
+		if err := r.save(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("without a directory", func(t *testing.T) {
+		t.Setenv(ReportVariable, "")
+		if err := small().save(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("into one that does not exist", func(t *testing.T) {
+		t.Setenv(ReportVariable, filepath.Join(dir, "missing"))
+		if err := small().save(); err == nil || !strings.Contains(err.Error(), ReportVariable) {
+			t.Errorf("got %v, want an error that names the variable", err)
+		}
+	})
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("written: %v, %v", left, err)
+	}
+}
+
+func TestReadReportRefusesOtherFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x.json")
+	for name, text := range map[string]string{"no JSON": "hello", "other JSON": `{"adapter":"x"}`, "an empty object": "{}"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadReport(file); err == nil || !strings.Contains(err.Error(), "is no report") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if _, err := ReadReport(file + ".missing"); err == nil {
+		t.Error("a missing file was read")
+	}
+}
+
+func TestMarkdownHasALineForEachCaseAndAColumnForEachMode(t *testing.T) {
+	var b bytes.Buffer
+	err := small(
+		Result{Case: "C1 whatever the mode", Outcome: Passed},
+		Result{Case: "C7 in both", Mode: core.TransactionNone, Outcome: Passed},
+		Result{Case: "C7 in both", Mode: core.TransactionReceiveOnly, Outcome: Deviates, Reason: "it forgets"},
+		Result{Case: "C8 in one", Mode: core.TransactionReceiveOnly, Outcome: Failed},
+		Result{Case: "C15 outage", Outcome: NotRun, Reason: "Harness.Broker is nil"},
+	).WriteMarkdown(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `| case | None | ReceiveOnly |
+|---|---|---|
+| C1 whatever the mode | passed | passed |
+| C7 in both | passed | deviates |
+| C8 in one |  | failed |
+| C15 outage | not run | not run |
+
+- C7 in both, deviates: it forgets
+- C15 outage, not run: Harness.Broker is nil
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+func TestSummaryNamesWhatWasNotRun(t *testing.T) {
+	text := small(
+		Result{Case: "C1 a", Outcome: Passed},
+		Result{Case: "C7 b", Mode: core.TransactionNone, Outcome: Deviates, Reason: "it forgets"},
+		Result{Case: "C15 c", Outcome: NotRun, Reason: "Harness.Broker is nil"},
+		Result{Case: "C15 d", Outcome: NotRun, Reason: "Harness.Broker is nil"},
+	).summary()
+	for _, want := range []string{
+		"1 passed, 0 failed, 1 deviations, 2 not run", "deviates: C7 b/None: it forgets", "not run, because Harness.Broker is nil:\n\tC15 c\n\tC15 d",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the summary lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestFailuresTeach shows what an author sees.
+func TestFailuresTeach(t *testing.T) {
+	h := harnessOn(inmemory.Config{}, changes{capabilities: func(c core.Capabilities) core.Capabilities {
+		c.DelayPrecision = 0
+		return c
+	}})
+	report, err := Check(t, h, "C1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failures := report.Failures()
+	if len(failures) != 1 {
+		t.Fatalf("got %d failures, want 1: %v", len(failures), failures)
+	}
+	text := failures[0].String()
+	for _, want := range []string{
+		"C1: " + rules["C1"] + "\n", "expected: ", "observed: it is 0", "docs/writing-an-adapter.md#c1\n", "at:       conformance/capability_cases.go:",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the failure lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestWrongDeviationsAreNamed(t *testing.T) {
+	const known = "C1 the capabilities never change"
+	for name, c := range map[string]struct {
+		deviations map[string]string
+		results    []Result
+		want       string // "": none is wrong
+	}{
+		"one that fails":           {map[string]string{known: "why"}, []Result{{Case: known, Outcome: Deviates}}, ""},
+		"one that fails somewhere": {map[string]string{known: "why"}, []Result{{Case: known, Outcome: Passed}, {Case: known, Outcome: Deviates}}, ""},
+		"one that holds":           {map[string]string{known: "why"}, []Result{{Case: known, Outcome: Passed}}, "holds in every mode"},
+		"one that was not run":     {map[string]string{known: "why"}, []Result{{Case: known, Outcome: NotRun}}, "was not run"},
+		"one without a reason":     {map[string]string{known: " "}, []Result{{Case: known, Outcome: Deviates}}, "say why"},
+		"one that does not exist":  {map[string]string{"C1 nonsense": "why"}, nil, "no such case"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &suite{h: Harness{Deviations: c.deviations}, report: small(c.results...)}
+			mistakes := strings.Join(s.wrongDeviations(), "\n")
+			if c.want == "" && mistakes != "" || c.want != "" && !strings.Contains(mistakes, c.want) {
+				t.Errorf("got %q, want %q", mistakes, c.want)
+			}
+		})
+	}
+}

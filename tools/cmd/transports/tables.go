@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+)
+
+// row is one line of a table that has a column for each adapter.
+type row struct {
+	title string
+	cell  func(r *conformance.Report) string
+}
+
+// table writes rows side by side.
+func table(all []*conformance.Report, rows []row) string {
+	var b strings.Builder
+	b.WriteString("| |")
+	for _, r := range all {
+		fmt.Fprintf(&b, " %s |", r.Adapter)
+	}
+	fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---|", len(all)))
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %s |", row.title)
+		for _, r := range all {
+			fmt.Fprintf(&b, " %s |", row.cell(r))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// abilities is what each adapter claims, and the suite has proven.
+func abilities(all []*conformance.Report) string {
+	return table(all, []row{
+		{"transaction modes", func(r *conformance.Report) string {
+			var modes []string
+			for _, mode := range r.Capabilities.Transactions {
+				modes = append(modes, mode.String())
+			}
+			return strings.Join(modes, ", ")
+		}},
+		{"messages survive a restart of the broker", claim(func(c core.Capabilities) bool { return c.Durable })},
+		{"delayed delivery", claim(func(c core.Capabilities) bool { return c.DelayedDelivery })},
+		{"delivery count, shared by all instances", claim(func(c core.Capabilities) bool { return c.NativeDeliveryCount })},
+		{"attempts of a failing message with n instances", func(r *conformance.Report) string {
+			if r.Capabilities.NativeDeliveryCount {
+				return "as configured"
+			}
+			return "up to n times as configured"
+		}},
+		{"publish and subscribe", claim(func(c core.Capabilities) bool { return c.PublishSubscribe })},
+		{"time to be received", claim(func(c core.Capabilities) bool { return c.TimeToBeReceived })},
+		{"dead-letter queue of the broker's own", claim(func(c core.Capabilities) bool { return c.DeadLetter })},
+		{"confirms settlements", claim(func(c core.Capabilities) bool { return c.ConfirmsSettlement })},
+		{"the broker itself may deliver twice", claim(func(c core.Capabilities) bool { return c.Duplicates })},
+		{"the count also rises without a failure", claim(func(c core.Capabilities) bool { return c.CountsEveryDelivery })},
+	})
+}
+
+// limits is what each adapter refuses to go beyond.
+func limits(all []*conformance.Report) string {
+	return table(all, []row{
+		{"longest delay", func(r *conformance.Report) string {
+			if !r.Capabilities.DelayedDelivery {
+				return "no delays"
+			}
+			return duration(r.Capabilities.MaxDelay, "none")
+		}},
+		{"a delayed message is late by at most", func(r *conformance.Report) string {
+			if !r.Capabilities.DelayedDelivery {
+				return "no delays"
+			}
+			return duration(r.Capabilities.DelayPrecision, "0")
+		}},
+		{"a subscription is in force after", func(r *conformance.Report) string {
+			if !r.Capabilities.PublishSubscribe {
+				return "no subscriptions"
+			}
+			return duration(r.Capabilities.SubscribeLag, "at once")
+		}},
+		{"largest message, headers included", func(r *conformance.Report) string { return size(r.Capabilities.MaxMessageBytes) }},
+		{"all headers together", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderBytes) }},
+		{"a header's key", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderKeyBytes) }},
+		{"most messages in one receive", func(r *conformance.Report) string {
+			if r.Capabilities.MaxReceiveBatch == 0 {
+				return "none"
+			}
+			return fmt.Sprint(r.Capabilities.MaxReceiveBatch)
+		}},
+	})
+}
+
+// results is how many cases hold.
+func results(all []*conformance.Report) string {
+	count := func(o conformance.Outcome) func(r *conformance.Report) string {
+		return func(r *conformance.Report) string { return fmt.Sprint(r.Count(o)) }
+	}
+	return table(all, []row{
+		{"cases passed, counting each transaction mode", count(conformance.Passed)},
+		{"declared deviations", func(r *conformance.Report) string {
+			reasons := map[string]string{}
+			for _, result := range r.Results {
+				if result.Outcome == conformance.Deviates {
+					reasons[result.Case] = result.Reason
+				}
+			}
+			if len(reasons) == 0 {
+				return "none"
+			}
+			var list []string
+			for _, name := range slices.Sorted(maps.Keys(reasons)) {
+				list = append(list, name+": "+reasons[name])
+			}
+			return strings.Join(list, "<br>")
+		}},
+		{"cases that do not apply or were not run", count(conformance.NotRun)},
+	})
+}
+
+// notRun lists, for each adapter, what was not run and why.
+func notRun(all []*conformance.Report) string {
+	var b strings.Builder
+	for _, r := range all {
+		reasons := map[string]int{}
+		for _, result := range r.Results {
+			if result.Outcome == conformance.NotRun {
+				reasons[result.Reason]++
+			}
+		}
+		fmt.Fprintf(&b, "- **%s**", r.Adapter)
+		separator := ": "
+		for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+			fmt.Fprintf(&b, "%s%d because %s", separator, reasons[reason], reason)
+			separator = "; "
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func claim(has func(core.Capabilities) bool) func(r *conformance.Report) string {
+	return func(r *conformance.Report) string {
+		if has(r.Capabilities) {
+			return "yes"
+		}
+		return "no"
+	}
+}
+
+func duration(d time.Duration, zero string) string {
+	if d == 0 {
+		return zero
+	}
+	text := d.String()
+	for _, tail := range []string{"m0s", "h0m"} { // "15m0s" is 15m, "1h0m0s" is 1h
+		if strings.HasSuffix(text, tail) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+func size(bytes int) string {
+	switch {
+	case bytes == 0:
+		return "no limit"
+	case bytes%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	case bytes%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", bytes>>10)
+	default:
+		return fmt.Sprintf("%d bytes", bytes)
+	}
+}

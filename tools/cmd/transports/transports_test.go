@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+)
+
+const document = `Before.
+
+<!-- table: abilities -->
+old
+<!-- end -->
+<!-- table: limits -->
+<!-- end -->
+<!-- table: conformance -->
+<!-- end -->
+<!-- table: not-run -->
+<!-- end -->
+
+After.
+`
+
+// set writes reports and a document into a directory.
+func set(t *testing.T, text string, reports ...*conformance.Report) (dir, doc string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, r := range reports {
+		encoded, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, r.Adapter+".json"), encoded, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	doc = filepath.Join(dir, "doc.md")
+	if err := os.WriteFile(doc, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, doc
+}
+
+func report(adapter string, outcomes ...conformance.Outcome) *conformance.Report {
+	r := &conformance.Report{Adapter: adapter, Capabilities: core.Capabilities{
+		Transactions: []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly}, DelayedDelivery: true,
+		MaxDelay: 15 * time.Minute, DelayPrecision: time.Second, MaxMessageBytes: 256 << 10, MaxHeaderKeyBytes: 255,
+	}}
+	for i, o := range outcomes {
+		r.Results = append(r.Results, conformance.Result{Case: strings.Repeat("C1 case ", i+1), Rule: "C1", Outcome: o, Reason: "of a reason"})
+	}
+	return r
+}
+
+func TestTablesAreWrittenAndThenAgree(t *testing.T) {
+	dir, doc := set(t, document, report("a", conformance.Passed, conformance.Deviates, conformance.NotRun), report("inmemory", conformance.Passed))
+	if err := run(dir, doc, false); err == nil || !strings.Contains(err.Error(), "make report") {
+		t.Errorf("a stale document is %v; want an error that says how to mend it", err)
+	}
+	if err := run(dir, doc, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(dir, doc, false); err != nil {
+		t.Errorf("what was just written differs: %v", err)
+	}
+	text, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Before.\n\n<!-- table: abilities -->\n| | inmemory | a |\n", // the embedded one first
+		"| transaction modes | None, ReceiveOnly |",
+		"| longest delay | 15m | 15m |", "| largest message, headers included | 256 KiB |", "| a header's key | 255 bytes |",
+		"| cases passed, counting each transaction mode | 1 | 1 |", "C1 case C1 case : of a reason |",
+		"- **a**: 1 because of a reason\n", "\nAfter.\n",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the document lacks %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "old") {
+		t.Error("the old table is still there")
+	}
+}
+
+func TestWhatCannotBeShown(t *testing.T) {
+	good := report("a", conformance.Passed)
+	for name, c := range map[string]struct {
+		text    string
+		reports []*conformance.Report
+		want    string
+	}{
+		"no report":           {document, nil, "no report"},
+		"a failed case":       {document, []*conformance.Report{report("a", conformance.Failed)}, "1 cases failed"},
+		"a report of nothing": {document, []*conformance.Report{report("a")}, "is no report"},
+		"no place":            {strings.ReplaceAll(document, "table: limits", "table: gone"), []*conformance.Report{good}, "limits"},
+		"no end":              {strings.ReplaceAll(document, "<!-- end -->", ""), []*conformance.Report{good}, "<!-- end -->"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, doc := set(t, c.text, c.reports...)
+			err := run(dir, doc, true)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+			if left, _ := os.ReadFile(doc); string(left) != c.text {
+				t.Error("the document was changed all the same")
+			}
+		})
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "none", 10 * time.Millisecond: "10ms", time.Second: "1s", 90 * time.Second: "1m30s", 15 * time.Minute: "15m", time.Hour: "1h", 30 * time.Hour: "30h",
+	} {
+		if got := duration(d, "none"); got != want {
+			t.Errorf("duration(%v) is %q, want %q", d, got, want)
+		}
+	}
+}

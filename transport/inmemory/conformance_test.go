@@ -1,0 +1,94 @@
+package inmemory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// harness opens transports of the configuration on one broker.
+func harness(cfg inmemory.Config) conformance.Harness {
+	cfg.Broker = inmemory.NewBroker()
+	return conformance.Harness{
+		Bubble: true,
+		Open: func(t testing.TB) core.Transport {
+			transport, err := inmemory.Open(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return transport
+		},
+		DeadLetters: func(t testing.TB, queue string) []conformance.DeadLetter {
+			var letters []conformance.DeadLetter
+			messages, err := cfg.Broker.Peek(inmemory.DeadLetterQueue(queue))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, in := range messages {
+				letters = append(letters, conformance.DeadLetter{
+					Body:        in.Body,
+					Reason:      in.Headers.Get(inmemory.HeaderDeadLetterReason),
+					Description: in.Headers.Get(inmemory.HeaderDeadLetterDescription),
+				})
+			}
+			return letters
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	h := harness(inmemory.Config{})
+	h.Name = "inmemory"
+	conformance.Run(t, h)
+}
+
+// TestConformanceOfProfiles runs the suite on transports that are less able: each
+// capability switched off, every limit set, locks that end, and the profiles of
+// other messaging systems.
+func TestConformanceOfProfiles(t *testing.T) {
+	without := func(change func(c *core.Capabilities)) inmemory.Config {
+		return inmemory.Config{Capabilities: able(change)}
+	}
+	only := func(modes ...core.TransactionMode) inmemory.Config {
+		return without(func(c *core.Capabilities) { c.Transactions = modes })
+	}
+	for name, cfg := range map[string]inmemory.Config{
+		"None alone":                   only(core.TransactionNone),
+		"ReceiveOnly alone":            only(core.TransactionReceiveOnly),
+		"SendsAtomicWithReceive alone": only(core.TransactionSendsAtomicWithReceive),
+		"without DelayedDelivery":      without(func(c *core.Capabilities) { c.DelayedDelivery, c.DelayPrecision = false, 0 }),
+		"without NativeDeliveryCount":  without(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
+		"without PublishSubscribe":     without(func(c *core.Capabilities) { c.PublishSubscribe = false }),
+		"without TimeToBeReceived":     without(func(c *core.Capabilities) { c.TimeToBeReceived = false }),
+		"without DeadLetter":           without(func(c *core.Capabilities) { c.DeadLetter = false }),
+		"with CountsEveryDelivery":     without(func(c *core.Capabilities) { c.CountsEveryDelivery = true }),
+		"with unconfirmed settlement":  without(func(c *core.Capabilities) { c.ConfirmsSettlement = false }),
+		"with Ahead":                   without(func(c *core.Capabilities) { c.Ahead = true }),
+		"with limits": without(func(c *core.Capabilities) {
+			c.MaxDelay, c.DelayPrecision, c.SubscribeLag = time.Hour, time.Second, time.Second
+			c.MaxReceiveBatch, c.MaxMessageBytes, c.MaxHeaderBytes, c.MaxHeaderKeyBytes = 3, 100<<10, 32<<10, 100
+		}),
+		"with locks that end":   {LockDuration: 20 * time.Second},
+		"the least able":        {Capabilities: &core.Capabilities{Transactions: []core.TransactionMode{core.TransactionNone}}},
+		"like SQS":              inmemory.LikeSQS(),
+		"like Azure":            inmemory.LikeAzureServiceBus(),
+		"like RabbitMQ":         inmemory.LikeRabbitMQ(),
+		"like RabbitMQ classic": inmemory.LikeRabbitMQClassic(),
+		"like PostgreSQL":       inmemory.LikePostgreSQL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conformance.Run(t, harness(cfg))
+		})
+	}
+}
+
+// TestConformanceInRealTime runs it without a bubble, as it runs on a broker.
+func TestConformanceInRealTime(t *testing.T) {
+	h := harness(inmemory.Config{LockDuration: 2 * time.Second})
+	h.Bubble = false
+	conformance.Run(t, h)
+}
