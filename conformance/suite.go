@@ -32,7 +32,7 @@ type suite struct {
 	// What the transport is, found out at the start.
 	caps                 core.Capabilities
 	provisioner, checker bool
-	lock                 time.Duration // how long a delivery stays locked; 0: for ever
+	lock                 time.Duration // how long a delivery stays locked, in the mode where it is shortest; 0: for ever
 
 	run   string // makes names unique over runs on one broker
 	names atomic.Int64
@@ -95,18 +95,28 @@ func (s *suite) probe(t *trial) {
 		t.stop("Capabilities.Transactions names at least one mode", "it is empty")
 	case !s.provisioner && s.h.Queue == nil:
 		t.stop("the transport is a core.Provisioner, or Harness.Queue makes queues", "%T has no method Provision, and Harness.Queue is nil", transport)
-	case t.mode == core.TransactionNone:
-		return
 	}
+	for _, mode := range givingBack.of(s.caps) {
+		if lock := t.lockIn(mode, transport); lock > 0 && (s.lock == 0 || lock < s.lock) {
+			s.lock = lock
+		}
+	}
+}
+
+// lockIn returns how long a delivery stays locked in a mode, or 0.
+func (t *trial) lockIn(mode core.TransactionMode, transport core.Transport) (lock time.Duration) {
 	queue := t.queue(transport)
 	t.send(transport, t.message(queue, "probe"))
-	d := t.receiver(transport, queue, 1).next()
-	if r, ok := d.(core.Renewer); ok {
-		if until := r.LockedUntil(); !until.IsZero() {
-			s.lock = max(time.Until(until), 1)
+	r := t.receiverIn(mode, transport, queue, 1)
+	d := r.next()
+	if renewer, ok := d.(core.Renewer); ok {
+		if until := renewer.LockedUntil(); !until.IsZero() {
+			lock = max(time.Until(until), 1)
 		}
 	}
 	t.complete(d)
+	r.shut()
+	return lock
 }
 
 // attempt runs a case in one mode.

@@ -61,6 +61,17 @@ func (t *trial) stop(expected, observed string, args ...any) {
 	runtime.Goexit()
 }
 
+// notRun ends a case that turns out to have no meaning in its mode. Whatever has
+// failed before stays.
+func (t *trial) notRun(reason string) {
+	t.mu.Lock()
+	if !t.sealed && t.result.Outcome == Passed {
+		t.result.Outcome, t.result.Reason = NotRun, reason
+	}
+	t.mu.Unlock()
+	runtime.Goexit()
+}
+
 func (t *trial) add(f Failure) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
