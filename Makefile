@@ -1,16 +1,20 @@
 # make check and make test are what CI runs (.ci/run); CONTRIBUTING.md says more about each.
 # Whatever go.work names is checked and tested, and so are the tools, a module apart.
 
-.PHONY: all test check bench docs fmt clean
+.PHONY: all test check bench report docs fmt clean
 all: check test
 
-test: .bin/testtotals
+test: .bin/testtotals .bin/transports
 	scripts/test
 
 check: format lint tidy alone imports snippets paths scripts vulnerabilities
 
 bench:
 	go run -C bench . -scenario $(or $(SCENARIO),all)
+
+# Runs the conformance suite on every adapter and rewrites the tables that compare them.
+report: .bin/transports
+	scripts/report
 
 # Copies the code that the documentation shows from where it is compiled and tested.
 docs: .bin/snippets
@@ -62,5 +66,5 @@ vulnerabilities: .bin/govulncheck
 	GOWORK=off go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 .bin/govulncheck: FORCE
 	GOWORK=off go build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
-.bin/imports .bin/snippets .bin/testtotals: FORCE
+.bin/imports .bin/snippets .bin/testtotals .bin/transports: FORCE
 	GOWORK=off go build -C tools -o ../$@ ./cmd/$(@F)

@@ -142,7 +142,7 @@ func TestFailuresTeach(t *testing.T) {
 	}
 	text := failures[0].String()
 	for _, want := range []string{
-		"C1: " + rules["C1"] + "\n", "expected: ", "observed: it is 0", "docs/writing-an-adapter.md#c1\n", "at:       conformance/capability_cases.go:",
+		"C1: " + rules["C1"] + "\n", "expected: ", "observed: it is 0", "docs/adapter-rules.md#c1\n", "at:       conformance/capability_cases.go:",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the failure lacks %q:\n%s", want, text)
