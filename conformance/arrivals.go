@@ -1,0 +1,282 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What arrives, counted: for cases that send many messages and tell them apart
+// by their bodies.
+
+// soon is how long something may take that is to happen at once.
+func (t *trial) soon() time.Duration { return t.patience() / 3 }
+
+func bodiesOf(msgs []core.Outgoing) []string {
+	list := make([]string, len(msgs))
+	for i, m := range msgs {
+		list[i] = string(m.Body)
+	}
+	return list
+}
+
+// census counts what arrives of what was sent. Goroutines may share one.
+type census struct {
+	twice    bool          // the broker itself may deliver twice
+	complete chan struct{} // closed once nothing is missing
+
+	mu      sync.Mutex
+	due     map[string]int
+	missing int
+	surplus []string
+	arrived []*core.Incoming
+}
+
+// census expects each body as often as it is named.
+func (t *trial) census(want []string) *census {
+	c := &census{twice: t.caps.Duplicates, complete: make(chan struct{}), due: map[string]int{}, missing: len(want)}
+	for _, body := range want {
+		c.due[body]++
+	}
+	if c.missing == 0 {
+		close(c.complete)
+	}
+	return c
+}
+
+func (c *census) add(in *core.Incoming) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.arrived = append(c.arrived, in)
+	body := string(in.Body)
+	due, known := c.due[body]
+	switch {
+	case due > 0:
+		c.due[body]--
+		if c.missing--; c.missing == 0 {
+			close(c.complete)
+		}
+	case !known || !c.twice:
+		c.surplus = append(c.surplus, excerpt(in.Body))
+	}
+}
+
+// state returns how many are missing, and a list of them.
+func (c *census) state() (missing int, list string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var bodies []string
+	for body, due := range c.due {
+		for range due {
+			bodies = append(bodies, excerpt([]byte(body)))
+		}
+	}
+	slices.Sort(bodies)
+	if len(bodies) > 10 {
+		bodies = append(bodies[:10], "...")
+	}
+	return c.missing, fmt.Sprint(bodies)
+}
+
+const everyMessageArrives = "every message that Send accepted is delivered"
+
+// conclude checks what has arrived, and returns it.
+func (c *census) conclude(t *trial) []*core.Incoming {
+	if missing, list := c.state(); missing > 0 {
+		t.stop(everyMessageArrives, "%d are missing: %s", missing, list)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.surplus) > 0 {
+		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %v", len(c.surplus), c.surplus)
+	}
+	return c.arrived
+}
+
+// drain takes and completes messages until each of the bodies has come as often
+// as it is named, and returns the messages.
+func (r *receiver) drain(want ...string) []*core.Incoming {
+	c := r.t.census(want)
+	for {
+		missing, list := c.state()
+		if missing == 0 {
+			return c.conclude(r.t)
+		}
+		ctx, cancel := r.t.patient()
+		got, err := r.batch(ctx, r.size)
+		cancel()
+		if err != nil {
+			r.t.stop(everyMessageArrives, "%d of %d are missing after %v without any: %s", missing, len(want), r.t.patience(), list)
+		}
+		for _, d := range got {
+			c.add(d.Incoming())
+		}
+		r.t.complete(got...)
+	}
+}
+
+// drainTogether is drain by several calls of Receive at once: one goroutine for
+// each element of brief, which take turns at the receivers. The first calls of a
+// goroutine last no longer than its elements.
+func (t *trial) drainTogether(want []string, brief [][]time.Duration, receivers ...*receiver) []*core.Incoming {
+	c := t.census(want)
+	ctx, cancel := context.WithCancel(t.ctx)
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	defer cancel()
+	for i, durations := range brief {
+		r := receivers[i%len(receivers)]
+		callers.Go(func() { r.count(ctx, c, durations) })
+	}
+	for missing := len(want); ; {
+		select {
+		case <-c.complete:
+			cancel()
+			callers.Wait()
+			return c.conclude(t)
+		case <-time.After(t.patience()):
+		}
+		still, list := c.state()
+		if still == missing {
+			t.stop(everyMessageArrives, "%d of %d are missing after %v without any: %s", still, len(want), t.patience(), list)
+		}
+		missing = still
+	}
+}
+
+// count receives and completes until ctx ends. It runs beside the case, and
+// stops nothing.
+func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) {
+	for ctx.Err() == nil {
+		call, cancel := context.WithCancel(ctx)
+		if len(brief) > 0 {
+			cancel()
+			call, cancel = context.WithTimeout(ctx, brief[0])
+			brief = brief[1:]
+		}
+		dst := make([]core.Delivery, r.size)
+		n, err := r.Receive(call, dst)
+		ended := call.Err() != nil
+		cancel()
+		if n < 0 || n > len(dst) || (n > 0) == (err != nil) || (err != nil && !ended) {
+			r.t.fail("Receive fills 1..len(dst) elements and returns no error, or returns 0 and an error because its context ended",
+				"%d of %d elements, %v, context ended: %t", n, len(dst), err, ended)
+			return
+		}
+		for _, d := range dst[:n] {
+			c.add(d.Incoming())
+			settling, cancel := r.t.patient()
+			if err := d.Complete(settling); err != nil {
+				r.t.fail("Complete returns nil for a delivery that is held", "%v", err)
+			}
+			cancel()
+		}
+	}
+}
+
+// holds checks what is left in a queue: each of must, perhaps some of may, and
+// nothing else, once each.
+func (t *trial) holds(queue, what string, must, may []string) {
+	counted := map[string]int{}
+	for _, in := range t.contents(queue) {
+		counted[string(in.Body)]++
+	}
+	for _, body := range must {
+		if counted[body] == 0 {
+			t.fail(what+": the queue holds it", "%q is not there", body)
+		}
+	}
+	for body, n := range counted {
+		switch {
+		case !slices.Contains(must, body) && !slices.Contains(may, body):
+			t.fail(what+": the queue holds nothing else", "%q is there", body)
+		case n > 1 && !t.caps.Duplicates:
+			t.fail(what+": each is there once", "%q is there %d times", body, n)
+		}
+	}
+}
+
+// exchange sends messages with different ids, and returns what is delivered of
+// each.
+func (t *trial) exchange(transport core.Transport, queue string, sent ...core.Outgoing) []*core.Incoming {
+	t.send(transport, sent...)
+	r := t.receiver(transport, queue, 16)
+	arrived := make([]*core.Incoming, len(sent))
+	for missing := len(sent); missing > 0; {
+		d := r.next()
+		in := d.Incoming()
+		t.complete(d)
+		i := slices.IndexFunc(sent, func(m core.Outgoing) bool { return m.ID == in.ID })
+		switch {
+		case i < 0:
+			t.stop("Incoming.ID is the id that was sent", "%q, which none of the %d messages has; its headers are %q", in.ID, len(sent), in.Headers.Map())
+		case arrived[i] == nil:
+			arrived[i] = in
+			missing--
+		case !t.caps.Duplicates:
+			t.stop("each message is delivered once", "twice: %q", in.ID)
+		}
+	}
+	r.shut()
+	return arrived
+}
+
+// unchanged checks that messages arrive exactly as they were sent.
+func (t *trial) unchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
+	for i, in := range t.exchange(transport, queue, sent...) {
+		t.same(in, sent[i])
+	}
+}
+
+// renew keeps what is held, where its lock ends by itself.
+func (t *trial) renew(deliveries ...core.Delivery) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	for _, d := range deliveries {
+		if r, ok := d.(core.Renewer); ok && !r.LockedUntil().IsZero() {
+			if err := r.Renew(ctx); err != nil {
+				t.stop("Renew returns nil for a delivery that is held", "%v", err)
+			}
+		}
+	}
+}
+
+// answer is what one call of Receive returned.
+type answer struct {
+	deliveries []core.Delivery
+	err        error
+	at         time.Time
+}
+
+// ask lets a call of Receive wait beside the case.
+func (r *receiver) ask(ctx context.Context, size int) <-chan answer {
+	answers := make(chan answer, 1)
+	go func() {
+		dst := make([]core.Delivery, size)
+		n, err := r.Receive(ctx, dst)
+		answers <- answer{dst[:max(0, min(n, size))], err, time.Now()}
+	}()
+	return answers
+}
+
+// soonAnswered returns what a call returned that was to return soon, since what
+// has just happened.
+func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
+	since := time.Now()
+	timer := time.NewTimer(t.patience())
+	defer timer.Stop()
+	select {
+	case a := <-answers:
+		if took := a.at.Sub(since); took > t.soon() {
+			t.fail(expected, "it took %v", took)
+		}
+		return a
+	case <-timer.C:
+		t.stop(expected, "Receive has not returned after %v", t.patience())
+		panic("unreachable")
+	}
+}
