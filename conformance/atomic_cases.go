@@ -1,3 +1,371 @@
 package conformance
 
-var atomicCases = []testCase{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// atomicCases are about what is sent with a settlement; workCases about what a
+// handler did in the native transaction.
+var atomicCases = slices.Concat(
+	dispatchCases(completing),
+	dispatchCases(replacing),
+	[]testCase{
+		{rule: "C12", title: "Reset keeps the delivery", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			rival := t.receiver(t.open(), f.from, 1)
+			t.reset(f.d)
+			rival.silent("a delivery that was Reset stays locked: nobody else gets its message")
+			rival.shut()
+			t.reset(f.d)
+			t.sends(completing, f.d, t.message(f.to, "forwarded"))
+			t.ends(f, "after Reset and CompleteWith", nil, []string{"forwarded"})
+		}},
+		{rule: "C12", title: "BindContext adds to the context it is given", in: inAtomic, run: func(t *trial) {
+			type key struct{}
+			f := t.forwarding()
+			ctx, cancel := context.WithCancel(context.WithValue(t.ctx, key{}, "value"))
+			bound := f.d.BindContext(ctx)
+			if bound == nil {
+				cancel()
+				t.stop("BindContext returns a context", "it returned nil")
+			}
+			if got := bound.Value(key{}); got != "value" {
+				t.fail("the context that BindContext returns has the values of the one it was given", "a value is %v", got)
+			}
+			cancel()
+			select {
+			case <-bound.Done():
+			case <-time.After(t.quiet()):
+				t.fail("the context that BindContext returns ends with the one it was given", "it did not within %v", t.quiet())
+			}
+			t.complete(f.d)
+		}},
+		{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, run: func(t *trial) {
+			t.forwardConcurrently(200)
+		}},
+	},
+)
+
+// dispatch is CompleteWith or ReplaceWith, which do the same but to what was
+// done through BindContext.
+type dispatch struct {
+	name string
+	call func(d core.AtomicDelivery, ctx context.Context, out []core.Outgoing) error
+}
+
+var (
+	completing = dispatch{"CompleteWith", core.AtomicDelivery.CompleteWith}
+	replacing  = dispatch{"ReplaceWith", core.AtomicDelivery.ReplaceWith}
+)
+
+func dispatchCases(s dispatch) []testCase {
+	return []testCase{
+		{rule: "C12", title: s.name + " sends all and consumes", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			out := t.messages(f.to, 3)
+			t.sends(s, f.d, out...)
+			r := t.receiver(f.transport, f.to, 3)
+			for _, d := range r.take(3) {
+				i := slices.IndexFunc(out, func(o core.Outgoing) bool { return o.ID == d.Incoming().ID })
+				if i < 0 {
+					t.stop(fmt.Sprintf("%s sends what it was given", s.name), "a message %q with body %s arrived", d.Incoming().ID, excerpt(d.Incoming().Body))
+				}
+				t.same(d.Incoming(), out[i])
+				t.complete(d)
+			}
+			r.shut()
+			t.ends(f, "after "+s.name, nil, nil)
+		}},
+		{rule: "C12", title: s.name + " of nothing consumes", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sends(s, f.d)
+			t.ends(f, "after "+s.name+" without messages", nil, nil)
+		}},
+		{rule: "C12", title: s.name + " sends to the message's own queue", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sends(s, f.d, t.message(f.from, "copy"), t.message(f.to, "other"))
+			t.ends(f, "after "+s.name+" to the queue itself and another", []string{"copy"}, []string{"other"})
+		}},
+		{rule: "C12", title: s.name + " sends a hundred messages", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			out := t.messages(f.to, 100)
+			want := make([]string, len(out))
+			for i := range out {
+				want[i] = string(out[i].Body)
+			}
+			t.sends(s, f.d, out...)
+			t.ends(f, "after "+s.name+" with 100 messages", nil, want)
+		}},
+		{rule: "C12", title: s.name + " with an unknown queue does nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sendsNot(s, f.d, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
+			t.abandon(f.d)
+			again := f.r.next()
+			if in := again.Incoming(); string(in.Body) != forwarded || in.DeliveryCount < 2 {
+				t.fail(fmt.Sprintf("a message whose %s was refused comes again after Abandon, with DeliveryCount 2", s.name), "%s with DeliveryCount %d", excerpt(in.Body), in.DeliveryCount)
+			}
+			t.release(again)
+			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			for _, bad := range t.unsendable(f.to) {
+				t.sendsNot(s, f.d, bad.err, t.message(f.to, "good"), bad.message)
+			}
+			t.release(f.d)
+			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", in: inAtomic, run: func(t *trial) {
+			ctx, cancel := t.patient()
+			defer cancel()
+			for _, c := range []struct {
+				name     string
+				settle   func(f *forwarding) error
+				from, to []string
+			}{
+				{"Complete", func(f *forwarding) error { return f.d.Complete(ctx) }, nil, nil},
+				{"Abandon", func(f *forwarding) error { return f.d.Abandon(ctx, errHandler) }, []string{forwarded}, nil},
+				{"Release", func(f *forwarding) error { return f.d.Release(ctx) }, []string{forwarded}, nil},
+				{"CompleteWith", func(f *forwarding) error {
+					return f.d.CompleteWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
+				}, nil, []string{"sent"}},
+				{"ReplaceWith", func(f *forwarding) error {
+					return f.d.ReplaceWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
+				}, nil, []string{"sent"}},
+			} {
+				f := t.forwarding()
+				t.sendsNot(s, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
+				if err := c.settle(f); err != nil {
+					t.fail(fmt.Sprintf("after a refused %s the delivery is still held, and %s settles it", s.name, c.name), "%v", err)
+				}
+				t.ends(f, fmt.Sprintf("after a refused %s and %s", s.name, c.name), c.from, c.to)
+			}
+		}},
+		{rule: "C12", title: s.name + " sends delayed messages", in: inAtomic, needs: []need{delays}, run: func(t *trial) {
+			f := t.forwarding()
+			late := t.message(f.to, "late")
+			late.Delay = t.briefDelay()
+			start := time.Now()
+			t.sends(s, f.d, late, t.message(f.to, "at once"))
+			r := t.receiver(f.transport, f.to, 2)
+			for _, d := range r.take(2) {
+				if early := time.Until(start.Add(late.Delay)); string(d.Incoming().Body) == "late" && early > 0 {
+					t.fail("what "+s.name+" sends with a delay is not early", "it arrived %v before it was due", early)
+				}
+				t.complete(d)
+			}
+			r.shut()
+			t.ends(f, "after all have arrived", nil, nil)
+		}},
+		{rule: "C12", title: s.name + " that was refused sends no delayed message", in: inAtomic, needs: []need{delays}, run: func(t *trial) {
+			f := t.forwarding()
+			late := t.message(f.to, "late")
+			late.Delay = t.briefDelay()
+			t.sendsNot(s, f.d, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
+			t.complete(f.d)
+			t.rest(late.Delay + t.caps.DelayPrecision)
+			t.ends(f, "when what was refused would have been due", nil, nil)
+		}},
+		{rule: "C12", title: s.name + " publishes", in: inAtomic, needs: []need{publishing}, run: func(t *trial) {
+			f := t.forwarding()
+			event := t.event("event")
+			t.subscribe(f.transport, f.to, event.Topic)
+			t.sendsNot(s, f.d, core.ErrQueueNotFound, event, t.message(t.uniqueName(), "lost"))
+			unheard := t.event("nobody listens")
+			t.sends(s, f.d, event, unheard, t.message(f.to, "command"))
+			t.ends(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
+		}},
+		{rule: "C12", title: s.name + " after its receiver was closed does nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			f.r.shut()
+			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
+				t.fail(s.name+" after Receiver.Close, which gave the message back, is core.ErrLockLost", "%v", err)
+			}
+			t.ends(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, run: func(t *trial) {
+			f := t.forwarding()
+			t.rest(t.suite.lock + t.suite.h.Slack)
+			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
+				t.fail(s.name+" after the lock ran out is core.ErrLockLost", "%v", err)
+			}
+			t.ends(f, "after "+s.name+" with a lost lock", []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " settles once and sends once", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sends(s, f.d, t.message(f.to, "first"))
+			if err := t.trySends(s, f.d, t.message(f.to, "second")); !errors.Is(err, core.ErrSettled) {
+				t.fail(s.name+" of a delivery that is settled is core.ErrSettled", "%v", err)
+			}
+			g := t.forwarding()
+			t.complete(g.d)
+			if err := t.trySends(s, g.d, t.message(g.to, "second")); !errors.Is(err, core.ErrSettled) {
+				t.fail(s.name+" after Complete is core.ErrSettled", "%v", err)
+			}
+			t.ends(f, "after a second "+s.name, nil, []string{"first"})
+			t.ends(g, "after Complete and "+s.name, nil, nil)
+		}},
+		{rule: "C12", title: s.name + " in an ended context is all or nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			ended, cancel := context.WithCancel(t.ctx)
+			cancel()
+			var from, to []string
+			if err := s.call(f.d, ended, []core.Outgoing{t.message(f.to, "forwarded")}); err == nil {
+				to = []string{"forwarded"}
+			} else {
+				from = []string{forwarded}
+			}
+			t.ends(f, fmt.Sprintf("after %s in an ended context, which did all (%t) or nothing", s.name, from == nil), from, to)
+		}},
+	}
+}
+
+// forwarding is a message in the hands of a receiver, and another queue.
+type forwarding struct {
+	transport core.Transport
+	from, to  string
+	r         *receiver
+	d         core.AtomicDelivery
+}
+
+// forwarded is the body of the message of a forwarding.
+const forwarded = "to be forwarded"
+
+func (t *trial) forwarding() *forwarding {
+	f := &forwarding{transport: t.open()}
+	f.from, f.to = t.queue(f.transport), t.queue(f.transport)
+	t.send(f.transport, t.message(f.from, forwarded))
+	f.r = t.receiver(f.transport, f.from, 1)
+	f.d = t.atomic(f.r.next())
+	return f
+}
+
+func (t *trial) atomic(d core.Delivery) core.AtomicDelivery {
+	atomic, ok := d.(core.AtomicDelivery)
+	if !ok {
+		t.stop("a delivery in SendsAtomicWithReceive is a core.AtomicDelivery", "%T is not", d)
+	}
+	return atomic
+}
+
+// ends closes the receiver and checks what is left in both queues.
+func (t *trial) ends(f *forwarding, when string, from, to []string) {
+	f.r.shut()
+	t.left(f.from, when+", the queue that was received from", from...)
+	t.left(f.to, when+", the queue that was sent to", to...)
+}
+
+func (t *trial) trySends(s dispatch, d core.AtomicDelivery, out ...core.Outgoing) error {
+	ctx, cancel := t.patient()
+	defer cancel()
+	return s.call(d, ctx, slices.Clone(out)) // which takes it over
+}
+
+func (t *trial) sends(s dispatch, d core.AtomicDelivery, out ...core.Outgoing) {
+	if err := t.trySends(s, d, out...); err != nil {
+		t.stop(fmt.Sprintf("%s sends %d messages with a delivery that is held", s.name, len(out)), "%v", err)
+	}
+}
+
+// sendsNot checks that it is refused, and says so of every message.
+func (t *trial) sendsNot(s dispatch, d core.AtomicDelivery, want error, out ...core.Outgoing) {
+	err := t.trySends(s, d, out...)
+	if !errors.Is(err, want) {
+		t.stop(fmt.Sprintf("%s returns an error matching %q", s.name, want), "%v", err)
+	}
+	for i, r := range t.sendResults(err, out) {
+		if r.State != core.SendRefused {
+			t.fail("nothing is sent by a "+s.name+" that fails: each message is core.SendRefused", "message %d is %v", i, r.State)
+		}
+	}
+}
+
+func (t *trial) reset(d core.AtomicDelivery) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := d.Reset(ctx); err != nil {
+		t.stop("Reset returns nil for a delivery that is held", "%v", err)
+	}
+}
+
+// unsendable is a message that Send refuses, and its error.
+type unsendable struct {
+	message core.Outgoing
+	err     error
+}
+
+func (t *trial) unsendable(queue string) []unsendable {
+	garbled := t.message(queue, "garbled")
+	garbled.Headers.Set("Garbled", "\xff")
+	all := []unsendable{{garbled, core.ErrInvalidHeader}}
+	add := func(err error, change func(o *core.Outgoing)) {
+		m := t.message(queue, "unsendable")
+		change(&m)
+		all = append(all, unsendable{m, err})
+	}
+	if limit := t.caps.MaxMessageBytes; limit > 0 {
+		add(core.ErrTooLarge, func(o *core.Outgoing) { o.Body = make([]byte, limit+1) })
+	}
+	if limit := t.caps.MaxHeaderBytes; limit > 0 {
+		add(core.ErrTooLarge, func(o *core.Outgoing) { o.Headers.Set("Long", strings.Repeat("x", limit)) })
+	}
+	if limit := t.caps.MaxDelay; t.caps.DelayedDelivery && limit > 0 {
+		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.Delay = limit + max(t.caps.DelayPrecision, time.Second) })
+	}
+	if !t.caps.DelayedDelivery {
+		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.Delay = time.Second })
+	}
+	if !t.caps.TimeToBeReceived {
+		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.TimeToBeReceived = time.Hour })
+	}
+	if !t.caps.PublishSubscribe {
+		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.Queue, o.Topic = "", t.uniqueName() })
+	}
+	return all
+}
+
+// forwardConcurrently lets each of n messages be forwarded with its settlement,
+// many at a time.
+func (t *trial) forwardConcurrently(n int) {
+	const workers = 16
+	transport := t.open()
+	from, to := t.queue(transport), t.queue(transport)
+	want := map[string]int{}
+	for batch := range slices.Chunk(t.messages(from, n), 50) {
+		t.send(transport, batch...)
+		for _, m := range batch {
+			want[string(m.Body)] = 1
+		}
+	}
+	r := t.receiver(transport, from, workers)
+	var all sync.WaitGroup
+	for range n {
+		d := t.atomic(r.next()) // waits until one of those held is settled
+		out := t.message(to, string(d.Incoming().Body))
+		all.Go(func() {
+			if err := t.trySends(completing, d, out); err != nil {
+				t.fail("CompleteWith of different deliveries succeeds concurrently", "%v", err)
+			}
+		})
+	}
+	all.Wait()
+	r.shut()
+	t.left(from, "after each message was forwarded")
+	got := map[string]int{}
+	for _, in := range t.contents(to) {
+		got[string(in.Body)]++
+	}
+	for body := range want {
+		if got[body] != 1 {
+			t.fail(fmt.Sprintf("each of %d messages is forwarded exactly once", n), "%q arrived %d times", body, got[body])
+		}
+	}
+}

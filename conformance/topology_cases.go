@@ -1,3 +1,181 @@
 package conformance
 
-var topologyCases = []testCase{}
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// topologyCases are about queues; publishCases about subscriptions.
+var topologyCases = []testCase{
+	{rule: "C18", title: "a queue that was created can be used at once, by every instance", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.uniqueName()
+		t.provision(transport, queue)
+		r := t.receiver(t.open(), queue, 1)
+		m := t.message(queue, "first")
+		t.send(t.open(), m)
+		d := r.next()
+		t.same(d.Incoming(), m)
+		t.complete(d)
+	}},
+	{rule: "C18", title: "Provision keeps queues that exist, and their messages", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		transport := t.open()
+		old, added := t.uniqueName(), t.uniqueName()
+		t.provision(transport, old)
+		t.send(transport, t.message(old, "kept"))
+		t.provision(transport, old)
+		t.provision(t.open(), old, added)
+		t.left(old, "after it was provisioned again", "kept")
+		t.left(added, "after it was provisioned together with one that existed")
+	}},
+	{rule: "C18", title: "Provision creates what is missing among queues that exist", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		transport := t.open()
+		old, first, last := t.uniqueName(), t.uniqueName(), t.uniqueName()
+		t.provision(transport, old)
+		t.provision(transport, first, old, last, first)
+		for _, queue := range []string{first, last} {
+			t.send(transport, t.message(queue, "any"))
+			t.left(queue, "after it was created beside one that existed", "any")
+		}
+	}},
+	{rule: "C18", title: "eight instances may create the same queues at once", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		names := []string{t.uniqueName(), t.uniqueName(), t.uniqueName(), t.uniqueName()}
+		transports := make([]core.Transport, 8)
+		for i := range transports {
+			transports[i] = t.open()
+		}
+		start := make(chan struct{})
+		var all sync.WaitGroup
+		for _, transport := range transports {
+			all.Go(func() {
+				<-start
+				ctx, cancel := t.patient()
+				defer cancel()
+				if err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: names}); err != nil {
+					t.fail("Provision returns nil to each of 8 instances that create the same queues at once", "%v", err)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		for _, queue := range names {
+			t.send(transports[0], t.message(queue, "any"))
+			t.left(queue, "after 8 instances created it", "any")
+		}
+	}},
+	{rule: "C18", title: "Provision disturbs no messages that flow", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		const n = 50
+		transport := t.open()
+		queue := t.uniqueName()
+		t.provision(transport, queue)
+		r := t.receiver(transport, queue, 4)
+		again := make(chan error, 1)
+		instance := t.open()
+		stop := make(chan struct{})
+		go func() {
+			again <- func() error {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						if i > 0 {
+							return nil
+						}
+					default:
+					}
+					ctx, cancel := t.patient()
+					err := instance.(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{queue}})
+					cancel()
+					if err != nil {
+						return err
+					}
+				}
+			}()
+		}()
+		arrived := map[string]int{}
+		for i := range n {
+			t.send(transport, t.message(queue, fmt.Sprintf("body %d", i)))
+			d := r.next()
+			arrived[string(d.Incoming().Body)]++
+			t.complete(d)
+		}
+		close(stop)
+		if err := <-again; err != nil {
+			t.fail("Provision of a queue that is in use returns nil", "%v", err)
+		}
+		if len(arrived) != n {
+			t.fail(fmt.Sprintf("%d messages arrive once each while their queue is provisioned again and again", n), "%v", arrived)
+		}
+		r.shut()
+		t.left(queue, "after all were received")
+	}},
+	{rule: "C18", title: "an empty name is refused", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		ctx, cancel := t.patient()
+		defer cancel()
+		if err := t.open().(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{t.uniqueName(), ""}}); err == nil {
+			t.fail("Provision refuses a queue without a name", "nil")
+		}
+	}},
+	{rule: "C18", title: "Provision of nothing is nil", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		t.provision(t.open())
+	}},
+	{rule: "C18", title: "Provision creates what it is told to, and nothing before", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.uniqueName()
+		ctx, cancel := t.patient()
+		defer cancel()
+		if err := t.trySend(transport, t.message(queue, "too soon")); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("Send to a queue that nobody has provisioned is core.ErrQueueNotFound", "%v", err)
+		}
+		if _, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1}); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("OpenReceiver of a queue that nobody has provisioned is core.ErrQueueNotFound", "%v", err)
+		}
+		t.provision(transport, queue)
+		t.send(transport, t.message(queue, "in time"))
+		t.left(queue, "after it was provisioned and sent to", "in time")
+	}},
+	{rule: "C18", title: "Provision may be called with addresses", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.uniqueName()
+		t.provision(transport, queue)
+		t.send(transport, t.message(queue, "kept"))
+		address, err := transport.Address(queue)
+		if err != nil {
+			t.stop("Address takes a queue's name", "%v", err)
+		}
+		t.provision(transport, address)
+		t.left(queue, "after its address was provisioned", "kept")
+	}},
+	{rule: "C18", title: "Check knows which queues exist", in: once, needs: []need{checking}, run: func(t *trial) {
+		transport := t.open()
+		first, second := t.queue(transport), t.queue(transport)
+		missing := t.uniqueName()
+		t.send(transport, t.message(first, "kept"))
+		for _, c := range []struct {
+			queues []string
+			ok     bool
+		}{
+			{nil, true},
+			{[]string{first, second}, true},
+			{[]string{missing}, false},
+			{[]string{first, missing, second}, false},
+		} {
+			ctx, cancel := t.patient()
+			err := t.open().(core.Checker).Check(ctx, core.Topology{Queues: c.queues})
+			cancel()
+			switch {
+			case c.ok && err != nil:
+				t.fail(fmt.Sprintf("Check of the queues %q, which exist, is nil", c.queues), "%v", err)
+			case !c.ok && (!errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), missing)):
+				t.fail(fmt.Sprintf("Check of the queues %q is core.ErrQueueNotFound and names %q", c.queues, missing), "%v", err)
+			}
+		}
+		t.left(first, "after Check", "kept")
+		if err := t.trySend(transport, t.message(missing, "lost")); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("Check creates nothing: a Send to the missing queue is core.ErrQueueNotFound", "%v", err)
+		}
+	}},
+}

@@ -1,0 +1,336 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var publishCases = []testCase{
+	{rule: "C19", title: "an event reaches each subscribed queue once", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		first, second, third := t.queue(transport), t.queue(transport), t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, first, event.Topic)
+		t.subscribe(transport, second, event.Topic)
+		t.send(transport, event)
+		t.left(first, "a subscribed queue", "event")
+		t.left(second, "another subscribed queue", "event")
+		t.left(third, "a queue that did not subscribe")
+	}},
+	{rule: "C19", title: "an event arrives as it was published", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		first, second := t.queue(transport), t.queue(transport)
+		event := t.event("event \x00\xff")
+		event.Headers.Set("Empty", "")
+		t.subscribe(transport, first, event.Topic)
+		t.subscribe(transport, second, event.Topic)
+		t.send(transport, event)
+		natives := map[string]bool{}
+		for _, queue := range []string{first, second} {
+			r := t.receiver(transport, queue, 1)
+			d := r.next()
+			in := d.Incoming()
+			t.same(in, event)
+			if in.DeliveryCount != 1 {
+				t.fail("each copy of an event is delivered for the first time, with DeliveryCount 1", "%d", in.DeliveryCount)
+			}
+			natives[in.NativeID] = true
+			t.complete(d)
+			r.shut()
+			t.left(queue, "after the event was completed")
+		}
+		if len(natives) != 2 || natives[""] {
+			t.fail("the copies of an event are messages of their own, with different NativeIDs", "%v", natives)
+		}
+	}},
+	{rule: "C19", title: "one queue's failure concerns no other queue", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		first, second := t.queue(transport), t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, first, event.Topic)
+		t.subscribe(transport, second, event.Topic)
+		t.send(transport, event)
+		r := t.receiver(transport, first, 1)
+		t.complete(r.next())
+		r.shut()
+		t.left(first, "after the event was completed there")
+		t.left(second, "after the event was completed in another queue", "event")
+	}},
+	{rule: "C19", title: "a queue may subscribe to several topics", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		a, b, c, d := t.event("a"), t.event("b"), t.event("c"), t.event("d")
+		t.subscribe(transport, queue, a.Topic, b.Topic)
+		t.subscribe(transport, queue, c.Topic)
+		t.send(transport, a, b, c, d)
+		t.left(queue, "subscribed to a, b and c but not to d", "a", "b", "c")
+	}},
+	{rule: "C19", title: "publishing without subscribers is nil", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("nobody listens")
+		t.send(transport, event)
+		t.send(transport, t.message(queue, "before"), event, t.message(queue, "after"))
+		t.left(queue, "after an event without subscribers was sent between two commands", "before", "after")
+	}},
+	{rule: "C19", title: "a topic may be published to before it is first subscribed to", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("too soon")
+		t.send(transport, event)
+		t.subscribe(transport, queue, event.Topic)
+		event.Body = []byte("in time")
+		t.send(transport, event)
+		t.send(t.open(), event)
+		t.left(queue, "subscribed between the first event and two others", "in time", "in time")
+	}},
+	{rule: "C19", title: "Unsubscribe ends it, for that queue and topic alone", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		leaving, staying := t.queue(transport), t.queue(transport)
+		kept, ended := t.event("kept"), t.event("ended")
+		t.subscribe(transport, leaving, kept.Topic, ended.Topic)
+		t.subscribe(transport, staying, kept.Topic, ended.Topic)
+		t.send(transport, kept)
+		t.unsubscribe(t.open(), leaving, ended.Topic)
+		t.send(transport, kept, ended)
+		t.left(leaving, "after it unsubscribed from one of two topics", "kept", "kept")
+		t.left(staying, "after another queue unsubscribed", "kept", "kept", "ended")
+	}},
+	{rule: "C19", title: "Unsubscribe leaves what has arrived, and may be undone", in: givingBack, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		first, second, third := t.event("first"), t.event("second"), t.event("third")
+		second.Topic, third.Topic = first.Topic, first.Topic
+		t.subscribe(transport, queue, first.Topic)
+		t.send(transport, first)
+		t.await("the event is in the queue", func() bool { return t.waiting(queue) })
+		t.unsubscribe(transport, queue, first.Topic)
+		t.send(transport, second)
+		t.subscribe(transport, queue, first.Topic)
+		t.send(transport, third)
+		t.left(queue, "unsubscribed while the second of three events was published", "first", "third")
+	}},
+	{rule: "C19", title: "unsubscribing what is not subscribed is nil", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("event")
+		t.unsubscribe(transport, queue, event.Topic)
+		t.subscribe(transport, queue, event.Topic)
+		t.unsubscribe(transport, queue, event.Topic, t.uniqueName())
+		t.unsubscribe(transport, queue, event.Topic)
+		t.send(transport, event)
+		t.left(queue, "after it unsubscribed twice")
+	}},
+	{rule: "C19", title: "subscribing again delivers once", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, queue, event.Topic)
+		t.subscribe(transport, queue, event.Topic, event.Topic)
+		t.subscribe(t.open(), queue, event.Topic) // another instance of the endpoint
+		t.send(transport, event)
+		t.left(queue, "subscribed four times, by two instances", "event")
+	}},
+	{rule: "C19", title: "eight instances may subscribe at once", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("event")
+		var all sync.WaitGroup
+		for range 8 {
+			instance := t.open()
+			all.Go(func() {
+				ctx, cancel := t.patient()
+				defer cancel()
+				if err := instance.(core.Subscriber).Subscribe(ctx, queue, event.Topic); err != nil {
+					t.fail("Subscribe returns nil to each of 8 instances that subscribe one queue at once", "%v", err)
+				}
+			})
+		}
+		all.Wait()
+		t.rest(t.caps.SubscribeLag)
+		t.send(transport, event)
+		t.left(queue, "subscribed by 8 instances", "event")
+	}},
+	{rule: "C19", title: "an event goes to one of the instances that share a queue", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, queue, event.Topic)
+		t.send(transport, event)
+		first := t.receiver(transport, queue, 1)
+		d := first.next()
+		second := t.receiver(t.open(), queue, 1)
+		second.silent("an event is one message in a subscribed queue, however many instances receive from it")
+		t.complete(d)
+		first.shut()
+		second.shut()
+		t.left(queue, "after the event was completed")
+	}},
+	{rule: "C19", title: "a subscription outlives the process that made it", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, queue, event.Topic)
+		t.close(transport)
+		t.send(t.open(), event)
+		t.left(queue, "after the transport that subscribed it was closed", "event")
+	}},
+	{rule: "C19", title: "another process's Unsubscribe and Subscribe are known at once", in: once, needs: []need{publishing}, run: func(t *trial) {
+		publisher, subscriber := t.open(), t.open()
+		queue := t.queue(subscriber)
+		first, second, third := t.event("first"), t.event("second"), t.event("third")
+		second.Topic, third.Topic = first.Topic, first.Topic
+		t.send(publisher, first)
+		t.subscribe(subscriber, queue, first.Topic)
+		t.send(publisher, second)
+		r := t.receiver(subscriber, queue, 1)
+		d := r.next()
+		t.same(d.Incoming(), second)
+		t.complete(d)
+		t.unsubscribe(subscriber, queue, first.Topic)
+		t.send(publisher, third)
+		r.silent("what is published after Unsubscribe, by whomever, does not arrive")
+		r.shut()
+		t.left(queue, "subscribed and unsubscribed by another process than the one that publishes")
+	}},
+	{rule: "C19", title: "a queue that does not exist cannot be subscribed", in: once, needs: []need{publishing}, run: func(t *trial) {
+		ctx, cancel := t.patient()
+		defer cancel()
+		if err := t.open().(core.Subscriber).Subscribe(ctx, t.uniqueName(), t.uniqueName()); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("Subscribe of a queue that does not exist is core.ErrQueueNotFound", "%v", err)
+		}
+	}},
+	{rule: "C19", title: "a topic is no pattern: another topic's events do not arrive", in: once, needs: []need{publishing}, run: similarTopics},
+	{rule: "C19", title: "an event and commands may be sent together", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		subscribed, commanded := t.queue(transport), t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, subscribed, event.Topic)
+		t.send(transport, t.message(commanded, "one"), event, t.message(subscribed, "two"), t.message(commanded, "three"))
+		t.left(subscribed, "after an event and a command", "event", "two")
+		t.left(commanded, "after two commands", "one", "three")
+	}},
+	{rule: "C19", title: "a hundred events published concurrently arrive once each", in: once, needs: []need{publishing}, run: publishConcurrently},
+}
+
+// event returns a message to a topic of its own, without subscribers yet.
+func (t *trial) event(body string) core.Outgoing {
+	event := t.message("", body)
+	event.Topic = t.uniqueName() + ".Happened"
+	return event
+}
+
+// subscribe waits until the subscription is sure to be in force.
+func (t *trial) subscribe(transport core.Transport, queue string, topics ...string) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := transport.(core.Subscriber).Subscribe(ctx, queue, topics...); err != nil {
+		t.stop(fmt.Sprintf("Subscribe lets a queue receive the topics %q", topics), "%v", err)
+	}
+	t.rest(t.caps.SubscribeLag)
+}
+
+func (t *trial) unsubscribe(transport core.Transport, queue string, topics ...string) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := transport.(core.Subscriber).Unsubscribe(ctx, queue, topics...); err != nil {
+		t.stop(fmt.Sprintf("Unsubscribe ends the subscription to %q, if there is one", topics), "%v", err)
+	}
+	t.rest(t.caps.SubscribeLag)
+}
+
+// waiting reports whether a message can be received from a queue, and leaves it
+// there.
+func (t *trial) waiting(queue string) bool {
+	transport := t.open()
+	defer t.close(transport)
+	r := t.receiver(transport, queue, 1)
+	defer r.shut()
+	got := r.within(t.quiet())
+	return len(got) > 0
+}
+
+// similarTopics publishes to topics that differ little, or that a broker could
+// take for patterns. Whatever can be subscribed to is subscribed to by a queue of
+// its own.
+func similarTopics(t *trial) {
+	transport := t.open()
+	base := t.uniqueName() + ".Order"
+	// Names of types have these forms, and every transport must carry them.
+	plain := []string{base, base + ".Placed", base + "Placed", base + ".Placed.V2", base[:len(base)-1]}
+	// Not every broker has a place for these; one that has not says so.
+	odd := []string{
+		base + ".*", base + ".#", base + "*", base + ".%", base + "%", base + "_Placed", base + "?",
+		base + ">", base + " ", base + "Örder ✓", base + "/Placed", base + "[int]", base + "$", base + "\"'", lowered(base),
+	}
+	subscribed := map[string]string{} // queues by topic
+	subscriber := transport.(core.Subscriber)
+	for _, topic := range slices.Concat(plain, odd) {
+		queue := t.queue(transport)
+		ctx, cancel := t.patient()
+		err := subscriber.Subscribe(ctx, queue, topic)
+		cancel()
+		switch {
+		case err == nil:
+			subscribed[topic] = queue
+		case slices.Contains(plain, topic):
+			t.fail(fmt.Sprintf("Subscribe takes the topic %q, the name of a type", topic), "%v", err)
+		default:
+			t.note("the topic %q cannot be subscribed to: %v", topic, err)
+		}
+	}
+	t.rest(t.caps.SubscribeLag)
+	published := map[string]bool{}
+	for topic := range subscribed {
+		event := t.message("", topic)
+		event.Topic = topic
+		if err := t.trySend(transport, event); err != nil {
+			t.fail(fmt.Sprintf("the topic %q can be published to, as it can be subscribed to", topic), "%v", err)
+			continue
+		}
+		published[topic] = true
+	}
+	// Each queue is looked at until it is silent: at the same time.
+	var all sync.WaitGroup
+	for topic := range published {
+		all.Go(func() { t.left(subscribed[topic], fmt.Sprintf("subscribed to the topic %q alone", topic), topic) })
+	}
+	all.Wait()
+}
+
+// lowered differs from the name by its case alone.
+func lowered(name string) string {
+	i := slices.Index([]byte(name), 'O')
+	return name[:i] + "o" + name[i+1:]
+}
+
+func publishConcurrently(t *trial) {
+	const n = 100
+	transports := []core.Transport{t.open(), t.open()}
+	first, second := t.queue(transports[0]), t.queue(transports[0])
+	topic := t.event("").Topic
+	t.subscribe(transports[0], first, topic)
+	t.subscribe(transports[0], second, topic)
+	events := t.messages("", n)
+	want := make([]string, n)
+	slots := make(chan struct{}, 16)
+	var all sync.WaitGroup
+	for i := range events {
+		events[i].Topic = topic
+		want[i] = string(events[i].Body)
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := t.trySend(transports[i%len(transports)], events[i]); err != nil {
+				t.fail("events are published concurrently", "%v", err)
+			}
+		})
+	}
+	all.Wait()
+	t.left(first, "after 100 events", want...)
+	t.left(second, "after 100 events", slices.Clone(want)...)
+}
