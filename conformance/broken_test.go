@@ -52,7 +52,7 @@ type broken struct {
 	base
 	changes *changes
 	memory  map[string]int // for the changes; guarded by whoever uses it
-	stage   *backstage
+	stage   *backstage     // nil: the base has the native transactions
 	// login returns the password. A field would be shown by fmt.
 	login func() string
 	leave func() // ends the connection, once
@@ -185,7 +185,7 @@ func (r *brokenReceiver) deliver(sound core.Delivery) core.Delivery {
 		r.transport.changes.arrive(r, &d.in)
 	}
 	_, atomic := sound.(core.AtomicDelivery)
-	if atomic {
+	if atomic && r.transport.stage != nil {
 		d.work = &transaction{db: &r.transport.stage.database}
 	}
 	_, renews := sound.(core.Renewer)

@@ -1,10 +1,258 @@
 package conformance
 
-import "github.com/reprise-go/reprise/core"
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
 
-type job struct{}
-type process interface{ Kill() }
+	"github.com/reprise-go/reprise/core"
+)
 
+// The environment of a child process.
+const (
+	// jobVariable has its job.
+	jobVariable = "REPRISE_CONFORMANCE_JOB"
+	// HarnessVariable has the Name of the Harness that started it: for an open
+	// of a package that tests several.
+	HarnessVariable = "REPRISE_CONFORMANCE_HARNESS"
+)
+
+// childOpens is what Main was given.
 var childOpens func() (core.Transport, error)
 
-func startChild(t *trial, j job) process { return nil }
+// Main runs the tests of a package and lets the suite start its test binary
+// again, as a process that it can kill. It is called by TestMain:
+//
+//	func TestMain(m *testing.M) {
+//		if os.Getenv("BROKER_URL") == "" { // in a child process it is set
+//			stop := startBroker()
+//			defer stop()
+//		}
+//		conformance.Main(m, func() (core.Transport, error) {
+//			return mybroker.Open(mybroker.Config{URL: os.Getenv("BROKER_URL")})
+//		})
+//	}
+//
+// open returns a transport like those of Harness.Open, connected to the same
+// broker. It is called in the child process alone, which shares nothing with its
+// parent but the environment: what open needs to know, such as an address, is
+// set there (os.Setenv) before Run begins. HarnessVariable tells several
+// harnesses apart.
+//
+// In a child process Main does not return. It runs no test and parses no flag,
+// does what the suite asked for, and ends when the suite kills it or has itself
+// ended. Otherwise Main returns when the tests have run, and the end of TestMain
+// ends the process with their result; os.Exit is not needed.
+func Main(m *testing.M, open func() (core.Transport, error)) {
+	if text, ok := os.LookupEnv(jobVariable); ok {
+		os.Exit(runChild(text, open))
+	}
+	childOpens = open
+	m.Run()
+}
+
+// How a child process exits.
+const (
+	exitFailed  = 1
+	exitCrashed = 70 // as its job wanted
+	exitOrphan  = 71 // its parent is gone
+)
+
+// eventPrefix marks the lines of standard output that are for the suite.
+const eventPrefix = "\x00conformance "
+
+// stopLine asks a child process to end.
+const stopLine = "stop"
+
+// runChild is a child process. It returns its exit status.
+func runChild(text string, open func() (core.Transport, error)) int {
+	fail := func(doing string, err error) int {
+		fmt.Fprintf(os.Stderr, "conformance: child process: %s: %v\n", doing, err)
+		return exitFailed
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		return fail("reading "+jobVariable, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		for line := bufio.NewScanner(os.Stdin); line.Scan(); {
+			if line.Text() == stopLine {
+				cancel()
+			}
+		}
+		os.Exit(exitOrphan) // only the end of the parent, or of its interest, closes it
+	}()
+	transport, err := open()
+	if err == nil && transport == nil {
+		err = errors.New("it returned nil")
+	}
+	if err != nil {
+		return fail("the open that conformance.Main was given", err)
+	}
+	var stdout sync.Mutex
+	err = j.run(ctx, transport, surroundings{
+		say: func(e event) {
+			line, err := json.Marshal(e)
+			if err != nil {
+				panic(err) // an event is two strings
+			}
+			stdout.Lock()
+			defer stdout.Unlock()
+			fmt.Fprintf(os.Stdout, "\n%s%s\n", eventPrefix, line)
+		},
+		crash: func() { os.Exit(exitCrashed) },
+	})
+	if err != nil {
+		return fail("its job", err)
+	}
+	if err := transport.Close(context.Background()); err != nil {
+		return fail("Close of its transport", err)
+	}
+	return 0
+}
+
+// child is a child process.
+type child struct {
+	*feed
+	command *exec.Cmd
+	stdin   io.Writer
+	output  *output
+	done    chan struct{} // closed when it has ended
+	err     error         // how
+}
+
+// startChild is Harness.process where Main was called.
+func startChild(t *trial, j job) process {
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{feed: newFeed(), done: make(chan struct{})}
+	c.output = &output{event: c.push}
+	c.command = exec.Command(path) // without the flags of this one
+	c.command.Env = append(os.Environ(), jobVariable+"="+string(text), HarnessVariable+"="+t.suite.h.Name)
+	c.command.Stdout = c.output
+	c.command.Stderr = stderr{c.output}
+	c.command.WaitDelay = 5 * time.Second // should it leave processes of its own behind
+	stdin, err := c.command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.stdin = stdin
+	if err := c.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		c.err = c.command.Wait()
+		c.end()
+		close(c.done)
+	}()
+	t.Cleanup(func() {
+		if text := c.output.text(); strings.Contains(text, "DATA RACE") {
+			t.fail("a process of an endpoint has no data race", "%s", text)
+		}
+	})
+	return c
+}
+
+func (c *child) kill() {
+	_ = c.command.Process.Kill() // it may have ended
+	<-c.done
+}
+
+func (c *child) stop(limit time.Duration) error {
+	if _, err := fmt.Fprintln(c.stdin, stopLine); err != nil {
+		return fmt.Errorf("it has ended before: %w", err)
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+	case <-timer.C:
+		return fmt.Errorf("it has not ended within %v\n%s", limit, c.output.text())
+	}
+	if c.err != nil {
+		return errors.New(c.remains())
+	}
+	return nil
+}
+
+// remains is called after the end.
+func (c *child) remains() string {
+	<-c.done
+	return fmt.Sprintf("%v\n%s", c.command.ProcessState, c.output.text())
+}
+
+// output reads what a child process writes: events, and the rest, of which it
+// keeps the end.
+type output struct {
+	event func(event)
+
+	mu      sync.Mutex
+	partial []byte // of a line of standard output
+	kept    []byte
+}
+
+const maxOutput = 64 << 10
+
+// Write takes standard output.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.partial = append(o.partial, p...)
+	for {
+		line, rest, found := bytes.Cut(o.partial, []byte("\n"))
+		if !found {
+			return len(p), nil
+		}
+		o.partial = rest
+		text, isEvent := bytes.CutPrefix(line, []byte(eventPrefix))
+		var e event
+		switch {
+		case isEvent && json.Unmarshal(text, &e) == nil:
+			o.event(e)
+		case len(line) > 0:
+			o.keep(line)
+			o.keep([]byte("\n"))
+		}
+	}
+}
+
+func (o *output) keep(p []byte) {
+	o.kept = append(o.kept, p...)
+	if tooMuch := len(o.kept) - maxOutput; tooMuch > 0 {
+		o.kept = append(o.kept[:0], o.kept[tooMuch:]...)
+	}
+}
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.TrimSpace(string(o.kept))
+}
+
+// stderr takes standard error.
+type stderr struct{ output *output }
+
+func (s stderr) Write(p []byte) (int, error) {
+	s.output.mu.Lock()
+	defer s.output.mu.Unlock()
+	s.output.keep(p)
+	return len(p), nil
+}

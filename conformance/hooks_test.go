@@ -118,6 +118,9 @@ type transaction struct {
 type transactionKey struct{}
 
 func (tx *transaction) bind(ctx context.Context) context.Context {
+	if tx == nil {
+		return ctx
+	}
 	return context.WithValue(ctx, transactionKey{}, tx)
 }
 

@@ -17,6 +17,8 @@ type mutant struct {
 	name string // what it does, completing "a transport that ..."
 	// on is the transport that it breaks. The default can do everything.
 	on inmemory.Config
+	// onServer: the harness has a Broker and processes too.
+	onServer bool
 	// breaks returns what it does differently, anew for each harness.
 	breaks func() changes
 	// harness, where the changes are not enough, changes the harness.
@@ -76,6 +78,9 @@ func TestMutants(t *testing.T) {
 				c = m.breaks()
 			}
 			h := harnessOn(m.on, c)
+			if m.onServer {
+				h = harnessOnServer(m.on, c)
+			}
 			h.Seed = 1
 			if m.harness != nil {
 				m.harness(&h)

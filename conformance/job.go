@@ -1,0 +1,307 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// job is what a process does that a case starts, and may kill.
+type job struct {
+	Mode core.TransactionMode
+
+	// A process with a Queue runs an endpoint on it.
+
+	Queue, ErrorQueue string
+	// Forward is where the handler sends a message for each that it handles. The
+	// default is to send none.
+	Forward string
+	// Concurrency is that of the endpoint.
+	Concurrency int
+	// MaxDeliveries is that of the endpoint; 0 is the default.
+	MaxDeliveries int
+	// Pause is how long the handler takes.
+	Pause time.Duration
+	// Then is what the handler does at last, if it is no success.
+	Then ending
+	// HoldSettlement lets no message be settled.
+	HoldSettlement bool
+
+	// A process without a Queue sends Count messages, one after the other, to To.
+	// Their ids are Prefix and a number from 0.
+
+	To, Prefix string
+	Count      int
+	Delay      time.Duration
+}
+
+// ending is how a handler ends.
+type ending string
+
+const (
+	succeeds ending = ""
+	blocks   ending = "blocks" // for ever
+	crashes  ending = "crashes"
+)
+
+// workType is the type of the messages that jobs handle.
+const workType = "conformance.work"
+
+// event is what a process tells, as it happens.
+type event struct {
+	What happening
+	// ID is that of the message.
+	ID string
+}
+
+type happening string
+
+const (
+	isReady    happening = "is ready" // the endpoint receives
+	isHandling happening = "handles"  // the handler begins
+	isSettling happening = "settles"  // the handler has succeeded
+	hasSettled happening = "has settled"
+	hasSent    happening = "has sent" // Send returned nil
+)
+
+// process does a job, apart from the case.
+type process interface {
+	// next returns the next event. The error is errEnded when there is no more
+	// because the process has ended, or os.ErrDeadlineExceeded.
+	next(limit time.Duration) (event, error)
+	// stop lets it end in order, and returns what went wrong in it.
+	stop(limit time.Duration) error
+	// kill ends it at once, and returns when it is gone. It may be called again.
+	kill()
+	// remains is what a process that has ended leaves to be read: how it ended,
+	// and what it wrote to its standard error.
+	remains() string
+}
+
+var errEnded = errors.New("the process has ended")
+
+// feed passes events on. It never makes the process wait.
+type feed struct {
+	mu     sync.Mutex
+	events []event
+	ended  bool
+	news   chan struct{} // holds one when there is something to look at
+}
+
+func newFeed() *feed { return &feed{news: make(chan struct{}, 1)} }
+
+func (f *feed) push(e event) {
+	f.mu.Lock()
+	f.events = append(f.events, e)
+	f.mu.Unlock()
+	f.poke()
+}
+
+func (f *feed) end() {
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	f.poke()
+}
+
+func (f *feed) poke() {
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
+}
+
+// next is process.next. One goroutine calls it.
+func (f *feed) next(limit time.Duration) (event, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		f.mu.Lock()
+		if len(f.events) > 0 {
+			e := f.events[0]
+			f.events = f.events[1:]
+			f.mu.Unlock()
+			return e, nil
+		}
+		ended := f.ended
+		f.mu.Unlock()
+		if ended {
+			return event{}, errEnded
+		}
+		select {
+		case <-f.news:
+		case <-timer.C:
+			return event{}, os.ErrDeadlineExceeded
+		}
+	}
+}
+
+// surroundings are what a job needs of its process.
+type surroundings struct {
+	// say tells the case.
+	say func(event)
+	// crash ends the process at once.
+	crash func()
+	// gone is closed when the process is no more, for those that are not ended
+	// with it. A real process leaves it nil.
+	gone <-chan struct{}
+}
+
+// run does the job until ctx ends.
+func (j job) run(ctx context.Context, transport core.Transport, s surroundings) error {
+	if j.Queue == "" {
+		return j.send(ctx, transport, s)
+	}
+	ep, err := core.New(j.Queue, j.watched(transport, s), core.Config{
+		Transactions: j.Mode,
+		Concurrency:  j.Concurrency,
+		Provision:    core.ProvisionNever,
+		Logger:       slog.New(slog.DiscardHandler),
+		Recoverability: core.Recoverability{
+			ErrorQueue:    j.ErrorQueue,
+			Immediate:     core.Immediate{Off: true},
+			Delayed:       core.Delayed{Off: true},
+			MaxDeliveries: core.MaxDeliveries{Count: j.MaxDeliveries},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = core.Handle(ep, workType, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		s.say(event{isHandling, m.ID})
+		pause := time.NewTimer(j.Pause)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-s.gone:
+		}
+		switch j.Then {
+		case blocks:
+			select {
+			case <-s.gone:
+			case <-ctx.Done():
+			}
+			return errEnded
+		case crashes:
+			s.crash()
+			return errEnded
+		}
+		if j.Forward == "" {
+			return nil
+		}
+		return m.Send(j.Forward, workType, m.Body)
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	select {
+	case <-ep.Ready():
+		s.say(event{isReady, ""})
+		return <-ended
+	case err := <-ended:
+		return err
+	}
+}
+
+// watched is the transport, which says when a message is being settled and,
+// with HoldSettlement, comes no further.
+func (j job) watched(transport core.Transport, s surroundings) core.Transport {
+	settling := func(id string, settle func() error) error {
+		s.say(event{isSettling, id})
+		if j.HoldSettlement {
+			<-s.gone
+			return errEnded
+		}
+		err := settle()
+		if err == nil {
+			s.say(event{hasSettled, id})
+		}
+		return err
+	}
+	watched := &interfering{
+		Transport: transport,
+		complete: func(ctx context.Context, d core.Delivery) error {
+			return settling(d.Incoming().ID, func() error { return d.Complete(ctx) })
+		},
+	}
+	if j.Mode == core.TransactionSendsAtomicWithReceive { // sending is settling
+		watched.send = func(ctx context.Context, out []core.Outgoing, next func(context.Context) error) error {
+			return settling(out[0].Headers.Get(core.HeaderRelatedTo), func() error { return next(ctx) })
+		}
+	}
+	return watched
+}
+
+func (j job) send(ctx context.Context, transport core.Transport, s surroundings) error {
+	for i := range j.Count {
+		out := core.Outgoing{ID: fmt.Sprintf("%s-%d", j.Prefix, i), Queue: j.To, Delay: j.Delay}
+		out.Headers.Set(core.HeaderMessageID, out.ID)
+		out.Body = []byte(out.ID)
+		if err := transport.Send(ctx, out); err != nil {
+			return err
+		}
+		s.say(event{hasSent, out.ID})
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.gone:
+	}
+	return nil
+}
+
+// running is a process that a case has started.
+type running struct {
+	process
+	t *trial
+}
+
+// start starts a process. The end of the case kills it.
+func (t *trial) start(j job) *running {
+	j.Mode = t.mode
+	p := t.suite.h.process(t, j)
+	t.Cleanup(p.kill)
+	return &running{p, t}
+}
+
+// until waits until something happens in the process, and returns with which
+// message.
+func (p *running) until(what happening, limit time.Duration) (id string) {
+	deadline := time.Now().Add(limit)
+	for {
+		e, err := p.next(time.Until(deadline))
+		switch {
+		case errors.Is(err, errEnded):
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s a message", what), "it has ended: %s", p.remains())
+		case err != nil:
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v", limit)
+		case e.What == what:
+			return e.ID
+		}
+	}
+}
+
+// rest returns what the process still had to tell when it was killed.
+func (p *running) rest() (events []event) {
+	for {
+		e, err := p.next(p.t.patience())
+		if err != nil {
+			return events
+		}
+		events = append(events, e)
+	}
+}
+
+// shut lets the process end in order.
+func (p *running) shut() {
+	if err := p.stop(p.t.patience()); err != nil {
+		p.t.stop("a process of an endpoint ends without an error when it is asked to", "%v", err)
+	}
+}

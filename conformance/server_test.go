@@ -1,0 +1,361 @@
+package conformance
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// server is a broker as a process of its own, which can be killed, and a network
+// before it, which can be cut: an in-memory broker behind connections. What the
+// broker holds is its disk, and survives. It uses channels and timers alone, so
+// that it works in a bubble.
+type server struct {
+	stage *backstage
+	cfg   inmemory.Config
+
+	// What a mutant does to it. Unlike changes, it is not about what a transport
+	// does with a call.
+	faults serverFaults
+
+	mu          sync.Mutex
+	down        bool
+	cut         chan struct{} // during a partition, which ends with its closing
+	connections map[*connection]struct{}
+}
+
+// serverFaults are what a mutant's server and its client get wrong.
+type serverFaults struct {
+	// killed is called when the server is, with its connections gone.
+	killed func(s *server)
+	// released: what a lost connection held comes back without being counted.
+	released bool
+	// backOff is how long the client waits before it tries to connect again.
+	backOff func(attempt int) time.Duration
+	// attempts is after how many the client gives up; 0: never.
+	attempts int
+}
+
+const (
+	// latency is how long anything takes from the client to the server, or back.
+	latency = 50 * time.Microsecond
+	// heartbeat is how long it takes both to notice that the other is gone.
+	heartbeat = 200 * time.Millisecond
+)
+
+var (
+	errRefused        = errors.New("connection refused")
+	errTimeout        = errors.New("the server does not answer")
+	errConnectionLost = errors.New("the connection to the server was lost")
+)
+
+func newServer(cfg inmemory.Config) *server {
+	s := &server{stage: &backstage{broker: inmemory.NewBroker()}, cfg: cfg, connections: map[*connection]struct{}{}}
+	s.cfg.Broker = s.stage.broker
+	return s
+}
+
+// Kill implements Broker.
+func (s *server) Kill(testing.TB) {
+	s.mu.Lock()
+	s.down = true
+	connections := s.all()
+	s.mu.Unlock()
+	for _, c := range connections {
+		c.drop()
+	}
+	if s.faults.killed != nil {
+		s.faults.killed(s)
+	}
+}
+
+// Start implements Broker.
+func (s *server) Start(testing.TB) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = false
+}
+
+// Partition implements Broker. What is under way waits; after a heartbeat both
+// sides give the connections up.
+func (s *server) Partition(testing.TB) (heal func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = make(chan struct{})
+	connections := s.all()
+	beat := time.AfterFunc(heartbeat, func() {
+		for _, c := range connections {
+			c.drop()
+		}
+	})
+	return sync.OnceFunc(func() {
+		beat.Stop()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		close(s.cut)
+		s.cut = nil
+	})
+}
+
+func (s *server) all() (connections []*connection) {
+	for c := range s.connections {
+		connections = append(connections, c)
+	}
+	return connections
+}
+
+func (s *server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.connections)
+}
+
+func (s *server) network() (cut <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cut
+}
+
+// connect is a client's attempt to connect, which ends with quit.
+func (s *server) connect(quit <-chan struct{}) (*connection, error) {
+	if cut := s.network(); cut != nil {
+		timer := time.NewTimer(heartbeat)
+		defer timer.Stop()
+		select {
+		case <-cut:
+		case <-timer.C:
+			return nil, errTimeout
+		case <-quit:
+			return nil, core.ErrClosed
+		}
+	}
+	transport, err := inmemory.Open(s.cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{server: s, lost: make(chan struct{}), held: map[core.Delivery]struct{}{}}
+	c.transport = &broken{
+		base: transport, stage: s.stage, memory: map[string]int{}, leave: func() {}, login: func() string { return "" },
+		changes: &changes{deliver: c.deliver, settle: c.settle, provision: c.provision, check: c.check, subscribe: c.subscribe, unsubscribe: c.subscribe},
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errRefused
+	}
+	s.connections[c] = struct{}{}
+	return c, nil
+}
+
+// connection is what a client has of the server: a sound transport on the
+// broker, with a network in between.
+type connection struct {
+	server    *server
+	transport *broken
+	lost      chan struct{} // closed when it is gone
+
+	mu   sync.Mutex
+	gone bool
+	held map[core.Delivery]struct{} // sound ones, not settled
+}
+
+// drop ends the connection. What it held goes back, and counts as delivered.
+func (c *connection) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		return
+	}
+	c.gone = true
+	close(c.lost)
+	c.server.mu.Lock()
+	delete(c.server.connections, c)
+	c.server.mu.Unlock()
+	for d := range c.held {
+		if !c.server.faults.released {
+			_ = d.Abandon(ctxBackground, nil) // settled, perhaps
+		}
+	}
+	_ = c.transport.base.Close(ctxBackground)
+}
+
+// travel takes one way over the network, and reports whether it arrived.
+func (c *connection) travel(takes time.Duration) bool {
+	if takes > 0 {
+		timer := time.NewTimer(takes)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.lost:
+			return false
+		}
+	}
+	if cut := c.server.network(); cut != nil {
+		select {
+		case <-cut:
+		case <-c.lost:
+			return false
+		}
+	}
+	select {
+	case <-c.lost:
+		return false
+	default:
+		return true
+	}
+}
+
+// call does something on the server. Without an answer, it may or may not have
+// been done.
+func (c *connection) call(do func() error) error {
+	if !c.travel(latency) {
+		return errConnectionLost
+	}
+	err := do()
+	if !c.travel(latency) {
+		return errNoAnswer
+	}
+	return err
+}
+
+var errNoAnswer = errors.New("the connection to the server was lost before its answer")
+
+// The changes to the sound transport.
+
+func (c *connection) provision(_ *broken, _ core.Topology, next func() error) error {
+	return c.call(next)
+}
+
+func (c *connection) check(_ *broken, _ core.Topology, next func() error) error { return c.call(next) }
+
+func (c *connection) subscribe(_ *broken, _ string, _ []string, next func() error) error {
+	return c.call(next)
+}
+
+func (c *connection) deliver(r *brokenReceiver, d core.Delivery) core.Delivery {
+	if r.cfg.Mode != core.TransactionNone {
+		c.mu.Lock()
+		c.held[d] = struct{}{}
+		c.mu.Unlock()
+	}
+	return d
+}
+
+func (c *connection) settle(d *brokenDelivery, operation string, next func() error) error {
+	if d.receiver.cfg.Mode == core.TransactionNone {
+		return next()
+	}
+	err := c.call(next)
+	switch {
+	case errors.Is(err, errConnectionLost):
+		return errors.Join(err, core.ErrLockLost)
+	case err == nil && operation != "Renew" && operation != "Reset":
+		c.mu.Lock()
+		delete(c.held, d.Delivery)
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// process is Harness.process: one in goroutines, whose plug is pulled.
+func (s *server) process(open func() *broken) func(t *trial, j job) process {
+	return func(_ *trial, j job) process {
+		transport := open()
+		p := &localProcess{feed: newFeed(), remote: transport.base.(*remote), gone: make(chan struct{}), done: make(chan struct{})}
+		p.asked = make(chan struct{})
+		go p.run(j, transport)
+		return p
+	}
+}
+
+type localProcess struct {
+	*feed
+	remote *remote
+	asked  chan struct{} // closed by stop
+	gone   chan struct{} // closed by crash
+	done   chan struct{} // closed when the job has ended
+	once   sync.Once
+	err    error
+}
+
+func (p *localProcess) run(j job, transport core.Transport) {
+	ctx, cancel := contextUntil(p.asked, p.gone)
+	defer cancel()
+	p.err = j.run(ctx, transport, surroundings{
+		say: func(e event) {
+			select {
+			case <-p.gone:
+			default:
+				p.push(e)
+			}
+		},
+		crash: p.crash,
+		gone:  p.gone,
+	})
+	if err := transport.Close(ctxBackground); p.err == nil {
+		p.err = err
+	}
+	p.end()
+	close(p.done)
+}
+
+func (p *localProcess) crash() {
+	p.once.Do(func() {
+		close(p.gone)
+		p.remote.die()
+	})
+}
+
+func (p *localProcess) kill() {
+	p.crash()
+	<-p.done
+}
+
+func (p *localProcess) stop(limit time.Duration) error {
+	close(p.asked)
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return p.err
+	case <-timer.C:
+		return errors.New("it has not ended")
+	}
+}
+
+func (p *localProcess) remains() string {
+	<-p.done
+	select {
+	case <-p.gone:
+		return "it has crashed"
+	default:
+		return errorText(p.err)
+	}
+}
+
+// harnessOnServer returns a harness for the changes over transports that are
+// connected to a server of the configuration, with everything that a harness can
+// have. It claims Durable.
+func harnessOnServer(cfg inmemory.Config, c changes) Harness {
+	s := newServer(cfg)
+	open := func() *broken {
+		return &broken{
+			base: s.open(), changes: &c, memory: map[string]int{},
+			login: func() string { return password },
+			leave: func() {},
+		}
+	}
+	h := Harness{
+		Bubble:  true,
+		Open:    func(testing.TB) core.Transport { return open() },
+		Broker:  s,
+		process: s.process(open),
+	}
+	s.stage.equip(&h)
+	h.Connections = func(testing.TB) int { return s.count() }
+	return h
+}
