@@ -38,6 +38,9 @@ func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, ch
 			ErrorQueue: errorQueue,
 			Immediate:  core.Immediate{Off: true},
 			Delayed:    core.Delayed{Off: true},
+			// A failed message that comes back for ever, without a handler that
+			// could notice, would stop a bubble's clock.
+			UnacceptableMessageLimit: 1000,
 		},
 	}
 	if change != nil {
