@@ -1,3 +1,182 @@
 package conformance
 
-var retryCases = []testCase{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// attemptsTable is NServiceBus's "Total number of possible retries".
+var attemptsTable = []struct{ immediate, delayed, attempts int }{
+	{0, 0, 1},
+	{1, 0, 2},
+	{2, 0, 3},
+	{3, 0, 4},
+	{0, 1, 2},
+	{1, 1, 4},
+	{2, 1, 6},
+	{3, 1, 8},
+	{1, 2, 6},
+	{2, 2, 9},
+	{1, 3, 8},
+	{5, 3, 24},
+}
+
+var retryCases = []testCase{
+	{rule: "R1", title: "every row of the table of attempts", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		types := map[string]core.TypeRecoverability{}
+		want := map[string]int{}
+		for _, row := range attemptsTable {
+			body := fmt.Sprintf("%d immediate and %d delayed retries", row.immediate, row.delayed)
+			immediate, delayed := t.immediate(row.immediate), t.delayed(row.delayed)
+			types[body] = core.TypeRecoverability{Immediate: immediate, Delayed: delayed}
+			want[body] = row.attempts
+			if immediate.Off || delayed.Off { // of its own, or because it cannot be done
+				want[body] = (immediate.Retries + 1) * (len(delayed.Delays) + 1)
+			}
+		}
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.MessageTypes = types })
+		var sent []core.Outgoing
+		for body := range want {
+			s.handle(body, seen.fail)
+			sent = append(sent, t.command(s.queue, body, body))
+		}
+		t.send(transport, sent...)
+		s.run()
+		s.moved(transport, len(want))
+		s.end()
+		for body, n := range want {
+			t.attempted(&seen, body, n)
+		}
+		t.left(s.queue, "after all messages went to the error queue")
+	}},
+	{rule: "R2", title: "attempts are counted from 1 in every round", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(2), t.delayed(2)
+		})
+		s.handle("order", seen.fail)
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		s.movedOne(transport)
+		var want, got []string
+		rounds, perRound := 3, 3
+		if !t.canDelay() {
+			rounds = 1
+		}
+		if t.mode == core.TransactionNone {
+			perRound = 1
+		}
+		for round := range rounds {
+			for number := range perRound {
+				want = append(want, attempt{number: number + 1, delayedRetries: round}.String())
+			}
+		}
+		for _, a := range seen.of("m1") {
+			got = append(got, a.String())
+		}
+		if t.caps.Duplicates {
+			slices.Sort(got)
+			slices.Sort(want)
+			got = slices.Compact(got)
+		}
+		if !slices.Equal(got, want) {
+			t.fail(fmt.Sprintf("DeliveryCount is 1, 2, ... in the first round, and again in the round of each delayed retry, which is a new message: %q", want), "%q", got)
+		}
+	}},
+	{rule: "R4", title: "each delayed retry waits longer", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		increase := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))
+		if t.caps.MaxDelay > 0 { // there are two, of which the second is twice as long
+			increase = min(increase, t.caps.MaxDelay/2)
+		}
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Delayed = core.Delayed{Retries: 2, Increase: increase}
+		})
+		s.handle("order", seen.fail)
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		s.movedOne(transport)
+		t.attempted(&seen, "m1", 3)
+		rounds := seen.of("m1")
+		for i := 1; i < min(len(rounds), 3) && !t.caps.Duplicates; i++ {
+			waited, due := rounds[i].at.Sub(rounds[i-1].at), time.Duration(i)*increase
+			latest := due + t.caps.DelayPrecision + t.suite.h.Slack
+			if waited < due || waited > latest {
+				t.fail(fmt.Sprintf("delayed retry %d comes %v after the failure, never earlier, and at most %v (DelayPrecision and Harness.Slack) later", i, due, latest-due), "it came after %v", waited)
+			}
+		}
+	}},
+	{rule: "R6", title: "an unrecoverable failure is attempted once", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		errInvalid := errors.New("the order is invalid")
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(3), t.delayed(2)
+			c.Recoverability.Unrecoverable = []error{errInvalid}
+			// A handler does not see what cannot be decoded; middleware does.
+			c.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error { return seen.failWith(m, next(ctx, m)) }
+			}}
+		})
+		failures := map[string]error{
+			"listed":  errInvalid,
+			"wrapped": fmt.Errorf("order 7: %w", errInvalid),
+			"verdict": core.Unrecoverable(errors.New("no such customer")),
+		}
+		for body, err := range failures {
+			s.handle(body, func(context.Context, *core.Message) error { return err })
+			t.send(transport, t.command(s.queue, body, body))
+		}
+		const undecodable = "this is no JSON"
+		if err := core.Handle(s.Endpoint, "undecodable", func(context.Context, *core.Inbound[map[string]int]) error { return nil }); err != nil {
+			t.stop("core.Handle takes a handler", "%v", err)
+		}
+		t.send(transport, t.command(s.queue, "undecodable", undecodable))
+		s.run()
+		s.moved(transport, len(failures)+1)
+		s.leftNothing("after all messages went to the error queue")
+		for body := range failures {
+			t.attempted(&seen, body, 1)
+		}
+		t.attempted(&seen, undecodable, 1)
+	}},
+	{rule: "R6", title: "a message that cannot be parsed goes to the error queue as it is", needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(3), t.delayed(2)
+		})
+		s.handle("order", seen.fail)
+		body := t.suite.h.Corrupt(t, s.queue)
+		s.run()
+		in := s.movedOne(transport)
+		if !slices.Equal(in.Body, body) {
+			t.fail(fmt.Sprintf("the error queue has the body that Harness.Corrupt promised, %s", excerpt(body)), "%s", excerpt(in.Body))
+		}
+		if in.Malformed != nil {
+			t.fail("the copy in the error queue, which the endpoint sent, can be parsed", "%v", in.Malformed)
+		}
+		t.failedFrom(in, transport, s.queue)
+	}},
+}
+
+// failedFrom checks that a message in an error queue names the queue in which it
+// failed.
+func (t *trial) failedFrom(in *core.Incoming, transport core.Transport, queue string) {
+	address, err := transport.Address(queue)
+	if err != nil {
+		t.stop("Address takes a queue's name", "%v", err)
+	}
+	if got := in.Headers.Get(core.HeaderFailedQ); got != address {
+		t.fail(fmt.Sprintf("the header %s is Address(%q), %q", core.HeaderFailedQ, queue, address), "%q", got)
+	}
+}

@@ -1,0 +1,204 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// attempts is what handlers saw, by the body of the message.
+type attempts struct {
+	mu   sync.Mutex
+	seen map[string][]attempt
+}
+
+// attempt is one call of a handler.
+type attempt struct {
+	number, delayedRetries int
+	at                     time.Time
+	headers                core.Headers
+}
+
+func (a attempt) String() string {
+	return fmt.Sprintf("attempt %d after %d delayed retries", a.number, a.delayedRetries)
+}
+
+// endless is more attempts than any case allows a message. A handler that fails
+// for ever would stop the clock of a bubble, if the transport brought its
+// message back for ever.
+const endless = 60
+
+// add notes an attempt, and returns how many there were for the same body.
+func (a *attempts) add(m *core.Message) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seen == nil {
+		a.seen = map[string][]attempt{}
+	}
+	body := string(m.RawBody())
+	a.seen[body] = append(a.seen[body], attempt{m.Attempt, m.DelayedRetries, time.Now(), m.Headers})
+	return len(a.seen[body])
+}
+
+// fail is a handler that always fails.
+func (a *attempts) fail(_ context.Context, m *core.Message) error { return a.failWith(m, errHandler) }
+
+// failWith fails with the error.
+func (a *attempts) failWith(m *core.Message, err error) error {
+	if a.add(m) > endless {
+		return nil
+	}
+	return err
+}
+
+func (a *attempts) of(body string) []attempt {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.seen[body])
+}
+
+// attempted checks how often a message was attempted. A broker that may deliver
+// twice can cause more attempts.
+func (t *trial) attempted(a *attempts, body string, want int) {
+	got := a.of(body)
+	if len(got) != want && (!t.caps.Duplicates || len(got) < want) {
+		t.fail(fmt.Sprintf("message %q is attempted %d times", body, want), "%d times: %v", len(got), got)
+	}
+}
+
+// arrive takes n messages out of a queue of which nobody else receives, waits
+// whether there are more, and returns them by their bodies. What is wrong is
+// recorded, and the case goes on.
+func (t *trial) arrive(transport core.Transport, queue, what string, n int) map[string]*core.Incoming {
+	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
+	defer r.shut()
+	arrived := map[string]*core.Incoming{}
+	keep := func(got []core.Delivery) {
+		for _, d := range got {
+			in := d.Incoming()
+			if _, again := arrived[string(in.Body)]; again && !t.caps.Duplicates {
+				t.fail(what+" once", "more than once: %s", excerpt(in.Body))
+			}
+			arrived[string(in.Body)] = in
+			t.complete(d)
+		}
+	}
+	ctx, cancel := t.patient()
+	defer cancel()
+	for len(arrived) < n {
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			var shown []string
+			for body := range arrived {
+				shown = append(shown, excerpt([]byte(body)))
+			}
+			t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d after %v: %v", len(arrived), t.patience(), shown)
+			return arrived
+		}
+		keep(got)
+	}
+	keep(r.within(t.quiet()))
+	if len(arrived) > n {
+		t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d: %q", len(arrived), slices.Sorted(maps.Keys(arrived)))
+	}
+	return arrived
+}
+
+const (
+	arrivesInError = "what cannot be handled arrives in the error queue"
+	movedAway      = "after the message went to the error queue"
+)
+
+// moved returns the messages in the error queue, by their bodies, once there
+// are n.
+func (s *service) moved(transport core.Transport, n int) map[string]*core.Incoming {
+	return s.t.arrive(transport, s.errorQueue, arrivesInError, n)
+}
+
+// movedOne returns the one message in the error queue, stops the endpoint, and
+// checks that nothing is left in its own queue. It stops the case if there is no
+// such message.
+func (s *service) movedOne(transport core.Transport) *core.Incoming {
+	var moved *core.Incoming
+	for _, moved = range s.moved(transport, 1) {
+	}
+	s.leftNothing(movedAway)
+	if moved == nil {
+		s.t.stop(arrivesInError, "nothing arrived")
+	}
+	return moved
+}
+
+// leftNothing stops the endpoint and checks that its queue is empty.
+func (s *service) leftNothing(when string) {
+	s.end()
+	s.t.left(s.queue, when)
+}
+
+// end stops the endpoint.
+func (s *service) end() {
+	if err := s.stop(); err != nil {
+		s.t.stop("Endpoint.Run returns nil after its context was cancelled", "%v", err)
+	}
+}
+
+// receives checks that a signal comes.
+func (t *trial) receives(signal <-chan struct{}, what string) {
+	timer := time.NewTimer(t.patience())
+	defer timer.Stop()
+	select {
+	case <-signal:
+	case <-timer.C:
+		t.stop(what, "not within %v", t.patience())
+	}
+}
+
+// original returns a failed message's headers without what the move to the error
+// queue adds.
+func original(h core.Headers) map[string]string {
+	h.Del(
+		core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderAttempts,
+		core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace,
+		core.HeaderExceptionSource, core.HeaderExceptionInnerType,
+		core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName,
+	)
+	return h.Map()
+}
+
+// shortDelay is as short as makes sense for a delay that is not measured.
+func (t *trial) shortDelay() time.Duration {
+	return t.withinMaxDelay(max(20*time.Millisecond, t.caps.DelayPrecision/2))
+}
+
+func (t *trial) withinMaxDelay(d time.Duration) time.Duration {
+	if t.caps.MaxDelay > 0 {
+		return min(d, t.caps.MaxDelay)
+	}
+	return d
+}
+
+// canDelay reports whether delayed retries can be made in the case's mode.
+func (t *trial) canDelay() bool {
+	return t.caps.DelayedDelivery && t.mode != core.TransactionNone
+}
+
+// immediate returns so many immediate retries, or none in mode None.
+func (t *trial) immediate(n int) core.Immediate {
+	if n == 0 || t.mode == core.TransactionNone {
+		return core.Immediate{Off: true}
+	}
+	return core.Immediate{Retries: n}
+}
+
+// delayed returns so many delayed retries, or none where they cannot be made.
+func (t *trial) delayed(n int) core.Delayed {
+	if n == 0 || !t.canDelay() {
+		return core.Delayed{Off: true}
+	}
+	return core.Delayed{Delays: slices.Repeat([]time.Duration{t.shortDelay()}, n)}
+}
