@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -153,4 +154,11 @@ func (c *tally) total() int {
 		total += n
 	}
 	return total
+}
+
+// counts returns all of them.
+func (c *tally) counts() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.count)
 }
