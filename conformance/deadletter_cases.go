@@ -1,3 +1,286 @@
 package conformance
 
-var deadLetterCases = []testCase{}
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var deadLetterCases = []testCase{
+	{rule: "C22", title: "DeadLetter takes the message out of its queue", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "dead"), t.message(queue, "alive"))
+		r := t.receiver(transport, queue, 2)
+		for _, d := range r.take(2) {
+			if string(d.Incoming().Body) == "dead" {
+				t.deadLetter(d, "the reason", "the description")
+			} else {
+				t.release(d)
+			}
+		}
+		r.shut()
+		t.left(queue, "after one of two messages was dead-lettered", "alive")
+	}},
+	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := "dead \x00\xff"
+		t.send(transport, t.message(queue, body))
+		r := t.receiver(transport, queue, 1)
+		t.deadLetter(r.next(), "the reason", "the description")
+		r.shut()
+		dead := t.dead(queue, 1)[0]
+		if string(dead.Body) != body {
+			t.fail(fmt.Sprintf("a dead letter has the message's body, %q", body), "%s", excerpt(dead.Body))
+		}
+		if dead.Reason != "the reason" || dead.Description != "the description" {
+			t.fail(`a dead letter has the reason "the reason" and the description "the description"`, "%q and %q", dead.Reason, dead.Description)
+		}
+		t.left(queue, "after its message was dead-lettered")
+	}},
+	{rule: "C22", title: "a message that failed before may be dead-lettered", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "dead"))
+		r := t.receiver(transport, queue, 1)
+		t.abandon(r.next())
+		t.release(r.next())
+		t.deadLetter(r.next(), "reason", "description")
+		r.silent("a dead-lettered message is not delivered again")
+		r.shut()
+		t.left(queue, "after its message was dead-lettered")
+		t.deadIfSeen(queue, "dead")
+	}},
+	{rule: "C22", title: "DeadLetter is the one settlement", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		ctx, cancel := t.patient()
+		defer cancel()
+		t.send(transport, t.message(queue, "dead"), t.message(queue, "done"))
+		r := t.receiver(transport, queue, 2)
+		for _, d := range r.take(2) {
+			if string(d.Incoming().Body) == "done" {
+				t.complete(d)
+				t.settledBefore("DeadLetter after Complete", t.tryDeadLetter(d, "reason", "description"))
+				continue
+			}
+			t.deadLetter(d, "reason", "description")
+			t.settledBefore("a second DeadLetter", t.tryDeadLetter(d, "reason", "description"))
+			t.settledBefore("Complete after DeadLetter", d.Complete(ctx))
+			t.settledBefore("Abandon after DeadLetter", d.Abandon(ctx, errHandler))
+			t.settledBefore("Release after DeadLetter", d.Release(ctx))
+		}
+		r.shut()
+		t.left(queue, "after one message was dead-lettered and one completed")
+		t.deadIfSeen(queue, "dead")
+	}},
+	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "alive"))
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		r.shut()
+		if err := t.tryDeadLetter(d, "reason", "description"); !errors.Is(err, core.ErrLockLost) {
+			t.fail("DeadLetter after Receiver.Close, which gave the message back, is core.ErrLockLost", "%v", err)
+		}
+		t.left(queue, "after DeadLetter on a closed receiver", "alive")
+		t.deadIfSeen(queue)
+	}},
+	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", in: givingBack, needs: []need{deadLettering, locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "alive"))
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		t.rest(t.suite.lock + t.suite.h.Slack)
+		if err := t.tryDeadLetter(d, "reason", "description"); !errors.Is(err, core.ErrLockLost) {
+			t.fail("DeadLetter after the lock ran out is core.ErrLockLost", "%v", err)
+		}
+		r.shut()
+		t.left(queue, "after DeadLetter with a lost lock", "alive")
+		t.deadIfSeen(queue)
+	}},
+	{rule: "C22", title: "any reason and description will do", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 1)
+		long := strings.Repeat("0123456789abcde\n", 256) // 4 KiB
+		for _, text := range []string{"", "Grund: ünïcode ✓ 🐇", "two\r\nlines\x00\t\x7f", "not UTF-8: \xff\xfe", long, strings.Repeat("✓", 4096)} {
+			body := "dead because of " + excerpt([]byte(text))
+			t.send(transport, t.message(queue, body))
+			t.deadLetter(r.next(), text, text)
+			t.deadIfSeen(queue, body)
+		}
+		m := t.message(queue, "later")
+		t.send(transport, m)
+		d := r.next()
+		t.same(d.Incoming(), m)
+		t.complete(d)
+		r.shut()
+		t.left(queue, "after its messages were dead-lettered")
+	}},
+	{rule: "C22", title: "a reason in Unicode arrives as it was", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+		const reason, description = "Grund: ünïcode ✓ 🐇", "“so” war's"
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "dead"))
+		r := t.receiver(transport, queue, 1)
+		t.deadLetter(r.next(), reason, description)
+		r.shut()
+		if dead := t.dead(queue, 1)[0]; dead.Reason != reason || dead.Description != description {
+			t.fail(fmt.Sprintf("a dead letter has the reason %q and the description %q", reason, description), "%q and %q", dead.Reason, dead.Description)
+		}
+	}},
+	{rule: "C22", title: "a long reason is kept, at least its beginning", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "dead"))
+		r := t.receiver(transport, queue, 1)
+		reason, description := strings.Repeat("reason ✓ ", 400), strings.Repeat("description ✓ ", 300) // about 4 KiB each
+		t.deadLetter(r.next(), reason, description)
+		r.shut()
+		const least = 128
+		dead := t.dead(queue, 1)[0]
+		if !utf8.ValidString(dead.Reason) || len(dead.Reason) < least || !strings.HasPrefix(dead.Reason, reason[:least]) {
+			t.fail(fmt.Sprintf("of a reason of %d bytes the beginning is kept, as UTF-8", len(reason)), "%s", excerpt([]byte(dead.Reason)))
+		}
+		if !utf8.ValidString(dead.Description) || len(dead.Description) < least || !strings.HasPrefix(dead.Description, description[:least]) {
+			t.fail(fmt.Sprintf("of a description of %d bytes the beginning is kept, as UTF-8", len(description)), "%s", excerpt([]byte(dead.Description)))
+		}
+	}},
+	{rule: "C22", title: "twenty messages are dead-lettered concurrently", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+		const n = 20
+		transport := t.open()
+		queue := t.queue(transport)
+		out := t.messages(queue, n)
+		want := make([]string, n)
+		for i := range out {
+			want[i] = string(out[i].Body)
+		}
+		t.send(transport, out...)
+		r := t.receiver(transport, queue, n)
+		var all sync.WaitGroup
+		for _, d := range r.take(n) {
+			all.Go(func() {
+				if err := t.tryDeadLetter(d, string(d.Incoming().Body), "description"); err != nil {
+					t.fail("DeadLetter returns nil for each of many deliveries at once", "%v", err)
+				}
+			})
+		}
+		all.Wait()
+		r.shut()
+		t.left(queue, "after all its messages were dead-lettered")
+		t.deadIfSeen(queue, want...)
+	}},
+	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "either"))
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		ended, cancel := context.WithCancel(t.ctx)
+		cancel()
+		err := d.(core.DeadLetterer).DeadLetter(ended, "reason", "description")
+		r.shut()
+		when := fmt.Sprintf("after DeadLetter in an ended context returned %v", err)
+		if err == nil {
+			t.left(queue, when)
+			t.deadIfSeen(queue, "either")
+		} else {
+			t.left(queue, when, "either")
+			t.deadIfSeen(queue)
+		}
+	}},
+	{rule: "C22", title: "a malformed message may be dead-lettered", in: givingBack, needs: []need{deadLettering, corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		t.malformed(d, body)
+		t.deadLetter(d, "malformed", d.Incoming().Malformed.Error())
+		r.shut()
+		t.left(queue, "after a malformed message was dead-lettered")
+		if t.suite.h.DeadLetters != nil {
+			// What the broker keeps may be more than the body that could be read.
+			if dead := t.dead(queue, 1)[0]; !bytes.Contains(dead.Body, body) {
+				t.fail(fmt.Sprintf("the dead letter of a malformed message has its raw body, %s", excerpt(body)), "%s", excerpt(dead.Body))
+			}
+		}
+	}},
+	{rule: "C22", title: "DeadLetter commits the handler's work since the last Reset", in: inAtomic, needs: []need{deadLettering, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		undone := t.work(ctx)
+		t.reset(f.d)
+		kept := t.work(ctx)
+		t.deadLetter(f.d, "reason", "description")
+		t.done(kept, "by DeadLetter, done after the last Reset")
+		t.notDone(undone, "by DeadLetter, done before the last Reset")
+		t.ends(f, "after DeadLetter", nil, nil)
+		t.deadIfSeen(f.from, forwarded)
+	}},
+}
+
+func (t *trial) tryDeadLetter(d core.Delivery, reason, description string) error {
+	letterer, ok := d.(core.DeadLetterer)
+	if !ok {
+		t.fail("a delivery is a core.DeadLetterer where DeadLetter is claimed", "%T is not", d)
+		return errors.ErrUnsupported
+	}
+	ctx, cancel := t.patient()
+	defer cancel()
+	return letterer.DeadLetter(ctx, reason, description)
+}
+
+func (t *trial) deadLetter(d core.Delivery, reason, description string) {
+	if err := t.tryDeadLetter(d, reason, description); err != nil {
+		t.stop(fmt.Sprintf("DeadLetter with the reason %s moves a message that is held", excerpt([]byte(reason))), "%v", err)
+	}
+}
+
+func (t *trial) settledBefore(what string, err error) {
+	if !errors.Is(err, core.ErrSettled) {
+		t.fail(what+" is core.ErrSettled", "%v", err)
+	}
+}
+
+// dead waits for that many dead letters of a queue, and checks that there are
+// no more.
+func (t *trial) dead(queue string, n int) []DeadLetter {
+	var all []DeadLetter
+	collect := func() { all = append(all, t.suite.h.DeadLetters(t, queue)...) }
+	t.await(fmt.Sprintf("there are %d dead letters of the queue", n), func() bool {
+		collect()
+		return len(all) >= n
+	})
+	collect()
+	if len(all) > n {
+		t.stop(fmt.Sprintf("there are %d dead letters of the queue", n), "%d: %v", len(all), all)
+	}
+	return all
+}
+
+// deadIfSeen checks the bodies of the dead letters, where the harness can look.
+func (t *trial) deadIfSeen(queue string, want ...string) {
+	if t.suite.h.DeadLetters == nil {
+		return
+	}
+	got := map[string]int{}
+	for _, dead := range t.dead(queue, len(want)) {
+		got[string(dead.Body)]++
+	}
+	for _, body := range want {
+		if got[body] != 1 {
+			t.fail(fmt.Sprintf("the dead-letter queue holds one message with the body %q", body), "it holds %d: %v", got[body], got)
+		}
+	}
+}

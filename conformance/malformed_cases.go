@@ -1,3 +1,218 @@
 package conformance
 
-var malformedCases = []testCase{}
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var malformedCases = []testCase{
+	{rule: "C4", title: "a message that cannot be parsed is delivered as Malformed, with its body", needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		t.malformed(d, body)
+		in := d.Incoming()
+		if in.ID == "" || in.NativeID == "" {
+			t.fail("a malformed message has the ID and the NativeID that the broker gives", "ID %q, NativeID %q", in.ID, in.NativeID)
+		}
+		if in.DeliveryCount != 1 {
+			t.fail("a malformed message has DeliveryCount 1 at first", "%d", in.DeliveryCount)
+		}
+		t.complete(d)
+		r.shut()
+		t.left(queue, "after a malformed message was completed")
+	}},
+	{rule: "C4", title: "a malformed message disturbs none before or after it", needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 8)
+		before, after := t.messages(queue, 3), t.messages(queue, 3)
+		t.send(transport, before...)
+		body := t.suite.h.Corrupt(t, queue)
+		t.send(transport, after...)
+		sound := map[string]core.Outgoing{}
+		for _, m := range slices.Concat(before, after) {
+			sound[m.ID] = m
+		}
+		malformed := 0
+		for _, d := range r.take(7) {
+			if d.Incoming().Malformed != nil {
+				t.malformed(d, body)
+				malformed++
+			} else {
+				t.same(d.Incoming(), sound[d.Incoming().ID])
+				delete(sound, d.Incoming().ID)
+			}
+			t.complete(d)
+		}
+		if malformed != 1 || len(sound) != 0 {
+			t.fail("1 malformed and 6 sound messages are delivered once each", "%d malformed ones, and %d sound ones are missing", malformed, len(sound))
+		}
+		m := t.message(queue, "later")
+		t.send(transport, m)
+		d := r.next()
+		t.same(d.Incoming(), m)
+		t.complete(d)
+		r.shut()
+		t.left(queue, "after all were completed")
+	}},
+	{rule: "C4", title: "several malformed messages are delivered, each as itself", needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		for range 2 {
+			t.suite.h.Corrupt(t, queue)
+		}
+		r := t.receiver(transport, queue, 8)
+		natives := map[string]bool{}
+		for _, d := range r.take(3) {
+			t.malformed(d, body)
+			natives[d.Incoming().NativeID] = true
+			t.complete(d)
+		}
+		if len(natives) != 3 {
+			t.fail("3 malformed messages have 3 NativeIDs: they key the memories of the engine", "%d: %v", len(natives), natives)
+		}
+		r.shut()
+		t.left(queue, "after 3 malformed messages were completed")
+	}},
+	{rule: "C4", title: "a malformed message is abandoned like any other", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+		t.malformedAgain("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
+	}},
+	{rule: "C4", title: "a malformed message is released like any other", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+		t.malformedAgain("Release", func(d core.Delivery) { t.release(d) }, 1)
+	}},
+	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		r := t.receiver(transport, queue, 1)
+		r.next()
+		r.shut()
+		r = t.receiver(t.open(), queue, 1)
+		d := r.next()
+		t.malformed(d, body)
+		t.complete(d)
+		r.shut()
+		t.left(queue, "after the malformed message was completed")
+	}},
+	{rule: "C4", title: "a malformed message is replaced atomically", in: inAtomic, needs: []need{corruption}, run: func(t *trial) {
+		for _, s := range []dispatch{replacing, completing} {
+			transport := t.open()
+			queue, errorQueue := t.queue(transport), t.queue(transport)
+			body := t.suite.h.Corrupt(t, queue)
+			r := t.receiver(transport, queue, 1)
+			d := t.atomic(r.next())
+			t.malformed(d, body)
+			t.sendsNot(s, d, core.ErrQueueNotFound, t.message(errorQueue, "too many"), t.message(t.uniqueName(), "lost"))
+			t.sends(s, d, t.message(errorQueue, string(body)))
+			r.shut()
+			t.left(queue, "after "+s.name+" of a malformed message")
+			t.left(errorQueue, "after "+s.name+" of a malformed message", string(body))
+		}
+	}},
+	{rule: "R6", title: "a message that cannot be parsed goes to the error queue, without handler and policy", needs: []need{corruption}, run: malformedToErrorQueue},
+}
+
+// malformed checks a delivery of what Harness.Corrupt sent.
+func (t *trial) malformed(d core.Delivery, body []byte) {
+	in := d.Incoming()
+	if in.Malformed == nil {
+		t.stop("a message that cannot be parsed is delivered with Malformed set", "Malformed is nil, the body %s", excerpt(in.Body))
+	}
+	if in.Malformed.Error() == "" {
+		t.fail("Malformed says what is wrong with the message", "an error without text: %T", in.Malformed)
+	}
+	if !bytes.Equal(in.Body, body) {
+		t.fail(fmt.Sprintf("the Body of a malformed message is what Harness.Corrupt says, %s", excerpt(body)), "%s", excerpt(in.Body))
+	}
+	for key := range in.Headers.All() {
+		if key == "" {
+			t.fail("the Headers of a malformed message are what could be read of them", "one has an empty key")
+		}
+	}
+}
+
+// malformedAgain gives a malformed message back and checks its next delivery.
+func (t *trial) malformedAgain(operation string, giveBack func(d core.Delivery), count int) {
+	transport := t.open()
+	queue := t.queue(transport)
+	body := t.suite.h.Corrupt(t, queue)
+	r := t.receiver(transport, queue, 1)
+	first := r.next()
+	t.malformed(first, body)
+	giveBack(first)
+	again := r.next()
+	t.malformed(again, body)
+	in := again.Incoming()
+	if in.NativeID != first.Incoming().NativeID {
+		t.fail("a malformed message has the same NativeID at every delivery, here "+first.Incoming().NativeID, "%s", in.NativeID)
+	}
+	switch {
+	case t.caps.CountsEveryDelivery && in.DeliveryCount < count, !t.caps.CountsEveryDelivery && in.DeliveryCount != count:
+		t.fail(fmt.Sprintf("after %s a malformed message has DeliveryCount %d", operation, count), "%d", in.DeliveryCount)
+	}
+	t.complete(again)
+	r.shut()
+	t.left(queue, "after the malformed message was completed")
+}
+
+func malformedToErrorQueue(t *trial) {
+	transport := t.open()
+	var ran tally
+	s := t.service(transport, func(c *core.Config) {
+		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+			ran.add("policy")
+			return core.MoveToError("")
+		}
+		c.Middleware = append(c.Middleware, func(next core.HandlerFunc) core.HandlerFunc {
+			return func(ctx context.Context, m *core.Message) error {
+				ran.add("middleware for " + string(m.RawBody()))
+				return next(ctx, m)
+			}
+		})
+	})
+	s.handle("Sound", func(context.Context, *core.Message) error {
+		ran.add("handler")
+		return nil
+	})
+	body := t.suite.h.Corrupt(t, s.queue)
+	t.send(transport, t.command(s.queue, "Sound", "sound"))
+	s.run()
+	address, err := transport.Address(s.queue)
+	if err != nil {
+		t.stop("Address takes the input queue's name", "%v", err)
+	}
+	r := t.receiver(transport, s.errorQueue, 1)
+	d := r.next()
+	in := d.Incoming()
+	if in.Malformed != nil {
+		t.fail("what the engine sends to the error queue can be parsed", "%v", in.Malformed)
+	}
+	if !bytes.Equal(in.Body, body) {
+		t.fail(fmt.Sprintf("the raw body is in the error queue, %s", excerpt(body)), "%s", excerpt(in.Body))
+	}
+	if got := in.Headers.Get(core.HeaderFailedQ); got != address {
+		t.fail(fmt.Sprintf("%s names the queue that the message failed in, %q", core.HeaderFailedQ, address), "%q", got)
+	}
+	if in.Headers.Get(core.HeaderExceptionMessage) == "" {
+		t.fail(core.HeaderExceptionMessage+" says why the message could not be parsed", "it is empty")
+	}
+	t.complete(d)
+	r.shut()
+	t.await("the sound message behind a malformed one is handled", func() bool { return ran.of("handler") == 1 })
+	if err := s.stop(); err != nil {
+		t.fail("the endpoint goes on after a malformed message", "Run returned %v", err)
+	}
+	if ran.of("policy") != 0 || ran.of("middleware for sound") != 1 || ran.total() != 2 {
+		t.fail("neither a policy nor middleware nor a handler runs for a message that cannot be parsed", "%v", ran.count)
+	}
+	t.left(s.queue, "the input queue, after a malformed and a sound message")
+	t.left(s.errorQueue, "the error queue, after its one message was taken")
+}
