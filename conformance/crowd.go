@@ -1,0 +1,256 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// crowd is the handlers of one case. It counts how many run at the same time and
+// how often each message was given to one, and holds them back at a gate until
+// the case lets them through.
+type crowd struct {
+	t    *trial
+	gate chan struct{}
+
+	mu        sync.Mutex
+	now, most int
+	begun     map[string]int // by body
+}
+
+func (t *trial) crowd() *crowd {
+	return &crowd{t: t, gate: make(chan struct{}), begun: map[string]int{}}
+}
+
+// handle is a handler that waits at the gate. It fails only if its context ends
+// there.
+func (c *crowd) handle(ctx context.Context, m *core.Message) error {
+	c.enter(string(m.RawBody()))
+	defer c.leave()
+	select {
+	case <-c.gate:
+		return nil
+	case <-c.t.ctx.Done(): // the case was stopped
+		return errCaseEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enter counts one more, and returns how often its message was there.
+func (c *crowd) enter(body string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	c.most = max(c.most, c.now)
+	c.begun[body]++
+	return c.begun[body]
+}
+
+func (c *crowd) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now--
+}
+
+// pass lets n handlers through.
+func (c *crowd) pass(n int) {
+	ctx, cancel := c.t.patient()
+	defer cancel()
+	for range n {
+		select {
+		case c.gate <- struct{}{}:
+		case <-ctx.Done():
+			c.t.stop(fmt.Sprintf("%d handlers run, one after the other", n), "there is none after %v", c.t.patience())
+		}
+	}
+}
+
+// open lets all through from now on.
+func (c *crowd) open() { close(c.gate) }
+
+// running is how many are there now.
+func (c *crowd) running() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// peak is how many were there at the same time since the last call.
+func (c *crowd) peak() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	most := c.most
+	c.most = c.now
+	return most
+}
+
+// attempts is how many there were in all.
+func (c *crowd) attempts() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := 0
+	for _, n := range c.begun {
+		total += n
+	}
+	return total
+}
+
+// of is how often a message was there.
+func (c *crowd) of(body string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.begun[body]
+}
+
+// messages is how many different ones were there.
+func (c *crowd) messages() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.begun)
+}
+
+// once checks that each of the messages was given to a handler once, in any of
+// the crowds, but for what the broker itself duplicates.
+func (t *trial) once(msgs []core.Outgoing, crowds ...*crowd) {
+	t.times(1, msgs, crowds...)
+}
+
+// times is once for n attempts.
+func (t *trial) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
+	wrong := map[string]int{}
+	for _, m := range msgs {
+		attempts := 0
+		for _, c := range crowds {
+			attempts += c.of(string(m.Body))
+		}
+		if attempts < n || attempts > n && !t.caps.Duplicates {
+			wrong[excerpt(m.Body)] = attempts
+		}
+	}
+	if len(wrong) > 0 {
+		t.fail(fmt.Sprintf("each of %d messages is given to a handler %d times", len(msgs), n), "these were given to one as often as is said: %v", listed(wrong))
+	}
+}
+
+// listed shows a few of many.
+func listed[V any](wrong map[string]V) string {
+	text := ""
+	for i, key := range slices.Sorted(maps.Keys(wrong)) {
+		if i == 8 {
+			return text + fmt.Sprintf("and %d others", len(wrong)-i)
+		}
+		text += fmt.Sprintf("%s: %v; ", key, wrong[key])
+	}
+	return text
+}
+
+// jobs returns n commands with the type and bodies that endpoints of the cases
+// take.
+func (t *trial) jobs(queue string, n int) []core.Outgoing {
+	out := make([]core.Outgoing, n)
+	for i := range out {
+		out[i] = t.command(queue, "job", fmt.Sprintf("job %d", i))
+	}
+	return out
+}
+
+// reach waits until count is as high as wanted, however long it takes as long as
+// something changes, and stops the case if nothing does.
+func (t *trial) reach(what string, want int, count func() int) {
+	last, since := count(), time.Now()
+	for pause := time.Millisecond; last < want; pause = min(2*pause, 50*time.Millisecond) {
+		time.Sleep(pause)
+		switch n := count(); {
+		case n != last:
+			last, since = n, time.Now()
+		case time.Since(since) > t.patience():
+			t.stop(fmt.Sprintf("%s: %d", what, want), "%d, and it has not changed for %v", last, t.patience())
+		}
+	}
+}
+
+// steady checks that a number stays what it is.
+func (t *trial) steady(what string, want int, count func() int) {
+	t.rest(t.quiet())
+	if n := count(); n != want {
+		t.stop(fmt.Sprintf("%s stays %d", what, want), "%d after %v", n, t.quiet())
+	}
+}
+
+// arrived checks what a queue gets, by the bodies: waits for the messages, and
+// then that there is no other. They are consumed.
+func (t *trial) arrived(queue, what string, want ...string) []*core.Incoming {
+	transport := t.open()
+	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
+	var deliveries []core.Delivery
+	ctx, cancel := t.patient()
+	defer cancel()
+	for len(deliveries) < len(want) {
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			break
+		}
+		deliveries = append(deliveries, got...)
+		t.complete(got...)
+	}
+	more := r.within(t.quiet())
+	t.complete(more...)
+	var messages []*core.Incoming
+	var found []string
+	for _, d := range append(deliveries, more...) {
+		messages = append(messages, d.Incoming())
+		found = append(found, string(d.Incoming().Body))
+	}
+	slices.Sort(want)
+	distinct := slices.Sorted(slices.Values(found))
+	if t.caps.Duplicates {
+		distinct = slices.Compact(distinct)
+	}
+	if !slices.Equal(distinct, want) {
+		t.stop(fmt.Sprintf("%s: the queue gets %q", what, want), "it got %q", found)
+	}
+	r.shut()
+	t.close(transport)
+	return messages
+}
+
+// handleEvent registers a handler that gets the body as it is.
+func (s *service) handleEvent(topic string, h core.HandlerFunc) {
+	err := core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
+	if err != nil {
+		s.t.stop("core.HandleEvent takes a handler", "%v", err)
+	}
+}
+
+// halt stops the endpoint, which must end well.
+func (s *service) halt() {
+	if err := s.stop(); err != nil {
+		s.t.stop("Endpoint.Run returns nil after its context was cancelled", "%v", err)
+	}
+}
+
+// endRun asks Run to end, and does not wait.
+func (s *service) endRun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel()
+}
+
+// hasEnded reports whether Run has returned.
+func (s *service) hasEnded() bool {
+	s.mu.Lock()
+	done := s.done
+	s.mu.Unlock()
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
