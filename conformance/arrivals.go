@@ -101,22 +101,33 @@ func (c *census) conclude(t *trial) []*core.Incoming {
 // as it is named, and returns the messages.
 func (r *receiver) drain(want ...string) []*core.Incoming {
 	c := r.t.census(want)
+	r.drainInto(c)
+	return c.conclude(r.t)
+}
+
+// drainInto takes and completes messages until nothing is missing.
+func (r *receiver) drainInto(c *census) {
 	for {
 		missing, list := c.state()
 		if missing == 0 {
-			return c.conclude(r.t)
+			return
 		}
 		ctx, cancel := r.t.patient()
 		got, err := r.batch(ctx, r.size)
 		cancel()
 		if err != nil {
-			r.t.stop(everyMessageArrives, "%d of %d are missing after %v without any: %s", missing, len(want), r.t.patience(), list)
+			r.t.stop(everyMessageArrives, "%d are missing after %v without any: %s", missing, r.t.patience(), list)
 		}
-		for _, d := range got {
-			c.add(d.Incoming())
-		}
-		r.t.complete(got...)
+		c.take(r.t, got)
 	}
+}
+
+// take counts and completes deliveries.
+func (c *census) take(t *trial, deliveries []core.Delivery) {
+	for _, d := range deliveries {
+		c.add(d.Incoming())
+	}
+	t.complete(deliveries...)
 }
 
 // drainTogether is drain by several calls of Receive at once: one goroutine for

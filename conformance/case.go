@@ -133,6 +133,7 @@ func cases() []testCase {
 		capabilityCases,
 		sendCases,
 		receiveCases,
+		inFlightCases,
 		malformedCases,
 		settlementCases,
 		countCases,

@@ -31,6 +31,7 @@ func mutants() []mutant {
 		capabilityMutants,
 		sendMutants,
 		receiveMutants,
+		inFlightMutants,
 		malformedMutants,
 		settlementMutants,
 		countMutants,
