@@ -1,3 +1,422 @@
 package conformance
 
-var lockCases = []testCase{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// lockOf returns the lock of a delivery. Where locks do not end by themselves in
+// the case's mode, the case has no meaning there, and ends.
+func (t *trial) lockOf(d core.Delivery) core.Renewer {
+	r, ok := d.(core.Renewer)
+	if !ok || r.LockedUntil().IsZero() {
+		t.notRun(fmt.Sprintf("in %v a delivery's lock does not end by itself", t.mode))
+	}
+	return r
+}
+
+// outlive rests until the locks of all these deliveries have ended.
+func (t *trial) outlive(deliveries ...core.Delivery) {
+	var last time.Time
+	for _, d := range deliveries {
+		if until := t.lockOf(d).LockedUntil(); until.After(last) {
+			last = until
+		}
+	}
+	t.rest(time.Until(last) + t.quiet()/2)
+}
+
+// keepRenewing renews the locks in time until stop is called, which returns what
+// went wrong.
+func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
+	ctx, cancel := context.WithCancel(t.ctx)
+	ended := make(chan error, len(deliveries))
+	for _, d := range deliveries {
+		lock := t.lockOf(d)
+		go func() {
+			for {
+				t.restUntil(ctx, time.Now().Add(time.Until(lock.LockedUntil())/3))
+				if ctx.Err() != nil {
+					ended <- nil
+					return
+				}
+				if err := lock.Renew(t.ctx); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+	}
+	stop = sync.OnceValue(func() error {
+		cancel()
+		var errs []error
+		for range deliveries {
+			errs = append(errs, <-ended)
+		}
+		return errors.Join(errs...)
+	})
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// restUntil is rest that ends with a context.
+func (t *trial) restUntil(ctx context.Context, then time.Time) {
+	timer := time.NewTimer(time.Until(then))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// comesAt waits for the next delivery, which must not come before a lock has
+// ended, and comes soon after.
+func (r *receiver) comesAt(until time.Time) core.Delivery {
+	ctx, cancel := context.WithDeadline(r.t.ctx, until.Add(r.t.patience()))
+	defer cancel()
+	got, err := r.batch(ctx, 1)
+	if err != nil {
+		r.t.stop("a message whose lock has ended is delivered to another receiver", "nothing came until %v after LockedUntil", r.t.patience())
+	}
+	if early := time.Until(until); early > 0 {
+		r.t.fail("a message is not delivered to another receiver before LockedUntil", "it came %v earlier", early)
+	}
+	return got[0]
+}
+
+var lockCases = []testCase{
+	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
+	{rule: "C16", title: "a held message goes to no other receiver", in: givingBack, needs: []need{noDuplicates}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 4)
+		t.sendEach(transport, queue, "held", "held too")
+		held := r.takeThese("two messages are delivered", "held", "held too")
+		t.nobodyGets("a message that is held is delivered to nobody else", r, t.receiver(transport, queue, 4), t.receiver(t.open(), queue, 4))
+		t.complete(held["held"], held["held too"])
+		t.left(queue, "after both were completed")
+	}},
+	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.sendEach(transport, queue, "renewed")
+		d := t.receiver(transport, queue, 1).next()
+		lock := t.lockOf(d)
+		until := lock.LockedUntil()
+		left := time.Until(until)
+		if left <= 0 {
+			t.stop("LockedUntil is in the future when a message is delivered", "it was %v ago", -left)
+		}
+		for range 3 {
+			t.rest(left / 5)
+			t.renew(d)
+			now := lock.LockedUntil()
+			// Some brokers keep whole seconds.
+			if now.Before(until) {
+				t.fail("Renew never moves LockedUntil back", "by %v", until.Sub(now))
+			}
+			until = now
+		}
+		if gained := time.Until(until) - left*2/5; gained <= 0 {
+			t.fail(fmt.Sprintf("after three times Renew over %v the lock, which held for %v, ends later than it did at first", left*3/5, left), "it ends in %v", time.Until(until))
+		}
+		t.complete(d)
+		t.left(queue, "after it was completed")
+	}},
+	{rule: "C17", title: "a lock that is renewed holds", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 3)
+		names := []string{"in work", "not started", "not started either"}
+		t.sendEach(transport, queue, names...)
+		held := r.takeThese("three messages are delivered", names...)
+		var all []core.Delivery
+		for _, d := range held {
+			all = append(all, d)
+		}
+		stop := t.keepRenewing(all...)
+		duration := time.Until(t.lockOf(all[0]).LockedUntil())
+		others := []*receiver{t.receiver(transport, queue, 3), t.receiver(t.open(), queue, 3)}
+		for end := time.Now().Add(min(3*duration, 2*t.patience())); time.Now().Before(end); {
+			for _, other := range others {
+				if got := other.within(min(time.Until(end), duration/4)); len(got) > 0 {
+					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to nobody else", duration), "another receiver was delivered %q", bodies(got))
+				}
+			}
+		}
+		if err := stop(); err != nil {
+			t.stop("Renew returns nil while the lock holds", "%v", err)
+		}
+		t.complete(all...)
+		r.shut()
+		t.left(queue, "after all were completed, three times later than their locks would have ended")
+	}},
+	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.sendEach(transport, queue, "forgotten")
+		r := t.receiver(transport, queue, 1)
+		other := t.receiver(t.open(), queue, 1)
+		other.SetMaxInFlight(0)
+		d := r.next()
+		lock := t.lockOf(d)
+		r.SetMaxInFlight(0)
+		other.SetMaxInFlight(1)
+		until := lock.LockedUntil()
+		again := other.comesAt(until)
+		t.lostFor(lock, "after the message went to another receiver")
+		t.complete(again)
+		t.left(queue, "after the other receiver completed it")
+	}},
+	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.sendEach(transport, queue, "renewed once")
+		r := t.receiver(transport, queue, 1)
+		other := t.receiver(t.open(), queue, 1)
+		other.SetMaxInFlight(0)
+		d := r.next()
+		lock := t.lockOf(d)
+		r.SetMaxInFlight(0)
+		other.SetMaxInFlight(1)
+		t.rest(time.Until(lock.LockedUntil()) / 2)
+		t.renew(d)
+		again := other.comesAt(lock.LockedUntil())
+		t.lostFor(lock, "after the message went to another receiver")
+		t.complete(again)
+		t.left(queue, "after the other receiver completed it")
+	}},
+	{rule: "C17", title: "a lock that has ended cannot be renewed", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.sendEach(transport, queue, "forgotten")
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		lock := t.lockOf(d)
+		r.SetMaxInFlight(0)
+		t.outlive(d)
+		t.lostFor(lock, "after LockedUntil")
+		t.lostFor(lock, "after LockedUntil, tried again")
+		t.complete(t.receiver(t.open(), queue, 1).next())
+		t.left(queue, "after another receiver completed it")
+	}},
+	{rule: "C17", title: "renewing ends with its context", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.sendEach(transport, queue, "held")
+		d := t.receiver(transport, queue, 1).next()
+		lock := t.lockOf(d)
+		ended, cancel := context.WithCancel(t.ctx)
+		cancel()
+		if err := lock.Renew(ended); err != nil && (errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrSettled)) {
+			t.fail("Renew, with a context that has ended, returns that context's error and leaves the lock alone", "%v", err)
+		}
+		t.renew(d)
+		t.complete(d)
+		t.left(queue, "after it was completed")
+	}},
+	{rule: "C17", title: "renewing while settling does no harm", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 8)
+		ways := t.waysToSettle(t.queue(transport))
+		for round := range 3 {
+			var names, back []string
+			for _, way := range ways {
+				name := fmt.Sprintf("%s in round %d", way.name, round)
+				if names = append(names, name); !way.consumes {
+					back = append(back, name)
+				}
+			}
+			t.sendEach(transport, queue, names...)
+			held := r.takeThese("the messages are delivered", names...)
+			for i, way := range ways {
+				t.settleWhileRenewing(way, held[names[i]])
+			}
+			for _, d := range r.takeThese("what was abandoned or released comes again, and nothing else", back...) {
+				t.complete(d)
+			}
+		}
+		r.shut()
+		t.left(queue, "after all were completed")
+	}},
+}
+
+var noDuplicates = unclaimed("Duplicates", func(c core.Capabilities) bool { return c.Duplicates })
+
+// lostFor checks that a lock cannot be renewed any more.
+func (t *trial) lostFor(lock core.Renewer, when string) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := lock.Renew(ctx); !errors.Is(err, core.ErrLockLost) {
+		t.fail("Renew is core.ErrLockLost "+when, "%v", err)
+	}
+}
+
+// settleWhileRenewing settles a delivery while its lock is renewed and looked
+// at, as the engine does.
+func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
+	lock := t.lockOf(d)
+	begun, settled, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var wrong error
+	go func() {
+		defer close(done)
+		for n := 0; ; n++ {
+			lock.LockedUntil()
+			err := lock.Renew(t.ctx)
+			if n == 0 {
+				close(begun)
+			}
+			select {
+			case <-settled:
+				return
+			default:
+			}
+			if err != nil && !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
+				wrong = err
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	<-begun
+	err := t.trySettling(way, d)
+	close(settled)
+	<-done
+	switch {
+	case err != nil:
+		t.stop(way.name+" returns nil while the lock is renewed", "%v", err)
+	case wrong != nil:
+		t.fail("Renew of a delivery that is being settled returns nil, core.ErrSettled or core.ErrLockLost", "%v", wrong)
+	}
+}
+
+// compete lets four receivers on two transports work on one queue, with two
+// calls of Receive each, and checks at each delivery that nobody else holds it.
+func compete(t *trial) {
+	const messages = 300
+	first := t.open()
+	queue := t.queue(first)
+	names := make([]string, messages)
+	for i := range names {
+		names[i] = fmt.Sprintf("message %d", i)
+	}
+	t.sendEach(first, queue, names...)
+	ctx, cancel := t.patient()
+	defer cancel()
+	c := &competition{t: t, enough: messages, done: cancel, held: map[string]core.Delivery{}}
+	var working sync.WaitGroup
+	for _, transport := range []core.Transport{first, t.open()} {
+		for range 2 {
+			r := t.receiver(transport, queue, 4)
+			for range 2 {
+				random := rand.New(rand.NewPCG(t.random.Uint64(), t.random.Uint64()))
+				working.Go(func() { c.work(ctx, r, random) })
+			}
+		}
+	}
+	working.Wait()
+	var missing, twice []string
+	for _, name := range names {
+		switch n := c.completed.of(name); {
+		case n == 0:
+			missing = append(missing, name)
+		case n > 1 && !t.caps.Duplicates:
+			twice = append(twice, name)
+		}
+	}
+	if len(missing) > 0 {
+		t.fail(fmt.Sprintf("each of %d messages is completed by one of the competing receivers within %v", messages, t.patience()), "%d are not: %q", len(missing), missing)
+	}
+	if len(twice) > 0 {
+		t.fail("a message is completed by one receiver alone", "more often: %q", twice)
+	}
+	if len(missing) == 0 && !t.caps.Duplicates {
+		t.left(queue, "after all were completed")
+	}
+}
+
+// competition is who holds what, and what is done.
+type competition struct {
+	t         *trial
+	enough    int64
+	done      func()
+	completed tally
+	different atomic.Int64
+
+	mu   sync.Mutex
+	held map[string]core.Delivery // by NativeID
+}
+
+// work runs in a goroutine of its own.
+func (c *competition) work(ctx context.Context, r *receiver, random *rand.Rand) {
+	dst := make([]core.Delivery, 3)
+	for {
+		n, err := r.Receive(ctx, dst[:1+random.IntN(3)])
+		if err != nil {
+			if ctx.Err() == nil {
+				c.t.fail("Receive returns no error while its context goes on", "%v", err)
+			}
+			return
+		}
+		for _, d := range dst[:n] {
+			c.take(d)
+		}
+		for _, d := range dst[:n] {
+			c.t.rest(time.Duration(random.IntN(3000)) * time.Microsecond)
+			c.giveUp(d, random.IntN(10) == 0)
+		}
+	}
+}
+
+// take notes a new holder.
+func (c *competition) take(d core.Delivery) {
+	if c.t.mode == core.TransactionNone {
+		return // nobody holds anything
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := d.Incoming().NativeID
+	if other := c.held[id]; other != nil && !c.t.caps.Duplicates {
+		if lock, ok := other.(core.Renewer); !ok || lock.LockedUntil().IsZero() || time.Now().Before(lock.LockedUntil()) {
+			c.t.fail("a message that one receiver holds is delivered to no other", "%q, with NativeID %q, was delivered a second time", d.Incoming().Body, id)
+		}
+	}
+	c.held[id] = d
+}
+
+// giveUp ends the holding, and then settles: the next holder may be there before
+// the settlement returns.
+func (c *competition) giveUp(d core.Delivery, failed bool) {
+	c.mu.Lock()
+	if c.held[d.Incoming().NativeID] == d {
+		delete(c.held, d.Incoming().NativeID)
+	}
+	c.mu.Unlock()
+	ctx, cancel := c.t.patient()
+	defer cancel()
+	if failed && c.t.mode != core.TransactionNone {
+		if err := d.Abandon(ctx, errHandler); err != nil && !lockEnded(d, err) {
+			c.t.fail("a delivery that is held can be abandoned", "%v", err)
+		}
+		return
+	}
+	err := d.Complete(ctx)
+	switch body := string(d.Incoming().Body); {
+	case err == nil:
+		if c.completed.add(body) == 1 && c.different.Add(1) == c.enough {
+			c.done()
+		}
+	case !lockEnded(d, err):
+		c.t.fail("a delivery that is held can be completed", "%v", err)
+	}
+}

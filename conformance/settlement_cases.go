@@ -1,3 +1,269 @@
 package conformance
 
-var settlementCases = []testCase{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// wayToSettle is one of the methods that settle a delivery.
+type wayToSettle struct {
+	name     string
+	consumes bool // the message is gone afterwards; else it comes again
+	do       func(ctx context.Context, d core.Delivery) error
+}
+
+// waysToSettle are those that the case's deliveries have. What CompleteWith and
+// ReplaceWith send goes to the queue out, and its body says which of them sent
+// it for which message.
+func (t *trial) waysToSettle(out string) []wayToSettle {
+	ways := []wayToSettle{
+		{"Complete", true, func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) }},
+		{"Abandon", false, func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errHandler) }},
+		{"Release", false, func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) }},
+	}
+	if t.mode == core.TransactionSendsAtomicWithReceive {
+		with := func(name string, do func(d core.AtomicDelivery, ctx context.Context, out []core.Outgoing) error) wayToSettle {
+			return wayToSettle{name, true, func(ctx context.Context, d core.Delivery) error {
+				atomic, ok := d.(core.AtomicDelivery)
+				if !ok {
+					return fmt.Errorf("%T is no core.AtomicDelivery", d)
+				}
+				return do(atomic, ctx, []core.Outgoing{t.message(out, name+" for "+string(d.Incoming().Body))})
+			}}
+		}
+		ways = append(ways,
+			with("CompleteWith", core.AtomicDelivery.CompleteWith),
+			with("ReplaceWith", core.AtomicDelivery.ReplaceWith))
+	}
+	if t.caps.DeadLetter && t.mode != core.TransactionNone {
+		ways = append(ways, wayToSettle{"DeadLetter", true, func(ctx context.Context, d core.Delivery) error {
+			buries, ok := d.(core.DeadLetterer)
+			if !ok {
+				return fmt.Errorf("%T is no core.DeadLetterer", d)
+			}
+			return buries.DeadLetter(ctx, "tried", "by the conformance suite")
+		}})
+	}
+	return ways
+}
+
+// trySettling returns what a settlement returned.
+func (t *trial) trySettling(way wayToSettle, d core.Delivery) error {
+	ctx, cancel := t.patient()
+	defer cancel()
+	return way.do(ctx, d)
+}
+
+// sendEach sends one message for each body.
+func (t *trial) sendEach(transport core.Transport, queue string, bodies ...string) {
+	msgs := make([]core.Outgoing, len(bodies))
+	for i, body := range bodies {
+		msgs[i] = t.message(queue, body)
+	}
+	for chunk := range slices.Chunk(msgs, 50) {
+		t.send(transport, chunk...)
+	}
+}
+
+// takeThese returns the deliveries of the messages with these bodies, and stops
+// the case when another message is delivered instead, or one of them twice.
+func (r *receiver) takeThese(expected string, want ...string) map[string]core.Delivery {
+	ctx, cancel := r.t.patient()
+	defer cancel()
+	taken := map[string]core.Delivery{}
+	for len(taken) < len(want) {
+		batch, err := r.batch(ctx, min(r.size, len(want)-len(taken)))
+		if err != nil {
+			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return taken[body] != nil })
+			r.t.stop(expected, "after %v these have not come: %q", r.t.patience(), missing)
+		}
+		for _, d := range batch {
+			body := string(d.Incoming().Body)
+			switch {
+			case slices.Contains(want, body) && taken[body] == nil:
+				taken[body] = d
+			case r.t.caps.Duplicates:
+				r.t.complete(d)
+			default:
+				r.t.stop(expected, "%q came, which should not; expected were %q", body, want)
+			}
+		}
+	}
+	return taken
+}
+
+// nobodyGets checks that what is gone does not come to the receivers, where the
+// broker itself makes no duplicates.
+func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
+	if t.caps.Duplicates {
+		return
+	}
+	got := make([][]core.Delivery, len(receivers))
+	var all sync.WaitGroup
+	for i, r := range receivers {
+		all.Go(func() { got[i] = r.within(t.quiet()) })
+	}
+	all.Wait()
+	for i, deliveries := range got {
+		if len(deliveries) > 0 {
+			t.stop(expected, "receiver %d of %d was delivered %q", i+1, len(receivers), bodies(deliveries))
+		}
+	}
+}
+
+// settledTwice is a delivery that two settlements were called for.
+type settledTwice struct {
+	first, second wayToSettle
+	err           error          // of the second
+	again         *core.Incoming // what came back, if the first gave back
+}
+
+// settleTwice does so for each ordered pair of ways to settle.
+func (t *trial) settleTwice(transport core.Transport, queue, out string) (all []settledTwice) {
+	r := t.receiver(transport, queue, 8)
+	ways := t.waysToSettle(out)
+	for _, first := range ways {
+		names := make([]string, len(ways))
+		for i, second := range ways {
+			names[i] = first.name + ", then " + second.name
+		}
+		t.sendEach(transport, queue, names...)
+		held := r.takeThese("what was settled before does not come again", names...)
+		pairs := make([]settledTwice, len(ways))
+		for i, second := range ways {
+			if err := t.trySettling(first, held[names[i]]); err != nil {
+				t.stop(first.name+" settles a delivery that is held", "%v", err)
+			}
+			pairs[i] = settledTwice{first: first, second: second, err: t.trySettling(second, held[names[i]])}
+		}
+		if !first.consumes && t.mode != core.TransactionNone {
+			back := r.takeThese("what was settled by "+first.name+" comes again, whatever is tried next", names...)
+			for i := range pairs {
+				pairs[i].again = back[names[i]].Incoming()
+				t.complete(back[names[i]])
+			}
+		}
+		all = append(all, pairs...)
+	}
+	t.nobodyGets("a second settlement brings nothing back", r)
+	r.shut()
+	return all
+}
+
+var settlementCases = []testCase{
+	{rule: "C5", title: "a second settlement is refused", run: func(t *trial) {
+		transport := t.open()
+		for _, p := range t.settleTwice(transport, t.queue(transport), t.queue(transport)) {
+			if !errors.Is(p.err, core.ErrSettled) {
+				t.fail(fmt.Sprintf("%s after %s is core.ErrSettled", p.second.name, p.first.name), "%v", p.err)
+			}
+		}
+	}},
+	{rule: "C5", title: "a second settlement changes nothing in the queue", run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		for _, p := range t.settleTwice(transport, queue, t.queue(transport)) {
+			if p.again == nil {
+				continue
+			}
+			want := 1
+			if p.first.name == "Abandon" {
+				want = 2
+			}
+			// Where every delivery counts, the count is only an upper bound of failures.
+			if got := p.again.DeliveryCount; got != want && (!t.caps.CountsEveryDelivery || got < want) {
+				t.fail(fmt.Sprintf("after %s, and %s that was refused, DeliveryCount is %d", p.first.name, p.second.name, want), "it is %d", got)
+			}
+		}
+		t.left(queue, "after everything was completed, each delivery settled twice")
+	}},
+	{rule: "C5", title: "a second settlement sends nothing", in: inAtomic, run: func(t *trial) {
+		transport := t.open()
+		out := t.queue(transport)
+		var sent []string
+		for _, p := range t.settleTwice(transport, t.queue(transport), out) {
+			if strings.HasSuffix(p.first.name, "With") {
+				sent = append(sent, fmt.Sprintf("%s for %s, then %s", p.first.name, p.first.name, p.second.name))
+			}
+		}
+		t.left(out, "what the first settlements sent", sent...)
+	}},
+	{rule: "C5", title: "a settlement concerns one delivery alone", run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 8)
+		names := []string{"a", "b", "c", "d", "e", "f"}
+		t.sendEach(transport, queue, names...)
+		held := r.takeThese("six messages are delivered", names...)
+		t.complete(held["d"])
+		for _, name := range names {
+			if name != "d" {
+				t.complete(held[name]) // stops the case if it was settled together with d
+			}
+		}
+		t.left(queue, "after all were completed, one of the middle first")
+	}},
+	{rule: "C5", title: "different deliveries are settled at the same time", run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 8)
+		for round := range 4 {
+			names := make([]string, 8)
+			for i := range names {
+				names[i] = fmt.Sprintf("round %d, message %d", round, i)
+			}
+			t.sendEach(transport, queue, names...)
+			held := r.takeThese("eight messages are delivered", names...)
+			ways := t.waysToSettle("")[:3]
+			errs := make([]error, len(names))
+			var settling sync.WaitGroup
+			for i, name := range names {
+				settling.Go(func() { errs[i] = t.trySettling(ways[i%3], held[name]) })
+			}
+			settling.Wait()
+			var back []string
+			for i, err := range errs {
+				if err != nil {
+					t.stop(ways[i%3].name+" settles a delivery while others are settled", "%v", err)
+				}
+				if !ways[i%3].consumes && t.mode != core.TransactionNone {
+					back = append(back, names[i])
+				}
+			}
+			for _, d := range r.takeThese("what was abandoned or released comes again, and nothing else", back...) {
+				t.complete(d)
+			}
+		}
+		r.shut()
+		t.left(queue, "after all were completed")
+	}},
+	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 1)
+		for _, way := range t.waysToSettle(t.queue(transport)) {
+			t.sendEach(transport, queue, way.name)
+			d := r.next()
+			lock := t.lockOf(d)
+			if err := t.trySettling(way, d); err != nil {
+				t.stop(way.name+" settles a delivery that is held", "%v", err)
+			}
+			lock.LockedUntil() // whatever it says: it is called while a delivery is settled
+			ctx, cancel := t.patient()
+			if err := lock.Renew(ctx); !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
+				t.fail("Renew after "+way.name+" is core.ErrSettled or core.ErrLockLost", "%v", err)
+			}
+			cancel()
+			if !way.consumes {
+				t.complete(r.next())
+			}
+		}
+		t.left(queue, "after everything was completed")
+	}},
+}

@@ -1,0 +1,203 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// closingCases are those of C14 about what goes on, and what remains, when a
+// transport is closed.
+var closingCases = []testCase{
+	{rule: "C14", title: "nothing is lost when a transport in full work is closed", run: closeInFullWork},
+	{rule: "C14", title: "a closed transport leaves no goroutine", run: func(t *trial) {
+		// The first transport takes what is started once in a process.
+		first := t.open()
+		queue, idle := t.queue(first), t.queue(first)
+		t.useAndClose(first, queue, idle)
+		before, stacks := t.countGoroutines()
+		t.useAndClose(t.open(), queue, idle)
+		after, left := before, ""
+		t.awaitOr(func() bool {
+			after, left = t.countGoroutines()
+			return after <= before
+		}, func() {
+			t.fail(fmt.Sprintf("after Transport.Close there are no more goroutines than before the transport was opened, %d", before),
+				"%d after %v\nbefore:\n%s\nafter:\n%s", after, t.patience(), stacks, left)
+		})
+	}},
+	{rule: "C14", title: "a closed transport leaves no connection", needs: []need{connectionCount}, exclusive: true, run: func(t *trial) {
+		first := t.open()
+		queue, idle := t.queue(first), t.queue(first)
+		t.useAndClose(first, queue, idle)
+		before := t.suite.h.Connections(t)
+		t.useAndClose(t.open(), queue, idle)
+		now := before
+		t.awaitOr(func() bool {
+			now = t.suite.h.Connections(t)
+			return now <= before
+		}, func() {
+			t.fail(fmt.Sprintf("after Transport.Close the broker has no more connections than before the transport was opened, %d", before), "%d after %v", now, t.patience())
+		})
+	}},
+}
+
+// useAndClose does with a transport all that an endpoint does, and closes it
+// while one receiver holds something and another one waits.
+func (t *trial) useAndClose(transport core.Transport, queue, idle string) {
+	r := t.receiver(transport, queue, 4)
+	calls := t.receiver(transport, idle, 4).block(1)
+	t.sendEach(transport, queue, "completed", "abandoned", "unsettled")
+	held := r.take(3)
+	t.complete(held[0])
+	t.abandon(held[1])
+	t.close(transport)
+	calls.endWith("Receive, which waits while its transport is closed, returns core.ErrClosed", core.ErrClosed)
+}
+
+// awaitOr is await with something else to do when it is never so.
+func (t *trial) awaitOr(is func() bool, otherwise func()) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	for ctx.Err() == nil {
+		if is() {
+			return
+		}
+		t.rest(t.quiet() / 20)
+	}
+	otherwise()
+}
+
+var goroutinesOfStack = regexp.MustCompile(`(?m)^(\d+) @`)
+
+// countGoroutines counts those that the case and its transports have started.
+func (t *trial) countGoroutines() (n int, stacks string) {
+	stacks = t.goroutines()
+	for _, match := range goroutinesOfStack.FindAllStringSubmatch(stacks, -1) {
+		count, err := strconv.Atoi(match[1])
+		if err != nil {
+			t.stop("the profiler counts goroutines", "%v", err)
+		}
+		n += count
+	}
+	return n, stacks
+}
+
+// closeInFullWork closes a transport while it sends, receives and settles.
+func closeInFullWork(t *trial) {
+	const senders, receivers, atMost = 3, 3, 300
+	transport := t.open()
+	queue := t.queue(transport)
+	var accepted, refused, completed tally
+	var working sync.WaitGroup
+	started := make(chan struct{})
+	underWay := sync.OnceFunc(func() { close(started) })
+	for i := range senders {
+		msgs := make([]core.Outgoing, atMost)
+		for k := range msgs {
+			msgs[k] = t.message(queue, fmt.Sprintf("message %d of sender %d", k, i))
+		}
+		working.Go(func() {
+			defer underWay()
+			for k, m := range msgs {
+				if k == 10 {
+					underWay()
+				}
+				err := transport.Send(t.ctx, m)
+				if err == nil {
+					accepted.add(string(m.Body))
+					continue
+				}
+				if sent, ok := errors.AsType[*core.SendError](err); ok && len(sent.Results) == 1 && sent.Results[0].State == core.SendRefused {
+					refused.add(string(m.Body))
+				}
+				if errors.Is(err, core.ErrClosed) {
+					return
+				}
+			}
+		})
+	}
+	for range receivers {
+		r := t.receiver(transport, queue, 4)
+		working.Go(func() { t.workUntilClosed(r, &completed) })
+	}
+	<-started
+	t.close(transport)
+	done := make(chan struct{})
+	go func() {
+		working.Wait()
+		close(done)
+	}()
+	ctx, cancel := t.patient()
+	defer cancel()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		t.stop("Send, Receive and settlements return when the transport is closed", "some did not after %v\n%s", t.patience(), t.goroutines())
+	}
+	var remaining tally
+	for _, in := range t.contents(queue) {
+		remaining.add(string(in.Body))
+	}
+	t.accountFor(&accepted, &refused, &completed, &remaining)
+}
+
+// accountFor checks that each message is where it must be.
+func (t *trial) accountFor(accepted, refused, completed, remaining *tally) {
+	var lost, twice, unsent []string
+	for body := range accepted.counts() {
+		if completed.of(body)+remaining.of(body) == 0 {
+			lost = append(lost, body)
+		}
+	}
+	for body, n := range remaining.counts() {
+		if n+completed.of(body) > 1 {
+			twice = append(twice, body)
+		}
+		if refused.of(body) > 0 {
+			unsent = append(unsent, body)
+		}
+	}
+	for _, list := range [][]string{lost, twice, unsent} {
+		slices.Sort(list)
+	}
+	if len(lost) > 0 && t.mode != core.TransactionNone {
+		t.fail("each message that Send accepted was completed, or is still in the queue, after its transport was closed", "lost: %q", lost)
+	}
+	// A settlement that nobody confirms may get lost with its connection.
+	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
+		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %q", twice)
+	}
+	if len(unsent) > 0 {
+		t.fail("no message is in the queue that Send refused, after its transport was closed", "these are: %q", unsent)
+	}
+}
+
+// workUntilClosed runs in a goroutine of its own.
+func (t *trial) workUntilClosed(r *receiver, completed *tally) {
+	for n := 0; ; n++ {
+		dst := make([]core.Delivery, 2)
+		got, err := r.Receive(t.ctx, dst)
+		if err != nil {
+			if !errors.Is(err, core.ErrClosed) {
+				t.fail("Receive is core.ErrClosed when its transport is closed", "%v", err)
+			}
+			return
+		}
+		for _, d := range dst[:got] {
+			switch n % 3 {
+			case 0:
+				_ = d.Abandon(t.ctx, errHandler)
+			default:
+				if d.Complete(t.ctx) == nil {
+					completed.add(string(d.Incoming().Body))
+				}
+			}
+		}
+	}
+}
