@@ -1,3 +1,349 @@
 package conformance
 
-var processCases = []testCase{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What happens to messages when processes are killed. A case starts processes
+// that run an endpoint, or send, and kills them as kill -9 does.
+
+var processCases = []testCase{
+	{rule: "C7", title: "what a killed process had handled but not settled comes again", in: givingBack, needs: []need{processes}, run: func(t *trial) {
+		w := t.workplace(4)
+		sent := t.command(w.queue, workType, "work")
+		t.send(t.open(), sent)
+		w.HoldSettlement = true
+		first := t.start(w.job)
+		first.until(isSettling, t.patience())
+		first.kill()
+		w.HoldSettlement = false
+		second := t.start(w.job)
+		second.until(hasSettled, t.comesAgain())
+		t.rest(t.quiet()) // for what should not come a third time
+		second.shut()
+		copies := len(t.contents(w.forward))
+		switch {
+		case copies == 0, copies > 1 && t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Duplicates:
+			t.fail(fmt.Sprintf("the message is handled again by the next process, and what the handler sends arrives: %s", t.oftenAs()), "it arrived %d times", copies)
+		case copies > 1:
+			t.note("what the handler sent arrived %d times", copies)
+		}
+		t.nothingLeft(w)
+	}},
+	{rule: "C7", title: "what a killed process was handling in None does not come again", in: inNone, needs: []need{processes}, run: func(t *trial) {
+		w := t.workplace(1)
+		t.send(t.open(), t.command(w.queue, workType, "work"))
+		w.HoldSettlement = true
+		first := t.start(w.job)
+		first.until(isSettling, t.patience())
+		first.kill()
+		w.HoldSettlement = false
+		second := t.start(w.job)
+		second.until(isReady, t.patience())
+		t.rest(min(t.suite.lock, t.quiet()) + t.quiet())
+		second.shut()
+		for _, e := range second.rest() {
+			if e.What == isHandling && !t.caps.Duplicates {
+				t.fail("in None a message is consumed before it is handed out, so that the next process does not get it", "the next process handled it")
+			}
+		}
+		t.note("of a message that was handled in None when its process was killed, %d of 1 sent messages arrived", len(t.contents(w.forward)))
+		t.nothingLeft(w)
+	}},
+	{rule: "C7", title: "nothing is lost when processes are killed at random", in: inReceiveOnly, needs: []need{processes}, run: func(t *trial) {
+		t.killAtRandom()
+	}},
+	{rule: "C7", title: "nothing comes twice in None when processes are killed at random", in: inNone, needs: []need{processes}, run: func(t *trial) {
+		t.killAtRandom()
+	}},
+	{rule: "C12", title: "nothing is lost or doubled when processes are killed at random", in: inAtomic, needs: []need{processes}, run: func(t *trial) {
+		t.killAtRandom()
+	}},
+	{rule: "C2", title: "what Send had accepted is there when its process was killed", in: once, needs: []need{processes}, run: func(t *trial) {
+		queue := t.queue(t.open())
+		accepted := map[string]bool{}
+		for range 3 {
+			p := t.start(job{To: queue, Prefix: t.id(), Count: 100})
+			for range 1 + t.random.IntN(40) {
+				accepted[p.until(hasSent, t.patience())] = true
+			}
+			p.kill()
+			for _, e := range p.rest() {
+				accepted[e.ID] = true
+			}
+		}
+		for _, in := range t.contents(queue) {
+			delete(accepted, in.ID)
+		}
+		if len(accepted) > 0 {
+			t.fail("the queue holds every message for which Send returned nil before its process was killed", "%d are missing", len(accepted))
+		}
+	}},
+	{rule: "R34", title: "what kills its process goes to the error queue", in: givingBack, needs: []need{processes, nativeCount}, run: func(t *trial) {
+		w := t.workplace(1)
+		w.Then, w.MaxDeliveries = crashes, 2
+		sent := t.command(w.queue, workType, "deadly")
+		transport := t.open()
+		t.send(transport, sent)
+		runs := 0
+		// The count may rise by more than one at a time, but not by less.
+		for ; runs <= w.MaxDeliveries; runs++ {
+			p := t.start(w.job)
+			if !p.handles(t, w, t.comesAgain()) {
+				break
+			}
+			p.kill()
+		}
+		expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process is given to a handler %d times, then moved to the error queue", w.MaxDeliveries, w.MaxDeliveries)
+		switch {
+		case runs > w.MaxDeliveries:
+			t.stop(expected, "the handler began %d times: the deliveries to the killed processes did not count", runs)
+		case runs < w.MaxDeliveries && !t.caps.CountsEveryDelivery, runs == 0:
+			t.fail(expected, "the handler began %d times", runs)
+		}
+		failed := t.contents(w.ErrorQueue)
+		if len(failed) != 1 {
+			t.stop(expected, "the error queue holds %d messages", len(failed))
+		}
+		if failed[0].ID != sent.ID {
+			t.fail(fmt.Sprintf("the error queue holds the message %s", sent.ID), "%s", failed[0].ID)
+		}
+		if why, want := failed[0].Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(why, want) {
+			t.fail(fmt.Sprintf("%s says why: %q", core.HeaderExceptionMessage, want), "%q", why)
+		}
+		t.left(w.queue, "after the message was moved to the error queue")
+	}},
+	{rule: "C9", title: "a delivery after its process was killed counts", in: givingBack, needs: []need{processes, nativeCount}, run: func(t *trial) {
+		w := t.workplace(1)
+		w.Then = blocks
+		transport := t.open()
+		t.send(transport, t.command(w.queue, workType, "work"))
+		p := t.start(w.job)
+		p.until(isHandling, t.patience())
+		p.kill()
+		var d core.Delivery
+		t.receiver(transport, w.queue, 1).collect(t.comesAgain(), func(next core.Delivery) bool {
+			d = next
+			return true
+		})
+		if d == nil {
+			t.stop("a message comes again after the process that handled it was killed", "it did not within %v", t.comesAgain())
+		}
+		in := d.Incoming()
+		if in.DeliveryCount < 2 {
+			t.fail("NativeDeliveryCount is claimed, so the delivery to the process that was killed counts: DeliveryCount is 2, or more", "%d", in.DeliveryCount)
+		}
+		if !in.Redelivered {
+			t.fail("Redelivered is true after the message was delivered to a process that was killed", "false, with DeliveryCount %d", in.DeliveryCount)
+		}
+	}},
+	{rule: "C13", title: "a delayed message outlives the process that sent it", in: once, needs: []need{processes, delays}, run: func(t *trial) {
+		queue := t.queue(t.open())
+		delay := 2*t.caps.DelayPrecision + time.Second
+		if t.caps.MaxDelay > 0 {
+			delay = min(delay, t.caps.MaxDelay)
+		}
+		start := time.Now()
+		p := t.start(job{To: queue, Prefix: t.id(), Count: 1, Delay: delay})
+		p.until(hasSent, t.patience())
+		sent := time.Now()
+		p.kill()
+		latest := delay + t.caps.DelayPrecision + t.suite.h.Slack
+		var arrived time.Time
+		t.receiver(t.open(), queue, 1).collect(latest+t.patience(), func(core.Delivery) bool {
+			arrived = time.Now()
+			return true
+		})
+		switch after := arrived.Sub(sent); {
+		case arrived.IsZero():
+			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives, although its sender was killed meanwhile", delay), "it did not within %v", latest+t.patience())
+		case arrived.Sub(start) < delay:
+			t.fail(fmt.Sprintf("a message sent with a delay of %v does not arrive before", delay), "after %v", arrived.Sub(start))
+		case after > latest:
+			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives within %v, although its sender was killed meanwhile", delay, latest), "after %v", after)
+		}
+	}},
+}
+
+// workplace is a job with queues of its own, without the rest.
+type workplace struct {
+	job
+	queue, forward string
+}
+
+func (t *trial) workplace(concurrency int) *workplace {
+	transport := t.open()
+	w := &workplace{queue: t.queue(transport), forward: t.queue(transport)}
+	w.job = job{Queue: w.queue, Forward: w.forward, ErrorQueue: t.queue(transport), Concurrency: concurrency}
+	return w
+}
+
+// oftenAs says how often what a handler sends arrives after a crash.
+func (t *trial) oftenAs() string {
+	if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Duplicates {
+		return "once in SendsAtomicWithReceive"
+	}
+	return "once or more"
+}
+
+// nothingLeft checks that a job's own queues are empty. What may come twice may
+// do so at the end, too.
+func (t *trial) nothingLeft(w *workplace) {
+	if !t.caps.Duplicates {
+		t.left(w.queue, "after all was handled")
+	}
+	t.left(w.ErrorQueue, "the error queue, after all was handled without a failure")
+}
+
+// comesAgain is how long it takes until what a killed process held comes again.
+func (t *trial) comesAgain() time.Duration { return t.patience() + t.suite.lock }
+
+// collect completes what is delivered, until enough of it says so. It reports
+// whether that was within the limit.
+func (r *receiver) collect(limit time.Duration, enough func(d core.Delivery) bool) bool {
+	deadline := time.Now().Add(limit)
+	for {
+		ctx, cancel := context.WithDeadline(r.t.ctx, deadline)
+		got, err := r.batch(ctx, r.size)
+		cancel()
+		if err != nil {
+			return false
+		}
+		done := false
+		for _, d := range got {
+			r.t.complete(d)
+			done = enough(d) || done
+		}
+		if done {
+			return true
+		}
+	}
+}
+
+// handles reports whether the process handles a message or, instead, the error
+// queue gets it.
+func (p *running) handles(t *trial, w *workplace, limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	for {
+		e, err := p.next(t.quiet())
+		switch {
+		case err == nil && e.What == isHandling:
+			return true
+		case err == nil && e.What == hasSettled: // where the move was not a commit
+			return false
+		case errors.Is(err, errEnded):
+			t.stop("a process of an endpoint handles a message", "it has ended before: %s", p.remains())
+		case time.Now().After(deadline):
+			t.stop("a message comes again after the process that handled it was killed", "the next process neither handled nor moved it within %v", limit)
+		}
+	}
+}
+
+const (
+	killRounds   = 8
+	killMessages = 300
+)
+
+// killAtRandom lets processes handle many messages, each of which forwards one,
+// and kills them one after the other, half of them while they settle.
+func (t *trial) killAtRandom() {
+	w := t.workplace(4)
+	w.Pause = 5 * time.Millisecond
+	sender := t.open()
+	bodies := make([]string, killMessages)
+	for i := range bodies {
+		bodies[i] = fmt.Sprintf("body %d", i)
+	}
+	for first := 0; first < killMessages; first += 50 {
+		var out []core.Outgoing
+		for _, body := range bodies[first : first+50] {
+			out = append(out, t.command(w.queue, workType, body))
+		}
+		t.send(sender, out...)
+	}
+	handled := map[string]int{}
+	count := func(e event) {
+		if e.What == isHandling {
+			handled[e.ID]++
+		}
+	}
+	for round := range killRounds {
+		p := t.start(w.job)
+		p.until(isReady, t.patience())
+		moment := []happening{isHandling, isSettling}[round%2]
+		for n := 1 + t.random.IntN(30); n > 0; {
+			e, err := p.next(max(t.quiet(), 2*time.Second))
+			if err != nil {
+				break // what is left is still locked by those killed before
+			}
+			count(e)
+			if e.What == moment {
+				n--
+			}
+		}
+		if moment == isHandling {
+			t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
+		}
+		p.kill()
+		for _, e := range p.rest() {
+			count(e)
+		}
+	}
+	last := t.start(w.job)
+	last.until(isReady, t.patience())
+
+	arrived := map[string]int{}
+	seen := func(d core.Delivery) bool {
+		arrived[string(d.Incoming().Body)]++
+		return len(arrived) == killMessages
+	}
+	forwarded := t.receiverIn(t.caps.HighestTransaction(), t.open(), w.forward, 64)
+	if t.mode != core.TransactionNone {
+		forwarded.collect(t.comesAgain(), seen)
+		t.rest(t.suite.lock) // until all that was held comes again, if it does
+	}
+	for idle := max(t.quiet(), time.Second); ; { // until the last process has nothing more to do
+		e, err := last.next(idle)
+		if err != nil {
+			break
+		}
+		count(e)
+	}
+	last.shut()
+	forwarded.collect(max(t.quiet(), time.Second), func(d core.Delivery) bool { seen(d); return false })
+	forwarded.shut()
+
+	duplicates, lost, twice := 0, 0, 0
+	for _, body := range bodies {
+		if n := arrived[body]; n == 0 {
+			lost++
+		} else {
+			duplicates += n - 1
+		}
+	}
+	for _, n := range handled {
+		twice += n - 1
+	}
+	t.measure("duplicates after killed processes", float64(duplicates))
+	switch {
+	case t.mode == core.TransactionNone:
+		t.measure("losses after killed processes", float64(lost))
+		t.note("%d of %d messages were lost with %d killed processes", lost, killMessages, killRounds)
+		if twice+duplicates > 0 && !t.caps.Duplicates {
+			t.fail("in None a message is consumed before it is handed out, so that none is handled twice", "%d were handled again after their process was killed", twice)
+		}
+	case lost > 0:
+		t.fail(fmt.Sprintf("%d messages are handled, and one is forwarded for each, although %d processes are killed meanwhile", killMessages, killRounds),
+			"nothing was forwarded for %d", lost)
+	}
+	if t.mode == core.TransactionSendsAtomicWithReceive && duplicates > 0 && !t.caps.Duplicates {
+		t.fail("in SendsAtomicWithReceive what a handler sends arrives once, although its process may be killed at any moment", "%d of %d arrived again", duplicates, killMessages)
+	}
+	t.nothingLeft(w)
+}
