@@ -153,6 +153,7 @@ func cases() []testCase {
 		secretCases,
 		deadLetterCases,
 		outageCases,
+		restartCases,
 		processCases,
 		retryCases,
 		failureCases,

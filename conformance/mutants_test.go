@@ -47,6 +47,7 @@ func mutants() []mutant {
 		secretMutants,
 		deadLetterMutants,
 		outageMutants,
+		restartMutants,
 		processMutants,
 		retryMutants,
 		failureMutants,
