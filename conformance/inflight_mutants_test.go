@@ -96,13 +96,13 @@ var inFlightMutants = []mutant{
 		}}
 	}},
 	{rule: "C3", name: "keeps what it fetched ahead when it is paused", breaks: func() changes {
-		return prefetching(false, func([]core.Delivery) bool { return false })
+		return fetchingAhead(false, func([]core.Delivery) bool { return false })
 	}},
 	{rule: "C3", name: "hands out what it fetched ahead although it is paused", breaks: func() changes {
-		return prefetching(true, func([]core.Delivery) bool { return false })
+		return fetchingAhead(true, func([]core.Delivery) bool { return false })
 	}},
 	{rule: "C3", name: "gives back what it fetched ahead as failed", breaks: func() changes {
-		return prefetching(false, func(ahead []core.Delivery) bool {
+		return fetchingAhead(false, func(ahead []core.Delivery) bool {
 			for _, d := range ahead {
 				_ = d.Abandon(context.Background(), nil)
 			}
@@ -111,9 +111,9 @@ var inFlightMutants = []mutant{
 	}},
 }
 
-// prefetching fetches four at a time. paused says what becomes of those that
+// fetchingAhead fetches four at a time. paused says what becomes of those that
 // were not handed out, and reports whether they are given back.
-func prefetching(handsOut bool, paused func(ahead []core.Delivery) bool) changes {
+func fetchingAhead(handsOut bool, paused func(ahead []core.Delivery) bool) changes {
 	var mu sync.Mutex
 	ahead := map[*brokenReceiver][]core.Delivery{}
 	stopped := map[*brokenReceiver]bool{}
