@@ -156,6 +156,7 @@ func cases() []testCase {
 		restartCases,
 		processCases,
 		retryCases,
+		policyCases,
 		failureCases,
 		verdictCases,
 		rateLimitCases,

@@ -1,3 +1,245 @@
 package conformance
 
-var failureCases = []testCase{}
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var failureCases = []testCase{
+	{rule: "R22", title: "a delayed retry is the original, with its retries counted", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
+		done := make(chan struct{}, endless)
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			if seen.add(m) < 2 {
+				return errHandler
+			}
+			done <- struct{}{}
+			return nil
+		})
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		t.receives(done, "a delayed retry is delivered")
+		t.rest(t.shortDelay() + t.caps.DelayPrecision) // a second copy would be as late
+		s.leftNothing("after the delayed retry succeeded")
+		t.attempted(&seen, "m1", 2)
+		h := seen.of("m1")[1].headers
+		if got := h.Get(core.HeaderRetries); got != "1" {
+			t.fail(fmt.Sprintf("the delayed copy's header %s is 1", core.HeaderRetries), "%q", got)
+		}
+		if _, err := core.ParseTime(h.Get(core.HeaderRetriesTimestamp)); err != nil {
+			t.fail(fmt.Sprintf("the delayed copy's header %s is a time", core.HeaderRetriesTimestamp), "%v", err)
+		}
+		h.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
+		if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
+			t.fail(fmt.Sprintf("besides those of the retry, the delayed copy has the headers that were sent, %q", want), "%q", got)
+		}
+		t.left(s.errorQueue, "after the delayed retry succeeded")
+	}},
+	{rule: "R22", title: "a delayed retry outlives the time to be received", in: givingBack, needs: []need{delays, expiry}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		// The message must be there long enough to be received at all.
+		brief := t.suite.h.Slack + time.Second
+		delay := brief + max(50*time.Millisecond, t.caps.DelayPrecision)
+		if t.caps.MaxDelay > 0 && delay > t.caps.MaxDelay {
+			return // nothing can be delayed for so long
+		}
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: delay} })
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		sent.TimeToBeReceived = brief
+		t.send(transport, sent)
+		s.movedOne(transport)
+		t.attempted(&seen, "m1", 2)
+	}},
+	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+		})
+		s.handle("order", seen.fail)
+		sent := t.command(s.queue, "order", "\x00 any bytes \xff")
+		began := time.Now()
+		t.send(transport, sent)
+		s.run()
+		in := s.movedOne(transport)
+		ended := time.Now()
+		t.failedWith(in, sent)
+		t.failedFrom(in, transport, s.queue)
+		if got := in.Headers.Get(core.HeaderExceptionMessage); got != errHandler.Error() {
+			t.fail(fmt.Sprintf("the header %s is the error's text, %q", core.HeaderExceptionMessage, errHandler), "%q", got)
+		}
+		if got := in.Headers.Get(core.HeaderExceptionType); got != "*errors.errorString" {
+			t.fail(fmt.Sprintf("the header %s is the error's type, *errors.errorString", core.HeaderExceptionType), "%q", got)
+		}
+		// Headers carry microseconds.
+		at, err := core.ParseTime(in.Headers.Get(core.HeaderTimeOfFailure))
+		if err != nil || at.Before(began.Truncate(time.Microsecond)) || at.After(ended) {
+			t.fail(fmt.Sprintf("the header %s is a time between %v and %v", core.HeaderTimeOfFailure, began.UTC(), ended.UTC()), "%v, %v", at, err)
+		}
+	}},
+	{rule: "R23", title: "a failed message can be sent back to the queue that it names", in: once, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, nil)
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		in := s.movedOne(transport)
+		// As an operator does, from a process of their own.
+		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
+		back := t.arrive(transport, s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
+		if back == nil {
+			t.stop("the message is back", "it is not")
+		}
+		t.failedWith(back, sent)
+	}},
+	{rule: "R26", title: "a panic in a handler is a failure", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		const text = "nil map\n\tin line 2, ünïcode"
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(1) })
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			if seen.add(m) <= endless {
+				panic(text)
+			}
+			return nil
+		})
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		in := s.movedOne(transport)
+		want := 2
+		if t.mode == core.TransactionNone {
+			want = 1
+		}
+		t.attempted(&seen, "m1", want)
+		t.failedWith(in, sent)
+		if got, want := in.Headers.Get(core.HeaderExceptionMessage), "panic: "+text; got != want {
+			t.fail(fmt.Sprintf("the header %s is %q, all of its lines", core.HeaderExceptionMessage, want), "%q", got)
+		}
+		stack := in.Headers.Get(core.HeaderExceptionStackTrace)
+		if !strings.Contains(stack, "goroutine ") || strings.Count(stack, "\n\t") < 2 {
+			t.fail(fmt.Sprintf("the header %s has the stack of the panic, with its lines and tabs", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(stack)))
+		}
+	}},
+	{rule: "R29", title: "what a handler overwrites reaches nobody else", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+		})
+		sent := t.command(s.queue, "order", "m1")
+		sent.Headers.Set("Company.Customer", "4711")
+		err := core.Handle(s.Endpoint, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			if n := seen.add(m.Message); n > endless {
+				return nil
+			}
+			headers := m.Headers
+			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
+			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(m.Body, sent.Body) {
+				t.fail(fmt.Sprintf("every attempt gets the body and headers that were sent, %q and %q", sent.Body, want), "%v: %q and %q", attempt{m.Attempt, m.DelayedRetries, time.Time{}, m.Headers}, m.Body, got)
+			}
+			clear(m.Body)
+			m.Headers.Set("Company.Customer", "changed")
+			m.Headers.Del("Sender")
+			return errHandler
+		})
+		if err != nil {
+			t.stop("core.Handle takes a handler", "%v", err)
+		}
+		s.run()
+		t.send(transport, sent)
+		t.failedWith(s.movedOne(transport), sent)
+	}},
+	{rule: "R30", title: "in mode None a failed message goes to the error queue", in: inNone, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) { // the defaults
+			c.Recoverability.Immediate, c.Recoverability.Delayed = core.Immediate{}, core.Delayed{}
+		})
+		s.handle("order", seen.fail)
+		var sent []core.Outgoing
+		for i := range 5 {
+			sent = append(sent, t.command(s.queue, "order", fmt.Sprintf("m%d", i)))
+		}
+		t.send(transport, sent...)
+		s.run()
+		moved := s.moved(transport, len(sent))
+		s.leftNothing("after all messages went to the error queue")
+		for _, out := range sent {
+			t.attempted(&seen, string(out.Body), 1)
+			if in := moved[string(out.Body)]; in != nil {
+				t.failedWith(in, out)
+			}
+		}
+	}},
+	{rule: "R31", title: "an error queue that does not exist gives way to the default one", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.deciding(transport, core.MoveToError(t.uniqueName()))
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		t.failedWith(s.movedOne(transport), sent)
+		t.attempted(&seen, "m1", 1)
+	}},
+	{rule: "R33", title: "the error queue shows every round of attempts", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(2)
+		})
+		s.handle("order", seen.fail)
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		in := s.movedOne(transport)
+		var got, want []string
+		for _, r := range core.Rounds(in.Headers) {
+			if _, err := core.ParseTime(r.At); err != nil {
+				t.fail("each round in the header Reprise.Attempts has its time", "%v", err)
+			}
+			got = append(got, fmt.Sprintf("%d attempts, %s, then %s %s", r.Attempts, r.Error, r.Action, r.Delay))
+		}
+		perRound := 2
+		if t.mode == core.TransactionNone {
+			perRound = 1
+		}
+		if t.canDelay() {
+			round := fmt.Sprintf("%d attempts, *errors.errorString, then DelayedRetry %v", perRound, t.shortDelay())
+			want = append(want, round, round)
+		}
+		want = append(want, fmt.Sprintf("%d attempts, *errors.errorString, then MoveToError ", perRound))
+		if !slices.Equal(got, want) {
+			t.fail(fmt.Sprintf("the header %s, which each delayed copy carries on, tells of each round: %q", core.HeaderAttempts, want),
+				"%q, from %q", got, in.Headers.Get(core.HeaderAttempts))
+		}
+	}},
+}
+
+// failedWith checks that a message in an error queue is the one that was sent.
+func (t *trial) failedWith(in *core.Incoming, sent core.Outgoing) {
+	if in.ID != sent.ID {
+		t.fail(fmt.Sprintf("the failed message has the id that was sent, %q", sent.ID), "%q", in.ID)
+	}
+	if !bytes.Equal(in.Body, sent.Body) {
+		t.fail(fmt.Sprintf("the failed message has the body that was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
+	}
+	if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
+		t.fail(fmt.Sprintf("besides those of its failure, and without those of its retries, the failed message has the headers that were sent, %q", want), "%q", got)
+	}
+}

@@ -50,6 +50,7 @@ func mutants() []mutant {
 		restartMutants,
 		processMutants,
 		retryMutants,
+		policyMutants,
 		failureMutants,
 		verdictMutants,
 		rateLimitMutants,
