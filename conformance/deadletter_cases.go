@@ -188,7 +188,11 @@ var deadLetterCases = []testCase{
 		d := r.next()
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
-		err := d.(core.DeadLetterer).DeadLetter(ended, "reason", "description")
+		letterer, ok := d.(core.DeadLetterer)
+		if !ok {
+			t.stop("a delivery is a core.DeadLetterer where DeadLetter is claimed", "%T is not", d)
+		}
+		err := letterer.DeadLetter(ended, "reason", "description")
 		r.shut()
 		when := fmt.Sprintf("after DeadLetter in an ended context returned %v", err)
 		if err == nil {
