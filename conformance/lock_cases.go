@@ -40,9 +40,10 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	ended := make(chan error, len(deliveries))
 	for _, d := range deliveries {
 		lock := t.lockOf(d)
+		pause := max(time.Until(lock.LockedUntil())/3, time.Millisecond)
 		go func() {
 			for {
-				t.restUntil(ctx, time.Now().Add(time.Until(lock.LockedUntil())/3))
+				restWithin(ctx, pause)
 				if ctx.Err() != nil {
 					ended <- nil
 					return
@@ -66,9 +67,9 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	return stop
 }
 
-// restUntil is rest that ends with a context.
-func (t *trial) restUntil(ctx context.Context, then time.Time) {
-	timer := time.NewTimer(time.Until(then))
+// restWithin lets time pass until a context ends.
+func restWithin(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
