@@ -49,10 +49,11 @@ var failureCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		// The message must be there long enough to be received at all.
-		brief := t.suite.h.Slack + time.Second
+		brief := max(t.suite.h.Slack, time.Second)
 		delay := brief + max(50*time.Millisecond, t.caps.DelayPrecision)
 		if t.caps.MaxDelay > 0 && delay > t.caps.MaxDelay {
-			return // nothing can be delayed for so long
+			t.note("not tried: MaxDelay is %v, and a time to be received of %v is to end before it", t.caps.MaxDelay, brief)
+			return
 		}
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: delay} })
 		s.handle("order", seen.fail)

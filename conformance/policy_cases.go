@@ -234,6 +234,40 @@ var policyCases = []testCase{
 			}
 		}
 	}},
+	{rule: "R11", title: "what a policy does in the transaction goes with its decision", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		handled, decided := t.uniqueName(), t.uniqueName()
+		work := t.suite.h.Work
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Policy = func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
+				if err := work.Do(ctx, decided); err != nil {
+					t.fail("Harness.Work.Do works in the context of a policy, after Reset has undone what the handler did or broke", "%v", err)
+				}
+				return core.MoveToError("")
+			}
+		})
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			if err := work.Do(ctx, handled); err != nil {
+				t.fail("Harness.Work.Do works in the context of a handler", "%v", err)
+			}
+			if work.Break != nil {
+				if err := work.Break(ctx); err != nil {
+					t.fail("Harness.Work.Break breaks the transaction", "%v", err)
+				}
+			}
+			return seen.failWith(m, errHandler)
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		s.movedOne(transport)
+		if work.Done(t, handled) {
+			t.fail("what a failed handler did in the transaction is undone", "it was committed")
+		}
+		if !work.Done(t, decided) {
+			t.fail("what a policy did in the transaction is committed with the move that it decided", "it was not")
+		}
+	}},
 	{rule: "R12", title: "a policy that decides nothing moves to the error queue", run: func(t *trial) {
 		t.fallsBack(core.Action{})
 	}},

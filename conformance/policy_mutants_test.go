@@ -92,6 +92,22 @@ var policyMutants = []mutant{
 			in.Headers = cut
 		}}
 	}},
+	{rule: "R11", name: "cannot mend a broken transaction", breaks: func() changes {
+		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+			if operation == "Reset" {
+				return nil
+			}
+			return next()
+		}}
+	}},
+	{rule: "R11", name: "undoes all work when it sends", breaks: func() changes {
+		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+			if operation == "CompleteWith" {
+				d.work.undo()
+			}
+			return next()
+		}}
+	}},
 	{rule: "R12", name: "gives a message back when its work is undone", breaks: givesBackReset},
 	{rule: "R12", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
 }

@@ -1,0 +1,198 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var errInterfered = errors.New("the connection was reset, as the case wants it")
+
+// refusing lets the first n sends fail of messages that pass the filter.
+func refusing(transport core.Transport, n int64, filter func(o core.Outgoing) bool) *interfering {
+	var left atomic.Int64
+	left.Store(n)
+	return &interfering{Transport: transport, send: func(ctx context.Context, out []core.Outgoing, next func(context.Context) error) error {
+		for _, o := range out {
+			if filter(o) && left.Add(-1) >= 0 {
+				failed := &core.SendError{}
+				for _, o := range out {
+					failed.Results = append(failed.Results, core.SendResult{ID: o.ID, To: o.Queue, State: core.SendUnknown, Err: errInterfered})
+				}
+				return failed
+			}
+		}
+		return next(ctx)
+	}}
+}
+
+// settled observes that the engine is done with a message.
+type settled chan struct{}
+
+func (s settled) Succeeded(context.Context, core.Success)  { s <- struct{}{} }
+func (s settled) Recovered(context.Context, core.Recovery) { s <- struct{}{} }
+
+// losing lets the first Complete get lost, with that result, and keeps its
+// delivery. The case gives it back when the engine is done with it. Later ones
+// are signalled when they have been carried out.
+type losing struct {
+	*interfering
+	completed chan struct{}
+
+	mu          sync.Mutex
+	lost        core.Delivery
+	redelivered bool // what came again said so
+}
+
+func losingComplete(transport core.Transport, result error) *losing {
+	l := &losing{completed: make(chan struct{}, endless)}
+	l.interfering = &interfering{Transport: transport, complete: func(ctx context.Context, d core.Delivery) error {
+		l.mu.Lock()
+		first := l.lost == nil
+		if first {
+			l.lost = d
+		} else {
+			in := d.Incoming()
+			l.redelivered = in.Redelivered || in.DeliveryCount > 1
+		}
+		l.mu.Unlock()
+		if first {
+			return result
+		}
+		err := d.Complete(ctx)
+		l.completed <- struct{}{}
+		return err
+	}}
+	return l
+}
+
+// losesComplete lets the settlement of a message get lost, with that result, and
+// checks that the message is not handled again when it comes again.
+func (t *trial) losesComplete(result, handled error) {
+	transport := t.open()
+	var seen attempts
+	queue, errorQueue := t.queue(transport), t.queue(transport)
+	lossy := losingComplete(transport, result)
+	done := make(settled, 2*endless)
+	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []any{done} })
+	s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, handled) })
+	s.run()
+	t.send(transport, t.command(queue, "order", "m1"))
+	t.receives(done, "the message is handled")
+	t.abandon(lossy.lost) // its next delivery has a count of 2, by which it is known
+	t.receives(lossy.completed, "a message whose settlement was lost is completed when it comes again")
+	s.leftNothing("after the message was settled again")
+	t.attempted(&seen, "m1", 1)
+	if handled != nil {
+		t.left(errorQueue, "after the move of a message, whose settlement was lost", "m1")
+	}
+}
+
+var unconfirmed = unclaimed("ConfirmsSettlement", func(c core.Capabilities) bool { return c.ConfirmsSettlement })
+
+var interruptionCases = []testCase{
+	{rule: "R25", title: "a move that fails is repeated without the handler", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		queue, errorQueue := t.queue(transport), t.queue(transport)
+		lossy := refusing(transport, 2, func(o core.Outgoing) bool { return o.Queue == errorQueue })
+		s := t.serviceOn(lossy, queue, errorQueue, nil)
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(queue, "order", "m1")
+		t.send(transport, sent)
+		t.failedWith(s.movedOne(transport), sent)
+		t.attempted(&seen, "m1", 1)
+	}},
+	{rule: "R25", title: "a delayed retry that fails is repeated without the handler", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		queue, errorQueue := t.queue(transport), t.queue(transport)
+		lossy := refusing(transport, 1, func(o core.Outgoing) bool { return o.Delay > 0 })
+		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(queue, "order", "m1")
+		t.send(transport, sent)
+		t.failedWith(s.movedOne(transport), sent)
+		t.attempted(&seen, "m1", 2)
+	}},
+	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		started, done := make(chan struct{}, endless), make(chan struct{}, endless)
+		s := t.service(transport, func(c *core.Config) {
+			c.DrainTimeout = 20 * time.Millisecond
+			c.Recoverability.Immediate = core.Immediate{Retries: 3}
+		})
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			switch seen.add(m) {
+			case 1:
+				return errHandler // so that there is a count to keep
+			case 2:
+				started <- struct{}{}
+				<-ctx.Done()
+				return context.Cause(ctx)
+			default:
+				done <- struct{}{}
+				return nil
+			}
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		t.receives(started, "an abandoned message is delivered again")
+		s.end()
+		s.run()
+		t.receives(done, "a message that was released at the shutdown is delivered to the next Run")
+		s.leftNothing("after the next Run handled the message")
+		t.attempted(&seen, "m1", 3)
+		t.left(s.errorQueue, "after the next Run handled the message")
+		third := seen.of("m1")[2].number
+		switch {
+		case t.caps.NativeDeliveryCount && !t.caps.CountsEveryDelivery && third != 2:
+			t.fail("after the release, the DeliveryCount is that of the attempt which was cut off, 2", "%d", third)
+		case t.caps.NativeDeliveryCount && third < 2:
+			t.fail("after the release, the DeliveryCount is at least that of the attempt which was cut off, 2", "%d", third)
+		case third < 1 || third > 2 && !t.caps.CountsEveryDelivery:
+			t.fail("after the release, the DeliveryCount is 2, or 1 where the next receiver begins to count again", "%d", third)
+		}
+	}},
+	{rule: "R28", title: "a success whose settlement was lost is not handled again", in: inReceiveOnly, run: func(t *trial) {
+		t.losesComplete(errInterfered, nil)
+	}},
+	{rule: "R28", title: "a move whose settlement was lost is not made again", in: inReceiveOnly, run: func(t *trial) {
+		t.losesComplete(errInterfered, errHandler)
+	}},
+	{rule: "R28", title: "a settlement that is not confirmed is remembered", in: inReceiveOnly, needs: []need{unconfirmed}, run: func(t *trial) {
+		t.losesComplete(nil, nil)
+	}},
+	{rule: "R28", title: "a settlement that the end of a receiver lost is remembered", in: inReceiveOnly, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		queue, errorQueue := t.queue(transport), t.queue(transport)
+		lossy := losingComplete(transport, errInterfered)
+		done := make(settled, 2*endless)
+		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []any{done} })
+		s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, nil) })
+		s.run()
+		t.send(transport, t.command(queue, "order", "m1"))
+		t.receives(done, "the message is handled")
+		s.end() // and with it the receiver, which gives the message back
+		s.run()
+		t.receives(lossy.completed, "an unsettled message of a receiver that was closed is delivered to the next one")
+		s.leftNothing("after the message was settled again")
+		switch n := len(seen.of("m1")); {
+		case lossy.redelivered:
+			t.attempted(&seen, "m1", 1)
+		case n > 2:
+			t.fail("the message is handled again once at most", "%d times", n)
+		default:
+			t.note("a message that comes again after its receiver was closed has neither Redelivered nor a DeliveryCount above 1; it is handled again: %s", fmt.Sprint(seen.of("m1")))
+		}
+	}},
+}

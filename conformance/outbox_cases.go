@@ -1,0 +1,188 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// outbox is where the messages go that a handler sends: all to one queue, but
+// what it sends at once to another.
+type outbox struct {
+	queue, atOnce string
+	topic         string // "" where nothing can be published
+	bodies        []string
+}
+
+func (t *trial) outbox(transport core.Transport) *outbox {
+	o := &outbox{queue: t.queue(transport), atOnce: t.queue(transport), bodies: []string{"sent", "replied"}}
+	if t.caps.DelayedDelivery {
+		o.bodies = append(o.bodies, "delayed")
+	}
+	if t.caps.PublishSubscribe {
+		o.bodies = append(o.bodies, "published")
+		o.topic = t.uniqueName() + ".Happened"
+		t.subscribe(transport, o.queue, o.topic)
+	}
+	slices.Sort(o.bodies)
+	return o
+}
+
+// fill sends in every way that a handler has.
+func (o *outbox) fill(ctx context.Context, t *trial, m *core.Message) {
+	errs := []error{
+		m.Send(o.queue, "any", []byte("sent")),
+		m.Reply("any", []byte("replied")),
+		m.SendNow(ctx, o.atOnce, "any", []byte("at once")),
+	}
+	if t.caps.DelayedDelivery {
+		errs = append(errs, m.Send(o.queue, "any", []byte("delayed"), core.SendOptions{Delay: t.shortDelay()}))
+	}
+	if o.topic != "" {
+		errs = append(errs, m.Publish(o.topic, []byte("published")))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.fail("a handler can send what the transport's Capabilities allow", "%v", err)
+	}
+}
+
+// order returns a message that is replied to.
+func (o *outbox) order(t *trial, transport core.Transport, s *service) core.Outgoing {
+	address, err := transport.Address(o.queue)
+	if err != nil {
+		t.stop("Address takes a queue's name", "%v", err)
+	}
+	m := t.command(s.queue, "order", "m1")
+	m.Headers.Set(core.HeaderReplyToAddress, address)
+	return m
+}
+
+// sentAtOnce checks that SendNow sent as many messages, all with one id.
+func (o *outbox) sentAtOnce(t *trial, n int) {
+	var ids []string
+	for _, in := range t.contents(o.atOnce) {
+		ids = append(ids, in.ID)
+	}
+	if len(ids) != n && (!t.caps.Duplicates || len(ids) < n) {
+		t.fail(fmt.Sprintf("what a handler sends with SendNow leaves at each of its attempts: %d messages", n), "%d", len(ids))
+	}
+	if ids = slices.Compact(slices.Sorted(slices.Values(ids))); len(ids) > 1 {
+		t.fail("what a handler sends has the same message id at every attempt", "%q", ids)
+	}
+}
+
+var outboxCases = []testCase{
+	{rule: "R20", title: "nothing that a failed handler sent leaves", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		o := t.outbox(transport)
+		s := t.service(transport, nil)
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			o.fill(ctx, t, m)
+			return seen.failWith(m, errHandler)
+		})
+		s.run()
+		t.send(transport, o.order(t, transport, s))
+		s.movedOne(transport)
+		t.attempted(&seen, "m1", 1)
+		t.rest(t.shortDelay() + t.caps.DelayPrecision) // what was delayed would be as late
+		t.left(o.queue, "after the handler failed that sent, replied, delayed and published there")
+		o.sentAtOnce(t, 1)
+	}},
+	{rule: "R20", title: "what a handler sends leaves once, when it succeeds", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		o := t.outbox(transport)
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(1) })
+		want := 2
+		if t.mode == core.TransactionNone {
+			want = 1
+		}
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			o.fill(ctx, t, m)
+			if seen.add(m) < want {
+				return errHandler
+			}
+			return nil
+		})
+		s.run()
+		t.send(transport, o.order(t, transport, s))
+		t.arrive(transport, o.queue, "what a handler sent, replied, delayed and published arrives", len(o.bodies))
+		s.leftNothing("after the handler succeeded")
+		t.attempted(&seen, "m1", want)
+		o.sentAtOnce(t, want)
+		t.left(s.errorQueue, "after the handler succeeded")
+	}},
+	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		out, missing := t.queue(transport), t.uniqueName()
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(2) })
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			if seen.add(m) > endless {
+				return nil
+			}
+			return errors.Join(m.Send(out, "any", []byte("sent")), m.Send(missing, "any", []byte("lost")))
+		})
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		t.failedWith(s.movedOne(transport), sent)
+		want := 3
+		if t.mode == core.TransactionNone {
+			want = 1
+		}
+		t.attempted(&seen, "m1", want)
+		var ids []string
+		for _, in := range t.contents(out) {
+			ids = append(ids, in.ID)
+		}
+		if t.mode == core.TransactionSendsAtomicWithReceive && len(ids) > 0 {
+			t.fail("in SendsAtomicWithReceive nothing leaves when one message cannot be sent", "%d messages left", len(ids))
+		}
+		if ids = slices.Compact(slices.Sorted(slices.Values(ids))); len(ids) > 1 {
+			t.fail("where a message left before the attempt failed, that of the retry has the same id", "%q", ids)
+		}
+	}},
+	{rule: "R20", title: "what a failed handler did in the transaction is undone", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		var mu sync.Mutex
+		var keys []string // of the work of each attempt
+		done := make(chan struct{}, endless)
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+		})
+		want := 3
+		if !t.canDelay() {
+			want = 2
+		}
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			key := t.uniqueName()
+			mu.Lock()
+			keys = append(keys, key)
+			mu.Unlock()
+			if err := t.suite.h.Work.Do(ctx, key); err != nil {
+				t.fail("Harness.Work.Do works in the context of a handler", "%v", err)
+			}
+			if seen.add(m) < want {
+				return errHandler
+			}
+			done <- struct{}{}
+			return nil
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		t.receives(done, "the message is retried until it is handled")
+		s.leftNothing("after the handler succeeded")
+		for i, key := range keys {
+			if got := t.suite.h.Work.Done(t, key); got != (i == len(keys)-1) {
+				t.fail("what the attempt that succeeded did is committed, and nothing else", "of %d attempts, the work of attempt %d: committed %t", len(keys), i+1, got)
+			}
+		}
+	}},
+}

@@ -1,0 +1,76 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// enlistsSends takes what is sent under the context of a native transaction into
+// the transaction.
+func enlistsSends() changes {
+	type enlisting struct{}
+	var mu sync.Mutex
+	enlisted := map[*brokenDelivery][]core.Outgoing{}
+	return changes{
+		bind: func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context {
+			return context.WithValue(next(ctx), enlisting{}, d)
+		},
+		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			d, ok := ctx.Value(enlisting{}).(*brokenDelivery)
+			if !ok {
+				return next(ctx, out...)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			enlisted[d] = append(enlisted[d], out...)
+			return nil
+		},
+		settle: func(d *brokenDelivery, operation string, next func() error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if operation == "CompleteWith" {
+				d.out = append(d.out, enlisted[d]...)
+			}
+			return next()
+		},
+	}
+}
+
+// keepsWork commits what the handler did when it should undo it.
+func keepsWork(asked string) changes {
+	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+		if operation == asked {
+			d.work.commit()
+		}
+		return next()
+	}}
+}
+
+var outboxMutants = []mutant{
+	{rule: "R20", name: "sends with the transaction what a handler sends at once", breaks: enlistsSends},
+	{rule: "R20", name: "sends twice what a handler sends", breaks: func() changes {
+		return sendsTwice(func(o core.Outgoing) bool { return o.Headers.Get(core.HeaderRelatedTo) != "" && !hasFailed(o) })
+	}},
+	{rule: "R20", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
+	{rule: "R20", name: "gives every message an id of its own", breaks: func() changes {
+		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.ID = in.NativeID }}
+	}},
+	{rule: "R20", name: "accepts what it sends to a queue that does not exist", breaks: swallowsUnroutable},
+	{rule: "R20", name: "sends what it can before it fails as a whole", breaks: func() changes {
+		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+			if operation != "CompleteWith" {
+				return next()
+			}
+			out := d.out
+			if err := d.receiver.transport.base.Send(context.Background(), out...); err != nil {
+				return err
+			}
+			d.out = nil
+			return next()
+		}}
+	}},
+	{rule: "R20", name: "commits the handler's work when a message is abandoned", breaks: func() changes { return keepsWork("Abandon") }},
+	{rule: "R20", name: "commits the handler's work when a message is replaced", breaks: func() changes { return keepsWork("ReplaceWith") }},
+}
