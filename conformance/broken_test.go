@@ -31,7 +31,7 @@ type changes struct {
 	closeReceiver func(r *brokenReceiver, next func() error) error
 	// settle is asked by Complete, Abandon, Release, CompleteWith, ReplaceWith,
 	// Reset, DeadLetter and Renew, by that name. It may write to d.out, what is
-	// sent with the settlement.
+	// sent with the settlement, d.reason and d.description.
 	settle      func(d *brokenDelivery, operation string, next func() error) error
 	lockedUntil func(d *brokenDelivery, next func() time.Time) time.Time
 	bind        func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context
@@ -243,6 +243,8 @@ type brokenDelivery struct {
 	out      []core.Outgoing // of CompleteWith and ReplaceWith
 	cause    error           // of Abandon
 	work     *transaction    // what was done through BindContext; nil unless atomic
+
+	reason, description string // of DeadLetter
 }
 
 func (d *brokenDelivery) Incoming() *core.Incoming { return &d.in }
@@ -323,9 +325,10 @@ func (r brokenRenewer) Renew(ctx context.Context) error {
 type brokenDeadLetterer struct{ delivered *brokenDelivery }
 
 func (l brokenDeadLetterer) DeadLetter(ctx context.Context, reason, description string) error {
+	l.delivered.reason, l.delivered.description = reason, description
 	return l.delivered.settle("DeadLetter", func() error {
 		return l.delivered.work.commits(func() error {
-			return l.delivered.Delivery.(core.DeadLetterer).DeadLetter(ctx, reason, description)
+			return l.delivered.Delivery.(core.DeadLetterer).DeadLetter(ctx, l.delivered.reason, l.delivered.description)
 		})
 	})
 }

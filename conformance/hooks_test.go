@@ -113,6 +113,7 @@ type transaction struct {
 
 	work   []string
 	broken bool
+	auto   bool // commits at once: no transaction at all
 }
 
 type transactionKey struct{}
@@ -133,10 +134,14 @@ func work(ctx context.Context, key string) error {
 	}
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
-	if tx.broken {
+	switch {
+	case tx.broken:
 		return errAborted
+	case tx.auto:
+		tx.db.rows = append(tx.db.rows, key)
+	default:
+		tx.work = append(tx.work, key)
 	}
-	tx.work = append(tx.work, key)
 	return nil
 }
 
@@ -188,3 +193,49 @@ func (tx *transaction) undoes(settle func() error) error {
 
 func (tx *transaction) commit() { _ = tx.commits(func() error { return nil }) }
 func (tx *transaction) undo()   { _ = tx.undoes(func() error { return nil }) }
+
+func (tx *transaction) isBroken() bool {
+	if tx == nil {
+		return false
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	return tx.broken
+}
+
+// purge removes messages from a queue, as a mutant may.
+func (b *backstage) purge(queue string, unwanted func(in *core.Incoming) bool) {
+	transport, err := inmemory.Open(inmemory.Config{Broker: b.broker})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	defer func() { _ = transport.Close(ctx) }()
+	depth, err := b.broker.Depth(queue)
+	if err != nil || depth.Ready == 0 {
+		return
+	}
+	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: core.TransactionReceiveOnly, MaxInFlight: depth.Ready})
+	if err != nil {
+		panic(err)
+	}
+	ready := make([]core.Delivery, depth.Ready)
+	n, err := r.Receive(ctx, ready)
+	if err != nil {
+		panic(err)
+	}
+	for _, d := range ready[:n] {
+		if unwanted(d.Incoming()) {
+			_ = d.Complete(ctx)
+		}
+	} // the others go back when the transport is closed
+}
+
+// counter counts the calls that a mutant does wrong now and then.
+type counter struct{ n atomic.Int64 }
+
+// every reports whether this call is an n-th one.
+func (c *counter) every(n int64) bool { return c.n.Add(1)%n == 0 }
+
+// isSend reports whether a settlement is one that sends.
+func isSend(operation string) bool { return operation == "CompleteWith" || operation == "ReplaceWith" }

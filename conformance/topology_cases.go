@@ -73,30 +73,36 @@ var topologyCases = []testCase{
 		queue := t.uniqueName()
 		t.provision(transport, queue)
 		r := t.receiver(transport, queue, 4)
-		again := make(chan error, 1)
-		instance := t.open()
-		stop := make(chan struct{})
+		instance := t.open().(core.Provisioner)
+		stop, again := make(chan struct{}), make(chan error, 1)
+		first := make(chan struct{}) // closed when Provision has returned once
 		go func() {
-			again <- func() error {
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						if i > 0 {
-							return nil
-						}
-					default:
-					}
-					ctx, cancel := t.patient()
-					err := instance.(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{queue}})
-					cancel()
-					if err != nil {
-						return err
-					}
+			once := sync.OnceFunc(func() { close(first) })
+			defer once()
+			for {
+				ctx, cancel := t.patient()
+				err := instance.Provision(ctx, core.Topology{Queues: []string{queue}})
+				cancel()
+				if err != nil {
+					again <- err
+					return
 				}
-			}()
+				once()
+				select {
+				case <-stop:
+					again <- nil
+					return
+				case <-t.ctx.Done():
+					return
+				default:
+				}
+			}
 		}()
 		arrived := map[string]int{}
 		for i := range n {
+			if i == n/2 {
+				<-first
+			}
 			t.send(transport, t.message(queue, fmt.Sprintf("body %d", i)))
 			d := r.next()
 			arrived[string(d.Incoming().Body)]++

@@ -218,28 +218,28 @@ func independentWork(t *trial) {
 	for i := range keys {
 		keys[i] = t.id()
 	}
-	var all sync.WaitGroup
+	var working, settling sync.WaitGroup
 	for i, d := range deliveries {
 		atomic := t.atomic(d)
-		all.Go(func() {
-			ctx := atomic.BindContext(t.ctx)
-			if err := t.suite.h.Work.Do(ctx, keys[i]); err != nil {
+		working.Go(func() {
+			if err := t.suite.h.Work.Do(atomic.BindContext(t.ctx), keys[i]); err != nil {
 				t.fail("Harness.Work.Do works in the contexts of different deliveries concurrently", "%v", err)
 			}
-			ctx, cancel := t.patient()
-			defer cancel()
-			var err error
-			if i%2 == 0 {
-				err = atomic.CompleteWith(ctx, nil)
-			} else {
-				err = atomic.ReplaceWith(ctx, nil)
-			}
-			if err != nil {
+		})
+	}
+	working.Wait()
+	for i, d := range deliveries {
+		s := completing
+		if i%2 != 0 {
+			s = replacing
+		}
+		settling.Go(func() {
+			if err := t.trySends(s, t.atomic(d)); err != nil {
 				t.fail("different deliveries are settled concurrently", "%v", err)
 			}
 		})
 	}
-	all.Wait()
+	settling.Wait()
 	for i, key := range keys {
 		if i%2 == 0 {
 			t.done(key, "by CompleteWith, whatever happens to other deliveries")
