@@ -1,3 +1,406 @@
 package conformance
 
-var outageCases = []testCase{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What a transport does while there is no broker, and when it is back.
+
+var outageCases = []testCase{
+	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: once, run: func(t *trial) {
+		transport := t.open()
+		queue := t.uniqueName()
+		ctx, cancel := t.patient()
+		defer cancel()
+		r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
+		switch {
+		case err == nil:
+			_ = r.Close(t.ctx)
+			t.fail("OpenReceiver of a queue that does not exist is an error", "nil")
+		case ctx.Err() != nil:
+			t.fail("OpenReceiver of a queue that does not exist returns at once, because waiting cannot mend it", "after %v: %v", t.patience(), err)
+		case !errors.Is(err, core.ErrQueueNotFound):
+			t.fail("OpenReceiver of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
+		}
+	}},
+	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		received := t.receiver(transport, queue, 4).receiving()
+		o.kill()
+		t.rest(t.quiet())
+		select {
+		case got := <-received:
+			t.stop("Receive waits while the broker is away", "it returned %d deliveries and the error %v", len(got.deliveries), got.err)
+		default:
+		}
+		o.start()
+		t.sendEventually(t.open(), t.message(queue, "after"))
+		select {
+		case got := <-received:
+			if got.err != nil || len(got.deliveries) == 0 {
+				t.stop("Receive goes on when the broker is back", "it returned %d deliveries and the error %v", len(got.deliveries), got.err)
+			}
+			t.complete(got.deliveries...)
+		case <-time.After(t.patience()):
+			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.patience())
+		}
+	}},
+	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		r, told := t.observed(transport, t.queue(transport))
+		r.receiving()
+		before := time.Now()
+		known := len(told.all())
+		o.kill()
+		t.await("the observer is told of an outage (Connected false), and when the next attempt to connect begins (RetryIn above 0)", func() bool {
+			return slices.ContainsFunc(told.outages(known), func(c core.ConnectionChange) bool { return c.RetryIn > 0 })
+		})
+		for _, c := range told.outages(known) {
+			if c.Err == nil {
+				t.fail("a ConnectionChange with Connected false has an Err, which says why there is no connection", "nil in %+v", c)
+			}
+			if c.RetryIn < 0 {
+				t.fail("RetryIn is how long it is until the next attempt to connect", "%v", c.RetryIn)
+			}
+			// A clock of the broker's machine would be wrong here, too.
+			if c.Since.Before(before.Add(-time.Second)) || c.Since.After(time.Now()) {
+				t.fail(fmt.Sprintf("Since is when the outage began, here after %v", before), "%v", c.Since)
+			}
+		}
+		o.start()
+		t.await("the observer is told of the end of the outage (Connected true)", func() bool {
+			all := told.all()
+			return all[len(all)-1].Connected
+		})
+	}},
+	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		const instances = 6
+		o := t.operator()
+		queue := t.queue(t.open())
+		var observers []*connections
+		for range instances {
+			r, told := t.observed(t.open(), queue)
+			r.receiving()
+			observers = append(observers, told)
+		}
+		start := time.Now()
+		o.kill()
+		t.await(fmt.Sprintf("the observers of %d instances are told when they try to connect again (RetryIn)", instances), func() bool {
+			return !slices.ContainsFunc(observers, func(told *connections) bool { return len(pauses(told)) == 0 })
+		})
+		t.rest(t.quiet() + 500*time.Millisecond)
+		first := map[time.Duration]bool{}
+		for _, told := range observers {
+			first[pauses(told)[0]] = true
+			most := 20 + int(20*time.Since(start).Seconds())
+			if n := len(told.outages(0)); n > most {
+				t.stop(fmt.Sprintf("attempts to connect are further and further apart: at most %d in %v", most, time.Since(start)), "%d", n)
+			}
+		}
+		if len(first) == 1 {
+			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
+		}
+	}},
+	{rule: "C15", title: "a partition is outlasted", in: givingBack, exclusive: true, needs: []need{brokerControl}, run: func(t *trial) {
+		const total = 30
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		msgs := t.messages(queue, total)
+		t.send(transport, msgs...)
+		r := t.receiver(transport, queue, 16)
+		seen := newLedger()
+		for _, d := range r.take(10) {
+			seen.deliver(d)
+			if err := seen.complete(t, d); err != nil {
+				t.stop("Complete returns nil before the network is cut", "%v", err)
+			}
+		}
+		held := r.take(4)
+		heal := o.partition()
+		received := r.receiving()
+		ctx, cancel := t.briefly()
+		for _, d := range held[:2] {
+			// Whether it arrives when the network is back nobody knows: it may have
+			// been consumed, or not.
+			_ = d.Complete(ctx)
+			seen.deliver(d)
+			seen.done[string(d.Incoming().Body)] = true
+		}
+		cancel()
+		t.rest(t.quiet())
+		heal()
+		for _, d := range held[2:] {
+			seen.deliver(d)
+			_ = seen.complete(t, d)
+		}
+		late := t.messages(queue, 2)
+		for i := range late {
+			late[i].Body = fmt.Appendf(nil, "late %d", i)
+		}
+		t.sendEventually(transport, late...)
+		select {
+		case got := <-received:
+			if got.err != nil {
+				t.stop("Receive outlasts a partition of the network", "it returned %v", got.err)
+			}
+			for _, d := range got.deliveries {
+				seen.deliver(d)
+				_ = seen.complete(t, d)
+			}
+		case <-time.After(t.comesAgain()):
+			t.stop("Receive goes on after a partition of the network", "it has not returned after %v", t.comesAgain())
+		}
+		seen.drain(r, total+len(late))
+		if delivered := len(seen.deliveries); delivered != total+len(late) {
+			t.fail(fmt.Sprintf("all %d messages are delivered, although the network was cut meanwhile", total+len(late)), "%d were", delivered)
+		}
+	}},
+	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: once, exclusive: true, needs: []need{brokerControl}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		o.kill()
+		ctx, cancel := t.briefly()
+		defer cancel()
+		var opened core.Receiver
+		if !t.returns(func() {
+			opened, _ = transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
+		}) {
+			t.fail("OpenReceiver, in an outage, returns when its context ends", "it has not returned %v later", t.patience())
+		} else if opened != nil {
+			t.Cleanup(func() { _ = opened.Close(context.WithoutCancel(t.ctx)) })
+		}
+		checker, ok := transport.(core.Checker)
+		if !ok {
+			return
+		}
+		ctx, cancel = t.briefly()
+		defer cancel()
+		var checked error
+		if !t.returns(func() { checked = checker.Check(ctx, core.Topology{Queues: []string{queue}}) }) {
+			t.stop("Check, in an outage, returns when its context ends", "it has not returned %v later", t.patience())
+		}
+		if checked == nil {
+			t.fail("Check returns an error while the broker cannot be reached", "nil")
+		}
+	}},
+	{rule: "C2", title: "a Send in an outage is an error in time, and works afterwards", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "before"))
+		o.kill()
+		during := t.messages(queue, 2)
+		ctx, cancel := t.briefly()
+		defer cancel()
+		var err error
+		if !t.returns(func() { err = transport.Send(ctx, during...) }) {
+			t.stop("Send, in an outage, returns when its context ends", "it has not returned %v later", t.patience())
+		}
+		if err == nil {
+			t.stop("Send returns an error while there is no broker that could accept the messages", "nil")
+		}
+		for i, r := range t.sendResults(err, during) {
+			if r.State == core.SendAccepted {
+				t.fail("no message is core.SendAccepted while there is no broker that could accept it", "message %d is", i)
+			}
+		}
+		o.start()
+		after := t.message(queue, "after")
+		t.sendEventually(transport, after)
+		found := map[string]int{}
+		for _, in := range t.contents(queue) {
+			found[string(in.Body)]++
+		}
+		if found["before"] == 0 || found["after"] == 0 {
+			t.fail(`the queue holds what was accepted, "before" and "after" the outage`, "%v", found)
+		}
+	}},
+	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		settlements := []struct {
+			name string
+			call func(ctx context.Context, d core.Delivery) error
+		}{
+			{"Complete", func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) }},
+			{"Abandon", func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errHandler) }},
+			{"Release", func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) }},
+		}
+		t.send(transport, t.messages(queue, 2*len(settlements))...)
+		held := t.receiver(transport, queue, 2*len(settlements)).take(2 * len(settlements))
+		gone := map[string]string{} // bodies that may not, or need not, come again, and why
+		settle := func(i int, when string) {
+			s := settlements[i%len(settlements)]
+			ctx, cancel := t.briefly()
+			defer cancel()
+			var err error
+			if !t.returns(func() { err = s.call(ctx, held[i]) }) {
+				t.stop(s.name+" "+when+" the outage returns when its context ends", "it has not returned %v later", t.patience())
+			}
+			if s.name == "Complete" && err == nil {
+				gone[string(held[i].Incoming().Body)] = s.name + " " + when + " the outage"
+			}
+		}
+		o.kill()
+		for i := range settlements {
+			settle(i, "during")
+		}
+		o.start()
+		for i := range settlements {
+			settle(len(settlements)+i, "after")
+		}
+		again := newLedger()
+		again.drain(t.receiver(t.open(), queue, 8), 2*len(settlements)-len(gone))
+		for _, d := range held {
+			body := string(d.Incoming().Body)
+			why, isGone := gone[body]
+			switch n := again.deliveries[body]; {
+			case n == 0 && !isGone:
+				t.fail("a message whose settlement was an error, or gave it back, comes again after the outage", "%q does not", body)
+			case n > 0 && isGone && t.caps.ConfirmsSettlement && !t.caps.Duplicates:
+				t.fail("ConfirmsSettlement is claimed, so a message for which Complete returned nil does not come again", "%q does (%s)", body, why)
+			}
+		}
+	}},
+	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{brokerControl}, run: func(t *trial) {
+		o := t.operator()
+		first := t.open() // takes what is started once in a process
+		queue := t.queue(first)
+		t.close(first)
+		before, _ := t.countGoroutines()
+		transport := t.open()
+		t.send(transport, t.message(queue, "held"), t.message(queue, "waits"))
+		r := t.receiver(transport, queue, 1)
+		if t.mode != core.TransactionNone {
+			r.next()
+		}
+		received := r.receiving()
+		o.kill()
+		t.rest(t.quiet())
+		ctx, cancel := t.patient()
+		defer cancel()
+		if !t.returns(func() { _ = r.Close(ctx) }) {
+			t.stop("Receiver.Close returns in an outage", "it has not returned after %v", t.patience())
+		}
+		select {
+		case got := <-received:
+			if t.mode != core.TransactionNone && !errors.Is(got.err, core.ErrClosed) {
+				t.fail("Receive returns core.ErrClosed when its receiver is closed in an outage", "%d deliveries and %v", len(got.deliveries), got.err)
+			}
+		case <-time.After(t.patience()):
+			t.fail("Receive returns when its receiver is closed in an outage", "it has not returned after %v", t.patience())
+		}
+		if !t.returns(func() { _ = transport.Close(ctx) }) {
+			t.stop("Transport.Close returns in an outage", "it has not returned after %v", t.patience())
+		}
+		o.start()
+		after, left := before, ""
+		t.awaitOr(func() bool {
+			after, left = t.countGoroutines()
+			return after <= before
+		}, func() {
+			t.fail(fmt.Sprintf("after Transport.Close in an outage there are no more goroutines than before the transport was opened, %d", before), "%d after %v\n%s", after, t.patience(), left)
+		})
+		if t.caps.Durable && t.mode != core.TransactionNone {
+			again := newLedger()
+			again.drain(t.receiver(t.open(), queue, 8), 2)
+			if len(again.deliveries) != 2 {
+				t.fail("what was held, and what waited, when the transport was closed in an outage is delivered to another", "%d of 2 messages are", len(again.deliveries))
+			}
+		}
+	}},
+	{rule: "C15", title: "an endpoint goes on after an outage, and its Health tells", exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		s := t.service(transport, func(c *core.Config) {
+			if t.mode != core.TransactionNone { // a settlement may fail in the outage
+				c.Recoverability.Immediate = core.Immediate{Retries: 5}
+			}
+		})
+		var handled tally
+		s.handle(workType, func(_ context.Context, m *core.Message) error {
+			handled.add(m.ID)
+			return nil
+		})
+		s.run()
+		before := t.command(s.queue, workType, "before")
+		t.send(transport, before)
+		t.await("a message is handled before the outage", func() bool { return handled.of(before.ID) > 0 })
+		o.kill()
+		t.await("Endpoint.Health says in an outage that it is not Connected, with a ConnectionError", func() bool {
+			h := s.Health()
+			return !h.Connected && h.ConnectionError != nil
+		})
+		o.start()
+		t.await("Endpoint.Health says after the outage that it is Connected, and Running", func() bool {
+			h := s.Health()
+			return h.Connected && h.Running
+		})
+		after := t.command(s.queue, workType, "after")
+		t.sendEventually(transport, after)
+		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
+	}},
+	{rule: "C15", title: "the transport goes on with a broker that has forgotten all", exclusive: true, needs: []need{brokerControl, notDurable}, run: func(t *trial) {
+		const total = 10
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.messages(queue, total)...)
+		o.kill()
+		t.rest(t.quiet())
+		o.start()
+		if p, ok := transport.(core.Provisioner); ok {
+			t.await("Provision works again after the outage", func() bool {
+				ctx, cancel := t.patient()
+				defer cancel()
+				return p.Provision(ctx, core.Topology{Queues: []string{queue}}) == nil
+			})
+		}
+		t.note("%d of %d messages survived the death of the broker", len(t.contents(queue)), total)
+		t.sendEventually(transport, t.message(queue, "after"))
+		var r core.Receiver
+		t.await("OpenReceiver works again after the outage", func() bool {
+			ctx, cancel := t.patient()
+			defer cancel()
+			opened, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8})
+			r = opened
+			return err == nil
+		})
+		t.Cleanup(func() { _ = r.Close(context.WithoutCancel(t.ctx)) })
+		after := false
+		(&receiver{r, t, queue, 8}).collect(t.patience(), func(d core.Delivery) bool {
+			if string(d.Incoming().Body) == "after" {
+				after = true
+			}
+			return after
+		})
+		if !after {
+			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.patience())
+		}
+	}},
+}
+
+var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.Durable })
+
+// pauses returns how long the transport waited before it tried to connect, each
+// time.
+func pauses(told *connections) (list []time.Duration) {
+	for _, c := range told.outages(0) {
+		if c.RetryIn > 0 {
+			list = append(list, c.RetryIn)
+		}
+	}
+	return list
+}

@@ -1,3 +1,159 @@
 package conformance
 
-var outageMutants = []mutant{}
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var outageMutants = []mutant{
+	{rule: "C15", name: "waits for a queue that does not exist", breaks: func() changes {
+		return changes{open: func(_ *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			if errors.Is(err, core.ErrQueueNotFound) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return r, err
+		}}
+	}},
+	{rule: "C15", name: "hides that a queue does not exist", breaks: func() changes {
+		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			if err != nil {
+				err = errors.New("cannot open a receiver")
+			}
+			return r, err
+		}}
+	}},
+	{rule: "C15", name: "returns an outage from Receive", onServer: true, breaks: func() changes {
+		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+			lost := r.transport.base.(*remote).lost()
+			until, cancel := context.WithCancel(ctx)
+			defer cancel()
+			watched := make(chan struct{})
+			go func() {
+				defer close(watched)
+				select {
+				case <-lost:
+					cancel()
+				case <-until.Done():
+				}
+			}()
+			n, err := next(until, dst)
+			cancel()
+			<-watched
+			if err != nil && ctx.Err() == nil && !errors.Is(err, core.ErrClosed) {
+				err = errConnectionLost
+			}
+			return n, err
+		}}
+	}},
+	{rule: "C15", name: "gives up after three attempts to connect", onServer: true, harness: givesUp},
+	{rule: "C15", name: "tells nobody of outages", onServer: true, breaks: func() changes {
+		return changes{open: observing(nil)}
+	}},
+	{rule: "C15", name: "does not tell of the end of an outage", onServer: true, breaks: func() changes {
+		return changes{open: observing(func(o core.ConnectionObserver, c core.ConnectionChange) {
+			if !c.Connected {
+				o.ConnectionChanged(c)
+			}
+		})}
+	}},
+	{rule: "C15", name: "does not say why there is no connection", onServer: true, breaks: func() changes {
+		return changes{open: observing(func(o core.ConnectionObserver, c core.ConnectionChange) {
+			c.Err = nil
+			o.ConnectionChanged(c)
+		})}
+	}},
+	{rule: "C15", name: "tries to connect every millisecond", onServer: true, harness: func(h *Harness) {
+		h.Broker.(*server).faults.backOff = func(int) time.Duration { return time.Millisecond }
+	}},
+	{rule: "C15", name: "pauses between attempts to connect without jitter", onServer: true, harness: func(h *Harness) {
+		h.Broker.(*server).faults.backOff = func(attempt int) time.Duration {
+			return min(10*time.Millisecond<<min(attempt, 10), time.Second)
+		}
+	}},
+	{rule: "C15", name: "waits for the broker in Check, whatever its context says", onServer: true, breaks: func() changes {
+		return changes{check: func(_ *broken, _ core.Topology, next func() error) error {
+			for {
+				if err := next(); !errors.Is(err, errRefused) {
+					return err
+				}
+				time.Sleep(time.Second)
+			}
+		}}
+	}},
+	{rule: "C15", name: "says in an outage that all is well", onServer: true, breaks: func() changes {
+		return changes{check: func(_ *broken, _ core.Topology, next func() error) error {
+			if err := next(); !errors.Is(err, errRefused) {
+				return err
+			}
+			return nil
+		}}
+	}},
+	{rule: "C15", name: "gives up after three attempts to connect to a broker that forgets", onServer: true, breaks: forgetful, harness: givesUp},
+	{rule: "C2", name: "accepts messages in an outage", onServer: true, breaks: func() changes {
+		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			if err := next(ctx, out...); err != nil && !errors.Is(err, errRefused) && !errors.Is(err, errConnectionLost) {
+				return err
+			}
+			return nil
+		}}
+	}},
+	{rule: "C6", name: "settles without a connection", onServer: true, breaks: func() changes {
+		return changes{settle: func(_ *brokenDelivery, _ string, next func() error) error {
+			if err := next(); err != nil && !errors.Is(err, core.ErrLockLost) {
+				return err
+			}
+			return nil
+		}}
+	}},
+	{rule: "C6", name: "loses what it holds in an outage", onServer: true, breaks: consumesEarly},
+	{rule: "C14", name: "leaves a goroutine behind when it is closed in an outage", onServer: true, breaks: func() changes {
+		return changes{close: func(t *broken, next func() error) error {
+			if _, err := t.base.(*remote).connected(); errors.Is(err, errRefused) {
+				go time.Sleep(time.Hour)
+			}
+			return next()
+		}}
+	}},
+	{rule: "C14", name: "waits for the broker in Close", onServer: true, breaks: func() changes {
+		return changes{close: func(t *broken, next func() error) error {
+			for {
+				if _, err := t.base.(*remote).connected(); !errors.Is(err, errRefused) {
+					return next()
+				}
+				time.Sleep(time.Second)
+			}
+		}}
+	}},
+}
+
+func givesUp(h *Harness) { h.Broker.(*server).faults.attempts = 3 }
+
+// forgetful claims not to be durable.
+func forgetful() changes {
+	return changes{capabilities: func(c core.Capabilities) core.Capabilities {
+		c.Durable = false
+		return c
+	}}
+}
+
+// observing lets tell come between a transport and its observers, or nobody.
+func observing(tell func(o core.ConnectionObserver, c core.ConnectionChange)) func(*broken, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+	return func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		o, ok := cfg.Observer.(core.ConnectionObserver)
+		cfg.Observer = nil
+		if ok && tell != nil {
+			cfg.Observer = toldBy(func(c core.ConnectionChange) { tell(o, c) })
+		}
+		return next(cfg)
+	}
+}
+
+type toldBy func(core.ConnectionChange)
+
+func (f toldBy) ConnectionChanged(c core.ConnectionChange) { f(c) }

@@ -289,6 +289,8 @@ func (t *trial) killAtRandom() {
 		}
 		if moment == isHandling {
 			t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
+		} else { // somewhere between what is sent and what is settled
+			t.rest(time.Duration(t.random.IntN(300)) * time.Microsecond)
 		}
 		p.kill()
 		for _, e := range p.rest() {

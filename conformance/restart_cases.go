@@ -1,3 +1,391 @@
 package conformance
 
-var restartCases = []testCase{}
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What a durable broker, and a transport that is connected to it, keep when the
+// broker dies and starts again.
+
+var restartCases = []testCase{
+	{rule: "C7", title: "what waits survives a restart of the broker, what was completed does not", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		const total, done = 20, 10
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		sent := t.messages(queue, total)
+		t.send(transport, sent...)
+		r := t.receiver(transport, queue, done)
+		seen := newLedger()
+		for _, d := range r.take(done) {
+			seen.deliver(d)
+			if err := seen.complete(t, d); err != nil {
+				t.stop("Complete returns nil for a delivery that is held", "%v", err)
+			}
+		}
+		o.restart()
+		r.shut()
+		other := t.receiver(t.open(), queue, 8)
+		seen.drain(other, total)
+		for _, d := range other.within(t.quiet()) {
+			seen.deliver(d)
+		}
+		if delivered := len(seen.deliveries); delivered != total {
+			t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, before the restart or after it", total), "%d are", delivered)
+		}
+		if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
+			t.fail("ConfirmsSettlement is claimed, so what was completed does not come again after a restart of the broker", "%d of %d messages do", seen.again, done)
+		}
+	}},
+	{rule: "C7", title: "nothing is lost when the broker dies while messages are received", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		const total = 60
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.messages(queue, total)...)
+		r := t.receiver(transport, queue, 16)
+		seen := newLedger()
+		for range 5 { // one more than are held, so that some are settled
+			for _, d := range r.take(6) {
+				seen.deliver(d)
+				_ = seen.complete(t, d)
+			}
+		}
+		held := r.take(8)
+		for _, d := range held {
+			seen.deliver(d)
+		}
+		o.kill()
+		t.rest(t.quiet())
+		o.start()
+		seen.drain(r, total)
+		t.nothingLost(seen, total)
+	}},
+	{rule: "C7", title: "nothing is lost when the broker restarts five times under load", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		const total, senders = 100, 4
+		o := t.operator()
+		receives := t.open()
+		queue := t.queue(receives)
+		r := t.receiver(receives, queue, 16)
+		load := t.sendLoad(t.open(), queue, senders, total/senders)
+		drained := make(chan *ledger, 1)
+		go func() {
+			seen := newLedger()
+			ctx, cancel := context.WithTimeout(t.ctx, 3*t.comesAgain())
+			defer cancel()
+			dst := make([]core.Delivery, 8)
+			for {
+				if len(seen.done) >= total {
+					break
+				}
+				n, err := r.Receive(ctx, dst)
+				if err != nil {
+					if ctx.Err() == nil {
+						t.fail("Receive returns no error while the broker restarts", "%v", err)
+					}
+					break
+				}
+				for _, d := range dst[:n] {
+					seen.deliver(d)
+					_ = seen.complete(t, d)
+				}
+			}
+			drained <- seen
+		}()
+		for round := range 5 {
+			load.until(round * total / 6)
+			t.rest(t.amid())
+			o.restart()
+		}
+		load.wait()
+		t.nothingLost(<-drained, total)
+	}},
+	{rule: "C2", title: "what Send accepted is there when the broker died meanwhile", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		const total, senders = 100, 4
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		load := t.sendLoad(transport, queue, senders, total/senders)
+		for round := range 3 {
+			load.until((round + 1) * total / 5)
+			t.rest(t.amid())
+			o.restart()
+		}
+		load.wait()
+		copies, found := map[string]int{}, t.contents(queue)
+		for _, in := range found {
+			copies[in.ID]++
+		}
+		missing, doubled := 0, 0
+		for id, doubtful := range load.doubtful {
+			switch n := copies[id]; {
+			case n == 0:
+				missing++
+			case n > 1 && !doubtful:
+				doubled++
+			}
+		}
+		t.measure("copies of messages sent again after an outage", float64(len(found)-len(copies)))
+		if missing > 0 {
+			t.fail("Durable is claimed, so every message that Send accepted is in its queue after the broker died", "%d of %d are not", missing, total)
+		}
+		if doubled > 0 && !t.caps.Duplicates {
+			t.fail("a message that is core.SendRefused was not accepted, so that it is there once when it is sent again (core.SendUnknown may be either)", "%d are there more than once", doubled)
+		}
+	}},
+	{rule: "C12", title: "a commit that the broker's death prevented is made again", in: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		handled, copies := t.dieBeforeSettling()
+		if copies != 1 && (copies == 0 || !t.caps.Duplicates) {
+			t.fail("when the broker dies before CompleteWith, nothing was sent; the message is handled again, and what the handler sends arrives once",
+				"handled %d times, arrived %d times", handled, copies)
+		}
+	}},
+	{rule: "R28", title: "a message whose settlement the broker's death prevented is not handled again", in: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *trial) {
+		handled, copies := t.dieBeforeSettling()
+		if handled != 1 || copies != 1 && !t.caps.Duplicates {
+			t.fail("when the broker dies after a handler's message was sent and before the settlement, the message that comes again is completed without being handled",
+				"handled %d times, arrived %d times", handled, copies)
+		}
+	}},
+	{rule: "C13", title: "a delayed message survives a restart of the broker", in: once, exclusive: true, needs: []need{brokerControl, durable, delays}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		delay := 2*t.caps.DelayPrecision + time.Second
+		if t.caps.MaxDelay > 0 {
+			delay = min(delay, t.caps.MaxDelay)
+		}
+		m := t.message(queue, "delayed")
+		m.Delay = delay
+		start := time.Now()
+		t.send(transport, m)
+		o.restart()
+		var arrived time.Time
+		t.receiver(t.open(), queue, 1).collect(delay+t.patience(), func(core.Delivery) bool {
+			arrived = time.Now()
+			return true
+		})
+		expected := fmt.Sprintf("Durable is claimed, so a message with a delay of %v arrives then, although the broker restarts meanwhile", delay)
+		switch {
+		case arrived.IsZero():
+			t.fail(expected, "it did not arrive within %v", delay+t.patience())
+		case arrived.Sub(start) < delay:
+			t.fail(expected, "after %v", arrived.Sub(start))
+		}
+	}},
+	{rule: "C9", title: "DeliveryCount survives a restart of the broker", in: givingBack, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "counted"))
+		r := t.receiver(transport, queue, 1)
+		for range 2 {
+			t.abandon(r.next())
+		}
+		r.shut() // nothing is held when the broker dies
+		o.restart()
+		d := t.receiver(t.open(), queue, 1).next()
+		if n := d.Incoming().DeliveryCount; n < 3 || n > 3 && !t.caps.CountsEveryDelivery {
+			t.fail("NativeDeliveryCount and Durable are claimed, so the DeliveryCount of a message that was abandoned twice is 3 after a restart of the broker", "%d", n)
+		}
+		t.complete(d)
+	}},
+	{rule: "C19", title: "a subscription survives a restart of the broker", in: once, exclusive: true, needs: []need{brokerControl, durable, publishing}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		queue, topic := t.queue(transport), t.uniqueName()
+		ctx, cancel := t.patient()
+		defer cancel()
+		if err := transport.(core.Subscriber).Subscribe(ctx, queue, topic); err != nil {
+			t.stop("Subscribe subscribes a queue to a topic", "%v", err)
+		}
+		t.rest(t.caps.SubscribeLag)
+		o.restart()
+		event := t.message("", "event")
+		event.Topic = topic
+		publisher := t.open()
+		t.sendEventually(publisher, event)
+		if !t.receiver(publisher, queue, 1).collect(t.patience(), func(d core.Delivery) bool { return d.Incoming().ID == event.ID }) {
+			t.fail("Durable is claimed, so a queue that was subscribed before a restart of the broker gets what is published afterwards", "it does not within %v", t.patience())
+		}
+	}},
+}
+
+// nothingLost checks what a case saw of its messages over an outage.
+func (t *trial) nothingLost(seen *ledger, total int) {
+	t.measure("duplicates after broker outages", float64(seen.duplicates()))
+	if delivered := len(seen.deliveries); delivered != total {
+		t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, although the broker dies meanwhile", total), "%d are", delivered)
+	}
+	if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
+		t.fail("ConfirmsSettlement is claimed, so a message for which Complete returned nil does not come again", "%d deliveries of such messages", seen.again)
+	}
+}
+
+// amid returns how long to wait so that the broker dies in the midst of something.
+func (t *trial) amid() time.Duration { return time.Duration(t.random.IntN(300)) * time.Microsecond }
+
+// load is what several goroutines send, one message after the other, each again
+// until it is accepted.
+type load struct {
+	t    *trial
+	wg   sync.WaitGroup
+	news chan struct{} // holds one when more was accepted
+
+	mu sync.Mutex
+	// doubtful has the accepted messages, by their ids, and whether Send once
+	// said of them that they may or may not have been accepted.
+	doubtful map[string]bool
+}
+
+func (t *trial) sendLoad(transport core.Transport, queue string, senders, each int) *load {
+	l := &load{t: t, news: make(chan struct{}, 1), doubtful: map[string]bool{}}
+	for i := range senders {
+		msgs := t.messages(queue, each)
+		for j := range msgs {
+			msgs[j].Body = fmt.Appendf(nil, "%d of sender %d", j, i)
+		}
+		l.wg.Go(func() {
+			for _, m := range msgs {
+				l.send(transport, m)
+			}
+		})
+	}
+	t.Cleanup(l.wg.Wait)
+	return l
+}
+
+func (l *load) send(transport core.Transport, m core.Outgoing) {
+	doubtful := false
+	for pause := time.Millisecond; l.t.ctx.Err() == nil; pause = min(2*pause, 50*time.Millisecond) {
+		err := l.t.trySend(transport, m)
+		if err == nil {
+			l.mu.Lock()
+			l.doubtful[m.ID] = doubtful
+			l.mu.Unlock()
+			select {
+			case l.news <- struct{}{}:
+			default:
+			}
+			return
+		}
+		sent, ok := errors.AsType[*core.SendError](err)
+		switch {
+		case !ok || len(sent.Results) != 1:
+			l.t.fail("Send's error in an outage matches *core.SendError, with a result for each message", "%v", err)
+			return
+		case sent.Results[0].State != core.SendRefused:
+			doubtful = true
+		}
+		l.t.rest(pause)
+	}
+}
+
+func (l *load) accepted() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.doubtful)
+}
+
+// until waits until so many were accepted.
+func (l *load) until(n int) {
+	timer := time.NewTimer(l.t.patience())
+	defer timer.Stop()
+	for l.accepted() < n {
+		select {
+		case <-l.news:
+		case <-timer.C:
+			l.t.stop("Send accepts messages, before and after an outage", "%d were, and then no more within %v", l.accepted(), l.t.patience())
+		}
+	}
+}
+
+// wait waits until all is sent.
+func (l *load) wait() {
+	if !l.t.returns(l.wg.Wait) {
+		l.t.stop("Send works again after the outage", "%d messages were accepted, and then no more within %v", l.accepted(), l.t.patience())
+	}
+}
+
+// dieBeforeSettling lets the broker die when the handler of a message has
+// succeeded, before the message is settled. It returns how often the message was
+// handled, and how often what the handler sends arrived.
+func (t *trial) dieBeforeSettling() (handled, copies int) {
+	o := t.operator()
+	transport := t.open()
+	forward := t.queue(transport)
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	let := sync.OnceFunc(func() { close(goOn) })
+	reached := sync.OnceFunc(func() { close(arrived) })
+	settling := func() {
+		reached()
+		<-goOn
+	}
+	queue, errorQueue := t.queue(transport), t.queue(transport)
+	through := &interfering{
+		Transport: transport,
+		complete: func(ctx context.Context, d core.Delivery) error {
+			settling()
+			return d.Complete(ctx)
+		},
+	}
+	if t.mode == core.TransactionSendsAtomicWithReceive {
+		through.send = func(ctx context.Context, _ []core.Outgoing, next func(context.Context) error) error {
+			settling()
+			return next(ctx)
+		}
+	}
+	s := t.serviceOn(through, queue, errorQueue, func(c *core.Config) {
+		c.Concurrency = 1
+		c.Recoverability.Immediate = core.Immediate{Retries: 5}
+	})
+	var attempts tally
+	s.handle(workType, func(_ context.Context, m *core.Message) error {
+		attempts.add(m.ID)
+		return m.Send(forward, workType, []byte("forwarded"))
+	})
+	s.run()
+	t.Cleanup(let) // before the endpoint is stopped
+	m := t.command(queue, workType, "work")
+	t.send(transport, m)
+	t.await("a message is handled", func() bool {
+		select {
+		case <-arrived:
+			return true
+		default:
+			return false
+		}
+	})
+	o.kill()
+	t.rest(t.quiet())
+	if t.mode != core.TransactionSendsAtomicWithReceive {
+		let() // so that the endpoint knows before the message comes again
+	}
+	o.start()
+	t.sendEventually(transport, t.message(t.queue(t.open()), "connected again"))
+	let()
+	// When all is done nothing is left, neither waiting nor held.
+	t.rest(t.suite.lock)
+	deadline := time.Now().Add(t.patience())
+	for time.Now().Before(deadline) {
+		found := t.contents(forward)
+		copies += len(found)
+		if len(found) == 0 && copies > 0 && attempts.of(m.ID) > 0 {
+			break
+		}
+	}
+	if err := s.stop(); err != nil {
+		t.stop("an endpoint goes on after an outage", "Run returned %v", err)
+	}
+	if !t.caps.Duplicates {
+		t.left(queue, "after the message was handled")
+	}
+	t.left(errorQueue, "the error queue, after the message was handled without a failure")
+	return attempts.of(m.ID), copies
+}

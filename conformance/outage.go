@@ -1,0 +1,204 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What cases do with a broker that can be stopped.
+
+// operator kills and starts the broker, for the goroutine of a case.
+type operator struct {
+	t    *trial
+	down bool
+}
+
+func (t *trial) operator() *operator { return &operator{t: t} }
+
+// kill kills the broker. The end of the case starts it again, if the case does
+// not.
+func (o *operator) kill() {
+	o.t.suite.h.Broker.Kill(o.t)
+	o.down = true
+	o.t.Cleanup(func() {
+		if o.down {
+			o.start()
+		}
+	})
+}
+
+func (o *operator) start() {
+	o.down = false
+	o.t.suite.h.Broker.Start(o.t)
+}
+
+func (o *operator) restart() {
+	o.kill()
+	o.start()
+}
+
+// partition cuts the network until heal is called, or the case ends.
+func (o *operator) partition() (heal func()) {
+	heal = sync.OnceFunc(o.t.suite.h.Broker.Partition(o.t))
+	o.t.Cleanup(heal)
+	return heal
+}
+
+// sendEventually sends what must be accepted once the transport is connected
+// again. It may arrive more than once.
+func (t *trial) sendEventually(transport core.Transport, msgs ...core.Outgoing) {
+	t.await("Send works again after the outage", func() bool { return t.trySend(transport, msgs...) == nil })
+}
+
+// briefly returns a context for a call that is to end with it.
+func (t *trial) briefly() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.ctx, t.quiet())
+}
+
+// returns reports whether a call returns within the patience.
+func (t *trial) returns(call func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+	timer := time.NewTimer(t.patience())
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// reception is what one call of Receive returned.
+type reception struct {
+	deliveries []core.Delivery
+	err        error
+}
+
+// receiving calls Receive until the case ends or something is received.
+func (r *receiver) receiving() <-chan reception {
+	result := make(chan reception, 1)
+	go func() {
+		dst := make([]core.Delivery, r.size)
+		n, err := r.Receive(r.t.ctx, dst)
+		result <- reception{dst[:max(n, 0)], err}
+	}()
+	return result
+}
+
+// connections is an observer that remembers what it was told.
+type connections struct {
+	mu      sync.Mutex
+	changes []core.ConnectionChange
+}
+
+// ConnectionChanged implements core.ConnectionObserver.
+func (c *connections) ConnectionChanged(change core.ConnectionChange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes = append(c.changes, change)
+}
+
+// all returns what it was told, the oldest first.
+func (c *connections) all() []core.ConnectionChange {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.changes)
+}
+
+// outages returns what it was told since the first so many, of outages alone.
+func (c *connections) outages(since int) []core.ConnectionChange {
+	return slices.DeleteFunc(c.all()[since:], func(change core.ConnectionChange) bool { return change.Connected })
+}
+
+// observed opens a receiver with an observer.
+func (t *trial) observed(transport core.Transport, queue string) (*receiver, *connections) {
+	told := &connections{}
+	ctx, cancel := t.patient()
+	defer cancel()
+	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, Observer: told})
+	if err != nil {
+		t.stop("OpenReceiver opens a receiver with an observer", "%v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience())
+		defer cancel()
+		if err := r.Close(ctx); err != nil {
+			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
+		}
+	})
+	return &receiver{r, t, queue, 8}, told
+}
+
+// ledger is what a case saw of its messages over an outage.
+type ledger struct {
+	// deliveries counts by the messages' bodies.
+	deliveries map[string]int
+	// done has the bodies of those that Complete was called for, and returned nil.
+	done map[string]bool
+	// copies has the NativeIDs of those, and again is how often such a copy was
+	// delivered once more.
+	copies map[string]bool
+	again  int
+}
+
+func newLedger() *ledger {
+	return &ledger{deliveries: map[string]int{}, done: map[string]bool{}, copies: map[string]bool{}}
+}
+
+// deliver notes a delivery.
+func (l *ledger) deliver(d core.Delivery) {
+	l.deliveries[string(d.Incoming().Body)]++
+	if l.copies[d.Incoming().NativeID] {
+		l.again++
+	}
+}
+
+// complete completes a delivery, as far as the outage lets it.
+func (l *ledger) complete(t *trial, d core.Delivery) error {
+	ctx, cancel := t.patient()
+	defer cancel()
+	err := d.Complete(ctx)
+	if err == nil {
+		l.done[string(d.Incoming().Body)] = true
+		if id := d.Incoming().NativeID; id != "" {
+			l.copies[id] = true
+		}
+	}
+	return err
+}
+
+// duplicates returns how many deliveries there were too many.
+func (l *ledger) duplicates() (n int) {
+	for _, deliveries := range l.deliveries {
+		n += deliveries - 1
+	}
+	return n
+}
+
+// drain receives and completes until all n messages have been completed, or for
+// as long as it takes until what an outage took comes again.
+func (l *ledger) drain(r *receiver, n int) {
+	ctx, cancel := context.WithTimeout(r.t.ctx, r.t.comesAgain())
+	defer cancel()
+	for {
+		if len(l.done) >= n {
+			return
+		}
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			return
+		}
+		for _, d := range got {
+			l.deliver(d)
+			_ = l.complete(r.t, d) // an error: it comes again
+		}
+	}
+}
