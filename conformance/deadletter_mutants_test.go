@@ -1,3 +1,110 @@
 package conformance
 
-var deadLetterMutants = []mutant{}
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// onDeadLetter makes changes of a function that replaces DeadLetter.
+func onDeadLetter(deadLetter func(d *brokenDelivery, next func() error) error) func() changes {
+	return on(deadLetter, "DeadLetter")
+}
+
+// copyToDead leaves a copy in the dead-letter queue.
+func (d *brokenDelivery) copyToDead() {
+	_ = d.sendApart([]core.Outgoing{{ID: d.in.ID, Queue: inmemory.DeadLetterQueue(d.receiver.cfg.Queue), Headers: d.in.Headers, Body: d.in.Body}})
+}
+
+var deadLetterMutants = []mutant{
+	{rule: "C22", name: "copies the message to the dead-letter queue, and gives it back", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
+		d.copyToDead()
+		return d.Delivery.Release(context.Background())
+	})},
+	{rule: "C22", name: "drops what is dead-lettered", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
+		return d.Delivery.Complete(context.Background())
+	})},
+	{rule: "C22", name: "dead-letters without reason", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		d.reason = ""
+		return next()
+	})},
+	{rule: "C22", name: "dead-letters the description as the reason", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		d.reason = d.description
+		return next()
+	})},
+	{rule: "C22", name: "takes a dead-lettered message that failed before for a failure", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		if d.in.DeliveryCount > 1 {
+			return d.Delivery.Abandon(context.Background(), errHandler)
+		}
+		return next()
+	})},
+	{rule: "C22", name: "does not notice that what it dead-letters is settled or lost", on: inmemory.Config{LockDuration: 10 * time.Second},
+		breaks: onDeadLetter(func(_ *brokenDelivery, next func() error) error {
+			err := next()
+			if errors.Is(err, core.ErrSettled) || errors.Is(err, core.ErrLockLost) {
+				return nil
+			}
+			return err
+		})},
+	{rule: "C22", name: "copies what is lost to the dead-letter queue", on: inmemory.Config{LockDuration: 10 * time.Second},
+		breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+			err := next()
+			if errors.Is(err, core.ErrLockLost) {
+				d.copyToDead()
+			}
+			return err
+		})},
+	{rule: "C22", name: "copies to the dead-letter queue in an ended context, and then fails to consume", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		err := next()
+		if errors.Is(err, context.Canceled) {
+			d.copyToDead()
+		}
+		return err
+	})},
+	{rule: "C22", name: "refuses a reason that is too long for a header", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		if len(d.reason) > 255 {
+			return errors.New("dead-letter: the reason is longer than 255 bytes")
+		}
+		return next()
+	})},
+	{rule: "C22", name: "refuses a reason that is not UTF-8", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		if !utf8.ValidString(d.reason) {
+			return errors.New("dead-letter: invalid byte sequence for encoding UTF8")
+		}
+		return next()
+	})},
+	{rule: "C22", name: "writes reasons in ASCII", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		d.reason = strings.Map(func(r rune) rune {
+			if r >= utf8.RuneSelf {
+				return '?'
+			}
+			return r
+		}, d.reason)
+		return next()
+	})},
+	{rule: "C22", name: "keeps the end of a long description alone", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		d.description = d.description[max(0, len(d.description)-255):]
+		return next()
+	})},
+	{rule: "C22", name: "forgets one of many messages that are dead-lettered at once", breaks: func() changes {
+		var dead counter
+		return onDeadLetter(func(d *brokenDelivery, next func() error) error {
+			if dead.every(13) {
+				return d.Delivery.Complete(context.Background())
+			}
+			return next()
+		})()
+	}},
+	{rule: "C22", name: "cannot dead-letter what it could not parse", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		if d.in.Malformed != nil {
+			return d.in.Malformed
+		}
+		return next()
+	})},
+	{rule: "C22", name: "undoes the handler's work when it dead-letters", breaks: onDeadLetter(undoing)},
+}
