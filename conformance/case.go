@@ -141,6 +141,8 @@ func cases() []testCase {
 		giveBackCases,
 		countCases,
 		contentCases,
+		limitCases,
+		redeliveryCases,
 		atomicCases,
 		workCases,
 		delayCases,

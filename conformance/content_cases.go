@@ -1,3 +1,253 @@
 package conformance
 
-var contentCases = []testCase{}
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// contentCases are about what arrives; limitCases about what may be sent.
+var contentCases = []testCase{
+	{rule: "C10", title: "a header's key may be any text", in: once, run: func(t *trial) {
+		t.headersArrive(eachWith("value",
+			"a key with spaces", "dots.in.it", "dashes-in-it", "underscores_in_it", "colons:in:it", "slashes/in/it",
+			"$.diagnostics.hostid", "$", "@", "#1", "a=b", "a&b=c", "100%", "%41", "\"quoted\"", "it's", "back\\slash",
+			"[0]", "{brackets}", "(round)", "<angled>", "a,b;c", "a+b", "a|b", "a?b!", "*", "~", "^", "`",
+			"ünïcödé", "ключ", "鍵", "مفتاح", "🔑", "👩‍👩‍👧", "0", "007", "-1", "null", "true", " ", " leading", "trailing ",
+			"e\u0301 decomposed", "\u00e9 composed",
+		)...)
+	}},
+	{rule: "C10", title: "keys that differ in case are different headers", in: once, run: func(t *trial) {
+		t.headersArrive(
+			map[string]string{"key": "lower", "KEY": "upper", "Key": "title", "kEY": "inverted"},
+			map[string]string{"straße": "sharp", "STRASSE": "double", "STRAẞE": "capital"},
+		)
+	}},
+	{rule: "C10", title: "keys that look alike are different headers", in: once, run: func(t *trial) {
+		t.headersArrive(
+			map[string]string{"é": "composed", "e\u0301": "decomposed"},
+			map[string]string{"key": "plain", " key": "leading", "key ": "trailing", "ke y": "inside", "k\u200bey": "zero width"},
+			map[string]string{"a.b": "dot", "a-b": "dash", "a_b": "underscore", "a:b": "colon", "a/b": "slash", "ab": "none"},
+		)
+	}},
+	{rule: "C10", title: "a header may be called as brokers call theirs", in: once, run: func(t *trial) {
+		t.headersArrive(eachWith("the application's own",
+			"id", "ID", "Id", "type", "timestamp", "priority", "headers", "body", "queue", "expiration", "delivery-mode",
+			"content-type", "Content-Type", "ContentType", "content-encoding", "correlation-id", "CorrelationId",
+			"reply-to", "ReplyTo", "message-id", "MessageId", "MessageID", "user-id", "app-id", "cluster-id", "Label", "Subject",
+			"x-death", "x-first-death-queue", "x-first-death-reason", "x-delay", "x-delivery-count", "x-acquired-count", "x-match", "CC", "BCC",
+			"x-opt-enqueued-time", "x-opt-scheduled-enqueue-time", "DeadLetterReason", "DeadLetterErrorDescription",
+			"ApproximateReceiveCount", "SentTimestamp", "SenderId", "DelaySeconds", "AWS.Message", "AWSTraceHeader", "Amazon.Headers",
+			"Recoverable", "Expires", "RowVersion", "NServiceBus.Transport.Encoding", "traceparent", "tracestate",
+		)...)
+	}},
+	{rule: "C10", title: "a header's value may be any text", in: once, run: func(t *trial) {
+		t.headersArrive(eachKey(
+			"ünïcödé", "значение", "値段", "قيمة", "👩‍👩‍👧🏴‍☠️", "é composed, e\u0301 decomposed", "\ufeffbyte order mark", "right\u200eto\u200fleft",
+			"\ufffd", "\U0010ffff", "\u2028\u2029", "\"quoted\"", "'quoted'", "back\\slash", `{"json": [1, "two", null]}`, "<xml a=\"b\">&amp;</xml>",
+			"a=b&c=d; e", "100 %", "%00 %41", "$1 ${2} {{3}}", "'; DROP TABLE messages; --", "0", "007", "1e3", "-0", "1.50", "0x1F", "true", "FALSE", "null", "NULL", "undefined", "NaN",
+			"2026-01-02T03:04:05Z", "aGVsbG8=", "=?UTF-8?B?aGVsbG8=?=", "\\u0041", "\\x41", "&#65;",
+		)...)
+	}},
+	{rule: "C10", title: "a header's value may be empty", in: once, run: func(t *trial) {
+		t.headersArrive(
+			map[string]string{"Empty": ""},
+			map[string]string{"Empty": "", "Full": "value", "Empty too": ""},
+		)
+	}},
+	{rule: "C10", title: "white space round a header's value is part of it", in: once, run: func(t *trial) {
+		t.headersArrive(eachKey(" ", "   ", " leading", "trailing ", "  both  ", "\u00a0no-break\u00a0", "\u3000ideographic\u3000")...)
+	}},
+	{rule: "C10", title: "a header's value may have tabs and line breaks", in: once, run: func(t *trial) {
+		t.headersArrive(eachKey("a\tb", "\t", "a\nb", "a\r\nb\r\n", "\n", "a\rb", "two\n\nlines\n", "Folded: a\r\n b")...)
+	}},
+	{rule: "C10", title: "a header's value may have any control character", in: once, run: func(t *trial) {
+		var list []string
+		for c := range rune(0xa0) {
+			if c < ' ' || c >= 0x7f {
+				list = append(list, "<"+string(c)+">")
+			}
+		}
+		t.headersArrive(eachKey(append(list, "\x00", "cut\x00here", "\x1b[31mred", "\ufffe\uffff")...)...)
+	}},
+	{rule: "C10", title: "a header's key may have control characters", in: once, run: func(t *trial) {
+		t.headersArrive(eachWith("value", "tab\there", "line\nbreak", "\r\n", "nul\x00inside", "\x00", "\x7f")...)
+	}},
+	{rule: "C10", title: "a message may have a hundred headers", in: once, run: func(t *trial) {
+		many := map[string]string{}
+		for i := range 100 {
+			many[fmt.Sprintf("Header.%d", i)] = fmt.Sprintf("value %d", i)
+		}
+		t.headersArrive(many)
+	}},
+	{rule: "C10", title: "a header may be long", in: once, run: func(t *trial) {
+		long := 40 << 10
+		for _, limit := range []int{t.caps.MaxHeaderBytes, t.caps.MaxMessageBytes} {
+			if limit > 0 {
+				long = min(long, limit/2)
+			}
+		}
+		key := 1000
+		if limit := t.caps.MaxHeaderKeyBytes; limit > 0 {
+			key = min(key, limit)
+		}
+		t.headersArrive(
+			map[string]string{"Long value": strings.Repeat("0123456789abcdef", long/16)},
+			map[string]string{"Long value": strings.Repeat("ü", long/2)},
+			map[string]string{strings.Repeat("k", min(key, long)): "of a long key"},
+		)
+	}},
+	{rule: "C10", title: "a message without headers arrives without headers", in: once, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		id := t.id()
+		t.send(transport, core.Outgoing{Queue: queue, Body: []byte("no id")}, core.Outgoing{Queue: queue, Body: []byte("no id either")},
+			core.Outgoing{ID: id, Queue: queue, Body: []byte("an id")})
+		seen := map[string]bool{}
+		for _, in := range t.receiver(transport, queue, 3).drain("no id", "no id either", "an id") {
+			if in.Malformed != nil {
+				t.fail("a message that was sent without headers is not Malformed", "%v", in.Malformed)
+			}
+			if in.Headers.Len() > 0 {
+				t.fail("a message that was sent without headers has none, not even "+core.HeaderMessageID, "it has %q", in.Headers.Map())
+			}
+			switch {
+			case in.ID == "":
+				t.fail("Incoming.ID is NativeID where neither a header nor the broker has an id", "it is empty; NativeID is %q", in.NativeID)
+			case string(in.Body) == "an id" && in.ID != id && in.ID != in.NativeID:
+				t.fail(fmt.Sprintf("Incoming.ID is the ID that was sent, %q, where the broker has a field for it, or else NativeID, %q", id, in.NativeID), "it is %q", in.ID)
+			case seen[in.ID] && !t.caps.Duplicates:
+				t.fail("Incoming.ID is different for each message", "%q is that of two", in.ID)
+			}
+			seen[in.ID] = true
+		}
+	}},
+	{rule: "C10", title: "a body may be any bytes", in: once, run: func(t *trial) {
+		all := make([]byte, 256)
+		for i := range all {
+			all[i] = byte(i)
+		}
+		backwards := slices.Clone(all)
+		slices.Reverse(backwards)
+		t.bodiesArrive([]byte("x"), []byte{0}, []byte{0xff}, all, backwards, []byte("cut\x00here"), []byte("\x00\x00\x00"), []byte("not UTF-8: \xc3\x28 \xff\xfe"),
+			[]byte("\xed\xa0\x80 surrogate"), []byte("ünïcödé ✓ 👩‍👩‍👧"), []byte("\ufeffbyte order mark"), []byte(" "), []byte(" white space \t\r\n"), []byte("\n"), []byte("a\r\nb\n\n"),
+			[]byte("null"), []byte("{}"), []byte(`""`), []byte(`{"json": "\u0041"}`), []byte("<xml/>"), []byte("aGVsbG8="), []byte("0"), []byte("\\x00ff"), []byte("'; --"),
+			[]byte("\x1f\x8b\x08\x00 gzip"), []byte("\x78\x9c zlib"))
+	}},
+	{rule: "C10", title: "a body may be empty", in: once, run: func(t *trial) {
+		t.bodiesArrive(nil, []byte{})
+	}},
+	{rule: "C10", title: "a body may be large", in: once, run: func(t *trial) {
+		sizes := []int{1 << 10, 4<<10 + 1, 32 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20}
+		var large [][]byte
+		for _, size := range sizes {
+			if limit := t.caps.MaxMessageBytes; limit > 0 {
+				size = min(size, limit-1<<10) // the headers need less than that
+			}
+			large = append(large, t.randomBytes(size))
+		}
+		t.bodiesArrive(large...)
+	}},
+	{rule: "C10", title: "a delayed message arrives as it was sent", in: once, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.rich(queue)
+		m.Delay = t.briefDelay()
+		t.unchanged(transport, queue, m)
+	}},
+	{rule: "C10", title: "a message with a time to be received arrives as it was sent", in: once, needs: []need{expiry}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.rich(queue)
+		m.TimeToBeReceived = time.Hour
+		t.unchanged(transport, queue, m)
+	}},
+	{rule: "C10", title: "what is published arrives as it was sent", in: once, needs: []need{publishing}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.rich("")
+		m.Topic = t.uniqueName()
+		t.subscribe(transport, queue, m.Topic)
+		t.unchanged(transport, queue, m)
+	}},
+	{rule: "C10", title: "what is sent with a settlement arrives as it was sent", in: inAtomic, run: func(t *trial) {
+		transport := t.open()
+		from, to := t.queue(transport), t.queue(transport)
+		for _, s := range []dispatch{completing, replacing} {
+			t.send(transport, t.message(from, "any"))
+			r := t.receiver(transport, from, 1)
+			out := []core.Outgoing{t.rich(to), {ID: t.id(), Queue: to, Headers: core.HeadersFromMap(map[string]string{"Empty": ""})}}
+			out[1].Headers.Set(core.HeaderMessageID, out[1].ID)
+			t.sends(s, t.atomic(r.next()), slices.Clone(out)...)
+			r.shut()
+			t.arriveUnchanged(transport, to, out...)
+		}
+	}},
+}
+
+// eachWith returns headers of one key each, with the same value.
+func eachWith(value string, keys ...string) (list []map[string]string) {
+	for _, key := range keys {
+		list = append(list, map[string]string{key: value})
+	}
+	return list
+}
+
+// eachKey returns headers of one value each, with the same key.
+func eachKey(values ...string) (list []map[string]string) {
+	for _, value := range values {
+		list = append(list, map[string]string{"Key": value})
+	}
+	return list
+}
+
+// headersArrive checks that messages with these headers, and an id, arrive with
+// them. Each has a message of its own, so that a failure tells which it was.
+func (t *trial) headersArrive(list ...map[string]string) {
+	transport := t.open()
+	queue := t.queue(transport)
+	var sent []core.Outgoing
+	for _, headers := range list {
+		m := core.Outgoing{ID: t.id(), Queue: queue, Headers: core.HeadersFromMap(headers), Body: []byte("body")}
+		m.Headers.Set(core.HeaderMessageID, m.ID)
+		sent = append(sent, m)
+	}
+	t.unchanged(transport, queue, sent...)
+}
+
+func (t *trial) bodiesArrive(list ...[]byte) {
+	transport := t.open()
+	queue := t.queue(transport)
+	var sent []core.Outgoing
+	for _, body := range list {
+		m := t.message(queue, "")
+		m.Body = body
+		sent = append(sent, m)
+	}
+	t.unchanged(transport, queue, sent...)
+}
+
+// randomBytes are neither UTF-8 nor to be compressed.
+func (t *trial) randomBytes(size int) []byte {
+	body := make([]byte, 0, size+8)
+	for len(body) < size {
+		body = binary.LittleEndian.AppendUint64(body, t.random.Uint64())
+	}
+	return body[:size]
+}
+
+// rich returns a message with what is often lost on the way.
+func (t *trial) rich(queue string) core.Outgoing {
+	m := t.message(queue, "not UTF-8: \xff\xfe \x00 zero, ünïcödé ✓\r\n")
+	for key, value := range map[string]string{
+		"Empty": "", "id": "the application's", "content-type": "text/x", "x-death": "never", "$.diagnostics.hostid": "a=b; c",
+		"ключ": "значение 👩‍👩‍👧", "UPPER": "1", "upper": "2", " Spaces ": " round it ", "Number": "007",
+	} {
+		m.Headers.Set(key, value)
+	}
+	return m
+}

@@ -95,7 +95,7 @@ var inFlightMutants = []mutant{
 			next(n)
 		}}
 	}},
-	{rule: "C3", name: "keeps what it fetched ahead when it is paused", breaks: func() changes {
+	{rule: "C3", name: "holds on to what it fetched ahead when it is paused", breaks: func() changes {
 		return fetchingAhead(false, func([]core.Delivery) bool { return false })
 	}},
 	{rule: "C3", name: "hands out what it fetched ahead although it is paused", breaks: func() changes {

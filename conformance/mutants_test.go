@@ -36,6 +36,8 @@ func mutants() []mutant {
 		settlementMutants,
 		countMutants,
 		contentMutants,
+		limitMutants,
+		redeliveryMutants,
 		atomicMutants,
 		workMutants,
 		delayMutants,

@@ -1,0 +1,176 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// redeliveryCases are about what a message has at its later deliveries, and what
+// becomes of the earlier ones.
+var redeliveryCases = []testCase{
+	{rule: "C11", title: "an abandoned message comes again as it was sent", in: givingBack, run: func(t *trial) {
+		t.redelivers(func(r *receiver, d core.Delivery) *receiver { t.abandon(d); return r })
+	}},
+	{rule: "C11", title: "a released message comes again as it was sent", in: givingBack, run: func(t *trial) {
+		t.redelivers(func(r *receiver, d core.Delivery) *receiver { t.release(d); return r })
+	}},
+	{rule: "C11", title: "a message whose receiver was closed comes again as it was sent", in: givingBack, run: func(t *trial) {
+		t.redelivers(func(r *receiver, _ core.Delivery) *receiver {
+			r.shut()
+			return t.receiver(t.open(), r.queue, 1)
+		})
+	}},
+	{rule: "C11", title: "what a handler makes of its headers reaches no other delivery", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		sent := t.rich(queue)
+		t.send(transport, sent)
+		r := t.receiver(transport, queue, 1)
+		for range 4 {
+			d := r.next()
+			t.same(d.Incoming(), sent)
+			own := d.Incoming().Headers // a copy
+			own.Set("Added", "by the handler")
+			own.Set("UPPER", "changed by the handler")
+			own.Del("Empty", core.HeaderMessageID)
+			t.same(d.Incoming(), sent)
+			t.abandon(d)
+		}
+		d := r.next()
+		t.same(d.Incoming(), sent)
+		t.complete(d)
+	}},
+	{rule: "C11", title: "what a sender makes of its headers reaches no message that was sent", in: once, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		given := []core.Outgoing{t.rich(queue), t.rich(queue)}
+		sent := slices.Clone(given)
+		t.send(transport, given...)
+		for i := range given {
+			given[i].Headers.Set("Added", "after Send")
+			given[i].Headers.Set("UPPER", "changed after Send")
+			given[i].Headers.Del("Empty", core.HeaderMessageID)
+		}
+		t.arriveUnchanged(transport, queue, sent...)
+	}},
+	{rule: "C11", title: "a delivery's message is its own for ever", run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		const messages, atOnce = 400, 50
+		sent := map[string]core.Outgoing{}
+		var all []core.Outgoing
+		for i := range messages {
+			m := t.message(queue, "")
+			m.Body = append(fmt.Appendf(nil, "body %d ", i), t.randomBytes(t.random.IntN(3000))...)
+			m.Headers.Set("Number", fmt.Sprint(i))
+			sent[m.ID] = m
+			all = append(all, m)
+		}
+		r := t.receiver(transport, queue, atOnce)
+		var received []*core.Incoming
+		var before []core.Incoming // as they were when they came
+		for batch := range slices.Chunk(all, atOnce) {
+			t.send(transport, batch...)
+			held := r.take(len(batch))
+			for _, d := range held {
+				in := d.Incoming()
+				received = append(received, in)
+				before = append(before, *in)
+				before[len(before)-1].Body = bytes.Clone(in.Body)
+			}
+			t.complete(held...)
+		}
+		r.shut()
+		for i, in := range received {
+			m, known := sent[before[i].ID]
+			if !known {
+				t.stop("Incoming.ID is the id that was sent", "%q", before[i].ID)
+			}
+			if !bytes.Equal(before[i].Body, m.Body) {
+				t.stop(fmt.Sprintf("the body is that which was sent, %s", excerpt(m.Body)), "%s", excerpt(before[i].Body))
+			}
+			if !bytes.Equal(in.Body, m.Body) || !maps.Equal(in.Headers.Map(), m.Headers.Map()) || in.ID != m.ID {
+				t.stop(fmt.Sprintf("a message stays what it was when it was received, %q with %s, while others are received and settled", m.ID, excerpt(m.Body)),
+					"it has become %q with %s and headers %q", in.ID, excerpt(in.Body), in.Headers.Map())
+			}
+		}
+	}},
+	{rule: "C11", title: "NativeID stays while a message comes again", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "any"))
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		id := d.Incoming().NativeID
+		stays := func(after string) {
+			if d = r.next(); d.Incoming().NativeID != id {
+				t.fail(fmt.Sprintf("NativeID names one stored copy of a message: after %s it is still %q", after, id), "%q", d.Incoming().NativeID)
+			}
+		}
+		t.abandon(d)
+		stays("Abandon")
+		t.release(d)
+		stays("Release")
+		r.shut()
+		r = t.receiver(transport, queue, 1)
+		stays("its receiver was closed")
+		r.shut()
+		r = t.receiver(t.open(), queue, 1)
+		stays("another process received it")
+		t.complete(d)
+	}},
+	{rule: "C11", title: "NativeID is new for every Send", run: func(t *trial) {
+		transport := t.open()
+		queue, other := t.queue(transport), t.queue(transport)
+		seen := map[string]string{}
+		m := t.message(queue, "the same")
+		here, there := t.receiver(transport, queue, 8), t.receiver(t.open(), other, 8)
+		for round := range 3 {
+			copies := []core.Outgoing{m, m, m}
+			copies[2].Queue = other
+			t.send(transport, copies...)
+			first := here.drain("the same", "the same")
+			second := there.drain("the same")
+			for i, in := range append(first, second...) {
+				where := fmt.Sprintf("copy %d of round %d", i, round)
+				if in.NativeID == "" {
+					t.fail("NativeID names one stored copy of a message", "it is empty for %s", where)
+				}
+				if before, known := seen[in.NativeID]; known && !t.caps.Duplicates {
+					t.fail("NativeID is new for every Send, also where id, headers and body are the same", "%q names %s and %s", in.NativeID, before, where)
+				}
+				seen[in.NativeID] = where
+			}
+		}
+	}},
+}
+
+// redelivers checks that a message has its headers and body at every delivery.
+func (t *trial) redelivers(giveBack func(r *receiver, d core.Delivery) *receiver) {
+	transport := t.open()
+	queue := t.queue(transport)
+	small, large := t.rich(queue), t.rich(queue)
+	size := 100 << 10
+	if limit := t.caps.MaxMessageBytes; limit > 0 {
+		size = min(size, limit/2)
+	}
+	large.Body = t.randomBytes(size)
+	for _, m := range []core.Outgoing{small, large} {
+		t.send(transport, m)
+		r := t.receiver(transport, queue, 1)
+		for range 4 {
+			d := r.next()
+			t.same(d.Incoming(), m)
+			r = giveBack(r, d)
+		}
+		d := r.next()
+		t.same(d.Incoming(), m)
+		t.complete(d)
+		r.shut()
+	}
+	t.left(queue, "after both messages were completed")
+}
