@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -310,11 +311,22 @@ func (t *trial) same(in *core.Incoming, sent core.Outgoing) {
 		t.fail(fmt.Sprintf("Incoming.ID is the id that was sent, %q", sent.ID), "%q", in.ID)
 	}
 	if got, want := in.Headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
-		t.fail(fmt.Sprintf("the headers are those that were sent, %q", want), "%q", got)
+		t.fail("the headers are those that were sent, "+excerptHeaders(want, got), "%s", excerptHeaders(got, want))
 	}
 	if !bytes.Equal(in.Body, sent.Body) {
 		t.fail(fmt.Sprintf("the body is that which was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
 	}
+}
+
+// excerptHeaders shows those headers that others do not have, or have otherwise.
+func excerptHeaders(headers, others map[string]string) string {
+	var differ []string
+	for _, key := range slices.Sorted(maps.Keys(headers)) {
+		if other, has := others[key]; !has || other != headers[key] {
+			differ = append(differ, excerpt([]byte(key))+": "+excerpt([]byte(headers[key])))
+		}
+	}
+	return fmt.Sprintf("%d headers, here those that differ: {%s}", len(headers), strings.Join(differ, ", "))
 }
 
 // excerpt shows bodies of any size.
