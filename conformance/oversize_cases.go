@@ -75,9 +75,13 @@ var oversizeCases = []testCase{
 	{rule: "R24", title: "headers at MaxHeaderBytes", needs: []need{headerLimit}, run: func(t *trial) {
 		t.movesFull(func(m *core.Outgoing) {
 			const size = 1 << 10 // of one header, where brokers have limits too
-			for i := 0; m.Headers.Bytes() < t.caps.MaxHeaderBytes; i++ {
+			limit := t.caps.MaxHeaderBytes
+			if t.caps.MaxMessageBytes > 0 {
+				limit = min(limit, t.caps.MaxMessageBytes)
+			}
+			for i := 0; m.Headers.Bytes() < limit; i++ {
 				key := fmt.Sprintf("H%d", i)
-				room := t.caps.MaxHeaderBytes - m.Headers.Bytes() - len(key)
+				room := limit - m.Headers.Bytes() - len(key)
 				if room < 0 { // the last one takes what is left
 					last := fmt.Sprintf("H%d", i-1)
 					m.Headers.Set(last, m.Headers.Get(last)+strings.Repeat("v", room+len(key)))

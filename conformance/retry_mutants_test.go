@@ -121,6 +121,24 @@ func givesBackReplaced() changes {
 	})
 }
 
+// sendsDelayedAsFirstSent keeps the envelope of a message by its id, and uses it
+// again.
+func sendsDelayedAsFirstSent() changes {
+	var mu sync.Mutex
+	envelopes := map[string]core.Headers{}
+	return outgoing(func(out []core.Outgoing) []core.Outgoing {
+		mu.Lock()
+		defer mu.Unlock()
+		for i, o := range out {
+			if headers, known := envelopes[o.ID]; known && o.Delay > 0 {
+				out[i].Headers = headers
+			}
+			envelopes[o.ID] = out[i].Headers
+		}
+		return out
+	})
+}
+
 var withoutDelays = able(func(c *core.Capabilities) { c.DelayedDelivery = false })
 
 var retryMutants = []mutant{
@@ -148,6 +166,10 @@ var retryMutants = []mutant{
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.DeliveryCount-- }}
 	}},
 	{rule: "R2", name: "counts by the message id, which the delayed copy has too", breaks: countsByID},
+	{rule: "R3", name: "carries no retry headers", breaks: func() changes {
+		return dropsHeaders(func(key string) bool { return !strings.HasPrefix(key, core.HeaderRetries) })
+	}},
+	{rule: "R3", name: "delivers a delayed message as it was first sent", breaks: sendsDelayedAsFirstSent},
 	{rule: "R4", name: "delivers at once what is delayed", breaks: func() changes {
 		return changesDelay(func(time.Duration) time.Duration { return 0 })
 	}},
