@@ -260,7 +260,16 @@ func (j job) send(ctx context.Context, transport core.Transport, s surroundings)
 // running is a process that a case has started.
 type running struct {
 	process
-	t *trial
+	t    *trial
+	told []event // all that next returned
+}
+
+func (p *running) next(limit time.Duration) (event, error) {
+	e, err := p.process.next(limit)
+	if err == nil {
+		p.told = append(p.told, e)
+	}
+	return e, err
 }
 
 // start starts a process. The end of the case kills it.
@@ -268,7 +277,7 @@ func (t *trial) start(j job) *running {
 	j.Mode = t.mode
 	p := t.suite.h.process(t, j)
 	t.Cleanup(p.kill)
-	return &running{p, t}
+	return &running{process: p, t: t}
 }
 
 // until waits until something happens in the process, and returns with which
@@ -288,14 +297,12 @@ func (p *running) until(what happening, limit time.Duration) (id string) {
 	}
 }
 
-// rest returns what the process still had to tell when it was killed.
-func (p *running) rest() (events []event) {
+// all returns what a process told that has ended.
+func (p *running) all() []event {
 	for {
-		e, err := p.next(p.t.patience())
-		if err != nil {
-			return events
+		if _, err := p.next(p.t.patience()); err != nil {
+			return p.told
 		}
-		events = append(events, e)
 	}
 }
 

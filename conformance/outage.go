@@ -141,10 +141,11 @@ func (t *trial) observed(transport core.Transport, queue string) (*receiver, *co
 type ledger struct {
 	// deliveries counts by the messages' bodies.
 	deliveries map[string]int
-	// done has the bodies of those that Complete was called for, and returned nil.
+	// done has the bodies of those that Complete was called for, which need not
+	// come again: where it returned an error, nobody knows.
 	done map[string]bool
-	// copies has the NativeIDs of those, and again is how often such a copy was
-	// delivered once more.
+	// copies has the NativeIDs of those for which it returned nil, and again is how
+	// often such a copy was delivered once more.
 	copies map[string]bool
 	again  int
 }
@@ -166,11 +167,9 @@ func (l *ledger) complete(t *trial, d core.Delivery) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	err := d.Complete(ctx)
-	if err == nil {
-		l.done[string(d.Incoming().Body)] = true
-		if id := d.Incoming().NativeID; id != "" {
-			l.copies[id] = true
-		}
+	l.done[string(d.Incoming().Body)] = true
+	if id := d.Incoming().NativeID; id != "" && err == nil {
+		l.copies[id] = true
 	}
 	return err
 }
@@ -183,22 +182,19 @@ func (l *ledger) duplicates() (n int) {
 	return n
 }
 
-// drain receives and completes until all n messages have been completed, or for
-// as long as it takes until what an outage took comes again.
+// drain receives and completes until n messages need not come again, or for as
+// long as it takes until what an outage took comes again.
 func (l *ledger) drain(r *receiver, n int) {
-	ctx, cancel := context.WithTimeout(r.t.ctx, r.t.comesAgain())
-	defer cancel()
-	for {
-		if len(l.done) >= n {
-			return
-		}
-		got, err := r.batch(ctx, r.size)
-		if err != nil {
-			return
-		}
-		for _, d := range got {
+	if len(l.done) < n {
+		r.each(r.t.comesAgain(), func(d core.Delivery) bool {
 			l.deliver(d)
-			_ = l.complete(r.t, d) // an error: it comes again
-		}
+			_ = l.complete(r.t, d)
+			return len(l.done) >= n
+		})
 	}
+	r.each(r.t.quiet(), func(d core.Delivery) bool { // those of which nobody knew
+		l.deliver(d)
+		_ = l.complete(r.t, d)
+		return false
+	})
 }

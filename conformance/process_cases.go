@@ -48,7 +48,7 @@ var processCases = []testCase{
 		second.until(isReady, t.patience())
 		t.rest(min(t.suite.lock, t.quiet()) + t.quiet())
 		second.shut()
-		for _, e := range second.rest() {
+		for _, e := range second.all() {
 			if e.What == isHandling && !t.caps.Duplicates {
 				t.fail("in None a message is consumed before it is handed out, so that the next process does not get it", "the next process handled it")
 			}
@@ -71,10 +71,10 @@ var processCases = []testCase{
 		for range 3 {
 			p := t.start(job{To: queue, Prefix: t.id(), Count: 100})
 			for range 1 + t.random.IntN(40) {
-				accepted[p.until(hasSent, t.patience())] = true
+				p.until(hasSent, t.patience())
 			}
 			p.kill()
-			for _, e := range p.rest() {
+			for _, e := range p.all() {
 				accepted[e.ID] = true
 			}
 		}
@@ -207,20 +207,27 @@ func (t *trial) comesAgain() time.Duration { return t.patience() + t.suite.lock 
 // collect completes what is delivered, until enough of it says so. It reports
 // whether that was within the limit.
 func (r *receiver) collect(limit time.Duration, enough func(d core.Delivery) bool) bool {
-	deadline := time.Now().Add(limit)
+	return r.each(limit, func(d core.Delivery) bool {
+		r.t.complete(d)
+		return enough(d)
+	})
+}
+
+// each calls do for what is delivered, at least until do says that it is enough.
+// It reports whether that was within the limit.
+func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
+	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
+	defer cancel()
 	for {
-		ctx, cancel := context.WithDeadline(r.t.ctx, deadline)
 		got, err := r.batch(ctx, r.size)
-		cancel()
 		if err != nil {
 			return false
 		}
-		done := false
+		enough := false
 		for _, d := range got {
-			r.t.complete(d)
-			done = enough(d) || done
+			enough = do(d) || enough
 		}
-		if done {
+		if enough {
 			return true
 		}
 	}
@@ -268,9 +275,11 @@ func (t *trial) killAtRandom() {
 		t.send(sender, out...)
 	}
 	handled := map[string]int{}
-	count := func(e event) {
-		if e.What == isHandling {
-			handled[e.ID]++
+	count := func(p *running) {
+		for _, e := range p.all() {
+			if e.What == isHandling {
+				handled[e.ID]++
+			}
 		}
 	}
 	for round := range killRounds {
@@ -282,7 +291,6 @@ func (t *trial) killAtRandom() {
 			if err != nil {
 				break // what is left is still locked by those killed before
 			}
-			count(e)
 			if e.What == moment {
 				n--
 			}
@@ -293,9 +301,7 @@ func (t *trial) killAtRandom() {
 			t.rest(time.Duration(t.random.IntN(300)) * time.Microsecond)
 		}
 		p.kill()
-		for _, e := range p.rest() {
-			count(e)
-		}
+		count(p)
 	}
 	last := t.start(w.job)
 	last.until(isReady, t.patience())
@@ -310,14 +316,11 @@ func (t *trial) killAtRandom() {
 		forwarded.collect(t.comesAgain(), seen)
 		t.rest(t.suite.lock) // until all that was held comes again, if it does
 	}
-	for idle := max(t.quiet(), time.Second); ; { // until the last process has nothing more to do
-		e, err := last.next(idle)
-		if err != nil {
-			break
-		}
-		count(e)
+	for err := error(nil); err == nil; { // until the last process has nothing more to do
+		_, err = last.next(max(t.quiet(), time.Second))
 	}
 	last.shut()
+	count(last)
 	forwarded.collect(max(t.quiet(), time.Second), func(d core.Delivery) bool { seen(d); return false })
 	forwarded.shut()
 

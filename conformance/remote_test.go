@@ -62,8 +62,9 @@ func (s *server) open() *remote {
 		panic(err) // a mistake in a test of the suite
 	}
 	t := &remote{server: s, rules: rules, quit: make(chan struct{}), changed: make(chan struct{}), receivers: map[*remoteReceiver]struct{}{}}
-	t.current, err = s.connect(t.quit)
-	t.wg.Go(func() { t.maintain(t.current, err) })
+	c, err := s.connect(t.quit)
+	t.current = c
+	t.wg.Go(func() { t.maintain(c, err) })
 	return t
 }
 
