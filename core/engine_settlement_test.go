@@ -324,6 +324,34 @@ func TestALockWhoseRenewalFailsForAWhileIsKept(t *testing.T) {
 	})
 }
 
+// An adapter whose Renew succeeds and changes nothing, because the clocks of
+// broker and process differ, for example.
+func TestALockThatIsRenewedButDoesNotMoveIsNotRenewedWithoutPause(t *testing.T) {
+	inModesOn(t, inmemory.Config{LockDuration: time.Minute}, retrying, func(b *bed) {
+		until := time.Now().Add(6 * time.Second)
+		var renewals atomic.Int64
+		b.broker.provoke(faults{
+			locked: func(*core.Incoming) time.Time { return until },
+			settle: func(operation string, _ *core.Incoming) error {
+				if operation == "Renew" && renewals.Add(1) > 1000 {
+					time.Sleep(time.Second) // so that the test fails, and does not hang
+				}
+				return nil
+			},
+		})
+		b.orders(core.Config{}, func(context.Context, *core.Message) error {
+			time.Sleep(10 * time.Second)
+			return nil
+		})
+		b.put("m1")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if got := renewals.Load(); got == 0 || got > 100 {
+			b.Errorf("a lock of 6 s was renewed %d times", got)
+		}
+	})
+}
+
 // A shorter lock that arrives while a longer one is held: as with deliveries
 // that waited in a client library's buffer.
 func TestALockThatEndsSoonerThanTheOthersIsRenewedInTime(t *testing.T) {

@@ -25,6 +25,9 @@ type renewer struct {
 // renewals that run at the same time; more would only queue at the broker.
 const parallelRenewals = 16
 
+// renewalPause is the least between two renewals of one lock.
+const renewalPause = 10 * time.Millisecond
+
 // hold is one delivery whose lock runs out.
 type hold struct {
 	renewer Renewer
@@ -165,11 +168,14 @@ func (r *renewer) renew(h *hold) {
 	case !held:
 	case err == nil:
 		h.next = halfway(h.renewer.LockedUntil())
+		if !h.next.After(now) { // a lock that was renewed, but did not move: no reason to spin
+			h.next = now.Add(renewalPause)
+		}
 	case errors.Is(err, ErrLockLost), !now.Before(until):
 		h.lost = true
 		onLost = h.onLost
 	default: // try again while the lock still holds
-		h.next = now.Add(max(until.Sub(now)/4, 10*time.Millisecond))
+		h.next = now.Add(max(until.Sub(now)/4, renewalPause))
 	}
 	r.mu.Unlock()
 	if onLost != nil {
