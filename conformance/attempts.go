@@ -97,7 +97,7 @@ func (t *trial) arrive(transport core.Transport, queue, what string, n int) map[
 			for body := range arrived {
 				shown = append(shown, excerpt([]byte(body)))
 			}
-			t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d after %v: %v", len(arrived), t.patience(), shown)
+			t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d after %v: %v%s", len(arrived), t.patience(), shown, t.log.told())
 			return arrived
 		}
 		keep(got)
@@ -154,7 +154,7 @@ func (t *trial) receives(signal <-chan struct{}, what string) {
 	select {
 	case <-signal:
 	case <-timer.C:
-		t.stop(what, "not within %v", t.patience())
+		t.stop(what, "not within %v%s", t.patience(), t.log.told())
 	}
 }
 

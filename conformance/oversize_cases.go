@@ -18,7 +18,7 @@ var tryable = need{"MaxMessageBytes is too large to be tried", func(s *suite) bo
 const usualBody = 1 << 20
 
 var oversizeCases = []testCase{
-	{rule: "R24", title: "an error of 1 MiB", run: func(t *trial) {
+	{rule: "R24", title: "a message whose error is 1 MiB long reaches the error queue", run: func(t *trial) {
 		transport := t.open()
 		text := "out of stock: " + strings.Repeat("é✓ ", 1<<20/6)
 		in := t.failsWith(transport, errors.New(text))
@@ -30,7 +30,7 @@ var oversizeCases = []testCase{
 				"%d bytes, %s", len(got), excerpt([]byte(got)))
 		}
 	}},
-	{rule: "R24", title: "an error that is not UTF-8", run: func(t *trial) {
+	{rule: "R24", title: "a message whose error is not UTF-8 reaches the error queue", run: func(t *trial) {
 		transport := t.open()
 		in := t.failsWith(transport, errors.New("code \xff\xfe, \x00 and a tab\t✓"))
 		const want = "code \uFFFD, \uFFFD and a tab\t✓"
@@ -38,7 +38,7 @@ var oversizeCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s is %q", core.HeaderExceptionMessage, want), "%q", got)
 		}
 	}},
-	{rule: "R24", title: "the largest message that an endpoint sends", needs: []need{tryable}, run: func(t *trial) {
+	{rule: "R24", title: "the largest message that an endpoint sends reaches the error queue", needs: []need{tryable}, run: func(t *trial) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
@@ -67,12 +67,12 @@ var oversizeCases = []testCase{
 		}
 		t.failedFrom(in, transport, s.queue)
 	}},
-	{rule: "R24", title: "a message at MaxMessageBytes", needs: []need{messageLimit, tryable}, run: func(t *trial) {
+	{rule: "R24", title: "a message at MaxMessageBytes reaches the error queue", needs: []need{messageLimit, tryable}, run: func(t *trial) {
 		t.movesFull(func(m *core.Outgoing) {
 			m.Body = bytes.Repeat([]byte("x"), t.caps.MaxMessageBytes-m.Headers.Bytes())
 		})
 	}},
-	{rule: "R24", title: "headers at MaxHeaderBytes", needs: []need{headerLimit}, run: func(t *trial) {
+	{rule: "R24", title: "a message with headers at MaxHeaderBytes reaches the error queue", needs: []need{headerLimit}, run: func(t *trial) {
 		t.movesFull(func(m *core.Outgoing) {
 			const size = 1 << 10 // of one header, where brokers have limits too
 			limit := t.caps.MaxHeaderBytes

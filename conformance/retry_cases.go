@@ -28,7 +28,7 @@ var attemptsTable = []struct{ immediate, delayed, attempts int }{
 }
 
 var retryCases = []testCase{
-	{rule: "R1", title: "every row of the table of attempts", run: func(t *trial) {
+	{rule: "R1", title: "every row of the table of attempts holds", run: func(t *trial) {
 		transport := t.open()
 		var seen attempts
 		types := map[string]core.TypeRecoverability{}

@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -34,7 +33,7 @@ func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, ch
 	c := core.Config{
 		Transactions: t.mode,
 		Provision:    core.ProvisionNever,
-		Logger:       slog.New(slog.DiscardHandler),
+		Logger:       t.log.logger(),
 		Recoverability: core.Recoverability{
 			ErrorQueue: errorQueue,
 			Immediate:  core.Immediate{Off: true},

@@ -34,6 +34,8 @@ type trial struct {
 	ctx    context.Context
 	label  string // of the goroutines, for the profiler
 
+	log endpointLog
+
 	mu       sync.Mutex
 	result   *Result
 	sealed   bool

@@ -1,0 +1,57 @@
+package conformance
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// endpointLog is what the endpoints of a case log from Warn on. Where what was
+// to happen does not, it tells what the engine has made of it.
+type endpointLog struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Bounds of what a failure shows of it.
+const (
+	loggedLines = 6
+	loggedBytes = 400 // of one line
+)
+
+// logger returns one that writes to the log.
+func (l *endpointLog) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{
+		Level: slog.LevelWarn,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			switch a.Key {
+			case slog.TimeKey, "endpoint", "instance", "logger":
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+}
+
+// Write implements io.Writer, for one line at a time.
+func (l *endpointLog) Write(line []byte) (int, error) {
+	text := strings.ToValidUTF8(string(line[:min(len(line), loggedBytes)]), "")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, strings.TrimSpace(text))
+	if len(l.lines) > loggedLines {
+		l.lines = slices.Delete(l.lines, 0, 1)
+	}
+	return len(line), nil
+}
+
+// told returns the last lines, for the end of what a failure observed.
+func (l *endpointLog) told() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) == 0 {
+		return "\nthe endpoint has logged no warning"
+	}
+	return "\nthe endpoint's last warnings:\n" + strings.Join(l.lines, "\n")
+}
