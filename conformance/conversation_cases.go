@@ -34,8 +34,8 @@ var conversationCases = []testCase{
 			expected = append(expected, t.message(asking.queue, "re "+string(body)))
 		}
 		t.reach("replies to 3 questions", 3, answers.messages)
-		asking.halt()
-		answering.halt()
+		asking.end()
+		answering.end()
 		t.once(expected, answers)
 		for _, queue := range []string{asking.queue, answering.queue, asking.errorQueue, answering.errorQueue} {
 			t.left(queue, "after all questions were answered")
@@ -59,7 +59,7 @@ var conversationCases = []testCase{
 		t.reach("events handled by another endpoint", 6, otherEvents.messages)
 		t.rest(t.quiet())
 		for _, s := range []*service{first, second, other} {
-			s.halt()
+			s.end()
 		}
 		t.once(msgs, firstEvents, secondEvents)
 		t.once(msgs, otherEvents)
@@ -80,15 +80,15 @@ var conversationCases = []testCase{
 		first.run()
 		second.run()
 		t.rest(t.caps.SubscribeLag)
-		second.halt()
+		second.end()
 		early := t.publish(transport, topic, "early", 2)
 		t.reach("events handled by the instance that still runs", 2, firstEvents.messages)
-		first.halt()
+		first.end()
 		late := t.publish(transport, topic, "late", 2)
 		t.steady("the number of events handled by an endpoint that is stopped", 2, firstEvents.messages)
 		second.run()
 		t.reach("events that were published meanwhile and are handled when an instance runs again", 2, secondEvents.messages)
-		second.halt()
+		second.end()
 		t.once(append(early, late...), firstEvents, secondEvents)
 		t.left(first.queue, "after all was handled")
 	}},
@@ -116,7 +116,7 @@ var conversationCases = []testCase{
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "bad"), good, t.command(s.queue, "job", "unwanted"))
 		t.reach("messages handled", 3, jobs.messages)
-		s.halt()
+		s.end()
 		for _, in := range t.arrived(audit, "the copies of what was handled", "good") {
 			if in.ID != good.ID {
 				t.fail("the audit copy has the message's id, "+good.ID, "%q", in.ID)
@@ -158,7 +158,7 @@ var conversationCases = []testCase{
 		t.complete(r.next())
 		t.due("a message that a handler sent elsewhere", delay, time.Since(sent))
 		t.due("a message that a handler sent to its own queue", delay, t.moment(times, "the handler of what was delayed runs").Sub(sent))
-		s.halt()
+		s.end()
 		t.left(s.queue, "after all was handled")
 		t.left(s.errorQueue, "after all was handled")
 		t.left(out, "after its only message was consumed")
@@ -186,7 +186,7 @@ var conversationCases = []testCase{
 			}
 			t.complete(d)
 		}
-		s.halt()
+		s.end()
 		t.left(s.queue, "after all was handled")
 	}},
 }

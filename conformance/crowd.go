@@ -228,13 +228,6 @@ func (s *service) handleEvent(topic string, h core.HandlerFunc) {
 	}
 }
 
-// halt stops the endpoint, which must end well.
-func (s *service) halt() {
-	if err := s.stop(); err != nil {
-		s.t.stop("Endpoint.Run returns nil after its context was cancelled", "%v", err)
-	}
-}
-
 // endRun asks Run to end, and does not wait.
 func (s *service) endRun() {
 	s.mu.Lock()

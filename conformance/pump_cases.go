@@ -24,7 +24,7 @@ var concurrencyCases = []testCase{
 		t.steady("the number of handlers, of which none has ended,", 5, jobs.running)
 		jobs.open()
 		t.reach("messages handled in the end", 12, jobs.messages)
-		s.halt()
+		s.end()
 		if most := jobs.peak(); most > 5 {
 			t.fail("no more than 5 handlers at the same time", "%d", most)
 		}
@@ -63,11 +63,18 @@ var concurrencyCases = []testCase{
 		for _, n := range []int{9, 3, 12, 1, 4} {
 			change(n)
 		}
-		t.reach("after several changes at once, of which the last was to 4, handlers at the same time", 4, jobs.running)
-		t.steady("the number of handlers at concurrency 4", 4, jobs.running)
+		jobs.pass(12) // as many as may have begun in between
+		t.await("after several changes at once, of which the last was to 4, there are 4 handlers at the same time", func() bool { return jobs.running() == 4 })
+		jobs.peak()
+		jobs.pass(4)
+		t.reach("after several changes at once and four that ended, handlers at the same time", 4, jobs.running)
+		t.rest(t.quiet())
+		if most := jobs.peak(); most > 4 {
+			t.fail("after the concurrency was lowered to 4, no more than 4 handlers at the same time", "%d", most)
+		}
 		jobs.open()
 		t.reach("messages handled in the end", 40, jobs.messages)
-		s.halt()
+		s.end()
 		t.once(msgs, jobs)
 		t.left(s.queue, "after all was handled")
 	}},
@@ -100,8 +107,8 @@ var concurrencyCases = []testCase{
 		firstJobs.open()
 		first.Resume()
 		t.reach("after Resume, messages that the first instance has begun", 5, firstJobs.messages)
-		first.halt()
-		second.halt()
+		first.end()
+		second.end()
 		t.once(append(msgs, more...), firstJobs, secondJobs)
 		t.left(first.queue, "after all was handled")
 		t.left(first.errorQueue, "after all was handled")
@@ -127,8 +134,8 @@ var concurrencyCases = []testCase{
 			t.send(transport, part...)
 		}
 		t.reach("messages handled by two instances together", 100, both((*crowd).messages))
-		first.halt()
-		second.halt()
+		first.end()
+		second.end()
 		t.once(msgs, firstJobs, secondJobs)
 		t.left(first.queue, "after all was handled")
 		t.left(first.errorQueue, "after all was handled")
@@ -146,14 +153,14 @@ var stopCases = []testCase{
 		t.send(transport, msgs[0])
 		s.run()
 		t.reach("messages handled in the first run", 1, jobs.messages)
-		s.halt()
+		s.end()
 		t.send(transport, msgs[1:4]...)
 		t.steady("the number of messages handled by an endpoint that is stopped", 1, jobs.messages)
 		s.run()
 		t.reach("messages handled when it runs again", 4, jobs.messages)
 		t.send(transport, msgs[4:]...)
 		t.reach("messages handled that were sent while it runs again", 7, jobs.messages)
-		s.halt()
+		s.end()
 		t.once(msgs, jobs)
 		t.left(s.queue, "after all was handled")
 	}},
@@ -183,7 +190,7 @@ var stopCases = []testCase{
 			t.fail("Run returns after its handlers, for which it waits DrainTimeout", "it returned %v while two handlers run", s.ended())
 		}
 		jobs.open()
-		s.halt()
+		s.end()
 		if n := cut.total(); n > 0 {
 			t.fail("handlers' contexts go on for DrainTimeout after Run's context ended", "%d were cancelled", n)
 		}
@@ -208,8 +215,8 @@ var stopCases = []testCase{
 		second.run()
 		t.reach("while the first instance stops with 2 messages in its handlers, messages that the second instance handles", 10, secondJobs.messages)
 		firstJobs.open()
-		first.halt()
-		second.halt()
+		first.end()
+		second.end()
 		t.once(msgs, firstJobs, secondJobs)
 		t.left(first.queue, "after all was handled")
 		t.left(first.errorQueue, "after all was handled")
@@ -232,7 +239,7 @@ var stopCases = []testCase{
 		t.send(transport, t.jobs(s.queue, 3)...)
 		t.reach("handlers at the same time", 3, jobs.running)
 		began := time.Now()
-		s.halt()
+		s.end()
 		mu.Lock()
 		took := cut.Sub(began)
 		mu.Unlock()
@@ -274,8 +281,8 @@ var renewalCases = []testCase{
 		t.reach("handlers at the same time", 3, jobs.running)
 		t.rest(t.suite.lock * 2)
 		t.await("handlers that take 2.5 times the lock have ended", func() bool { return jobs.running() == 0 })
-		first.halt()
-		second.halt()
+		first.end()
+		second.end()
 		t.once(msgs, jobs)
 		t.left(first.queue, "after all was handled")
 		t.left(first.errorQueue, "after all was handled")
@@ -299,7 +306,7 @@ var renewalCases = []testCase{
 		t.rest(t.suite.lock * 3 / 2)
 		jobs.open()
 		t.reach("messages begun when the slow ones have ended, which took 1.5 times the lock", 32, jobs.messages)
-		s.halt()
+		s.end()
 		t.once(msgs, jobs)
 		t.left(s.queue, "after all was handled")
 		t.left(s.errorQueue, "after all was handled")

@@ -1,3 +1,232 @@
 package conformance
 
-var rateLimitCases = []testCase{}
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// limited makes an endpoint that attempts one message at a time after so many
+// failures in a row. Messages may fail ten times at once, which is below what a
+// broker has to allow.
+func (t *trial) limited(transport core.Transport, failures int, wait time.Duration) *service {
+	return t.service(transport, func(c *core.Config) {
+		c.Concurrency = 4
+		c.Recoverability.Immediate = t.immediate(10)
+		c.Recoverability.RateLimit = core.RateLimit{ConsecutiveFailures: failures, TimeToWait: wait}
+	})
+}
+
+// probe is one attempt of a rate-limited endpoint.
+type probe struct{ began, ended time.Time }
+
+// probes is a crowd of which every attempt fails while it is down.
+type probes struct {
+	*crowd
+	down atomic.Bool
+	good tally
+
+	mu  sync.Mutex
+	all []probe
+}
+
+func (t *trial) probes() *probes {
+	p := &probes{crowd: t.crowd()}
+	p.down.Store(true)
+	return p
+}
+
+func (p *probes) handle(ctx context.Context, m *core.Message) error {
+	if !p.down.Load() {
+		err := p.crowd.handle(ctx, m)
+		if err == nil {
+			p.good.add(string(m.RawBody()))
+		}
+		return err
+	}
+	began := time.Now()
+	n := p.enter(string(m.RawBody()))
+	defer p.leave()
+	p.t.rest(10 * time.Millisecond) // in which others would be seen
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, probe{began, time.Now()})
+	if n > endless {
+		return nil
+	}
+	return errHandler
+}
+
+// failed returns the attempts that have failed.
+func (p *probes) failed() []probe {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]probe(nil), p.all...)
+}
+
+// resting waits until the endpoint is rate-limited and nothing is under way.
+func (p *probes) resting(s *service) {
+	p.t.await("after several failures in a row the endpoint is rate-limited, and attempts nothing for a while", func() bool {
+		return s.Health().RateLimited && p.running() == 0 && s.Health().InFlight == 0
+	})
+}
+
+var rateLimitCases = []testCase{
+	{rule: "R40", title: "the immediate retries of one message begin rate limiting, and its success ends it", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		s := t.limited(transport, 3, 200*time.Millisecond)
+		seen := &attempts{}
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			if seen.add(m) <= 4 {
+				return errHandler
+			}
+			return nil
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "job", "fails four times"))
+		t.await("three failures of one message begin rate limiting", func() bool { return s.Health().RateLimited })
+		t.await("a success ends rate limiting", func() bool { return !s.Health().RateLimited })
+		s.end()
+		t.attempted(seen, "fails four times", 5)
+		t.left(s.queue, "after the message was handled")
+		t.left(s.errorQueue, "after the message was handled")
+	}},
+	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", in: givingBack, run: func(t *trial) {
+		const wait = 400 * time.Millisecond
+		transport := t.open()
+		s := t.limited(transport, 4, wait)
+		jobs := t.probes()
+		s.handle("job", jobs.handle)
+		msgs := t.jobs(s.queue, 12)
+		t.send(transport, msgs...)
+		s.run()
+		jobs.resting(s)
+		jobs.peak()
+		before := len(jobs.failed())
+		t.reach("attempts of a rate-limited endpoint", before+4, func() int { return len(jobs.failed()) })
+		if most := jobs.peak(); most > 1 {
+			t.fail("one attempt at a time", "%d at the same time", most)
+		}
+		all := jobs.failed()
+		// One that had begun when it switched may have ended just before the first.
+		for i := before + 1; i < len(all); i++ {
+			if pause := all[i].began.Sub(all[i-1].ended); pause < wait {
+				t.fail(fmt.Sprintf("between two attempts of a rate-limited endpoint nothing is attempted for %v", wait), "%v", pause)
+			}
+		}
+		jobs.down.Store(false)
+		jobs.open()
+		t.await("rate limiting ends with a success", func() bool { return !s.Health().RateLimited })
+		s.end()
+		t.holds(s.errorQueue, "no message fails for good", nil, nil)
+	}},
+	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		first := t.limited(transport, 8, 10*t.patience())
+		failing := t.probes()
+		first.handle("job", failing.handle)
+		msgs := t.jobs(first.queue, 40)
+		t.send(transport, msgs...)
+		first.run()
+		failing.resting(first)
+		second := t.serviceOn(t.open(), first.queue, first.errorQueue, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(10) })
+		good := t.crowd()
+		good.open()
+		second.handle("job", func(ctx context.Context, m *core.Message) error {
+			want := 1
+			if t.caps.NativeDeliveryCount {
+				want += failing.of(string(m.RawBody()))
+			}
+			if m.Attempt < want || m.Attempt > want && !t.caps.CountsEveryDelivery && !t.caps.Duplicates {
+				t.fail(fmt.Sprintf("what a rate-limited endpoint gave back without having tried it has not failed: this is attempt %d", want), "attempt %d of %q", m.Attempt, m.RawBody())
+			}
+			return good.handle(ctx, m)
+		})
+		second.run()
+		t.reach("while one instance is rate-limited, messages that another one handles", len(msgs), good.messages)
+		second.end()
+		first.end()
+		t.once(msgs, good)
+		t.left(first.queue, "after another instance handled all")
+		t.left(first.errorQueue, "after another instance handled all")
+	}},
+	{rule: "R42", title: "one success brings back all of the concurrency", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		s := t.limited(transport, 4, 400*time.Millisecond)
+		jobs := t.probes()
+		s.handle("job", jobs.handle)
+		msgs := t.jobs(s.queue, 12)
+		t.send(transport, msgs...)
+		s.run()
+		jobs.resting(s)
+		jobs.down.Store(false)
+		t.reach("attempts of a rate-limited endpoint at the same time", 1, jobs.running)
+		t.steady("the number of attempts before the first has succeeded", 1, jobs.running)
+		jobs.pass(1)
+		t.reach("handlers at the same time after one success", 4, jobs.running)
+		jobs.open()
+		t.reach("messages handled", len(msgs), jobs.good.total)
+		s.end()
+		if s.Health().RateLimited {
+			t.fail("rate limiting ended", "Health says RateLimited")
+		}
+		t.left(s.queue, "after all was handled")
+		t.left(s.errorQueue, "after all was handled")
+	}},
+	{rule: "R45", title: "many switches lose, duplicate and count nothing", run: func(t *trial) {
+		transport := t.open()
+		out := t.queue(transport)
+		var switches atomic.Int64
+		s := t.service(transport, func(c *core.Config) {
+			c.Concurrency = 8
+			c.Recoverability.Immediate = t.immediate(10)
+			c.Recoverability.RateLimit = core.RateLimit{
+				ConsecutiveFailures: 2, TimeToWait: 20 * time.Millisecond,
+				OnStarted: func(context.Context) { switches.Add(1) },
+			}
+		})
+		seen := &attempts{}
+		failures := map[string]int{}
+		msgs := t.jobs(s.queue, 60)
+		var good, bad []string
+		for _, m := range msgs {
+			n := t.random.IntN(3)
+			failures[string(m.Body)] = n
+			if n > 0 && t.mode == core.TransactionNone {
+				bad = append(bad, string(m.Body))
+			} else {
+				good = append(good, string(m.Body))
+			}
+		}
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			body := string(m.RawBody())
+			n := seen.add(m)
+			if m.Attempt != n && !t.caps.CountsEveryDelivery && !t.caps.Duplicates {
+				t.fail(fmt.Sprintf("attempt %d of a message has the number %d: switching counts nothing", n, n), "%d", m.Attempt)
+			}
+			t.rest(time.Millisecond)
+			if n <= failures[body] {
+				return errHandler
+			}
+			return m.Send(out, "done", m.RawBody())
+		})
+		s.run()
+		t.send(transport, msgs...)
+		t.arrived(out, "what the handlers sent that succeeded in the end", good...)
+		t.arrived(s.errorQueue, "what cannot be tried again", bad...)
+		s.end()
+		for _, m := range msgs {
+			want := 1 + failures[string(m.Body)]
+			if t.mode == core.TransactionNone {
+				want = 1
+			}
+			t.attempted(seen, string(m.Body), want)
+		}
+		t.left(s.queue, "after all was handled")
+		t.note("rate limiting began %d times", switches.Load())
+	}},
+}

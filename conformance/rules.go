@@ -62,4 +62,5 @@ var rules = map[string]string{
 	"R45": "switching rate limiting loses and duplicates nothing",
 	"R50": "an endpoint stops at its limit of failed messages, and loses nothing",
 	"R51": "HandleFailed runs when retries are used up, and may take the message over",
+	"R53": "middleware sees a message with its headers, and may give a verdict on it",
 }

@@ -1,3 +1,85 @@
 package conformance
 
-var scaleOutCases = []testCase{}
+import (
+	"context"
+	"fmt"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var scaleOutCases = []testCase{
+	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than they may", in: givingBack, run: func(t *trial) {
+		t.scaledOut(1, true)
+	}},
+	{rule: "R1", title: "three instances attempt each of twenty failing messages no more often than they may", in: givingBack, run: func(t *trial) {
+		t.scaledOut(20, false)
+	}},
+}
+
+// scaledOut lets three instances of one endpoint fail messages until these end
+// in the error queue. Where they take turns, each that has failed pauses in favour
+// of the next, so that a count of one instance alone is as wrong as it can be.
+func (t *trial) scaledOut(messages int, turns bool) {
+	const instances, immediate = 3, 4
+	retries := 0
+	if t.canDelay() {
+		retries = 1
+	}
+	seen := &attempts{}
+	first := t.open()
+	queue, errorQueue := t.queue(first), t.queue(first)
+	var services []*service
+	for i := range instances {
+		s := t.serviceOn(t.open(), queue, errorQueue, func(c *core.Config) {
+			c.Concurrency = 2
+			c.Recoverability.Immediate = t.immediate(immediate)
+			c.Recoverability.Delayed = t.delayed(retries)
+		})
+		s.handle("job", func(ctx context.Context, m *core.Message) error {
+			if turns {
+				s.Pause()
+				services[(i+1)%instances].Resume()
+			}
+			return seen.fail(ctx, m)
+		})
+		if turns && i > 0 {
+			s.Pause()
+		}
+		services = append(services, s)
+	}
+	for _, s := range services {
+		s.run()
+	}
+	msgs := t.jobs(queue, messages)
+	t.send(first, msgs...)
+	moved := t.arrive(first, errorQueue, arrivesInError, messages)
+	for _, s := range services {
+		s.end()
+	}
+	exactly := (immediate + 1) * (retries + 1)
+	least, most := exactly, exactly
+	switch {
+	case !t.caps.NativeDeliveryCount:
+		most = instances * exactly
+	case t.caps.CountsEveryDelivery && messages > 1: // what waits for a free handler may be given back
+		least = retries + 1
+	}
+	highest := 0
+	for _, m := range msgs {
+		body := string(m.Body)
+		n := len(seen.of(body))
+		highest = max(highest, n)
+		if n < least || n > most && !t.caps.Duplicates {
+			t.fail(fmt.Sprintf("%q is attempted %d to %d times: (immediate + 1) x (delayed + 1) is %d, and instances that count for themselves alone may each make so many", body, least, most, exactly),
+				"%d times: %v", n, seen.of(body))
+		}
+		if moved[body] == nil {
+			t.fail(fmt.Sprintf("%q ends in the error queue", body), "it is not there")
+		}
+	}
+	if messages == 1 {
+		t.measure("attempts with three instances", float64(highest))
+		t.note("three instances: %d attempts, between %d and %d expected", highest, least, most)
+	}
+	t.left(queue, "after all have failed for good")
+}

@@ -21,7 +21,7 @@ var soakCases = []testCase{
 			if t.mode != core.TransactionNone {
 				c.Recoverability.Immediate = core.Immediate{Retries: soakImmediate}
 			}
-			if t.retriesDelayed() {
+			if t.canDelay() {
 				c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: 10 * time.Millisecond}
 			}
 		})
@@ -48,7 +48,7 @@ var soakCases = []testCase{
 		t.reach("messages that were handled, moved to the error queue or discarded", len(plan), k.ends.total)
 		t.rest(t.quiet())
 		for _, s := range []*service{s, good, bad} {
-			s.halt()
+			s.end()
 		}
 		k.account()
 		for _, queue := range []string{s.queue, k.done, s.errorQueue, unexpected} {
@@ -75,16 +75,10 @@ type soakJob struct {
 	end      string
 }
 
-// retriesDelayed reports whether the transport can retry with a delay in the
-// case's mode.
-func (t *trial) retriesDelayed() bool {
-	return t.caps.DelayedDelivery && t.mode != core.TransactionNone
-}
-
 func (t *trial) soakPlan(n int) []soakJob {
 	plan := make([]soakJob, n)
 	rounds := 1
-	if t.retriesDelayed() {
+	if t.canDelay() {
 		rounds = 2
 	}
 	for i := range plan {
@@ -107,7 +101,7 @@ func (t *trial) soakPlan(n int) []soakJob {
 		case p < 36:
 			j.kind, j.failures = "defer", 1+t.random.IntN(2)
 			j.attempts = j.failures + 1
-			if !t.retriesDelayed() {
+			if !t.canDelay() {
 				j.attempts, j.end = 1, soakError
 			}
 		case p < 44:

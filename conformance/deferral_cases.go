@@ -1,0 +1,100 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var deferralCases = []testCase{
+	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		s := t.service(transport, t.retried)
+		delay := t.delay()
+		seen := &attempts{}
+		verdicts := make(chan time.Time, endless+2)
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			n := seen.add(m)
+			if m.Deferrals != n-1 && !t.caps.Duplicates {
+				t.fail(fmt.Sprintf("handling %d of a message that is deferred each time comes after %d deferrals", n, n-1), "Deferrals is %d", m.Deferrals)
+			}
+			verdicts <- time.Now()
+			if n <= 2 {
+				return core.Defer(delay)
+			}
+			return nil
+		})
+		sent := t.command(s.queue, "job", "deferred twice\x00\xff")
+		stamp := core.FormatTime(time.Now())
+		sent.Headers.Set(core.HeaderRetries, "1")
+		sent.Headers.Set(core.HeaderRetriesTimestamp, stamp)
+		s.run()
+		t.send(transport, sent)
+		before := t.moment(verdicts, "the handler runs")
+		for n := range 2 {
+			again := t.moment(verdicts, fmt.Sprintf("a message that was deferred %d times comes again", n+1))
+			t.due("a message that was deferred", delay, again.Sub(before))
+			before = again
+		}
+		s.end()
+		t.attempted(seen, string(sent.Body), 3)
+		for i, a := range seen.of(string(sent.Body)) {
+			if a.number != 1 && !t.caps.CountsEveryDelivery {
+				t.fail("a deferred message has not failed: each of its copies is attempt 1", "copy %d is %v", i+1, a)
+			}
+			if got, at := a.headers.Get(core.HeaderRetries), a.headers.Get(core.HeaderRetriesTimestamp); got != "1" || at != stamp {
+				t.fail(fmt.Sprintf("a deferred message keeps the count and time of its delayed retries, 1 and %s", stamp), "copy %d has %q and %q", i+1, got, at)
+			}
+			for key, want := range sent.Headers.All() {
+				if got := a.headers.Get(key); got != want {
+					t.fail(fmt.Sprintf("a deferred message keeps its header %s: %q", key, want), "copy %d has %q", i+1, got)
+				}
+			}
+		}
+		t.left(s.queue, "after the message was handled at last")
+		t.left(s.errorQueue, "after the message was handled at last")
+	}},
+	{rule: "R7", title: "a message that was deferred too often goes to the error queue", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		seen := &attempts{}
+		s := t.service(transport, func(c *core.Config) {
+			t.retried(c)
+			c.Recoverability.RequeueLimit = 2
+			c.Recoverability.RequeueDelay = 10 * time.Millisecond
+		})
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			return seen.failWith(m, core.DeferError(errHandler, 0))
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "job", "always deferred"))
+		in := s.movedOne(transport)
+		t.failedHeaders(in, s, errHandler.Error())
+		t.attempted(seen, "always deferred", 3)
+	}},
+	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		seen := &attempts{}
+		delay := t.delay()
+		s := t.service(transport, t.retried)
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			return seen.failWith(m, core.RetryAfter(errHandler, delay))
+		})
+		s.run()
+		body := bytes.Repeat([]byte("slow down "), 20)
+		t.send(transport, t.command(s.queue, "job", string(body)))
+		t.failedHeaders(s.movedOne(transport), s, errHandler.Error())
+		t.attempted(seen, string(body), 3) // two delayed retries are configured
+		all := seen.of(string(body))
+		for i, a := range all {
+			if a.delayedRetries != i && !t.caps.Duplicates {
+				t.fail(fmt.Sprintf("attempt %d comes after %d delayed retries, and none at once", i+1, i), "%v", a)
+			}
+			if i > 0 {
+				t.due("a message whose handler asked to be retried", delay, a.at.Sub(all[i-1].at))
+			}
+		}
+	}},
+}
