@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -94,7 +95,7 @@ var topologyCases = []testCase{
 					return
 				case <-t.ctx.Done():
 					return
-				default:
+				case <-time.After(time.Millisecond): // in a bubble, time passes only while all wait
 				}
 			}
 		}()
