@@ -266,8 +266,8 @@ func (t *remote) Close(context.Context) error {
 	c := t.current
 	t.change()
 	t.mu.Unlock()
-	if c != nil { // what it held goes back in order, before the connection is dropped
-		_ = c.transport.base.Close(ctxBackground)
+	if c != nil {
+		c.finish()
 	}
 	close(t.quit)
 	t.wg.Wait()

@@ -158,9 +158,12 @@ type connection struct {
 	transport *broken
 	lost      chan struct{} // closed when it is gone
 
-	mu   sync.Mutex
-	gone bool
-	held map[core.Delivery]struct{} // sound ones, not settled
+	calls sync.WaitGroup
+
+	mu      sync.Mutex
+	closing bool // no call begins any more
+	gone    bool
+	held    map[core.Delivery]struct{} // sound ones, not settled
 }
 
 // drop ends the connection. What it held goes back, and counts as delivered.
@@ -209,9 +212,26 @@ func (c *connection) travel(takes time.Duration) bool {
 	}
 }
 
+// finish waits for the calls under way, and gives back in order what is held.
+func (c *connection) finish() {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	c.calls.Wait()
+	_ = c.transport.base.Close(ctxBackground)
+}
+
 // call does something on the server. Without an answer, it may or may not have
 // been done.
 func (c *connection) call(do func() error) error {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		return errConnectionLost
+	}
+	c.calls.Add(1)
+	c.mu.Unlock()
+	defer c.calls.Done()
 	if !c.travel(latency) {
 		return errConnectionLost
 	}
