@@ -161,12 +161,12 @@ func (t *trial) tellsNoSecret(who string, err error) {
 	}
 	who = "the error of " + who
 	t.showsNoSecret(who, fmt.Sprintf("%v\n%+v", err, err))
-	if sent, ok := err.(*core.SendError); ok {
+	if sent, ok := err.(*core.SendError); ok { //nolint:errorlint // what it wraps comes next
 		for _, r := range sent.Results {
 			t.showsNoSecret(who, r.To)
 		}
 	}
-	switch wrapping := err.(type) {
+	switch wrapping := err.(type) { //nolint:errorlint // it walks the tree itself
 	case interface{ Unwrap() error }:
 		t.tellsNoSecret(who, wrapping.Unwrap())
 	case interface{ Unwrap() []error }:
