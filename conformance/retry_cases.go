@@ -176,24 +176,6 @@ var retryCases = []testCase{
 		}
 		t.attempted(&seen, undecodable, 1)
 	}},
-	{rule: "R6", title: "a message that cannot be parsed goes to the error queue as it is", needs: []need{corruption}, run: func(t *trial) {
-		transport := t.open()
-		var seen attempts
-		s := t.service(transport, func(c *core.Config) {
-			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(3), t.delayed(2)
-		})
-		s.handle("order", seen.fail)
-		body := t.suite.h.Corrupt(t, s.queue)
-		s.run()
-		in := s.movedOne(transport)
-		if !slices.Equal(in.Body, body) {
-			t.fail(fmt.Sprintf("the error queue has the body that Harness.Corrupt promised, %s", excerpt(body)), "%s", excerpt(in.Body))
-		}
-		if in.Malformed != nil {
-			t.fail("the copy in the error queue, which the endpoint sent, can be parsed", "%v", in.Malformed)
-		}
-		t.failedFrom(in, transport, s.queue)
-	}},
 }
 
 // failedFrom checks that a message in an error queue names the queue in which it

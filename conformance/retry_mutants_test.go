@@ -198,13 +198,6 @@ var retryMutants = []mutant{
 	}},
 	{rule: "R6", name: "gives back what it replaced", breaks: givesBackReplaced},
 	{rule: "R6", name: "forgets to acknowledge", breaks: forgetsToAcknowledge},
-	{rule: "R6", name: "hands over what it cannot parse without its body", breaks: func() changes {
-		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) {
-			if in.Malformed != nil {
-				in.Body = nil
-			}
-		}}
-	}},
 	{rule: "R6", name: "gives a message that it cannot parse a header that it cannot send", breaks: func() changes {
 		return changes{
 			arrive: func(_ *brokenReceiver, in *core.Incoming) {
