@@ -294,7 +294,8 @@ func similarTopics(t *trial) {
 		}
 		published[topic] = true
 	}
-	// Each queue is looked at until it is silent: at the same time.
+	// Each queue is looked at until it is silent, all at the same time. What
+	// stops one look does not stop the others, and nothing comes after them.
 	var all sync.WaitGroup
 	for topic := range published {
 		all.Go(func() { t.left(subscribed[topic], fmt.Sprintf("subscribed to the topic %q alone", topic), topic) })

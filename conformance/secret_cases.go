@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"sync"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -112,12 +111,13 @@ func secretsInOutage(t *trial) {
 	queue := t.queue(transport)
 	ctx, cancel := t.patient()
 	defer cancel()
-	heard := &overheard{}
+	heard := &connections{}
 	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1, Observer: heard})
 	if err != nil {
 		t.stop("OpenReceiver opens one", "%v", err)
 	}
-	t.suite.h.Broker.Kill(t)
+	o := t.operator()
+	o.kill()
 	short, cancelShort := context.WithTimeout(ctx, 10*t.quiet())
 	_, err = r.Receive(short, make([]core.Delivery, 1))
 	t.tellsNoSecret("Receive in an outage", err)
@@ -128,30 +128,12 @@ func secretsInOutage(t *trial) {
 		t.tellsNoSecret("Check in an outage", checker.Check(short, core.Topology{Queues: []string{queue}}))
 	}
 	cancelShort()
-	t.suite.h.Broker.Start(t)
+	o.start()
 	t.tellsNoSecret("Receiver.Close after an outage", r.Close(ctx))
 	t.tellsNoSecret("Transport.Close after an outage", transport.Close(ctx))
-	for _, err := range heard.all() {
-		t.tellsNoSecret("what the core.ConnectionObserver is told", err)
+	for _, change := range heard.all() {
+		t.tellsNoSecret("what the core.ConnectionObserver is told", change.Err)
 	}
-}
-
-// overheard is a core.ConnectionObserver.
-type overheard struct {
-	mu   sync.Mutex
-	errs []error
-}
-
-func (o *overheard) ConnectionChanged(e core.ConnectionChange) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.errs = append(o.errs, e.Err)
-}
-
-func (o *overheard) all() []error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.errs
 }
 
 // tellsNoSecret looks into an error, and into all that it wraps.

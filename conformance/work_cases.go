@@ -34,8 +34,8 @@ var workCases = []testCase{
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
 		r := t.receiver(f.transport, f.to, 1)
-		settled := make(chan error, 1)
-		go func() { settled <- t.trySends(completing, f.d, t.message(f.to, "sent")) }()
+		settled, out := make(chan error, 1), t.message(f.to, "sent")
+		go func() { settled <- t.trySends(completing, f.d, out) }()
 		t.complete(r.next())
 		if !t.suite.h.Work.Done(t, key) {
 			t.fail("what CompleteWith sends does not arrive before the handler's work is committed", "it did")
