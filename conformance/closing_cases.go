@@ -167,14 +167,14 @@ func (t *trial) accountFor(accepted, refused, completed, remaining *tally) {
 		slices.Sort(list)
 	}
 	if len(lost) > 0 && t.mode != core.TransactionNone {
-		t.fail("each message that Send accepted was completed, or is still in the queue, after its transport was closed", "lost: %q", lost)
+		t.fail("each message that Send accepted was completed, or is still in the queue, after its transport was closed", "lost: %s", some(lost))
 	}
 	// A settlement that nobody confirms may get lost with its connection.
 	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
-		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %q", twice)
+		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", some(twice))
 	}
 	if len(unsent) > 0 {
-		t.fail("no message is in the queue that Send refused, after its transport was closed", "these are: %q", unsent)
+		t.fail("no message is in the queue that Send refused, after its transport was closed", "these are: %s", some(unsent))
 	}
 }
 

@@ -228,10 +228,10 @@ func completeAllAtRandom(t *trial) {
 		}
 	}
 	if len(missing) > 0 {
-		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", messages, t.patience()), "%d are missing: %q", len(missing), missing)
+		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", messages, t.patience()), "%d are missing: %s", len(missing), some(missing))
 	}
 	if len(twice) > 0 {
-		t.fail("a message is completed once", "more often: %q", twice)
+		t.fail("a message is completed once", "more often: %s", some(twice))
 	}
 	if len(missing) == 0 && !t.caps.Duplicates {
 		t.left(queue, "after all were completed")

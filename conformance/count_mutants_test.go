@@ -1,3 +1,63 @@
 package conformance
 
-var countMutants = []mutant{}
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// countingAlone is a transport that counts in its memory.
+func countingAlone() inmemory.Config {
+	return able(func(c *core.Capabilities) { c.NativeDeliveryCount = false })
+}
+
+var countMutants = []mutant{
+	{rule: "C9", name: "begins to count at 0", breaks: arriving(func(in *core.Incoming) { in.DeliveryCount-- })},
+	{rule: "C9", name: "counts what it hands out in mode None", breaks: func() changes {
+		return changes{arrive: func(r *brokenReceiver, in *core.Incoming) {
+			if r.cfg.Mode == core.TransactionNone {
+				in.DeliveryCount++
+			}
+		}}
+	}},
+	{rule: "C9", name: "calls everything a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = true })},
+	{rule: "C9", name: "calls nothing a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = false })},
+	{rule: "C9", name: "calls a redelivery only what its own memory counted", on: locking(countingAlone()), breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
+	{rule: "C9", name: "counts by the message id, which copies share", breaks: countsByID},
+	{rule: "C9", name: "takes the message id for the NativeID", breaks: arriving(func(in *core.Incoming) { in.NativeID = in.ID })},
+	{rule: "C9", name: "takes the delivery tag for the NativeID", breaks: func() changes {
+		var tag atomic.Int64
+		return arriving(func(in *core.Incoming) { in.NativeID = fmt.Sprint(tag.Add(1)) })()
+	}},
+	{rule: "C9", name: "counts all failures of a queue together", breaks: func() changes {
+		var mu sync.Mutex
+		failures := map[string]int{}
+		c := failing(func(d *brokenDelivery, next func() error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			failures[d.receiver.cfg.Queue]++
+			return next()
+		})
+		c.arrive = func(r *brokenReceiver, in *core.Incoming) {
+			mu.Lock()
+			defer mu.Unlock()
+			in.DeliveryCount = 1 + failures[r.cfg.Queue]
+		}
+		return c
+	}},
+	{rule: "C9", name: "calls a count of its memory the broker's", on: countingAlone(), breaks: func() changes {
+		return changes{capabilities: func(c core.Capabilities) core.Capabilities {
+			c.NativeDeliveryCount = true
+			return c
+		}}
+	}},
+	{rule: "C9", name: "does not say that the broker counts", breaks: func() changes {
+		return changes{capabilities: func(c core.Capabilities) core.Capabilities {
+			c.NativeDeliveryCount = false
+			return c
+		}}
+	}},
+}

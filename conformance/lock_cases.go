@@ -148,7 +148,7 @@ var lockCases = []testCase{
 		for end := time.Now().Add(min(3*duration, 2*t.patience())); time.Now().Before(end); {
 			for _, other := range others {
 				if got := other.within(min(time.Until(end), duration/4)); len(got) > 0 {
-					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to nobody else", duration), "another receiver was delivered %q", bodies(got))
+					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to nobody else", duration), "another receiver was delivered %v", bodies(got))
 				}
 			}
 		}
@@ -336,10 +336,10 @@ func compete(t *trial) {
 		}
 	}
 	if len(missing) > 0 {
-		t.fail(fmt.Sprintf("each of %d messages is completed by one of the competing receivers within %v", messages, t.patience()), "%d are not: %q", len(missing), missing)
+		t.fail(fmt.Sprintf("each of %d messages is completed by one of the competing receivers within %v", messages, t.patience()), "%d are not: %s", len(missing), some(missing))
 	}
 	if len(twice) > 0 {
-		t.fail("a message is completed by one receiver alone", "more often: %q", twice)
+		t.fail("a message is completed by one receiver alone", "more often: %s", some(twice))
 	}
 	if len(missing) == 0 && !t.caps.Duplicates {
 		t.left(queue, "after all were completed")

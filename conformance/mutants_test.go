@@ -136,11 +136,21 @@ func whole(t *testing.T) bool {
 // TestControl shows that it is what a mutant breaks, and not what it is made of,
 // that is found: without changes nothing fails.
 func TestControl(t *testing.T) {
-	report, err := Check(t, harnessOn(inmemory.Config{}, changes{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range report.Failures() {
-		t.Error(f)
+	for name, cfg := range map[string]inmemory.Config{
+		"which can do everything":           {},
+		"whose locks end":                   withLocks,
+		"which counts in its memory":        countingAlone(),
+		"which counts every delivery":       able(func(c *core.Capabilities) { c.CountsEveryDelivery = true }),
+		"which may deliver a message twice": able(func(c *core.Capabilities) { c.Duplicates = true }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, err := Check(t, harnessOn(cfg, changes{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range report.Failures() {
+				t.Error(f)
+			}
+		})
 	}
 }

@@ -81,7 +81,7 @@ func (r *receiver) takeThese(expected string, want ...string) map[string]core.De
 		batch, err := r.batch(ctx, min(r.size, len(want)-len(taken)))
 		if err != nil {
 			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return taken[body] != nil })
-			r.t.stop(expected, "after %v these have not come: %q", r.t.patience(), missing)
+			r.t.stop(expected, "after %v these have not come: %s", r.t.patience(), some(missing))
 		}
 		for _, d := range batch {
 			body := string(d.Incoming().Body)
@@ -91,11 +91,20 @@ func (r *receiver) takeThese(expected string, want ...string) map[string]core.De
 			case r.t.caps.Duplicates:
 				r.t.complete(d)
 			default:
-				r.t.stop(expected, "%q came, which should not; expected were %q", body, want)
+				r.t.stop(expected, "%q came, which should not; expected were %s", body, some(want))
 			}
 		}
 	}
 	return taken
+}
+
+// some shows a list of any length.
+func some(list []string) string {
+	const shown = 10
+	if len(list) <= shown {
+		return fmt.Sprintf("%q", list)
+	}
+	return fmt.Sprintf("%q and %d more", list[:shown], len(list)-shown)
 }
 
 // nobodyGets checks that what is gone does not come to the receivers, where the
@@ -112,7 +121,7 @@ func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
 	all.Wait()
 	for i, deliveries := range got {
 		if len(deliveries) > 0 {
-			t.stop(expected, "receiver %d of %d was delivered %q", i+1, len(receivers), bodies(deliveries))
+			t.stop(expected, "receiver %d of %d was delivered %v", i+1, len(receivers), bodies(deliveries))
 		}
 	}
 }
