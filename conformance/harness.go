@@ -67,9 +67,9 @@ type Harness struct {
 	// 30 s.
 	Patience time.Duration
 
-	// Quiet is how long the suite watches that something does not happen. It is
-	// less than half of a lock's duration. The default is 300 ms, or 5 s in a
-	// Bubble.
+	// Quiet is how long the suite watches that something does not happen. Where
+	// locks end by themselves it is a fifth of their duration at most, so that no
+	// lock ends meanwhile. The default is 300 ms, or 5 s in a Bubble.
 	Quiet time.Duration
 
 	// Slack is by how much a message may be late beyond DelayPrecision, because

@@ -66,6 +66,8 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		return nil, fmt.Errorf("conformance: nothing can be tried:\n%v", probe.Failures[0])
 	}
 	s.report.Capabilities = s.caps
+	// What fails here does so again in a case, and is reported there.
+	s.attempt(t, &testCase{rule: "C17", title: "a lock tells how long it lasts", run: s.probeLocks}, s.caps.HighestTransaction())
 	return s, nil
 }
 
@@ -98,12 +100,18 @@ func (s *suite) probe(t *trial) {
 	case !s.provisioner && s.h.Queue == nil:
 		t.stop("the transport is a core.Provisioner, or Harness.Queue makes queues", "%T has no method Provision, and Harness.Queue is nil", transport)
 	}
+	s.probed = true
+}
+
+// probeLocks finds out how long a delivery stays locked.
+func (s *suite) probeLocks(t *trial) {
+	transport := t.open()
 	for _, mode := range givingBack.of(s.caps) {
 		if lock := t.lockIn(mode, transport); lock > 0 && (s.lock == 0 || lock < s.lock) {
 			s.lock = lock
+			s.h.Quiet = min(s.h.Quiet, lock/5)
 		}
 	}
-	s.probed = true
 }
 
 // lockIn returns how long a delivery stays locked in a mode, or 0.
