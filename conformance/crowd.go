@@ -90,17 +90,6 @@ func (c *crowd) peak() int {
 	return most
 }
 
-// attempts is how many there were in all.
-func (c *crowd) attempts() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	total := 0
-	for _, n := range c.begun {
-		total += n
-	}
-	return total
-}
-
 // of is how often a message was there.
 func (c *crowd) of(body string) int {
 	c.mu.Lock()

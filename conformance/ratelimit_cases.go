@@ -203,13 +203,12 @@ var rateLimitCases = []testCase{
 			}
 		}
 		s.handle("job", func(_ context.Context, m *core.Message) error {
-			body := string(m.RawBody())
 			n := seen.add(m)
 			if m.Attempt != n && !t.caps.CountsEveryDelivery && !t.caps.Duplicates {
 				t.fail(fmt.Sprintf("attempt %d of a message has the number %d: switching counts nothing", n, n), "%d", m.Attempt)
 			}
 			t.rest(time.Millisecond)
-			if n <= failures[body] {
+			if n <= failures[string(m.RawBody())] {
 				return errHandler
 			}
 			return m.Send(out, "done", m.RawBody())

@@ -68,7 +68,7 @@ var judgementCases = []testCase{
 		custom := t.queue(transport)
 		s, seen := t.answered(transport, core.MoveTo(custom, errors.New("it belongs elsewhere")), nil)
 		for _, in := range t.arrived(custom, "what its handler moved there", "judged") {
-			t.failedHeaders(in, s, "it belongs elsewhere")
+			t.failedHeaders(in, "it belongs elsewhere")
 		}
 		s.end()
 		t.attempted(seen, "judged", 1)
@@ -78,13 +78,13 @@ var judgementCases = []testCase{
 	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *trial) {
 		transport := t.open()
 		s, seen := t.answered(transport, core.Reject(errors.New("no good")), nil)
-		t.failedHeaders(s.movedOne(transport), s, "no good")
+		t.failedHeaders(s.movedOne(transport), "no good")
 		t.attempted(seen, "judged", 1)
 	}},
 	{rule: "R6", title: "a handler's verdict Unrecoverable is found through any wrapping", run: func(t *trial) {
 		transport := t.open()
 		s, seen := t.answered(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
-		t.failedHeaders(s.movedOne(transport), s, "hopeless")
+		t.failedHeaders(s.movedOne(transport), "hopeless")
 		t.attempted(seen, "judged", 1)
 	}},
 	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
@@ -133,7 +133,7 @@ var judgementCases = []testCase{
 		s.run()
 		t.send(transport, dropped, vetoed, t.command(s.queue, "job", "good"))
 		t.reach("messages that middleware sees", 3, func() int { return seen.of("before") })
-		t.failedHeaders(s.movedOne(transport), s, "vetoed")
+		t.failedHeaders(s.movedOne(transport), "vetoed")
 		if n := seen.of("handled"); n < 1 || n > 1 && !t.caps.Duplicates {
 			t.fail("the one message on which middleware has no verdict is handled", "%d handled", n)
 		}
@@ -142,7 +142,7 @@ var judgementCases = []testCase{
 
 // failedHeaders checks what a failed message tells in the queue to which it was
 // moved.
-func (t *trial) failedHeaders(in *core.Incoming, s *service, cause string) {
+func (t *trial) failedHeaders(in *core.Incoming, cause string) {
 	if got := in.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(got, cause) {
 		t.fail(fmt.Sprintf("a moved message has its error %q in the header %s", cause, core.HeaderExceptionMessage), "%q", got)
 	}
@@ -214,7 +214,7 @@ var fallbackCases = []testCase{
 			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
 		})
 		t.arrived(out, "what HandleFailed sent when it let a message go", "apology", "report")
-		t.failedHeaders(s.movedOne(transport), s.service, "the handler failed")
+		t.failedHeaders(s.movedOne(transport), "the handler failed")
 		s.ran(t)
 	}},
 	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *trial) {
@@ -224,7 +224,7 @@ var fallbackCases = []testCase{
 			f.TakeOver()
 			return errors.Join(m.Send(out, "done", []byte("apology")), errors.New("the last resort failed too"))
 		})
-		t.failedHeaders(s.movedOne(transport), s.service, "the handler failed")
+		t.failedHeaders(s.movedOne(transport), "the handler failed")
 		s.ran(t)
 		t.left(out, "nothing of a HandleFailed that failed is sent")
 	}},
@@ -234,7 +234,7 @@ var fallbackCases = []testCase{
 		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
 			return m.Send(missing, "done", []byte("apology"))
 		})
-		t.failedHeaders(s.movedOne(transport), s.service, "the handler failed")
+		t.failedHeaders(s.movedOne(transport), "the handler failed")
 		s.ran(t)
 	}},
 }

@@ -1,0 +1,419 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Benchmark measures an adapter, the same way whatever it is connected to. Each
+// measurement is a sub-benchmark that reports messages per second, as msgs/s,
+// or a latency. Bodies have 1 KiB, and every measurement a queue of its own.
+//
+//	Send/one                  one goroutine, one message a call; an operation is
+//	                          a message, here and wherever it is not said
+//	Send/batch-100            100 messages a call, which is the operation
+//	Send/concurrent           one message a call from each of 16 goroutines
+//	Receive/<mode>            one Receive and one Complete for each message
+//	Receive-batches/<mode>    Receive of up to 100, then Complete of each, from 16
+//	                          goroutines at the same time
+//	Endpoint/<mode>           an endpoint of default concurrency whose handler
+//	                          does nothing, while one goroutine sends batches of
+//	                          100: from the first Send to the last settlement
+//	Failing-once/<mode>       the same, but each message fails at its first
+//	                          attempt and is retried at once; not in None
+//	Latency/<mode>            from before a Send to the handler of an endpoint
+//	                          that has nothing else to do, as p50-µs and p99-µs
+//
+// What Receive measures was sent before, and what Send measures is taken out again
+// afterwards, outside of the time that counts. The harness needs no more than Open,
+// and Queue where the transport is no core.Provisioner; Bubble is ignored,
+// because what is measured is real time. Patience bounds how long nothing may
+// happen.
+//
+//	func BenchmarkAdapter(b *testing.B) { conformance.Benchmark(b, harness) }
+func Benchmark(b *testing.B, h Harness) {
+	b.Helper()
+	h.Bubble = false
+	h, err := h.complete()
+	if err != nil {
+		b.Fatal(err)
+	}
+	transport := h.Open(b)
+	caps := transport.Capabilities()
+	if err := transport.Close(context.WithoutCancel(b.Context())); err != nil {
+		b.Fatal(err)
+	}
+	for _, m := range measurements(caps) {
+		b.Run(m.name, func(b *testing.B) {
+			run := newBench(b, h)
+			m.run(run)
+		})
+	}
+}
+
+// measurement is one sub-benchmark.
+type measurement struct {
+	name string
+	run  func(b *bench)
+}
+
+func measurements(caps core.Capabilities) []measurement {
+	all := []measurement{
+		{"Send/one", (*bench).sendOne},
+		{"Send/batch-100", (*bench).sendBatches},
+		{"Send/concurrent", (*bench).sendConcurrently},
+	}
+	for _, kind := range []struct {
+		name string
+		run  func(b *bench, mode core.TransactionMode)
+	}{
+		{"Receive", (*bench).receiveEach},
+		{"Receive-batches", (*bench).receiveBatches},
+		{"Endpoint", func(b *bench, mode core.TransactionMode) { b.endToEnd(mode, false) }},
+		{"Failing-once", func(b *bench, mode core.TransactionMode) { b.endToEnd(mode, true) }},
+		{"Latency", (*bench).latency},
+	} {
+		for _, mode := range slices.Sorted(slices.Values(caps.Transactions)) {
+			if kind.name != "Failing-once" || mode != core.TransactionNone {
+				all = append(all, measurement{kind.name + "/" + mode.String(), func(b *bench) { kind.run(b, mode) }})
+			}
+		}
+	}
+	return all
+}
+
+const (
+	benchBatch   = 100
+	benchSenders = 16
+)
+
+var benchBody = bytes.Repeat([]byte("0123456789abcdef"), 1<<10/16)
+
+// bench is one measurement under way.
+type bench struct {
+	*testing.B
+	h         Harness
+	ctx       context.Context
+	transport core.Transport
+	queue     string
+}
+
+func newBench(b *testing.B, h Harness) *bench {
+	b.Helper()
+	r := &bench{B: b, h: h, ctx: context.WithoutCancel(b.Context()), transport: h.Open(b)}
+	b.Cleanup(func() {
+		if err := r.transport.Close(r.ctx); err != nil {
+			b.Error(err)
+		}
+	})
+	r.queue = r.newQueue()
+	return r
+}
+
+func (b *bench) newQueue() string {
+	if b.h.Queue != nil {
+		return b.h.Queue(b.B)
+	}
+	p, ok := b.transport.(core.Provisioner)
+	if !ok {
+		b.Fatalf("conformance: %T is no core.Provisioner, and Harness.Queue is nil", b.transport)
+	}
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		b.Fatal(err)
+	}
+	queue := "bench-" + hex.EncodeToString(id[:])
+	if err := p.Provision(b.ctx, core.Topology{Queues: []string{queue}}); err != nil {
+		b.Fatal(err)
+	}
+	return queue
+}
+
+var benchIDs atomic.Int64
+
+// messages returns n that share their body, which nobody writes.
+func (b *bench) messages(n int) []core.Outgoing {
+	out := make([]core.Outgoing, n)
+	for i := range out {
+		id := fmt.Sprintf("bench-%016x", benchIDs.Add(1))
+		var h core.Headers
+		h.Set(core.HeaderMessageID, id)
+		h.Set(core.HeaderMessageTypes, "job")
+		h.Set(core.HeaderContentType, "application/octet-stream")
+		out[i] = core.Outgoing{ID: id, Queue: b.queue, Headers: h, Body: benchBody}
+	}
+	return out
+}
+
+// fill sends n messages in batches.
+func (b *bench) fill(n int) error {
+	for n > 0 {
+		msgs := b.messages(min(n, benchBatch))
+		if err := b.transport.Send(b.ctx, msgs...); err != nil {
+			return err
+		}
+		n -= len(msgs)
+	}
+	return nil
+}
+
+// rate reports how many messages that was a second, of the time that counted.
+func (b *bench) rate(messages int) {
+	b.ReportMetric(float64(messages)/b.Elapsed().Seconds(), "msgs/s")
+}
+
+func (b *bench) sendOne() {
+	n := 0
+	for b.Loop() {
+		n++
+		if err := b.transport.Send(b.ctx, b.messages(1)...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.rate(n)
+	b.drain(n)
+}
+
+func (b *bench) sendBatches() {
+	n := 0
+	for b.Loop() {
+		n += benchBatch
+		if err := b.transport.Send(b.ctx, b.messages(benchBatch)...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.rate(n)
+	b.drain(n)
+}
+
+func (b *bench) sendConcurrently() {
+	var next atomic.Int64
+	b.ResetTimer()
+	b.together(func() error {
+		for next.Add(1) <= int64(b.N) {
+			if err := b.transport.Send(b.ctx, b.messages(1)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	b.StopTimer()
+	b.rate(b.N)
+	b.drain(b.N)
+}
+
+// together runs f in several goroutines.
+func (b *bench) together(f func() error) {
+	errs := make([]error, benchSenders)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = f() })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// receiver opens one on a queue that holds the messages already.
+func (b *bench) receiver(mode core.TransactionMode, maxInFlight int) core.Receiver {
+	if err := b.fill(b.N); err != nil {
+		b.Fatal(err)
+	}
+	return b.open(mode, maxInFlight)
+}
+
+func (b *bench) open(mode core.TransactionMode, maxInFlight int) core.Receiver {
+	r, err := b.transport.OpenReceiver(b.ctx, core.ReceiverConfig{Queue: b.queue, Mode: mode, MaxInFlight: maxInFlight})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := r.Close(b.ctx); err != nil {
+			b.Error(err)
+		}
+	})
+	return r
+}
+
+func (b *bench) receiveEach(mode core.TransactionMode) {
+	r := b.receiver(mode, 1)
+	dst := make([]core.Delivery, 1)
+	b.ResetTimer()
+	for range b.N {
+		b.receive(r, dst)
+		if err := dst[0].Complete(b.ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	b.rate(b.N)
+}
+
+// receive calls Receive, which has Patience.
+func (b *bench) receive(r core.Receiver, dst []core.Delivery) int {
+	ctx, cancel := context.WithTimeout(b.ctx, b.h.Patience)
+	defer cancel()
+	n, err := r.Receive(ctx, dst)
+	if err != nil {
+		b.Fatalf("no message was received within %v: %v", b.h.Patience, err)
+	}
+	return n
+}
+
+func (b *bench) receiveBatches(mode core.TransactionMode) {
+	r := b.receiver(mode, benchBatch)
+	b.ResetTimer()
+	b.consume(r, b.N)
+	b.StopTimer()
+	b.rate(b.N)
+}
+
+// drain leaves nothing behind of n messages that were sent to be measured.
+func (b *bench) drain(n int) {
+	mode := b.transport.Capabilities().HighestTransaction()
+	b.consume(b.open(mode, benchBatch), n)
+}
+
+func (b *bench) consume(r core.Receiver, messages int) {
+	dst := make([]core.Delivery, benchBatch)
+	for left := messages; left > 0; {
+		n := b.receive(r, dst[:min(left, benchBatch)])
+		left -= n
+		var next atomic.Int64
+		b.together(func() error {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				if err := dst[i].Complete(b.ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// run starts an endpoint with this handler, which stops at the end.
+func (b *bench) run(mode core.TransactionMode, observer any, handler func(ctx context.Context, m *core.Inbound[[]byte]) error) {
+	ep, err := core.New(b.queue, b.transport, core.Config{
+		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
+		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []any{observer},
+	})
+	if err == nil {
+		err = core.Handle(ep, "job", handler)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.ctx)
+	done := make(chan error, 1)
+	go func() { done <- ep.Run(ctx) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
+	select {
+	case <-ep.Ready():
+	case err := <-done:
+		done <- nil
+		b.Fatalf("the endpoint does not run: %v", err)
+	}
+}
+
+// successes counts messages that are done.
+type successes struct{ n atomic.Int64 }
+
+// Succeeded implements core.SuccessObserver.
+func (s *successes) Succeeded(context.Context, core.Success) { s.n.Add(1) }
+
+func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
+	done := &successes{}
+	b.run(mode, done, func(_ context.Context, m *core.Inbound[[]byte]) error {
+		if failing && m.Attempt == 1 {
+			return errHandler
+		}
+		return nil
+	})
+	b.ResetTimer()
+	if err := b.fill(b.N); err != nil {
+		b.Fatal(err)
+	}
+	b.reach(done)
+	b.StopTimer()
+	b.rate(b.N)
+}
+
+// reach waits until all messages are done.
+func (b *bench) reach(done *successes) {
+	last, since := int64(0), time.Now()
+	for {
+		n := done.n.Load()
+		if n >= int64(b.N) {
+			return
+		}
+		if n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) > b.h.Patience {
+			b.Fatalf("%d of %d messages were handled, and none for %v", n, b.N, b.h.Patience)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// finished tells of each message that is done.
+type finished chan struct{}
+
+// Succeeded implements core.SuccessObserver.
+func (f finished) Succeeded(context.Context, core.Success) { f <- struct{}{} }
+
+func (b *bench) latency(mode core.TransactionMode) {
+	var handled atomic.Pointer[time.Time]
+	done := make(finished, 1)
+	b.run(mode, done, func(context.Context, *core.Inbound[[]byte]) error {
+		now := time.Now()
+		handled.Store(&now)
+		return nil
+	})
+	var all []time.Duration
+	timeout := time.NewTimer(b.h.Patience)
+	defer timeout.Stop()
+	for b.Loop() {
+		msgs := b.messages(1)
+		began := time.Now()
+		if err := b.transport.Send(b.ctx, msgs...); err != nil {
+			b.Fatal(err)
+		}
+		timeout.Reset(b.h.Patience)
+		select {
+		case <-done:
+			all = append(all, handled.Load().Sub(began))
+		case <-timeout.C:
+			b.Fatalf("a message was not handled within %v", b.h.Patience)
+		}
+	}
+	slices.Sort(all)
+	b.ReportMetric(percentile(all, 50), "p50-µs")
+	b.ReportMetric(percentile(all, 99), "p99-µs")
+}
+
+// percentile returns the nearest-rank percentile of sorted times, in
+// microseconds.
+func percentile(sorted []time.Duration, p float64) float64 {
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return float64(sorted[max(rank, 1)-1]) / float64(time.Microsecond)
+}
