@@ -1,10 +1,34 @@
 package conformance
 
 import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// checkCases runs some cases alone, as Check does.
+// TestMain lets this package's tests start processes. Its open suits one of them
+// alone, so that the others must not find it.
+func TestMain(m *testing.M) {
+	if _, ok := os.LookupEnv(jobVariable); ok {
+		Main(m, func() (core.Transport, error) {
+			fmt.Fprintln(os.Stderr, "opened for", os.Getenv(HarnessVariable))
+			return openWire(os.Getenv(wireVariable))
+		})
+	}
+	m.Run()
+}
+
+// checkCases runs some cases alone, as Check does, and those at the same time
+// that can be.
 func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 	t.Helper()
 	h.Seed = 1
@@ -12,14 +36,155 @@ func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var together sync.WaitGroup
 	for _, c := range list {
 		if reason := s.excludes(&c); reason != "" {
 			s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: reason})
 			continue
 		}
 		for _, mode := range c.in.of(s.caps) {
-			s.report.add(s.attempt(t, &c, mode))
+			try := func() { s.report.add(s.attempt(t, &c, mode)) }
+			if s.h.Bubble || c.exclusive {
+				try()
+			} else {
+				together.Go(try)
+			}
 		}
 	}
+	together.Wait()
 	return s.report
+}
+
+// harnessOnWire returns a harness whose processes are real ones.
+func harnessOnWire(t *testing.T, consumes bool) Harness {
+	t.Helper()
+	broker := inmemory.NewBroker()
+	t.Setenv(wireVariable, serveWire(t, broker, consumes))
+	return Harness{
+		Name: "wire",
+		Open: func(t testing.TB) core.Transport {
+			transport, err := inmemory.Open(inmemory.Config{Broker: broker})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return transport
+		},
+		Patience: 10 * time.Second,
+		process:  startChild,
+	}
+}
+
+func TestKilledProcesses(t *testing.T) {
+	report := checkCases(t, harnessOnWire(t, false), processCases...)
+	for _, f := range report.Failures() {
+		t.Error(f)
+	}
+	if n := report.Count(NotRun); n > 0 {
+		t.Errorf("%d cases were not run", n)
+	}
+	for _, r := range report.Results {
+		t.Log(r.Case, r.Mode, r.Notes, r.Measures)
+	}
+}
+
+func TestKilledProcessesThatConsumeEarly(t *testing.T) {
+	h := harnessOnWire(t, true)
+	h.Patience = 2 * time.Second
+	noticed := map[string]bool{}
+	for _, r := range checkCases(t, h, processCases...).Results {
+		noticed[r.Case] = noticed[r.Case] || r.Outcome == Failed
+	}
+	for _, c := range processCases {
+		if (c.in == inReceiveOnly || c.in == inAtomic) && !noticed[c.name()] {
+			t.Errorf("%s does not notice that messages are consumed before they are handed out", c.name())
+		}
+	}
+}
+
+// staged runs f as a case that starts processes.
+func staged(t *testing.T, f func(t *trial)) Result {
+	t.Helper()
+	return checkCases(t, harnessOnWire(t, false), testCase{rule: "C7", title: "a test of processes", in: once, run: f}).Results[0]
+}
+
+func TestProcessEndsInOrder(t *testing.T) {
+	r := staged(t, func(t *trial) {
+		w := t.workplace(1)
+		t.send(t.open(), t.command(w.queue, workType, "work"))
+		p := t.start(w.job)
+		p.until(isReady, t.patience())
+		p.until(hasSettled, t.patience())
+		p.shut()
+		if text := p.remains(); !strings.Contains(text, "opened for wire") {
+			t.fail("the output is kept", "%s", text)
+		}
+		p.kill() // again
+	})
+	if r.Outcome != Passed {
+		t.Error(r.Failures)
+	}
+}
+
+func TestProcessThatFailsIsShown(t *testing.T) {
+	r := staged(t, func(t *trial) {
+		t.Setenv(wireVariable, "")
+		t.start(t.workplace(1).job).until(isReady, t.patience())
+	})
+	if r.Outcome != Failed || !strings.Contains(r.Failures[0].Observed, wireVariable+" is not set") || !strings.Contains(r.Failures[0].Observed, "exit status 1") {
+		t.Errorf("got %v", r.Failures)
+	}
+}
+
+// Nobody is left when the parent dies: with it goes the standard input.
+func TestProcessEndsWithItsParent(t *testing.T) {
+	r := staged(t, func(t *trial) {
+		p := t.start(t.workplace(1).job)
+		p.until(isReady, t.patience())
+		c := p.process.(*child)
+		if err := c.stdin.(io.Closer).Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.next(t.patience()); err != errEnded {
+			t.fail("the process ends when its standard input does", "%v", err)
+		}
+		if code := c.command.ProcessState.ExitCode(); code != exitOrphan {
+			t.fail("it says why", "%v", c.remains())
+		}
+	})
+	if r.Outcome != Passed {
+		t.Error(r.Failures)
+	}
+}
+
+// Neither tests nor flags are the child's business.
+func TestProcessRunsNoTests(t *testing.T) {
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(path, "-test.run=^$", "-test.v")
+	command.Env = append(os.Environ(), jobVariable+"={")
+	text, err := command.CombinedOutput()
+	if err == nil || !strings.Contains(string(text), "conformance: child process: reading "+jobVariable) || strings.Contains(string(text), "PASS") {
+		t.Errorf("got %v on %s:\n%s", err, runtime.GOOS, text)
+	}
+}
+
+func TestOutputOfProcess(t *testing.T) {
+	var events []event
+	o := &output{event: func(e event) { events = append(events, e) }}
+	for _, part := range []string{"hel", "lo\n\n" + eventPrefix, `{"What":"handles a message","ID":"m`, "1\"}\n" + eventPrefix + "nonsense\n"} {
+		fmt.Fprint(o, part)
+	}
+	fmt.Fprint(stderr{o}, "trouble\n")
+	if len(events) != 1 || events[0] != (event{isHandling, "m1"}) {
+		t.Errorf("got %v", events)
+	}
+	if got, want := o.text(), "hello\n"+eventPrefix+"nonsense\ntrouble"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	fmt.Fprint(stderr{o}, strings.Repeat("x", 2*maxOutput))
+	if n := len(o.text()); n != maxOutput {
+		t.Errorf("kept %d bytes", n)
+	}
 }

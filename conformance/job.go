@@ -63,11 +63,11 @@ type event struct {
 type happening string
 
 const (
-	isReady    happening = "is ready" // the endpoint receives
-	isHandling happening = "handles"  // the handler begins
-	isSettling happening = "settles"  // the handler has succeeded
-	hasSettled happening = "has settled"
-	hasSent    happening = "has sent" // Send returned nil
+	isReady    happening = "is ready"          // the endpoint receives
+	isHandling happening = "handles a message" // the handler begins
+	isSettling happening = "settles a message" // the handler has succeeded
+	hasSettled happening = "has settled a message"
+	hasSent    happening = "has sent a message" // Send returned nil
 )
 
 // process does a job, apart from the case.
@@ -288,9 +288,10 @@ func (p *running) until(what happening, limit time.Duration) (id string) {
 		e, err := p.next(time.Until(deadline))
 		switch {
 		case errors.Is(err, errEnded):
-			p.t.stop(fmt.Sprintf("a process of an endpoint %s a message", what), "it has ended: %s", p.remains())
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it has ended: %s", p.remains())
 		case err != nil:
-			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v", limit)
+			p.kill()
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; what it left when it was killed: %s", limit, p.remains())
 		case e.What == what:
 			return e.ID
 		}
