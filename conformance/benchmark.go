@@ -7,13 +7,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -303,117 +300,4 @@ func (b *bench) consume(r core.Receiver, messages int) {
 			return nil
 		})
 	}
-}
-
-// run starts an endpoint with this handler, which stops at the end.
-func (b *bench) run(mode core.TransactionMode, observer any, handler func(ctx context.Context, m *core.Inbound[[]byte]) error) {
-	ep, err := core.New(b.queue, b.transport, core.Config{
-		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
-		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []any{observer},
-	})
-	if err == nil {
-		err = core.Handle(ep, "job", handler)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.ctx)
-	done := make(chan error, 1)
-	go func() { done <- ep.Run(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	})
-	select {
-	case <-ep.Ready():
-	case err := <-done:
-		done <- nil
-		b.Fatalf("the endpoint does not run: %v", err)
-	}
-}
-
-// successes counts messages that are done.
-type successes struct{ n atomic.Int64 }
-
-// Succeeded implements core.SuccessObserver.
-func (s *successes) Succeeded(context.Context, core.Success) { s.n.Add(1) }
-
-func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
-	done := &successes{}
-	b.run(mode, done, func(_ context.Context, m *core.Inbound[[]byte]) error {
-		if failing && m.Attempt == 1 {
-			return errHandler
-		}
-		return nil
-	})
-	b.ResetTimer()
-	if err := b.fill(b.N); err != nil {
-		b.Fatal(err)
-	}
-	b.reach(done)
-	b.StopTimer()
-	b.rate(b.N)
-}
-
-// reach waits until all messages are done.
-func (b *bench) reach(done *successes) {
-	last, since := int64(0), time.Now()
-	for {
-		n := done.n.Load()
-		if n >= int64(b.N) {
-			return
-		}
-		if n != last {
-			last, since = n, time.Now()
-		}
-		if time.Since(since) > b.h.Patience {
-			b.Fatalf("%d of %d messages were handled, and none for %v", n, b.N, b.h.Patience)
-		}
-		time.Sleep(100 * time.Microsecond)
-	}
-}
-
-// finished tells of each message that is done.
-type finished chan struct{}
-
-// Succeeded implements core.SuccessObserver.
-func (f finished) Succeeded(context.Context, core.Success) { f <- struct{}{} }
-
-func (b *bench) latency(mode core.TransactionMode) {
-	var handled atomic.Pointer[time.Time]
-	done := make(finished, 1)
-	b.run(mode, done, func(context.Context, *core.Inbound[[]byte]) error {
-		now := time.Now()
-		handled.Store(&now)
-		return nil
-	})
-	var all []time.Duration
-	timeout := time.NewTimer(b.h.Patience)
-	defer timeout.Stop()
-	for b.Loop() {
-		msgs := b.messages(1)
-		began := time.Now()
-		if err := b.transport.Send(b.ctx, msgs...); err != nil {
-			b.Fatal(err)
-		}
-		timeout.Reset(b.h.Patience)
-		select {
-		case <-done:
-			all = append(all, handled.Load().Sub(began))
-		case <-timeout.C:
-			b.Fatalf("a message was not handled within %v", b.h.Patience)
-		}
-	}
-	slices.Sort(all)
-	b.ReportMetric(percentile(all, 50), "p50-µs")
-	b.ReportMetric(percentile(all, 99), "p99-µs")
-}
-
-// percentile returns the nearest-rank percentile of sorted times, in
-// microseconds.
-func percentile(sorted []time.Duration, p float64) float64 {
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return float64(sorted[max(rank, 1)-1]) / float64(time.Microsecond)
 }
