@@ -20,8 +20,6 @@ type testCase struct {
 	needs []need
 	// exclusive cases stop the broker: nothing else runs meanwhile.
 	exclusive bool
-	// realTime cases start processes, which no bubble can hold.
-	realTime bool
 
 	run func(t *trial)
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -144,7 +145,7 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 		if err := c.stdin.(io.Closer).Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.next(t.patience()); err != errEnded {
+		if _, err := p.next(t.patience()); !errors.Is(err, errEnded) {
 			t.fail("the process ends when its standard input does", "%v", err)
 		}
 		if code := c.command.ProcessState.ExitCode(); code != exitOrphan {

@@ -280,9 +280,8 @@ func (t *trial) start(j job) *running {
 	return &running{process: p, t: t}
 }
 
-// until waits until something happens in the process, and returns with which
-// message.
-func (p *running) until(what happening, limit time.Duration) (id string) {
+// until waits until something happens in the process.
+func (p *running) until(what happening, limit time.Duration) {
 	deadline := time.Now().Add(limit)
 	for {
 		e, err := p.next(time.Until(deadline))
@@ -293,7 +292,7 @@ func (p *running) until(what happening, limit time.Duration) (id string) {
 			p.kill()
 			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; what it left when it was killed: %s", limit, p.remains())
 		case e.What == what:
-			return e.ID
+			return
 		}
 	}
 }

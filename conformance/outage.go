@@ -11,6 +11,8 @@ import (
 
 // What cases do with a broker that can be stopped.
 
+var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.Durable })
+
 // operator kills and starts the broker, for the goroutine of a case.
 type operator struct {
 	t    *trial
@@ -116,6 +118,17 @@ func (c *connections) all() []core.ConnectionChange {
 // outages returns what it was told since the first so many, of outages alone.
 func (c *connections) outages(since int) []core.ConnectionChange {
 	return slices.DeleteFunc(c.all()[since:], func(change core.ConnectionChange) bool { return change.Connected })
+}
+
+// pauses returns how long the transport waited before it tried to connect, each
+// time.
+func pauses(told *connections) (list []time.Duration) {
+	for _, c := range told.outages(0) {
+		if c.RetryIn > 0 {
+			list = append(list, c.RetryIn)
+		}
+	}
+	return list
 }
 
 // observed opens a receiver with an observer.

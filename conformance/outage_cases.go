@@ -391,16 +391,3 @@ var outageCases = []testCase{
 		}
 	}},
 }
-
-var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.Durable })
-
-// pauses returns how long the transport waited before it tried to connect, each
-// time.
-func pauses(told *connections) (list []time.Duration) {
-	for _, c := range told.outages(0) {
-		if c.RetryIn > 0 {
-			list = append(list, c.RetryIn)
-		}
-	}
-	return list
-}

@@ -95,7 +95,7 @@ var processCases = []testCase{
 		// The count may rise by more than one at a time, but not by less.
 		for ; runs <= w.MaxDeliveries; runs++ {
 			p := t.start(w.job)
-			if !p.handles(t, w, t.comesAgain()) {
+			if !p.handles(t.comesAgain()) {
 				break
 			}
 			p.kill()
@@ -235,19 +235,19 @@ func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bo
 
 // handles reports whether the process handles a message or, instead, the error
 // queue gets it.
-func (p *running) handles(t *trial, w *workplace, limit time.Duration) bool {
+func (p *running) handles(limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {
-		e, err := p.next(t.quiet())
+		e, err := p.next(p.t.quiet())
 		switch {
 		case err == nil && e.What == isHandling:
 			return true
 		case err == nil && e.What == hasSettled: // where the move was not a commit
 			return false
 		case errors.Is(err, errEnded):
-			t.stop("a process of an endpoint handles a message", "it has ended before: %s", p.remains())
+			p.t.stop("a process of an endpoint handles a message", "it has ended before: %s", p.remains())
 		case time.Now().After(deadline):
-			t.stop("a message comes again after the process that handled it was killed", "the next process neither handled nor moved it within %v", limit)
+			p.t.stop("a message comes again after the process that handled it was killed", "the next process neither handled nor moved it within %v", limit)
 		}
 	}
 }

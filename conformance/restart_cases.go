@@ -77,10 +77,7 @@ var restartCases = []testCase{
 			ctx, cancel := context.WithTimeout(t.ctx, 3*t.comesAgain())
 			defer cancel()
 			dst := make([]core.Delivery, 8)
-			for {
-				if len(seen.done) >= total {
-					break
-				}
+			for len(seen.done) < total {
 				n, err := r.Receive(ctx, dst)
 				if err != nil {
 					if ctx.Err() == nil {

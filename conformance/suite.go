@@ -137,7 +137,7 @@ func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) (r
 	if c.in == once {
 		r.Mode = core.TransactionDefault
 	}
-	if !s.h.Bubble || c.realTime {
+	if !s.h.Bubble {
 		s.stage(t, c, mode, &r)
 		return r
 	}
