@@ -146,6 +146,7 @@ func cases() []testCase {
 		delayCases,
 		closeCases,
 		closingCases,
+		competingCases,
 		lockCases,
 		topologyCases,
 		publishCases,

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -93,17 +91,6 @@ func (r *receiver) comesAt(until time.Time) core.Delivery {
 }
 
 var lockCases = []testCase{
-	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
-	{rule: "C16", title: "a held message goes to no other receiver", in: givingBack, needs: []need{noDuplicates}, run: func(t *trial) {
-		transport := t.open()
-		queue := t.queue(transport)
-		r := t.receiver(transport, queue, 4)
-		t.sendEach(transport, queue, "held", "held too")
-		held := r.takeThese("two messages are delivered", "held", "held too")
-		t.nobodyGets("a message that is held is delivered to nobody else", r, t.receiver(transport, queue, 4), t.receiver(t.open(), queue, 4))
-		t.complete(held["held"], held["held too"])
-		t.left(queue, "after both were completed")
-	}},
 	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", in: givingBack, needs: []need{locks}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
@@ -250,8 +237,6 @@ var lockCases = []testCase{
 	}},
 }
 
-var noDuplicates = unclaimed("Duplicates", func(c core.Capabilities) bool { return c.Duplicates })
-
 // lostFor checks that a lock cannot be renewed any more.
 func (t *trial) lostFor(lock core.Renewer, when string) {
 	ctx, cancel := t.patient()
@@ -298,126 +283,5 @@ func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 		t.stop(way.name+" returns nil while the lock is renewed", "%v", err)
 	case wrong != nil:
 		t.fail("Renew of a delivery that is being settled returns nil, core.ErrSettled or core.ErrLockLost", "%v", wrong)
-	}
-}
-
-// compete lets four receivers on two transports work on one queue, with two
-// calls of Receive each, and checks at each delivery that nobody else holds it.
-func compete(t *trial) {
-	const messages = 300
-	first := t.open()
-	queue := t.queue(first)
-	names := make([]string, messages)
-	for i := range names {
-		names[i] = fmt.Sprintf("message %d", i)
-	}
-	t.sendEach(first, queue, names...)
-	ctx, cancel := t.patient()
-	defer cancel()
-	c := &competition{t: t, enough: messages, done: cancel, held: map[string]core.Delivery{}}
-	var working sync.WaitGroup
-	for _, transport := range []core.Transport{first, t.open()} {
-		for range 2 {
-			r := t.receiver(transport, queue, 4)
-			for range 2 {
-				random := rand.New(rand.NewPCG(t.random.Uint64(), t.random.Uint64()))
-				working.Go(func() { c.work(ctx, r, random) })
-			}
-		}
-	}
-	working.Wait()
-	var missing, twice []string
-	for _, name := range names {
-		switch n := c.completed.of(name); {
-		case n == 0:
-			missing = append(missing, name)
-		case n > 1 && !t.caps.Duplicates:
-			twice = append(twice, name)
-		}
-	}
-	if len(missing) > 0 {
-		t.fail(fmt.Sprintf("each of %d messages is completed by one of the competing receivers within %v", messages, t.patience()), "%d are not: %s", len(missing), some(missing))
-	}
-	if len(twice) > 0 {
-		t.fail("a message is completed by one receiver alone", "more often: %s", some(twice))
-	}
-	if len(missing) == 0 && !t.caps.Duplicates {
-		t.left(queue, "after all were completed")
-	}
-}
-
-// competition is who holds what, and what is done.
-type competition struct {
-	t         *trial
-	enough    int64
-	done      func()
-	completed tally
-	different atomic.Int64
-
-	mu   sync.Mutex
-	held map[string]core.Delivery // by NativeID
-}
-
-// work runs in a goroutine of its own.
-func (c *competition) work(ctx context.Context, r *receiver, random *rand.Rand) {
-	dst := make([]core.Delivery, 3)
-	for {
-		n, err := r.Receive(ctx, dst[:1+random.IntN(3)])
-		if err != nil {
-			if ctx.Err() == nil {
-				c.t.fail("Receive returns no error while its context goes on", "%v", err)
-			}
-			return
-		}
-		for _, d := range dst[:n] {
-			c.take(d)
-		}
-		for _, d := range dst[:n] {
-			c.t.rest(time.Duration(random.IntN(3000)) * time.Microsecond)
-			c.giveUp(d, random.IntN(10) == 0)
-		}
-	}
-}
-
-// take notes a new holder.
-func (c *competition) take(d core.Delivery) {
-	if c.t.mode == core.TransactionNone {
-		return // nobody holds anything
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	id := d.Incoming().NativeID
-	if other := c.held[id]; other != nil && !c.t.caps.Duplicates {
-		if lock, ok := other.(core.Renewer); !ok || lock.LockedUntil().IsZero() || time.Now().Before(lock.LockedUntil()) {
-			c.t.fail("a message that one receiver holds is delivered to no other", "%q, with NativeID %q, was delivered a second time", d.Incoming().Body, id)
-		}
-	}
-	c.held[id] = d
-}
-
-// giveUp ends the holding, and then settles: the next holder may be there before
-// the settlement returns.
-func (c *competition) giveUp(d core.Delivery, failed bool) {
-	c.mu.Lock()
-	if c.held[d.Incoming().NativeID] == d {
-		delete(c.held, d.Incoming().NativeID)
-	}
-	c.mu.Unlock()
-	ctx, cancel := c.t.patient()
-	defer cancel()
-	if failed && c.t.mode != core.TransactionNone {
-		if err := d.Abandon(ctx, errHandler); err != nil && !lockEnded(d, err) {
-			c.t.fail("a delivery that is held can be abandoned", "%v", err)
-		}
-		return
-	}
-	err := d.Complete(ctx)
-	switch body := string(d.Incoming().Body); {
-	case err == nil:
-		if c.completed.add(body) == 1 && c.different.Add(1) == c.enough {
-			c.done()
-		}
-	case !lockEnded(d, err):
-		c.t.fail("a delivery that is held can be completed", "%v", err)
 	}
 }
