@@ -18,7 +18,8 @@ type testCase struct {
 	// needs must all be met, or the case is not run, with the reason of the
 	// first that is not.
 	needs []need
-	// exclusive cases stop the broker: nothing else runs meanwhile.
+	// exclusive cases stop the broker, or look at what all cases share: nothing
+	// else runs meanwhile.
 	exclusive bool
 
 	run func(t *trial)

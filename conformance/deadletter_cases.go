@@ -268,7 +268,7 @@ func (t *trial) dead(queue string, n int) []DeadLetter {
 	})
 	collect()
 	if len(all) > n {
-		t.stop(fmt.Sprintf("there are %d dead letters of the queue", n), "%d: %v", len(all), all)
+		t.stop(fmt.Sprintf("there are %d dead letters of the queue (Harness.DeadLetters takes away what it returns)", n), "%d: %q", len(all), all)
 	}
 	return all
 }

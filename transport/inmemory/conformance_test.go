@@ -21,13 +21,22 @@ func harness(cfg inmemory.Config) conformance.Harness {
 			}
 			return transport
 		},
-		DeadLetters: func(t testing.TB, queue string) []conformance.DeadLetter {
-			var letters []conformance.DeadLetter
-			messages, err := cfg.Broker.Peek(inmemory.DeadLetterQueue(queue))
+		DeadLetters: func(t testing.TB, queue string) (letters []conformance.DeadLetter) {
+			dead := inmemory.DeadLetterQueue(queue)
+			depth, err := cfg.Broker.Depth(dead)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, in := range messages {
+			if depth.Ready == 0 {
+				return nil
+			}
+			deliveries := make([]core.Delivery, depth.Ready)
+			n, err := consumer(t, cfg.Broker, dead).Receive(t.Context(), deliveries)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range deliveries[:n] {
+				in := d.Incoming()
 				letters = append(letters, conformance.DeadLetter{
 					Body:        in.Body,
 					Reason:      in.Headers.Get(inmemory.HeaderDeadLetterReason),
@@ -37,6 +46,20 @@ func harness(cfg inmemory.Config) conformance.Harness {
 			return letters
 		},
 	}
+}
+
+// consumer takes what it receives out of the queue.
+func consumer(t testing.TB, broker *inmemory.Broker, queue string) core.Receiver {
+	t.Helper()
+	transport, err := inmemory.Open(inmemory.Config{Broker: broker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: queue, Mode: core.TransactionNone, MaxInFlight: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func TestConformance(t *testing.T) {
