@@ -28,14 +28,13 @@ type testCase struct {
 // name is what the case is called in reports, deviations and subtests.
 func (c *testCase) name() string { return c.rule + " " + c.title }
 
-// modes is a choice of transaction modes.
+// modes is a choice of transaction modes. The zero value is each that the
+// transport has.
 type modes int
 
 const (
-	// inEveryMode: in each mode that the transport has.
-	inEveryMode modes = iota
 	// givingBack: in each mode in which a message can be given back.
-	givingBack
+	givingBack modes = iota + 1
 	// inNone, inReceiveOnly, inAtomic: in that mode.
 	inNone
 	inReceiveOnly

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
@@ -14,31 +13,32 @@ import (
 // a column for each of the transport's transaction modes. What deviates and what
 // was not run follow with their reasons.
 func (r *Report) WriteMarkdown(w io.Writer) error {
-	b := bufio.NewWriter(w)
+	var b strings.Builder
 	modes := slices.Sorted(slices.Values(r.Capabilities.Transactions))
 	b.WriteString("| case |")
 	for _, mode := range modes {
-		fmt.Fprintf(b, " %v |", mode)
+		fmt.Fprintf(&b, " %v |", mode)
 	}
-	fmt.Fprintf(b, "\n|---|%s\n", strings.Repeat("---|", len(modes)))
+	fmt.Fprintf(&b, "\n|---|%s\n", strings.Repeat("---|", len(modes)))
 	results := r.byCase()
 	for _, ofCase := range results {
-		fmt.Fprintf(b, "| %s |", ofCase[0].Case)
+		fmt.Fprintf(&b, "| %s |", ofCase[0].Case)
 		for _, mode := range modes {
-			fmt.Fprintf(b, " %s |", outcomeIn(mode, ofCase))
+			fmt.Fprintf(&b, " %s |", outcomeIn(mode, ofCase))
 		}
 		b.WriteString("\n")
 	}
 	for _, ofCase := range results {
 		for _, result := range ofCase {
 			if result.Outcome == Deviates || result.Outcome == NotRun {
-				fmt.Fprintf(b, "\n- %s, %s: %s", result.Case, result.Outcome, result.Reason)
+				fmt.Fprintf(&b, "\n- %s, %s: %s", result.Case, result.Outcome, result.Reason)
 				break // the reason is that of the case, whatever the mode
 			}
 		}
 	}
 	b.WriteString("\n")
-	return b.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // byCase returns the results of each case together, in the order in which the

@@ -111,7 +111,7 @@ func TestConformanceOfProfiles(t *testing.T) {
 
 // TestConformanceInRealTime runs it without a bubble, as it runs on a broker.
 func TestConformanceInRealTime(t *testing.T) {
-	h := harness(inmemory.Config{LockDuration: 2 * time.Second})
+	h := harness(inmemory.Config{LockDuration: 4 * time.Second})
 	h.Bubble = false
 	conformance.Run(t, h)
 }
