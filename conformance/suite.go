@@ -38,6 +38,10 @@ type suite struct {
 
 	run   string // makes names unique over runs on one broker
 	names atomic.Int64
+
+	// For a case that stops the clock of its bubble. Tests replace them.
+	spinLimit time.Duration
+	giveUp    func(text string)
 }
 
 func newSuite(t *testing.T, h Harness) (*suite, error) {
@@ -58,7 +62,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	if h.process == nil && childOpens != nil && !h.Bubble {
 		h.process = startChild
 	}
-	s := &suite{h: h, run: hex.EncodeToString(id[:])}
+	s := &suite{h: h, run: hex.EncodeToString(id[:]), spinLimit: spinLimit, giveUp: func(text string) { panic(text) }}
 	s.report = &Report{Adapter: h.Name, Seed: h.Seed}
 	t.Logf("conformance: seed %d; %s=%d repeats it", h.Seed, SeedVariable, h.Seed)
 	probe := s.attempt(t, &testCase{rule: "C1", title: "the transport opens and tells what it can do", run: s.probe}, core.TransactionDefault)
@@ -137,10 +141,12 @@ func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) (r
 	if c.in == once {
 		r.Mode = core.TransactionDefault
 	}
+	label := fmt.Sprintf("%s/%d", s.run, s.names.Add(1))
 	if !s.h.Bubble {
-		s.stage(t, c, mode, &r)
+		s.stage(t, c, mode, label, &r)
 		return r
 	}
+	defer s.watch(c, mode, label)()
 	defer func() {
 		// synctest panics when everybody waits for ever, and when goroutines are
 		// left at the end.
@@ -148,7 +154,7 @@ func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) (r
 			r.fail(Failure{Rule: c.rule, Expected: "the transport's calls return, and its goroutines end when it is closed", Observed: fmt.Sprint(problem)})
 		}
 	}()
-	synctest.Test(t, func(t *testing.T) { s.stage(t, c, mode, &r) })
+	synctest.Test(t, func(t *testing.T) { s.stage(t, c, mode, label, &r) })
 	return r
 }
 
@@ -157,11 +163,11 @@ func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) (r
 const caseLabel = "conformance"
 
 // stage runs a case in a goroutine of its own, which a fatal failure ends.
-func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, r *Result) {
+func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	trial := &trial{
 		TB: t, suite: s, testCase: c, caps: s.caps, mode: mode, result: r,
-		ctx: ctx, label: fmt.Sprintf("%s/%d", s.run, s.names.Add(1)),
+		ctx: ctx, label: label,
 	}
 	trial.seedRandom()
 	// Longer than all that a case may wait for one after the other.

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
-	"runtime/pprof"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -127,15 +124,7 @@ func (t *trial) cleanUp() {
 
 // goroutines returns the stacks of the goroutines that the case and the
 // transport have started.
-func (t *trial) goroutines() string {
-	var all bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
-		return err.Error()
-	}
-	label := fmt.Sprintf("%q:%q", caseLabel, t.label)
-	stacks := strings.Split(all.String(), "\n\n")
-	return strings.Join(slices.DeleteFunc(stacks, func(stack string) bool { return !strings.Contains(stack, label) }), "\n\n")
-}
+func (t *trial) goroutines() string { return goroutines(t.label) }
 
 // What a testing.TB does, for the harness's functions. Failures become those of
 // the case.

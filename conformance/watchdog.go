@@ -1,0 +1,42 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// spinLimit is for how long a case may be in a bubble, by the machine's own
+// clock. None needs more than seconds.
+const spinLimit = 2 * time.Minute
+
+// watch gives a case up that does not come to an end in its bubble. The clock of
+// a bubble stands still while one of its goroutines works, so that no time limit
+// within it ever ends a loop that waits for nothing. It is called outside the
+// bubble.
+func (s *suite) watch(c *testCase, mode core.TransactionMode, label string) (stop func() bool) {
+	began := time.Now()
+	return time.AfterFunc(s.spinLimit, func() {
+		s.giveUp(fmt.Sprintf("conformance: the case %q in mode %v has not ended after %v.\n"+
+			"Usually a goroutine of the transport, or of the case, works without ever waiting: it asks again and again, or fails and tries again at once, "+
+			"and so the clock of the bubble (Harness.Bubble) stands still, and no time limit ends it. Look for a loop without a pause among these goroutines:\n%s",
+			c.name(), mode, time.Since(began).Round(time.Millisecond), goroutines(label)))
+	}).Stop
+}
+
+// goroutines returns the stacks of the goroutines with a label, which are those
+// that a case and its transports have started.
+func goroutines(label string) string {
+	var all bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		return err.Error()
+	}
+	marked := fmt.Sprintf("%q:%q", caseLabel, label)
+	stacks := strings.Split(all.String(), "\n\n")
+	return strings.Join(slices.DeleteFunc(stacks, func(stack string) bool { return !strings.Contains(stack, marked) }), "\n\n")
+}

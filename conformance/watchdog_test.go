@@ -1,0 +1,43 @@
+package conformance
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+func TestCaseThatSpinsIsGivenUp(t *testing.T) {
+	s, err := newSuite(t, harnessOn(inmemory.Config{}, changes{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told atomic.Pointer[string]
+	s.spinLimit, s.giveUp = 50*time.Millisecond, func(text string) { told.Store(&text) }
+	r := s.attempt(t, &testCase{rule: "C3", title: "spins", run: func(*trial) {
+		for told.Load() == nil {
+		}
+	}}, core.TransactionReceiveOnly)
+	if r.Outcome != Passed {
+		t.Error(r.Failures)
+	}
+	for _, want := range []string{`"C3 spins"`, "ReceiveOnly", "Harness.Bubble", "TestCaseThatSpinsIsGivenUp"} {
+		if !strings.Contains(*told.Load(), want) {
+			t.Errorf("%s is missing in:\n%s", want, *told.Load())
+		}
+	}
+}
+
+func TestCaseThatEndsIsNotGivenUp(t *testing.T) {
+	s, err := newSuite(t, harnessOn(inmemory.Config{}, changes{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit = 200 * time.Millisecond
+	s.spinLimit, s.giveUp = limit, func(text string) { t.Error(text) }
+	s.attempt(t, &testCase{rule: "C3", title: "waits", run: func(t *trial) { t.rest(time.Hour) }}, core.TransactionReceiveOnly)
+	time.Sleep(2 * limit)
+}
