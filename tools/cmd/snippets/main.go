@@ -5,8 +5,9 @@
 //
 //	<!-- snippet: docs/snippets/retry_test.go#policy -->
 //
-// The block must equal the region of that file between the lines "// snippet: policy" and "// end", or the whole file
-// if the marker names no region. With -w the block is rewritten instead.
+// The block must equal the region of that file between the lines "// snippet: policy" and "// end", the declarations
+// that stand in its place ("file.go#Open,Transport.Close"), or the whole file if the marker names nothing. With -w the
+// block is rewritten instead.
 //
 // A go block without a marker must be a whole file that starts with its package clause. It is compiled where the
 // document is, as a package of its own, and may import whatever the workspace offers.

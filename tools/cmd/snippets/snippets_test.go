@@ -35,13 +35,16 @@ func TestRun(t *testing.T) {
 		"a marked block that is a whole file": {
 			doc: "<!-- snippet: docs/example.go -->\n```go\n" + example + "```\n",
 		},
+		"a marked block that is a declaration": {
+			doc: "<!-- snippet: docs/example.go#retry -->\n```go\nfunc retry() {}\n```\n",
+		},
 		"a marked block that drifted": {
 			doc:  "\n<!-- snippet: docs/example.go#policy -->\n```go\nif false {\n}\n```\n",
 			want: "doc.md:3: differs from docs/example.go#policy",
 		},
 		"a region that does not exist": {
 			doc:  "<!-- snippet: docs/example.go#police -->\n```go\n```\n",
-			want: "doc.md:2: docs/example.go has no region named police",
+			want: "doc.md:2: docs/example.go has no region and no declaration named police",
 		},
 		"a file that does not exist": {
 			doc:  "<!-- snippet: docs/sample.go#policy -->\n```go\n```\n",
@@ -131,6 +134,52 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
+func TestDeclarations(t *testing.T) {
+	const file = `// Package f.
+package f
+
+// T is a type.
+type T struct{ a int }
+
+// Close closes.
+func (t *T) Close() {
+	// Inside.
+}
+
+// f does it.
+func f() {}
+
+const (
+	a, b = 1, 2
+)
+`
+	tests := map[string]struct{ names, want, err string }{
+		"with its comment":       {names: "f", want: "// f does it.\nfunc f() {}\n"},
+		"several, in that order": {names: "f,T", want: "// f does it.\nfunc f() {}\n\n// T is a type.\ntype T struct{ a int }\n"},
+		"a method":               {names: "T.Close", want: "// Close closes.\nfunc (t *T) Close() {\n\t// Inside.\n}\n"},
+		"a group":                {names: "b", want: "const (\n\ta, b = 1, 2\n)\n"},
+		"a method without type":  {names: "Close", err: "no declaration named Close"},
+		"one that is missing":    {names: "f,g", err: "no declaration named g"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := declarations([]byte(file), "f.go", strings.Split(tt.names, ","))
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("error = %v, want one with %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil || got != tt.want {
+				t.Errorf("declarations() = %q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+	if _, err := declarations([]byte("not Go"), "f.go", []string{"f"}); err == nil {
+		t.Error("what is not Go was read")
+	}
+}
+
 func TestCut(t *testing.T) {
 	tests := map[string]struct{ content, want, err string }{
 		"blank lines keep nothing of the indent": {
@@ -145,6 +194,7 @@ func TestCut(t *testing.T) {
 			content: "// snippet: r\n\nfunc f() {\n\n\tg()\n}\n\n// end\n",
 			want:    "func f() {\n\n\tg()\n}\n",
 		},
+		"no such region":             {content: "// snippet: s\n// end\n"},
 		"a region that does not end": {content: "// snippet: r\na\n", err: "has no // end"},
 		"a region that is there twice": {
 			content: "// snippet: r\n// end\n// snippet: r\n// end\n",
@@ -153,15 +203,15 @@ func TestCut(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := cut(tt.content, "f.go", "r")
+			got, found, err := cut(tt.content, "f.go", "r")
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("error = %v, want one with %q", err, tt.err)
 				}
 				return
 			}
-			if err != nil || got != tt.want {
-				t.Errorf("cut() = %q, %v, want %q", got, err, tt.want)
+			if err != nil || got != tt.want || found != (tt.want != "") {
+				t.Errorf("cut() = %q, %t, %v, want %q", got, found, err, tt.want)
 			}
 		})
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// source returns the code that a marker names: "dir/file.go#region", or "dir/file.go" for all of it.
+// source returns the code that a marker names: "dir/file.go#region", "dir/file.go#Name,Type.Method" for declarations, or
+// "dir/file.go" for all of it.
 func source(root, marker string) (string, error) {
 	name, region, _ := strings.Cut(marker, "#")
 	path := filepath.Join(root, filepath.FromSlash(name))
@@ -25,7 +26,11 @@ func source(root, marker string) (string, error) {
 	if region == "" {
 		return string(content), nil
 	}
-	return cut(string(content), name, region)
+	code, found, err := cut(string(content), name, region)
+	if found || err != nil {
+		return code, err
+	}
+	return declarations(content, name, strings.Split(region, ","))
 }
 
 // compiled reports whether go build or go test reads the file at all.
@@ -40,15 +45,16 @@ func compiled(root, name string) bool {
 	return err == nil && match
 }
 
-// cut returns the region of content without its common indentation and without blank lines around it.
-func cut(content, name, region string) (string, error) {
+// cut returns the region of content without its common indentation and without blank lines around it, and whether there
+// is one.
+func cut(content, name, region string) (code string, found bool, err error) {
 	var lines []string
-	inside, found := false, false
+	inside := false
 	for line := range strings.Lines(content) {
 		switch text := strings.TrimSpace(line); {
 		case text == "// snippet: "+region && !inside:
 			if found {
-				return "", fmt.Errorf("%s has two regions named %s", name, region)
+				return "", true, fmt.Errorf("%s has two regions named %s", name, region)
 			}
 			inside, found = true, true
 		case text == "// end" && inside:
@@ -57,13 +63,10 @@ func cut(content, name, region string) (string, error) {
 			lines = append(lines, line)
 		}
 	}
-	if !found {
-		return "", fmt.Errorf("%s has no region named %s", name, region)
-	}
 	if inside {
-		return "", fmt.Errorf("%s: region %s has no // end", name, region)
+		return "", true, fmt.Errorf("%s: region %s has no // end", name, region)
 	}
-	return dedent(trim(lines)), nil
+	return dedent(trim(lines)), found, nil
 }
 
 // trim leaves out blank lines at both ends: gofmt puts one before an "// end" between declarations.
