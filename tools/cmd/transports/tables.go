@@ -70,7 +70,7 @@ func limits(all []*conformance.Report) string {
 			if !r.Capabilities.DelayedDelivery {
 				return "no delays"
 			}
-			return duration(r.Capabilities.MaxDelay, "none")
+			return duration(r.Capabilities.MaxDelay, "no limit")
 		}},
 		{"a delayed message is late by at most", func(r *conformance.Report) string {
 			if !r.Capabilities.DelayedDelivery {
@@ -89,7 +89,7 @@ func limits(all []*conformance.Report) string {
 		{"a header's key", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderKeyBytes) }},
 		{"most messages in one receive", func(r *conformance.Report) string {
 			if r.Capabilities.MaxReceiveBatch == 0 {
-				return "none"
+				return "no limit"
 			}
 			return fmt.Sprint(r.Capabilities.MaxReceiveBatch)
 		}},

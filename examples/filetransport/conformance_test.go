@@ -1,0 +1,87 @@
+package filetransport_test
+
+import (
+	"crypto/rand"
+	"log"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/examples/filetransport"
+)
+
+// snippet: main
+
+// dirVariable tells a child process where the messages are.
+const dirVariable = "FILETRANSPORT_DIR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(dirVariable) == "" { // in a child process it is set
+		dir, err := os.MkdirTemp("", "filetransport-")
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		os.Setenv(dirVariable, dir)
+	}
+	conformance.Main(m, connect)
+}
+
+func connect() (core.Transport, error) {
+	return filetransport.Open(filetransport.Config{
+		Dir:          os.Getenv(dirVariable),
+		LockDuration: 4 * time.Second, // short, because some cases wait until a lock ends
+	})
+}
+
+// end
+
+// snippet: run
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, conformance.Harness{
+		Name: "filetransport",
+		Open: func(t testing.TB) core.Transport {
+			transport, err := connect()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return transport
+		},
+		Corrupt: func(t testing.TB, queue string) []byte {
+			content := []byte("not a line of JSON")
+			putFile(t, queue, content)
+			return content
+		},
+	})
+}
+
+// end
+
+// snippet: benchmark
+
+func BenchmarkTransport(b *testing.B) {
+	conformance.Benchmark(b, conformance.Harness{Open: func(t testing.TB) core.Transport {
+		transport, err := filetransport.Open(filetransport.Config{Dir: filepath.Join(b.TempDir(), "messages")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transport
+	}})
+}
+
+// end
+
+// putFile puts a file with any content where a message is expected.
+func putFile(t testing.TB, queue string, content []byte) {
+	t.Helper()
+	name := time.Now().UTC().Format("20060102T150405.000000000Z") + "_1_" + rand.Text() + "_new"
+	file := filepath.Join(os.Getenv(dirVariable), url.QueryEscape(queue)+".queue", name)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,343 @@
+// Package filetransport is a transport whose queues are directories and whose messages are files: durable messages
+// between the processes of one machine, without a server. docs/writing-an-adapter.md builds it. Begin with message.go.
+// It is for Linux and macOS, a local file system, one user, and a clock that is not set while messages are held.
+package filetransport
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Config says where the messages are. Processes share them by naming the same Dir; the rest may differ.
+type Config struct {
+	Dir          string        // holds a directory for each queue; required; made if need be, for its user alone
+	LockDuration time.Duration // how long a delivery is locked unless it is renewed; default: 30 s
+	PollInterval time.Duration // how often a receiver with nothing to do looks for messages; default: 10 ms
+}
+
+// Transport implements core.Transport, core.Provisioner and core.Checker. It runs no goroutine.
+type Transport struct {
+	cfg       Config
+	closed    atomic.Bool
+	receivers sync.Map // of *receiver: those that are open
+}
+
+// Open makes the directory.
+func Open(cfg Config) (*Transport, error) {
+	if cfg.Dir == "" || cfg.LockDuration < 0 || cfg.PollInterval < 0 {
+		return nil, fmt.Errorf("filetransport: open: %+v: set Dir, and no duration below 0", cfg)
+	}
+	if err := makeDir(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("filetransport: open: %w", err)
+	}
+	cfg.LockDuration, cfg.PollInterval = cmp.Or(cfg.LockDuration, 30*time.Second), cmp.Or(cfg.PollInterval, 10*time.Millisecond)
+	return &Transport{cfg: cfg}, nil
+}
+
+// Capabilities implements core.Transport (C1).
+func (t *Transport) Capabilities() core.Capabilities {
+	return core.Capabilities{
+		Transactions:    []core.TransactionMode{core.TransactionReceiveOnly},
+		DelayedDelivery: true, NativeDeliveryCount: true, Durable: true, ConfirmsSettlement: true, Ahead: true,
+		DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the disk
+	}
+}
+
+// Address returns the name itself.
+func (t *Transport) Address(queue string) (string, error) {
+	_, err := t.queueDir(queue)
+	return queue, err
+}
+
+// queueDir returns a queue's directory. Its name is escaped as in a URL.
+func (t *Transport) queueDir(queue string) (string, error) {
+	name := url.QueryEscape(queue) + ".queue"
+	if queue == "" || len(name) > 255 || !utf8.ValidString(queue) {
+		return "", fmt.Errorf("filetransport: %q is no name: it is empty, not UTF-8, or too long when it is escaped", queue)
+	}
+	return filepath.Join(t.cfg.Dir, name), nil
+}
+
+// Provision makes the queues' directories (C18).
+func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
+	return t.each(ctx, "provision", topology.Queues, makeDir)
+}
+
+// Check reports whether the queues' directories exist and can be synced.
+func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
+	return t.each(ctx, "check", topology.Queues, syncPath)
+}
+
+// each does something with the directories of queues.
+func (t *Transport) each(ctx context.Context, operation string, queues []string, do func(dir string) error) error {
+	err := ctx.Err()
+	if t.closed.Load() {
+		err = core.ErrClosed
+	}
+	for i := 0; i < len(queues) && err == nil; i++ {
+		var dir string
+		if dir, err = t.queueDir(queues[i]); err == nil {
+			err = do(dir)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w; check the spelling, or create it with Provision", core.ErrQueueNotFound, err)
+	}
+	if err != nil {
+		return fmt.Errorf("filetransport: %s %q: %w", operation, queues, err)
+	}
+	return nil
+}
+
+func makeDir(dir string) error {
+	return errors.Join(os.MkdirAll(dir, 0o700), syncPath(filepath.Dir(dir)))
+}
+
+// syncPath returns when a file's content, or the names in a directory, would outlast a power failure.
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	return errors.Join(err, f.Sync(), f.Close()) // without a file the others fail as well
+}
+
+// Close implements core.Transport (C14).
+func (t *Transport) Close(ctx context.Context) error {
+	t.closed.Store(true)
+	t.receivers.Range(func(r, _ any) bool { return r.(*receiver).Close(ctx) == nil })
+	return nil
+}
+
+// Send checks all messages (C10), then stores one by one until that fails (C2). GroupKey and Properties are not kept.
+func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
+	err := check(msgs)
+	var results []core.SendResult
+	for _, out := range msgs {
+		state := core.SendRefused
+		if err == nil {
+			err = t.each(ctx, "store in", []string{out.Queue}, func(dir string) (err error) { state, err = store(dir, out); return })
+		}
+		results = append(results, core.SendResult{ID: out.ID, To: out.Queue + out.Topic, State: state, Err: err})
+	}
+	if err != nil {
+		return fmt.Errorf("filetransport: send: %w", &core.SendError{Results: results})
+	}
+	return nil
+}
+
+func check(msgs []core.Outgoing) error {
+	for _, out := range msgs {
+		if out.Queue == "" || out.Topic != "" || out.TimeToBeReceived != 0 || out.Delay < 0 {
+			return fmt.Errorf("message %s: it needs a Queue, no Topic, no TimeToBeReceived, no Delay below 0: %w", out.ID, errors.ErrUnsupported)
+		}
+		for key, value := range out.Headers.All() {
+			if key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
+				return fmt.Errorf("message %s, %q: %w: an empty key, or not UTF-8", out.ID, key, core.ErrInvalidHeader)
+			}
+		}
+	}
+	return nil
+}
+
+// store writes the headers as a line of JSON, and the body, into a file that is no message yet, and renames it when it
+// is on the disk: nobody ever sees half of a message, not after a power failure either.
+func store(dir string, out core.Outgoing) (core.SendState, error) {
+	m := message{time.Now().Add(out.Delay), 1, rand.Text(), "new"}
+	unsent := filepath.Join(dir, "unsent-"+m.id) // what a kill leaves of it harms nobody
+	headers, _ := json.Marshal(out.Headers)      // of texts: it cannot fail
+	err := os.WriteFile(unsent, append(append(headers, '\n'), out.Body...), 0o600)
+	if err == nil {
+		err = syncPath(unsent)
+	}
+	if err == nil {
+		err = os.Rename(unsent, filepath.Join(dir, m.name()))
+	}
+	if err != nil {
+		_ = os.Remove(unsent)
+		return core.SendRefused, err
+	}
+	if err := syncPath(dir); err != nil {
+		return core.SendUnknown, err
+	}
+	return core.SendAccepted, nil
+}
+
+// receiver works through a list of its queue's messages. It makes a new one only when none in the old one is due, not
+// for each Receive. The list promises nothing: whether a message is still there, in the same state, shows the claim.
+type receiver struct {
+	transport   *Transport
+	cfg         core.ReceiverConfig
+	dir         string
+	maxInFlight atomic.Int64
+	mu          sync.Mutex // guards the rest, and the messages of the deliveries
+	closed      error
+	held        map[*delivery]bool
+	list        []message // what is due comes first
+	rest        time.Time // until when no new list is made
+}
+
+// OpenReceiver implements core.Transport.
+func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	if !t.Capabilities().Supports(cfg.Mode) || cfg.MaxInFlight < 1 {
+		return nil, fmt.Errorf("filetransport: open receiver: mode %v, MaxInFlight %d: %w", cfg.Mode, cfg.MaxInFlight, errors.ErrUnsupported)
+	}
+	r := &receiver{transport: t, cfg: cfg, held: map[*delivery]bool{}}
+	r.maxInFlight.Store(int64(cfg.MaxInFlight))
+	t.receivers.Store(r, nil)
+	err := t.each(ctx, "open receiver of", []string{cfg.Queue}, func(dir string) error { r.dir = dir; return syncPath(dir) })
+	if err != nil {
+		return nil, errors.Join(err, r.Close(ctx))
+	}
+	return r, nil
+}
+
+// Receive implements core.Receiver (C3). A file that cannot be read or claimed stays where it is, and is tried again.
+func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	for ctx.Err() == nil {
+		if n, err := r.fetch(dst); n > 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-time.After(r.transport.cfg.PollInterval):
+		case <-ctx.Done():
+		}
+	}
+	return 0, ctx.Err()
+}
+
+func (r *receiver) fetch(dst []core.Delivery) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	began := time.Now()
+	maps.DeleteFunc(r.held, func(d *delivery, _ bool) bool { return !began.Before(d.message.at) }) // their locks are lost
+	if r.closed == nil && !r.due() && !began.Before(r.rest) {
+		files, err := os.ReadDir(r.dir)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // others may pass (C15)
+			return 0, fmt.Errorf("filetransport: receive from %q: %w", r.cfg.Queue, err)
+		}
+		r.list = nil
+		for _, file := range files {
+			if m, ok := parseName(file.Name()); ok {
+				r.list = append(r.list, m)
+			}
+		}
+		r.rest = time.Now().Add(10*time.Since(began) - r.transport.cfg.PollInterval) // a tenth of the time is enough
+	}
+	for ; r.closed == nil && n < len(dst) && r.due(); r.list = r.list[1:] {
+		if dst[n] = r.claim(r.list[0]); dst[n] != nil {
+			n++
+		}
+	}
+	return n, r.closed
+}
+
+func (r *receiver) due() bool {
+	return len(r.held) < int(r.maxInFlight.Load()) && len(r.list) > 0 && !r.list[0].at.After(time.Now())
+}
+
+// claim makes a message this receiver's, or returns nil. It reads the file before: a failure leaves nothing to undo.
+func (r *receiver) claim(m message) core.Delivery {
+	content, err := os.ReadFile(r.file(m))
+	if err != nil {
+		return nil
+	}
+	d := &delivery{receiver: r, message: claim(m, r.transport.cfg.LockDuration)}
+	d.in = core.Incoming{NativeID: m.id, DeliveryCount: d.message.count, Redelivered: m.state != "new", EnqueuedAt: m.at}
+	line, body, _ := bytes.Cut(content, []byte("\n"))
+	d.in.Body, d.in.Malformed = body, json.Unmarshal(line, &d.in.Headers)
+	if _, empty := d.in.Headers.Lookup(""); d.in.Malformed != nil || empty || !utf8.Valid(line) {
+		d.in.Body, d.in.Headers, d.in.Malformed = content, core.Headers{}, cmp.Or(d.in.Malformed, core.ErrInvalidHeader) // C4
+	}
+	d.in.ID = cmp.Or(d.in.Headers.Get(core.HeaderMessageID), m.id)
+	if os.Rename(r.file(m), r.file(d.message)) != nil {
+		return nil // another receiver was faster
+	}
+	r.held[d] = true
+	return d
+}
+
+func (r *receiver) file(m message) string { return filepath.Join(r.dir, m.name()) }
+
+// SetMaxInFlight implements core.Receiver. Nothing is fetched ahead, so there is nothing to give back.
+func (r *receiver) SetMaxInFlight(n int) { r.maxInFlight.Store(int64(n)) }
+
+// Close implements core.Receiver (C14). What cannot be given back comes back when its lock runs out.
+func (r *receiver) Close(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = fmt.Errorf("filetransport: receiver of %q: %w, %w", r.cfg.Queue, core.ErrClosed, core.ErrLockLost)
+	for d := range r.held {
+		_ = os.Rename(r.file(d.message), r.file(release(d.message, 0)))
+	}
+	r.transport.receivers.Delete(r)
+	return nil
+}
+
+// delivery is a message in the hands of a receiver. It implements core.Renewer.
+type delivery struct {
+	in       core.Incoming
+	receiver *receiver
+	message  message // held, until it is settled
+}
+
+func (d *delivery) Incoming() *core.Incoming                   { return &d.in }
+func (d *delivery) Complete(ctx context.Context) error         { return d.change(ctx, complete) }
+func (d *delivery) Abandon(ctx context.Context, _ error) error { return d.change(ctx, abandon) }
+func (d *delivery) Release(ctx context.Context) error          { return d.change(ctx, release) }
+func (d *delivery) Renew(ctx context.Context) error            { return d.change(ctx, renew) }
+func (d *delivery) LockedUntil() time.Time {
+	d.receiver.mu.Lock()
+	defer d.receiver.mu.Unlock()
+	return d.message.at
+}
+
+// change changes a message that is held. That its file is not found under its name shows that the lock was lost (C6).
+func (d *delivery) change(ctx context.Context, to func(message, time.Duration) message) error {
+	r := d.receiver
+	r.mu.Lock()
+	next, err := to(d.message, r.transport.cfg.LockDuration), ctx.Err()
+	switch {
+	case !d.message.held():
+		err = core.ErrSettled
+	case err != nil: // the context has ended
+	case r.closed != nil:
+		err = r.closed
+	case !time.Now().Before(d.message.at):
+		err = core.ErrLockLost
+	case next == message{}:
+		err = os.Remove(r.file(d.message))
+	default:
+		err = os.Rename(r.file(d.message), r.file(next))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = core.ErrLockLost
+	}
+	if err == nil {
+		d.message = next
+	}
+	if !d.message.held() {
+		delete(r.held, d)
+	}
+	r.mu.Unlock()
+	if err == nil {
+		err = syncPath(r.dir) // for what was settled to stay so after a power failure
+	}
+	if err != nil {
+		return fmt.Errorf("filetransport: settle or renew message %s: %w", d.in.ID, err)
+	}
+	return nil
+}
