@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -133,8 +134,8 @@ type child struct {
 	err     error         // how
 }
 
-// startChild is Harness.process where Main was called.
-func startChild(t *trial, j job) process {
+// startChild starts the test binary with a job, and more of an environment.
+func startChild(t *trial, j job, environment ...string) process {
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func startChild(t *trial, j job) process {
 	c := &child{feed: newFeed(), done: make(chan struct{})}
 	c.output = &output{event: c.push}
 	c.command = exec.Command(path) // without the flags of this one
-	c.command.Env = append(os.Environ(), jobVariable+"="+string(text), HarnessVariable+"="+t.suite.h.Name)
+	c.command.Env = slices.Concat(os.Environ(), environment, []string{jobVariable + "=" + string(text), HarnessVariable + "=" + t.suite.h.Name})
 	c.command.Stdout = c.output
 	c.command.Stderr = stderr{c.output}
 	c.command.WaitDelay = 5 * time.Second // should it leave processes of its own behind

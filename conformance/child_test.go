@@ -39,8 +39,7 @@ func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 	}
 	var together sync.WaitGroup
 	for _, c := range list {
-		if reason := s.excludes(&c); reason != "" {
-			s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: reason})
+		if s.leavesOut(&c) {
 			continue
 		}
 		for _, mode := range c.in.of(s.caps) {
@@ -60,7 +59,7 @@ func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 func harnessOnWire(t *testing.T, consumes bool) Harness {
 	t.Helper()
 	broker := inmemory.NewBroker()
-	t.Setenv(wireVariable, serveWire(t, broker, consumes))
+	address := serveWire(t, broker, consumes)
 	return Harness{
 		Name: "wire",
 		Open: func(t testing.TB) core.Transport {
@@ -71,11 +70,12 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 			return transport
 		},
 		Patience: 10 * time.Second,
-		process:  startChild,
+		process:  func(t *trial, j job) process { return startChild(t, j, wireVariable+"="+address) },
 	}
 }
 
 func TestKilledProcesses(t *testing.T) {
+	t.Parallel()
 	report := checkCases(t, harnessOnWire(t, false), processCases...)
 	for _, f := range report.Failures() {
 		t.Error(f)
@@ -89,6 +89,7 @@ func TestKilledProcesses(t *testing.T) {
 }
 
 func TestKilledProcessesThatConsumeEarly(t *testing.T) {
+	t.Parallel()
 	h := harnessOnWire(t, true)
 	h.Patience = 2 * time.Second
 	noticed := map[string]bool{}
@@ -109,6 +110,7 @@ func staged(t *testing.T, f func(t *trial)) Result {
 }
 
 func TestProcessEndsInOrder(t *testing.T) {
+	t.Parallel()
 	r := staged(t, func(t *trial) {
 		w := t.workplace(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
@@ -127,9 +129,11 @@ func TestProcessEndsInOrder(t *testing.T) {
 }
 
 func TestProcessThatFailsIsShown(t *testing.T) {
+	t.Parallel()
 	r := staged(t, func(t *trial) {
-		t.Setenv(wireVariable, "")
-		t.start(t.workplace(1).job).until(isReady, t.patience())
+		j := t.workplace(1).job
+		p := &running{process: startChild(t, j), t: t} // without an address
+		p.until(isReady, t.patience())
 	})
 	if r.Outcome != Failed || !strings.Contains(r.Failures[0].Observed, wireVariable+" is not set") || !strings.Contains(r.Failures[0].Observed, "exit status 1") {
 		t.Errorf("got %v", r.Failures)
@@ -138,6 +142,7 @@ func TestProcessThatFailsIsShown(t *testing.T) {
 
 // Nobody is left when the parent dies: with it goes the standard input.
 func TestProcessEndsWithItsParent(t *testing.T) {
+	t.Parallel()
 	r := staged(t, func(t *trial) {
 		p := t.start(t.workplace(1).job)
 		p.until(isReady, t.patience())

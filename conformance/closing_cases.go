@@ -64,11 +64,11 @@ func (t *trial) useAndClose(transport core.Transport, queue, idle string) {
 func (t *trial) awaitOr(is func() bool, otherwise func()) {
 	ctx, cancel := t.patient()
 	defer cancel()
-	for ctx.Err() == nil {
+	for pause := t.quiet() / 20; ctx.Err() == nil; pause = min(2*pause, t.quiet()) {
 		if is() {
 			return
 		}
-		t.rest(t.quiet() / 20)
+		t.rest(pause)
 	}
 	otherwise()
 }

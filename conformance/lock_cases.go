@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -272,6 +273,7 @@ func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 			if err != nil {
 				return
 			}
+			runtime.Gosched() // a Renew that asks nobody would keep the settlement waiting
 		}
 	}()
 	<-begun

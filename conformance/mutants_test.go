@@ -1,10 +1,12 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
@@ -71,71 +73,139 @@ func able(change func(*core.Capabilities)) inmemory.Config {
 	return inmemory.Config{Capabilities: &caps}
 }
 
+// heavyCases take so long that a mutant meets them only where the other cases of
+// its rule do not notice it, and where it is the one named here, which shows that
+// the case can fail.
+var heavyCases = map[string]string{
+	"C2 many senders share a transport":                                      "confirms one of two Sends at a time by the other's confirm",
+	"C2 a Send may hold more than one message can":                           "holds a whole Send against the limit of one message",
+	"C3 a large backlog is delivered to the last message":                    "drops what is beyond the length of a queue",
+	"C3 a storm of cancelled Receives loses nothing":                         "abandons what it fetched when the context ends meanwhile",
+	"C3 Receive may be called by many at once":                               "lets one caller receive at a time, and loses what the others would get",
+	"C10 a body may be large":                                                "cuts bodies at 64 KiB",
+	"C10 messages of 64 KiB come and go":                                     "has a column of 65,535 bytes for bodies",
+	"C11 a delivery's message is its own for ever":                           "reads every body into one buffer",
+	"C12 200 concurrent CompleteWith forward 200 messages":                   "forgets what it sends with a settlement now and then",
+	"C14 a closed transport leaves no goroutine":                             "leaves a goroutine behind",
+	"C14 nothing is lost when a transport in full work is closed":            "accepts messages while it is closed, and loses them",
+	"R24 a message whose error is 1 MiB long reaches the error queue":        "keeps the cause of an Abandon in a short column",
+	"R24 the largest message that an endpoint sends reaches the error queue": "cuts off large bodies",
+	soakCases[0].name():                                                      "now and then loses a message that it gets back",
+}
+
 // TestMutants shows that the suite can fail (S4): each mutant fails cases of the
 // rule that it breaks, every rule has a mutant, and every case fails for one at
 // least.
 func TestMutants(t *testing.T) {
-	caught := map[string][]string{} // mutants by case
-	byRule := map[string]int{}
-	var table strings.Builder
+	t.Parallel()
+	var met gallery
+	all := map[string]int{} // by rule
+	for name, by := range heavyCases {
+		if !slices.ContainsFunc(cases(), func(c testCase) bool { return c.name() == name }) {
+			t.Errorf("heavyCases names %q, but there is no such case", name)
+		}
+		if !slices.ContainsFunc(mutants(), func(m mutant) bool { return m.name == by }) {
+			t.Errorf("heavyCases names the mutant %q, but there is none", by)
+		}
+	}
 	for _, m := range mutants() {
-		byRule[m.rule]++
+		all[m.rule]++
 		t.Run(m.rule+" "+m.name, func(t *testing.T) {
-			var c changes
-			if m.breaks != nil {
-				c = m.breaks()
-			}
-			h := harnessOn(m.on, c)
-			if m.onServer {
-				h = harnessOnServer(m.on, c)
-			}
-			h.Seed = 1
-			if m.harness != nil {
-				m.harness(&h)
-			}
-			report, err := Check(t, h, m.rule)
-			if err != nil {
-				t.Fatal(err)
-			}
-			by := map[string]bool{}
-			for _, r := range report.Results {
-				if r.Outcome == Failed {
-					by[r.Case] = true
-					caught[r.Case] = append(caught[r.Case], m.name)
-					t.Log(r.Case, "in", r.Mode, r.Failures[0])
-				}
-			}
+			t.Parallel()
+			by := m.noticedBy(t)
 			if len(by) == 0 {
 				t.Errorf("no case of %s notices a transport that %s", m.rule, m.name)
 			}
-			fmt.Fprintf(&table, "%-4s %-80s %s\n", m.rule, m.name, strings.Join(slices.Sorted(maps.Keys(by)), "; "))
+			met.add(&m, by)
 		})
 	}
-	t.Logf("rule, mutant, caught by:\n%s%d mutants of %d rules", table.String(), len(mutants()), len(byRule))
-	if t.Failed() || !whole(t) {
-		return
-	}
-	for _, c := range cases() {
-		if byRule[c.rule] == 0 {
-			t.Errorf("rule %s has no mutant", c.rule)
+	t.Cleanup(func() { // when the parallel subtests have ended
+		t.Logf("rule, mutant, caught by:\n%s", met.table())
+		for _, c := range cases() {
+			switch {
+			case all[c.rule] == 0:
+				t.Errorf("rule %s has no mutant", c.rule)
+			case met.rules[c.rule] < all[c.rule]: // -run, -skip or -failfast left some out
+			case !met.cases[c.name()]:
+				t.Errorf("the case %q fails for no mutant: it may be unable to fail", c.name())
+			}
 		}
-		if len(caught[c.name()]) == 0 {
-			t.Errorf("the case %q fails for no mutant: it may be unable to fail", c.name())
-		}
-	}
+	})
 }
 
-// whole reports whether all subtests of TestMutants run.
-func whole(t *testing.T) bool {
+// noticedBy returns the names of the cases of its rule that fail for a mutant.
+func (m *mutant) noticedBy(t *testing.T) []string {
 	t.Helper()
-	ran := false
-	t.Run("none is left out", func(*testing.T) { ran = true })
-	return ran
+	var c changes
+	if m.breaks != nil {
+		c = m.breaks()
+	}
+	h := harnessOn(m.on, c)
+	if m.onServer {
+		h = harnessOnServer(m.on, c)
+	}
+	if m.harness != nil {
+		m.harness(&h)
+	}
+	var light, heavy []testCase
+	for _, c := range cases() {
+		named, isHeavy := heavyCases[c.name()]
+		switch {
+		case c.rule != m.rule:
+		case isHeavy && named != m.name:
+			heavy = append(heavy, c)
+		default:
+			light = append(light, c)
+		}
+	}
+	by := map[string]bool{}
+	for _, list := range [][]testCase{light, heavy} {
+		if len(by) > 0 || len(list) == 0 {
+			continue
+		}
+		for _, r := range checkCases(t, h, list...).Results {
+			if r.Outcome == Failed {
+				by[r.Case] = true
+				t.Log(r.Case, "in", r.Mode, r.Failures[0])
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(by))
+}
+
+// gallery is the mutants that ran.
+type gallery struct {
+	mu    sync.Mutex
+	rules map[string]int  // how many
+	cases map[string]bool // that fail for one
+	lines []string
+}
+
+func (g *gallery) add(m *mutant, by []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.rules == nil {
+		g.rules, g.cases = map[string]int{}, map[string]bool{}
+	}
+	g.rules[m.rule]++
+	for _, name := range by {
+		g.cases[name] = true
+	}
+	g.lines = append(g.lines, fmt.Sprintf("%-4s %-80s %s\n", m.rule, m.name, strings.Join(by, "; ")))
+}
+
+// table lists them by their rules: C1, C2, ... C22, R1, ...
+func (g *gallery) table() string {
+	slices.SortFunc(g.lines, func(a, b string) int {
+		return cmp.Or(compareRules(strings.Fields(a)[0], strings.Fields(b)[0]), strings.Compare(a, b))
+	})
+	return fmt.Sprintf("%s%d mutants of %d rules", strings.Join(g.lines, ""), len(g.lines), len(g.rules))
 }
 
 // TestControl shows that it is what a mutant breaks, and not what it is made of,
 // that is found: without changes nothing fails.
 func TestControl(t *testing.T) {
+	t.Parallel()
 	for name, cfg := range map[string]inmemory.Config{
 		"which can do everything":           {},
 		"whose locks end":                   withLocks,
@@ -144,6 +214,7 @@ func TestControl(t *testing.T) {
 		"which may deliver a message twice": able(func(c *core.Capabilities) { c.Duplicates = true }),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			report, err := Check(t, harnessOn(cfg, changes{}))
 			if err != nil {
 				t.Fatal(err)

@@ -52,7 +52,9 @@ func (p *probes) handle(ctx context.Context, m *core.Message) error {
 	began := time.Now()
 	n := p.enter(string(m.RawBody()))
 	defer p.leave()
-	p.t.rest(10 * time.Millisecond) // in which others would be seen
+	// Others would be seen meanwhile. Not all end together, so that what waits
+	// behind them is there when the endpoint switches.
+	p.t.rest(time.Duration(10+2*(p.messages()%5)) * time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all = append(p.all, probe{began, time.Now()})
@@ -127,7 +129,7 @@ var rateLimitCases = []testCase{
 	}},
 	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *trial) {
 		transport := t.open()
-		first := t.limited(transport, 8, 10*t.patience())
+		first := t.limited(transport, 16, 10*t.patience())
 		failing := t.probes()
 		first.handle("job", failing.handle)
 		msgs := t.jobs(first.queue, 40)

@@ -1,6 +1,9 @@
 package conformance
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Guide returns where the documentation explains a rule to adapter authors.
 func Guide(rule string) string {
@@ -63,4 +66,9 @@ var rules = map[string]string{
 	"R50": "an endpoint stops at its limit of failed messages, and loses nothing",
 	"R51": "HandleFailed runs when retries are used up, and may take the message over",
 	"R53": "middleware sees a message with its headers, and may give a verdict on it",
+}
+
+// compareRules orders C1, C2, ... C22, R1, R2, ...
+func compareRules(a, b string) int {
+	return cmp.Or(cmp.Compare(a[:1], b[:1]), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }

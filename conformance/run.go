@@ -29,8 +29,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Cleanup(func() { s.conclude(t) })
 	for _, c := range cases() {
-		if reason := s.excludes(&c); reason != "" {
-			s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: reason})
+		if s.leavesOut(&c) {
 			continue
 		}
 		t.Run(subtestName(c.name()), func(t *testing.T) {
@@ -83,8 +82,7 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 		if len(rules) > 0 && !slices.Contains(rules, c.rule) {
 			continue
 		}
-		if reason := s.excludes(&c); reason != "" {
-			s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: reason})
+		if s.leavesOut(&c) {
 			continue
 		}
 		for _, mode := range c.in.of(s.caps) {
@@ -95,17 +93,19 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 	return s.report, nil
 }
 
-// excludes says why a case is not run on this transport, or "".
-func (s *suite) excludes(c *testCase) string {
-	for _, n := range c.needs {
-		if !n.met(s) {
-			return n.unmet
-		}
+// leavesOut reports whether a case is not run on this transport, and notes why.
+func (s *suite) leavesOut(c *testCase) bool {
+	reason := ""
+	if i := slices.IndexFunc(c.needs, func(n need) bool { return !n.met(s) }); i >= 0 {
+		reason = c.needs[i].unmet
+	} else if len(c.in.of(s.caps)) == 0 {
+		reason = c.in.absent()
 	}
-	if len(c.in.of(s.caps)) == 0 {
-		return c.in.absent()
+	if reason == "" {
+		return false
 	}
-	return ""
+	s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: reason})
+	return true
 }
 
 // conclude looks at the whole of a run.

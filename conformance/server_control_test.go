@@ -10,6 +10,7 @@ import (
 // TestControlOnServer is TestControl for the mutants on a server. There every
 // case about processes and outages runs.
 func TestControlOnServer(t *testing.T) {
+	t.Parallel()
 	report, err := Check(t, harnessOnServer(inmemory.Config{}, changes{}))
 	if err != nil {
 		t.Fatal(err)
@@ -28,6 +29,7 @@ func TestControlOnServer(t *testing.T) {
 
 // TestForgettingServer is the same for a broker that keeps nothing.
 func TestForgettingServer(t *testing.T) {
+	t.Parallel()
 	h := harnessOnServer(inmemory.Config{}, forgetful())
 	atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) })(&h)
 	report := checkCases(t, h, outageCases...)

@@ -60,7 +60,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		return nil, err
 	}
 	if h.process == nil && childOpens != nil && !h.Bubble {
-		h.process = startChild
+		h.process = func(t *trial, j job) process { return startChild(t, j) }
 	}
 	s := &suite{h: h, run: hex.EncodeToString(id[:]), spinLimit: spinLimit, giveUp: func(text string) { panic(text) }}
 	s.report = &Report{Adapter: h.Name, Seed: h.Seed}

@@ -80,7 +80,7 @@ var topologyCases = []testCase{
 		go func() {
 			once := sync.OnceFunc(func() { close(first) })
 			defer once()
-			for {
+			for pause := time.Millisecond; ; pause = min(pause*9/8, t.quiet()) {
 				ctx, cancel := t.patient()
 				err := instance.Provision(ctx, core.Topology{Queues: []string{queue}})
 				cancel()
@@ -95,7 +95,7 @@ var topologyCases = []testCase{
 					return
 				case <-t.ctx.Done():
 					return
-				case <-time.After(time.Millisecond): // in a bubble, time passes only while all wait
+				case <-time.After(pause): // in a bubble, time passes only while all wait
 				}
 			}
 		}()
