@@ -157,3 +157,44 @@ func TestR28ARedeliveryThatNoCountShowsIsSettledWithoutBeingHandled(t *testing.T
 		equal(b, "times it was handled", attempts.len(), 1)
 	})
 }
+
+// holdingHandler keeps whoever logs a line from going on.
+type holdingHandler struct {
+	slog.Handler
+	line    string
+	release <-chan struct{}
+}
+
+func (h holdingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h holdingHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h holdingHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.line {
+		<-h.release
+	}
+	return nil
+}
+
+func TestReceiveIsNotRepeatedWhileTheEndOfRunIsOnItsWay(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		release := make(chan struct{})
+		var calls atomic.Int64
+		b.broker.provoke(faults{receive: func(ctx context.Context) (bool, int, error) {
+			<-ctx.Done()
+			if calls.Add(1) > 10 {
+				<-release // a call without an end would stop the bubble's clock
+			}
+			return true, 0, ctx.Err()
+		}})
+		ep := b.endpoint("orders", core.Config{
+			Concurrency: 1,
+			Logger:      slog.New(holdingHandler{slog.DiscardHandler, "endpoint is running", release}),
+		})
+		r := b.launch(ep)
+		r.cancel() // Run does not notice yet
+		synctest.Wait()
+		equal(b, "calls of Receive", calls.Load(), 1)
+		close(release)
+	})
+}

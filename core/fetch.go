@@ -58,7 +58,13 @@ func (p *pump) checkReceive(ctx context.Context, n int, err error) {
 	if err == nil && n == 0 {
 		err = errors.New("the adapter's Receive returned neither a delivery nor an error (C3)")
 	}
-	if err == nil || ctx.Err() != nil || p.stopping || p.failed {
+	switch {
+	case err == nil || p.stopping || p.failed:
+		return
+	case p.base.Err() != nil:
+		p.end() // as stop is about to do: until then each Receive would return at once
+		return
+	case ctx.Err() != nil:
 		return
 	}
 	p.failed = true

@@ -197,6 +197,11 @@ func (p *pump) ungate() {
 func (p *pump) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.end()
+}
+
+// end is stop, with mu held.
+func (p *pump) end() {
 	p.stopping = true
 	p.endWait()
 	p.apply()
