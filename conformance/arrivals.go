@@ -189,28 +189,6 @@ func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) 
 	}
 }
 
-// holds checks what is left in a queue: each of must, perhaps some of may, and
-// nothing else, once each.
-func (t *trial) holds(queue, what string, must, may []string) {
-	counted := map[string]int{}
-	for _, in := range t.contents(queue) {
-		counted[string(in.Body)]++
-	}
-	for _, body := range must {
-		if counted[body] == 0 {
-			t.fail(what+": the queue holds it", "%q is not there", body)
-		}
-	}
-	for body, n := range counted {
-		switch {
-		case !slices.Contains(must, body) && !slices.Contains(may, body):
-			t.fail(what+": the queue holds nothing else", "%q is there", body)
-		case n > 1 && !t.caps.Duplicates:
-			t.fail(what+": each is there once", "%q is there %d times", body, n)
-		}
-	}
-}
-
 // received takes messages with different ids that were sent, and returns what is
 // delivered of each.
 func (t *trial) received(transport core.Transport, queue string, sent ...core.Outgoing) []*core.Incoming {
@@ -294,5 +272,103 @@ func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
 	case <-timer.C:
 		t.stop(expected, "Receive has not returned after %v", t.patience())
 		panic("unreachable")
+	}
+}
+
+// receiving calls Receive until the case ends or something is received.
+func (r *receiver) receiving() <-chan answer { return r.ask(r.t.ctx, r.size) }
+
+// sendEach sends one message for each body.
+func (t *trial) sendEach(transport core.Transport, queue string, bodies ...string) {
+	msgs := make([]core.Outgoing, len(bodies))
+	for i, body := range bodies {
+		msgs[i] = t.message(queue, body)
+	}
+	for chunk := range slices.Chunk(msgs, 50) {
+		t.send(transport, chunk...)
+	}
+}
+
+// takeThese returns the deliveries of the messages with these bodies, and stops
+// the case when another message is delivered instead, or one of them twice.
+func (r *receiver) takeThese(expected string, want ...string) map[string]core.Delivery {
+	ctx, cancel := r.t.patient()
+	defer cancel()
+	taken := map[string]core.Delivery{}
+	for len(taken) < len(want) {
+		batch, err := r.batch(ctx, min(r.size, len(want)-len(taken)))
+		if err != nil {
+			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return taken[body] != nil })
+			r.t.stop(expected, "after %v these have not come: %s", r.t.patience(), some(missing))
+		}
+		for _, d := range batch {
+			body := string(d.Incoming().Body)
+			switch {
+			case slices.Contains(want, body) && taken[body] == nil:
+				taken[body] = d
+			case r.t.caps.Duplicates:
+				r.t.complete(d)
+			default:
+				r.t.stop(expected, "%q came, which should not; expected were %s", body, some(want))
+			}
+		}
+	}
+	return taken
+}
+
+// some shows a list of any length.
+func some(list []string) string {
+	const shown = 10
+	if len(list) <= shown {
+		return fmt.Sprintf("%q", list)
+	}
+	return fmt.Sprintf("%q and %d more", list[:shown], len(list)-shown)
+}
+
+// nobodyGets checks that what is gone does not come to the receivers, where the
+// broker itself makes no duplicates.
+func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
+	if t.caps.Duplicates {
+		return
+	}
+	got := make([][]core.Delivery, len(receivers))
+	var all sync.WaitGroup
+	for i, r := range receivers {
+		all.Go(func() { got[i] = r.within(t.quiet()) })
+	}
+	all.Wait()
+	for i, deliveries := range got {
+		if len(deliveries) > 0 {
+			t.stop(expected, "receiver %d of %d was delivered %v", i+1, len(receivers), bodies(deliveries))
+		}
+	}
+}
+
+// collect completes what is delivered, until enough of it says so. It reports
+// whether that was within the limit.
+func (r *receiver) collect(limit time.Duration, enough func(d core.Delivery) bool) bool {
+	return r.each(limit, func(d core.Delivery) bool {
+		r.t.complete(d)
+		return enough(d)
+	})
+}
+
+// each calls do for what is delivered, at least until do says that it is enough.
+// It reports whether that was within the limit.
+func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
+	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
+	defer cancel()
+	for {
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			return false
+		}
+		enough := false
+		for _, d := range got {
+			enough = do(d) || enough
+		}
+		if enough {
+			return true
+		}
 	}
 }

@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -71,44 +70,6 @@ func (t *trial) attempted(a *attempts, body string, want int) {
 	}
 }
 
-// arrive takes n messages out of a queue of which nobody else receives, waits
-// whether there are more, and returns them by their bodies. What is wrong is
-// recorded, and the case goes on.
-func (t *trial) arrive(transport core.Transport, queue, what string, n int) map[string]*core.Incoming {
-	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
-	defer r.shut()
-	arrived := map[string]*core.Incoming{}
-	keep := func(got []core.Delivery) {
-		for _, d := range got {
-			in := d.Incoming()
-			if _, again := arrived[string(in.Body)]; again && !t.caps.Duplicates {
-				t.fail(what+" once", "more than once: %s", excerpt(in.Body))
-			}
-			arrived[string(in.Body)] = in
-			t.complete(d)
-		}
-	}
-	ctx, cancel := t.patient()
-	defer cancel()
-	for len(arrived) < n {
-		got, err := r.batch(ctx, r.size)
-		if err != nil {
-			var shown []string
-			for body := range arrived {
-				shown = append(shown, excerpt([]byte(body)))
-			}
-			t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d after %v: %v%s", len(arrived), t.patience(), shown, t.log.told())
-			return arrived
-		}
-		keep(got)
-	}
-	keep(r.within(t.quiet()))
-	if len(arrived) > n {
-		t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d: %q", len(arrived), slices.Sorted(maps.Keys(arrived)))
-	}
-	return arrived
-}
-
 const (
 	arrivesInError = "what cannot be handled arrives in the error queue"
 	movedAway      = "after the message went to the error queue"
@@ -116,16 +77,16 @@ const (
 
 // moved returns the messages in the error queue, by their bodies, once there
 // are n.
-func (s *service) moved(transport core.Transport, n int) map[string]*core.Incoming {
-	return s.t.arrive(transport, s.errorQueue, arrivesInError, n)
+func (s *service) moved(n int) map[string]*core.Incoming {
+	return s.t.arrive(s.errorQueue, arrivesInError, n)
 }
 
 // movedOne returns the one message in the error queue, stops the endpoint, and
 // checks that nothing is left in its own queue. It stops the case if there is no
 // such message.
-func (s *service) movedOne(transport core.Transport) *core.Incoming {
+func (s *service) movedOne() *core.Incoming {
 	var moved *core.Incoming
-	for _, moved = range s.moved(transport, 1) {
+	for _, moved = range s.moved(1) {
 	}
 	s.leftNothing(movedAway)
 	if moved == nil {
@@ -138,13 +99,6 @@ func (s *service) movedOne(transport core.Transport) *core.Incoming {
 func (s *service) leftNothing(when string) {
 	s.end()
 	s.t.left(s.queue, when)
-}
-
-// end stops the endpoint.
-func (s *service) end() {
-	if err := s.stop(); err != nil {
-		s.t.stop("Endpoint.Run returns nil after its context was cancelled", "%v", err)
-	}
 }
 
 // receives checks that a signal comes.

@@ -117,7 +117,7 @@ var conversationCases = []testCase{
 		t.send(transport, t.command(s.queue, "job", "bad"), good, t.command(s.queue, "job", "unwanted"))
 		t.reach("messages handled", 3, jobs.messages)
 		s.end()
-		for _, in := range t.arrived(audit, "the copies of what was handled", "good") {
+		for _, in := range t.left(audit, "the copies of what was handled", "good") {
 			if in.ID != good.ID {
 				t.fail("the audit copy has the message's id, "+good.ID, "%q", in.ID)
 			}
@@ -130,7 +130,7 @@ var conversationCases = []testCase{
 				t.fail(fmt.Sprintf("the audit copy says in the header %s who handled it: %q", core.HeaderProcessingEndpoint, s.queue), "%q", in.Headers.Map())
 			}
 		}
-		t.arrived(s.errorQueue, "what failed", "bad")
+		t.left(s.errorQueue, "what failed", "bad")
 		t.left(s.queue, "after all was handled")
 	}},
 	{rule: "C13", title: "what a handler sends with a delay comes when it is due", needs: []need{delays}, run: func(t *trial) {

@@ -70,7 +70,7 @@ var deferralCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "always deferred"))
-		in := s.movedOne(transport)
+		in := s.movedOne()
 		t.failedHeaders(in, errHandler.Error())
 		t.attempted(seen, "always deferred", 3)
 	}},
@@ -85,7 +85,7 @@ var deferralCases = []testCase{
 		s.run()
 		body := bytes.Repeat([]byte("slow down "), 20)
 		t.send(transport, t.command(s.queue, "job", string(body)))
-		t.failedHeaders(s.movedOne(transport), errHandler.Error())
+		t.failedHeaders(s.movedOne(), errHandler.Error())
 		t.attempted(seen, string(body), 3) // two delayed retries are configured
 		all := seen.of(string(body))
 		for i, a := range all {

@@ -116,7 +116,7 @@ var delayCases = []testCase{
 		late.Delay = 2*t.quiet() + t.briefDelay()
 		start := time.Now()
 		t.send(transport, late)
-		early := t.contents(queue)
+		early := t.contents(queue, 0)
 		if left := time.Until(start.Add(late.Delay)); len(early) > 0 && left > 0 {
 			t.stop("a delayed message cannot be received before it is due", "it was, %v early", left)
 		} else if len(early) > 0 {

@@ -11,6 +11,7 @@ import (
 // to happen does not, it tells what the engine has made of it.
 type endpointLog struct {
 	mu    sync.Mutex
+	used  bool
 	lines []string
 }
 
@@ -22,6 +23,9 @@ const (
 
 // logger returns one that writes to the log.
 func (l *endpointLog) logger() *slog.Logger {
+	l.mu.Lock()
+	l.used = true
+	l.mu.Unlock()
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{
 		Level: slog.LevelWarn,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -46,10 +50,14 @@ func (l *endpointLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// told returns the last lines, for the end of what a failure observed.
+// told returns the last lines, for the end of what a failure observed. Without
+// an endpoint it is "".
 func (l *endpointLog) told() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.used {
+		return ""
+	}
 	if len(l.lines) == 0 {
 		return "\nthe endpoint has logged no warning"
 	}

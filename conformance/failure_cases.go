@@ -61,7 +61,7 @@ var failureCases = []testCase{
 		sent := t.command(s.queue, "order", "m1")
 		sent.TimeToBeReceived = brief
 		t.send(transport, sent)
-		s.movedOne(transport)
+		s.movedOne()
 		t.attempted(&seen, "m1", 2)
 	}},
 	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *trial) {
@@ -75,7 +75,7 @@ var failureCases = []testCase{
 		began := time.Now()
 		t.send(transport, sent)
 		s.run()
-		in := s.movedOne(transport)
+		in := s.movedOne()
 		ended := time.Now()
 		t.failedWith(in, sent)
 		t.failedFrom(in, transport, s.queue)
@@ -99,10 +99,10 @@ var failureCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		in := s.movedOne(transport)
+		in := s.movedOne()
 		// As an operator does, from a process of their own.
 		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
-		back := t.arrive(transport, s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
+		back := t.arrive(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
 		if back == nil {
 			t.stop("the message is back", "it is not")
 		}
@@ -122,7 +122,7 @@ var failureCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		in := s.movedOne(transport)
+		in := s.movedOne()
 		want := 2
 		if t.mode == core.TransactionNone {
 			want = 1
@@ -164,7 +164,7 @@ var failureCases = []testCase{
 		}
 		s.run()
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(transport), sent)
+		t.failedWith(s.movedOne(), sent)
 	}},
 	{rule: "R30", title: "in mode None a failed message goes to the error queue", in: inNone, run: func(t *trial) {
 		transport := t.open()
@@ -179,7 +179,7 @@ var failureCases = []testCase{
 		}
 		t.send(transport, sent...)
 		s.run()
-		moved := s.moved(transport, len(sent))
+		moved := s.moved(len(sent))
 		s.leftNothing("after all messages went to the error queue")
 		for _, out := range sent {
 			t.attempted(&seen, string(out.Body), 1)
@@ -196,7 +196,7 @@ var failureCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(transport), sent)
+		t.failedWith(s.movedOne(), sent)
 		t.attempted(&seen, "m1", 1)
 	}},
 	{rule: "R33", title: "the error queue shows every round of attempts", run: func(t *trial) {
@@ -208,7 +208,7 @@ var failureCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		in := s.movedOne(transport)
+		in := s.movedOne()
 		var got, want []string
 		for _, r := range core.Rounds(in.Headers) {
 			if _, err := core.ParseTime(r.At); err != nil {

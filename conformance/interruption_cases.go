@@ -106,7 +106,7 @@ var interruptionCases = []testCase{
 		s.run()
 		sent := t.command(queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(transport), sent)
+		t.failedWith(s.movedOne(), sent)
 		t.attempted(&seen, "m1", 1)
 	}},
 	{rule: "R25", title: "a delayed retry that fails is repeated without the handler", in: givingBack, needs: []need{delays}, run: func(t *trial) {
@@ -119,7 +119,7 @@ var interruptionCases = []testCase{
 		s.run()
 		sent := t.command(queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(transport), sent)
+		t.failedWith(s.movedOne(), sent)
 		t.attempted(&seen, "m1", 2)
 	}},
 	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *trial) {

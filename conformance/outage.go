@@ -78,23 +78,6 @@ func (t *trial) returns(call func()) bool {
 	}
 }
 
-// reception is what one call of Receive returned.
-type reception struct {
-	deliveries []core.Delivery
-	err        error
-}
-
-// receiving calls Receive until the case ends or something is received.
-func (r *receiver) receiving() <-chan reception {
-	result := make(chan reception, 1)
-	go func() {
-		dst := make([]core.Delivery, r.size)
-		n, err := r.Receive(r.t.ctx, dst)
-		result <- reception{dst[:max(n, 0)], err}
-	}()
-	return result
-}
-
 // connections is an observer that remembers what it was told.
 type connections struct {
 	mu      sync.Mutex
@@ -134,20 +117,7 @@ func pauses(told *connections) (list []time.Duration) {
 // observed opens a receiver with an observer.
 func (t *trial) observed(transport core.Transport, queue string) (*receiver, *connections) {
 	told := &connections{}
-	ctx, cancel := t.patient()
-	defer cancel()
-	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, Observer: told})
-	if err != nil {
-		t.stop("OpenReceiver opens a receiver with an observer", "%v", err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience())
-		defer cancel()
-		if err := r.Close(ctx); err != nil {
-			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
-		}
-	})
-	return &receiver{r, t, queue, 8}, told
+	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, Observer: told}), told
 }
 
 // ledger is what a case saw of its messages over an outage.

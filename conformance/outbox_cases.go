@@ -64,7 +64,7 @@ func (o *outbox) order(t *trial, transport core.Transport, s *service) core.Outg
 // sentAtOnce checks that SendNow sent at each of n attempts, with one id.
 func (o *outbox) sentAtOnce(t *trial, transport core.Transport, n int) {
 	var ids []string
-	for _, in := range t.arrive(transport, o.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
+	for _, in := range t.arrive(o.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
 		ids = append(ids, in.ID)
 	}
 	slices.Sort(ids)
@@ -85,7 +85,7 @@ var outboxCases = []testCase{
 		})
 		s.run()
 		t.send(transport, o.order(t, transport, s))
-		s.movedOne(transport)
+		s.movedOne()
 		t.attempted(&seen, "m1", 1)
 		t.rest(t.shortDelay() + t.caps.DelayPrecision) // what was delayed would be as late
 		t.left(o.queue, "after the handler failed that sent, replied, delayed and published there")
@@ -109,7 +109,7 @@ var outboxCases = []testCase{
 		})
 		s.run()
 		t.send(transport, o.order(t, transport, s))
-		t.arrive(transport, o.queue, "what a handler sent, replied, delayed and published arrives", len(o.bodies))
+		t.arrive(o.queue, "what a handler sent, replied, delayed and published arrives", len(o.bodies))
 		s.leftNothing("after the handler succeeded")
 		t.attempted(&seen, "m1", want)
 		o.sentAtOnce(t, transport, want)
@@ -129,14 +129,14 @@ var outboxCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(transport), sent)
+		t.failedWith(s.movedOne(), sent)
 		want := 3
 		if t.mode == core.TransactionNone {
 			want = 1
 		}
 		t.attempted(&seen, "m1", want)
 		var ids []string
-		for _, in := range t.contents(out) {
+		for _, in := range t.contents(out, 0) {
 			ids = append(ids, in.ID)
 		}
 		if t.mode == core.TransactionSendsAtomicWithReceive && len(ids) > 0 {

@@ -61,7 +61,7 @@ var oversizeCases = []testCase{
 		if err := s.Send(ctx, s.queue, "order", body); err != nil {
 			t.stop(fmt.Sprintf("the transport takes a body of %d bytes, which is within its MaxMessageBytes of %d", len(body), t.caps.MaxMessageBytes), "%v", err)
 		}
-		in := s.movedOne(transport)
+		in := s.movedOne()
 		if !bytes.Equal(in.Body, body) {
 			t.fail(fmt.Sprintf("the body in the error queue is that which was sent, of %d bytes", len(body)), "%s", excerpt(in.Body))
 		}
@@ -103,7 +103,7 @@ func (t *trial) failsWith(transport core.Transport, err error) *core.Incoming {
 	s.run()
 	sent := t.command(s.queue, "order", "m1")
 	t.send(transport, sent)
-	in := s.movedOne(transport)
+	in := s.movedOne()
 	t.failedWith(in, sent)
 	t.failedFrom(in, transport, s.queue)
 	return in
@@ -123,7 +123,7 @@ func (t *trial) movesFull(fill func(m *core.Outgoing)) {
 	sent := t.command(s.queue, "order", "")
 	fill(&sent)
 	t.send(transport, sent)
-	in := s.movedOne(transport)
+	in := s.movedOne()
 	if !bytes.Equal(in.Body, sent.Body) {
 		t.fail(fmt.Sprintf("the body in the error queue is that which was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
 	}

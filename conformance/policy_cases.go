@@ -72,7 +72,7 @@ var policyCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		for _, in := range t.arrive(transport, queue, "a failed message arrives in the queue that the policy named", 1) {
+		for _, in := range t.arrive(queue, "a failed message arrives in the queue that the policy named", 1) {
 			t.failedFrom(in, transport, s.queue)
 		}
 		s.leftNothing("after the message was moved")
@@ -113,8 +113,8 @@ var policyCases = []testCase{
 		s.handle("exception", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"), t.command(s.queue, "exception", "m2"))
-		t.arrive(transport, other, "the message of the policy's exception arrives in its queue", 1)
-		s.movedOne(transport)
+		t.arrive(other, "the message of the policy's exception arrives in its queue", 1)
+		s.movedOne()
 		want := 4
 		switch {
 		case t.mode == core.TransactionNone:
@@ -178,7 +178,7 @@ var policyCases = []testCase{
 			return
 		}
 		s.run()
-		s.movedOne(transport)
+		s.movedOne()
 		t.attempted(&seen, "m1", inForce.Immediate.MaxNumberOfRetries+1)
 	}},
 	{rule: "R11", title: "a policy sees the failure as it was", run: func(t *trial) {
@@ -200,7 +200,7 @@ var policyCases = []testCase{
 		sent := t.command(s.queue, "order", "m1")
 		sent.Headers.Set("Company.Sequence", "7; of 9")
 		t.send(transport, sent)
-		s.movedOne(transport)
+		s.movedOne()
 		address, err := transport.Address(s.queue)
 		if err != nil {
 			t.stop("Address takes a queue's name", "%v", err)
@@ -266,7 +266,7 @@ var policyCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne(transport)
+		s.movedOne()
 		if work.Done(t, handled) {
 			t.fail("what a failed handler did in the transaction is undone", "it was committed")
 		}
@@ -288,7 +288,7 @@ var policyCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne(transport)
+		s.movedOne()
 		t.attempted(&seen, "m1", 1)
 	}},
 }
@@ -303,7 +303,7 @@ func (t *trial) fallsBack(action core.Action) {
 	s.run()
 	sent := t.command(s.queue, "order", "m1")
 	t.send(transport, sent)
-	in := s.movedOne(transport)
+	in := s.movedOne()
 	t.attempted(&seen, "m1", 1)
 	t.failedFrom(in, transport, s.queue)
 	if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {

@@ -195,7 +195,7 @@ var stopCases = []testCase{
 			t.fail("handlers' contexts go on for DrainTimeout after Run's context ended", "%d were cancelled", n)
 		}
 		t.once(msgs, jobs)
-		t.arrived(out, "what the handlers sent that ended during the drain", "job 0", "job 1")
+		t.left(out, "what the handlers sent that ended during the drain", "job 0", "job 1")
 		t.left(s.queue, "after what was handled during the drain")
 		t.left(s.errorQueue, "after what was handled during the drain")
 	}},
@@ -247,7 +247,7 @@ var stopCases = []testCase{
 			t.fail("handlers' contexts are cancelled DrainTimeout after Run's, "+drain.String(), "after %v", took)
 		}
 		t.left(s.errorQueue, "after handlers were cut off, which is no failure of theirs")
-		for _, in := range t.arrived(s.queue, "what was cut off is given back", "job 0", "job 1", "job 2") {
+		for _, in := range t.left(s.queue, "what was cut off is given back", "job 0", "job 1", "job 2") {
 			if in.DeliveryCount != 1 && !t.caps.CountsEveryDelivery {
 				t.fail("what was given back by a shutdown has not failed: it is delivered with count 1 again", "%q has count %d", in.Body, in.DeliveryCount)
 			}

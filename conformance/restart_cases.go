@@ -112,7 +112,7 @@ var restartCases = []testCase{
 			o.restart()
 		}
 		load.wait()
-		copies, found := map[string]int{}, t.contents(queue)
+		copies, found := map[string]int{}, t.contents(queue, total)
 		for _, in := range found {
 			copies[in.ID]++
 		}
@@ -368,7 +368,7 @@ func (t *trial) dieBeforeSettling() (handled, copies int) {
 	t.rest(t.suite.lock)
 	deadline := time.Now().Add(t.patience())
 	for time.Now().Before(deadline) {
-		found := t.contents(forward)
+		found := t.contents(forward, 0)
 		copies += len(found)
 		if len(found) == 0 && copies > 0 && attempts.of(m.ID) > 0 {
 			break

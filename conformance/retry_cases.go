@@ -50,7 +50,7 @@ var retryCases = []testCase{
 		}
 		t.send(transport, sent...)
 		s.run()
-		s.moved(transport, len(want))
+		s.moved(len(want))
 		s.end()
 		for body, n := range want {
 			t.attempted(&seen, body, n)
@@ -66,7 +66,7 @@ var retryCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne(transport)
+		s.movedOne()
 		var want, got []string
 		rounds, perRound := 3, 3
 		if !t.canDelay() {
@@ -103,7 +103,7 @@ var retryCases = []testCase{
 			}
 			t.send(transport, m)
 		}
-		moved := s.moved(transport, len(retried))
+		moved := s.moved(len(retried))
 		s.leftNothing("after all messages went to the error queue")
 		for n, body := range retried {
 			t.attempted(&seen, body, len(retried)-n)
@@ -131,7 +131,7 @@ var retryCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne(transport)
+		s.movedOne()
 		t.attempted(&seen, "m1", 3)
 		rounds := seen.of("m1")
 		for i := 1; i < 3 && len(rounds) == 3; i++ {
@@ -169,7 +169,7 @@ var retryCases = []testCase{
 		}
 		t.send(transport, t.command(s.queue, "undecodable", undecodable))
 		s.run()
-		s.moved(transport, len(failures)+1)
+		s.moved(len(failures) + 1)
 		s.leftNothing("after all messages went to the error queue")
 		for body := range failures {
 			t.attempted(&seen, body, 1)

@@ -52,7 +52,7 @@ func (t *trial) scaledOut(messages int, turns bool) {
 	}
 	msgs := t.jobs(queue, messages)
 	t.send(first, msgs...)
-	moved := t.arrive(first, errorQueue, arrivesInError, messages)
+	moved := t.arrive(errorQueue, arrivesInError, messages)
 	for _, s := range services {
 		s.end()
 	}

@@ -109,6 +109,41 @@ func (s *service) stop() error {
 	}
 }
 
+// end stops the endpoint.
+func (s *service) end() {
+	if err := s.stop(); err != nil {
+		s.t.stop("Endpoint.Run returns nil after its context was cancelled", "%v", err)
+	}
+}
+
+// handleEvent registers a handler that gets the body as it is.
+func (s *service) handleEvent(topic string, h core.HandlerFunc) {
+	err := core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
+	if err != nil {
+		s.t.stop("core.HandleEvent takes a handler", "%v", err)
+	}
+}
+
+// endRun asks Run to end, and does not wait.
+func (s *service) endRun() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel()
+}
+
+// hasEnded reports whether Run has returned.
+func (s *service) hasEnded() bool {
+	s.mu.Lock()
+	done := s.done
+	s.mu.Unlock()
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (s *service) ended() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -58,72 +57,6 @@ func (t *trial) trySettling(way wayToSettle, d core.Delivery) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return way.do(ctx, d)
-}
-
-// sendEach sends one message for each body.
-func (t *trial) sendEach(transport core.Transport, queue string, bodies ...string) {
-	msgs := make([]core.Outgoing, len(bodies))
-	for i, body := range bodies {
-		msgs[i] = t.message(queue, body)
-	}
-	for chunk := range slices.Chunk(msgs, 50) {
-		t.send(transport, chunk...)
-	}
-}
-
-// takeThese returns the deliveries of the messages with these bodies, and stops
-// the case when another message is delivered instead, or one of them twice.
-func (r *receiver) takeThese(expected string, want ...string) map[string]core.Delivery {
-	ctx, cancel := r.t.patient()
-	defer cancel()
-	taken := map[string]core.Delivery{}
-	for len(taken) < len(want) {
-		batch, err := r.batch(ctx, min(r.size, len(want)-len(taken)))
-		if err != nil {
-			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return taken[body] != nil })
-			r.t.stop(expected, "after %v these have not come: %s", r.t.patience(), some(missing))
-		}
-		for _, d := range batch {
-			body := string(d.Incoming().Body)
-			switch {
-			case slices.Contains(want, body) && taken[body] == nil:
-				taken[body] = d
-			case r.t.caps.Duplicates:
-				r.t.complete(d)
-			default:
-				r.t.stop(expected, "%q came, which should not; expected were %s", body, some(want))
-			}
-		}
-	}
-	return taken
-}
-
-// some shows a list of any length.
-func some(list []string) string {
-	const shown = 10
-	if len(list) <= shown {
-		return fmt.Sprintf("%q", list)
-	}
-	return fmt.Sprintf("%q and %d more", list[:shown], len(list)-shown)
-}
-
-// nobodyGets checks that what is gone does not come to the receivers, where the
-// broker itself makes no duplicates.
-func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
-	if t.caps.Duplicates {
-		return
-	}
-	got := make([][]core.Delivery, len(receivers))
-	var all sync.WaitGroup
-	for i, r := range receivers {
-		all.Go(func() { got[i] = r.within(t.quiet()) })
-	}
-	all.Wait()
-	for i, deliveries := range got {
-		if len(deliveries) > 0 {
-			t.stop(expected, "receiver %d of %d was delivered %v", i+1, len(receivers), bodies(deliveries))
-		}
-	}
 }
 
 // settledTwice is a delivery that two settlements were called for.

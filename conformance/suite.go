@@ -170,8 +170,9 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 		ctx: ctx, label: label,
 	}
 	trial.seedRandom()
-	// Longer than all that a case may wait for one after the other.
-	deadline := 6 * s.h.Patience
+	// Longer than all that a case may wait for one after the other: some outlive
+	// a lock more than once.
+	deadline := 6*s.h.Patience + 6*s.lock
 	inTime := trial.within(deadline, func() { c.run(trial) })
 	if !inTime {
 		trial.fail("the case ends", "it did not within %v: a call of the transport does not return, although its context ended\n%s", deadline, trial.goroutines())

@@ -153,11 +153,15 @@ func (t *trial) receiver(transport core.Transport, queue string, maxInFlight int
 }
 
 func (t *trial) receiverIn(mode core.TransactionMode, transport core.Transport, queue string, maxInFlight int) *receiver {
+	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: maxInFlight})
+}
+
+func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
 	ctx, cancel := t.patient()
 	defer cancel()
-	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: maxInFlight})
+	r, err := transport.OpenReceiver(ctx, cfg)
 	if err != nil {
-		t.stop(fmt.Sprintf("OpenReceiver opens one in mode %v", mode), "%v", err)
+		t.stop(fmt.Sprintf("OpenReceiver opens a receiver in mode %v, which Capabilities.Transactions lists", cfg.Mode), "%v", err)
 	}
 	if r == nil {
 		t.stop("OpenReceiver returns a receiver or an error", "it returned nil, nil")
@@ -169,7 +173,7 @@ func (t *trial) receiverIn(mode core.TransactionMode, transport core.Transport, 
 			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
 		}
 	})
-	return &receiver{r, t, queue, 8}
+	return &receiver{r, t, cfg.Queue, 8}
 }
 
 // shut closes the receiver.
@@ -240,41 +244,6 @@ func (r *receiver) within(d time.Duration) []core.Delivery {
 func (r *receiver) silent(expected string) {
 	if got := r.within(r.t.quiet()); len(got) > 0 {
 		r.t.stop(expected, "delivered: %v", bodies(got))
-	}
-}
-
-// contents takes all that a queue has to give, so that a case sees what is
-// left: by another transport, with everything that other receivers do not hold.
-func (t *trial) contents(queue string) []*core.Incoming {
-	transport := t.open()
-	mode := t.caps.HighestTransaction()
-	r := t.receiverIn(mode, transport, queue, 64)
-	var all []*core.Incoming
-	for {
-		got := r.within(t.quiet())
-		if len(got) == 0 {
-			break
-		}
-		for _, d := range got {
-			all = append(all, d.Incoming())
-			t.complete(d)
-		}
-	}
-	r.shut()
-	t.close(transport)
-	return all
-}
-
-// left checks which messages are left in a queue, by their bodies.
-func (t *trial) left(queue, what string, want ...string) {
-	var got []string
-	for _, in := range t.contents(queue) {
-		got = append(got, string(in.Body))
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.fail(fmt.Sprintf("%s: the queue holds %q", what, want), "it holds %q", got)
 	}
 }
 

@@ -202,13 +202,21 @@ func (t *trial) patient() (context.Context, context.CancelFunc) {
 
 // await waits until something is so, and stops the case if it never is.
 func (t *trial) await(what string, is func() bool) {
-	deadline := time.Now().Add(t.patience())
-	for pause := time.Millisecond; !is(); pause = min(2*pause, 50*time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.stop(what, "it is not so after %v", t.patience())
-		}
-		time.Sleep(pause)
+	if !t.comesTrue(is) {
+		t.stop(what, "it is not so after %v%s", t.patience(), t.log.told())
 	}
+}
+
+// comesTrue waits until something is so, and reports whether it was in time.
+func (t *trial) comesTrue(is func() bool) bool {
+	deadline := time.Now().Add(t.patience())
+	for pause := time.Millisecond; !is(); pause = min(2*pause, max(t.quiet()/6, time.Millisecond)) {
+		if time.Now().After(deadline) || t.ctx.Err() != nil {
+			return false
+		}
+		t.rest(pause)
+	}
+	return true
 }
 
 // rest lets time pass, because that is what the case is about.

@@ -57,7 +57,7 @@ var judgementCases = []testCase{
 		transport := t.open()
 		audit := t.queue(transport)
 		s, seen := t.answered(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })
-		t.arrived(audit, "the copies of what was handled, which a discarded message is not", "after")
+		t.left(audit, "the copies of what was handled, which a discarded message is not", "after")
 		s.end()
 		t.attempted(seen, "judged", 1)
 		t.left(s.queue, "after a message was discarded and another handled")
@@ -67,7 +67,7 @@ var judgementCases = []testCase{
 		transport := t.open()
 		custom := t.queue(transport)
 		s, seen := t.answered(transport, core.MoveTo(custom, errors.New("it belongs elsewhere")), nil)
-		for _, in := range t.arrived(custom, "what its handler moved there", "judged") {
+		for _, in := range t.left(custom, "what its handler moved there", "judged") {
 			t.failedHeaders(in, "it belongs elsewhere")
 		}
 		s.end()
@@ -78,13 +78,13 @@ var judgementCases = []testCase{
 	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *trial) {
 		transport := t.open()
 		s, seen := t.answered(transport, core.Reject(errors.New("no good")), nil)
-		t.failedHeaders(s.movedOne(transport), "no good")
+		t.failedHeaders(s.movedOne(), "no good")
 		t.attempted(seen, "judged", 1)
 	}},
 	{rule: "R6", title: "a handler's verdict Unrecoverable is found through any wrapping", run: func(t *trial) {
 		transport := t.open()
 		s, seen := t.answered(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
-		t.failedHeaders(s.movedOne(transport), "hopeless")
+		t.failedHeaders(s.movedOne(), "hopeless")
 		t.attempted(seen, "judged", 1)
 	}},
 	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
@@ -133,7 +133,7 @@ var judgementCases = []testCase{
 		s.run()
 		t.send(transport, dropped, vetoed, t.command(s.queue, "job", "good"))
 		t.reach("messages that middleware sees", 3, func() int { return seen.of("before") })
-		t.failedHeaders(s.movedOne(transport), "vetoed")
+		t.failedHeaders(s.movedOne(), "vetoed")
 		if n := seen.of("handled"); n < 1 || n > 1 && !t.caps.Duplicates {
 			t.fail("the one message on which middleware has no verdict is handled", "%d handled", n)
 		}
@@ -178,10 +178,10 @@ var unacceptableCases = []testCase{
 		if err := s.ended(); !errors.Is(err, core.ErrUnacceptableMessageLimit) {
 			t.stop("Run returns core.ErrUnacceptableMessageLimit", "%v", err)
 		}
-		before := t.contents(s.errorQueue)
+		before := t.contents(s.errorQueue, 6)
 		t.note("of %d messages %d failed before the endpoint stopped at its limit of 6", n, len(before))
 		s.run()
-		after := t.arrive(transport, s.errorQueue, "what was left when the endpoint had stopped, and failed when it ran again", n-len(before))
+		after := t.arrive(s.errorQueue, "what was left when the endpoint had stopped, and failed when it ran again", n-len(before))
 		s.end()
 		for _, m := range msgs {
 			same := func(in *core.Incoming) bool { return bytes.Equal(in.Body, m.Body) }
@@ -201,7 +201,7 @@ var fallbackCases = []testCase{
 			f.TakeOver()
 			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
 		})
-		t.arrived(out, "what HandleFailed sent when it took a message over", "apology", "report")
+		t.left(out, "what HandleFailed sent when it took a message over", "apology", "report")
 		s.end()
 		s.ran(t)
 		t.left(s.queue, "after HandleFailed took the only message over")
@@ -213,8 +213,8 @@ var fallbackCases = []testCase{
 		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
 			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
 		})
-		t.arrived(out, "what HandleFailed sent when it let a message go", "apology", "report")
-		t.failedHeaders(s.movedOne(transport), "the handler failed")
+		t.left(out, "what HandleFailed sent when it let a message go", "apology", "report")
+		t.failedHeaders(s.movedOne(), "the handler failed")
 		s.ran(t)
 	}},
 	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *trial) {
@@ -224,7 +224,7 @@ var fallbackCases = []testCase{
 			f.TakeOver()
 			return errors.Join(m.Send(out, "done", []byte("apology")), errors.New("the last resort failed too"))
 		})
-		t.failedHeaders(s.movedOne(transport), "the handler failed")
+		t.failedHeaders(s.movedOne(), "the handler failed")
 		s.ran(t)
 		t.left(out, "nothing of a HandleFailed that failed is sent")
 	}},
@@ -234,7 +234,7 @@ var fallbackCases = []testCase{
 		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
 			return m.Send(missing, "done", []byte("apology"))
 		})
-		t.failedHeaders(s.movedOne(transport), "the handler failed")
+		t.failedHeaders(s.movedOne(), "the handler failed")
 		s.ran(t)
 	}},
 }

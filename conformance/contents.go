@@ -1,0 +1,143 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What is in a queue, seen by a transport that does nothing else.
+
+// look takes and completes what a queue has to give, so that a case sees what
+// other receivers do not hold. A slow broker deceives nobody: look waits with
+// patience while too little has come, and only then watches whether there is
+// more.
+func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
+	transport := t.open()
+	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
+	take := func(got []core.Delivery) {
+		for _, d := range got {
+			found = append(found, d.Incoming())
+		}
+		t.complete(got...)
+	}
+	for !enough(found) {
+		ctx, cancel := t.patient()
+		got, err := r.batch(ctx, r.size)
+		cancel()
+		if err != nil {
+			break
+		}
+		take(got)
+	}
+	for {
+		got := r.within(t.quiet())
+		if len(got) == 0 {
+			break
+		}
+		take(got)
+	}
+	r.shut()
+	t.close(transport)
+	return found
+}
+
+// contents returns what a queue has to give, where nobody knows what that is but
+// that it should be so many messages at least.
+func (t *trial) contents(queue string, least int) []*core.Incoming {
+	return t.look(queue, func(found []*core.Incoming) bool { return len(found) >= least })
+}
+
+// left checks which messages are left in a queue, by their bodies, and returns
+// them. They are consumed.
+func (t *trial) left(queue, what string, want ...string) []*core.Incoming {
+	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(want, found)) == 0 })
+	lacking, surplus := missing(want, found), t.surplus(want, found)
+	if len(lacking)+len(surplus) > 0 {
+		observed := fmt.Sprintf("it holds %s", some(bodiesIn(found)))
+		if len(lacking) > 0 {
+			observed += fmt.Sprintf(" after %v; missing are %s", t.patience(), some(lacking))
+		}
+		if len(surplus) > 0 {
+			observed += "; too many are " + some(surplus)
+		}
+		t.fail(fmt.Sprintf("%s: the queue holds %s", what, some(want)), "%s%s", observed, t.log.told())
+	}
+	return found
+}
+
+// holds checks what is left in a queue: each of must, perhaps some of may, and
+// nothing else, once each.
+func (t *trial) holds(queue, what string, must, may []string) {
+	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(must, found)) == 0 })
+	if lacking := missing(must, found); len(lacking) > 0 {
+		t.fail(what+" is in the queue", "missing after %v: %s", t.patience(), some(lacking))
+	}
+	if surplus := t.surplus(slices.Concat(must, may), found); len(surplus) > 0 {
+		t.fail("nothing is in the queue but "+what+", once each", "too many are %s", some(surplus))
+	}
+}
+
+// arrive takes n messages with different bodies out of a queue and returns them
+// by their bodies. What is wrong is recorded, and the case goes on.
+func (t *trial) arrive(queue, what string, n int) map[string]*core.Incoming {
+	arrived := map[string]*core.Incoming{}
+	var bodies []string
+	for _, in := range t.look(queue, func(found []*core.Incoming) bool { return len(found) >= n && len(distinct(found)) >= n }) {
+		arrived[string(in.Body)] = in
+		bodies = append(bodies, string(in.Body))
+	}
+	switch {
+	case len(arrived) != n:
+		t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d: %s%s", len(arrived), some(bodies), t.log.told())
+	case len(bodies) > n && !t.caps.Duplicates:
+		t.fail(fmt.Sprintf("%s: %d messages, once each", what, n), "%d: %s", len(bodies), some(bodies))
+	}
+	return arrived
+}
+
+func bodiesIn(messages []*core.Incoming) []string {
+	list := make([]string, len(messages))
+	for i, in := range messages {
+		list[i] = string(in.Body)
+	}
+	return list
+}
+
+func distinct(messages []*core.Incoming) []string {
+	return slices.Compact(slices.Sorted(slices.Values(bodiesIn(messages))))
+}
+
+// missing returns those of the bodies that are not among the messages as often
+// as they are wanted.
+func missing(want []string, found []*core.Incoming) []string {
+	have := map[string]int{}
+	for _, in := range found {
+		have[string(in.Body)]++
+	}
+	var lacking []string
+	for _, body := range want {
+		if have[body]--; have[body] < 0 {
+			lacking = append(lacking, body)
+		}
+	}
+	return lacking
+}
+
+// surplus returns the bodies of messages that are more than is wanted. A broker
+// may deliver twice what it is to deliver.
+func (t *trial) surplus(want []string, found []*core.Incoming) []string {
+	room, known := map[string]int{}, map[string]bool{}
+	for _, body := range want {
+		room[body]++
+		known[body] = true
+	}
+	var surplus []string
+	for _, body := range bodiesIn(found) {
+		if room[body]--; room[body] < 0 && !(known[body] && t.caps.Duplicates) {
+			surplus = append(surplus, body)
+		}
+	}
+	return surplus
+}
