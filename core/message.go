@@ -43,7 +43,7 @@ type Outgoing struct {
 // returned it.
 type Incoming struct {
 	// ID is the message id: the header NServiceBus.MessageId or, for a foreign
-	// message, the broker's own field, or else NativeID.
+	// message, the broker's own field, or else NativeID. It is never empty.
 	ID string
 
 	// NativeID names one stored copy of the message. It is stable over the

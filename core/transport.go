@@ -11,7 +11,8 @@ import (
 // (goroutines, slots, retries, back-off, rate limiting, lock renewal, drain);
 // an adapter translates: it fetches, settles, sends, and says what it can do.
 //
-// The C-numbers name the rules of the contract.
+// The C-numbers name the rules of the contract, which package conformance
+// checks.
 
 // Transport connects endpoints to one messaging system. It is safe for
 // concurrent use, and any number of endpoints may share one. Whoever opened it
@@ -30,10 +31,13 @@ type Transport interface {
 
 	// Send hands messages to the broker. It returns nil only when every one is
 	// durably accepted (C2); otherwise the error matches *SendError, which says
-	// of each message whether it was accepted, refused, or is unknown. An
-	// unknown queue is an error. Limits are checked before anything is on the
-	// wire (C10). Send takes over the messages' Body: neither side writes it
-	// afterwards. It keeps no reference to msgs itself.
+	// of each message whether it was accepted, refused, or is unknown. A message
+	// to an unknown queue is refused with ErrQueueNotFound. What can be wrong
+	// with a message itself, an ability that is not claimed or a limit, is
+	// checked before anything is on the wire (C10): then all of the call is
+	// refused, as it is after Close (ErrClosed) and when ctx had ended before.
+	// Send takes over the messages' Body: neither side writes it afterwards. It
+	// keeps no reference to msgs itself.
 	Send(ctx context.Context, msgs ...Outgoing) error
 
 	// OpenReceiver starts to receive from a queue. What waiting cannot mend (a
@@ -76,8 +80,9 @@ type Receiver interface {
 // Delivery is one message, held by this receiver until it is settled or its
 // lock is lost. It is settled exactly once, by Complete, Abandon, Release or
 // one of the optional settlements: a second settlement is ErrSettled and
-// changes nothing (C5), a settlement after the lock was lost is ErrLockLost
-// (C6). A settlement that failed with any other error left the delivery
+// changes nothing (C5), a settlement after the lock was lost, or its receiver
+// closed, is ErrLockLost (C6) and changes nothing for whoever has the message by
+// then. A settlement that failed with any other error left the delivery
 // unsettled, as far as the adapter can tell; another may be tried.
 //
 // Settlements are never called concurrently for one delivery, but are for
@@ -115,7 +120,9 @@ type AtomicDelivery interface {
 	// CompleteWith commits what was done through BindContext, sends out and
 	// consumes the message: all or nothing. It takes over out and the bodies
 	// in it. Where messages were refused, its error matches *SendError, as
-	// that of Send does; ReplaceWith's too.
+	// that of Send does, in which every message is refused; ReplaceWith's too.
+	// Where the handler's work has broken the transaction it is an error, like
+	// Complete, and the delivery is still held.
 	CompleteWith(ctx context.Context, out []Outgoing) error
 
 	// Reset undoes what was done through BindContext, also when that has
@@ -171,7 +178,8 @@ type Topology struct {
 // implements it without the capability (because it can be switched off) returns
 // errors matching errors.ErrUnsupported.
 type Subscriber interface {
-	// Subscribe lets queue receive a copy of what is published to each topic.
+	// Subscribe lets queue receive a copy of what is published to each topic, a
+	// name that is compared as it is, without patterns.
 	// From Capabilities.SubscribeLag after it returned, every published message
 	// reaches the queue once (C19). It is idempotent.
 	Subscribe(ctx context.Context, queue string, topics ...string) error
@@ -274,7 +282,7 @@ type Capabilities struct {
 
 	// Limits. Zero means none.
 
-	// MaxDelay is the longest Outgoing.Delay.
+	// MaxDelay is the longest Outgoing.Delay. Without it any will do, years too.
 	MaxDelay time.Duration
 	// DelayPrecision is how much later than due a delayed message may arrive
 	// on an idle system. It is never early.
