@@ -320,14 +320,8 @@ func (t *trial) unsendable(queue string) []unsendable {
 	if limit := t.caps.MaxDelay; t.caps.DelayedDelivery && limit > 0 {
 		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.Delay = limit + max(t.caps.DelayPrecision, time.Second) })
 	}
-	if !t.caps.DelayedDelivery {
-		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.Delay = time.Second })
-	}
-	if !t.caps.TimeToBeReceived {
-		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.TimeToBeReceived = time.Hour })
-	}
-	if !t.caps.PublishSubscribe {
-		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.Queue, o.Topic = "", t.uniqueName() })
+	for _, m := range t.unsupported(queue) {
+		all = append(all, unsendable{m, errors.ErrUnsupported})
 	}
 	return all
 }

@@ -81,7 +81,12 @@ func (t *broken) Send(ctx context.Context, out ...core.Outgoing) error {
 }
 
 func (t *broken) Provision(ctx context.Context, topology core.Topology) error {
-	next := func() error { return t.base.Provision(ctx, topology) }
+	next := func() error {
+		if err := t.stage.compare(topology.Queues); err != nil {
+			return err
+		}
+		return t.base.Provision(ctx, topology)
+	}
 	if t.changes.provision != nil {
 		return t.changes.provision(t, topology, next)
 	}

@@ -130,6 +130,16 @@ var capabilityCases = []testCase{
 			t.fail("Unsubscribe is refused with errors.ErrUnsupported", "%v", err)
 		}
 	}},
+	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", in: inAtomic, needs: []need{unclaimedSends}, run: func(t *trial) {
+		for _, s := range []dispatch{completing, replacing} {
+			f := t.forwarding()
+			for _, m := range t.unsupported(f.to) {
+				t.sendsNot(s, f.d, errors.ErrUnsupported, t.message(f.to, "supported"), m)
+			}
+			t.release(f.d)
+			t.ends(f, "after "+s.name+" was refused with errors.ErrUnsupported", []string{forwarded}, nil)
+		}
+	}},
 	{rule: "C1", title: "a transport that claims PublishSubscribe is a core.Subscriber", in: once, needs: []need{publishing}, run: func(t *trial) {
 		if transport := t.open(); transport != nil {
 			if _, ok := transport.(core.Subscriber); !ok {
@@ -160,4 +170,29 @@ var capabilityCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after what was sent to the address was taken from it")
 	}},
+}
+
+// unclaimedSends: there is something that a message may ask for and the transport
+// does not claim.
+var unclaimedSends = need{"DelayedDelivery, TimeToBeReceived and PublishSubscribe are all claimed", func(s *suite) bool {
+	return !s.caps.DelayedDelivery || !s.caps.TimeToBeReceived || !s.caps.PublishSubscribe
+}}
+
+// unsupported returns messages that ask for what the transport does not claim.
+func (t *trial) unsupported(queue string) (list []core.Outgoing) {
+	add := func(change func(o *core.Outgoing)) {
+		m := t.message(queue, "unsupported")
+		change(&m)
+		list = append(list, m)
+	}
+	if !t.caps.DelayedDelivery {
+		add(func(o *core.Outgoing) { o.Delay = time.Second })
+	}
+	if !t.caps.TimeToBeReceived {
+		add(func(o *core.Outgoing) { o.TimeToBeReceived = time.Hour })
+	}
+	if !t.caps.PublishSubscribe {
+		add(func(o *core.Outgoing) { o.Queue, o.Topic = "", t.uniqueName() })
+	}
+	return list
 }

@@ -82,6 +82,16 @@ var capabilityMutants = []mutant{
 				return nil
 			}}
 		}},
+	{rule: "C1", name: "ignores with a settlement what it cannot honour",
+		on: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
+		breaks: func() changes {
+			return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
+				for i := range d.out {
+					d.out[i].Delay = 0
+				}
+				return next()
+			}}
+		}},
 	{rule: "C1", name: "pretends to subscribe when it cannot",
 		on: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
 		breaks: func() changes {

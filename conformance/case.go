@@ -118,6 +118,7 @@ var (
 	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
 	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
 	deadLetterView     = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
+	mismatches         = need{"Harness.Mismatch is nil", func(s *suite) bool { return s.h.Mismatch != nil }}
 	nativeTransactions = need{"Harness.Work is nil", func(s *suite) bool { return s.h.Work != nil }}
 	breakableWork      = need{"Harness.Work.Break is nil", func(s *suite) bool { return s.h.Work != nil && s.h.Work.Break != nil }}
 	connectionCount    = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}

@@ -26,6 +26,15 @@ var deadLetterMutants = []mutant{
 		d.copyToDead()
 		return d.Delivery.Release(context.Background())
 	})},
+	{rule: "C22", name: "keeps of a dead letter's headers those alone that say why", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
+		dead := core.Outgoing{ID: d.in.ID, Queue: inmemory.DeadLetterQueue(d.receiver.cfg.Queue), Body: d.in.Body}
+		dead.Headers.Set(inmemory.HeaderDeadLetterReason, strings.ToValidUTF8(d.reason, "?"))
+		dead.Headers.Set(inmemory.HeaderDeadLetterDescription, strings.ToValidUTF8(d.description, "?"))
+		if err := d.Delivery.Complete(context.Background()); err != nil {
+			return err
+		}
+		return d.sendApart([]core.Outgoing{dead})
+	})},
 	{rule: "C22", name: "drops what is dead-lettered", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
 		return d.Delivery.Complete(context.Background())
 	})},

@@ -45,6 +45,13 @@ type Harness struct {
 	// hands out. nil: BindContext returns its argument.
 	Work *NativeWork
 
+	// Mismatch makes, with the broker's own means, a queue that exists but is not
+	// as Provision would create it, though messages can be sent to it and received
+	// from it. It returns what differs: the value that the queue has, and the one
+	// that the adapter wants, both as the adapter's error writes them. nil: all
+	// queues are alike.
+	Mismatch func(t testing.TB) (queue string, values [2]string)
+
 	// Connections returns how many connections the broker has from transports
 	// that Open returned. nil: nobody can count them.
 	Connections func(t testing.TB) int
@@ -115,6 +122,9 @@ type NativeWork struct {
 type DeadLetter struct {
 	Body                []byte
 	Reason, Description string
+	// Headers has the message's own headers, and any others. It is left empty
+	// where nobody can look at them.
+	Headers core.Headers
 }
 
 // complete returns h with its defaults, or what is wrong with it.

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,9 @@ type backstage struct {
 	database database
 
 	connections atomic.Int64 // transports that are open
+
+	mu       sync.Mutex
+	mistaken []string // queues of mismatch
 }
 
 // password is what the transports of the suite's own tests log in with.
@@ -28,6 +32,7 @@ const password = "correct-horse-battery-staple"
 func (b *backstage) equip(h *Harness) {
 	h.Corrupt = b.corrupt
 	h.DeadLetters = b.deadLetters
+	h.Mismatch = b.mismatch
 	h.Work = &NativeWork{Do: work, Done: b.database.has, Break: breakWork}
 	h.Connections = func(testing.TB) int { return int(b.connections.Load()) }
 	h.Secrets = []string{password}
@@ -41,6 +46,34 @@ func (b *backstage) tool(t testing.TB) *inmemory.Transport {
 	}
 	t.Cleanup(func() { _ = transport.Close(context.Background()) })
 	return transport
+}
+
+// mismatch makes a queue of which the suite's transports say that it is another
+// one than they would make: the in-memory broker's queues are all alike.
+func (b *backstage) mismatch(t testing.TB) (queue string, values [2]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	queue = fmt.Sprintf("mistaken-%d", len(b.mistaken))
+	if err := b.tool(t).Provision(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+		t.Fatal(err)
+	}
+	b.mistaken = append(b.mistaken, queue)
+	return queue, [2]string{"classic", "quorum"}
+}
+
+// compare is what an adapter finds wrong with queues that exist.
+func (b *backstage) compare(queues []string) error {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, queue := range queues {
+		if slices.Contains(b.mistaken, queue) {
+			return fmt.Errorf("provision: queue %q exists with the type classic; quorum is wanted: delete it, or choose another name", queue)
+		}
+	}
+	return nil
 }
 
 // headerCorrupt marks a stored message that transports cannot parse.
@@ -88,7 +121,12 @@ func (b *backstage) deadLetters(t testing.TB, queue string) (dead []DeadLetter) 
 	}
 	for _, d := range taken[:n] {
 		in := d.Incoming()
-		dead = append(dead, DeadLetter{in.Body, in.Headers.Get(inmemory.HeaderDeadLetterReason), in.Headers.Get(inmemory.HeaderDeadLetterDescription)})
+		dead = append(dead, DeadLetter{
+			Body:        in.Body,
+			Reason:      in.Headers.Get(inmemory.HeaderDeadLetterReason),
+			Description: in.Headers.Get(inmemory.HeaderDeadLetterDescription),
+			Headers:     in.Headers,
+		})
 	}
 	return dead
 }

@@ -156,6 +156,29 @@ var topologyCases = []testCase{
 		t.provision(transport, address)
 		t.left(queue, "after its address was provisioned", "kept")
 	}},
+	{rule: "C18", title: "a queue that is not as Provision would create it is named, and left as it is", in: once, needs: []need{provisioning, mismatches}, run: func(t *trial) {
+		queue, values := t.suite.h.Mismatch(t)
+		transport := t.open()
+		t.send(transport, t.message(queue, "kept"))
+		sound := t.uniqueName()
+		for _, queues := range [][]string{{queue}, {sound, queue}, {queue}} { // nothing is mended meanwhile
+			ctx, cancel := t.patient()
+			err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: queues})
+			cancel()
+			if err == nil {
+				t.stop(fmt.Sprintf("Provision returns an error for a queue that exists with %q where the adapter wants %q", values[0], values[1]), "nil")
+			}
+			for _, value := range values {
+				if !strings.Contains(err.Error(), value) {
+					t.fail(fmt.Sprintf("Provision's error names both values, that of the queue, %q, and that which is wanted, %q", values[0], values[1]), "%q", err)
+				}
+			}
+			if !strings.Contains(err.Error(), queue) {
+				t.fail(fmt.Sprintf("Provision's error names the queue that is not as it should be, %q", queue), "%q", err)
+			}
+		}
+		t.left(queue, "after Provision refused it", "kept")
+	}},
 	{rule: "C18", title: "Check knows which queues exist", in: once, needs: []need{checking}, run: func(t *trial) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)

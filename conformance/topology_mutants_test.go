@@ -144,6 +144,25 @@ var topologyMutants = []mutant{
 			},
 		}
 	}},
+	{rule: "C18", name: "takes a queue as it is", breaks: onProvision(func(t *broken, topology core.Topology, _ func() error) error {
+		return t.base.Provision(context.Background(), topology)
+	})},
+	{rule: "C18", name: "makes a queue anew that is not as it would make it", breaks: onProvision(func(t *broken, topology core.Topology, next func() error) error {
+		err := next()
+		if err == nil {
+			return nil
+		}
+		for _, queue := range topology.Queues {
+			t.stage.purge(queue, func(*core.Incoming) bool { return true })
+		}
+		return err
+	})},
+	{rule: "C18", name: "does not say how a queue differs", breaks: onProvision(func(_ *broken, _ core.Topology, next func() error) error {
+		if err := next(); err != nil {
+			return errors.New("provision: PRECONDITION_FAILED")
+		}
+		return nil
+	})},
 	{rule: "C18", name: "checks that the broker is there, and no more", breaks: onCheck(func(*broken, core.Topology, func() error) error { return nil })},
 	{rule: "C18", name: "does not say which queue is missing", breaks: onCheck(func(_ *broken, _ core.Topology, next func() error) error {
 		if next() != nil {

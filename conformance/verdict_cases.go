@@ -98,7 +98,7 @@ var judgementCases = []testCase{
 		s.end()
 		dead = append(dead, t.suite.h.DeadLetters(t, s.queue)...)
 		if d := dead[0]; len(dead) > 1 && !t.caps.Duplicates || string(d.Body) != "judged" || d.Reason != "Rejected" || !strings.Contains(d.Description, "no good") {
-			t.fail(`the dead-letter queue has "judged" once, with the reason "Rejected" and the error "no good" as description`, "%q", dead)
+			t.fail(`the dead-letter queue has "judged" once, with the reason "Rejected" and the error "no good" as description`, "it has %s, the first with %q and %q", deadBodies(dead), d.Reason, d.Description)
 		}
 		t.attempted(seen, "judged", 1)
 		t.left(s.queue, "after a message was dead-lettered and another handled")

@@ -41,6 +41,7 @@ func harness(cfg inmemory.Config) conformance.Harness {
 					Body:        in.Body,
 					Reason:      in.Headers.Get(inmemory.HeaderDeadLetterReason),
 					Description: in.Headers.Get(inmemory.HeaderDeadLetterDescription),
+					Headers:     in.Headers,
 				})
 			}
 			return letters
