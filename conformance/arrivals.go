@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -61,7 +60,7 @@ func (c *census) add(in *core.Incoming) {
 			close(c.complete)
 		}
 	case !known || !c.twice:
-		c.surplus = append(c.surplus, excerpt(in.Body))
+		c.surplus = append(c.surplus, string(in.Body))
 	}
 }
 
@@ -72,14 +71,11 @@ func (c *census) state() (missing int, list string) {
 	var bodies []string
 	for body, due := range c.due {
 		for range due {
-			bodies = append(bodies, excerpt([]byte(body)))
+			bodies = append(bodies, body)
 		}
 	}
 	slices.Sort(bodies)
-	if len(bodies) > 10 {
-		bodies = append(bodies[:10], "...")
-	}
-	return c.missing, fmt.Sprint(bodies)
+	return c.missing, some(bodies)
 }
 
 const everyMessageArrives = "every message that Send accepted is delivered"
@@ -92,7 +88,7 @@ func (c *census) conclude(t *trial) []*core.Incoming {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.surplus) > 0 {
-		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %v", len(c.surplus), c.surplus)
+		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %s", len(c.surplus), some(c.surplus))
 	}
 	return c.arrived
 }
@@ -201,7 +197,7 @@ func (t *trial) received(transport core.Transport, queue string, sent ...core.Ou
 		i := slices.IndexFunc(sent, func(m core.Outgoing) bool { return m.ID == in.ID })
 		switch {
 		case i < 0:
-			t.stop("Incoming.ID is the id that was sent", "%q, which none of the %d messages has; its headers are %q", in.ID, len(sent), in.Headers.Map())
+			t.stop("Incoming.ID is the id that was sent", "%q, which none of the %d messages has; its body is %s", in.ID, len(sent), excerpt(in.Body))
 		case arrived[i] == nil:
 			arrived[i] = in
 			missing--
@@ -309,20 +305,11 @@ func (r *receiver) takeThese(expected string, want ...string) map[string]core.De
 			case r.t.caps.Duplicates:
 				r.t.complete(d)
 			default:
-				r.t.stop(expected, "%q came, which should not; expected were %s", body, some(want))
+				r.t.stop(expected, "%s came, which should not; expected were %s", excerpt([]byte(body)), some(want))
 			}
 		}
 	}
 	return taken
-}
-
-// some shows a list of any length.
-func some(list []string) string {
-	const shown = 10
-	if len(list) <= shown {
-		return fmt.Sprintf("%q", list)
-	}
-	return fmt.Sprintf("%q and %d more", list[:shown], len(list)-shown)
 }
 
 // nobodyGets checks that what is gone does not come to the receivers, where the
@@ -339,7 +326,7 @@ func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
 	all.Wait()
 	for i, deliveries := range got {
 		if len(deliveries) > 0 {
-			t.stop(expected, "receiver %d of %d was delivered %v", i+1, len(receivers), bodies(deliveries))
+			t.stop(expected, "receiver %d of %d was delivered %s", i+1, len(receivers), bodies(deliveries))
 		}
 	}
 }

@@ -187,7 +187,7 @@ func dispatchCases(s dispatch) []testCase {
 			f := t.forwarding()
 			f.r.shut()
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
-				t.fail(s.name+" after Receiver.Close, which gave the message back, is core.ErrLockLost", "%v", err)
+				t.fail(s.name+" after Receiver.Close, which gave the message back, returns core.ErrLockLost", "%v", err)
 			}
 			t.ends(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
 		}},
@@ -195,7 +195,7 @@ func dispatchCases(s dispatch) []testCase {
 			f := t.forwarding()
 			t.rest(t.suite.lock + t.suite.h.Slack)
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
-				t.fail(s.name+" after the lock ran out is core.ErrLockLost", "%v", err)
+				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
 			}
 			t.ends(f, "after "+s.name+" with a lost lock", []string{forwarded}, nil)
 		}},
@@ -203,12 +203,12 @@ func dispatchCases(s dispatch) []testCase {
 			f := t.forwarding()
 			t.sends(s, f.d, t.message(f.to, "first"))
 			if err := t.trySends(s, f.d, t.message(f.to, "second")); !errors.Is(err, core.ErrSettled) {
-				t.fail(s.name+" of a delivery that is settled is core.ErrSettled", "%v", err)
+				t.fail(s.name+" of a delivery that is settled returns core.ErrSettled", "%v", err)
 			}
 			g := t.forwarding()
 			t.complete(g.d)
 			if err := t.trySends(s, g.d, t.message(g.to, "second")); !errors.Is(err, core.ErrSettled) {
-				t.fail(s.name+" after Complete is core.ErrSettled", "%v", err)
+				t.fail(s.name+" after Complete returns core.ErrSettled", "%v", err)
 			}
 			t.ends(f, "after a second "+s.name, nil, []string{"first"})
 			t.ends(g, "after Complete and "+s.name, nil, nil)

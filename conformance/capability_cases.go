@@ -56,7 +56,7 @@ var capabilityCases = []testCase{
 			t.fail("a transport with DelayedDelivery says in DelayPrecision how late a message may be", "it is 0, which no clock can hold")
 		}
 		if c.CountsEveryDelivery && !c.NativeDeliveryCount {
-			t.fail("CountsEveryDelivery is said of a count of the broker's", "NativeDeliveryCount is false: a transport.DeliveryLog counts failures alone")
+			t.fail("a transport that claims CountsEveryDelivery claims NativeDeliveryCount too: it is the broker's count that rises with every delivery", "NativeDeliveryCount is false")
 		}
 	}},
 	{rule: "C1", title: "a transaction mode that is not claimed is refused", in: once, run: func(t *trial) {
@@ -71,9 +71,9 @@ var capabilityCases = []testCase{
 			}
 			switch {
 			case t.caps.Supports(mode) && err != nil:
-				t.fail(fmt.Sprintf("OpenReceiver opens one in mode %v, which is claimed", mode), "%v", err)
+				t.fail(fmt.Sprintf("OpenReceiver opens a receiver in mode %v, which Capabilities.Transactions lists", mode), "%v", err)
 			case !t.caps.Supports(mode) && !errors.Is(err, errors.ErrUnsupported):
-				t.fail(fmt.Sprintf("OpenReceiver refuses mode %v, which is not claimed, with errors.ErrUnsupported", mode), "%v", err)
+				t.fail(fmt.Sprintf("OpenReceiver refuses mode %v, which Capabilities.Transactions does not list, with errors.ErrUnsupported", mode), "%v", err)
 			}
 		}
 	}},

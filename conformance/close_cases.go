@@ -59,7 +59,7 @@ func (t *trial) receiveClosed(when string, r *receiver) {
 	defer cancel()
 	n, err := r.Receive(ctx, make([]core.Delivery, 2))
 	if n != 0 || !errors.Is(err, core.ErrClosed) {
-		t.fail("Receive is core.ErrClosed "+when, "%d, %v", n, err)
+		t.fail("Receive returns core.ErrClosed "+when, "%d, %v", n, err)
 	}
 }
 
@@ -197,7 +197,7 @@ var closeCases = []testCase{
 		defer cancel()
 		refused := func(method string, err error) {
 			if !errors.Is(err, core.ErrClosed) {
-				t.fail(method+" is core.ErrClosed after Transport.Close", "%v", err)
+				t.fail(method+" returns core.ErrClosed after Transport.Close", "%v", err)
 			}
 		}
 		refused("Send", transport.Send(ctx, t.message(queue, "too late")))

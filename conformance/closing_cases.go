@@ -179,7 +179,7 @@ func (t *trial) workUntilClosed(r *receiver, completed, doubtful *tally) {
 		got, err := r.Receive(t.ctx, dst)
 		if err != nil {
 			if !errors.Is(err, core.ErrClosed) {
-				t.fail("Receive is core.ErrClosed when its transport is closed", "%v", err)
+				t.fail("Receive returns core.ErrClosed when its transport is closed", "%v", err)
 			}
 			return
 		}

@@ -135,7 +135,7 @@ var completionCases = []testCase{
 			switch {
 			case first == nil:
 				if !errors.Is(second, core.ErrSettled) {
-					t.fail(way.name+" that returned nil, although its context had ended, has settled the delivery: another is core.ErrSettled", "%v", second)
+					t.fail(way.name+" that returned nil, although its context had ended, has settled the delivery: another one returns core.ErrSettled", "%v", second)
 				}
 			case errors.Is(first, core.ErrSettled) || errors.Is(first, core.ErrLockLost):
 				t.fail(way.name+" of a delivery that is held, with a context that has ended, returns nil or that context's error", "%v", first)
@@ -252,7 +252,7 @@ func (w *randomWorker) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		r, err := w.transport.OpenReceiver(w.t.ctx, core.ReceiverConfig{Queue: w.queue, Mode: w.t.mode, MaxInFlight: 4})
 		if err != nil {
-			w.t.fail("OpenReceiver opens one again and again", "%v", err)
+			w.t.fail("OpenReceiver opens a receiver again and again", "%v", err)
 			return
 		}
 		goOn := w.receive(ctx, r)

@@ -113,7 +113,7 @@ var contentCases = []testCase{
 				t.fail("a message that was sent without headers is not Malformed", "%v", in.Malformed)
 			}
 			if in.Headers.Len() > 0 {
-				t.fail("a message that was sent without headers has none, not even "+core.HeaderMessageID, "it has %q", in.Headers.Map())
+				t.fail("a message that was sent without headers has none, not even "+core.HeaderMessageID, "it has %s", excerptHeaders(in.Headers.Map(), nil))
 			}
 			switch {
 			case in.ID == "":

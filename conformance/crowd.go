@@ -3,8 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -119,24 +117,12 @@ func (t *trial) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
 			attempts += c.of(string(m.Body))
 		}
 		if attempts < n || attempts > n && !t.caps.Duplicates {
-			wrong[excerpt(m.Body)] = attempts
+			wrong[string(m.Body)] = attempts
 		}
 	}
 	if len(wrong) > 0 {
-		t.fail(fmt.Sprintf("each of %d messages is given to a handler %d times", len(msgs), n), "these were given to one as often as is said: %v", listed(wrong))
+		t.fail(fmt.Sprintf("each of %d messages is given to a handler %d times", len(msgs), n), "how often these were instead: %s", listed(wrong))
 	}
-}
-
-// listed shows a few of many.
-func listed[V any](wrong map[string]V) string {
-	text := ""
-	for i, key := range slices.Sorted(maps.Keys(wrong)) {
-		if i == 8 {
-			return text + fmt.Sprintf("and %d others", len(wrong)-i)
-		}
-		text += fmt.Sprintf("%s: %v; ", key, wrong[key])
-	}
-	return text
 }
 
 // jobs returns n commands with the type and bodies that endpoints of the cases

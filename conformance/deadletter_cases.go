@@ -107,7 +107,7 @@ var deadLetterCases = []testCase{
 		d := r.next()
 		r.shut()
 		if err := t.tryDeadLetter(d, "reason", "description"); !errors.Is(err, core.ErrLockLost) {
-			t.fail("DeadLetter after Receiver.Close, which gave the message back, is core.ErrLockLost", "%v", err)
+			t.fail("DeadLetter after Receiver.Close, which gave the message back, returns core.ErrLockLost", "%v", err)
 		}
 		t.left(queue, "after DeadLetter on a closed receiver", "alive")
 		t.deadIfSeen(queue)
@@ -120,7 +120,7 @@ var deadLetterCases = []testCase{
 		d := r.next()
 		t.rest(t.suite.lock + t.suite.h.Slack)
 		if err := t.tryDeadLetter(d, "reason", "description"); !errors.Is(err, core.ErrLockLost) {
-			t.fail("DeadLetter after the lock ran out is core.ErrLockLost", "%v", err)
+			t.fail("DeadLetter after the lock ran out returns core.ErrLockLost", "%v", err)
 		}
 		r.shut()
 		t.left(queue, "after DeadLetter with a lost lock", "alive")
@@ -271,7 +271,7 @@ func (t *trial) deadLetter(d core.Delivery, reason, description string) {
 
 func (t *trial) settledBefore(what string, err error) {
 	if !errors.Is(err, core.ErrSettled) {
-		t.fail(what+" is core.ErrSettled", "%v", err)
+		t.fail(what+" returns core.ErrSettled", "%v", err)
 	}
 }
 

@@ -55,7 +55,7 @@ var delayCases = []testCase{
 			i := slices.IndexFunc(out, func(o core.Outgoing) bool { return o.ID == in.ID })
 			switch {
 			case i < 0:
-				t.stop("what arrives was sent", "a message %q with body %s", in.ID, excerpt(in.Body))
+				t.stop("nothing arrives but what was sent to the queue", "a message %q with body %s", in.ID, excerpt(in.Body))
 			case seen[in.ID] && !t.caps.Duplicates:
 				t.stop("a delayed message arrives once", "%q arrived twice", in.Body)
 			}
@@ -177,7 +177,7 @@ var delayCases = []testCase{
 			longest = 10 * 365 * 24 * time.Hour
 		}
 		if longest < t.briefDelay()+4*t.quiet() {
-			t.stop("MaxDelay allows for delays worth the name", "it is %v", longest)
+			t.stop(fmt.Sprintf("MaxDelay is %v at least, which is longer than DelayPrecision and what Harness.Quiet needs to look", t.briefDelay()+4*t.quiet()), "it is %v", longest)
 		}
 		// Beyond these, counts of milliseconds and of seconds overflow.
 		for _, delay := range []time.Duration{time.Hour, (1<<31 + 1) * time.Millisecond, longest} {
@@ -308,7 +308,7 @@ func (t *trial) punctualOn(transport core.Transport, queue string, r *receiver, 
 		arrived := time.Now()
 		e, ok := expected[d.Incoming().ID]
 		if !ok {
-			t.stop("what arrives is due, and arrives once", "a message with body %s arrived %v", excerpt(d.Incoming().Body), "besides")
+			t.stop("each message arrives once, and nothing else does", "a message with the body %s arrived besides", excerpt(d.Incoming().Body))
 		}
 		delete(expected, d.Incoming().ID)
 		t.onTime("a message", e.message.Delay, e.earliest, e.last, arrived)

@@ -198,7 +198,7 @@ var expiryCases = []testCase{
 		}
 		r := t.receiver(transport, queue, 1)
 		if got := r.within(m.Delay + t.caps.DelayPrecision + t.quiet()); len(got) > 0 {
-			t.fail("time to be received counts from Send, with a delay too: a message that expired before it was due is never delivered", "delivered: %v", bodies(got))
+			t.fail("time to be received counts from Send, with a delay too: a message that expired before it was due is never delivered", "delivered: %s", bodies(got))
 			t.complete(got...)
 		}
 		r.shut()

@@ -41,7 +41,7 @@ var failureCases = []testCase{
 		}
 		h.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
 		if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
-			t.fail(fmt.Sprintf("besides those of the retry, the delayed copy has the headers that were sent, %q", want), "%q", got)
+			t.fail(fmt.Sprintf("besides those of the retry, the delayed copy has the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 		}
 		t.left(s.errorQueue, "after the delayed retry succeeded")
 	}},
@@ -104,7 +104,7 @@ var failureCases = []testCase{
 		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
 		back := t.arrive(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
 		if back == nil {
-			t.stop("the message is back", "it is not")
+			t.stop("the message that was sent to the queue which NServiceBus.FailedQ names is delivered from it", "it is not")
 		}
 		t.failedWith(back, sent)
 	}},
@@ -152,7 +152,8 @@ var failureCases = []testCase{
 			headers := m.Headers
 			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
 			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(m.Body, sent.Body) {
-				t.fail(fmt.Sprintf("every attempt gets the body and headers that were sent, %q and %q", sent.Body, want), "%v: %q and %q", attempt{m.Attempt, m.DelayedRetries, time.Time{}, m.Headers}, m.Body, got)
+				t.fail(fmt.Sprintf("every attempt gets the body and headers that were sent, %s and %s", excerpt(sent.Body), excerptHeaders(want, got)),
+					"%v: %s and %s", attempt{m.Attempt, m.DelayedRetries, time.Time{}, m.Headers}, excerpt(m.Body), excerptHeaders(got, want))
 			}
 			clear(m.Body)
 			m.Headers.Set("Company.Customer", "changed")
@@ -241,6 +242,6 @@ func (t *trial) failedWith(in *core.Incoming, sent core.Outgoing) {
 		t.fail(fmt.Sprintf("the failed message has the body that was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
 	}
 	if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
-		t.fail(fmt.Sprintf("besides those of its failure, and without those of its retries, the failed message has the headers that were sent, %q", want), "%q", got)
+		t.fail(fmt.Sprintf("besides those of its failure, and without those of its retries, the failed message has the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 	}
 }

@@ -67,7 +67,7 @@ var inFlightCases = []testCase{
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 30)...)
 		r := t.receiver(transport, queue, 2)
-		held := t.exactly(r, nil, 2, "with MaxInFlight 2")
+		held := t.exactly(r, nil, 2, "with MaxInFlight 2, two are handed out and no more while both are unsettled")
 		r.SetMaxInFlight(5)
 		held = t.exactly(r, held, 3, "raised from 2 to 5, three more are handed out")
 		r.SetMaxInFlight(2)
@@ -149,7 +149,7 @@ var inFlightCases = []testCase{
 		t.send(transport, m)
 		select {
 		case a := <-waiting:
-			t.stop("a Receive that waits returns nothing after SetMaxInFlight(0)", "%v, %v", bodies(a.deliveries), a.err)
+			t.stop("a Receive that waits returns nothing after SetMaxInFlight(0)", "it returned %s and the error %v", bodies(a.deliveries), a.err)
 		default:
 		}
 		other := t.receiver(t.open(), queue, 1)
@@ -177,7 +177,7 @@ func (t *trial) exactly(r *receiver, held []core.Delivery, n int, when string) [
 			t.stop(when, "%d of %d were handed out after %v", n-(want-len(held)), n, t.patience())
 		}
 		if held = append(slices.Clip(held), got...); len(held) > want {
-			t.stop(when, "%d were handed out at once: %v", len(held)-want+n, bodies(held))
+			t.stop(when, "%d were handed out at once: %s", len(held)-want+n, bodies(held))
 		}
 	}
 	r.silent(when)

@@ -136,7 +136,7 @@ var lockCases = []testCase{
 		for end := time.Now().Add(min(3*duration, 2*t.patience())); time.Now().Before(end); {
 			for _, other := range others {
 				if got := other.within(min(time.Until(end), duration/4)); len(got) > 0 {
-					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to nobody else", duration), "another receiver was delivered %v", bodies(got))
+					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to nobody else", duration), "another receiver was delivered %s", bodies(got))
 				}
 			}
 		}
@@ -243,7 +243,7 @@ func (t *trial) lostFor(lock core.Renewer, when string) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := lock.Renew(ctx); !errors.Is(err, core.ErrLockLost) {
-		t.fail("Renew is core.ErrLockLost "+when, "%v", err)
+		t.fail("Renew returns core.ErrLockLost "+when, "%v", err)
 	}
 }
 

@@ -29,7 +29,7 @@ func (t *trial) lose(transport core.Transport, queue string, ways []wayToSettle)
 func (t *trial) tooLate(when string, ways []wayToSettle, late []core.Delivery) {
 	for i, way := range ways {
 		if err := t.trySettling(way, late[i]); !errors.Is(err, core.ErrLockLost) {
-			t.fail(fmt.Sprintf("%s %s is core.ErrLockLost", way.name, when), "%v", err)
+			t.fail(fmt.Sprintf("%s %s returns core.ErrLockLost", way.name, when), "%v", err)
 		}
 	}
 }
@@ -102,7 +102,7 @@ var lostLockCases = []testCase{
 		t.complete(held["renewed"])
 		for _, d := range expiring {
 			if err := t.trySettling(t.waysToSettle("")[0], d); !errors.Is(err, core.ErrLockLost) {
-				t.fail("Complete of a delivery whose lock has ended is core.ErrLockLost", "%v", err)
+				t.fail("Complete of a delivery whose lock has ended returns core.ErrLockLost", "%v", err)
 			}
 		}
 		for _, d := range again {

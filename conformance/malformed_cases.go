@@ -211,7 +211,7 @@ func malformedToErrorQueue(t *trial) {
 		t.fail("the endpoint goes on after a malformed message", "Run returned %v", err)
 	}
 	if ran.of("policy") != 0 || ran.of("middleware for sound") != 1 || ran.total() != 2 {
-		t.fail("neither a policy nor middleware nor a handler runs for a message that cannot be parsed", "%v", ran.count)
+		t.fail("neither a policy nor middleware nor a handler runs for a message that cannot be parsed", "what ran, and how often: %s", listed(ran.counts()))
 	}
 	t.left(s.queue, "the input queue, after a malformed and a sound message")
 	t.left(s.errorQueue, "the error queue, after its one message was taken")

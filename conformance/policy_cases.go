@@ -227,7 +227,7 @@ var policyCases = []testCase{
 			headers := f.Headers
 			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
 			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
-				t.fail(fmt.Sprintf("the policy sees the headers that were sent, %q", want), "%q", got)
+				t.fail(fmt.Sprintf("the policy sees the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 			}
 			if len(failures) != all { // the broker delivered twice, which it may
 				continue
@@ -307,7 +307,7 @@ func (t *trial) fallsBack(action core.Action) {
 	t.attempted(&seen, "m1", 1)
 	t.failedFrom(in, transport, s.queue)
 	if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
-		t.fail(fmt.Sprintf("the message in the error queue has the headers that were sent, %q", want), "%q", got)
+		t.fail(fmt.Sprintf("the message in the error queue has the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 	}
 }
 

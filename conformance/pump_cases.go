@@ -26,7 +26,7 @@ var concurrencyCases = []testCase{
 		t.reach("messages handled in the end", 12, jobs.messages)
 		s.end()
 		if most := jobs.peak(); most > 5 {
-			t.fail("no more than 5 handlers at the same time", "%d", most)
+			t.fail("an endpoint with Concurrency 5 runs no more than 5 handlers at the same time", "%d", most)
 		}
 		t.once(msgs, jobs)
 		t.left(s.queue, "after all was handled")

@@ -112,7 +112,7 @@ var rateLimitCases = []testCase{
 		before := len(jobs.failed())
 		t.reach("attempts of a rate-limited endpoint", before+4, func() int { return len(jobs.failed()) })
 		if most := jobs.peak(); most > 1 {
-			t.fail("one attempt at a time", "%d at the same time", most)
+			t.fail("a rate-limited endpoint attempts one message at a time", "%d at the same time", most)
 		}
 		all := jobs.failed()
 		// One that had begun when it switched may have ended just before the first.
@@ -175,7 +175,7 @@ var rateLimitCases = []testCase{
 		t.reach("messages handled", len(msgs), jobs.good.total)
 		s.end()
 		if s.Health().RateLimited {
-			t.fail("rate limiting ended", "Health says RateLimited")
+			t.fail("Endpoint.Health no longer says RateLimited after a success", "it does")
 		}
 		t.left(s.queue, "after all was handled")
 		t.left(s.errorQueue, "after all was handled")
@@ -257,6 +257,6 @@ func (t *trial) endedIn(what string, want []string, queues ...string) {
 		found = slices.Compact(found)
 	}
 	if !slices.Equal(found, want) {
-		t.fail(fmt.Sprintf("%s: %q", what, want), "%q", found)
+		t.fail(fmt.Sprintf("%s: the queues hold %s", what, some(want)), "they hold %s", some(found))
 	}
 }

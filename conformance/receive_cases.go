@@ -262,7 +262,7 @@ var receiveCases = []testCase{
 		case <-time.After(t.soon()):
 			t.fail("OpenReceiver of a queue that does not exist returns its error at once, for no waiting will mend it", "it has not after %v", t.soon())
 		}
-		t.receiver(transport, t.queue(transport), 1).silent("a receiver opened after that works")
+		t.receiver(transport, t.queue(transport), 1).silent("nothing is delivered from a queue that is empty")
 	}},
 	{rule: "C3", title: "MaxInFlight is at least 1", run: func(t *trial) {
 		transport := t.open()

@@ -95,7 +95,7 @@ var redeliveryCases = []testCase{
 			}
 			if !bytes.Equal(in.Body, m.Body) || !maps.Equal(in.Headers.Map(), m.Headers.Map()) || in.ID != m.ID {
 				t.stop(fmt.Sprintf("a message stays what it was when it was received, %q with %s, while others are received and settled", m.ID, excerpt(m.Body)),
-					"it has become %q with %s and headers %q", in.ID, excerpt(in.Body), in.Headers.Map())
+					"it has become %q with %s, and %s", in.ID, excerpt(in.Body), excerptHeaders(in.Headers.Map(), m.Headers.Map()))
 			}
 		}
 	}},

@@ -114,7 +114,7 @@ func secretsInOutage(t *trial) {
 	heard := &connections{}
 	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1, Observer: heard})
 	if err != nil {
-		t.stop("OpenReceiver opens one", "%v", err)
+		t.stop("OpenReceiver opens a receiver", "%v", err)
 	}
 	o := t.operator()
 	o.kill()
@@ -182,7 +182,7 @@ func (t *trial) printsNoSecret(what string, value any, alone bool) {
 func (t *trial) showsNoSecret(where, text string) {
 	for i, secret := range t.suite.h.Secrets {
 		if secret == "" {
-			t.stop("Harness.Secrets are secrets", "number %d is empty", i)
+			t.stop("no element of Harness.Secrets is empty", "number %d is empty", i)
 		}
 		for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
 			if strings.Contains(text, form) {

@@ -255,7 +255,7 @@ var sendCases = []testCase{
 		t.left(queue, "after the Send", bodiesOf(sent)...)
 		for i, m := range given {
 			if got, want := m.Headers.Map(), sent[i].Headers.Map(); !maps.Equal(got, want) {
-				t.fail(fmt.Sprintf("Send does not change the headers of the messages given to it, %q", want), "%q", got)
+				t.fail(fmt.Sprintf("Send does not change the headers of the messages given to it, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 			}
 			if string(m.Body) != string(sent[i].Body) {
 				t.fail(fmt.Sprintf("Send does not write to the bodies given to it, %q", sent[i].Body), "%q", m.Body)

@@ -85,9 +85,9 @@ func (s *service) run() {
 	select {
 	case <-s.Ready():
 	case <-done:
-		s.t.stop("the endpoint runs", "Run returned %v", s.ended())
+		s.t.stop("an endpoint on the transport runs", "Endpoint.Run returned %v", s.ended())
 	case <-timer.C:
-		s.t.stop("the endpoint runs", "it is not ready after %v", s.t.patience())
+		s.t.stop("an endpoint on the transport runs", "it is not Ready after %v", s.t.patience())
 	}
 }
 

@@ -103,7 +103,7 @@ var settlementCases = []testCase{
 		transport := t.open()
 		for _, p := range t.settleTwice(transport, t.queue(transport), t.queue(transport)) {
 			if !errors.Is(p.err, core.ErrSettled) {
-				t.fail(fmt.Sprintf("%s after %s is core.ErrSettled", p.second.name, p.first.name), "%v", p.err)
+				t.fail(fmt.Sprintf("%s after %s returns core.ErrSettled", p.second.name, p.first.name), "%v", p.err)
 			}
 		}
 	}},
@@ -199,7 +199,7 @@ var settlementCases = []testCase{
 			lock.LockedUntil() // whatever it says: it is called while a delivery is settled
 			ctx, cancel := t.patient()
 			if err := lock.Renew(ctx); !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
-				t.fail("Renew after "+way.name+" is core.ErrSettled or core.ErrLockLost", "%v", err)
+				t.fail("Renew after "+way.name+" returns core.ErrSettled or core.ErrLockLost", "%v", err)
 			}
 			cancel()
 			if !way.consumes {

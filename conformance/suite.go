@@ -175,7 +175,7 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 	deadline := 6*s.h.Patience + 6*s.lock
 	inTime := trial.within(deadline, func() { c.run(trial) })
 	if !inTime {
-		trial.fail("the case ends", "it did not within %v: a call of the transport does not return, although its context ended\n%s", deadline, trial.goroutines())
+		trial.fail("every call of the transport returns when its context ends", "the case has not ended after %v: some call has not returned\n%s", deadline, trial.goroutines())
 	}
 	cancel(errCaseEnded)
 	if !trial.within(deadline, trial.cleanUp) && inTime {
@@ -192,7 +192,7 @@ func (t *trial) within(limit time.Duration, f func()) bool {
 		defer close(done)
 		defer func() {
 			if problem := recover(); problem != nil {
-				t.fail("no panic", "panic: %v\n%s", problem, debug.Stack())
+				t.fail("neither the transport nor the harness panics", "panic: %v\n%s", problem, debug.Stack())
 			}
 		}()
 		f()

@@ -114,7 +114,7 @@ var topologyCases = []testCase{
 			t.fail("Provision of a queue that is in use returns nil", "%v", err)
 		}
 		if len(arrived) != n {
-			t.fail(fmt.Sprintf("%d messages arrive once each while their queue is provisioned again and again", n), "%v", arrived)
+			t.fail(fmt.Sprintf("%d messages arrive once each while their queue is provisioned again and again", n), "%d did: %s", len(arrived), listed(arrived))
 		}
 		r.shut()
 		t.left(queue, "after all were received")
@@ -135,10 +135,10 @@ var topologyCases = []testCase{
 		ctx, cancel := t.patient()
 		defer cancel()
 		if err := t.trySend(transport, t.message(queue, "too soon")); !errors.Is(err, core.ErrQueueNotFound) {
-			t.fail("Send to a queue that nobody has provisioned is core.ErrQueueNotFound", "%v", err)
+			t.fail("Send to a queue that nobody has provisioned returns core.ErrQueueNotFound", "%v", err)
 		}
 		if _, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1}); !errors.Is(err, core.ErrQueueNotFound) {
-			t.fail("OpenReceiver of a queue that nobody has provisioned is core.ErrQueueNotFound", "%v", err)
+			t.fail("OpenReceiver of a queue that nobody has provisioned returns core.ErrQueueNotFound", "%v", err)
 		}
 		t.provision(transport, queue)
 		t.send(transport, t.message(queue, "in time"))
@@ -200,12 +200,12 @@ var topologyCases = []testCase{
 			case c.ok && err != nil:
 				t.fail(fmt.Sprintf("Check of the queues %q, which exist, is nil", c.queues), "%v", err)
 			case !c.ok && (!errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), missing)):
-				t.fail(fmt.Sprintf("Check of the queues %q is core.ErrQueueNotFound and names %q", c.queues, missing), "%v", err)
+				t.fail(fmt.Sprintf("Check of the queues %q returns core.ErrQueueNotFound and names %q", c.queues, missing), "%v", err)
 			}
 		}
 		t.left(first, "after Check", "kept")
 		if err := t.trySend(transport, t.message(missing, "lost")); !errors.Is(err, core.ErrQueueNotFound) {
-			t.fail("Check creates nothing: a Send to the missing queue is core.ErrQueueNotFound", "%v", err)
+			t.fail("Check creates nothing: a Send to the missing queue returns core.ErrQueueNotFound", "%v", err)
 		}
 	}},
 }

@@ -216,7 +216,7 @@ func (r *receiver) take(n int) []core.Delivery {
 	for len(taken) < n {
 		got, err := r.batch(ctx, min(r.size, n-len(taken)))
 		if err != nil {
-			r.t.stop(fmt.Sprintf("%d messages are delivered from the queue", n), "%d after %v: %v", len(taken), r.t.patience(), bodies(taken))
+			r.t.stop(fmt.Sprintf("%d messages are delivered from the queue", n), "%d after %v: %s", len(taken), r.t.patience(), bodies(taken))
 		}
 		taken = append(taken, got...)
 	}
@@ -243,7 +243,7 @@ func (r *receiver) within(d time.Duration) []core.Delivery {
 // silent checks that nothing is delivered for a while.
 func (r *receiver) silent(expected string) {
 	if got := r.within(r.t.quiet()); len(got) > 0 {
-		r.t.stop(expected, "delivered: %v", bodies(got))
+		r.t.stop(expected, "delivered: %s", bodies(got))
 	}
 }
 
@@ -295,7 +295,7 @@ func excerptHeaders(headers, others map[string]string) string {
 			differ = append(differ, excerpt([]byte(key))+": "+excerpt([]byte(headers[key])))
 		}
 	}
-	return fmt.Sprintf("%d headers, here those that differ: {%s}", len(headers), strings.Join(differ, ", "))
+	return fmt.Sprintf("%d headers, here those that differ: {%s}", len(headers), strings.Join(shortened(differ), ", "))
 }
 
 // excerpt shows bodies of any size.
@@ -308,10 +308,37 @@ func excerpt(body []byte) string {
 }
 
 // bodies lists what was delivered.
-func bodies(deliveries []core.Delivery) []string {
+func bodies(deliveries []core.Delivery) string {
 	var list []string
 	for _, d := range deliveries {
-		list = append(list, excerpt(d.Incoming().Body))
+		list = append(list, string(d.Incoming().Body))
 	}
-	return list
+	return some(list)
+}
+
+// some shows a list of bodies, or of other texts, of any length.
+func some(list []string) string {
+	quoted := make([]string, len(list))
+	for i, text := range list {
+		quoted[i] = excerpt([]byte(text))
+	}
+	return "[" + strings.Join(shortened(quoted), ", ") + "]"
+}
+
+// listed shows a few of many.
+func listed[V any](all map[string]V) string {
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, fmt.Sprintf("%s: %v", excerpt([]byte(key)), all[key]))
+	}
+	return strings.Join(shortened(list), "; ")
+}
+
+// shortened leaves out the end of a long list, and says so.
+func shortened(list []string) []string {
+	const shown = 10
+	if len(list) <= shown {
+		return list
+	}
+	return append(slices.Clone(list[:shown]), fmt.Sprintf("and %d more", len(list)-shown))
 }

@@ -51,13 +51,18 @@ func (t *trial) seedRandom() {
 
 // fail records that something is not as the case's rule wants it, and goes on.
 func (t *trial) fail(expected, observed string, args ...any) {
-	t.add(Failure{Rule: t.rule, Expected: expected, Observed: fmt.Sprintf(observed, args...), At: caller()})
+	t.add(Failure{Rule: t.rule, Expected: expected, Observed: shown(observed, args...), At: caller()})
 }
 
 // stop is fail, and ends the case.
 func (t *trial) stop(expected, observed string, args ...any) {
-	t.add(Failure{Rule: t.rule, Expected: expected, Observed: fmt.Sprintf(observed, args...), At: caller()})
+	t.add(Failure{Rule: t.rule, Expected: expected, Observed: shown(observed, args...), At: caller()})
 	runtime.Goexit()
+}
+
+// shown writes what was observed as a Go programmer would.
+func shown(observed string, args ...any) string {
+	return strings.ReplaceAll(fmt.Sprintf(observed, args...), "<nil>", "nil")
 }
 
 // notRun ends a case that turns out to have no meaning in its mode. Whatever has
@@ -151,7 +156,7 @@ func (t *trial) Cleanup(f func()) {
 func (t *trial) Log(args ...any)                 { t.note("%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n")) }
 func (t *trial) Logf(format string, args ...any) { t.note(format, args...) }
 
-const harnessWorks = "the harness works"
+const harnessWorks = "the functions of the Harness do their work"
 
 func (t *trial) Error(args ...any) {
 	t.fail(harnessWorks, "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
@@ -173,11 +178,15 @@ func (t *trial) Failed() bool {
 // Skip, Skipf and SkipNow fail: what cannot be tried is left out of the Harness.
 
 func (t *trial) Skip(args ...any) {
-	t.stop("nothing is skipped", "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
+	t.stop("the Harness skips nothing: what it cannot do is nil in it", "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
 }
-func (t *trial) Skipf(format string, args ...any) { t.stop("nothing is skipped", format, args...) }
-func (t *trial) SkipNow()                         { t.stop("nothing is skipped", "the harness called SkipNow") }
-func (t *trial) Skipped() bool                    { return false }
+func (t *trial) Skipf(format string, args ...any) {
+	t.stop("the Harness skips nothing: what it cannot do is nil in it", format, args...)
+}
+func (t *trial) SkipNow() {
+	t.stop("the Harness skips nothing: what it cannot do is nil in it", "the harness called SkipNow")
+}
+func (t *trial) Skipped() bool { return false }
 
 // isPlumbing reports whether a function is not the place where something was
 // expected, but one that it called.

@@ -140,7 +140,7 @@ var workCases = []testCase{
 		key := t.work(f.d.BindContext(t.ctx))
 		t.rest(t.suite.lock + t.suite.h.Slack)
 		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
-			t.fail("CompleteWith after the lock ran out is core.ErrLockLost", "%v", err)
+			t.fail("CompleteWith after the lock ran out returns core.ErrLockLost", "%v", err)
 		}
 		t.notDone(key, "by a CompleteWith that was core.ErrLockLost")
 		t.ends(f, "after CompleteWith with a lost lock", []string{forwarded}, nil)
