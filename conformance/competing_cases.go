@@ -52,24 +52,7 @@ func compete(t *trial) {
 		}
 	}
 	working.Wait()
-	var missing, twice []string
-	for _, name := range names {
-		switch n := c.completed.of(name); {
-		case n == 0:
-			missing = append(missing, name)
-		case n > 1 && !t.caps.Duplicates:
-			twice = append(twice, name)
-		}
-	}
-	if len(missing) > 0 {
-		t.fail(fmt.Sprintf("each of %d messages is completed by one of the competing receivers within %v", messages, t.patience()), "%d are not: %s", len(missing), some(missing))
-	}
-	if len(twice) > 0 {
-		t.fail("a message is completed by one receiver alone", "more often: %s", some(twice))
-	}
-	if len(missing) == 0 && !t.caps.Duplicates {
-		t.left(queue, "after all were completed")
-	}
+	t.completedOnce(names, &c.completed, queue)
 }
 
 // competition is who holds what, and what is done.

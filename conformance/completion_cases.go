@@ -218,6 +218,11 @@ func completeAllAtRandom(t *trial) {
 		working.Go(func() { w.work(ctx) })
 	}
 	working.Wait()
+	t.completedOnce(names, &completed, queue)
+}
+
+// completedOnce checks what several receivers have completed together.
+func (t *trial) completedOnce(names []string, completed *tally, queue string) {
 	var missing, twice []string
 	for _, name := range names {
 		switch n := completed.of(name); {
@@ -228,10 +233,10 @@ func completeAllAtRandom(t *trial) {
 		}
 	}
 	if len(missing) > 0 {
-		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", messages, t.patience()), "%d are missing: %s", len(missing), some(missing))
+		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", len(names), t.patience()), "%d are missing: %s", len(missing), some(missing))
 	}
 	if len(twice) > 0 {
-		t.fail("a message is completed once", "more often: %s", some(twice))
+		t.fail("a message is completed once, by one receiver alone", "more often: %s", some(twice))
 	}
 	if len(missing) == 0 && !t.caps.Duplicates {
 		t.left(queue, "after all were completed")

@@ -62,7 +62,7 @@ func (o *outbox) order(t *trial, transport core.Transport, s *service) core.Outg
 }
 
 // sentAtOnce checks that SendNow sent at each of n attempts, with one id.
-func (o *outbox) sentAtOnce(t *trial, transport core.Transport, n int) {
+func (o *outbox) sentAtOnce(t *trial, n int) {
 	var ids []string
 	for _, in := range t.arrive(o.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
 		ids = append(ids, in.ID)
@@ -89,7 +89,7 @@ var outboxCases = []testCase{
 		t.attempted(&seen, "m1", 1)
 		t.rest(t.shortDelay() + t.caps.DelayPrecision) // what was delayed would be as late
 		t.left(o.queue, "after the handler failed that sent, replied, delayed and published there")
-		o.sentAtOnce(t, transport, 1)
+		o.sentAtOnce(t, 1)
 	}},
 	{rule: "R20", title: "what a handler sends leaves once, when it succeeds", run: func(t *trial) {
 		transport := t.open()
@@ -112,7 +112,7 @@ var outboxCases = []testCase{
 		t.arrive(o.queue, "what a handler sent, replied, delayed and published arrives", len(o.bodies))
 		s.leftNothing("after the handler succeeded")
 		t.attempted(&seen, "m1", want)
-		o.sentAtOnce(t, transport, want)
+		o.sentAtOnce(t, want)
 		t.left(s.errorQueue, "after the handler succeeded")
 	}},
 	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *trial) {
