@@ -20,7 +20,8 @@ type Outgoing struct {
 	// Topic is what subscribers subscribed to.
 	Topic string
 
-	// Headers are carried unchanged.
+	// Headers are carried unchanged: keys and values may hold any UTF-8, NUL
+	// included.
 	Headers Headers
 
 	// Body is carried unchanged.
@@ -30,7 +31,8 @@ type Outgoing struct {
 	Delay time.Duration
 
 	// TimeToBeReceived is how long after now the message is worth delivering; 0
-	// is for ever.
+	// is for ever. It counts from the Send also where there is a Delay, unless
+	// the transport refuses the two together with errors.ErrUnsupported (C20).
 	TimeToBeReceived time.Duration
 
 	// GroupKey and Properties (ordering and broker specifics) are carried, and

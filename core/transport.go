@@ -36,17 +36,19 @@ type Transport interface {
 	// with a message itself, an ability that is not claimed or a limit, is
 	// checked before anything is on the wire (C10): then all of the call is
 	// refused, as it is after Close (ErrClosed) and when ctx had ended before.
-	// Send takes over the messages' Body: neither side writes it afterwards. It
-	// keeps no reference to msgs itself.
+	// A message has a Queue or a Topic, and no negative duration. Send takes over
+	// the messages' Body: neither side writes it afterwards. It keeps no
+	// reference to msgs itself.
 	Send(ctx context.Context, msgs ...Outgoing) error
 
 	// OpenReceiver starts to receive from a queue. What waiting cannot mend (a
 	// missing queue, refused credentials, a transaction mode that the transport
-	// does not have) is returned here.
+	// does not have, a MaxInFlight below 1) is returned here.
 	OpenReceiver(ctx context.Context, cfg ReceiverConfig) (Receiver, error)
 
 	// Close ends every connection and goroutine of the transport (C14). It is
-	// idempotent. Receivers still open are closed.
+	// idempotent. Receivers still open are closed. Afterwards every method but
+	// Capabilities and Address returns ErrClosed.
 	Close(ctx context.Context) error
 }
 
@@ -83,7 +85,8 @@ type Receiver interface {
 // changes nothing (C5), a settlement after the lock was lost, or its receiver
 // closed, is ErrLockLost (C6) and changes nothing for whoever has the message by
 // then. A settlement that failed with any other error left the delivery
-// unsettled, as far as the adapter can tell; another may be tried.
+// unsettled, as far as the adapter can tell; another may be tried. Where ctx has
+// ended it happens wholly or not at all, and nil says that it did.
 //
 // Settlements are never called concurrently for one delivery, but are for
 // different ones. Renew may run while its delivery is being settled.
@@ -99,7 +102,8 @@ type Delivery interface {
 
 	// Abandon gives back a message whose handling failed: it is available at
 	// once, at no particular position, with a DeliveryCount one higher (C8).
-	// The cause's text may be kept for the next delivery's LastError.
+	// The cause may be nil. Its text, of any length and content, may be kept for
+	// the next delivery's LastError.
 	Abandon(ctx context.Context, cause error) error
 
 	// Release gives back a message that has not failed: it is available at
@@ -143,8 +147,9 @@ type Renewer interface {
 	// renewed.
 	LockedUntil() time.Time
 
-	// Renew moves LockedUntil forward, or returns ErrLockLost. ctx ends with the
-	// lock, and ends Renew.
+	// Renew moves LockedUntil forward, or returns ErrLockLost; after the
+	// settlement it may return ErrSettled as well. ctx ends with the lock, and
+	// ends Renew, which then leaves the lock as it is.
 	Renew(ctx context.Context) error
 }
 
@@ -152,7 +157,8 @@ type Renewer interface {
 // DeadLetter.
 type DeadLetterer interface {
 	// DeadLetter moves the message with reason and description to the broker's
-	// own dead-letter queue and consumes it, atomically (C22). An
+	// own dead-letter queue and consumes it, atomically (C22). Any text will do;
+	// of a long one the beginning is kept. The message keeps its headers. An
 	// AtomicDelivery commits with it what was done through BindContext since
 	// the last Reset.
 	DeadLetter(ctx context.Context, reason, description string) error
@@ -163,7 +169,7 @@ type DeadLetterer interface {
 type Provisioner interface {
 	// Provision creates what is missing of t. It is idempotent and safe from
 	// many instances at once. It never alters or deletes what exists: a
-	// mismatch is an error that names both values (C18).
+	// mismatch is an error that names the queue and both values (C18).
 	Provision(ctx context.Context, t Topology) error
 }
 
@@ -181,7 +187,8 @@ type Subscriber interface {
 	// Subscribe lets queue receive a copy of what is published to each topic, a
 	// name that is compared as it is, without patterns.
 	// From Capabilities.SubscribeLag after it returned, every published message
-	// reaches the queue once (C19). It is idempotent.
+	// reaches the queue once (C19), as a copy with a NativeID of its own. It is
+	// idempotent. A queue that does not exist is ErrQueueNotFound.
 	Subscribe(ctx context.Context, queue string, topics ...string) error
 
 	// Unsubscribe ends that. Unsubscribing what is not subscribed is no error.
@@ -192,8 +199,9 @@ type Subscriber interface {
 // whether an endpoint can run.
 type Checker interface {
 	// Check reaches the broker and verifies what the transport relies on, and
-	// that the queues of t exist. Its error says what is wrong and how to mend
-	// it.
+	// that the queues of t exist: one that does not is named in an error
+	// matching ErrQueueNotFound, and not created. Its error says what is wrong
+	// and how to mend it.
 	Check(ctx context.Context, t Topology) error
 }
 
@@ -285,7 +293,7 @@ type Capabilities struct {
 	// MaxDelay is the longest Outgoing.Delay. Without it any will do, years too.
 	MaxDelay time.Duration
 	// DelayPrecision is how much later than due a delayed message may arrive
-	// on an idle system. It is never early.
+	// on an idle system; more than 0 with DelayedDelivery. It is never early.
 	DelayPrecision time.Duration
 	// SubscribeLag is how long after Subscribe returned a subscription is sure
 	// to be in force.
@@ -304,7 +312,7 @@ type Capabilities struct {
 	// Durable: what was sent survives a restart of the broker.
 	Durable bool
 	// CountsEveryDelivery: DeliveryCount also rises on returns that were no
-	// failure. It is then an upper bound.
+	// failure. It is then an upper bound. It is said of a NativeDeliveryCount.
 	CountsEveryDelivery bool
 	// ConfirmsSettlement: a settlement that returned nil did happen.
 	ConfirmsSettlement bool
