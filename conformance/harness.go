@@ -37,8 +37,9 @@ type Harness struct {
 	// there is no such message, or no such means.
 	Corrupt func(t testing.TB, queue string) (body []byte)
 
-	// DeadLetters takes what is in the broker's own dead-letter queue of a queue.
-	// It is called until what is expected is there. nil: nobody can look.
+	// DeadLetters takes away, and returns, what is in the broker's own dead-letter
+	// queue of a queue. It is called until what is expected is there. nil: nobody
+	// can look.
 	DeadLetters func(t testing.TB, queue string) []DeadLetter
 
 	// Work does something in the native transaction that an AtomicDelivery
@@ -60,7 +61,7 @@ type Harness struct {
 	// appear in an error or a String (C21).
 	Secrets []string
 
-	// Deviations are cases, by their name such as "C13 is never early", that are
+	// Deviations are cases, by their name such as "C13 goes to any queue", that are
 	// known to fail, with what a user of the adapter should know about it. One
 	// that does not fail fails the run. What Capabilities can say is none.
 	Deviations map[string]string
