@@ -106,13 +106,13 @@ func (t *Transport) each(ctx context.Context, operation string, queues []string,
 }
 
 func makeDir(dir string) error {
-	return errors.Join(os.MkdirAll(dir, 0o700), syncPath(filepath.Dir(dir)))
+	return cmp.Or(os.MkdirAll(dir, 0o700), syncPath(filepath.Dir(dir)))
 }
 
 // syncPath returns when a file's content, or the names in a directory, would outlast a power failure.
 func syncPath(path string) error {
 	f, err := os.Open(path)
-	return errors.Join(err, f.Sync(), f.Close()) // without a file the others fail as well
+	return cmp.Or(err, f.Sync(), f.Close()) // without a file the others fail as well
 }
 
 // Close implements core.Transport (C14).

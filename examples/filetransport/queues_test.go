@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
@@ -102,7 +103,11 @@ func TestUnknownQueue(t *testing.T) {
 		t.Errorf("directories: %q", got)
 	}
 	topology := core.Topology{Queues: []string{"orders", "order"}}
-	matches(t, "Check", transport.Check(t.Context(), topology), core.ErrQueueNotFound)
+	err = transport.Check(t.Context(), topology)
+	matches(t, "Check", err, core.ErrQueueNotFound)
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("Check says more than is wrong: %v", err)
+	}
 	_, err = transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "order", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
 	matches(t, "OpenReceiver", err, core.ErrQueueNotFound)
 
