@@ -22,11 +22,13 @@ const dirVariable = "FILETRANSPORT_DIR"
 func TestMain(m *testing.M) {
 	if os.Getenv(dirVariable) == "" { // in a child process it is set
 		dir, err := os.MkdirTemp("", "filetransport-")
+		if err == nil {
+			err = os.Setenv(dirVariable, dir)
+		}
 		if err != nil {
 			log.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		os.Setenv(dirVariable, dir)
 	}
 	conformance.Main(m, connect)
 }

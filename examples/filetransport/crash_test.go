@@ -340,7 +340,7 @@ func (j job) handle(d core.Delivery) {
 		j.log("broken %s %q %v", in.ID, in.Body, in.Malformed)
 	}
 	note := j.hold(d)
-	ctx, err := context.Background(), error(nil)
+	ctx := context.Background()
 	chance := 0
 	if j.Role == "settle" {
 		chance = rand.IntN(10)
@@ -354,6 +354,7 @@ func (j job) handle(d core.Delivery) {
 		}
 	}
 	_ = os.Remove(note) // from here on another one may hold it
+	var err error
 	switch {
 	case chance < 8:
 		j.log("completing %s", in.ID)
