@@ -185,8 +185,10 @@ var deadLetterCases = []testCase{
 		}
 		t.send(transport, out...)
 		r := t.receiver(transport, queue, n)
+		held := r.take(n)
+		t.renew(held...)
 		var all sync.WaitGroup
-		for _, d := range r.take(n) {
+		for _, d := range held {
 			all.Go(func() {
 				if err := t.tryDeadLetter(d, string(d.Incoming().Body), "description"); err != nil {
 					t.fail("DeadLetter returns nil for each of many deliveries at once", "%v", err)
