@@ -13,7 +13,7 @@
 //
 // Each case is a subtest, so that go test -run 'TestConformance/C13' runs those
 // of one rule. A failure says which rule it is about, what was expected, what
-// was seen instead, and where docs/writing-an-adapter.md explains it. What the
+// was seen instead, and where docs/adapter-rules.md explains it. What the
 // adapter does not claim must be refused; what could not be tried is listed with
 // the reason at the end of the run. [Check] does the same without failing a test
 // and returns the [Report].

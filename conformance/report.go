@@ -66,17 +66,32 @@ type Failure struct {
 	Expected string `json:"expected"`
 	Observed string `json:"observed"`
 	At       string `json:"at,omitempty"` // the line of the suite or of the harness
+	// More is how often the same was expected in the same place and not seen,
+	// beyond the one that is observed.
+	More int `json:"more,omitempty"`
 }
 
 // String says what an adapter's author needs to know.
 func (f Failure) String() string {
 	indented := func(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n              ") }
-	return fmt.Sprintf("%s: %s\n    expected: %s\n    observed: %s\n    guide:    %s\n    at:       %s",
-		f.Rule, rules[f.Rule], indented(f.Expected), indented(f.Observed), Guide(f.Rule), f.At)
+	more := ""
+	if f.More > 0 {
+		more = fmt.Sprintf("\n              (and %d times more)", f.More)
+	}
+	return fmt.Sprintf("%s: %s\n    expected: %s\n    observed: %s%s\n    guide:    %s\n    at:       %s",
+		f.Rule, rules[f.Rule], indented(f.Expected), indented(f.Observed), more, Guide(f.Rule), f.At)
 }
 
+// fail adds a failure, or counts it where the same was expected in the same
+// place before: a hundred messages fail for one reason.
 func (r *Result) fail(f Failure) {
 	r.Outcome = Failed
+	for i := range r.Failures {
+		if known := &r.Failures[i]; known.Expected == f.Expected && known.At == f.At {
+			known.More++
+			return
+		}
+	}
 	r.Failures = append(r.Failures, f)
 }
 
@@ -139,11 +154,24 @@ func (r *Report) Count(o Outcome) (n int) {
 	return n
 }
 
+// failedCases returns their names, in the order of the cases.
+func (r *Report) failedCases() (names []string) {
+	for _, result := range r.Results {
+		if result.Outcome == Failed && !slices.Contains(names, result.Case) {
+			names = append(names, result.Case)
+		}
+	}
+	return names
+}
+
 // summary is for the end of a run: the totals, what was not run and why, and
 // what deviates.
 func (r *Report) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "conformance: %d passed, %d failed, %d deviations, %d not run", r.Count(Passed), r.Count(Failed), r.Count(Deviates), r.Count(NotRun))
+	if failed := r.failedCases(); len(failed) > 0 {
+		fmt.Fprintf(&b, "\nfailed, in the order in which to mend them, since what comes later may follow from what comes first:\n\t%s", strings.Join(failed, "\n\t"))
+	}
 	byReason := map[string][]string{}
 	for _, result := range r.Results {
 		switch result.Outcome {
@@ -166,6 +194,9 @@ func (r *Report) save() error {
 		return nil
 	}
 	text, err := json.MarshalIndent(r, "", "\t")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, url.PathEscape(r.Adapter)+".json"), append(text, '\n'), 0o644)
 	}

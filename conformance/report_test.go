@@ -24,10 +24,11 @@ func small(results ...Result) *Report {
 
 func TestReportIsWrittenAndReadAgain(t *testing.T) {
 	dir := t.TempDir()
+	dir = filepath.Join(dir, "reports") // which is made
 	t.Setenv(ReportVariable, dir)
 	r := small(
 		Result{Case: "C1 a", Rule: "C1", Mode: core.TransactionNone, Outcome: Passed, Notes: []string{"a note"}, Measures: map[string]float64{"attempts": 4}},
-		Result{Case: "C1 a", Rule: "C1", Mode: core.TransactionReceiveOnly, Outcome: Failed, Failures: []Failure{{"C1", "x", "y", "f.go:1"}}},
+		Result{Case: "C1 a", Rule: "C1", Mode: core.TransactionReceiveOnly, Outcome: Failed, Failures: []Failure{{"C1", "x", "y", "f.go:1", 3}}},
 	)
 	if err := r.save(); err != nil {
 		t.Fatal(err)
@@ -57,8 +58,12 @@ func TestReportIsNotWritten(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("into one that does not exist", func(t *testing.T) {
-		t.Setenv(ReportVariable, filepath.Join(dir, "missing"))
+	t.Run("where there is a file", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(ReportVariable, filepath.Join(file, "reports"))
 		if err := small().save(); err == nil || !strings.Contains(err.Error(), ReportVariable) {
 			t.Errorf("got %v, want an error that names the variable", err)
 		}
@@ -123,6 +128,30 @@ func TestSummaryNamesWhatWasNotRun(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("the summary lacks %q:\n%s", want, text)
 		}
+	}
+}
+
+func TestEqualFailuresAreCounted(t *testing.T) {
+	var r Result
+	for i := range 4 {
+		r.fail(Failure{Rule: "C1", Expected: "a message", Observed: strings.Repeat("none ", i+1), At: "f.go:1"})
+	}
+	r.fail(Failure{Rule: "C1", Expected: "another", Observed: "none", At: "f.go:1"})
+	if len(r.Failures) != 2 || r.Failures[0].More != 3 || r.Failures[1].More != 0 {
+		t.Fatalf("got %+v, want the first with 3 more, and another", r.Failures)
+	}
+	if text := r.Failures[0].String(); !strings.Contains(text, "observed: none\n              (and 3 times more)\n") {
+		t.Errorf("the first is printed as\n%s", text)
+	}
+}
+
+func TestSummaryNamesWhatFailedInOrder(t *testing.T) {
+	text := small(
+		Result{Case: "C1 a", Outcome: Failed}, Result{Case: "C2 b", Mode: core.TransactionNone, Outcome: Failed},
+		Result{Case: "C2 b", Mode: core.TransactionReceiveOnly, Outcome: Failed}, Result{Case: "C3 c", Outcome: Passed},
+	).summary()
+	if !strings.Contains(text, "follow from what comes first:\n\tC1 a\n\tC2 b") || strings.Contains(text, "C3 c") {
+		t.Errorf("got %s", text)
 	}
 }
 

@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"context"
+	"runtime/pprof"
+	"testing"
+)
+
+// apart returns the harness with functions that start no goroutine on behalf of
+// a case: what they start, such as a broker in this process, is not the
+// transport's and may live on (C14). Open does, because that is the transport.
+func (h Harness) apart() Harness {
+	if queue := h.Queue; queue != nil {
+		h.Queue = func(t testing.TB) (name string) {
+			unlabelled(t, func() { name = queue(t) })
+			return name
+		}
+	}
+	if corrupt := h.Corrupt; corrupt != nil {
+		h.Corrupt = func(t testing.TB, queue string) (body []byte) {
+			unlabelled(t, func() { body = corrupt(t, queue) })
+			return body
+		}
+	}
+	if deadLetters := h.DeadLetters; deadLetters != nil {
+		h.DeadLetters = func(t testing.TB, queue string) (dead []DeadLetter) {
+			unlabelled(t, func() { dead = deadLetters(t, queue) })
+			return dead
+		}
+	}
+	if mismatch := h.Mismatch; mismatch != nil {
+		h.Mismatch = func(t testing.TB) (queue string, values [2]string) {
+			unlabelled(t, func() { queue, values = mismatch(t) })
+			return queue, values
+		}
+	}
+	if connections := h.Connections; connections != nil {
+		h.Connections = func(t testing.TB) (n int) {
+			unlabelled(t, func() { n = connections(t) })
+			return n
+		}
+	}
+	if h.Broker != nil {
+		h.Broker = brokerApart{h.Broker}
+	}
+	return h
+}
+
+type brokerApart struct{ broker Broker }
+
+func (b brokerApart) Kill(t testing.TB) { unlabelled(t, func() { b.broker.Kill(t) }) }
+
+func (b brokerApart) Start(t testing.TB) { unlabelled(t, func() { b.broker.Start(t) }) }
+
+func (b brokerApart) Partition(t testing.TB) (heal func()) {
+	unlabelled(t, func() { heal = b.broker.Partition(t) })
+	return func() { unlabelled(t, heal) }
+}
+
+// unlabelled calls f without the label of the case's goroutines.
+func unlabelled(t testing.TB, f func()) {
+	pprof.SetGoroutineLabels(context.Background())
+	if t, ok := t.(*trial); ok {
+		defer pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(caseLabel, t.label)))
+	}
+	f()
+}
