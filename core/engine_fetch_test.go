@@ -198,3 +198,13 @@ func TestReceiveIsNotRepeatedWhileTheEndOfRunIsOnItsWay(t *testing.T) {
 		close(release)
 	})
 }
+
+func TestADeliveryThatIsNilEndsRun(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) { return true, 1, nil }})
+		r := b.launch(b.endpoint("orders", core.Config{}))
+		if err := r.wait(); err == nil || !containsAll(err.Error(), "receive", "number 1 is nil (C3)") {
+			b.Errorf("Run returned %v, want what is wrong with the adapter", err)
+		}
+	})
+}

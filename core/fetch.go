@@ -41,6 +41,10 @@ func (w *worker) receive(want int) {
 	}
 	w.arrived = w.arrived[:0]
 	for i, d := range dst[:n] {
+		if d == nil {
+			err = fmt.Errorf("the adapter's Receive returned %d deliveries, of which number %d is nil (C3)", n, i+1)
+			continue
+		}
 		w.arrived = append(w.arrived, held{d, p.watch(d)})
 		dst[i] = nil
 	}
