@@ -96,10 +96,10 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 // leavesOut reports whether a case is not run on this transport, and notes why.
 func (s *suite) leavesOut(c *testCase) bool {
 	reason := ""
-	if i := slices.IndexFunc(c.needs, func(n need) bool { return !n.met(s) }); i >= 0 {
-		reason = c.needs[i].unmet
-	} else if len(c.in.of(s.caps)) == 0 {
+	if len(c.in.of(s.caps)) == 0 { // first: nothing that the harness lacks would help
 		reason = c.in.absent()
+	} else if i := slices.IndexFunc(c.needs, func(n need) bool { return !n.met(s) }); i >= 0 {
+		reason = c.needs[i].unmet
 	}
 	if reason == "" {
 		return false
