@@ -87,6 +87,7 @@ var limitCases = []testCase{
 		held := r.next()
 		for range 3 {
 			for _, bad := range t.illegal(queue) {
+				t.renew(held)
 				if err := t.trySend(transport, bad.message); err == nil {
 					t.stop("Send refuses "+bad.what, "nil")
 				}
@@ -108,6 +109,7 @@ var limitCases = []testCase{
 			r := t.receiver(transport, from, 1)
 			d := t.atomic(r.next())
 			for _, bad := range t.illegal(to) {
+				t.renew(d)
 				out := []core.Outgoing{t.message(to, "sound"), bad.message}
 				err := t.trySends(s, d, out...)
 				if !bad.matches(err) {

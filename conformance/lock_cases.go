@@ -211,6 +211,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after it was completed")
 	}},
+	{rule: "C17", title: "a message whose lock does not end stays with its holder", in: givingBack, run: keepsForEver},
 	{rule: "C17", title: "renewing while settling does no harm", in: givingBack, needs: []need{locks}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
@@ -236,6 +237,48 @@ var lockCases = []testCase{
 		r.shut()
 		t.left(queue, "after all were completed")
 	}},
+}
+
+// keepsForEver holds a message that nobody renews beside another process: an
+// adapter may have forgotten that its broker's leases end. Whether they do is a
+// matter of the mode, so the case sees for itself whether it has a meaning.
+func keepsForEver(t *trial) {
+	const expected = "a delivery that is no core.Renewer, or whose LockedUntil is the zero time, stays with its receiver; " +
+		"if the broker's locks end, the delivery must be a core.Renewer and say when"
+	hold := 10 * time.Second
+	if t.suite.h.Bubble {
+		hold = time.Hour // which costs nothing
+	}
+	hold = min(hold, 3*t.patience()) // a case has to end
+	transport := t.open()
+	queue := t.queue(transport)
+	t.sendEach(transport, queue, "held for long")
+	r := t.receiver(transport, queue, 1)
+	d := r.next()
+	if lock, ok := d.(core.Renewer); ok && !lock.LockedUntil().IsZero() {
+		t.notRun(fmt.Sprintf("in %v a delivery's lock ends by itself, and the delivery says when", t.mode))
+	}
+	began := time.Now()
+	r.SetMaxInFlight(0)
+	other := t.receiver(t.open(), queue, 1)
+	ctx, cancel := context.WithTimeout(t.ctx, hold)
+	defer cancel()
+	for {
+		got, err := other.batch(ctx, 1)
+		if err != nil {
+			break
+		}
+		if !t.caps.Duplicates {
+			t.stop(expected, "%T, which does not say when its lock ends, was held; %v later another receiver was delivered %s", d, time.Since(began), bodies(got))
+		}
+		t.complete(got...) // and if it was no duplicate, d cannot be completed any more
+	}
+	other.shut()
+	if err := t.trySettling(t.waysToSettle("")[0], d); err != nil {
+		t.stop(expected, "Complete returned %v after %T was held for %v", err, d, time.Since(began))
+	}
+	r.shut()
+	t.left(queue, "after it was completed")
 }
 
 // lostFor checks that a lock cannot be renewed any more.

@@ -178,6 +178,12 @@ var lockMutants = []mutant{
 			return err
 		})
 	}},
+	{rule: "C17", name: "does not say when its locks end", on: withLocks, breaks: func() changes {
+		return changes{lockedUntil: func(*brokenDelivery, func() time.Time) time.Time { return time.Time{} }}
+	}},
+	{rule: "C17", name: "cannot renew locks that end", on: withLocks, breaks: func() changes {
+		return changes{deliver: func(_ *brokenReceiver, d core.Delivery) core.Delivery { return struct{ core.Delivery }{d} }}
+	}},
 	{rule: "C17", name: "cannot settle what it is just renewing", on: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		renewed := map[*brokenDelivery]time.Time{}
