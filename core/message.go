@@ -27,11 +27,12 @@ type Outgoing struct {
 	// Body is carried unchanged.
 	Body []byte
 
-	// Delay is how long after now the message becomes available; 0 is at once.
+	// Delay is how long after now the message becomes available; 0 is at once,
+	// and a negative one is refused.
 	Delay time.Duration
 
 	// TimeToBeReceived is how long after now the message is worth delivering; 0
-	// is for ever. It counts from the Send also where there is a Delay, unless
+	// is for ever, and a negative one is refused. It counts from the Send also where there is a Delay, unless
 	// the transport refuses the two together with errors.ErrUnsupported (C20).
 	TimeToBeReceived time.Duration
 

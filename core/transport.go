@@ -274,8 +274,9 @@ type Capabilities struct {
 	DelayedDelivery bool
 
 	// NativeDeliveryCount: Incoming.DeliveryCount is durable and shared by all
-	// instances (C9). Without it an adapter counts in the memory of its
-	// process, and attempts multiply by the number of instances.
+	// instances (C9), exactly when this is set. Without it an adapter counts in
+	// the memory of its process, and attempts multiply by the number of
+	// instances.
 	NativeDeliveryCount bool
 
 	// PublishSubscribe: Outgoing.Topic works and the Transport is a Subscriber.
