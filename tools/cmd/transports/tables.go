@@ -123,25 +123,33 @@ func results(all []*conformance.Report) string {
 	})
 }
 
-// notRun lists, for each adapter, what was not run and why.
+// notRun lists, for each adapter, what could not be tried and why. What does not apply to its capabilities is counted
+// alone: the tables above say why.
 func notRun(all []*conformance.Report) string {
 	var b strings.Builder
 	for _, r := range all {
-		reasons := map[string]int{}
+		reasons, inapplicable := map[string]int{}, 0
 		for _, result := range r.Results {
-			if result.Outcome == conformance.NotRun {
+			switch {
+			case result.Outcome != conformance.NotRun:
+			case lacking(result.Reason):
 				reasons[result.Reason]++
+			default:
+				inapplicable++
 			}
 		}
-		fmt.Fprintf(&b, "- **%s**", r.Adapter)
-		separator := ": "
+		fmt.Fprintf(&b, "- **%s**: %d do not apply to its capabilities", r.Adapter, inapplicable)
 		for _, reason := range slices.Sorted(maps.Keys(reasons)) {
-			fmt.Fprintf(&b, "%s%d because %s", separator, reasons[reason], reason)
-			separator = "; "
+			fmt.Fprintf(&b, "; %d because %s", reasons[reason], reason)
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// lacking reports whether a case was not run for want of something that tests of an adapter can provide.
+func lacking(reason string) bool {
+	return strings.HasPrefix(reason, "Harness.") || strings.HasPrefix(reason, "TestMain ")
 }
 
 func claim(has func(core.Capabilities) bool) func(r *conformance.Report) string {
