@@ -137,7 +137,7 @@ func (t *trial) drainTogether(want []string, brief [][]time.Duration, receivers 
 	defer cancel()
 	for i, durations := range brief {
 		r := receivers[i%len(receivers)]
-		callers.Go(func() { r.count(ctx, c, durations) })
+		t.beside(&callers, func() { r.count(ctx, c, durations) })
 	}
 	for missing := len(want); ; {
 		select {
@@ -169,9 +169,7 @@ func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) 
 		n, err := r.Receive(call, dst)
 		ended := call.Err() != nil
 		cancel()
-		if n < 0 || n > len(dst) || (n > 0) == (err != nil) || (err != nil && !ended) {
-			r.t.fail("Receive fills 1..len(dst) elements and returns no error, or returns 0 and an error because its context ended",
-				"%d of %d elements, %v, context ended: %t", n, len(dst), err, ended)
+		if !r.wellFormed(dst, n, err, ended) {
 			return
 		}
 		for _, d := range dst[:n] {
@@ -245,11 +243,12 @@ type answer struct {
 // ask lets a call of Receive wait beside the case.
 func (r *receiver) ask(ctx context.Context, size int) <-chan answer {
 	answers := make(chan answer, 1)
-	go func() {
+	r.t.apart(func() {
+		defer close(answers)
 		dst := make([]core.Delivery, size)
 		n, err := r.Receive(ctx, dst)
 		answers <- answer{dst[:max(0, min(n, size))], err, time.Now()}
-	}()
+	})
 	return answers
 }
 
@@ -321,7 +320,7 @@ func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
 	got := make([][]core.Delivery, len(receivers))
 	var all sync.WaitGroup
 	for i, r := range receivers {
-		all.Go(func() { got[i] = r.within(t.quiet()) })
+		t.beside(&all, func() { got[i] = r.within(t.quiet()) })
 	}
 	all.Wait()
 	for i, deliveries := range got {

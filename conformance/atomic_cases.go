@@ -341,7 +341,7 @@ func (t *trial) forwardConcurrently(n int) {
 	for range n {
 		d := t.atomic(r.next()) // waits until one of those held is settled
 		out := t.message(to, string(d.Incoming().Body))
-		all.Go(func() {
+		t.beside(&all, func() {
 			if err := t.trySends(completing, d, out); err != nil {
 				t.fail("CompleteWith of different deliveries succeeds concurrently", "%v", err)
 			}

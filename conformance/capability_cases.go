@@ -63,12 +63,7 @@ var capabilityCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		for mode := core.TransactionDefault; mode <= core.TransactionSendsAtomicWithReceive+1; mode++ {
-			ctx, cancel := t.patient()
-			r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: 1})
-			cancel()
-			if err == nil {
-				_ = r.Close(t.ctx)
-			}
+			err := t.tryOpening(transport, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: 1})
 			switch {
 			case t.caps.Supports(mode) && err != nil:
 				t.fail(fmt.Sprintf("OpenReceiver opens a receiver in mode %v, which Capabilities.Transactions lists", mode), "%v", err)

@@ -23,7 +23,7 @@ func (r *receiver) block(n int) *blocked {
 	var begun sync.WaitGroup
 	begun.Add(n)
 	for range n {
-		go func() {
+		r.t.apart(func() {
 			dst := make([]core.Delivery, 2)
 			begun.Done()
 			n, err := r.Receive(r.t.ctx, dst)
@@ -31,7 +31,7 @@ func (r *receiver) block(n int) *blocked {
 				err = fmt.Errorf("%d deliveries", n)
 			}
 			b.results <- err
-		}()
+		})
 	}
 	begun.Wait()
 	return b
@@ -70,7 +70,7 @@ func (t *trial) atTheSameTime(expected string, f func(ctx context.Context) error
 	errs := make([]error, 8)
 	var all sync.WaitGroup
 	for i := range errs {
-		all.Go(func() { errs[i] = f(ctx) })
+		t.beside(&all, func() { errs[i] = f(ctx) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {

@@ -89,7 +89,7 @@ func closeInFullWork(t *trial) {
 		for k := range msgs {
 			msgs[k] = t.message(queue, fmt.Sprintf("message %d of sender %d", k, i))
 		}
-		working.Go(func() {
+		t.beside(&working, func() {
 			defer underWay()
 			for k, m := range msgs {
 				if k == 10 {
@@ -111,7 +111,7 @@ func closeInFullWork(t *trial) {
 	}
 	for range receivers {
 		r := t.receiver(transport, queue, 4)
-		working.Go(func() { t.workUntilClosed(r, &completed, &doubtful) })
+		t.beside(&working, func() { t.workUntilClosed(r, &completed, &doubtful) })
 	}
 	<-started
 	t.close(transport)

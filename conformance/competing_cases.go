@@ -47,7 +47,7 @@ func compete(t *trial) {
 			r := t.receiver(transport, queue, 4)
 			for range 2 {
 				random := rand.New(rand.NewPCG(t.random.Uint64(), t.random.Uint64()))
-				working.Go(func() { c.work(ctx, r, random) })
+				t.beside(&working, func() { c.work(ctx, r, random) })
 			}
 		}
 	}

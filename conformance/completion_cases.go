@@ -215,7 +215,7 @@ func completeAllAtRandom(t *trial) {
 				}
 			},
 		}
-		working.Go(func() { w.work(ctx) })
+		t.beside(&working, func() { w.work(ctx) })
 	}
 	working.Wait()
 	t.completedOnce(names, &completed, queue)

@@ -189,7 +189,7 @@ var deadLetterCases = []testCase{
 		t.renew(held...)
 		var all sync.WaitGroup
 		for _, d := range held {
-			all.Go(func() {
+			t.beside(&all, func() {
 				if err := t.tryDeadLetter(d, string(d.Incoming().Body), "description"); err != nil {
 					t.fail("DeadLetter returns nil for each of many deliveries at once", "%v", err)
 				}

@@ -43,11 +43,11 @@ var inFlightCases = []testCase{
 		var held []core.Delivery
 		var callers sync.WaitGroup
 		for range 6 {
-			callers.Go(func() {
+			t.beside(&callers, func() {
 				dst := make([]core.Delivery, 4)
 				for ctx.Err() == nil {
 					n, err := r.Receive(ctx, dst)
-					if err != nil {
+					if !r.wellFormed(dst, n, err, ctx.Err() != nil) || err != nil {
 						return
 					}
 					mu.Lock()

@@ -40,19 +40,17 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	for _, d := range deliveries {
 		lock := t.lockOf(d)
 		pause := max(time.Until(lock.LockedUntil())/3, time.Millisecond)
-		go func() {
-			for {
+		t.apart(func() {
+			var err error
+			defer func() { ended <- err }()
+			for err == nil {
 				restWithin(ctx, pause)
 				if ctx.Err() != nil {
-					ended <- nil
 					return
 				}
-				if err := lock.Renew(t.ctx); err != nil {
-					ended <- err
-					return
-				}
+				err = lock.Renew(t.ctx)
 			}
-		}()
+		})
 	}
 	stop = sync.OnceValue(func() error {
 		cancel()
@@ -296,14 +294,14 @@ func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 	lock := t.lockOf(d)
 	begun, settled, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var wrong error
-	go func() {
+	t.apart(func() {
 		defer close(done)
-		for n := 0; ; n++ {
+		begin := sync.OnceFunc(func() { close(begun) })
+		defer begin()
+		for {
 			lock.LockedUntil()
 			err := lock.Renew(t.ctx)
-			if n == 0 {
-				close(begun)
-			}
+			begin()
 			select {
 			case <-settled:
 				return
@@ -318,7 +316,7 @@ func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 			}
 			runtime.Gosched() // a Renew that asks nobody would keep the settlement waiting
 		}
-	}()
+	})
 	<-begun
 	err := t.trySettling(way, d)
 	close(settled)

@@ -64,10 +64,10 @@ func (t *trial) briefly() (context.Context, context.CancelFunc) {
 // returns reports whether a call returns within the patience.
 func (t *trial) returns(call func()) bool {
 	done := make(chan struct{})
-	go func() {
+	t.apart(func() {
 		defer close(done)
 		call()
-	}()
+	})
 	timer := time.NewTimer(t.patience())
 	defer timer.Stop()
 	select {

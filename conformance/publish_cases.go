@@ -142,11 +142,11 @@ var publishCases = []testCase{
 		event := t.event("event")
 		var all sync.WaitGroup
 		for range 8 {
-			instance := t.open()
-			all.Go(func() {
+			instance := t.subscriber(t.open())
+			t.beside(&all, func() {
 				ctx, cancel := t.patient()
 				defer cancel()
-				if err := instance.(core.Subscriber).Subscribe(ctx, queue, event.Topic); err != nil {
+				if err := instance.Subscribe(ctx, queue, event.Topic); err != nil {
 					t.fail("Subscribe returns nil to each of 8 instances that subscribe one queue at once", "%v", err)
 				}
 			})
@@ -201,7 +201,7 @@ var publishCases = []testCase{
 	{rule: "C19", title: "a queue that does not exist cannot be subscribed", in: once, needs: []need{publishing}, run: func(t *trial) {
 		ctx, cancel := t.patient()
 		defer cancel()
-		if err := t.open().(core.Subscriber).Subscribe(ctx, t.uniqueName(), t.uniqueName()); !errors.Is(err, core.ErrQueueNotFound) {
+		if err := t.subscriber(t.open()).Subscribe(ctx, t.uniqueName(), t.uniqueName()); !errors.Is(err, core.ErrQueueNotFound) {
 			t.fail("Subscribe of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
 	}},
@@ -229,7 +229,7 @@ func (t *trial) event(body string) core.Outgoing {
 func (t *trial) subscribe(transport core.Transport, queue string, topics ...string) {
 	ctx, cancel := t.patient()
 	defer cancel()
-	if err := transport.(core.Subscriber).Subscribe(ctx, queue, topics...); err != nil {
+	if err := t.subscriber(transport).Subscribe(ctx, queue, topics...); err != nil {
 		t.stop(fmt.Sprintf("Subscribe lets a queue receive the topics %q", topics), "%v", err)
 	}
 	t.rest(t.caps.SubscribeLag)
@@ -238,7 +238,7 @@ func (t *trial) subscribe(transport core.Transport, queue string, topics ...stri
 func (t *trial) unsubscribe(transport core.Transport, queue string, topics ...string) {
 	ctx, cancel := t.patient()
 	defer cancel()
-	if err := transport.(core.Subscriber).Unsubscribe(ctx, queue, topics...); err != nil {
+	if err := t.subscriber(transport).Unsubscribe(ctx, queue, topics...); err != nil {
 		t.stop(fmt.Sprintf("Unsubscribe ends the subscription to %q, if there is one", topics), "%v", err)
 	}
 	t.rest(t.caps.SubscribeLag)
@@ -269,7 +269,7 @@ func similarTopics(t *trial) {
 		base + ">", base + " ", base + "Örder ✓", base + "/Placed", base + "[int]", base + "$", base + "\"'", lowered(base),
 	}
 	subscribed := map[string]string{} // queues by topic
-	subscriber := transport.(core.Subscriber)
+	subscriber := t.subscriber(transport)
 	for _, topic := range slices.Concat(plain, odd) {
 		queue := t.queue(transport)
 		ctx, cancel := t.patient()
@@ -299,7 +299,7 @@ func similarTopics(t *trial) {
 	// stops one look does not stop the others, and nothing comes after them.
 	var all sync.WaitGroup
 	for topic := range published {
-		all.Go(func() { t.left(subscribed[topic], fmt.Sprintf("subscribed to the topic %q alone", topic), topic) })
+		t.beside(&all, func() { t.left(subscribed[topic], fmt.Sprintf("subscribed to the topic %q alone", topic), topic) })
 	}
 	all.Wait()
 }
@@ -325,7 +325,7 @@ func publishConcurrently(t *trial) {
 		events[i].Topic = topic
 		want[i] = string(events[i].Body)
 		slots <- struct{}{}
-		all.Go(func() {
+		t.beside(&all, func() {
 			defer func() { <-slots }()
 			if err := t.trySend(transports[i%len(transports)], events[i]); err != nil {
 				t.fail("events are published concurrently", "%v", err)

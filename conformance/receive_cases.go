@@ -178,7 +178,7 @@ var receiveCases = []testCase{
 		}
 		var sending sync.WaitGroup
 		defer sending.Wait()
-		sending.Go(func() {
+		t.beside(&sending, func() {
 			for i, batch := range batches {
 				if err := t.trySend(sender, batch...); err != nil {
 					t.fail("Send accepts messages", "%v", err)
@@ -198,7 +198,7 @@ var receiveCases = []testCase{
 		r := t.receiver(transport, queue, 64)
 		var sending sync.WaitGroup
 		defer sending.Wait()
-		sending.Go(func() {
+		t.beside(&sending, func() {
 			for _, m := range sent[100:] {
 				if err := t.trySend(transport, m); err != nil {
 					t.fail("Send accepts messages", "%v", err)
@@ -245,15 +245,10 @@ var receiveCases = []testCase{
 		transport := t.open()
 		queue := t.uniqueName()
 		opened := make(chan error, 1)
-		go func() {
-			ctx, cancel := t.patient()
-			defer cancel()
-			r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
-			if err == nil {
-				_ = r.Close(ctx)
-			}
-			opened <- err
-		}()
+		t.apart(func() {
+			defer close(opened)
+			opened <- t.tryOpening(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
+		})
 		select {
 		case err := <-opened:
 			if !errors.Is(err, core.ErrQueueNotFound) {
@@ -268,13 +263,9 @@ var receiveCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		for _, n := range []int{0, -1} {
-			ctx, cancel := t.patient()
-			r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: n})
-			if err == nil {
-				_ = r.Close(ctx)
-				t.fail(fmt.Sprintf("OpenReceiver refuses MaxInFlight %d", n), "nil")
+			if err := t.tryOpening(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: n}); err == nil || errors.Is(err, errNeither) {
+				t.fail(fmt.Sprintf("OpenReceiver refuses MaxInFlight %d", n), "%v", err)
 			}
-			cancel()
 		}
 	}},
 }

@@ -72,8 +72,9 @@ var restartCases = []testCase{
 		r := t.receiver(receives, queue, 16)
 		load := t.sendLoad(t.open(), queue, senders, total/senders)
 		drained := make(chan *ledger, 1)
-		go func() {
+		t.apart(func() {
 			seen := newLedger()
+			defer func() { drained <- seen }()
 			ctx, cancel := context.WithTimeout(t.ctx, 3*t.comesAgain())
 			defer cancel()
 			dst := make([]core.Delivery, 8)
@@ -90,8 +91,7 @@ var restartCases = []testCase{
 					_ = seen.complete(t, d)
 				}
 			}
-			drained <- seen
-		}()
+		})
 		for round := range 5 {
 			load.until(round * total / 6)
 			t.rest(t.amid())
@@ -196,7 +196,7 @@ var restartCases = []testCase{
 		queue, topic := t.queue(transport), t.uniqueName()
 		ctx, cancel := t.patient()
 		defer cancel()
-		if err := transport.(core.Subscriber).Subscribe(ctx, queue, topic); err != nil {
+		if err := t.subscriber(transport).Subscribe(ctx, queue, topic); err != nil {
 			t.stop("Subscribe subscribes a queue to a topic", "%v", err)
 		}
 		t.rest(t.caps.SubscribeLag)
@@ -245,7 +245,7 @@ func (t *trial) sendLoad(transport core.Transport, queue string, senders, each i
 		for j := range msgs {
 			msgs[j].Body = fmt.Appendf(nil, "%d of sender %d", j, i)
 		}
-		l.wg.Go(func() {
+		t.beside(&l.wg, func() {
 			for _, m := range msgs {
 				l.send(transport, m)
 			}

@@ -71,7 +71,7 @@ var sendCases = []testCase{
 		}
 		var running sync.WaitGroup
 		for _, rounds := range batches {
-			running.Go(func() {
+			t.beside(&running, func() {
 				for _, batch := range rounds {
 					if err := t.trySend(transport, batch...); err != nil {
 						t.fail("Send accepts messages from 64 goroutines at once", "%v", err)
@@ -131,7 +131,7 @@ var sendCases = []testCase{
 		sound, lost := t.messages(queue, 100), t.messages(missing, 40)
 		var running sync.WaitGroup
 		for batch := range slices.Chunk(sound, 25) {
-			running.Go(func() {
+			t.beside(&running, func() {
 				for _, m := range batch {
 					if err := t.trySend(transport, m); err != nil {
 						t.fail("Send succeeds while other goroutines send to a queue that does not exist", "%v", err)
@@ -140,7 +140,7 @@ var sendCases = []testCase{
 			})
 		}
 		for batch := range slices.Chunk(lost, 20) {
-			running.Go(func() {
+			t.beside(&running, func() {
 				for _, m := range batch {
 					if err := t.trySend(transport, m); !errors.Is(err, core.ErrQueueNotFound) {
 						t.fail("Send to a queue that does not exist returns an error matching core.ErrQueueNotFound, at any time", "%v", err)
@@ -201,7 +201,7 @@ var sendCases = []testCase{
 		}
 		var running sync.WaitGroup
 		for some := range slices.Chunk(attempts, 15) {
-			running.Go(func() {
+			t.beside(&running, func() {
 				for i := range some {
 					ctx, cancel := context.WithTimeout(t.ctx, some[i].in)
 					some[i].err = transport.Send(ctx, some[i].sent...)

@@ -166,7 +166,7 @@ var settlementCases = []testCase{
 			errs := make([]error, len(names))
 			var settling sync.WaitGroup
 			for i, name := range names {
-				settling.Go(func() { errs[i] = t.trySettling(ways[i%3], held[name]) })
+				t.beside(&settling, func() { errs[i] = t.trySettling(ways[i%3], held[name]) })
 			}
 			settling.Wait()
 			var back []string

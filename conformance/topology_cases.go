@@ -52,7 +52,7 @@ var topologyCases = []testCase{
 		start := make(chan struct{})
 		var all sync.WaitGroup
 		for _, transport := range transports {
-			all.Go(func() {
+			t.beside(&all, func() {
 				<-start
 				ctx, cancel := t.patient()
 				defer cancel()
@@ -77,9 +77,10 @@ var topologyCases = []testCase{
 		instance := t.open().(core.Provisioner)
 		stop, again := make(chan struct{}), make(chan error, 1)
 		first := make(chan struct{}) // closed when Provision has returned once
-		go func() {
+		t.apart(func() {
 			once := sync.OnceFunc(func() { close(first) })
 			defer once()
+			defer close(again)
 			for pause := time.Millisecond; ; pause = min(pause*9/8, t.quiet()) {
 				ctx, cancel := t.patient()
 				err := instance.Provision(ctx, core.Topology{Queues: []string{queue}})
@@ -98,7 +99,7 @@ var topologyCases = []testCase{
 				case <-time.After(pause): // in a bubble, time passes only while all wait
 				}
 			}
-		}()
+		})
 		arrived := map[string]int{}
 		for i := range n {
 			if i == n/2 {

@@ -35,7 +35,10 @@ var workCases = []testCase{
 		key := t.work(f.d.BindContext(t.ctx))
 		r := t.receiver(f.transport, f.to, 1)
 		settled, out := make(chan error, 1), t.message(f.to, "sent")
-		go func() { settled <- t.trySends(completing, f.d, out) }()
+		t.apart(func() {
+			defer close(settled)
+			settled <- t.trySends(completing, f.d, out)
+		})
 		t.complete(r.next())
 		if !t.suite.h.Work.Done(t, key) {
 			t.fail("what CompleteWith sends does not arrive before the handler's work is committed", "it did")
@@ -221,7 +224,7 @@ func independentWork(t *trial) {
 	var working, settling sync.WaitGroup
 	for i, d := range deliveries {
 		atomic := t.atomic(d)
-		working.Go(func() {
+		t.beside(&working, func() {
 			if err := t.suite.h.Work.Do(atomic.BindContext(t.ctx), keys[i]); err != nil {
 				t.fail("Harness.Work.Do works in the contexts of different deliveries concurrently", "%v", err)
 			}
@@ -233,7 +236,7 @@ func independentWork(t *trial) {
 		if i%2 != 0 {
 			s = replacing
 		}
-		settling.Go(func() {
+		t.beside(&settling, func() {
 			if err := t.trySends(s, t.atomic(d)); err != nil {
 				t.fail("different deliveries are settled concurrently", "%v", err)
 			}
