@@ -176,7 +176,7 @@ func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) 
 			c.add(d.Incoming())
 			settling, cancel := r.t.patient()
 			if err := d.Complete(settling); err != nil {
-				r.t.fail("Complete returns nil for a delivery that is held", "%v", err)
+				r.t.fail("Complete returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 			}
 			cancel()
 		}

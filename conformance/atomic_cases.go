@@ -279,7 +279,7 @@ func (t *trial) sends(s dispatch, d core.AtomicDelivery, out ...core.Outgoing) {
 func (t *trial) sendsNot(s dispatch, d core.AtomicDelivery, want error, out ...core.Outgoing) {
 	err := t.trySends(s, d, out...)
 	if !errors.Is(err, want) {
-		t.stop(fmt.Sprintf("%s returns an error matching %q", s.name, want), "%v", err)
+		t.stop(s.name+" returns an error matching "+errorName(want), "%v", err)
 	}
 	for i, r := range t.sendResults(err, out) {
 		if r.State != core.SendRefused {

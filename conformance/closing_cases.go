@@ -161,14 +161,14 @@ func (t *trial) accountFor(due []string, refused, completed, remaining *tally) {
 		slices.Sort(list)
 	}
 	if len(lost) > 0 {
-		t.fail("each message that Send accepted, and for which Complete was not called, is in the queue after its transport was closed", "lost: %s", some(lost))
+		t.fail("each message that Send accepted, and for which Complete was not called, is in the queue after its transport was closed", "not in the queue after %v: lost, or still locked by the closed receiver: %s", t.patience(), some(lost))
 	}
 	// A settlement that nobody confirms may get lost with its connection.
 	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
 		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", some(twice))
 	}
 	if len(unsent) > 0 {
-		t.fail("no message is in the queue that Send refused, after its transport was closed", "these are: %s", some(unsent))
+		t.fail(refusedStays+", also when the transport is closed meanwhile", "%s arrived%s", some(unsent), sayUnknown)
 	}
 }
 

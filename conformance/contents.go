@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -69,12 +70,25 @@ func (t *trial) left(queue, what string, want ...string) []*core.Incoming {
 
 // holds checks what is left in a queue: each of must, perhaps some of may, and
 // nothing else, once each.
-func (t *trial) holds(queue, what string, must, may []string) {
+// refused are those of which Send said that they are not there.
+func (t *trial) holds(queue, what string, must, may []string, refused ...string) {
 	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(must, found)) == 0 })
 	if lacking := missing(must, found); len(lacking) > 0 {
 		t.fail(what+" is in the queue", "missing after %v: %s", t.patience(), some(lacking))
 	}
-	if surplus := t.surplus(slices.Concat(must, may), found); len(surplus) > 0 {
+	surplus := t.surplus(slices.Concat(must, may), found)
+	var denied []string
+	surplus = slices.DeleteFunc(surplus, func(body string) bool {
+		if !slices.Contains(refused, body) {
+			return false
+		}
+		denied = append(denied, body)
+		return true
+	})
+	if len(denied) > 0 {
+		t.fail(refusedStays, "%s arrived%s", some(denied), sayUnknown)
+	}
+	if len(surplus) > 0 {
 		t.fail("nothing is in the queue but "+what+", once each", "too many are %s", some(surplus))
 	}
 }
@@ -97,6 +111,11 @@ func (t *trial) arrive(queue, what string, n int) map[string]*core.Incoming {
 	return arrived
 }
 
+const (
+	refusedStays = "a message that Send called refused does not arrive"
+	sayUnknown   = "; say core.SendUnknown once the request may have left"
+)
+
 func bodiesIn(messages []*core.Incoming) []string {
 	list := make([]string, len(messages))
 	for i, in := range messages {
@@ -107,6 +126,15 @@ func bodiesIn(messages []*core.Incoming) []string {
 
 func distinct(messages []*core.Incoming) []string {
 	return slices.Compact(slices.Sorted(slices.Values(bodiesIn(messages))))
+}
+
+// ofAnother says that a body, which is not the one expected, is that of another
+// message.
+func ofAnother(body []byte, sent []core.Outgoing) string {
+	if len(body) == 0 || !slices.ContainsFunc(sent, func(m core.Outgoing) bool { return bytes.Equal(m.Body, body) }) {
+		return ""
+	}
+	return "; this is the body of another message: was a buffer used again? (C11)"
 }
 
 // missing returns those of the bodies that are not among the messages as often

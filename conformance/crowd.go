@@ -145,7 +145,7 @@ func (t *trial) reach(what string, want int, count func() int) {
 		case n != last:
 			last, since = n, time.Now()
 		case time.Since(since) > t.patience():
-			t.stop(fmt.Sprintf("%s: %d", what, want), "%d, and it has not changed for %v", last, t.patience())
+			t.stop(fmt.Sprintf("%s: their number reaches %d", what, want), "it is %d, and has not changed for %v", last, t.patience())
 		}
 	}
 }

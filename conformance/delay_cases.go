@@ -28,13 +28,15 @@ var delayCases = []testCase{
 	{rule: "C13", title: "a long delay holds up nothing that is sent after it", in: once, needs: []need{delays}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
+		var later []dueMessage
 		for _, delay := range []time.Duration{t.longDelay(), t.longDelay() / 2} {
 			m := t.message(queue, "long")
 			m.Delay = delay
+			later = append(later, dueMessage{m, time.Now().Add(delay), time.Now().Add(delay)})
 			t.send(transport, m)
 		}
 		r := t.receiver(transport, queue, 4)
-		t.punctualOn(transport, queue, r, 0, t.briefDelay())
+		t.punctualOn(transport, queue, r, later, 0, t.briefDelay())
 	}},
 	{rule: "C13", title: "fifty random delays: none is early, none is missing", in: once, needs: []need{delays}, run: func(t *trial) {
 		transport := t.open()
@@ -293,28 +295,38 @@ func (t *trial) longDelay() time.Duration {
 func (t *trial) punctual(delays ...time.Duration) {
 	transport := t.open()
 	queue := t.queue(transport)
-	t.punctualOn(transport, queue, t.receiver(transport, queue, 4), delays...)
+	t.punctualOn(transport, queue, t.receiver(transport, queue, 4), nil, delays...)
 }
 
-func (t *trial) punctualOn(transport core.Transport, queue string, r *receiver, delays ...time.Duration) {
-	type due struct {
-		message        core.Outgoing
-		earliest, last time.Time
-	}
-	expected := map[string]due{}
+// dueMessage is a message with a delay, and between which times it is due.
+type dueMessage struct {
+	message        core.Outgoing
+	earliest, last time.Time
+}
+
+// punctualOn is punctual on a queue in which there are messages that are due
+// later than all these.
+func (t *trial) punctualOn(transport core.Transport, queue string, r *receiver, later []dueMessage, delays ...time.Duration) {
+	expected := map[string]dueMessage{}
 	for _, delay := range delays {
 		m := t.message(queue, delay.String())
 		m.Delay = delay
 		start := time.Now()
 		t.send(transport, m)
-		expected[m.ID] = due{m, start.Add(delay), time.Now().Add(delay)}
+		expected[m.ID] = dueMessage{m, start.Add(delay), time.Now().Add(delay)}
 	}
 	for len(expected) > 0 {
 		d := r.next()
 		arrived := time.Now()
 		e, ok := expected[d.Incoming().ID]
 		if !ok {
-			t.stop("each message arrives once, and nothing else does", "a message with the body %s arrived besides", excerpt(d.Incoming().Body))
+			besides := ""
+			for _, l := range later {
+				if l.message.ID == d.Incoming().ID {
+					besides = fmt.Sprintf(", %v before it was due, with a delay of %v", l.earliest.Sub(arrived), l.message.Delay)
+				}
+			}
+			t.stop("what arrives is due, and arrives once", "a message with the body %s arrived besides%s", excerpt(d.Incoming().Body), besides)
 		}
 		delete(expected, d.Incoming().ID)
 		t.onTime("a message", e.message.Delay, e.earliest, e.last, arrived)

@@ -70,6 +70,9 @@ var expiryCases = []testCase{
 			seen[string(d.Incoming().Body)]++
 			t.complete(d)
 		}
+		if n := seen["expired"] + seen["expired too"]; n > 0 {
+			t.fail("of 61 messages, 40 of which have expired, none of the 40 is delivered", "%d of the first %d deliveries were expired messages", n, len(want)+1)
+		}
 		for _, body := range append(want, "later") {
 			if seen[body] != 1 {
 				t.fail("of 61 messages, 40 of which have expired, the 21 others are delivered once each", "%q was delivered %d times", body, seen[body])

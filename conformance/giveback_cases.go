@@ -25,7 +25,7 @@ func (t *trial) atOnce(d core.Delivery) time.Duration {
 func (t *trial) giveBack(way wayToSettle, d core.Delivery, to *receiver) core.Delivery {
 	limit, began := t.atOnce(d), time.Now()
 	if err := t.trySettling(way, d); err != nil {
-		t.stop(way.name+" returns nil for a delivery that is held", "%v", err)
+		t.stop(way.name+" returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 	}
 	body := string(d.Incoming().Body)
 	again := to.takeThese("a message that was given back by "+way.name+" comes again", body)[body]
@@ -137,7 +137,7 @@ var giveBackCases = []testCase{
 		for _, round := range []string{"peel", "core"} {
 			for _, name := range names {
 				if err := t.trySettling(abandonWith(fmt.Errorf("the %s of the %s", round, name)), held[name]); err != nil {
-					t.stop("Abandon returns nil for a delivery that is held", "%v", err)
+					t.stop("Abandon returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(held[name]))
 				}
 			}
 			held = r.takeThese("what was abandoned comes again", names...)

@@ -143,7 +143,7 @@ func (i illegal) how() string {
 	if i.want == nil {
 		return ""
 	}
-	return fmt.Sprintf(" with an error matching %q", i.want)
+	return " with an error matching " + errorName(i.want)
 }
 
 func (t *trial) invalidHeaders(queue string) (list []illegal) {

@@ -52,7 +52,7 @@ var malformedCases = []testCase{
 			t.complete(d)
 		}
 		if malformed != 1 || len(sound) != 0 {
-			t.fail("1 malformed and 6 sound messages are delivered once each", "%d malformed ones, and %d sound ones are missing", malformed, len(sound))
+			t.fail("1 malformed and 6 sound messages are delivered once each", "%d malformed and %d sound ones were among the first 7, of which %d different ones of the 6 sound", malformed, 7-malformed, 6-len(sound))
 		}
 		m := t.message(queue, "later")
 		t.send(transport, m)

@@ -94,7 +94,7 @@ var redeliveryCases = []testCase{
 				t.stop("Incoming.ID is the id that was sent", "%q", before[i].ID)
 			}
 			if !bytes.Equal(before[i].Body, m.Body) {
-				t.stop(fmt.Sprintf("the body is that which was sent, %s", excerpt(m.Body)), "%s", excerpt(before[i].Body))
+				t.stop(fmt.Sprintf("the body is that which was sent, %s", excerpt(m.Body)), "%s%s", excerpt(before[i].Body), ofAnother(before[i].Body, all))
 			}
 			if !bytes.Equal(in.Body, m.Body) || !maps.Equal(in.Headers.Map(), m.Headers.Map()) || in.ID != m.ID {
 				t.stop(fmt.Sprintf("a message stays what it was when it was received, %q with %s, while others are received and settled", m.ID, excerpt(m.Body)),

@@ -130,7 +130,7 @@ var restartCases = []testCase{
 			t.fail("Durable is claimed, so every message that Send accepted is in its queue after the broker died", "%d of %d are not", missing, total)
 		}
 		if doubled > 0 && !t.caps.Duplicates {
-			t.fail("a message that is core.SendRefused was not accepted, so that it is there once when it is sent again (core.SendUnknown may be either)", "%d are there more than once", doubled)
+			t.fail("a message that is core.SendRefused was not accepted, so that it is there once when it is sent again (core.SendUnknown may be either)", "%d are there more than once%s", doubled, sayUnknown)
 		}
 	}},
 	{rule: "C12", title: "a commit that the broker's death prevented is made again", in: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {

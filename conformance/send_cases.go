@@ -110,7 +110,7 @@ var sendCases = []testCase{
 		if !errors.Is(err, core.ErrQueueNotFound) {
 			t.stop("Send returns an error matching core.ErrQueueNotFound when one queue of several does not exist", "%v", err)
 		}
-		must, may := map[string][]string{}, map[string][]string{}
+		must, may, refused := map[string][]string{}, map[string][]string{}, map[string][]string{}
 		for i, r := range t.sendResults(err, sent) {
 			to, body := sent[i].Queue, string(sent[i].Body)
 			switch {
@@ -120,10 +120,12 @@ var sendCases = []testCase{
 				must[to] = append(must[to], body)
 			case r.State == core.SendUnknown:
 				may[to] = append(may[to], body)
+			default:
+				refused[to] = append(refused[to], body)
 			}
 		}
-		t.holds(queue, "what the SendError calls accepted", must[queue], may[queue])
-		t.holds(other, "what the SendError calls accepted", must[other], may[other])
+		t.holds(queue, "what the SendError calls accepted", must[queue], may[queue], refused[queue]...)
+		t.holds(other, "what the SendError calls accepted", must[other], may[other], refused[other]...)
 	}},
 	{rule: "C2", title: "a queue that does not exist disturbs no other Send", in: once, run: func(t *trial) {
 		transport := t.open()
@@ -169,7 +171,7 @@ var sendCases = []testCase{
 		cancel()
 		late, cancel := context.WithTimeout(t.ctx, -1)
 		defer cancel()
-		var must, may []string
+		var must, may, refused []string
 		for _, ctx := range []context.Context{cancelled, late} {
 			sent := t.messages(queue, 3)
 			for i := range sent {
@@ -179,10 +181,10 @@ var sendCases = []testCase{
 			if !errors.Is(err, ctx.Err()) {
 				t.fail(fmt.Sprintf("Send returns an error matching that of its context, %q", ctx.Err()), "%v", err)
 			}
-			t.sortOut(err, sent, &must, &may)
+			t.sortOut(err, sent, &must, &may, &refused)
 		}
 		t.send(transport, t.message(queue, "afterwards"))
-		t.holds(queue, "what was accepted", append(must, "afterwards"), may)
+		t.holds(queue, "what was accepted", append(must, "afterwards"), may, refused...)
 	}},
 	{rule: "C2", title: "a Send cut short tells the truth", in: once, run: func(t *trial) {
 		transport := t.open()
@@ -210,11 +212,11 @@ var sendCases = []testCase{
 			})
 		}
 		running.Wait()
-		var must, may []string
+		var must, may, refused []string
 		for _, a := range attempts {
-			t.sortOut(a.err, a.sent, &must, &may)
+			t.sortOut(a.err, a.sent, &must, &may, &refused)
 		}
-		t.holds(queue, "what was accepted before its context ended", must, may)
+		t.holds(queue, "what was accepted before its context ended", must, may, refused...)
 	}},
 	{rule: "C2", title: "a Send after Close is core.ErrClosed", in: once, run: func(t *trial) {
 		transport := t.open()
@@ -314,8 +316,8 @@ var sendCases = []testCase{
 }
 
 // sortOut says of the messages of one Send which must have arrived by what it
-// returned, and which may have.
-func (t *trial) sortOut(err error, sent []core.Outgoing, must, may *[]string) {
+// returned, which may have, and which must not have.
+func (t *trial) sortOut(err error, sent []core.Outgoing, must, may, refused *[]string) {
 	if err == nil {
 		*must = append(*must, bodiesOf(sent)...)
 		return
@@ -326,6 +328,8 @@ func (t *trial) sortOut(err error, sent []core.Outgoing, must, may *[]string) {
 			*must = append(*must, string(sent[i].Body))
 		case core.SendUnknown:
 			*may = append(*may, string(sent[i].Body))
+		default:
+			*refused = append(*refused, string(sent[i].Body))
 		}
 	}
 }

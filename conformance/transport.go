@@ -108,7 +108,7 @@ func (t *trial) trySend(transport core.Transport, msgs ...core.Outgoing) error {
 func (t *trial) refused(transport core.Transport, want error, msgs ...core.Outgoing) {
 	err := t.trySend(transport, msgs...)
 	if !errors.Is(err, want) {
-		t.stop(fmt.Sprintf("Send returns an error matching %q", want), "%v", err)
+		t.stop("Send returns an error matching "+errorName(want), "%v", err)
 	}
 	results := t.sendResults(err, msgs)
 	for i, r := range results {
@@ -116,6 +116,20 @@ func (t *trial) refused(transport core.Transport, want error, msgs ...core.Outgo
 			t.fail("nothing of a Send is sent when one of its messages cannot be: each is core.SendRefused", "message %d is %v", i, r.State)
 		}
 	}
+}
+
+// errorName writes an error that cases want as a program does.
+func errorName(err error) string {
+	for name, known := range map[string]error{
+		"errors.ErrUnsupported": errors.ErrUnsupported, "core.ErrQueueNotFound": core.ErrQueueNotFound, "core.ErrTooLarge": core.ErrTooLarge,
+		"core.ErrClosed": core.ErrClosed, "core.ErrLockLost": core.ErrLockLost, "core.ErrSettled": core.ErrSettled,
+		"context.Canceled": context.Canceled, "context.DeadlineExceeded": context.DeadlineExceeded,
+	} {
+		if err == known { //nolint:errorlint // it is one of them, not an error that matches one
+			return name
+		}
+	}
+	return fmt.Sprintf("%q", err)
 }
 
 // sendResults returns what a SendError says, once it is well formed.
@@ -266,9 +280,19 @@ func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core
 	defer cancel()
 	for _, d := range deliveries {
 		if err := settle(d, ctx); err != nil {
-			t.stop(name+" returns nil for a delivery that is held", "%v", err)
+			t.stop(name+" returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 		}
 	}
+}
+
+// lockEndedAgo says that a delivery was not held any more, if it knows.
+func lockEndedAgo(d core.Delivery) string {
+	if lock, ok := d.(core.Renewer); ok {
+		if until := lock.LockedUntil(); !until.IsZero() && time.Now().After(until) {
+			return fmt.Sprintf("; its LockedUntil was %v ago", time.Since(until))
+		}
+	}
+	return ""
 }
 
 // same checks that a message arrived as it was sent.
