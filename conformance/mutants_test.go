@@ -80,7 +80,7 @@ var heavyCases = map[string]string{
 	"C2 many senders share a transport":                                      "confirms one of two Sends at a time by the other's confirm",
 	"C2 a Send may hold more than one message can":                           "holds a whole Send against the limit of one message",
 	"C3 a large backlog is delivered to the last message":                    "drops what is beyond the length of a queue",
-	"C3 a storm of cancelled Receives loses nothing":                         "abandons what it fetched when the context ends meanwhile",
+	"C3 a storm of cancelled Receives loses nothing":                         "drops an answer that nobody waits for any more",
 	"C3 Receive may be called by many at once":                               "lets one caller receive at a time, and loses what the others would get",
 	"C10 a body may be large":                                                "cuts bodies at 64 KiB",
 	"C10 messages of 64 KiB come and go":                                     "has a column of 65,535 bytes for bodies",

@@ -157,37 +157,14 @@ var receiveCases = []testCase{
 	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: givingBack, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
-		sender := t.open()
-		var batches [][]core.Outgoing
-		var pauses []time.Duration
-		var want []string
-		for i := range 80 {
-			batch := t.messages(queue, 1+t.random.IntN(3))
-			for j := range batch {
-				batch[j].Body = fmt.Appendf(nil, "batch %d, message %d", i, j)
-			}
-			batches = append(batches, batch)
-			pauses = append(pauses, time.Duration(t.random.IntN(8))*time.Millisecond)
-			want = append(want, bodiesOf(batch)...)
-		}
-		brief := make([][]time.Duration, 6)
-		for i := range brief {
-			for range 60 {
-				brief[i] = append(brief[i], time.Duration(t.random.IntN(12))*time.Millisecond)
-			}
-		}
-		var sending sync.WaitGroup
-		defer sending.Wait()
-		t.beside(&sending, func() {
-			for i, batch := range batches {
-				if err := t.trySend(sender, batch...); err != nil {
-					t.fail("Send accepts messages", "%v", err)
-				}
-				t.rest(pauses[i])
-			}
-		})
 		one, other := t.receiver(transport, queue, 16), t.receiver(t.open(), queue, 16)
-		t.firstDeliveries(t.drainTogether(want, brief, one, other, one)) // two thirds of the calls on one
+		t.storm(queue, 80, 6, one, other, one) // two thirds of the calls on one
+		one.shut()
+		other.shut()
+		// Where many call, somebody always waits for what another one's call left.
+		alone := t.receiver(transport, queue, 16)
+		t.storm(queue, 40, 1, alone)
+		alone.shut()
 		t.left(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "Receive may be called by many at once", run: func(t *trial) {
@@ -268,6 +245,41 @@ var receiveCases = []testCase{
 			}
 		}
 	}},
+}
+
+// storm sends batches of messages while callers of Receive, whose contexts end
+// soon, take turns at the receivers.
+func (t *trial) storm(queue string, many, callers int, receivers ...*receiver) {
+	sender := t.open()
+	var batches [][]core.Outgoing
+	var pauses []time.Duration
+	var want []string
+	for i := range many {
+		batch := t.messages(queue, 1+t.random.IntN(3))
+		for j := range batch {
+			batch[j].Body = fmt.Appendf(nil, "batch %d, message %d, for %d callers", i, j, callers)
+		}
+		batches = append(batches, batch)
+		pauses = append(pauses, time.Duration(t.random.IntN(8))*time.Millisecond)
+		want = append(want, bodiesOf(batch)...)
+	}
+	brief := make([][]time.Duration, callers)
+	for i := range brief {
+		for range 60 {
+			brief[i] = append(brief[i], time.Duration(t.random.IntN(12))*time.Millisecond)
+		}
+	}
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	t.beside(&sending, func() {
+		for i, batch := range batches {
+			if err := t.trySend(sender, batch...); err != nil {
+				t.fail("Send accepts messages", "%v", err)
+			}
+			t.rest(pauses[i])
+		}
+	})
+	t.firstDeliveries(t.drainTogether(want, brief, receivers...))
 }
 
 // firstDeliveries checks that nothing has counted a delivery that nobody got.

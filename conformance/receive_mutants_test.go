@@ -127,6 +127,24 @@ var receiveMutants = []mutant{
 			}
 		})}
 	}},
+	{rule: "C3", name: "drops an answer that nobody waits for any more", breaks: func() changes {
+		var waiting atomic.Int64
+		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+			waiting.Add(1)
+			defer waiting.Add(-1)
+			alone := make(chan bool, 1)
+			n, err := fetching(func(late []core.Delivery) {
+				if <-alone {
+					return
+				}
+				for _, d := range late { // for the others, who wait
+					_ = d.Release(context.Background())
+				}
+			})(r, ctx, dst, next)
+			alone <- waiting.Load() == 1
+			return n, err
+		}}
+	}},
 	{rule: "C3", name: "completes what it fetched when the context ends meanwhile", breaks: func() changes {
 		return changes{receive: fetching(func(late []core.Delivery) {
 			for _, d := range late {
