@@ -53,8 +53,9 @@ func (b brokerApart) Kill(t testing.TB) { unlabelled(t, func() { b.broker.Kill(t
 func (b brokerApart) Start(t testing.TB) { unlabelled(t, func() { b.broker.Start(t) }) }
 
 func (b brokerApart) Partition(t testing.TB) (heal func()) {
-	unlabelled(t, func() { heal = b.broker.Partition(t) })
-	return func() { unlabelled(t, heal) }
+	var mend func()
+	unlabelled(t, func() { mend = b.broker.Partition(t) })
+	return func() { unlabelled(t, mend) }
 }
 
 // unlabelled calls f without the label of the case's goroutines.
