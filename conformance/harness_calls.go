@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// apart returns the harness with functions that start no goroutine on behalf of
+// uncounted returns the harness with functions that start no goroutine on behalf of
 // a case: what they start, such as a broker in this process, is not the
 // transport's and may live on (C14). Open does, because that is the transport.
-func (h Harness) apart() Harness {
+func (h Harness) uncounted() Harness {
 	if queue := h.Queue; queue != nil {
 		h.Queue = func(t testing.TB) (name string) {
 			unlabelled(t, func() { name = queue(t) })
@@ -41,18 +41,18 @@ func (h Harness) apart() Harness {
 		}
 	}
 	if h.Broker != nil {
-		h.Broker = brokerApart{h.Broker}
+		h.Broker = uncountedBroker{h.Broker}
 	}
 	return h
 }
 
-type brokerApart struct{ broker Broker }
+type uncountedBroker struct{ broker Broker }
 
-func (b brokerApart) Kill(t testing.TB) { unlabelled(t, func() { b.broker.Kill(t) }) }
+func (b uncountedBroker) Kill(t testing.TB) { unlabelled(t, func() { b.broker.Kill(t) }) }
 
-func (b brokerApart) Start(t testing.TB) { unlabelled(t, func() { b.broker.Start(t) }) }
+func (b uncountedBroker) Start(t testing.TB) { unlabelled(t, func() { b.broker.Start(t) }) }
 
-func (b brokerApart) Partition(t testing.TB) (heal func()) {
+func (b uncountedBroker) Partition(t testing.TB) (heal func()) {
 	var mend func()
 	unlabelled(t, func() { mend = b.broker.Partition(t) })
 	return func() { unlabelled(t, mend) }

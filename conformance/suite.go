@@ -62,7 +62,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	if h.process == nil && childOpens != nil && !h.Bubble {
 		h.process = func(t *trial, j job) process { return startChild(t, j) }
 	}
-	s := &suite{h: h.apart(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, giveUp: func(text string) { panic(text) }}
+	s := &suite{h: h.uncounted(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, giveUp: func(text string) { panic(text) }}
 	s.report = &Report{Adapter: h.Name, Seed: h.Seed}
 	t.Logf("conformance: seed %d; %s=%d repeats it", h.Seed, SeedVariable, h.Seed)
 	probe := s.attempt(t, &testCase{rule: "C1", title: "the transport opens and tells what it can do", run: s.probe}, core.TransactionDefault)
