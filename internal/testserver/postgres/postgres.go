@@ -1,0 +1,258 @@
+//go:build darwin || linux
+
+// Package postgres starts throwaway PostgreSQL servers for tests: real ones, on
+// a port of 127.0.0.1 of their own, that a test may kill and start again as it
+// likes.
+//
+// The programs of PostgreSQL 13 or later must be installed; scripts/servers does
+// that on Debian. A server ends with the process that started it, also when that
+// is killed (on macOS, within a minute of the next Start).
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/reprise-go/reprise/internal/testserver/loopback"
+)
+
+// What PasswordURL connects as: a role that logs in with a password by
+// SCRAM-SHA-256, is no superuser, and owns the databases that CreateDatabase and
+// NewDatabase make. The password has characters that a URL escapes.
+const (
+	User     = "reprise"
+	Password = "s3cret/pass?word@10%"
+)
+
+// Config says what a server is like. The zero value will do.
+type Config struct {
+	// Bin is the directory of initdb, postgres and psql. The default is the
+	// environment variable REPRISE_TEST_POSTGRES_BIN, or else the newest of
+	// /usr/lib/postgresql/*/bin, or else what pg_config says.
+	Bin string
+
+	// Settings are written to postgresql.conf, such as "max_connections": "20". What
+	// is there without them is PostgreSQL's own default, but for
+	//
+	//	fsync = off            a killed process loses nothing that it has written
+	//	max_connections = 400
+	//
+	// Where the server listens cannot be set.
+	Settings map[string]string
+}
+
+// Server is a PostgreSQL server that Start has started. Its methods may be
+// called concurrently.
+type Server struct {
+	bin  programs
+	dir  *directory
+	port *loopback.Port
+	log  *tail
+
+	databases atomic.Int64 // that NewDatabase has named
+
+	mu      sync.Mutex
+	running *process // nil: Kill, Shutdown or Stop has ended it
+	stopped bool
+}
+
+// Start starts a server and returns when it answers queries, usually within a
+// second. The caller calls Stop. Leftovers of test processes that were killed
+// are removed first.
+func Start(cfg Config) (*Server, error) {
+	s, err := start(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: start: %w", err)
+	}
+	return s, nil
+}
+
+// StartFor is Start for a test, and stops the server at its end.
+func StartFor(t testing.TB, cfg Config) *Server {
+	t.Helper()
+	s, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func start(cfg Config) (_ *Server, err error) {
+	bin, err := findPrograms(cfg.Bin, packaged)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := configuration(cfg.Settings)
+	if err != nil {
+		return nil, err
+	}
+	account, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	removeLeftovers()
+	dir, err := newDirectory(account)
+	if err != nil {
+		return nil, err
+	}
+	port, err := loopback.Reserve()
+	if err != nil {
+		return nil, errors.Join(err, dir.remove())
+	}
+	s := &Server{bin: bin, dir: dir, port: port, log: &tail{}}
+	if err := s.initialize(conf); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// initialize makes the cluster, starts the server and creates the role.
+func (s *Server) initialize(conf string) error {
+	if err := s.bin.initdb(s.dir, conf); err != nil {
+		return err
+	}
+	if err := s.launch(); err != nil {
+		return err
+	}
+	_, err := s.psql(context.Background(), "postgres", "create role "+User+" login password "+literal(Password))
+	return err
+}
+
+// URL returns the URL that connects to a database as the superuser postgres,
+// who needs no password. The database "postgres" always exists.
+func (s *Server) URL(database string) string {
+	return s.url(url.User("postgres"), database)
+}
+
+// PasswordURL returns the URL that connects to a database as User with
+// Password.
+func (s *Server) PasswordURL(database string) string {
+	return s.url(url.UserPassword(User, Password), database)
+}
+
+func (s *Server) url(user *url.Userinfo, database string) string {
+	u := url.URL{Scheme: "postgres", User: user, Host: s.Addr(), Path: "/" + database, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+// Addr returns the address of the server, such as "127.0.0.1:40000". It stays the
+// same over restarts.
+func (s *Server) Addr() string { return s.port.Addr() }
+
+// Via returns what URL or PasswordURL returned, but with the address of a proxy in
+// front of the server. It panics if rawURL is no URL.
+func Via(rawURL, addr string) string {
+	u, err := url.Parse(rawURL)
+	if err == nil {
+		_, _, err = net.SplitHostPort(addr)
+	}
+	if err != nil {
+		panic("postgres: Via: " + err.Error())
+	}
+	u.Host = addr
+	return u.String()
+}
+
+// Log returns the end of what the server has logged.
+func (s *Server) Log() string { return s.log.String() }
+
+// Kill kills every process of the server at once with SIGKILL, and returns when
+// all have gone. To clients it is a crash; what was committed is kept for
+// Restart. A server that does not run stays as it is.
+func (s *Server) Kill() error {
+	return s.end("kill", (*process).kill)
+}
+
+// Shutdown ends the server in order: it disconnects the clients, rolls back what
+// they were doing, and writes a checkpoint. The data is kept for Restart. A
+// server that does not run stays as it is.
+func (s *Server) Shutdown() error {
+	return s.end("shut down", func(p *process) error { return p.stop(syscall.SIGINT) })
+}
+
+func (s *Server) end(operation string, how func(*process) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return nil
+	}
+	err := how(s.running)
+	s.running = nil
+	if err != nil {
+		return fmt.Errorf("postgres: %s: %w", operation, err)
+	}
+	return nil
+}
+
+// Restart starts the server again after Kill or Shutdown, with its data and at
+// its address, and returns when it answers queries. One that runs is shut down
+// first.
+func (s *Server) Restart() error {
+	if err := s.Shutdown(); err != nil {
+		return err
+	}
+	if err := s.launch(); err != nil {
+		return fmt.Errorf("postgres: restart: %w", err)
+	}
+	return nil
+}
+
+// launch starts the server if it does not run.
+func (s *Server) launch() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopped:
+		return errors.New("the server was stopped, and its data removed")
+	case s.running != nil:
+		return nil
+	}
+	s.running, err = s.run()
+	return err
+}
+
+// Stop ends the server for good and removes its data. The second time it does
+// nothing.
+func (s *Server) Stop() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	s.stopped = true
+	var err error
+	if s.running != nil {
+		err = s.running.stop(syscall.SIGQUIT) // without a checkpoint: nobody will read the data
+		s.running = nil
+	}
+	if err := errors.Join(err, s.releaseSharedMemory(), s.dir.remove(), s.port.Release()); err != nil {
+		return fmt.Errorf("postgres: stop: %w", err)
+	}
+	return nil
+}
+
+// releaseSharedMemory removes the shared memory that a killed server has left to
+// the system. Only a server on the same data knows which that is.
+func (s *Server) releaseSharedMemory() error {
+	if !exists(filepath.Join(s.dir.data, "postmaster.pid")) {
+		return nil // it ended in order, or never ran
+	}
+	p, err := s.run()
+	if err != nil {
+		return err
+	}
+	return p.stop(syscall.SIGQUIT)
+}

@@ -1,0 +1,75 @@
+//go:build darwin || linux
+
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Exec runs SQL statements, or commands of psql, as the superuser in a database,
+// each in a transaction of its own, until one fails. It returns the rows of all
+// of them, one a line, with "|" between columns and nothing for null. It is for
+// what a test needs around its subject: each call starts a program.
+func (s *Server) Exec(ctx context.Context, database, sql string) (rows string, err error) {
+	rows, err = s.psql(ctx, database, sql)
+	if err != nil {
+		return "", fmt.Errorf("postgres: exec in database %q: %w", database, err)
+	}
+	return rows, nil
+}
+
+// CreateDatabase creates an empty database that belongs to User. Drop it with
+// Exec, or leave it to Stop.
+func (s *Server) CreateDatabase(ctx context.Context, name string) error {
+	// Nobody can be connected to template0, so databases are created side by side.
+	sql := "create database " + identifier(name) + " owner " + User + " template template0"
+	if _, err := s.psql(ctx, "postgres", sql); err != nil {
+		return fmt.Errorf("postgres: create database %q: %w", name, err)
+	}
+	return nil
+}
+
+// NewDatabase creates an empty database that belongs to User and returns its name.
+// It is dropped at the end of the test, whoever is connected to it.
+func (s *Server) NewDatabase(t testing.TB) (name string) {
+	t.Helper()
+	name = fmt.Sprintf("test_%d", s.databases.Add(1))
+	if err := s.CreateDatabase(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !s.isRunning() {
+			return // Stop removes it
+		}
+		if _, err := s.Exec(context.Background(), "postgres", "drop database "+identifier(name)+" with (force)"); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+func (s *Server) isRunning() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running != nil
+}
+
+// psql runs psql. What it runs comes from its standard input, because
+// others can read a command line.
+func (s *Server) psql(ctx context.Context, database, sql string) (string, error) {
+	cmd := s.bin.command(ctx, "psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
+		"--set=ON_ERROR_STOP=1", "--file=-", "--dbname="+s.URL(database))
+	cmd.Stdin = strings.NewReader(sql)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		return "", fmt.Errorf("psql: %w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSuffix(stdout.String(), "\n"), nil
+}
