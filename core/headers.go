@@ -102,6 +102,15 @@ func (h *Headers) Set(key, value string) {
 	h.pairs = append(h.pairs, header{key, value})
 }
 
+// Grow makes room for n more headers, so that setting them allocates nothing. Of
+// several copies the one that is written first has the room.
+func (h *Headers) Grow(n int) {
+	length, room := len(h.pairs), cap(h.pairs)-len(h.pairs)
+	if n > room || n > 0 && h.tail.Load() > int64(length) {
+		h.own(length + n)
+	}
+}
+
 // Del removes keys. Removing what is not there does nothing.
 func (h *Headers) Del(keys ...string) {
 	if !slices.ContainsFunc(keys, func(key string) bool { return h.index(key) >= 0 }) {

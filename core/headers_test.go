@@ -100,6 +100,7 @@ func TestHeadersCopiesNeverSeeEachOther(t *testing.T) {
 		"the same value":      func(h *Headers) { h.Set("a", "1") },
 		"a removal":           func(h *Headers) { h.Del("a") },
 		"a removal and a key": func(h *Headers) { h.Del("b"); h.Set("new", "z") },
+		"room and a key":      func(h *Headers) { h.Grow(1); h.Set("roomy", "r") },
 		"many keys": func(h *Headers) {
 			for i := range 50 {
 				h.Set(fmt.Sprint("k", i), "v")
@@ -223,6 +224,35 @@ func TestHeadersSetSeldomAllocates(t *testing.T) {
 	}
 }
 
+func TestHeadersGrow(t *testing.T) {
+	var empty, taken Headers
+	taken.Grow(len(headerKeys))
+	spare := taken
+	taken.Set("taken", "by this one")
+	for name, original := range map[string]Headers{"nothing": empty, "a copy whose room is taken": spare} {
+		t.Run(name, func(t *testing.T) {
+			if n := testing.AllocsPerRun(100, func() {
+				h := original
+				h.Grow(len(headerKeys))
+				for _, key := range headerKeys {
+					h.Set(key, "v")
+				}
+			}); n > 2 {
+				t.Errorf("%v allocations for %d keys with room for them", n, len(headerKeys))
+			}
+		})
+	}
+	t.Run("changes nothing", func(t *testing.T) {
+		h := taken
+		for _, n := range []int{-1, 0, 1, 1000} {
+			h.Grow(n)
+			if h.Len() != 1 || h.Get("taken") != "by this one" || spare.Len() != 0 {
+				t.Errorf("Grow(%d) has made it %v", n, h.Map())
+			}
+		}
+	})
+}
+
 var headerKeys = func() (keys [64]string) {
 	for i := range keys {
 		keys[i] = fmt.Sprint("key ", i)
@@ -234,6 +264,7 @@ var headerKeys = func() (keys [64]string) {
 // step is three bytes: what to do, on which of eight variables, and with what.
 func FuzzHeaders(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 3, 0, 1, 0, 0, 2, 0, 1, 2})
+	f.Add([]byte{4, 0, 2, 3, 0, 1, 0, 0, 1, 4, 1, 1, 0, 1, 2, 0, 1, 3, 0, 0, 4})
 	f.Add([]byte{0, 0, 1, 0, 0, 2, 3, 0, 1, 1, 1, 1, 0, 0, 3, 0, 1, 4, 2, 0, 1})
 	f.Fuzz(func(t *testing.T, program []byte) {
 		type model struct {
@@ -249,7 +280,7 @@ func FuzzHeaders(f *testing.F) {
 			i, argument := program[step+1]%8, program[step+2]
 			key, value := fmt.Sprint("k", argument%16), fmt.Sprint(step)
 			m := &want[i]
-			switch program[step] % 4 {
+			switch program[step] % 5 {
 			case 0:
 				real[i].Set(key, value)
 				if _, ok := m.values[key]; !ok {
@@ -270,6 +301,8 @@ func FuzzHeaders(f *testing.F) {
 				to := argument % 8
 				real[to] = real[i]
 				want[to] = model{m.keys, maps.Clone(m.values)}
+			case 4:
+				real[i].Grow(int(argument))
 			}
 			for j := range real {
 				if got := real[j].Map(); !maps.Equal(got, want[j].values) || real[j].Len() != len(want[j].values) {
