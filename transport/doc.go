@@ -3,4 +3,7 @@
 // nothing of it.
 //
 // [DeliveryLog] counts deliveries for a broker that does not.
+//
+// [AppendHeadersJSON] and [ParseHeadersJSON] write and read headers as one text,
+// for a column or an attribute, as NServiceBus does.
 package transport

@@ -1,0 +1,348 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// AppendHeadersJSON appends h to dst as a JSON object of strings, in the order
+// of h, and returns the extended slice. NServiceBus's transports for SQL Server,
+// PostgreSQL and Amazon SQS write headers like this, and it is escaped for their
+// older versions too.
+//
+// Keys and values must be UTF-8, as Send has to check (C10): others are written
+// as they are, and [ParseHeadersJSON] will refuse them. The result has no NUL
+// and no other control character, so a column of text takes it.
+func AppendHeadersJSON(dst []byte, h core.Headers) []byte {
+	const punctuation = len(`"":"",`)
+	dst = slices.Grow(dst, len(`{}`)+h.Len()*punctuation+h.Bytes())
+	dst = append(dst, '{')
+	for key, value := range h.All() {
+		dst = append(appendJSONString(dst, key), ':')
+		dst = append(appendJSONString(dst, value), ',')
+	}
+	if h.Len() > 0 {
+		dst = dst[:len(dst)-1] // the last comma
+	}
+	return append(dst, '}')
+}
+
+// What a backslash makes of a letter of escapeLetters is in the same place of
+// escapes. JSON does not need \/, but the readers of older NServiceBus versions
+// do.
+const (
+	escapeLetters = `"\/bfnrt`
+	escapes       = "\"\\/\b\f\n\r\t"
+)
+
+func appendJSONString(dst []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	written := 0 // of s
+	for i := plainEnd(s, 0); i < len(s); i = plainEnd(s, i) {
+		c := s[i]
+		letter := strings.IndexByte(escapes, c)
+		switch {
+		case letter >= 0:
+			dst = append(append(dst, s[written:i]...), '\\', escapeLetters[letter])
+			i++
+		case c < ' ':
+			dst = append(append(dst, s[written:i]...), '\\', 'u', '0', '0', hex[c>>4], hex[c&0xF])
+			i++
+		case strings.HasPrefix(s[i:], "\uFFFE"), strings.HasPrefix(s[i:], "\uFFFF"):
+			// Good JSON as they are too, but the same readers refuse them.
+			dst = append(append(dst, s[written:i]...), '\\', 'u', 'f', 'f', 'f', hex[s[i+2]&0xF])
+			i += 3
+		default:
+			for i++; i < len(s) && s[i] >= utf8.RuneSelf && s[i] != "\uFFFE"[0]; i++ {
+			}
+			continue
+		}
+		written = i
+	}
+	return append(append(dst, s[written:]...), '"')
+}
+
+// ParseHeadersJSON reads what [AppendHeadersJSON] writes, and any other JSON
+// object of strings. A null instead of a string is an empty value, half of a
+// surrogate pair is U+FFFD, and of a key that comes again the last value counts.
+// The headers are in the order of the text, or, where it has more than 64, in the
+// order of their keys. No reference to text is kept.
+//
+// An error says what is wrong at which byte, and quotes no value. It belongs in
+// the message's Malformed (C4), and beside it the headers, which are those that
+// could be read:
+//
+//   - Where text is no JSON, those before. Text that is no object at all, an
+//     empty one or a null, has none.
+//   - Without a member whose value is no string, or whose key is empty. The
+//     latter matches [core.ErrInvalidHeader].
+//   - With U+FFFD for each byte that is not UTF-8. That matches it too.
+func ParseHeadersJSON(text []byte) (core.Headers, error) {
+	var h core.Headers
+	p := headersParser{text: text}
+	if p.space(); !p.take('{') {
+		p.unexpected("a JSON object")
+		return h, p.err
+	}
+	p.strings.Grow(len(text))
+	h.Grow(min(bytes.Count(text, []byte{'"'})/len(`""""`), manyHeaders))
+	for {
+		key, value, ok := p.next()
+		switch {
+		case !ok:
+			return h, p.err
+		case h.Len() < manyHeaders:
+			h.Set(key, value)
+		default:
+			h = p.rest(h, key, value)
+			return h, p.err
+		}
+	}
+}
+
+// manyHeaders is about where a map becomes faster than Headers.Set, which
+// compares with every key. A foreign text can have many thousands.
+const manyHeaders = 64
+
+// headersParser reads a JSON object header by header.
+type headersParser struct {
+	text    []byte
+	at      int             // the byte to be read next
+	strings strings.Builder // all keys and values, so that they are one allocation
+	members int             // of the object, so far
+	err     error           // the first
+}
+
+// rest returns h with key and all headers that follow.
+func (p *headersParser) rest(h core.Headers, key, value string) core.Headers {
+	all := h.Map()
+	for ok := true; ok; key, value, ok = p.next() {
+		all[key] = value
+	}
+	return core.HeadersFromMap(all)
+}
+
+// next returns the next header, or false if there is none: the object ends, or
+// what follows is no JSON. It passes over members that are no headers.
+func (p *headersParser) next() (key, value string, ok bool) {
+	for p.member() {
+		start := p.at
+		if key, ok = p.quoted(); !ok {
+			return "", "", false
+		}
+		if p.space(); !p.take(':') {
+			p.unexpected(`":"`)
+			return "", "", false
+		}
+		p.space()
+		switch rest := p.text[p.at:]; {
+		case bytes.HasPrefix(rest, []byte{'"'}):
+			if value, ok = p.quoted(); !ok {
+				return "", "", false
+			}
+		case bytes.HasPrefix(rest, []byte("null")):
+			p.at += len("null")
+			value = ""
+		default:
+			p.unexpected(fmt.Sprintf("a string as the value of %.40q", key))
+			p.skip()
+			continue
+		}
+		if key != "" {
+			return key, value, true
+		}
+		p.failed(start, fmt.Errorf("%w: the key is empty", core.ErrInvalidHeader))
+	}
+	return "", "", false
+}
+
+// member goes to the next member's key, and reports whether one must follow.
+func (p *headersParser) member() bool {
+	if p.space(); p.take('}') {
+		if p.space(); p.at < len(p.text) {
+			p.unexpected("nothing after the object")
+		}
+		return false
+	}
+	if p.members++; p.members > 1 {
+		if !p.take(',') {
+			p.unexpected(`"," or "}"`)
+			return false
+		}
+		p.space()
+	}
+	return true
+}
+
+// quoted reads a string.
+func (p *headersParser) quoted() (s string, ok bool) {
+	if !p.take('"') {
+		p.unexpected("a string")
+		return "", false
+	}
+	from := p.strings.Len()
+	for {
+		run := p.at
+		p.at = plainEnd(p.text, run)
+		p.strings.Write(p.text[run:p.at])
+		if p.at == len(p.text) {
+			p.unexpected("the rest of a string")
+			return "", false
+		}
+		switch c := p.text[p.at]; {
+		case c == '"':
+			p.at++
+			return p.strings.String()[from:], true
+		case c == '/':
+			p.at++
+			p.strings.WriteByte(c)
+		case c == '\\':
+			if !p.escape() {
+				return "", false
+			}
+		case c < ' ':
+			p.unexpected("control characters to be escaped")
+			return "", false
+		default:
+			r, size := utf8.DecodeRune(p.text[p.at:])
+			if r == utf8.RuneError && size == 1 {
+				p.failed(p.at, fmt.Errorf("%w: not UTF-8", core.ErrInvalidHeader))
+			}
+			p.at += size
+			p.strings.WriteRune(r)
+		}
+	}
+}
+
+// escape reads a backslash and what belongs to it.
+func (p *headersParser) escape() bool {
+	if p.at+1 < len(p.text) {
+		if letter := strings.IndexByte(escapeLetters, p.text[p.at+1]); letter >= 0 {
+			p.at += 2
+			p.strings.WriteByte(escapes[letter])
+			return true
+		}
+	}
+	r := p.codeUnit()
+	if r < 0 {
+		p.failed(p.at, errors.New("not an escape sequence of JSON"))
+		return false
+	}
+	p.at += len(`\u0000`)
+	if utf16.IsSurrogate(r) {
+		// What has no other half is U+FFFD, and what follows stands for itself.
+		if r = utf16.DecodeRune(r, p.codeUnit()); r != utf8.RuneError {
+			p.at += len(`\u0000`)
+		}
+	}
+	p.strings.WriteRune(r)
+	return true
+}
+
+// codeUnit returns the number in the \u escape that comes next, or -1.
+func (p *headersParser) codeUnit() rune {
+	escape := p.text[p.at:min(len(p.text), p.at+len(`\u0000`))]
+	if len(escape) < len(`\u0000`) || escape[0] != '\\' || escape[1] != 'u' {
+		return -1
+	}
+	var unit rune
+	for _, c := range escape[2:] {
+		switch {
+		case '0' <= c && c <= '9':
+			unit = unit<<4 | rune(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			unit = unit<<4 | rune(c|0x20-'a'+10)
+		default:
+			return -1
+		}
+	}
+	return unit
+}
+
+// skip goes to the end of a value that is no string. It need not see whether
+// that is JSON: the text is malformed already.
+func (p *headersParser) skip() {
+	depth := 0
+	for p.at < len(p.text) {
+		switch c := p.text[p.at]; {
+		case c == '"':
+			if _, ok := p.quoted(); !ok {
+				return
+			}
+			continue
+		case depth == 0 && (c == ',' || c == '}'):
+			return
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+		p.at++
+	}
+}
+
+func (p *headersParser) space() {
+	for p.at < len(p.text) {
+		switch p.text[p.at] {
+		case ' ', '\t', '\n', '\r':
+			p.at++
+		default:
+			return
+		}
+	}
+}
+
+// take reads c if it comes next.
+func (p *headersParser) take(c byte) bool {
+	if p.at < len(p.text) && p.text[p.at] == c {
+		p.at++
+		return true
+	}
+	return false
+}
+
+func (p *headersParser) unexpected(want string) {
+	found := "the end of the text"
+	if p.at < len(p.text) {
+		_, size := utf8.DecodeRune(p.text[p.at:])
+		found = strconv.Quote(string(p.text[p.at : p.at+size]))
+	}
+	p.failed(p.at, fmt.Errorf("found %s, want %s", found, want))
+}
+
+func (p *headersParser) failed(at int, err error) {
+	if p.err == nil {
+		p.err = fmt.Errorf("transport: parse headers: byte %d: %w", at, err)
+	}
+}
+
+// plainEnd returns the index of the first byte of s, from i on, that may not be
+// in a string of JSON as it is, or is a slash, or is not ASCII; or len(s).
+func plainEnd[T string | []byte](s T, i int) int {
+	// Eight bytes at a time, which is three times as fast as one by one: stop has
+	// the high bit of each byte that is not plain. Where a subtraction borrows,
+	// the bytes above may be wrong, but only the lowest counts.
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	for ; i+8 <= len(s); i += 8 {
+		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		stop := x | (x - each*' ') | (x ^ each*'"' - each) | (x ^ each*'\\' - each) | (x ^ each*'/' - each)
+		if stop &= high; stop != 0 {
+			return i + bits.TrailingZeros64(stop)/8
+		}
+	}
+	for i < len(s) && ' ' <= s[i] && s[i] < utf8.RuneSelf && s[i] != '"' && s[i] != '\\' && s[i] != '/' {
+		i++
+	}
+	return i
+}
