@@ -1,0 +1,157 @@
+//go:build darwin || linux
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+)
+
+// link is the connection of a client, and the one to the server that belongs to
+// it.
+type link struct {
+	proxy  *Proxy
+	client *net.TCPConn
+	ctx    context.Context // ends with the link, or when it is cut
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when both connections are
+
+	mu     sync.Mutex
+	server *net.TCPConn // nil until it is connected
+	isCut  bool
+	losing *fault // whose request has passed, and whose reply must not
+	struck *fault // because of which the link was cut
+}
+
+func newLink(p *Proxy, client *net.TCPConn) *link {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &link{proxy: p, client: client, ctx: ctx, cancel: cancel, ended: make(chan struct{})}
+}
+
+// run connects to the server and forwards both ways, until both sides have closed
+// or the link is cut.
+func (l *link) run() {
+	defer l.end()
+	if err := l.connect(); err != nil {
+		l.cut()
+		return
+	}
+	var requests sync.WaitGroup
+	requests.Go(func() { l.forward(l.server, l.client, l.request) })
+	l.forward(l.client, l.server, l.reply)
+	requests.Wait()
+}
+
+// connect connects to the server, when the network lets it.
+func (l *link) connect() error {
+	if err := l.proxy.awaitFlow(l.ctx); err != nil {
+		return err
+	}
+	var d net.Dialer
+	server, err := d.DialContext(l.ctx, "tcp", l.proxy.target)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.server = server.(*net.TCPConn)
+	if l.isCut {
+		reset(l.server)
+	}
+	return nil
+}
+
+// forward copies what src sends to dst, each chunk as far as inspect lets it, until
+// src sends no more.
+func (l *link) forward(dst, src *net.TCPConn, inspect func(chunk []byte) verdict) {
+	chunk := make([]byte, 64<<10)
+	for {
+		n, readErr := src.Read(chunk)
+		if l.proxy.awaitFlow(l.ctx) != nil {
+			return // it was cut
+		}
+		if n > 0 {
+			v := inspect(chunk[:n])
+			if v.pass {
+				if _, err := dst.Write(chunk[:n]); err != nil {
+					l.cut()
+					return
+				}
+			}
+			if v.strike != nil {
+				l.strike(v.strike)
+				return
+			}
+		}
+		switch {
+		case errors.Is(readErr, io.EOF):
+			if err := dst.CloseWrite(); err != nil {
+				l.cut()
+			}
+			return
+		case readErr != nil:
+			l.cut()
+			return
+		}
+	}
+}
+
+// cut resets both connections. What waits for them gives up.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cutLocked(nil)
+}
+
+// strike is cut because of a fault.
+func (l *link) strike(f *fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cutLocked(f)
+}
+
+func (l *link) cutLocked(f *fault) {
+	if l.isCut {
+		return
+	}
+	l.isCut = true
+	l.struck = f
+	l.cancel()
+	reset(l.client)
+	if l.server == nil {
+		return
+	}
+	if f != nil && f.kind == cutAfter {
+		// A reset could overtake what the server is to read.
+		_ = l.server.Close()
+		return
+	}
+	reset(l.server)
+}
+
+// reset closes a connection so that the other side sees an error instead of an
+// end. That the other side was first is nobody's concern.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// end closes what is still open and says that the link has gone.
+func (l *link) end() {
+	l.mu.Lock()
+	_ = l.client.Close() // forward has told the other side already
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+	struck := l.struck
+	l.mu.Unlock()
+	l.cancel()
+	l.proxy.forget(l)
+	close(l.ended)
+	if struck != nil {
+		close(struck.struck)
+	}
+}

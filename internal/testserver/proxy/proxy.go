@@ -1,0 +1,212 @@
+//go:build darwin || linux
+
+// Package proxy stands between a client and a server and fails as networks do: it
+// stalls, cuts and refuses connections, and loses what is under way at bytes that a
+// test names.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/internal/testserver/loopback"
+)
+
+// Proxy forwards each connection to its address to a server. Until it is told to
+// fail it is as good as the network: half-closed connections and resets are passed
+// on as they are. A client is connected before the server is, so a server that
+// refuses looks like one that resets.
+//
+// The methods may be called concurrently.
+type Proxy struct {
+	target string
+	port   *loopback.Port
+	links  sync.WaitGroup
+
+	switching sync.Mutex // held while connections become accepted or refused
+	acceptor  *acceptor  // nil: they are refused
+	closed    bool
+
+	mu      sync.Mutex
+	open    map[*link]bool
+	flowing chan struct{} // closed unless stalled
+	faults  []*fault      // that wait for their request
+}
+
+// acceptor is one time of accepting connections.
+type acceptor struct {
+	listener net.Listener
+	done     chan struct{}
+}
+
+// New starts a proxy for the server at target, which need not be there yet. The
+// caller calls Close.
+func New(target string) (*Proxy, error) {
+	port, err := loopback.Reserve()
+	if err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
+	}
+	p := &Proxy{target: target, port: port, open: map[*link]bool{}, flowing: make(chan struct{})}
+	close(p.flowing)
+	if err := p.Accept(); err != nil {
+		return nil, errors.Join(err, port.Release())
+	}
+	return p, nil
+}
+
+// Addr returns the address to connect to, such as "127.0.0.1:40000".
+func (p *Proxy) Addr() string { return p.port.Addr() }
+
+// Connections returns how many clients are connected.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open)
+}
+
+// Stall partitions the network until Resume. What is sent after Stall has returned
+// does not arrive, on open connections and on new ones, but is not lost either.
+// Nobody is told: connections can be made, and the end of one does not reach the
+// other side.
+func (p *Proxy) Stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.flowing:
+		p.flowing = make(chan struct{})
+	default:
+	}
+}
+
+// Resume ends what Stall began: everything goes on where it was.
+func (p *Proxy) Resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.flowing:
+	default:
+		close(p.flowing)
+	}
+}
+
+// awaitFlow returns when the network is not stalled, or an error when ctx has
+// ended.
+func (p *Proxy) awaitFlow(ctx context.Context) error {
+	p.mu.Lock()
+	flowing := p.flowing
+	p.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-flowing:
+		return nil
+	}
+}
+
+// Cut resets all connections on both sides, and returns when they have gone. What
+// was under way is lost. Clients can connect again at once.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	links := make([]*link, 0, len(p.open))
+	for l := range p.open {
+		links = append(links, l)
+	}
+	p.mu.Unlock()
+	for _, l := range links {
+		l.cut()
+	}
+	for _, l := range links {
+		<-l.ended
+	}
+}
+
+// Refuse has new connections refused until Accept, as by a machine where no server
+// runs. Open ones stay.
+func (p *Proxy) Refuse() error {
+	p.switching.Lock()
+	defer p.switching.Unlock()
+	return p.refuse()
+}
+
+func (p *Proxy) refuse() error {
+	if p.acceptor == nil {
+		return nil
+	}
+	err := p.acceptor.listener.Close()
+	<-p.acceptor.done
+	p.acceptor = nil
+	if err != nil {
+		return fmt.Errorf("proxy: refuse connections: %w", err)
+	}
+	return nil
+}
+
+// Accept ends what Refuse began.
+func (p *Proxy) Accept() error {
+	p.switching.Lock()
+	defer p.switching.Unlock()
+	switch {
+	case p.closed:
+		return errors.New("proxy: accept connections: the proxy is closed")
+	case p.acceptor != nil:
+		return nil
+	}
+	listener, err := net.Listen("tcp", p.Addr())
+	if err != nil {
+		return fmt.Errorf("proxy: accept connections: %w", err)
+	}
+	a := &acceptor{listener: listener, done: make(chan struct{})}
+	p.acceptor = a
+	go func() {
+		defer close(a.done)
+		p.accept(listener)
+	}()
+	return nil
+}
+
+// accept opens a link for each connection until the listener is closed.
+func (p *Proxy) accept(listener net.Listener) {
+	for {
+		client, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		} else if err != nil {
+			time.Sleep(time.Millisecond) // too many files are open, and some will be closed
+			continue
+		}
+		l := newLink(p, client.(*net.TCPConn))
+		p.mu.Lock()
+		p.open[l] = true
+		p.mu.Unlock()
+		p.links.Go(l.run)
+	}
+}
+
+// forget is called when a link has closed its connections.
+func (p *Proxy) forget(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.open, l)
+	for _, f := range p.faults {
+		delete(f.seen, l)
+	}
+}
+
+// Close resets all connections and refuses new ones for good. No goroutine is left
+// when it returns. The second time it does nothing.
+func (p *Proxy) Close() error {
+	p.switching.Lock()
+	defer p.switching.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	err := p.refuse()
+	p.Cut()
+	p.links.Wait()
+	return errors.Join(err, p.port.Release())
+}
