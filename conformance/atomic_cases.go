@@ -193,6 +193,7 @@ func dispatchCases(s dispatch) []testCase {
 		}},
 		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, run: func(t *trial) {
 			f := t.forwarding()
+			t.lockOf(f.d) // where locks end, those of this mode need not
 			t.rest(t.suite.lock + t.suite.h.Slack)
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)

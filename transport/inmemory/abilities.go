@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // abilities says which optional interfaces the deliveries of a receiver
@@ -122,12 +123,12 @@ func (s sender) consumeAndSend(ctx context.Context, verb string, out []core.Outg
 	// for ever and takes everything.
 	destinations := make([][]*queue, len(out))
 	for i := range out {
-		err := d.receiver.transport.check(&out[i])
+		err := transport.CheckOutgoing(&out[i], &d.receiver.transport.caps)
 		if err == nil {
 			destinations[i], err = d.receiver.transport.broker.destinations(&out[i], new([1]*queue))
 		}
 		if err != nil {
-			return d.failed(verb, refuseAll(out, i, err))
+			return d.failed(verb, transport.NoneSent(out, i, err))
 		}
 	}
 	if err := d.settle(ctx, verb); err != nil {

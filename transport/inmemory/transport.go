@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Transport connects endpoints to a Broker. It implements core.Transport,
@@ -127,7 +128,7 @@ func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...str
 func (t *Transport) changeSubscription(ctx context.Context, operation, queue string, topics []string, on bool) error {
 	err := t.usable(ctx)
 	if err == nil && !t.caps.PublishSubscribe {
-		err = unsupported("PublishSubscribe")
+		err = transport.Unsupported("PublishSubscribe")
 	}
 	if err == nil {
 		err = t.broker.subscribe(queue, topics, on)
@@ -195,9 +196,4 @@ func (t *Transport) usable(ctx context.Context) error {
 		return core.ErrClosed
 	}
 	return ctx.Err()
-}
-
-// unsupported is the error for what a capability would allow.
-func unsupported(capability string) error {
-	return fmt.Errorf("the transport does not have the capability %s: %w", capability, errors.ErrUnsupported)
 }

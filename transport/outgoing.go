@@ -1,0 +1,96 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// CheckOutgoing returns what is wrong with a message whatever its destination, for
+// a transport with these capabilities: an ability that is not claimed
+// (errors.ErrUnsupported, C1), a limit (core.ErrTooLarge, C10), a header that is not
+// UTF-8 (core.ErrInvalidHeader), a negative duration. An adapter's Send calls it for
+// every message before it sends the first.
+func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
+	switch {
+	case out.Queue == "" && out.Topic == "":
+		return errors.New("neither Queue nor Topic is set")
+	case out.Queue != "" && out.Topic != "":
+		return fmt.Errorf("both Queue %q and Topic %q are set", out.Queue, out.Topic)
+	case out.Topic != "" && !caps.PublishSubscribe:
+		return Unsupported("PublishSubscribe")
+	case out.Delay < 0:
+		return fmt.Errorf("Delay is negative: %v", out.Delay)
+	case out.Delay > 0 && !caps.DelayedDelivery:
+		return Unsupported("DelayedDelivery")
+	case caps.MaxDelay > 0 && out.Delay > caps.MaxDelay:
+		return fmt.Errorf("Delay is %v, MaxDelay is %v: %w", out.Delay, caps.MaxDelay, errors.ErrUnsupported)
+	case out.TimeToBeReceived < 0:
+		return fmt.Errorf("TimeToBeReceived is negative: %v", out.TimeToBeReceived)
+	case out.TimeToBeReceived > 0 && !caps.TimeToBeReceived:
+		return Unsupported("TimeToBeReceived")
+	}
+	size := 0
+	for key, value := range out.Headers.All() {
+		if key == "" {
+			return fmt.Errorf("%w: a key is empty", core.ErrInvalidHeader)
+		}
+		if !validText(key) || !validText(value) {
+			return fmt.Errorf("%w: %q is not UTF-8 or its value is not", core.ErrInvalidHeader, key)
+		}
+		if limit := caps.MaxHeaderKeyBytes; limit > 0 && len(key) > limit {
+			return &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: limit, Size: len(key)}
+		}
+		size += len(key) + len(value)
+	}
+	if limit := caps.MaxHeaderBytes; limit > 0 && size > limit {
+		return &core.TooLargeError{Limit: "MaxHeaderBytes", Max: limit, Size: size}
+	}
+	size += len(out.Body)
+	if limit := caps.MaxMessageBytes; limit > 0 && size > limit {
+		return &core.TooLargeError{Limit: "MaxMessageBytes", Max: limit, Size: size}
+	}
+	return nil
+}
+
+// Unsupported is the error for what a capability, a field of core.Capabilities, would
+// allow.
+func Unsupported(capability string) error {
+	return fmt.Errorf("the transport does not have the capability %s: %w", capability, errors.ErrUnsupported)
+}
+
+// validText reports whether s is UTF-8. Nearly all headers are short and ASCII,
+// which a loop finds out in less time than the call of utf8.ValidString takes.
+func validText(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return utf8.ValidString(s)
+		}
+	}
+	return true
+}
+
+// NoneSent returns a SendError that says of every message that it was refused: the
+// bad one for the cause, the others because of it. A bad below 0 means that the
+// cause concerns all of them.
+func NoneSent(msgs []core.Outgoing, bad int, cause error) *core.SendError {
+	failed := AllSent(msgs, core.SendRefused, cause)
+	for i := range failed.Results {
+		if bad >= 0 && bad != i {
+			failed.Results[i].Err = fmt.Errorf("not sent because message %s was refused", msgs[bad].ID)
+		}
+	}
+	return failed
+}
+
+// AllSent returns a SendError that says the same of every message, for the caller to
+// correct. The cause is that of the state; nil for core.SendAccepted.
+func AllSent(msgs []core.Outgoing, state core.SendState, cause error) *core.SendError {
+	results := make([]core.SendResult, len(msgs))
+	for i := range msgs {
+		results[i] = core.SendResult{ID: msgs[i].ID, To: msgs[i].Queue + msgs[i].Topic, State: state, Err: cause}
+	}
+	return &core.SendError{Results: results}
+}

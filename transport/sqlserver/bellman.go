@@ -1,0 +1,328 @@
+package sqlserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// bellman lets PostgreSQL wake idle receivers, in other processes too. A NOTIFY takes
+// a lock that all transactions of the server share when they commit, so it is never
+// part of the transaction that sends: it follows the commit, on a connection of its
+// own, at most once in notifyPause for all queues together. It may be lost, which
+// polling makes good.
+type bellman struct {
+	t  *Transport
+	db *pgxDatabase
+
+	listening atomic.Bool
+
+	mu        sync.Mutex // guards what follows
+	notifies  bool       // the goroutine that notifies is there
+	listens   bool       // the one that listens is
+	interrupt context.CancelFunc
+	pending   map[*queue]struct{} // got messages
+	expected  []expectation
+	kicked    chan struct{}
+	changed   chan struct{} // the queues to listen for are others
+}
+
+const (
+	notifyPause   = time.Millisecond
+	notifyTimeout = 5 * time.Second
+	// aliveEvery is how often the connection that listens is tried: nothing else
+	// travels on it.
+	aliveEvery = 30 * time.Second
+)
+
+func newBellman(t *Transport, db *pgxDatabase) *bellman {
+	return &bellman{t: t, db: db, pending: map[*queue]struct{}{}, kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+}
+
+// channelOf returns the name of a queue's channel, which like all names is limited.
+func channelOf(address string) string {
+	sum := sha256.Sum256([]byte(address))
+	return "reprise_" + hex.EncodeToString(sum[:12])
+}
+
+// notify wakes a queue's receivers everywhere, soon.
+func (b *bellman) notify(q *queue) {
+	b.mu.Lock()
+	b.pending[q] = struct{}{}
+	b.start()
+	b.mu.Unlock()
+	signal(b.kicked)
+}
+
+// start is called with mu held.
+func (b *bellman) start() {
+	if !b.notifies {
+		b.notifies = b.t.goes(b.notifying)
+	}
+}
+
+func (b *bellman) notifying() {
+	for {
+		select {
+		case <-b.kicked:
+		case <-b.t.life.Done():
+			return
+		}
+		for next := notifyPause; next > 0; {
+			b.mu.Lock()
+			pending := slices.Collect(maps.Keys(b.pending))
+			clear(b.pending)
+			b.mu.Unlock()
+			b.send(pending)
+			next = b.checkExpected()
+			if next > 0 && rest(b.t.life, b.t.life, next) != nil {
+				return
+			}
+			b.mu.Lock()
+			if len(b.pending) == 0 && len(b.expected) == 0 {
+				next = 0
+			}
+			b.mu.Unlock()
+		}
+	}
+}
+
+// notifyText does not wait for its commit to reach the disk: there is nothing to
+// lose.
+const notifyText = `select set_config('synchronous_commit', 'off', true), pg_notify(channel, '') from unnest($1::text[]) as channel`
+
+func (b *bellman) send(to []*queue) {
+	if len(to) == 0 {
+		return
+	}
+	channels := make([]string, len(to))
+	for i, q := range to {
+		channels[i] = q.channel
+	}
+	ctx, cancel := context.WithTimeout(b.t.life, notifyTimeout)
+	defer cancel()
+	_ = b.db.exec(ctx, command(notifyText, channels)) // polling makes good what is lost
+}
+
+// expectation is a transaction of a caller's that sent something.
+type expectation struct {
+	xid    string
+	queues []*queue
+	since  time.Time
+}
+
+// expect notifies once a caller's transaction is committed. Nobody tells when that
+// is, so the server is asked, more and more seldom.
+func (b *bellman) expect(xid string, queues []*queue) {
+	if len(queues) == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.expected = append(b.expected, expectation{xid, queues, time.Now()})
+	b.start()
+	b.mu.Unlock()
+	signal(b.kicked)
+}
+
+// An expectation is checked after a tenth of the time that has passed since it
+// began. Past longestExpectation, polling has to do.
+const (
+	longestExpectation = time.Minute
+	expectationShare   = 10
+)
+
+// transactionID is what outcomeText asks about.
+const transactionID = `select pg_current_xact_id()::text`
+
+const outcomeText = `select xid, coalesce(pg_xact_status(xid::xid8), 'forgotten') from unnest($1::text[]) as xid`
+
+// checkExpected returns when to look again.
+func (b *bellman) checkExpected() time.Duration {
+	b.mu.Lock()
+	expected := b.expected
+	b.expected = nil
+	b.mu.Unlock()
+	if len(expected) == 0 {
+		return notifyPause
+	}
+	xids := make([]string, len(expected))
+	for i := range expected {
+		xids[i] = expected[i].xid
+	}
+	outcomes := map[string]string{}
+	ctx, cancel := context.WithTimeout(b.t.life, notifyTimeout)
+	defer cancel()
+	_ = b.db.exec(ctx, query(func(scan scanner) error {
+		var xid, outcome string
+		err := scan(&xid, &outcome)
+		outcomes[xid] = outcome
+		return err
+	}, outcomeText, xids))
+	var committed []*queue
+	var open []expectation
+	next := longestExpectation
+	for _, e := range expected {
+		age := time.Since(e.since)
+		switch outcome := outcomes[e.xid]; {
+		case outcome == "committed":
+			committed = append(committed, e.queues...)
+		case (outcome == "in progress" || outcome == "") && age < longestExpectation:
+			open = append(open, e)
+			next = min(next, max(age/expectationShare, notifyPause))
+		}
+	}
+	for _, q := range committed {
+		b.t.bells.ring(q)
+	}
+	b.send(committed)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = append(b.expected, open...)
+	if len(open) == 0 {
+		return notifyPause
+	}
+	return next
+}
+
+// listen makes the server wake the receivers of this process, whose queues may have
+// changed.
+func (b *bellman) listen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.listens {
+		b.listens = b.t.goes(b.hearing)
+	}
+	signal(b.changed)
+	if b.interrupt != nil {
+		b.interrupt()
+	}
+}
+
+// hearing keeps a connection that listens, while there is a queue to listen for.
+func (b *bellman) hearing() {
+	var o outages
+	for b.t.life.Err() == nil {
+		if len(b.t.bells.queues()) == 0 {
+			select {
+			case <-b.changed:
+			case <-b.t.life.Done():
+			}
+			continue
+		}
+		err := b.hear(&o)
+		b.listening.Store(false)
+		if err != nil && rest(b.t.life, b.t.life, o.failed(err)) != nil {
+			return
+		}
+	}
+}
+
+var errNotify = errors.New("the connection that listens does not answer")
+
+// hear listens until the connection fails, or there is nothing to listen for.
+func (b *bellman) hear(o *outages) error {
+	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
+	conn, err := pgx.ConnectConfig(ctx, b.db.pool.Config().ConnConfig)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.life), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	heard := map[string]*queue{} // by channel
+	for {
+		queues := b.t.bells.queues()
+		if len(queues) == 0 {
+			return nil
+		}
+		if err := b.hearFor(conn, heard, queues); err != nil {
+			return err
+		}
+		o.end()
+		b.listening.Store(true)
+		for b.quiet() {
+			n, err := b.next(conn)
+			if err != nil {
+				return err
+			}
+			if n != "" {
+				b.t.bells.ring(heard[n])
+			}
+		}
+	}
+}
+
+// quiet reports whether the queues to listen for are still the same.
+func (b *bellman) quiet() bool {
+	select {
+	case <-b.changed:
+		return false
+	default:
+		return b.t.life.Err() == nil
+	}
+}
+
+// hearFor listens for these queues and no others. What came to one before it was
+// listened for is looked for at once.
+func (b *bellman) hearFor(conn *pgx.Conn, heard map[string]*queue, queues []*queue) error {
+	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
+	defer cancel()
+	wanted := map[string]*queue{}
+	for _, q := range queues {
+		wanted[q.channel] = q
+		if heard[q.channel] == nil {
+			if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{q.channel}.Sanitize()); err != nil {
+				return err
+			}
+			heard[q.channel] = q
+			b.t.bells.ring(q)
+		}
+	}
+	for channel := range heard {
+		if wanted[channel] == nil {
+			if _, err := conn.Exec(ctx, "unlisten "+pgx.Identifier{channel}.Sanitize()); err != nil {
+				return err
+			}
+			delete(heard, channel)
+		}
+	}
+	return nil
+}
+
+// next returns the channel of the next notification, or "" after a while without
+// one, or when the queues to listen for have changed.
+func (b *bellman) next(conn *pgx.Conn) (string, error) {
+	ctx, cancel := context.WithTimeout(b.t.life, aliveEvery)
+	defer cancel()
+	b.mu.Lock()
+	b.interrupt = cancel
+	b.mu.Unlock()
+	if len(b.changed) > 0 {
+		return "", nil
+	}
+	n, err := conn.WaitForNotification(ctx)
+	switch {
+	case err == nil:
+		return n.Channel, nil
+	case conn.IsClosed():
+		return "", err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		ctx, cancel := context.WithTimeout(b.t.life, notifyTimeout)
+		defer cancel()
+		if err := conn.Ping(ctx); err != nil {
+			return "", errors.Join(errNotify, err)
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,225 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	mssql "github.com/microsoft/go-mssqldb"
+)
+
+// Config says where the queues are. One of URL, Pool and DB is set; everything else
+// has a default.
+type Config struct {
+	// URL names the server and the database: "postgres://user:password@host/database"
+	// with the options of pgx and pgxpool, or "sqlserver://user:password@host?database=name"
+	// with those of go-mssqldb. Connections are opened when they are needed, and
+	// closed by Transport.Close. On PostgreSQL there is no limit to their number but
+	// the option pool_max_conns; docs/transports/sqlserver.md says how many there will be.
+	URL string
+
+	// Pool is an existing pool of connections to PostgreSQL. Transport.Close leaves it
+	// open. LISTEN takes one more connection, outside the pool.
+	Pool *pgxpool.Pool
+
+	// DB is an existing pool of connections to Microsoft SQL Server (driver
+	// "sqlserver"), or to PostgreSQL (driver "pgx"). Transport.Close leaves it open.
+	// Idle receivers are not woken by the server then, they poll. For Microsoft SQL
+	// Server, Database has to name the database.
+	DB *sql.DB
+
+	// Schema is where tables are whose names say nothing else. The default is
+	// "public" on PostgreSQL and "dbo" on Microsoft SQL Server. It must exist.
+	Schema string
+
+	// Database is the name of the database in addresses on Microsoft SQL Server. The
+	// default is the one that URL names. It is not used on PostgreSQL.
+	Database string
+
+	// NServiceBusTables: the queues that this transport receives from are tables made
+	// by NServiceBus's transport, which are used as they are. They have no column for
+	// a delivery count (NativeDeliveryCount is false) and none for leases: a message
+	// is held in a transaction, on a connection of its own, in TransactionReceiveOnly
+	// too. To send to such tables it is not needed.
+	NServiceBusTables bool
+
+	// Lease is how long a message belongs to its receiver in TransactionReceiveOnly.
+	// The endpoint renews it while it has the message; when a process dies, its
+	// messages come again that much later. The default is 30 s, the least 1 s.
+	Lease time.Duration
+
+	// SubscriptionCache is how long the subscribers of a topic are remembered, and so
+	// how long a new subscription may take to be in force. The default is 5 s; less
+	// than 0 is not at all.
+	SubscriptionCache time.Duration
+
+	// SubscriptionTable is the name of the table of subscriptions. The default is that
+	// of NServiceBus, "SubscriptionRouting".
+	SubscriptionTable string
+}
+
+const (
+	defaultLease             = 30 * time.Second
+	minLease                 = time.Second
+	defaultSubscriptionCache = 5 * time.Second
+	defaultSubscriptionTable = "SubscriptionRouting"
+	delayedTable             = "reprise_delayed"
+	idleConnections          = 16
+)
+
+// String returns the configuration without the password.
+func (c Config) String() string {
+	c.URL = redacted(c.URL)
+	type plain Config
+	return fmt.Sprintf("%+v", plain(c))
+}
+
+// GoString returns what String does.
+func (c Config) GoString() string { return c.String() }
+
+// redacted returns a URL that can be shown.
+func redacted(text string) string {
+	if text == "" {
+		return ""
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return "(a URL that cannot be read)"
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	if u.User != nil {
+		shown.User = url.User(u.User.Username())
+	}
+	return shown.String() // options may hold a password too
+}
+
+// connect opens the database that the configuration names, without reaching it.
+func (c *Config) connect(ctx context.Context) (database, dialect, error) {
+	given := 0
+	for _, set := range []bool{c.URL != "", c.Pool != nil, c.DB != nil} {
+		if set {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, nil, fmt.Errorf("%d of Config.URL, Config.Pool and Config.DB are set; set one", given)
+	}
+	switch {
+	case c.Pool != nil:
+		return &pgxDatabase{pool: c.Pool, most: int(c.Pool.Config().MaxConns)}, postgres{}, nil
+	case c.DB != nil:
+		switch driver := c.DB.Driver().(type) {
+		case *stdlib.Driver:
+			return &sqlDatabase{db: c.DB}, postgres{}, nil
+		case *mssql.Driver:
+			return &sqlDatabase{db: c.DB}, microsoft{}, nil
+		default:
+			return nil, nil, fmt.Errorf("Config.DB uses the driver %T; use \"sqlserver\" of github.com/microsoft/go-mssqldb or \"pgx\" of github.com/jackc/pgx/v5/stdlib", driver)
+		}
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil { // whose text may be part of a password
+		return nil, nil, errors.New("Config.URL is no URL; special characters in a password must be percent-encoded")
+	}
+	switch u.Scheme {
+	case "postgres", "postgresql":
+		return connectPostgres(ctx, u)
+	case "sqlserver":
+		return c.connectMicrosoft(u)
+	default:
+		return nil, nil, fmt.Errorf("Config.URL has the scheme %q; use postgres://... or sqlserver://...", u.Scheme)
+	}
+}
+
+// connectionsOfOurs is the limit of a pool that is ours, where the URL names none:
+// what is opened is what receivers and senders need.
+const connectionsOfOurs = 1 << 16
+
+func connectPostgres(ctx context.Context, u *url.URL) (database, dialect, error) {
+	cfg, err := pgxpool.ParseConfig(u.String())
+	if err != nil {
+		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+	}
+	d := &pgxDatabase{owned: true}
+	if text := u.Query().Get("pool_max_conns"); text == "" {
+		cfg.MaxConns = connectionsOfOurs
+	} else {
+		d.most, _ = strconv.Atoi(text) // pgxpool has read it
+	}
+	// The pool lives as long as the transport, not as long as ctx.
+	d.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+	}
+	return d, postgres{}, nil
+}
+
+func (c *Config) connectMicrosoft(u *url.URL) (database, dialect, error) {
+	connector, err := mssql.NewConnector(u.String())
+	if err != nil {
+		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+	}
+	if c.Database == "" {
+		c.Database = u.Query().Get("database")
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxIdleConns(idleConnections)
+	return &sqlDatabase{db: db, owned: true}, microsoft{}, nil
+}
+
+// withoutSecrets returns the innermost error's text, in which the client library
+// has not quoted the URL, and no password.
+func withoutSecrets(err error, u *url.URL) string {
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	text := err.Error()
+	secrets := []string{u.Query().Get("password"), u.Query().Get("sslpassword")}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		secrets = append(secrets, password, u.User.String())
+	}
+	for _, secret := range secrets {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "xxxxx")
+		}
+	}
+	return text
+}
+
+// complete fills in the defaults, and checks what can be checked without the server.
+func (c *Config) complete(d dialect) error {
+	var errs []error
+	switch {
+	case c.Lease == 0:
+		c.Lease = defaultLease
+	case c.Lease < minLease:
+		errs = append(errs, fmt.Errorf("Config.Lease is %v, but must be at least %v", c.Lease, minLease))
+	}
+	switch {
+	case c.SubscriptionCache == 0:
+		c.SubscriptionCache = defaultSubscriptionCache
+	case c.SubscriptionCache < 0:
+		c.SubscriptionCache = 0
+	}
+	if c.Schema == "" {
+		c.Schema = d.defaultSchema()
+	}
+	if c.SubscriptionTable == "" {
+		c.SubscriptionTable = defaultSubscriptionTable
+	}
+	for _, name := range []string{c.SubscriptionTable, delayedTable} {
+		if _, err := d.table(name, place{c.Database, c.Schema}); err != nil {
+			errs = append(errs, fmt.Errorf("Config.Schema %q, Config.SubscriptionTable %q: %w", c.Schema, c.SubscriptionTable, err))
+			break
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,212 @@
+package sqlserver_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/postgres"
+	"github.com/reprise-go/reprise/internal/testserver/proxy"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// TestConformance is PostgreSQL through pgx.
+func TestConformance(t *testing.T) {
+	b := startBroker(t)
+	conformance.Run(t, b.harness(t, "sqlserver-postgresql", sqlserver.Config{URL: b.url}))
+}
+
+// TestConformanceOfNServiceBusTables is the same on tables that NServiceBus made.
+func TestConformanceOfNServiceBusTables(t *testing.T) {
+	b := startBroker(t)
+	h := b.harness(t, "sqlserver-postgresql-nservicebus-tables", sqlserver.Config{URL: b.url, NServiceBusTables: true})
+	h.Mismatch = nil // the types of those tables are NServiceBus's affair
+	conformance.Run(t, h)
+}
+
+// TestConformanceOverDatabaseSQL is PostgreSQL through database/sql, which is also how
+// the adapter reaches Microsoft SQL Server.
+func TestConformanceOverDatabaseSQL(t *testing.T) {
+	b := startBroker(t)
+	conformance.Run(t, b.harness(t, "sqlserver-postgresql-database-sql", sqlserver.Config{DB: openDB(t, b.url)}))
+}
+
+// openDB returns a pool of database/sql.
+func openDB(t testing.TB, url string) *sql.DB {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// What a child process needs to know to open a transport like that of its harness.
+const urlVariable = "REPRISE_TEST_SQLSERVER_CHILD_URL"
+
+func openInChild() (core.Transport, error) {
+	harness := os.Getenv(conformance.HarnessVariable)
+	cfg := quick(sqlserver.Config{URL: os.Getenv(urlVariable + "_" + variable(harness))})
+	switch {
+	case strings.HasSuffix(harness, "database-sql"):
+		db, err := sql.Open("pgx", cfg.URL)
+		if err != nil {
+			return nil, err
+		}
+		cfg.DB, cfg.URL = db, ""
+	case strings.HasSuffix(harness, "nservicebus-tables"):
+		cfg.NServiceBusTables = true
+	}
+	return sqlserver.New(context.Background(), cfg)
+}
+
+func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+
+// quick shortens what cases have to wait for.
+func quick(cfg sqlserver.Config) sqlserver.Config {
+	cfg.Lease = 4 * time.Second
+	cfg.SubscriptionCache = 300 * time.Millisecond
+	return cfg
+}
+
+// broker is a server that the suite kills, with a network between that it cuts.
+type broker struct {
+	server   *postgres.Server
+	proxy    *proxy.Proxy
+	database string
+	url      string // through the proxy
+}
+
+func startBroker(t *testing.T) *broker {
+	s := postgres.StartFor(t, postgres.Config{Settings: map[string]string{"max_connections": "1000"}})
+	p, err := proxy.New(s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	database := s.NewDatabase(t)
+	return &broker{s, p, database, postgres.Via(s.PasswordURL(database), p.Addr())}
+}
+
+// Kill implements conformance.Broker.
+func (b *broker) Kill(t testing.TB) {
+	if err := b.server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Start implements conformance.Broker.
+func (b *broker) Start(t testing.TB) {
+	if err := b.server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Partition implements conformance.Broker.
+func (b *broker) Partition(testing.TB) (heal func()) {
+	b.proxy.Stall()
+	return b.proxy.Resume
+}
+
+// exec runs statements as the superuser, past the proxy and the transports.
+func (b *broker) exec(t testing.TB, text string, args ...any) string {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), b.server.URL(b.database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	rows, err := conn.Query(context.Background(), text, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return strings.Join(values, ",")
+}
+
+// harness is for transports of a configuration, which reaches b.
+func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
+	t.Setenv(urlVariable+"_"+variable(name), b.url)
+	cfg = quick(cfg)
+	b.exec(t, `create table work (key text primary key)`)
+	b.exec(t, `grant all on work to `+postgres.User)
+	return conformance.Harness{
+		Name: name,
+		Open: func(t testing.TB) core.Transport {
+			transport, err := sqlserver.New(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return transport
+		},
+		Broker:  b,
+		Secrets: []string{postgres.Password},
+		Corrupt: func(t testing.TB, queue string) []byte {
+			b.exec(t, `insert into `+pgx.Identifier{queue}.Sanitize()+` (id, headers, body) values (gen_random_uuid(), '{"a": 1', 'as it came')`)
+			return []byte("as it came")
+		},
+		Mismatch: func(t testing.TB) (string, [2]string) {
+			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
+			transport, err := sqlserver.New(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = transport.Close(t.Context()) }()
+			if err := transport.Provision(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+				t.Fatal(err)
+			}
+			b.exec(t, `alter table `+pgx.Identifier{queue}.Sanitize()+` alter last_error type varchar(9000)`)
+			return queue, [2]string{"character varying(9000)", "text"}
+		},
+		Connections: func(t testing.TB) int {
+			n, err := strconv.Atoi(b.exec(t, `select count(*)::text from pg_stat_activity where usename = $1`, postgres.User))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		},
+		Work: &conformance.NativeWork{
+			Do: func(ctx context.Context, key string) error {
+				return work(ctx, `insert into work values ($1)`, key)
+			},
+			Done: func(t testing.TB, key string) bool {
+				return b.exec(t, `select count(*)::text from work where key = $1`, key) == "1"
+			},
+			Break: func(ctx context.Context) error {
+				if err := work(ctx, `select 1 / 0 where $1 <> ''`, "x"); err == nil {
+					return errors.New("the transaction is not broken")
+				}
+				return nil
+			},
+		},
+	}
+}
+
+// work runs a statement in the transaction of the message being handled.
+func work(ctx context.Context, text string, args ...any) error {
+	tx, err := sqlserver.Tx(ctx)
+	if err == nil {
+		_, err = tx.Exec(ctx, text, args...)
+		return err
+	}
+	native, sqlErr := sqlserver.SQLTx(ctx)
+	if sqlErr != nil {
+		return errors.Join(err, sqlErr)
+	}
+	_, err = native.ExecContext(ctx, text, args...)
+	return err
+}

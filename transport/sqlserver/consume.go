@@ -1,0 +1,63 @@
+package sqlserver
+
+import (
+	"context"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// consume removes messages before they are handed out: TransactionNone.
+func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (int, error) {
+	var m record
+	columns := m.columns()
+	n, gone := 0, 0
+	s := query(func(scan scanner) error {
+		m.body = nil
+		if err := scan(columns...); err != nil {
+			return err
+		}
+		if m.expired {
+			gone++
+			return nil
+		}
+		dst[n] = &consumed{in: r.incoming(&m)}
+		n++
+		return nil
+	}, r.q.take, len(dst), r.from().time)
+	if r.t.nserviceBusTables {
+		s.sql, s.args = r.q.takeForeign, []any{len(dst)}
+	}
+	if err := r.t.db.exec(ctx, s); err != nil {
+		return 0, err
+	}
+	if n == 0 && gone > 0 { // all had expired: there may be more behind them
+		return r.consume(ctx, dst)
+	}
+	return n, nil
+}
+
+// consumed is a message that is gone already.
+type consumed struct {
+	in      core.Incoming
+	settled bool
+}
+
+// Incoming implements core.Delivery.
+func (d *consumed) Incoming() *core.Incoming { return &d.in }
+
+// Complete implements core.Delivery.
+func (d *consumed) Complete(context.Context) error { return d.settle() }
+
+// Abandon implements core.Delivery.
+func (d *consumed) Abandon(context.Context, error) error { return d.settle() }
+
+// Release implements core.Delivery.
+func (d *consumed) Release(context.Context) error { return d.settle() }
+
+func (d *consumed) settle() error {
+	if d.settled {
+		return core.ErrSettled
+	}
+	d.settled = true
+	return nil
+}

@@ -1,0 +1,169 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// sqlDatabase is a server through database/sql: Microsoft SQL Server, and also
+// PostgreSQL for those whose program is built on it. Each statement is a round trip.
+type sqlDatabase struct {
+	db    *sql.DB
+	owned bool
+}
+
+// runner is a *sql.Conn or a *sql.Tx.
+type runner interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// exec runs several statements in a transaction. database/sql itself repeats what
+// failed because of a dead connection before anything was sent.
+func (d *sqlDatabase) exec(ctx context.Context, statements ...*statement) error {
+	if len(statements) == 1 {
+		return runSQL(ctx, d.db, statements)
+	}
+	tx, err := d.begin(ctx, statements...)
+	if err != nil {
+		return err
+	}
+	if err := tx.commit(ctx); err != nil {
+		tx.rollback(ctx)
+		return err
+	}
+	return nil
+}
+
+func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (transaction, error) {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return nil, &unreachedError{err}
+	}
+	// database/sql rolls back when the context of BeginTx ends; here it is for us to
+	// say when.
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		_ = conn.Close() // back to the pool
+		return nil, &unreachedError{err}
+	}
+	t := &sqlTransaction{conn: conn, tx: tx}
+	if err := t.run(ctx, statements...); err != nil {
+		t.rollback(ctx)
+		return nil, err
+	}
+	return t, nil
+}
+
+// reset closes the idle connections: the limit is what database/sql offers for it.
+func (d *sqlDatabase) reset() {
+	if d.owned {
+		d.db.SetMaxIdleConns(0)
+		d.db.SetMaxIdleConns(idleConnections)
+	}
+}
+
+func (d *sqlDatabase) limit() int { return d.db.Stats().MaxOpenConnections }
+
+func (d *sqlDatabase) close() {
+	if d.owned {
+		_ = d.db.Close()
+	}
+}
+
+func runSQL(ctx context.Context, on runner, statements []*statement) error {
+	for _, s := range statements {
+		if err := runOneSQL(ctx, on, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
+	if s.row == nil {
+		result, err := on.ExecContext(ctx, s.sql, s.args...)
+		if err == nil {
+			s.affected, err = result.RowsAffected()
+			s.done = err == nil
+		}
+		return err
+	}
+	rows, err := on.QueryContext(ctx, s.sql, s.args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for more := true; more; more = rows.NextResultSet() { // an error may follow the first result
+		for rows.Next() {
+			if err := s.row(rows.Scan); err != nil {
+				return err
+			}
+		}
+	}
+	s.done = rows.Err() == nil
+	return rows.Err()
+}
+
+// sqlTransaction is a *sql.Tx on a connection of its own.
+type sqlTransaction struct {
+	conn *sql.Conn
+	tx   *sql.Tx
+	gone bool
+}
+
+func (t *sqlTransaction) run(ctx context.Context, statements ...*statement) error {
+	return t.noticed(runSQL(ctx, t.tx, statements))
+}
+
+func (t *sqlTransaction) commit(ctx context.Context, statements ...*statement) error {
+	if err := t.run(ctx, statements...); err != nil {
+		return err
+	}
+	if err := t.tx.Commit(); err != nil {
+		t.gone = true
+		return err
+	}
+	_ = t.conn.Close()
+	return nil
+}
+
+// noticed finds out that the transaction has ended: the handler had the *sql.Tx,
+// whose Commit and Rollback nobody can forbid.
+func (t *sqlTransaction) noticed(err error) error {
+	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) {
+		t.gone = true
+	}
+	return err
+}
+
+func (t *sqlTransaction) rollback(context.Context) {
+	_ = t.tx.Rollback() // database/sql gives up a connection where it fails
+	_ = t.conn.Close()
+}
+
+func (t *sqlTransaction) lost() bool {
+	if t.gone {
+		return true
+	}
+	err := t.conn.Raw(func(native any) error {
+		if pg, ok := native.(*stdlib.Conn); ok && (pg.Conn().IsClosed() || pg.Conn().PgConn().TxStatus() == 'I') {
+			t.gone = true
+		}
+		return nil
+	})
+	return t.gone || err != nil
+}
+
+// aborted does not matter here, because nothing is sent together.
+func (t *sqlTransaction) aborted() bool { return false }
+
+func (t *sqlTransaction) lend() any { return t.tx }
+
+// reclaim cannot do anything about a *sql.Tx: database/sql itself waits for statements
+// under way.
+func (t *sqlTransaction) reclaim(bool) {}

@@ -1,0 +1,212 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// delayed is the table of messages which are delayed on their way to a queue made by
+// NServiceBus, whose table has no column for that. Every transport that receives, or
+// has put something there, forwards what is due; they share the work and do not wait
+// for each other.
+type delayed struct {
+	*delayedTexts
+	t *Transport
+
+	mu      sync.Mutex // guards what follows
+	started bool
+	exists  bool
+	next    time.Time // when something that this process put there is due; zero: nothing
+	wake    chan struct{}
+}
+
+const (
+	forwardBatch = 100
+	// forwardPoll is how often the table is looked at, for what a process that has
+	// died meanwhile put there. What this process put there it knows.
+	forwardPoll = 10 * time.Second
+	// postponed is how long a message waits again that could not be forwarded, because
+	// of its queue.
+	postponed = time.Minute
+)
+
+func newDelayed(t *Transport) *delayed {
+	table, err := t.dialect.table(delayedTable, t.in)
+	if err != nil {
+		panic(err) // Config.complete has tried
+	}
+	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: make(chan struct{}, 1)}
+}
+
+// watch begins to forward.
+func (d *delayed) watch() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.started {
+		d.started = d.t.goes(d.run)
+	}
+}
+
+// expect makes sure that a message which is about to be put there is forwarded when
+// it is due.
+func (d *delayed) expect(ctx context.Context, delay time.Duration) error {
+	d.mu.Lock()
+	exists := d.exists
+	d.mu.Unlock()
+	if !exists {
+		if err := d.ensure(ctx); err != nil {
+			return err
+		}
+	}
+	due := time.Now().Add(delay)
+	d.mu.Lock()
+	d.exists = true
+	if d.next.IsZero() || due.Before(d.next) {
+		d.next = due
+		signal(d.wake)
+	}
+	d.mu.Unlock()
+	d.watch()
+	return nil
+}
+
+// ensure creates the table if nobody has.
+func (d *delayed) ensure(ctx context.Context) error {
+	has, err := d.t.columns(ctx, d.table)
+	if err == nil && len(has) == 0 {
+		err = d.t.create(ctx, d.t.dialect.createDelayed(d.table))
+	}
+	if err != nil {
+		return fmt.Errorf("a delayed message to a queue made by NServiceBus waits in the table %s, which could not be created (DDL prints the statements for somebody with the right to): %w", d.table.quoted, err)
+	}
+	return nil
+}
+
+func (d *delayed) run() {
+	for {
+		wait := d.forwardAll()
+		d.mu.Lock()
+		if !d.next.IsZero() {
+			wait = min(wait, max(time.Until(d.next), time.Millisecond))
+		}
+		d.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-d.wake:
+		case <-d.t.life.Done():
+		}
+		timer.Stop()
+		if d.t.life.Err() != nil {
+			return
+		}
+	}
+}
+
+// forwardAll forwards what is due, and returns how long there is nothing to do.
+func (d *delayed) forwardAll() time.Duration {
+	ctx, cancel := context.WithTimeout(d.t.life, operationTimeout)
+	defer cancel()
+	started := time.Now()
+	for {
+		n, err := d.forward(ctx, forwardBatch)
+		if err != nil && !d.t.fault(err).passes() {
+			n, err = d.forwardEach(ctx)
+		}
+		if err != nil {
+			d.t.gaveUp(err)
+			return time.Second
+		}
+		if n < forwardBatch {
+			break
+		}
+	}
+	wait, ok := d.t.untilDue(ctx, d.due)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.next.Before(started) { // that one is through
+		d.next = time.Time{}
+	}
+	if !ok {
+		return forwardPoll
+	}
+	return min(max(wait, time.Millisecond), forwardPoll)
+}
+
+// forward moves up to so many messages that are due to their queues, in one
+// transaction.
+func (d *delayed) forward(ctx context.Context, most int) (int, error) {
+	var due []waiting
+	tx, err := d.t.db.begin(ctx, query(func(scan scanner) error {
+		var w waiting
+		err := scan(w.columns()...)
+		due = append(due, w)
+		return err
+	}, d.take, most))
+	if err != nil {
+		if d.t.fault(err) == faultNoTable {
+			return 0, nil // nobody has needed it yet
+		}
+		return 0, err
+	}
+	if len(due) == 0 {
+		tx.rollback(ctx)
+		return 0, nil
+	}
+	var statements []*statement
+	var to []*queue
+	for i := range due {
+		w := &due[i]
+		q, err := d.t.queues.get(w.destination)
+		if err != nil {
+			tx.rollback(ctx)
+			return 0, &undeliverable{w.seq, err}
+		}
+		statements = append(statements, command(d.delayedTexts.forward(q.table), w.expires, w.headers, w.body))
+		to = append(to, q)
+	}
+	if err := tx.commit(ctx, statements...); err != nil {
+		tx.rollback(ctx)
+		if most == 1 {
+			return 0, &undeliverable{due[0].seq, err}
+		}
+		return 0, err
+	}
+	for _, q := range to {
+		d.t.ring(q)
+	}
+	return len(due), nil
+}
+
+// undeliverable is the error about one message.
+type undeliverable struct {
+	seq int64
+	err error
+}
+
+func (e *undeliverable) Error() string { return e.err.Error() }
+func (e *undeliverable) Unwrap() error { return e.err }
+
+// forwardEach forwards one at a time, so that a message whose queue is gone holds up
+// no other. That one waits on, with the error in its row.
+func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
+	for range forwardBatch {
+		moved, err := d.forward(ctx, 1)
+		var bad *undeliverable
+		switch {
+		case errors.As(err, &bad) && !d.t.fault(err).passes():
+			err = d.t.db.exec(ctx, command(d.postpone, bad.seq, postponed.Microseconds(), storable(bad.Error())))
+			moved = 1
+		case err == nil && moved == 0:
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		n += moved
+	}
+	return n, nil
+}

@@ -1,0 +1,224 @@
+package sqlserver
+
+import (
+	"errors"
+	"time"
+)
+
+// dialect is what differs between the database products: names, the texts of
+// statements, and what the numbers of errors mean. All that decides something is
+// in the engine, which is the same for all.
+type dialect interface {
+	// product is the database product's name for messages.
+	product() string
+
+	// defaultSchema is where tables are if Config.Schema says nothing.
+	defaultSchema() string
+
+	// table reads the name or the address of a queue.
+	table(queue string, in place) (table, error)
+
+	// queue writes the statements on a queue's table.
+	queue(t table) *queueTexts
+
+	// subscriptions and delayed write those on the tables of these names.
+	subscriptions(t table) *subscriptionTexts
+	delayed(t table) *delayedTexts
+
+	// insert returns the statements that add messages to a queue's table. Where
+	// foreign, it is one made by NServiceBus, and no message has a delay.
+	insert(t *queueTexts, messages []outgoing, foreign bool) []*statement
+
+	// insertDelayed adds messages to the table of delayed messages.
+	insertDelayed(t *delayedTexts, messages []outgoing) []*statement
+
+	// list turns columns of equal length, each a slice, into the arguments of a
+	// statement that works on several rows.
+	list(columns ...any) []any
+
+	// savepoint marks a state of the transaction that rollbackTo returns to.
+	savepoint(name string) *statement
+	rollbackTo(name string) *statement
+
+	// intact fails where what a handler did in the transaction cannot be committed.
+	// It runs before anything else does after the handler.
+	intact() *statement
+
+	// columns returns a statement with a row (name, type) for each column of a
+	// table, and without rows if there is no such table.
+	columns(t table) *statement
+
+	// wanted returns the columns of a queue's table, of Reprise's or NServiceBus's
+	// making, and the statements that create it.
+	wanted(t table, foreign bool) []column
+	createQueue(t table, foreign bool) []string
+	createSubscriptions(t table) []string
+	createDelayed(t table) []string
+
+	// lockSchema lets one transaction at a time create tables.
+	lockSchema() *statement
+
+	// classify says what an error of the client library means.
+	classify(err error) fault
+}
+
+// place is where tables are unless a name says otherwise.
+type place struct{ catalog, schema string }
+
+// table is the table of a queue, or another one.
+type table struct {
+	place
+	name    string
+	quoted  string // as statements name it
+	address string // as headers name it, and NServiceBus too
+}
+
+// column is one of a table.
+type column struct{ name, kind string }
+
+// queueTexts are the statements on the table of one queue. Times are the
+// server's, durations microseconds, and lists what dialect.list makes of columns.
+// Those that return messages return the columns of record.
+type queueTexts struct {
+	table table
+
+	// claim leases up to so many (1) messages that became available at a time (3)
+	// or later, for a duration (2).
+	claim string
+	// These settle leased messages, a list of (seq, claims). They return the seq of
+	// those whose lease still held. abandon has the errors as a third column; renew
+	// has the duration of the new lease before the list.
+	complete, abandon, release, renew string
+
+	// take removes up to so many (1) messages that became available at a time (2)
+	// or later.
+	take string
+	// giveBack adds a message that was removed: the columns of record in their order
+	// without expired.
+	giveBack string
+
+	// takeForeign removes up to so many (1) messages of a table made by NServiceBus.
+	takeForeign string
+
+	// due returns in how many microseconds the next delayed message becomes
+	// available; no row, or NULL: there is none.
+	due string
+}
+
+// subscriptionTexts are the statements on the table of subscriptions.
+type subscriptionTexts struct {
+	table table
+
+	subscribers string // the addresses of the queues subscribed to a topic (1)
+	subscribe   string // queue address (1), endpoint (2), topic (3)
+	unsubscribe string // endpoint (1), topic (2)
+}
+
+// delayedTexts are the statements on the table of messages that wait for queues
+// made by NServiceBus.
+type delayedTexts struct {
+	table table
+
+	// take removes up to so many (1) messages that are due, and returns the columns
+	// of waiting.
+	take string
+	// forward adds one to its queue: expires, headers, body. Its text is about the
+	// queue's table.
+	forward func(t table) string
+	// postpone makes a message (1) due in a duration (2), because of an error (3).
+	postpone string
+	// due is as that of queueTexts.
+	due string
+}
+
+// record is a message as it is in a queue's table.
+type record struct {
+	id         string
+	seq        int64
+	headers    string
+	body       []byte
+	due        time.Time
+	deliveries int    // this one included
+	claims     int    // fences off holders whose lease has ended
+	expires    string // as giveBack takes it, or ""
+	expired    bool
+	lastError  string
+}
+
+// columns returns pointers to the fields, in the order of the statements'
+// columns.
+func (r *record) columns() []any {
+	return []any{&r.id, &r.seq, &r.headers, &r.body, &r.due, &r.deliveries, &r.claims, &r.expires, &r.expired, &r.lastError}
+}
+
+// waiting is a message in the table of delayed messages.
+type waiting struct {
+	seq         int64
+	destination string
+	expires     string
+	headers     string
+	body        []byte
+}
+
+func (w *waiting) columns() []any {
+	return []any{&w.seq, &w.destination, &w.expires, &w.headers, &w.body}
+}
+
+// outgoing is a message as it goes into a table.
+type outgoing struct {
+	destination string // of one that waits in the table of delayed messages
+	headers     string
+	body        []byte
+	delay       time.Duration
+	ttl         time.Duration // 0: it does not expire
+}
+
+// fault is what an error means to the engine.
+type fault int
+
+const (
+	// faultStatement: the server refused the statement, and nothing was done.
+	faultStatement fault = iota
+	// faultOutage: the connection or the server is gone; whether the statement was
+	// carried out is unknown.
+	faultOutage
+	// faultUnreached: as faultOutage, but the statement was certainly not carried
+	// out.
+	faultUnreached
+	// faultBusy: nothing was done, and the same may well succeed later: a deadlock, a
+	// lock or statement timeout, a full disk.
+	faultBusy
+	// faultReadOnly: nothing was done, because the server is a standby, or has become
+	// one.
+	faultReadOnly
+	// faultNoTable: a table does not exist.
+	faultNoTable
+	// faultRefused: credentials, rights or the database itself; waiting does not help.
+	faultRefused
+)
+
+// finding is an error that no client library returned: something about a table that
+// waiting does not mend.
+type finding struct{ error }
+
+// Unwrap returns the error.
+func (f finding) Unwrap() error { return f.error }
+
+// fault says what an error means.
+func (t *Transport) fault(err error) fault {
+	var found finding
+	if errors.As(err, &found) {
+		return faultStatement
+	}
+	return t.dialect.classify(err)
+}
+
+// passes reports whether waiting may help.
+func (f fault) passes() bool {
+	switch f {
+	case faultOutage, faultUnreached, faultBusy, faultReadOnly:
+		return true
+	default:
+		return false
+	}
+}

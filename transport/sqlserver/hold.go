@@ -1,0 +1,374 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// hold takes one message in a transaction: the row is deleted, and until the commit
+// others do not see that, nor touch it. The transaction is on a connection of its own
+// until the message is settled.
+//
+// The order of the statements matters: first the row, then the savepoint. A row that
+// the outer transaction has only locked, and that is deleted behind the savepoint,
+// is locked by two transactions for the server, and the more rows wait, the longer
+// that takes.
+func (r *receiver) hold(ctx context.Context, dst []core.Delivery) (int, error) {
+	for {
+		d, err := r.holdOne(ctx)
+		switch {
+		case err != nil || d == nil:
+			return 0, err
+		case !d.expired:
+			dst[0] = d.handle
+			return 1, nil
+		}
+		err = d.tx.commit(ctx) // without the message
+		if err != nil {
+			d.tx.rollback(ctx)
+		}
+		r.letGo()
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {
+	if r.t.held != nil {
+		select {
+		case r.t.held <- struct{}{}:
+		case <-ctx.Done():
+			return nil, &unreachedError{ctx.Err()}
+		}
+	}
+	d := &heldMessage{r: r}
+	found := false
+	from := r.from()
+	take := query(func(scan scanner) error {
+		found = true
+		return scan(d.columns()...)
+	}, r.q.take, 1, from.time)
+	if r.t.nserviceBusTables {
+		take.sql, take.args = r.q.takeForeign, []any{1}
+	}
+	start := time.Now()
+	statements := []*statement{take}
+	if r.mode == core.TransactionSendsAtomicWithReceive {
+		statements = append(statements, r.t.dialect.savepoint(beforeHandler))
+	}
+	tx, err := r.t.db.begin(ctx, statements...)
+	if err != nil {
+		r.letGo()
+		return nil, err
+	}
+	r.learnFloor(from, map[bool]int{true: 1}[found], 1, d.due, time.Since(start))
+	if !found {
+		tx.rollback(ctx)
+		r.letGo()
+		return nil, nil
+	}
+	d.tx = tx
+	d.in = r.incoming(&d.record)
+	d.handle = d
+	if r.mode == core.TransactionSendsAtomicWithReceive {
+		d.handle = &atomicMessage{d}
+	}
+	return d, nil
+}
+
+// letGo gives back the right to hold a connection.
+func (r *receiver) letGo() {
+	if r.t.held != nil {
+		<-r.t.held
+	}
+}
+
+// heldMessage is a message whose row is deleted in a transaction under way. When the
+// connection breaks, the row is back for everybody.
+type heldMessage struct {
+	record
+	r      *receiver
+	in     core.Incoming
+	handle holding // what the engine has
+
+	mu    sync.Mutex // held through a settlement; Close may come in between
+	tx    transaction
+	state state
+	used  bool // a handler has had the transaction
+}
+
+var _ holding = (*heldMessage)(nil)
+
+// Incoming implements core.Delivery.
+func (d *heldMessage) Incoming() *core.Incoming { return &d.in }
+
+// Complete implements core.Delivery.
+func (d *heldMessage) Complete(ctx context.Context) error {
+	return d.settle(ctx, "complete", func(ctx context.Context) error {
+		return d.commit(ctx)
+	})
+}
+
+// Release implements core.Delivery.
+func (d *heldMessage) Release(ctx context.Context) error {
+	return d.settle(ctx, "release", func(ctx context.Context) error {
+		d.tx.rollback(ctx)
+		d.available()
+		return nil
+	})
+}
+
+// Abandon implements core.Delivery. Where the table counts, the row goes back with a
+// higher count in the same transaction that had deleted it.
+func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
+	return d.settle(ctx, "abandon", func(ctx context.Context) error {
+		if d.r.count != nil {
+			d.r.count.Failed(d.id, cause)
+			d.tx.rollback(ctx)
+			d.available()
+			return nil
+		}
+		d.lastError = storable(transport.ErrorText(cause))
+		if err := d.commitUndone(ctx, d.giveBack()); err != nil {
+			return err
+		}
+		d.available()
+		return nil
+	})
+}
+
+// giveBack is the statement that adds the row again, one delivery older.
+func (d *heldMessage) giveBack() *statement {
+	return command(d.r.q.giveBack, d.id, d.seq, d.headers, d.body, d.due, d.deliveries, d.claims+1, d.expires, d.lastError)
+}
+
+// available tells receivers that the message is back.
+func (d *heldMessage) available() {
+	d.r.lower(d.due)
+	d.r.t.ring(d.r.q)
+}
+
+// settle carries out the one settlement. An error leaves the message held, unless
+// the transaction has ended.
+func (d *heldMessage) settle(ctx context.Context, what string, do func(ctx context.Context) error) error {
+	err := d.settleOnce(ctx, do)
+	if err != nil {
+		if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
+			err = fmt.Errorf("%w: %w", err, core.ErrClosed)
+		}
+		return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, d.r.t.explained(err))
+	}
+	return nil
+}
+
+func (d *heldMessage) settleOnce(ctx context.Context, do func(ctx context.Context) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch d.state {
+	case settled:
+		return core.ErrSettled
+	case lost:
+		return core.ErrLockLost
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// It happens wholly or not at all: a statement that is cut off costs the
+	// transaction.
+	under, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout)
+	defer cancel()
+	d.tx.reclaim(false)
+	if d.tx.lost() {
+		return d.lose(under, errEnded)
+	}
+	err := do(under)
+	switch {
+	case err == nil:
+		d.state = settled
+		d.end()
+	case d.tx.lost():
+		return d.lose(under, err)
+	}
+	return err
+}
+
+// errEnded is why the lock is lost when nothing else says so.
+var errEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
+
+// lose ends a message whose transaction is gone. The row is back.
+func (d *heldMessage) lose(ctx context.Context, cause error) error {
+	d.state = lost
+	d.tx.rollback(ctx)
+	d.end()
+	d.available()
+	return fmt.Errorf("%w: %w", core.ErrLockLost, cause)
+}
+
+// end takes the message out of the receiver's hands.
+func (d *heldMessage) end() {
+	d.r.settled(d.handle)
+	d.r.letGo()
+}
+
+// giveUp implements holding.
+func (d *heldMessage) giveUp(ctx context.Context) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state != held {
+		return
+	}
+	d.state = lost
+	d.tx.reclaim(true)
+	under, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	d.tx.rollback(under)
+	d.r.letGo()
+	d.r.t.ring(d.r.q)
+}
+
+// The savepoints of a message's transaction.
+const (
+	beforeHandler = "reprise_handler"
+	afterHandler  = "reprise_sends"
+)
+
+// commit commits what the handler did together with these statements. Where one of
+// them fails, the state is that after the handler.
+func (d *heldMessage) commit(ctx context.Context, statements ...*statement) error {
+	if !d.used {
+		return d.commitFrom(ctx, beforeHandler, nil, statements)
+	}
+	if len(statements) == 0 {
+		return d.tx.commit(ctx, d.r.t.dialect.intact())
+	}
+	mark := d.r.t.dialect.savepoint(afterHandler)
+	return d.commitFrom(ctx, afterHandler, mark, append([]*statement{d.r.t.dialect.intact(), mark}, statements...))
+}
+
+// commitUndone commits these statements instead of what the handler did.
+func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement) error {
+	if !d.used {
+		return d.commitFrom(ctx, beforeHandler, nil, statements)
+	}
+	back := d.r.t.dialect.rollbackTo(beforeHandler)
+	if !d.tx.aborted() {
+		return d.commitFrom(ctx, beforeHandler, back, append([]*statement{back}, statements...))
+	}
+	// Nothing else can be prepared before that.
+	if err := d.tx.run(ctx, back); err != nil {
+		return err
+	}
+	return d.commitFrom(ctx, beforeHandler, nil, statements)
+}
+
+// commitFrom commits with these statements. If one fails, the transaction returns to
+// a savepoint, unless the statement that has to succeed before did not.
+func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *statement, statements []*statement) error {
+	err := d.tx.commit(ctx, statements...)
+	if err == nil || len(statements) == 0 || d.tx.lost() || first != nil && !first.done || !d.savepoints() {
+		return err
+	}
+	return errors.Join(err, d.tx.run(ctx, d.r.t.dialect.rollbackTo(savepoint)))
+}
+
+// savepoints reports whether the transaction has any.
+func (d *heldMessage) savepoints() bool { return d.r.mode == core.TransactionSendsAtomicWithReceive }
+
+// atomicMessage is a message whose transaction the handler and its sends take part
+// in.
+type atomicMessage struct{ *heldMessage }
+
+var _ core.AtomicDelivery = (*atomicMessage)(nil)
+
+// BindContext implements core.AtomicDelivery: Tx and SQLTx find the transaction in the
+// context.
+func (d *atomicMessage) BindContext(ctx context.Context) context.Context {
+	return &boundContext{ctx, d.heldMessage}
+}
+
+// boundContext is a context with a message's transaction.
+type boundContext struct {
+	context.Context
+	of *heldMessage
+}
+
+// messageKey is the key of the message in a boundContext.
+type messageKey struct{}
+
+// Value implements context.Context.
+func (c *boundContext) Value(key any) any {
+	if key == (messageKey{}) {
+		return c.of
+	}
+	return c.Context.Value(key)
+}
+
+// CompleteWith implements core.AtomicDelivery.
+func (d *atomicMessage) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	return d.send(ctx, "complete", out, d.commit)
+}
+
+// Reset implements core.AtomicDelivery.
+func (d *atomicMessage) Reset(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch d.state {
+	case settled:
+		return d.settleError("reset", core.ErrSettled)
+	case lost:
+		return d.settleError("reset", core.ErrLockLost)
+	}
+	under, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout)
+	defer cancel()
+	d.tx.reclaim(false)
+	err := errEnded
+	if !d.tx.lost() {
+		err = nil
+		if d.used {
+			err = d.tx.run(under, d.r.t.dialect.rollbackTo(beforeHandler))
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	if d.tx.lost() {
+		err = d.lose(under, err)
+	}
+	return d.settleError("reset", err)
+}
+
+func (d *heldMessage) settleError(what string, err error) error {
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, err)
+}
+
+// ReplaceWith implements core.AtomicDelivery.
+func (d *atomicMessage) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	return d.send(ctx, "replace", out, d.commitUndone)
+}
+
+// send is a settlement that sends.
+func (d *atomicMessage) send(ctx context.Context, what string, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
+	mail, err := d.r.t.address(ctx, out)
+	if err != nil {
+		return d.settleError(what, err)
+	}
+	failed := false
+	err = d.settle(ctx, what, func(ctx context.Context) error {
+		err := commit(ctx, mail.statements...)
+		failed = err != nil
+		return err
+	})
+	if err == nil {
+		mail.arrived()
+	} else if failed && d.r.t.fault(err) == faultNoTable {
+		err = d.settleError(what, transport.AllSent(out, core.SendRefused, err))
+	}
+	return err
+}

@@ -1,0 +1,181 @@
+package sqlserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// claim leases messages: one statement for all of them, and no transaction while
+// handlers run. A message that has expired is consumed instead of handed out.
+func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) {
+	from := r.from()
+	// The lease ends by the server's clock. Counted from before the statement, by
+	// ours, it never ends later here than there.
+	start := time.Now()
+	until := start.Add(r.t.lease)
+	var m record
+	columns := m.columns()
+	var got []*leased
+	err := r.t.db.exec(ctx, query(func(scan scanner) error {
+		m.body = nil // the last one's is in use
+		if err := scan(columns...); err != nil {
+			return err
+		}
+		d := &leased{r: r, seq: m.seq, claims: m.claims, due: m.due, expired: m.expired}
+		d.until.Store(&until)
+		if !m.expired {
+			d.in = r.incoming(&m)
+		}
+		got = append(got, d)
+		return nil
+	}, r.q.claim, len(dst), r.t.lease.Microseconds(), from.time))
+	if err != nil {
+		return 0, err
+	}
+	slices.SortFunc(got, func(a, b *leased) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
+	var first time.Time
+	if len(got) > 0 {
+		first = got[0].due
+	}
+	r.learnFloor(from, len(got), len(dst), first, time.Since(start))
+	n := 0
+	for _, d := range got {
+		if d.expired {
+			r.settler.drop(d)
+			continue
+		}
+		dst[n] = d
+		n++
+	}
+	if n == 0 && len(got) > 0 { // all have expired: there may be more behind them
+		return r.claim(ctx, dst)
+	}
+	return n, nil
+}
+
+// leased is a message that belongs to this receiver for a time. Its lease is fenced
+// by the row's count of claims: once another one has claimed it, nothing that is
+// said here has an effect.
+type leased struct {
+	r       *receiver
+	in      core.Incoming
+	seq     int64
+	claims  int
+	due     time.Time
+	expired bool
+	until   atomic.Pointer[time.Time]
+
+	mu    sync.Mutex
+	state state
+}
+
+// state is how far a delivery's settlement is.
+type state int
+
+const (
+	held state = iota
+	settled
+	lost
+)
+
+var _ interface {
+	holding
+	core.Renewer
+} = (*leased)(nil)
+
+// Incoming implements core.Delivery.
+func (d *leased) Incoming() *core.Incoming { return &d.in }
+
+// Complete implements core.Delivery.
+func (d *leased) Complete(ctx context.Context) error { return d.settle(ctx, completion, "") }
+
+// Abandon implements core.Delivery.
+func (d *leased) Abandon(ctx context.Context, cause error) error {
+	return d.settle(ctx, abandonment, storable(transport.ErrorText(cause)))
+}
+
+// Release implements core.Delivery.
+func (d *leased) Release(ctx context.Context) error { return d.settle(ctx, release, "") }
+
+func (d *leased) settle(ctx context.Context, what action, text string) error {
+	if err := d.begin(); err != nil {
+		return d.failed(what, err)
+	}
+	err := d.r.settler.do(ctx, what, d, text)
+	switch {
+	case err == nil:
+		d.r.settled(d)
+		if what != completion {
+			d.r.lower(d.due)
+			d.r.t.ring(d.r.q)
+		}
+		return nil
+	case errors.Is(err, core.ErrLockLost):
+		d.r.settled(d)
+		d.become(lost)
+	default: // nothing happened, as far as is known
+		d.become(held)
+	}
+	return d.failed(what, err)
+}
+
+// begin makes this the one settlement.
+func (d *leased) begin() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch d.state {
+	case settled:
+		return core.ErrSettled
+	case lost:
+		return core.ErrLockLost
+	}
+	d.state = settled
+	return nil
+}
+
+func (d *leased) become(s state) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state = s
+}
+
+func (d *leased) failed(what action, err error) error {
+	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
+		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
+	}
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.in.NativeID, d.r.q.table.address, err)
+}
+
+// LockedUntil implements core.Renewer.
+func (d *leased) LockedUntil() time.Time { return *d.until.Load() }
+
+// Renew implements core.Renewer.
+func (d *leased) Renew(ctx context.Context) error {
+	d.mu.Lock()
+	now := d.state
+	d.mu.Unlock()
+	switch now {
+	case settled:
+		return d.failed(renewal, core.ErrSettled)
+	case lost:
+		return d.failed(renewal, core.ErrLockLost)
+	}
+	until := time.Now().Add(d.r.t.lease)
+	if err := d.r.settler.do(ctx, renewal, d, ""); err != nil {
+		return d.failed(renewal, err)
+	}
+	d.until.Store(&until)
+	return nil
+}
+
+// giveUp releases a message that was claimed for a receiver closed meanwhile.
+func (d *leased) giveUp(ctx context.Context) { d.r.settler.releaseAll(ctx, []holding{d}) }

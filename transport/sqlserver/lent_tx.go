@@ -1,0 +1,200 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// loan is a transaction in the hands of a handler. When the handler has returned,
+// what it left open is closed, and what it kept is of no use: the connection is
+// somebody else's by then.
+type loan struct {
+	tx pgx.Tx
+
+	mu    sync.Mutex // held while a statement is being sent
+	ended bool
+	open  func() // closes the newest result, which the handler may have left open; or nil
+}
+
+// end waits for a statement under way, and closes results that were left open, so
+// that the connection is free.
+func (l *loan) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if l.open != nil {
+		l.open()
+	}
+}
+
+// cut is end for a message that is given up: a statement under way is cut off, which
+// costs the connection.
+func (l *loan) cut() {
+	if !l.mu.TryLock() {
+		_ = l.tx.Conn().PgConn().Conn().Close() // the network connection's Close may be called at any time
+		l.mu.Lock()
+	}
+	defer l.mu.Unlock()
+	l.ended = true
+	if l.open != nil {
+		l.open()
+	}
+}
+
+// use calls f while the transaction is the handler's.
+func (l *loan) use(f func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return fmt.Errorf("sqlserver: the message that this transaction belongs to is settled: %w", pgx.ErrTxClosed)
+	}
+	return f()
+}
+
+// lentTx is the transaction as the handler sees it, or one nested in it. It is used
+// by one goroutine at a time, as every pgx.Tx.
+type lentTx struct {
+	pgx.Tx    // pgx's own
+	loan      *loan
+	outermost bool // the message's own
+}
+
+// errNotYours is the answer to Commit and Rollback.
+var errNotYours = errors.New("sqlserver: the transaction belongs to the message: return nil from the handler to commit it, an error to roll it back")
+
+// Begin begins a nested transaction (a savepoint).
+func (tx *lentTx) Begin(ctx context.Context) (nested pgx.Tx, err error) {
+	err = tx.loan.use(func() error {
+		inner, err := tx.Tx.Begin(ctx)
+		if err == nil {
+			nested = &lentTx{Tx: inner, loan: tx.loan}
+		}
+		return err
+	})
+	return nested, err
+}
+
+// Commit commits a nested transaction.
+func (tx *lentTx) Commit(ctx context.Context) error {
+	if tx.outermost {
+		return errNotYours
+	}
+	return tx.loan.use(func() error { return tx.Tx.Commit(ctx) })
+}
+
+// Rollback rolls back a nested transaction. On the message's own it does nothing but
+// say so: it may well be deferred.
+func (tx *lentTx) Rollback(ctx context.Context) error {
+	if tx.outermost {
+		return errNotYours
+	}
+	return tx.loan.use(func() error { return tx.Tx.Rollback(ctx) })
+}
+
+// Exec implements pgx.Tx.
+func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = tx.loan.use(func() error {
+		tag, err = tx.Tx.Exec(ctx, sql, args...)
+		return err
+	})
+	return tag, err
+}
+
+// Query implements pgx.Tx.
+func (tx *lentTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.Rows, err error) {
+	err = tx.loan.use(func() error {
+		rows, err = tx.Tx.Query(ctx, sql, args...)
+		tx.loan.open = rows.Close
+		return err
+	})
+	if rows == nil {
+		rows = noRows{err: err}
+	}
+	return rows, err
+}
+
+// QueryRow implements pgx.Tx.
+func (tx *lentTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, _ := tx.Query(ctx, sql, args...) // Scan returns the error
+	return firstRow{rows}
+}
+
+// SendBatch implements pgx.Tx.
+func (tx *lentTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
+	err := tx.loan.use(func() error {
+		results = tx.Tx.SendBatch(ctx, b)
+		tx.loan.open = func() { _ = results.Close() }
+		return nil
+	})
+	if err != nil {
+		return noResults{err}
+	}
+	return results
+}
+
+// CopyFrom implements pgx.Tx.
+func (tx *lentTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (n int64, err error) {
+	err = tx.loan.use(func() error {
+		n, err = tx.Tx.CopyFrom(ctx, table, columns, source)
+		return err
+	})
+	return n, err
+}
+
+// Prepare implements pgx.Tx.
+func (tx *lentTx) Prepare(ctx context.Context, name, sql string) (description *pgconn.StatementDescription, err error) {
+	err = tx.loan.use(func() error {
+		description, err = tx.Tx.Prepare(ctx, name, sql)
+		return err
+	})
+	return description, err
+}
+
+// firstRow is what QueryRow returns.
+type firstRow struct{ rows pgx.Rows }
+
+// Scan implements pgx.Row.
+func (r firstRow) Scan(dest ...any) error {
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}
+
+// noRows is the result of a query that was not made.
+type noRows struct {
+	pgx.Rows
+	err error
+}
+
+func (r noRows) Close()                                       {}
+func (r noRows) Err() error                                   { return r.err }
+func (r noRows) Next() bool                                   { return false }
+func (r noRows) Scan(...any) error                            { return r.err }
+func (r noRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
+func (r noRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
+func (r noRows) Values() ([]any, error)                       { return nil, r.err }
+func (r noRows) RawValues() [][]byte                          { return nil }
+func (r noRows) Conn() *pgx.Conn                              { return nil }
+
+// noResults are those of a batch that was not sent.
+type noResults struct{ err error }
+
+func (r noResults) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, r.err }
+func (r noResults) Query() (pgx.Rows, error)         { return noRows{err: r.err}, r.err }
+func (r noResults) QueryRow() pgx.Row                { return firstRow{noRows{err: r.err}} }
+func (r noResults) Close() error                     { return r.err }
+func (r noResults) Tx() pgx.Tx                       { return nil }

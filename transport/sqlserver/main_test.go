@@ -1,0 +1,30 @@
+package sqlserver_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/internal/testserver/postgres"
+)
+
+// server is for every test of the package that does not stop it. Each uses a
+// database of its own.
+var server *postgres.Server
+
+func TestMain(m *testing.M) {
+	if os.Getenv(conformance.HarnessVariable) == "" { // a child process has its parent's servers
+		var err error
+		if server, err = postgres.Start(postgres.Config{}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		defer func() {
+			if err := server.Stop(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}()
+	}
+	conformance.Main(m, openInChild)
+}

@@ -1,0 +1,205 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// pgxDatabase is PostgreSQL through pgx. Statements that belong together travel
+// together: one round trip, whatever their number.
+type pgxDatabase struct {
+	pool  *pgxpool.Pool
+	owned bool // opened by us, without a limit unless the URL names one
+	most  int
+}
+
+// unreachedError is the error of statements that were never sent.
+type unreachedError struct{ err error }
+
+func (e *unreachedError) Error() string { return e.err.Error() }
+func (e *unreachedError) Unwrap() error { return e.err }
+
+// staleConnections is how many connections of the pool may turn out to be dead, one
+// after the other, before a statement gives up: those that were idle when the
+// server was restarted.
+const staleConnections = 5
+
+func (d *pgxDatabase) exec(ctx context.Context, statements ...*statement) error {
+	return d.retried(func() error {
+		conn, err := d.pool.Acquire(ctx)
+		if err != nil {
+			return &unreachedError{err}
+		}
+		defer conn.Release()
+		return runPgx(ctx, conn.Conn(), statements)
+	})
+}
+
+// retried repeats what failed because of a dead connection before anything was
+// sent.
+func (d *pgxDatabase) retried(do func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := do()
+		var unreached *unreachedError
+		if err == nil || errors.As(err, &unreached) || !pgconn.SafeToRetry(err) || attempt == staleConnections {
+			return err
+		}
+	}
+}
+
+func (d *pgxDatabase) begin(ctx context.Context, statements ...*statement) (transaction, error) {
+	var tx *pgxTransaction
+	err := d.retried(func() error {
+		conn, err := d.pool.Acquire(ctx)
+		if err != nil {
+			return &unreachedError{err}
+		}
+		batch := &pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(statements))}
+		batch.BeginTx(pgx.TxOptions{})
+		native, err := runBatch(ctx, conn.Conn(), batch, statements)
+		if err != nil {
+			conn.Release() // which closes it if it is in a transaction
+			return err
+		}
+		tx = &pgxTransaction{pooled: conn, conn: conn.Conn(), native: native}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tx, nil
+}
+
+func (d *pgxDatabase) reset() { d.pool.Reset() }
+
+func (d *pgxDatabase) limit() int { return d.most }
+
+func (d *pgxDatabase) close() {
+	if d.owned {
+		d.pool.Close()
+	}
+}
+
+// batchSender is a connection, or a transaction of a user's.
+type batchSender interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// runPgx runs statements in one round trip. Outside a transaction they are one of
+// their own.
+func runPgx(ctx context.Context, on batchSender, statements []*statement) error {
+	if len(statements) == 1 {
+		s := statements[0]
+		rows, err := on.Query(ctx, s.sql, s.args...)
+		if err != nil {
+			return err
+		}
+		return s.read(rows)
+	}
+	batch := &pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, len(statements))}
+	_, err := runBatch(ctx, on, batch, statements)
+	return err
+}
+
+// runBatch runs a batch with statements, and returns the transaction that it begins.
+func runBatch(ctx context.Context, on batchSender, batch *pgx.Batch, statements []*statement) (pgx.Tx, error) {
+	for _, s := range statements {
+		batch.Queue(s.sql, s.args...)
+	}
+	results := on.SendBatch(ctx, batch)
+	tx := results.Tx()
+	if tx != nil {
+		if _, err := results.Exec(); err != nil { // the BEGIN
+			_ = results.Close()
+			return nil, err
+		}
+	}
+	for _, s := range statements {
+		rows, err := results.Query()
+		if err == nil {
+			err = s.read(rows)
+		}
+		if err != nil {
+			_ = results.Close() // it repeats the error
+			return nil, err
+		}
+	}
+	return tx, results.Close()
+}
+
+// read hands the rows to the statement.
+func (s *statement) read(rows pgx.Rows) error {
+	defer rows.Close()
+	if s.row != nil {
+		for rows.Next() {
+			if err := s.row(rows.Scan); err != nil {
+				return err
+			}
+		}
+	}
+	rows.Close()
+	s.affected, s.done = rows.CommandTag().RowsAffected(), rows.Err() == nil
+	return rows.Err()
+}
+
+var errAborted = errors.New("a statement in the transaction has failed, so that it cannot be committed")
+
+// pgxTransaction is one that was begun together with its first statements.
+type pgxTransaction struct {
+	pooled *pgxpool.Conn
+	conn   *pgx.Conn
+	native pgx.Tx // for the handler; it never commits or rolls back by itself
+	lent   *loan
+}
+
+func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) error {
+	return runPgx(ctx, tx.conn, statements)
+}
+
+func (tx *pgxTransaction) commit(ctx context.Context, statements ...*statement) error {
+	if tx.aborted() {
+		return errAborted // a COMMIT would roll back without an error
+	}
+	err := runPgx(ctx, tx.conn, append(statements[:len(statements):len(statements)], command("commit")))
+	if err == nil {
+		tx.pooled.Release()
+	}
+	return err
+}
+
+func (tx *pgxTransaction) rollback(ctx context.Context) {
+	if !tx.conn.IsClosed() && tx.conn.PgConn().TxStatus() != 'I' {
+		// Whether it succeeds or not: the pool closes what is still in a transaction.
+		_ = runPgx(ctx, tx.conn, []*statement{command("rollback")})
+	}
+	tx.pooled.Release()
+}
+
+func (tx *pgxTransaction) lost() bool {
+	return tx.conn.IsClosed() || tx.conn.PgConn().TxStatus() == 'I'
+}
+
+func (tx *pgxTransaction) aborted() bool { return tx.conn.PgConn().TxStatus() == 'E' }
+
+func (tx *pgxTransaction) lend() any {
+	if tx.lent == nil {
+		tx.lent = &loan{tx: tx.native}
+	}
+	return &lentTx{loan: tx.lent, Tx: tx.native, outermost: true}
+}
+
+func (tx *pgxTransaction) reclaim(cut bool) {
+	if tx.lent != nil {
+		if cut {
+			tx.lent.cut()
+		} else {
+			tx.lent.end()
+		}
+		tx.lent = nil
+	}
+}

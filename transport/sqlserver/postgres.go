@@ -1,0 +1,245 @@
+package sqlserver
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// postgres is the dialect of PostgreSQL 13 and later.
+type postgres struct{}
+
+func (postgres) product() string       { return "PostgreSQL" }
+func (postgres) defaultSchema() string { return "public" }
+
+// postgresNameBytes is the longest name (NAMEDATALEN - 1), which the server would
+// cut silently.
+const postgresNameBytes = 63
+
+// table reads a plain name, or an address as NServiceBus writes it:
+// "schema"."name", each in double quotes.
+func (postgres) table(queue string, in place) (table, error) {
+	t := table{place: in, name: queue}
+	if strings.HasPrefix(queue, `"`) {
+		schema, rest, ok := quotedPart(queue)
+		if ok && strings.HasPrefix(rest, `."`) {
+			t.schema = schema
+			schema, rest, ok = quotedPart(rest[1:])
+		}
+		if !ok || rest != "" {
+			return table{}, fmt.Errorf(`queue address %q is not of the form "schema"."table"`, queue)
+		}
+		t.name = schema
+	}
+	for _, name := range []string{t.schema, t.name} {
+		if err := checkName(name, len(name), postgresNameBytes, "bytes"); err != nil {
+			return table{}, fmt.Errorf("queue %q: %w", queue, err)
+		}
+	}
+	t.quoted = quoteWith(t.schema, `"`, `"`) + "." + quoteWith(t.name, `"`, `"`)
+	t.address = t.quoted
+	return t, nil
+}
+
+// quotedPart splits off the name in double quotes with which text begins.
+func quotedPart(text string) (name, rest string, ok bool) {
+	var b strings.Builder
+	for i := 1; i < len(text); i++ {
+		if text[i] != '"' {
+			b.WriteByte(text[i])
+			continue
+		}
+		if i+1 < len(text) && text[i+1] == '"' {
+			b.WriteByte('"')
+			i++
+			continue
+		}
+		return b.String(), text[i+1:], true
+	}
+	return "", "", false
+}
+
+// quoteWith quotes a name so that nothing in it can end the quotation.
+func quoteWith(name, open, end string) string {
+	return open + strings.ReplaceAll(name, end, end+end) + end
+}
+
+// checkName checks what every product asks of the name of a table.
+func checkName(name string, length, most int, unit string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("a name is empty")
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the name %q is not UTF-8", name)
+	case strings.ContainsRune(name, 0):
+		return fmt.Errorf("the name %q contains a NUL", name)
+	case length > most:
+		return fmt.Errorf("the name %q has %d %s, but the longest name of a table has %d", name, length, unit, most)
+	}
+	return nil
+}
+
+// available selects the messages that can be delivered now. It reads them from
+// the index on (due, seq), in which delayed messages are past the end of what is
+// read. $%[2]d bounds it below, so that the entries of messages which are gone,
+// but that an old snapshot keeps, are not read again each time. The
+// sub-select is evaluated once; a join, or IN, might be evaluated again and lock
+// more than the limit.
+const available = `ctid = any(array(
+	select ctid from %[1]s
+	where due >= $%[2]d and due <= now() and (leased_until is null or leased_until <= now())
+	order by due, seq limit $1 for update skip locked))`
+
+const microseconds = ` * interval '1 microsecond'`
+
+// queue says how messages wait in a table. The columns that a claim changes are in
+// no index, and half of each page is left empty (see createQueue): then the new
+// version of the row stays in its page and no index has to be written (a HOT
+// update).
+func (postgres) queue(t table) *queueTexts {
+	ready := func(floor int) string { return fmt.Sprintf(available, t.quoted, floor) }
+	const record = `id::text, seq, headers, coalesce(body, ''), due, deliveries%s, claims, coalesce(expires::text, ''),
+	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
+	const settled = `m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq`
+	return &queueTexts{
+		table: t,
+		claim: `update ` + t.quoted + ` set leased_until = clock_timestamp() + $2::bigint` + microseconds + `,
+	claims = claims + 1, deliveries = deliveries + 1
+where ` + ready(3) + `
+returning ` + fmt.Sprintf(record, ""),
+		complete: `delete from ` + t.quoted + ` as m using unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
+		abandon: `update ` + t.quoted + ` as m set leased_until = null, last_error = s.error
+from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where ` + settled,
+		release: `update ` + t.quoted + ` as m set leased_until = null, deliveries = deliveries - 1
+from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
+		renew: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
+from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
+		take: `delete from ` + t.quoted + ` where ` + ready(2) + ` returning ` + fmt.Sprintf(record, " + 1"),
+		giveBack: `insert into ` + t.quoted + ` (id, seq, headers, body, due, deliveries, claims, expires, last_error)
+values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp, $9)`,
+		takeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
+	select ctid from ` + t.quoted + ` order by seq limit $1 for update skip locked))
+returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
+	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
+		due: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted + ` where due > now()`,
+	}
+}
+
+// Expires is in UTC without a time zone, as NServiceBus writes it. The clock is
+// that of the moment, not of the transaction's beginning: the transaction may be
+// long under way.
+const (
+	expiresIn = `(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `) at time zone 'utc'`
+	dueIn     = `coalesce(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `, now())`
+)
+
+func (postgres) insert(t *queueTexts, messages []outgoing, foreign bool) []*statement {
+	into := `insert into ` + t.table.quoted
+	plain := true
+	for i := range messages {
+		if messages[i].delay != 0 || messages[i].ttl != 0 {
+			plain = false
+			break
+		}
+	}
+	if len(messages) == 1 {
+		m := &messages[0]
+		switch {
+		case plain:
+			return []*statement{command(into+` (id, headers, body) values (gen_random_uuid(), $1, $2)`, m.headers, m.body)}
+		case m.delay == 0:
+			return []*statement{command(into+` (id, headers, body, expires) values (gen_random_uuid(), $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
+				m.headers, m.body, m.ttl.Microseconds())}
+		default:
+			return []*statement{command(into+` (id, headers, body, expires, due) values (gen_random_uuid(), $1, $2, `+
+				fmt.Sprintf(expiresIn, "$3")+`, `+fmt.Sprintf(dueIn, "$4")+`)`,
+				m.headers, m.body, m.ttl.Microseconds(), roundUp(m.delay).Microseconds())}
+		}
+	}
+	c := columnsOf(messages)
+	switch {
+	case plain:
+		return []*statement{command(into+` (id, headers, body) select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
+			c.headers, c.bodies)}
+	case foreign:
+		return []*statement{command(into+` (id, headers, body, expires) select gen_random_uuid(), h, b, `+fmt.Sprintf(expiresIn, "t")+`
+from unnest($1::text[], $2::bytea[], $3::bigint[]) as m(h, b, t)`, c.headers, c.bodies, c.ttls)}
+	default:
+		return []*statement{command(into+` (id, headers, body, expires, due) select gen_random_uuid(), h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
+from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d)`, c.headers, c.bodies, c.ttls, c.delays)}
+	}
+}
+
+// messageColumns are messages by column, durations in microseconds.
+type messageColumns struct {
+	destinations, headers []string
+	bodies                [][]byte
+	ttls, delays          []int64
+}
+
+func columnsOf(messages []outgoing) messageColumns {
+	n := len(messages)
+	c := messageColumns{make([]string, n), make([]string, n), make([][]byte, n), make([]int64, n), make([]int64, n)}
+	for i := range messages {
+		m := &messages[i]
+		c.destinations[i], c.headers[i], c.bodies[i] = m.destination, m.headers, m.body
+		c.ttls[i], c.delays[i] = m.ttl.Microseconds(), roundUp(m.delay).Microseconds()
+	}
+	return c
+}
+
+// roundUp makes a duration one of whole microseconds that is not shorter.
+func roundUp(d time.Duration) time.Duration {
+	if rest := d % time.Microsecond; rest != 0 {
+		d += time.Microsecond - rest
+	}
+	return d
+}
+
+func (postgres) subscriptions(t table) *subscriptionTexts {
+	return &subscriptionTexts{
+		table:       t,
+		subscribers: `select distinct queueaddress from ` + t.quoted + ` where topic = $1`,
+		subscribe: `insert into ` + t.quoted + ` (queueaddress, endpoint, topic) values ($1, $2, $3)
+on conflict (endpoint, topic) do update set queueaddress = excluded.queueaddress`,
+		unsubscribe: `delete from ` + t.quoted + ` where endpoint = $1 and topic = $2`,
+	}
+}
+
+func (postgres) delayed(t table) *delayedTexts {
+	return &delayedTexts{
+		table: t,
+		take: `delete from ` + t.quoted + ` where ctid = any(array(
+	select ctid from ` + t.quoted + ` where due <= now() order by due, seq limit $1 for update skip locked))
+returning seq, destination, coalesce(expires::text, ''), headers, body`,
+		forward: func(to table) string {
+			return `insert into ` + to.quoted + ` (id, expires, headers, body) values (gen_random_uuid(), nullif($1::text, '')::timestamp, $2, $3)`
+		},
+		postpone: `update ` + t.quoted + ` set due = clock_timestamp() + $2::bigint` + microseconds + `,
+	attempts = attempts + 1, last_error = $3 where seq = $1`,
+		due: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted,
+	}
+}
+
+func (postgres) insertDelayed(t *delayedTexts, messages []outgoing) []*statement {
+	c := columnsOf(messages)
+	return []*statement{command(`insert into `+t.table.quoted+` (destination, headers, body, expires, due)
+select a, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
+from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) as m(a, h, b, t, d)`,
+		c.destinations, c.headers, c.bodies, c.ttls, c.delays)}
+}
+
+// storable returns a text without NUL, which text columns cannot hold.
+func storable(text string) string { return strings.ReplaceAll(text, "\x00", "\uFFFD") }
+
+// list passes slices as arrays.
+func (postgres) list(columns ...any) []any { return columns }
+
+func (postgres) savepoint(name string) *statement { return command(`savepoint ` + name) }
+
+func (postgres) rollbackTo(name string) *statement { return command(`rollback to savepoint ` + name) }
+
+// intact finds the violation of a deferred constraint while the savepoint can still
+// undo it. At the commit it would cost the lock on the message.
+func (postgres) intact() *statement { return command(`set constraints all immediate`) }

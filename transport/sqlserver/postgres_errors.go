@@ -1,0 +1,59 @@
+package sqlserver
+
+import (
+	"database/sql/driver"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// classify reads the SQLSTATE (PostgreSQL's Appendix A). Without one, the
+// connection failed.
+func (postgres) classify(err error) fault {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return connectionFault(err, pgconn.SafeToRetry(err))
+	}
+	var unreached *unreachedError
+	connecting := errors.As(err, &unreached)
+	switch code := server.Code; code {
+	case "42P01", "3F000": // undefined_table, invalid_schema_name
+		return faultNoTable
+	case "25006": // read_only_sql_transaction
+		return faultReadOnly
+	case "42501", "3D000": // insufficient_privilege, invalid_catalog_name
+		return faultRefused
+	case "57014": // query_canceled: statement_timeout, or an operator
+		return faultBusy
+	case "25P03", "25P04": // idle_in_transaction_session_timeout, transaction_timeout
+		return faultOutage
+	default:
+		switch class := code[:min(2, len(code))]; {
+		case class == "28": // invalid authorization
+			return faultRefused
+		case class == "08", class == "57", class == "58" && server.Severity != "ERROR": // connection, operator intervention, system error
+			return outage(connecting)
+		case class == "53" && connecting: // insufficient resources: too_many_connections
+			return faultUnreached
+		case class == "53", class == "40", class == "55", class == "58": // and transaction rollback, not in prerequisite state
+			return faultBusy
+		case server.Severity == "FATAL", server.Severity == "PANIC":
+			return outage(connecting)
+		}
+		return faultStatement
+	}
+}
+
+func outage(connecting bool) fault {
+	if connecting {
+		return faultUnreached
+	}
+	return faultOutage
+}
+
+// connectionFault is the fault of an error that is not the server's.
+func connectionFault(err error, unsent bool) fault {
+	var unreached *unreachedError
+	// ErrBadConn is what drivers return before they send anything.
+	return outage(unsent || errors.As(err, &unreached) || errors.Is(err, driver.ErrBadConn))
+}

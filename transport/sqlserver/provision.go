@@ -1,0 +1,112 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Provision creates the tables that are missing: those of the topology's queues,
+// that of subscriptions, and that of messages which are delayed on their way to
+// queues made by NServiceBus. It needs the right to create tables only if one is
+// missing. It changes nothing that exists: a queue that is not as Reprise needs it is
+// an error that names the column and both types (C18).
+func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
+	err := t.usable(ctx)
+	if err == nil {
+		err = t.provision(ctx, topology)
+	}
+	if err != nil {
+		return fmt.Errorf("sqlserver: provision: %w", err)
+	}
+	return nil
+}
+
+func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
+	var create []string
+	var made []*queue
+	for _, name := range topology.Queues {
+		q, err := t.queues.get(name)
+		if err != nil {
+			return err
+		}
+		err = t.verify(ctx, q)
+		if errors.Is(err, core.ErrQueueNotFound) {
+			create = append(create, t.dialect.createQueue(q.table, t.nserviceBusTables)...)
+			made = append(made, q)
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, other := range []struct {
+		table  table
+		create []string
+	}{
+		{t.subscriptions.table, t.dialect.createSubscriptions(t.subscriptions.table)},
+		{t.delayed.table, t.dialect.createDelayed(t.delayed.table)},
+	} {
+		has, err := t.columns(ctx, other.table)
+		if err != nil {
+			return err
+		}
+		if len(has) == 0 {
+			create = append(create, other.create...)
+		}
+	}
+	if err := t.create(ctx, create); err != nil {
+		return err
+	}
+	for _, q := range made { // somebody else may have made it meanwhile, differently
+		if err := t.verify(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create carries out statements that create what is missing. Several instances do so
+// one after the other.
+func (t *Transport) create(ctx context.Context, ddl []string) error {
+	if len(ddl) == 0 {
+		return nil
+	}
+	statements := []*statement{t.dialect.lockSchema()}
+	for _, text := range ddl {
+		statements = append(statements, command(text))
+	}
+	tx, err := t.db.begin(ctx, statements[0])
+	if err != nil {
+		return err
+	}
+	for _, s := range statements[1:] { // one by one: a statement may need what the one before it created
+		if err := tx.run(ctx, s); err != nil {
+			tx.rollback(ctx)
+			return err
+		}
+	}
+	if err := tx.commit(ctx); err != nil {
+		tx.rollback(ctx)
+		return err
+	}
+	return nil
+}
+
+// DDL returns the statements that Provision would carry out in an empty database,
+// for whoever has the right to. They can be carried out again without harm. The
+// version of the tables is in their comments.
+func (t *Transport) DDL(queues ...string) (string, error) {
+	var all []string
+	for _, name := range queues {
+		q, err := t.queues.get(name)
+		if err != nil {
+			return "", fmt.Errorf("sqlserver: DDL: %w", err)
+		}
+		all = append(all, t.dialect.createQueue(q.table, t.nserviceBusTables)...)
+	}
+	all = append(all, t.dialect.createSubscriptions(t.subscriptions.table)...)
+	all = append(all, t.dialect.createDelayed(t.delayed.table)...)
+	return strings.Join(all, ";\n\n") + ";\n", nil
+}

@@ -1,0 +1,159 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// queue is what is known of one queue.
+type queue struct {
+	*queueTexts
+	channel string // of the notifications about it
+
+	mu    sync.Mutex
+	maker maker
+}
+
+// maker is who made a table.
+type maker int
+
+const (
+	unknownMaker maker = iota
+	reprise
+	nserviceBus
+)
+
+func (q *queue) known() maker {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.maker
+}
+
+func (q *queue) learn(m maker) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.maker = m
+}
+
+// queues remembers queues by the names and addresses used for them.
+type queues struct {
+	t  *Transport
+	mu sync.RWMutex
+	by map[string]*queue
+}
+
+// manyQueues is how many are remembered. Addresses to reply to come from outside, so
+// there must be a limit; past it, all are learned again.
+const manyQueues = 10_000
+
+func (all *queues) get(name string) (*queue, error) {
+	all.mu.RLock()
+	q := all.by[name]
+	all.mu.RUnlock()
+	if q != nil {
+		return q, nil
+	}
+	t, err := all.t.dialect.table(name, all.t.in)
+	if err != nil {
+		return nil, err
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if len(all.by) >= manyQueues {
+		all.by = nil
+	}
+	if all.by == nil {
+		all.by = map[string]*queue{}
+	}
+	q = all.by[t.address] // one for all of its names
+	if q == nil {
+		q = &queue{queueTexts: all.t.dialect.queue(t), channel: channelOf(t.address)}
+		all.by[t.address] = q
+	}
+	all.by[name] = q
+	return q, nil
+}
+
+// examine looks at a queue's table: whether it exists, who made it, and whether it
+// has all columns.
+func (t *Transport) examine(ctx context.Context, q *queue) (foreign bool, err error) {
+	foreign, _, err = t.look(ctx, q)
+	return foreign, err
+}
+
+// verify is examine, and compares the columns' types too.
+func (t *Transport) verify(ctx context.Context, q *queue) error {
+	foreign, has, err := t.look(ctx, q)
+	if err != nil || foreign { // NServiceBus's tables have had different types over time
+		return err
+	}
+	var errs []error
+	for _, c := range t.dialect.wanted(q.table, false) {
+		if kind := has[c.name]; kind != c.kind {
+			errs = append(errs, fmt.Errorf("in the table %s the column %s is of the type %s, but must be %s", q.table.quoted, c.name, kind, c.kind))
+		}
+	}
+	return found(errs)
+}
+
+func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[string]string, err error) {
+	has, err = t.columns(ctx, q.table)
+	if err != nil {
+		return false, nil, err
+	}
+	if len(has) == 0 {
+		return false, nil, finding{fmt.Errorf("%w: there is no table %s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted)}
+	}
+	foreign, err = t.maker(q.table, has)
+	if err == nil {
+		q.learn(map[bool]maker{false: reprise, true: nserviceBus}[foreign])
+	}
+	return foreign, has, err
+}
+
+// columns returns those of a table by their names, or none if it does not exist.
+func (t *Transport) columns(ctx context.Context, of table) (map[string]string, error) {
+	has := map[string]string{}
+	s := t.dialect.columns(of)
+	s.row = func(scan scanner) error {
+		var c column
+		err := scan(&c.name, &c.kind)
+		has[c.name] = c.kind
+		return err
+	}
+	err := t.db.exec(ctx, s)
+	return has, err
+}
+
+// maker tells the two kinds of tables apart, and reports columns that are missing.
+func (t *Transport) maker(of table, has map[string]string) (foreign bool, err error) {
+	known := map[string]bool{}
+	for _, c := range t.dialect.wanted(of, true) {
+		known[c.name] = true
+	}
+	foreign = true
+	for _, c := range t.dialect.wanted(of, false) {
+		if _, ok := has[c.name]; ok && !known[c.name] {
+			foreign = false // it has a column that NServiceBus does not know
+		}
+	}
+	var errs []error
+	for _, c := range t.dialect.wanted(of, foreign) {
+		if _, ok := has[c.name]; !ok {
+			errs = append(errs, fmt.Errorf("the table %s has no column %s (%s): it is no queue, or was made by another version; see DDL", of.quoted, c.name, c.kind))
+		}
+	}
+	return foreign, found(errs)
+}
+
+// found joins what was found out about tables.
+func found(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return finding{errors.Join(errs...)}
+}

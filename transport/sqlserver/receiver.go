@@ -1,0 +1,317 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// receiver takes messages from one queue. What it does with them is its mode's
+// affair: they are leased, held in transactions, or consumed.
+//
+// While there are messages, every Receive fetches for itself. When one found none, a
+// single one at a time waits for something to happen, and the others wait for it: an
+// idle queue is watched by one, however many call Receive.
+type receiver struct {
+	t        *Transport
+	q        *queue
+	mode     core.TransactionMode
+	fetch    func(ctx context.Context, dst []core.Delivery) (int, error)
+	count    *transport.DeliveryLog // nil: the table counts
+	settler  *settler               // nil but for leases
+	bell     *bell
+	turn     chan struct{} // held by who waits for something to happen
+	closing  context.Context // ends when the receiver is closed
+	close    context.CancelFunc
+	outages  outages
+	fetching sync.WaitGroup
+
+	mu          sync.Mutex // guards what follows
+	closed      bool
+	maxInFlight int
+	room        chan struct{} // closed and replaced when there is more room
+	unsettled   map[holding]struct{}
+	reserved    int  // places of fetches under way
+	idle        bool // the last fetch brought nothing
+	pause       time.Duration
+	floor       floor
+}
+
+// holding is a delivery that is not settled.
+type holding interface {
+	core.Delivery
+	// giveUp makes the message available to others. The receiver is closed.
+	giveUp(ctx context.Context)
+}
+
+func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
+	r := &receiver{
+		t: t, q: q, mode: cfg.Mode,
+		turn:        make(chan struct{}, 1),
+		maxInFlight: cfg.MaxInFlight,
+		room:        make(chan struct{}),
+		unsettled:   map[holding]struct{}{},
+	}
+	r.outages.observer = cfg.Observer
+	r.closing, r.close = context.WithCancel(t.life)
+	if t.nserviceBusTables {
+		r.count = transport.NewDeliveryLog(cfg.MaxInFlight)
+	}
+	switch {
+	case cfg.Mode == core.TransactionNone:
+		r.fetch = r.consume
+	case t.holds(cfg.Mode):
+		r.fetch = r.hold
+	default:
+		r.settler = newSettler(r)
+		r.fetch = r.claim
+	}
+	return r
+}
+
+// open begins to listen for messages.
+func (r *receiver) open() { r.bell = r.t.hang(r.q) }
+
+// Receive implements core.Receiver.
+func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	n, err := r.receive(ctx, dst)
+	if err != nil && !errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("sqlserver: receive from %s: %w", r.q.table.address, r.t.explained(err))
+	}
+	return n, err
+}
+
+func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	if len(dst) == 0 {
+		return 0, errors.New("there is no room in dst")
+	}
+	waiting := false // it is this one's turn to wait
+	defer func() {
+		if waiting {
+			<-r.turn
+		}
+	}()
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		places, idle, more, err := r.reserve(len(dst), waiting)
+		switch {
+		case err != nil:
+			return 0, err
+		case idle && !waiting: // let another one wait
+			select {
+			case r.turn <- struct{}{}:
+				if waiting = r.isIdle(); !waiting {
+					<-r.turn // something came meanwhile
+				}
+			case <-ctx.Done():
+			case <-r.closing.Done():
+			}
+			continue
+		case places == 0:
+			select {
+			case <-more:
+			case <-ctx.Done():
+			case <-r.closing.Done():
+			}
+			continue
+		}
+		n, pause, err := r.try(ctx, dst[:places])
+		if err != nil || n > 0 {
+			return n, err
+		}
+		if pause > 0 && waiting {
+			r.wait(ctx, pause)
+		}
+	}
+}
+
+// reserve takes places for up to n deliveries. Without any, more is closed when
+// there may be some. idle says that the last fetch brought nothing: then only who
+// waits fetches.
+func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-chan struct{}, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, false, nil, core.ErrClosed
+	}
+	if r.idle && !waiting {
+		return 0, true, nil, nil
+	}
+	if r.mode != core.TransactionNone {
+		n = min(n, r.maxInFlight-len(r.unsettled)-r.reserved)
+	} else if r.maxInFlight == 0 {
+		n = 0
+	}
+	if n <= 0 {
+		return 0, false, r.room, nil
+	}
+	r.reserved += n
+	r.fetching.Add(1)
+	return n, false, nil, nil
+}
+
+// try fetches once. Without a message it says how long to wait for one.
+func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, pause time.Duration, err error) {
+	defer r.fetching.Done()
+	under, done := r.operation(ctx)
+	n, err = r.fetch(under, dst)
+	done()
+	closed := r.fetched(len(dst), dst[:n])
+	switch {
+	case closed:
+		for _, d := range dst[:n] {
+			if h, ok := d.(holding); ok {
+				h.giveUp(ctx)
+			}
+		}
+		return 0, 0, core.ErrClosed
+	case err != nil && !r.t.fault(err).passes():
+		return 0, 0, err
+	case err != nil:
+		r.t.gaveUp(err)
+		return 0, r.outages.failed(err), nil
+	}
+	r.outages.end()
+	if n > 0 {
+		return n, 0, nil
+	}
+	return 0, r.nextPause(under), nil
+}
+
+// fetched gives the places back that a fetch did not need, and notes what it
+// brought. It reports whether the receiver has been closed meanwhile.
+func (r *receiver) fetched(places int, got []core.Delivery) (closed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reserved -= places
+	r.idle = len(got) == 0
+	if len(got) > 0 {
+		r.pause = 0
+	}
+	if r.closed {
+		return true
+	}
+	if r.mode != core.TransactionNone {
+		for _, d := range got {
+			r.unsettled[d.(holding)] = struct{}{}
+		}
+	}
+	if len(got) < places {
+		r.moreRoom()
+	}
+	return false
+}
+
+// moreRoom wakes those who wait for a place. mu is held.
+func (r *receiver) moreRoom() {
+	close(r.room)
+	r.room = make(chan struct{})
+}
+
+// settled removes a delivery that is not held any more.
+func (r *receiver) settled(h holding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.unsettled[h]; !ok {
+		return
+	}
+	if len(r.unsettled)+r.reserved >= r.maxInFlight {
+		r.moreRoom()
+	}
+	delete(r.unsettled, h)
+}
+
+// SetMaxInFlight implements core.Receiver. Nothing is fetched ahead of a Receive, so
+// 0 has nothing to give back.
+func (r *receiver) SetMaxInFlight(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.maxInFlight = n
+	r.moreRoom()
+	if r.count != nil {
+		r.count.Resize(n)
+	}
+}
+
+// Close implements core.Receiver. What a fetch under way brings goes back too. A
+// message that cannot be given back, because the server cannot be reached or ctx
+// ends, comes again when its lease ends, or when the server notices that the
+// connection is gone.
+func (r *receiver) Close(ctx context.Context) error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	var left []holding
+	for h := range r.unsettled {
+		left = append(left, h)
+	}
+	clear(r.unsettled)
+	r.mu.Unlock()
+	r.close()
+	r.t.takeDown(r.bell)
+	r.giveBack(ctx, left)
+	r.fetching.Wait()
+	r.t.mu.Lock()
+	delete(r.t.receivers, r)
+	r.t.mu.Unlock()
+	return nil
+}
+
+func (r *receiver) giveBack(ctx context.Context, left []holding) {
+	if r.settler != nil {
+		r.settler.close(ctx, left)
+		return
+	}
+	for _, h := range left {
+		h.giveUp(ctx)
+	}
+}
+
+func (r *receiver) isIdle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.idle
+}
+
+// isClosed reports whether settlements are too late.
+func (r *receiver) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
+// incoming is what the engine sees of a record.
+func (r *receiver) incoming(m *record) core.Incoming {
+	headers, malformed := transport.ParseHeadersJSON([]byte(m.headers))
+	in := core.Incoming{
+		ID:            headers.Get(core.HeaderMessageID),
+		NativeID:      m.id,
+		Headers:       headers,
+		Body:          m.body,
+		DeliveryCount: m.deliveries,
+		Redelivered:   m.deliveries > 1 || m.claims > 1,
+		LastError:     m.lastError,
+	}
+	if malformed != nil {
+		in.Malformed = fmt.Errorf("the headers of row %s are no JSON object of strings: %w", m.id, malformed)
+	}
+	if in.ID == "" {
+		in.ID = m.id
+	}
+	if r.count != nil {
+		in.DeliveryCount, in.LastError = r.count.Delivered(m.id)
+	} else {
+		in.EnqueuedAt = m.due
+	}
+	return in
+}

@@ -1,0 +1,261 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Send adds messages to their queues' tables: all of them, or none (C2). With a
+// context from WithTx or WithSQLTx it does so in the caller's transaction, and nil
+// means that they are sent if that commits.
+//
+// A message's delay and its time to be received count from the moment at which the
+// server carries out the statement, by the server's clock.
+func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
+	err := t.usable(ctx)
+	if err != nil {
+		return fmt.Errorf("sqlserver: send: %w", transport.NoneSent(msgs, -1, err))
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	mail, err := t.address(ctx, msgs)
+	if err != nil {
+		return fmt.Errorf("sqlserver: send: %w", err)
+	}
+	if len(mail.statements) == 0 { // published to nobody
+		return nil
+	}
+	if tx := callersTransaction(ctx); tx != nil {
+		err = mail.sendIn(ctx, tx)
+	} else {
+		err = mail.send(ctx)
+	}
+	if err != nil {
+		state := core.SendRefused
+		if t.fault(err) == faultOutage {
+			state = core.SendUnknown
+		}
+		return fmt.Errorf("sqlserver: send: %w", transport.AllSent(msgs, state, t.explained(err)))
+	}
+	return nil
+}
+
+// send carries out the statements in a transaction of their own.
+func (m *mail) send(ctx context.Context) error {
+	t := m.transport
+	select {
+	case t.sends <- struct{}{}:
+	case <-ctx.Done():
+		return &unreachedError{ctx.Err()}
+	}
+	err := t.db.exec(ctx, m.statements...)
+	<-t.sends
+	if err != nil {
+		t.gaveUp(err)
+		return err
+	}
+	m.arrived()
+	return nil
+}
+
+// gaveUp draws the consequence of an error for connections not in use.
+func (t *Transport) gaveUp(err error) {
+	if t.fault(err) == faultReadOnly {
+		t.db.reset()
+	}
+}
+
+// sendIn carries them out in a caller's transaction.
+func (m *mail) sendIn(ctx context.Context, tx any) error {
+	t := m.transport
+	var xid string
+	statements := m.statements
+	if t.bellman != nil {
+		statements = append(statements[:len(statements):len(statements)],
+			query(func(scan scanner) error { return scan(&xid) }, transactionID))
+	}
+	var err error
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		if _, ok := t.dialect.(postgres); !ok {
+			return fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product())
+		}
+		err = runPgx(ctx, tx, statements)
+	case *sql.Tx:
+		err = runSQL(ctx, tx, statements)
+	}
+	if err == nil && t.bellman != nil {
+		t.bellman.expect(xid, m.destinations)
+	}
+	return err
+}
+
+// transactionKey is the key of a caller's transaction in a context.
+type transactionKey struct{}
+
+// WithTx returns a context with which Transport.Send, and so Endpoint.Send and
+// Endpoint.Publish, adds messages in tx: they are sent if tx commits, and never
+// otherwise. With it a program writes its own rows and its messages together
+// (a transactional outbox without a relay).
+//
+//	tx, err := pool.Begin(ctx)
+//	...
+//	_, err = tx.Exec(ctx, "insert into orders ...")
+//	...
+//	err = endpoint.Send(sqlserver.WithTx(ctx, tx), "billing", "orders.Placed", placed)
+//	...
+//	err = tx.Commit(ctx)
+//
+// The transaction is one of the transport's own database. After a Send that failed it
+// can only be rolled back. It is used by one goroutine at a time.
+func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
+	return context.WithValue(ctx, transactionKey{}, tx)
+}
+
+// WithSQLTx is WithTx for a transaction of database/sql.
+func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
+	return context.WithValue(ctx, transactionKey{}, tx)
+}
+
+func callersTransaction(ctx context.Context) any { return ctx.Value(transactionKey{}) }
+
+// mail is what a list of messages becomes: the statements that send it.
+type mail struct {
+	transport    *Transport
+	statements   []*statement
+	destinations []*queue // of messages that are available at once
+}
+
+// rowsAtOnce and bytesAtOnce limit one statement.
+const (
+	rowsAtOnce  = 1000
+	bytesAtOnce = 16 << 20
+)
+
+// parcel is what goes to one table.
+type parcel struct {
+	to       *queue
+	waits    bool // in the table of delayed messages
+	foreign  bool
+	messages []outgoing
+	bytes    int
+}
+
+// address turns messages into statements. Its error matches *core.SendError, in
+// which all are refused.
+func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, error) {
+	for i := range msgs {
+		if err := transport.CheckOutgoing(&msgs[i], &t.caps); err != nil {
+			return nil, transport.NoneSent(msgs, i, err)
+		}
+	}
+	m := &mail{transport: t}
+	var parcels []*parcel
+	for i := range msgs {
+		out := &msgs[i]
+		message := outgoing{
+			headers: string(transport.AppendHeadersJSON(nil, out.Headers)),
+			body:    out.Body,
+			delay:   out.Delay,
+			ttl:     out.TimeToBeReceived,
+		}
+		if message.body == nil {
+			message.body = []byte{} // NULL is something else
+		}
+		to, err := t.destinations(ctx, out)
+		for _, q := range to {
+			if err == nil {
+				parcels, err = m.pack(ctx, parcels, q, message)
+			}
+		}
+		if err != nil {
+			return nil, transport.NoneSent(msgs, i, t.explained(err))
+		}
+	}
+	for _, p := range parcels {
+		if p.waits {
+			m.statements = append(m.statements, t.dialect.insertDelayed(t.delayed.delayedTexts, p.messages)...)
+		} else {
+			m.statements = append(m.statements, t.dialect.insert(p.to.queueTexts, p.messages, p.foreign)...)
+		}
+	}
+	return m, nil
+}
+
+// destinations returns the queues that a message goes to.
+func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*queue, error) {
+	if out.Topic == "" {
+		q, err := t.queues.get(out.Queue)
+		return []*queue{q}, err
+	}
+	return t.subscriptions.of(ctx, out.Topic)
+}
+
+// pack puts a message into the parcel for its table.
+func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message outgoing) ([]*parcel, error) {
+	waits, foreign := false, false
+	if message.delay > 0 { // only then does it matter who made the table
+		var err error
+		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
+			return parcels, err
+		}
+		if waits = foreign; waits {
+			message.destination = to.table.address
+			if err := m.transport.delayed.expect(ctx, message.delay); err != nil {
+				return parcels, err
+			}
+		}
+	} else {
+		foreign = to.known() == nserviceBus
+		m.heads(to)
+	}
+	size := len(message.headers) + len(message.body)
+	for i := len(parcels) - 1; i >= 0; i-- {
+		p := parcels[i]
+		if p.to == to && p.waits == waits {
+			if len(p.messages) >= rowsAtOnce || p.bytes+size > bytesAtOnce {
+				break
+			}
+			p.messages, p.bytes = append(p.messages, message), p.bytes+size
+			return parcels, nil
+		}
+	}
+	return append(parcels, &parcel{to: to, waits: waits, foreign: foreign, messages: []outgoing{message}, bytes: size}), nil
+}
+
+// heads notes that something for the queue is available at once.
+func (m *mail) heads(to *queue) {
+	for _, q := range m.destinations {
+		if q == to {
+			return
+		}
+	}
+	m.destinations = append(m.destinations, to)
+}
+
+// isForeign reports whether NServiceBus made the queue's table, which has no place
+// for a delayed message then.
+func (t *Transport) isForeign(ctx context.Context, q *queue) (bool, error) {
+	switch q.known() {
+	case reprise:
+		return false, nil
+	case nserviceBus:
+		return true, nil
+	default:
+		return t.examine(ctx, q)
+	}
+}
+
+// arrived wakes receivers, once what was sent is committed.
+func (m *mail) arrived() {
+	for _, q := range m.destinations {
+		m.transport.ring(q)
+	}
+}

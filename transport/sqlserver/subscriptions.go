@@ -1,0 +1,170 @@
+package sqlserver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// longestTopic is what the columns of NServiceBus's table of subscriptions hold.
+const longestTopic = 200
+
+// subscriptions is the table of who subscribed to what, and what is remembered of
+// it.
+type subscriptions struct {
+	*subscriptionTexts
+	t   *Transport
+	ttl time.Duration
+
+	mu    sync.Mutex
+	known map[string]subscribers
+}
+
+// subscribers are the queues subscribed to one topic, as they were.
+type subscribers struct {
+	queues []*queue
+	until  time.Time
+}
+
+// manyTopics is how many topics are remembered.
+const manyTopics = 10_000
+
+func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptions {
+	table, err := t.dialect.table(name, t.in)
+	if err != nil {
+		panic(err) // Config.complete has tried
+	}
+	return &subscriptions{subscriptionTexts: t.dialect.subscriptions(table), t: t, ttl: ttl, known: map[string]subscribers{}}
+}
+
+// of returns the queues subscribed to a topic.
+func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) {
+	if len(topic) > longestTopic { // to which nobody can have subscribed
+		return nil, nil
+	}
+	now := time.Now()
+	s.mu.Lock()
+	known, ok := s.known[topic]
+	s.mu.Unlock()
+	if ok && now.Before(known.until) {
+		return known.queues, nil
+	}
+	var addresses []string
+	err := s.t.db.exec(ctx, query(func(scan scanner) error {
+		var address string
+		err := scan(&address)
+		addresses = append(addresses, address)
+		return err
+	}, s.subscribers, topic))
+	if err != nil {
+		if s.t.fault(err) == faultNoTable { // nobody has subscribed to anything yet
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
+	}
+	found := subscribers{until: now.Add(s.ttl)}
+	for _, address := range addresses {
+		q, err := s.t.queues.get(address)
+		if err != nil {
+			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.table.quoted, topic, err)
+		}
+		found.queues = append(found.queues, q)
+	}
+	if s.ttl > 0 {
+		s.remember(topic, found)
+	}
+	return found.queues, nil
+}
+
+func (s *subscriptions) remember(topic string, found subscribers) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= manyTopics {
+		clear(s.known)
+	}
+	s.known[topic] = found
+}
+
+func (s *subscriptions) forget(topics []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, topic := range topics {
+		delete(s.known, topic)
+	}
+}
+
+// Subscribe lets queue receive what is published to the topics, each of at most 200
+// bytes. It is in force from Config.SubscriptionCache later for publishers
+// elsewhere, at once for this transport.
+func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.changeSubscriptions(ctx, queue, topics, true); err != nil {
+		return fmt.Errorf("sqlserver: subscribe %q: %w", queue, err)
+	}
+	return nil
+}
+
+// Unsubscribe ends what Subscribe began.
+func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.changeSubscriptions(ctx, queue, topics, false); err != nil {
+		return fmt.Errorf("sqlserver: unsubscribe %q: %w", queue, err)
+	}
+	return nil
+}
+
+func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics []string, subscribe bool) error {
+	if err := t.usable(ctx); err != nil {
+		return err
+	}
+	q, err := t.queues.get(name)
+	if err != nil {
+		return err
+	}
+	if _, err := t.examine(ctx, q); err != nil {
+		return err
+	}
+	endpoint := q.table.name
+	if q.table.place != t.in { // two schemas may each have a queue of this name
+		endpoint = q.table.address
+	}
+	s := t.subscriptions
+	var statements []*statement
+	for _, topic := range topics {
+		if topic == "" || len(topic) > longestTopic {
+			return fmt.Errorf("the topic %q has %d bytes; the table of subscriptions holds names of 1 to %d", topic, len(topic), longestTopic)
+		}
+		if subscribe {
+			statements = append(statements, command(s.subscribe, q.table.address, endpoint, topic))
+		} else {
+			statements = append(statements, command(s.unsubscribe, endpoint, topic))
+		}
+	}
+	if len(statements) == 0 {
+		return nil
+	}
+	err = t.db.exec(ctx, statements...)
+	switch {
+	case err != nil && t.fault(err) != faultNoTable:
+		return err
+	case err != nil && !subscribe: // nobody has subscribed to anything
+		return nil
+	case err != nil:
+		if err := t.createSubscriptions(ctx); err != nil {
+			return err
+		}
+		if err := t.db.exec(ctx, statements...); err != nil {
+			return err
+		}
+	}
+	s.forget(topics)
+	return nil
+}
+
+// createSubscriptions creates the table when the first queue subscribes, where
+// Provision was not called by anybody.
+func (t *Transport) createSubscriptions(ctx context.Context) error {
+	if err := t.create(ctx, t.dialect.createSubscriptions(t.subscriptions.table)); err != nil {
+		return fmt.Errorf("create the table of subscriptions %s (DDL prints the statements for somebody with the right to): %w", t.subscriptions.table.quoted, err)
+	}
+	return nil
+}

@@ -1,0 +1,320 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Transport connects endpoints to queues that are tables. It implements
+// core.Transport, core.Provisioner, core.Subscriber and core.Checker, and is safe
+// for concurrent use.
+type Transport struct {
+	db      database
+	dialect dialect
+	caps    core.Capabilities
+
+	in                place
+	lease             time.Duration
+	nserviceBusTables bool
+
+	queues        queues
+	subscriptions *subscriptions
+	delayed       *delayed
+	bells         bells
+	bellman       *bellman // nil: the server wakes nobody
+	sends         chan struct{}
+	held          chan struct{} // connections that transactions may hold; nil: any number
+
+	life   context.Context // ends with Close
+	end    context.CancelFunc
+	closed atomic.Bool
+
+	mu        sync.Mutex // guards what follows
+	receivers map[*receiver]struct{}
+	wg        sync.WaitGroup // goroutines of ours
+}
+
+var _ interface {
+	core.Transport
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+} = (*Transport)(nil)
+
+// parallelSends is how many connections Send uses at a time, where the pool is the
+// transport's own. More only wait for each other in the server.
+const parallelSends = 16
+
+// Open returns a transport for the server and database that the URL names, with the
+// defaults of Config: New with nothing but URL.
+func Open(ctx context.Context, url string) (*Transport, error) {
+	return New(ctx, Config{URL: url})
+}
+
+// New returns a transport. It does not reach the server: Check does, and an endpoint
+// calls it before it starts. Its error names everything that is wrong with cfg, and
+// never the password.
+func New(ctx context.Context, cfg Config) (*Transport, error) {
+	db, dialect, err := cfg.connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sqlserver: open: %w", err)
+	}
+	if err := cfg.complete(dialect); err != nil {
+		db.close()
+		return nil, fmt.Errorf("sqlserver: open: %w", err)
+	}
+	t := &Transport{
+		db:                db,
+		dialect:           dialect,
+		in:                place{cfg.Database, cfg.Schema},
+		lease:             cfg.Lease,
+		nserviceBusTables: cfg.NServiceBusTables,
+		sends:             make(chan struct{}, parallelSends),
+		receivers:         map[*receiver]struct{}{},
+	}
+	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
+	t.caps = capabilities(&cfg)
+	t.queues.t = t
+	t.bells.rung = map[string][]*bell{}
+	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
+	t.delayed = newDelayed(t)
+	if d, ok := db.(*pgxDatabase); ok {
+		t.bellman = newBellman(t, d)
+	}
+	// A transaction holds its connection while a handler runs, and the handler may
+	// send: some connections are kept for that.
+	if limit := db.limit(); limit > 0 {
+		t.held = make(chan struct{}, max(limit-keptForSending, 1))
+	}
+	return t, nil
+}
+
+// keptForSending is how many connections of a limited pool no transaction of a
+// receiver's may hold.
+const keptForSending = 2
+
+func capabilities(cfg *Config) core.Capabilities {
+	return core.Capabilities{
+		Transactions: []core.TransactionMode{
+			core.TransactionNone,
+			core.TransactionReceiveOnly,
+			core.TransactionSendsAtomicWithReceive,
+		},
+		DelayedDelivery:     true,
+		NativeDeliveryCount: !cfg.NServiceBusTables,
+		PublishSubscribe:    true,
+		TimeToBeReceived:    true,
+		DelayPrecision:      time.Second,
+		SubscribeLag:        cfg.SubscriptionCache,
+		MaxMessageBytes:     maxMessageBytes,
+		Durable:             true,
+		ConfirmsSettlement:  true,
+		Ahead:               !cfg.NServiceBusTables,
+	}
+}
+
+// maxMessageBytes keeps a message, and a batch with it, well below what one value or
+// one packet of the servers can hold (1 GB in PostgreSQL).
+const maxMessageBytes = 256 << 20
+
+// Capabilities implements core.Transport.
+func (t *Transport) Capabilities() core.Capabilities {
+	caps := t.caps
+	caps.Transactions = slices.Clone(caps.Transactions)
+	return caps
+}
+
+// String says what the transport is for, without secrets.
+func (t *Transport) String() string {
+	return fmt.Sprintf("sqlserver (%s, schema %q)", t.dialect.product(), t.in.schema)
+}
+
+// GoString returns what String does.
+func (t *Transport) GoString() string { return t.String() }
+
+// Address returns the queue's address as NServiceBus writes it: "schema"."table" on
+// PostgreSQL, table@[schema]@[database] on Microsoft SQL Server.
+func (t *Transport) Address(queue string) (string, error) {
+	table, err := t.dialect.table(queue, t.in)
+	if err != nil {
+		return "", fmt.Errorf("sqlserver: address: %w", err)
+	}
+	return table.address, nil
+}
+
+// Check reaches the server, and reports queues that do not exist or are not as this
+// transport needs them.
+func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
+	err := t.usable(ctx)
+	if err == nil {
+		err = t.checkTopology(ctx, topology)
+	}
+	if err != nil {
+		return fmt.Errorf("sqlserver: check: %w", err)
+	}
+	return nil
+}
+
+func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) error {
+	var errs []error
+	for _, name := range topology.Queues {
+		q, err := t.queues.get(name)
+		if err == nil {
+			err = t.verify(ctx, q)
+		}
+		if err != nil {
+			if t.fault(err).passes() {
+				return err // each queue would only repeat it
+			}
+			errs = append(errs, err)
+		}
+	}
+	if len(topology.Queues) == 0 {
+		errs = append(errs, t.db.exec(ctx, command("select 1")))
+	}
+	return errors.Join(errs...)
+}
+
+// OpenReceiver starts to receive from a queue. While the server cannot be reached it
+// waits, until ctx ends.
+func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	r, err := t.openReceiver(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqlserver: open receiver for %q: %w", cfg.Queue, err)
+	}
+	return r, nil
+}
+
+func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (*receiver, error) {
+	if err := t.usable(ctx); err != nil {
+		return nil, err
+	}
+	if !t.caps.Supports(cfg.Mode) {
+		return nil, fmt.Errorf("transaction mode %v is not one of %v: %w", cfg.Mode, t.caps.Transactions, errors.ErrUnsupported)
+	}
+	if cfg.MaxInFlight < 1 {
+		return nil, fmt.Errorf("MaxInFlight is %d, but must be at least 1", cfg.MaxInFlight)
+	}
+	if t.holds(cfg.Mode) && t.held != nil && cfg.MaxInFlight > cap(t.held) {
+		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
+			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.limit())
+	}
+	q, err := t.queues.get(cfg.Queue)
+	if err != nil {
+		return nil, err
+	}
+	foreign, err := t.examineEventually(ctx, q, cfg.Observer)
+	if err != nil {
+		return nil, err
+	}
+	if foreign != t.nserviceBusTables {
+		return nil, wrongMaker(q.table, foreign)
+	}
+	r := newReceiver(t, q, cfg)
+	t.mu.Lock()
+	if t.closed.Load() { // Close has collected the receivers
+		t.mu.Unlock()
+		return nil, core.ErrClosed
+	}
+	t.receivers[r] = struct{}{}
+	t.mu.Unlock()
+	r.open()
+	t.delayed.watch()
+	return r, nil
+}
+
+// wrongMaker says that a table cannot be received from, with this configuration.
+func wrongMaker(of table, foreign bool) error {
+	if foreign {
+		return fmt.Errorf("the table %s was made by NServiceBus: receive from it with Config.NServiceBusTables", of.quoted)
+	}
+	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", of.quoted)
+}
+
+// holds reports whether messages are held in transactions.
+func (t *Transport) holds(mode core.TransactionMode) bool {
+	return mode == core.TransactionSendsAtomicWithReceive || mode == core.TransactionReceiveOnly && t.nserviceBusTables
+}
+
+// examineEventually examines a queue's table, however long the server cannot be
+// reached.
+func (t *Transport) examineEventually(ctx context.Context, q *queue, observer any) (foreign bool, err error) {
+	o := outages{observer: observer}
+	for {
+		foreign, err := t.examine(ctx, q)
+		if err == nil {
+			o.end()
+			return foreign, nil
+		}
+		if !t.fault(err).passes() {
+			return false, err
+		}
+		pause := o.failed(err)
+		if err := rest(ctx, t.life, pause); err != nil {
+			return false, err
+		}
+	}
+}
+
+// Close ends every connection and goroutine of the transport, and closes receivers
+// that are still open. Where ctx ends meanwhile, what is under way is cut off: it is
+// undone by the server, or comes again when its lease ends. A pool that was given to
+// New stays open. Close is idempotent.
+func (t *Transport) Close(ctx context.Context) error {
+	t.mu.Lock()
+	again := t.closed.Swap(true)
+	receivers := slices.Collect(maps.Keys(t.receivers))
+	t.mu.Unlock()
+	if again {
+		t.wg.Wait()
+		return nil
+	}
+	var wg sync.WaitGroup
+	for _, r := range receivers {
+		wg.Go(func() { _ = r.Close(ctx) })
+	}
+	wg.Wait()
+	t.end()
+	t.wg.Wait()
+	t.db.close()
+	return nil
+}
+
+// usable returns why nothing can be done.
+func (t *Transport) usable(ctx context.Context) error {
+	if t.closed.Load() {
+		return core.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// goes starts a goroutine that Close waits for, and that ends when life does. It
+// reports whether the transport is still open.
+func (t *Transport) goes(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Load() {
+		return false
+	}
+	t.wg.Go(f)
+	return true
+}
+
+// explained adds to an error what it means to a caller of the seam.
+func (t *Transport) explained(err error) error {
+	if err == nil {
+		return nil
+	}
+	if t.fault(err) == faultNoTable {
+		return fmt.Errorf("%w: %w", core.ErrQueueNotFound, err)
+	}
+	return err
+}
