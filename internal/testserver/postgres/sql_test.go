@@ -59,7 +59,7 @@ func TestPasswords(t *testing.T) {
 	s := StartFor(t, Config{})
 	database := s.NewDatabase(t)
 	login := func(url string) (string, error) {
-		cmd := s.bin.command(t.Context(), "psql", "-XAtqc", "create table mine (); select current_user, current_setting('is_superuser')", url)
+		cmd := s.bin.command(t.Context(), "psql", "-XAtqc", "create temporary table mine (); select current_user, current_setting('is_superuser')", url)
 		out, err := cmd.CombinedOutput()
 		return strings.TrimSpace(string(out)), err
 	}
@@ -75,8 +75,8 @@ func TestPasswords(t *testing.T) {
 			t.Fatal(err)
 		}
 		u.User = user
-		if out, err := login(u.String()); err == nil {
-			t.Errorf("logged in %s: %s", name, out)
+		if out, err := login(u.String()); err == nil || !strings.Contains(out, "password") {
+			t.Errorf("%s: %s, %v; want to be refused because of the password", name, out, err)
 		}
 	}
 	if got := query(t, s, "postgres", "select rolpassword from pg_authid where rolname = 'reprise'"); !strings.HasPrefix(got, "SCRAM-SHA-256$") {
@@ -87,7 +87,16 @@ func TestPasswords(t *testing.T) {
 func TestDatabases(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
-	var created sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	var created, connected sync.WaitGroup
+	connected.Go(func() {
+		if _, err := s.Exec(ctx, "template1", "select pg_sleep(600)"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	await(t, "somebody who uses the template", func() bool {
+		return query(t, s, "postgres", "select count(*) from pg_stat_activity where datname = 'template1'") == "1"
+	})
 	names := []string{"plain", "With Space", `quo"te`, "apo'strophe", "question?mark/%20", "ünïcode"}
 	for _, name := range names {
 		created.Go(func() {
@@ -97,6 +106,8 @@ func TestDatabases(t *testing.T) {
 		})
 	}
 	created.Wait()
+	cancel()
+	connected.Wait()
 	for _, name := range names {
 		if got := query(t, s, name, "select current_database()"); got != name {
 			t.Errorf("connected to database %q, want %q", got, name)

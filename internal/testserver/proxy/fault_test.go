@@ -2,7 +2,10 @@
 
 package proxy
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestLoseRequest(t *testing.T) {
 	t.Parallel()
@@ -145,4 +148,38 @@ func TestAFaultWaitsForWhatIsSentAfterIt(t *testing.T) {
 	client.gets("done")
 	client.send("commit")
 	awaitStrike(t, struck)
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pattern string
+		chunks  string // between spaces
+		want    string // the chunks that complete the pattern, as + or -
+	}{
+		{"commit", "commit", "+"},
+		{"commit", "; commit;", "-+"},
+		{"commit", "c o m m i t", "-----+"},
+		{"commit", "com com mit mit", "--+-"},
+		{"commit", "commit commit", "++"},
+		{"commit", "commitcommit x commi t", "+--+"},
+		{"aa", "a a a", "-++"},
+		{"a", "a b a", "+-+"},
+		{"", "a b", "++"},
+	} {
+		var before []byte
+		var got strings.Builder
+		for chunk := range strings.SplitSeq(c.chunks, " ") {
+			var complete bool
+			complete, before = find([]byte(c.pattern), before, []byte(chunk))
+			if complete {
+				got.WriteByte('+')
+			} else {
+				got.WriteByte('-')
+			}
+		}
+		if got.String() != c.want {
+			t.Errorf("%q is found in %q as %s, want %s", c.pattern, c.chunks, &got, c.want)
+		}
+	}
 }
