@@ -140,6 +140,7 @@ var workCases = []testCase{
 	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
 	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, run: func(t *trial) {
 		f := t.forwarding()
+		t.lockOf(f.d) // where locks end, those of this mode need not
 		key := t.work(f.d.BindContext(t.ctx))
 		t.rest(t.suite.lock + t.suite.h.Slack)
 		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {

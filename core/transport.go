@@ -276,7 +276,8 @@ type Capabilities struct {
 	// NativeDeliveryCount: Incoming.DeliveryCount is durable and shared by all
 	// instances (C9), exactly when this is set. Without it an adapter counts in
 	// the memory of its process, and attempts multiply by the number of
-	// instances.
+	// instances. A delivery that ended with its process counts too, but need not
+	// in TransactionSendsAtomicWithReceive, where a crash may roll it back (R34).
 	NativeDeliveryCount bool
 
 	// PublishSubscribe: Outgoing.Topic works and the Transport is a Subscriber.
