@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -190,6 +191,7 @@ var receiveMutants = []mutant{
 			if under.Add(1) > 1 {
 				return 0, errors.New("the connection is busy")
 			}
+			runtime.Gosched() // an answer takes its time: the others come meanwhile
 			return next(ctx, dst)
 		}}
 	}},
