@@ -206,8 +206,7 @@ func (f finding) Unwrap() error { return f.error }
 
 // fault says what an error means.
 func (t *Transport) fault(err error) fault {
-	var found finding
-	if errors.As(err, &found) {
+	if _, ours := errors.AsType[finding](err); ours {
 		return faultStatement
 	}
 	return t.dialect.classify(err)

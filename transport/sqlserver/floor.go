@@ -58,4 +58,3 @@ func (r *receiver) lower(due time.Time) {
 		r.floor.time = due
 	}
 }
-

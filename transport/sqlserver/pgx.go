@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -165,7 +166,7 @@ func (tx *pgxTransaction) commit(ctx context.Context, statements ...*statement) 
 	if tx.aborted() {
 		return errAborted // a COMMIT would roll back without an error
 	}
-	err := runPgx(ctx, tx.conn, append(statements[:len(statements):len(statements)], command("commit")))
+	err := runPgx(ctx, tx.conn, append(slices.Clip(statements), command("commit")))
 	if err == nil {
 		tx.pooled.Release()
 	}

@@ -25,7 +25,7 @@ type receiver struct {
 	count    *transport.DeliveryLog // nil: the table counts
 	settler  *settler               // nil but for leases
 	bell     *bell
-	turn     chan struct{} // held by who waits for something to happen
+	turn     chan struct{}   // held by who waits for something to happen
 	closing  context.Context // ends when the receiver is closed
 	close    context.CancelFunc
 	outages  outages
@@ -166,11 +166,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, pause t
 	closed := r.fetched(len(dst), dst[:n])
 	switch {
 	case closed:
-		for _, d := range dst[:n] {
-			if h, ok := d.(holding); ok {
-				h.giveUp(ctx)
-			}
-		}
+		r.giveUp(ctx, dst[:n])
 		return 0, 0, core.ErrClosed
 	case err != nil && !r.t.fault(err).passes():
 		return 0, 0, err
@@ -183,6 +179,17 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, pause t
 		return n, 0, nil
 	}
 	return 0, r.nextPause(under), nil
+}
+
+// giveUp gives back what a fetch brought after the receiver was closed.
+func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	for _, d := range got {
+		if h, ok := d.(holding); ok {
+			h.giveUp(ctx)
+		}
+	}
 }
 
 // fetched gives the places back that a fetch did not need, and notes what it
@@ -299,7 +306,6 @@ func (r *receiver) incoming(m *record) core.Incoming {
 		Headers:       headers,
 		Body:          m.body,
 		DeliveryCount: m.deliveries,
-		Redelivered:   m.deliveries > 1 || m.claims > 1,
 		LastError:     m.lastError,
 	}
 	if malformed != nil {
@@ -313,5 +319,6 @@ func (r *receiver) incoming(m *record) core.Incoming {
 	} else {
 		in.EnqueuedAt = m.due
 	}
+	in.Redelivered = in.DeliveryCount > 1 || m.claims > 1
 	return in
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -78,7 +79,7 @@ func (m *mail) sendIn(ctx context.Context, tx any) error {
 	var xid string
 	statements := m.statements
 	if t.bellman != nil {
-		statements = append(statements[:len(statements):len(statements)],
+		statements = append(slices.Clip(statements),
 			query(func(scan scanner) error { return scan(&xid) }, transactionID))
 	}
 	var err error
@@ -200,7 +201,7 @@ func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*qu
 
 // pack puts a message into the parcel for its table.
 func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message outgoing) ([]*parcel, error) {
-	waits, foreign := false, false
+	waits, foreign := false, to.known() == nserviceBus
 	if message.delay > 0 { // only then does it matter who made the table
 		var err error
 		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
@@ -213,12 +214,10 @@ func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message o
 			}
 		}
 	} else {
-		foreign = to.known() == nserviceBus
 		m.heads(to)
 	}
 	size := len(message.headers) + len(message.body)
-	for i := len(parcels) - 1; i >= 0; i-- {
-		p := parcels[i]
+	for _, p := range slices.Backward(parcels) {
 		if p.to == to && p.waits == waits {
 			if len(p.messages) >= rowsAtOnce || p.bytes+size > bytesAtOnce {
 				break
@@ -232,12 +231,9 @@ func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message o
 
 // heads notes that something for the queue is available at once.
 func (m *mail) heads(to *queue) {
-	for _, q := range m.destinations {
-		if q == to {
-			return
-		}
+	if !slices.Contains(m.destinations, to) {
+		m.destinations = append(m.destinations, to)
 	}
-	m.destinations = append(m.destinations, to)
 }
 
 // isForeign reports whether NServiceBus made the queue's table, which has no place

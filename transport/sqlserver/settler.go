@@ -217,7 +217,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 	unknown := false // an attempt may have succeeded
 	o := outages{}
 	for {
-		changed, err := s.attempt(what, b, list)
+		changed, err := s.attempt(s.life, what, b, list)
 		if err == nil {
 			for _, i := range list {
 				// While the lease holds nobody else can have had the message: what does not
@@ -257,18 +257,14 @@ func (s *settler) isClosed() bool {
 }
 
 // attempt returns the rows whose lease still held.
-func (s *settler) attempt(what action, b *settlement, list []int) (changed map[int64]bool, err error) {
+func (s *settler) attempt(ctx context.Context, what action, b *settlement, list []int) (changed map[int64]bool, err error) {
 	seqs, claims := make([]int64, len(list)), make([]int32, len(list))
 	var texts []string
-	var last time.Time
 	for at, i := range list {
 		o := &b.orders[i]
 		seqs[at], claims[at] = o.leased.seq, int32(o.leased.claims)
 		if what == abandonment {
 			texts = append(texts, o.text)
-		}
-		if until := o.leased.LockedUntil(); until.After(last) {
-			last = until
 		}
 	}
 	q, columns := s.r.q, s.r.t.dialect.list
@@ -286,7 +282,7 @@ func (s *settler) attempt(what action, b *settlement, list []int) (changed map[i
 	default:
 		return nil, fmt.Errorf("no such action: %d", what)
 	}
-	ctx, cancel := context.WithTimeout(s.life, operationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	changed = make(map[int64]bool, len(list))
 	err = s.r.t.db.exec(ctx, query(func(scan scanner) error {
@@ -335,7 +331,7 @@ func (s *settler) releaseAll(ctx context.Context, left []holding) {
 	if len(list) == 0 {
 		return
 	}
-	if _, err := s.attempt(release, b, list); err == nil {
+	if _, err := s.attempt(ctx, release, b, list); err == nil {
 		s.r.t.ring(s.r.q)
 	}
 }
