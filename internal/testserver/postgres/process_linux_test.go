@@ -85,9 +85,9 @@ func TestAServerEndsWithTheProcessThatStartedIt(t *testing.T) {
 // back when it dies, and returns a function that fails if it still has it.
 func watchSharedMemory(t *testing.T, pid int) (check func()) {
 	t.Helper()
-	files := sharedFiles(t, pid)
-	if len(files) == 0 || len(segments(t, pid)) == 0 {
-		t.Errorf("shared memory of the server: files %q, segments %q; want both", files, segments(t, pid))
+	files := sharedFiles(t, pid) // none where /dev/shm is of no use: then there are more segments
+	if len(segments(t, pid)) == 0 {
+		t.Error("the server has no shared memory, so the test looks for it in the wrong way")
 	}
 	return func() {
 		t.Helper()
