@@ -142,12 +142,19 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 // what is opened is what receivers and senders need.
 const connectionsOfOurs = 1 << 16
 
+// connectTimeout is how long an attempt to connect may take, where the URL says
+// nothing (pgx's own default is two minutes).
+const connectTimeout = 10 * time.Second
+
 func connectPostgres(ctx context.Context, u *url.URL) (database, dialect, error) {
 	cfg, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
 	}
 	d := &pgxDatabase{owned: true}
+	if u.Query().Get("connect_timeout") == "" {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
 	if text := u.Query().Get("pool_max_conns"); text == "" {
 		cfg.MaxConns = connectionsOfOurs
 	} else {

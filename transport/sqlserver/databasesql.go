@@ -45,13 +45,17 @@ func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (tran
 		return nil, &unreachedError{err}
 	}
 	// database/sql rolls back when the context of BeginTx ends; here it is for us to
-	// say when.
-	tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
+	// say when. It is also the only way to cut off a commit.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	tx, err := conn.BeginTx(life, nil)
+	stop()
 	if err != nil {
+		end()
 		_ = conn.Close() // back to the pool
 		return nil, &unreachedError{err}
 	}
-	t := &sqlTransaction{conn: conn, tx: tx}
+	t := &sqlTransaction{conn: conn, tx: tx, end: end}
 	if err := t.run(ctx, statements...); err != nil {
 		t.rollback(ctx)
 		return nil, err
@@ -113,6 +117,7 @@ func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
 type sqlTransaction struct {
 	conn *sql.Conn
 	tx   *sql.Tx
+	end  context.CancelFunc // of the context that the transaction lives in
 	gone bool
 }
 
@@ -124,25 +129,36 @@ func (t *sqlTransaction) commit(ctx context.Context, statements ...*statement) e
 	if err := t.run(ctx, statements...); err != nil {
 		return err
 	}
-	if err := t.tx.Commit(); err != nil {
+	stop := context.AfterFunc(ctx, t.end)
+	err := t.tx.Commit()
+	stop()
+	if err != nil {
 		t.gone = true
 		return err
 	}
+	t.end()
 	_ = t.conn.Close()
 	return nil
 }
 
 // noticed finds out that the transaction has ended: the handler had the *sql.Tx,
-// whose Commit and Rollback nobody can forbid.
+// whose Commit and Rollback nobody can forbid, and Microsoft SQL Server itself may end
+// it.
 func (t *sqlTransaction) noticed(err error) error {
-	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) {
+	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) || transactionEnded(err) {
 		t.gone = true
 	}
 	return err
 }
 
-func (t *sqlTransaction) rollback(context.Context) {
-	_ = t.tx.Rollback() // database/sql gives up a connection where it fails
+func (t *sqlTransaction) rollback(ctx context.Context) {
+	stop := context.AfterFunc(ctx, t.end)
+	if err := t.tx.Rollback(); err != nil {
+		// Nobody knows what is still open on the connection, and has locks.
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	stop()
+	t.end()
 	_ = t.conn.Close()
 }
 

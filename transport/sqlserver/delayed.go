@@ -124,7 +124,10 @@ func (d *delayed) forwardAll() time.Duration {
 			break
 		}
 	}
-	wait, ok := d.t.untilDue(ctx, d.due)
+	wait, ok, err := d.t.until(ctx, d.delayedTexts.next)
+	if err != nil {
+		return forwardPoll
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.next.Before(started) { // that one is through

@@ -73,7 +73,7 @@ type table struct {
 	address string // as headers name it, and NServiceBus too
 }
 
-// column is one of a table.
+// column is one of a table. The kind is its type, or several: "integer or bigint".
 type column struct{ name, kind string }
 
 // queueTexts are the statements on the table of one queue. Times are the
@@ -100,9 +100,10 @@ type queueTexts struct {
 	// takeForeign removes up to so many (1) messages of a table made by NServiceBus.
 	takeForeign string
 
-	// due returns in how many microseconds the next delayed message becomes
-	// available; no row, or NULL: there is none.
-	due string
+	// next returns in how many microseconds the next message that nobody has becomes
+	// available, 0 or less for now; no row, or NULL: there is none. nextForeign is the
+	// same for a table made by NServiceBus, in which nothing is delayed.
+	next, nextForeign string
 }
 
 // subscriptionTexts are the statements on the table of subscriptions.
@@ -127,8 +128,8 @@ type delayedTexts struct {
 	forward func(t table) string
 	// postpone makes a message (1) due in a duration (2), because of an error (3).
 	postpone string
-	// due is as that of queueTexts.
-	due string
+	// next is as that of queueTexts.
+	next string
 }
 
 // record is a message as it is in a queue's table.

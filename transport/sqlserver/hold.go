@@ -180,10 +180,8 @@ func (d *heldMessage) settleOnce(ctx context.Context, do func(ctx context.Contex
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// It happens wholly or not at all: a statement that is cut off costs the
-	// transaction.
-	under, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout)
-	defer cancel()
+	under, done := d.r.operation(ctx)
+	defer done()
 	d.tx.reclaim(false)
 	if d.tx.lost() {
 		return d.lose(under, errEnded)
@@ -325,8 +323,8 @@ func (d *atomicMessage) Reset(ctx context.Context) error {
 	case lost:
 		return d.settleError("reset", core.ErrLockLost)
 	}
-	under, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout)
-	defer cancel()
+	under, done := d.r.operation(ctx)
+	defer done()
 	d.tx.reclaim(false)
 	err := errEnded
 	if !d.tx.lost() {

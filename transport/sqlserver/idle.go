@@ -21,48 +21,59 @@ const (
 	wokenPoll = 250 * time.Millisecond
 )
 
-// nextPause returns how long to wait after a fetch that brought nothing. The first
-// time it is no time at all: another one may have had the rows locked.
-func (r *receiver) nextPause(ctx context.Context) time.Duration {
+// nextPause returns how long to wait after a look at the queue that found nothing.
+// The first time it is no time at all: another one may have had the rows locked.
+func (r *receiver) nextPause() time.Duration {
 	first := firstPoll
 	if r.t.bellman != nil && r.t.bellman.listening.Load() {
-		first = wokenPoll
+		first = min(wokenPoll, r.t.lastPoll)
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	pause := r.pause
-	r.pause = min(max(first, 2*r.pause), lastPoll)
-	r.mu.Unlock()
-	if pause == 0 {
-		return 0
-	}
-	if due, ok := r.t.untilDue(ctx, r.q.due); ok && due < pause {
-		return max(due, time.Millisecond)
-	}
-	return pause + rand.N(pause/10)
+	r.pause = min(max(first, 2*r.pause), r.t.lastPoll)
+	return pause
 }
 
-// untilDue asks a table for how long its next delayed message waits.
-func (t *Transport) untilDue(ctx context.Context, text string) (time.Duration, bool) {
-	if text == "" {
-		return 0, false
-	}
-	var next *int64
-	if err := t.db.exec(ctx, query(func(scan scanner) error { return scan(&next) }, text)); err != nil || next == nil {
-		return 0, false // the next poll finds out about an outage
-	}
-	return time.Duration(*next) * time.Microsecond, true
-}
-
-// wait returns when it is worth to look again.
+// wait returns when it is worth to fetch, or pointless: the bell was rung, a message
+// has become available, or the receiver or ctx is done for. A poll is one small
+// query, which also says when the next delayed message is due.
 func (r *receiver) wait(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.bell.rung:
-	case <-ctx.Done():
-	case <-r.closing.Done():
+	for {
+		timer := time.NewTimer(pause + rand.N(pause/10+1))
+		select {
+		case <-timer.C:
+		case <-r.bell.rung:
+		case <-ctx.Done():
+		case <-r.closing.Done():
+		}
+		if timer.Stop() || ctx.Err() != nil || r.closing.Err() != nil {
+			return
+		}
+		under, done := r.operation(ctx)
+		text := r.q.next
+		if r.t.nserviceBusTables {
+			text = r.q.nextForeign
+		}
+		next, some, err := r.t.until(under, text)
+		done()
+		if err != nil || some && next <= 0 {
+			return // the fetch finds out about an outage
+		}
+		if pause = r.nextPause(); some {
+			pause = min(pause, max(next, time.Millisecond))
+		}
 	}
+}
+
+// until asks a table for how long its next message waits, if there is some.
+func (t *Transport) until(ctx context.Context, text string) (wait time.Duration, some bool, err error) {
+	var next *int64
+	err = t.read(ctx, query(func(scan scanner) error { return scan(&next) }, text))
+	if err != nil || next == nil {
+		return 0, false, err
+	}
+	return time.Duration(*next) * time.Microsecond, true, nil
 }
 
 // bell is rung when a queue may have got a message. It stays rung until somebody

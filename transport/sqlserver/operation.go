@@ -13,14 +13,15 @@ const (
 	// operationTimeout is when a statement counts as lost, because the network
 	// swallowed it or its answer. What it waits for in the server is never that long.
 	operationTimeout = 30 * time.Second
-	// grace is how long a fetch may go on after its caller does not want it any more:
-	// to cut it off costs the connection, and what it took comes again only when its
-	// lease ends.
+	// grace is how long an operation may go on after its caller does not want it any
+	// more: to cut it off costs the connection, and leaves nobody knowing what became
+	// of it.
 	grace = 2 * time.Second
 )
 
-// operation returns a context for a fetch, which is not to be cut off merely because
-// its caller's context ends (C3), and a function that ends it.
+// operation returns a context for statements that are not to be cut off merely
+// because their caller's context ends, and a function that ends it. They get some
+// time then, as the contract asks (C3), and so they do when the receiver is closed.
 func (r *receiver) operation(caller context.Context) (context.Context, func()) {
 	under, cancel := context.WithTimeout(r.t.life, operationTimeout)
 	var mu sync.Mutex
@@ -32,11 +33,10 @@ func (r *receiver) operation(caller context.Context) (context.Context, func()) {
 			late = time.AfterFunc(grace, cancel)
 		}
 	}
-	stops := [...]func() bool{context.AfterFunc(caller, unwanted), context.AfterFunc(r.closing, unwanted)}
+	stopCaller, stopReceiver := context.AfterFunc(caller, unwanted), context.AfterFunc(r.closing, unwanted)
 	return under, func() {
-		for _, stop := range stops {
-			stop()
-		}
+		stopCaller()
+		stopReceiver()
 		mu.Lock()
 		defer mu.Unlock()
 		if late != nil {

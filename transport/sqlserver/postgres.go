@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -122,7 +123,9 @@ values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp,
 	select ctid from ` + t.quoted + ` order by seq limit $1 for update skip locked))
 returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
-		due: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted + ` where due > now()`,
+		next: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted + `
+where leased_until is null or leased_until <= now()`,
+		nextForeign: `select 0::bigint from ` + t.quoted + ` limit 1`,
 	}
 }
 
@@ -134,14 +137,12 @@ const (
 	dueIn     = `coalesce(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `, now())`
 )
 
-func (postgres) insert(t *queueTexts, messages []outgoing, foreign bool) []*statement {
+func (postgres) insert(t *queueTexts, messages []outgoing, _ bool) []*statement {
 	into := `insert into ` + t.table.quoted
-	plain := true
+	plain, delayed := true, false
 	for i := range messages {
-		if messages[i].delay != 0 || messages[i].ttl != 0 {
-			plain = false
-			break
-		}
+		delayed = delayed || messages[i].delay != 0
+		plain = plain && messages[i].delay == 0 && messages[i].ttl == 0
 	}
 	if len(messages) == 1 {
 		m := &messages[0]
@@ -150,11 +151,11 @@ func (postgres) insert(t *queueTexts, messages []outgoing, foreign bool) []*stat
 			return []*statement{command(into+` (id, headers, body) values (gen_random_uuid(), $1, $2)`, m.headers, m.body)}
 		case m.delay == 0:
 			return []*statement{command(into+` (id, headers, body, expires) values (gen_random_uuid(), $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
-				m.headers, m.body, m.ttl.Microseconds())}
+				m.headers, m.body, roundUp(m.ttl).Microseconds())}
 		default:
 			return []*statement{command(into+` (id, headers, body, expires, due) values (gen_random_uuid(), $1, $2, `+
 				fmt.Sprintf(expiresIn, "$3")+`, `+fmt.Sprintf(dueIn, "$4")+`)`,
-				m.headers, m.body, m.ttl.Microseconds(), roundUp(m.delay).Microseconds())}
+				m.headers, m.body, roundUp(m.ttl).Microseconds(), roundUp(m.delay).Microseconds())}
 		}
 	}
 	c := columnsOf(messages)
@@ -162,7 +163,7 @@ func (postgres) insert(t *queueTexts, messages []outgoing, foreign bool) []*stat
 	case plain:
 		return []*statement{command(into+` (id, headers, body) select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
 			c.headers, c.bodies)}
-	case foreign:
+	case !delayed: // the table may be one of NServiceBus's, whether that is known or not
 		return []*statement{command(into+` (id, headers, body, expires) select gen_random_uuid(), h, b, `+fmt.Sprintf(expiresIn, "t")+`
 from unnest($1::text[], $2::bytea[], $3::bigint[]) as m(h, b, t)`, c.headers, c.bodies, c.ttls)}
 	default:
@@ -184,17 +185,18 @@ func columnsOf(messages []outgoing) messageColumns {
 	for i := range messages {
 		m := &messages[i]
 		c.destinations[i], c.headers[i], c.bodies[i] = m.destination, m.headers, m.body
-		c.ttls[i], c.delays[i] = m.ttl.Microseconds(), roundUp(m.delay).Microseconds()
+		c.ttls[i], c.delays[i] = roundUp(m.ttl).Microseconds(), roundUp(m.delay).Microseconds()
 	}
 	return c
 }
 
-// roundUp makes a duration one of whole microseconds that is not shorter.
+// roundUp makes a duration one of whole microseconds that is not shorter. (The
+// longest of all, 292 years, is.)
 func roundUp(d time.Duration) time.Duration {
 	if rest := d % time.Microsecond; rest != 0 {
-		d += time.Microsecond - rest
+		d = min(d, math.MaxInt64-time.Microsecond) + time.Microsecond - rest
 	}
-	return d
+	return d.Truncate(time.Microsecond)
 }
 
 func (postgres) subscriptions(t table) *subscriptionTexts {
@@ -218,7 +220,7 @@ returning seq, destination, coalesce(expires::text, ''), headers, body`,
 		},
 		postpone: `update ` + t.quoted + ` set due = clock_timestamp() + $2::bigint` + microseconds + `,
 	attempts = attempts + 1, last_error = $3 where seq = $1`,
-		due: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted,
+		next: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted,
 	}
 }
 

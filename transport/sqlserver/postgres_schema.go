@@ -15,7 +15,7 @@ func (postgres) wanted(_ table, foreign bool) []column {
 		{"body", "bytea"},
 	}
 	if foreign {
-		return append(columns, column{"seq", "integer"})
+		return append(columns, column{"seq", "integer or bigint"}) // some widen it before it runs out
 	}
 	return append(columns,
 		column{"seq", "bigint"},

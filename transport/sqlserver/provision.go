@@ -17,6 +17,8 @@ import (
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.usable(ctx)
 	if err == nil {
+		ctx, done := t.bound(ctx)
+		defer done()
 		err = t.provision(ctx, topology)
 	}
 	if err != nil {

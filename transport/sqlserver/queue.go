@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
@@ -88,12 +90,12 @@ func (t *Transport) examine(ctx context.Context, q *queue) (foreign bool, err er
 // verify is examine, and compares the columns' types too.
 func (t *Transport) verify(ctx context.Context, q *queue) error {
 	foreign, has, err := t.look(ctx, q)
-	if err != nil || foreign { // NServiceBus's tables have had different types over time
+	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, c := range t.dialect.wanted(q.table, false) {
-		if kind := has[c.name]; kind != c.kind {
+	for _, c := range t.dialect.wanted(q.table, foreign) {
+		if kind := has[c.name]; !slices.Contains(strings.Split(c.kind, " or "), kind) {
 			errs = append(errs, fmt.Errorf("in the table %s the column %s is of the type %s, but must be %s", q.table.quoted, c.name, kind, c.kind))
 		}
 	}
@@ -125,8 +127,19 @@ func (t *Transport) columns(ctx context.Context, of table) (map[string]string, e
 		has[c.name] = c.kind
 		return err
 	}
-	err := t.db.exec(ctx, s)
+	err := t.read(ctx, s)
 	return has, err
+}
+
+// read runs a statement that changes nothing, again where it met a connection that
+// had died idle.
+func (t *Transport) read(ctx context.Context, s *statement) error {
+	for attempt := 1; ; attempt++ {
+		err := t.db.exec(ctx, s)
+		if err == nil || t.fault(err) != faultOutage || ctx.Err() != nil || attempt == staleConnections {
+			return err
+		}
+	}
 }
 
 // maker tells the two kinds of tables apart, and reports columns that are missing.

@@ -122,12 +122,17 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 			}
 			continue
 		}
-		n, pause, err := r.try(ctx, dst[:places])
-		if err != nil || n > 0 {
+		n, down, err := r.try(ctx, dst[:places])
+		switch {
+		case err != nil || n > 0:
 			return n, err
-		}
-		if pause > 0 && waiting {
-			r.wait(ctx, pause)
+		case !waiting: // which the next round sees to
+		case down > 0:
+			_ = rest(ctx, r.closing, down)
+		default:
+			if pause := r.nextPause(); pause > 0 {
+				r.wait(ctx, pause)
+			}
 		}
 	}
 }
@@ -157,8 +162,8 @@ func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-c
 	return n, false, nil, nil
 }
 
-// try fetches once. Without a message it says how long to wait for one.
-func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, pause time.Duration, err error) {
+// try fetches once. In an outage it says how long to wait.
+func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, down time.Duration, err error) {
 	defer r.fetching.Done()
 	under, done := r.operation(ctx)
 	n, err = r.fetch(under, dst)
@@ -175,10 +180,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, pause t
 		return 0, r.outages.failed(err), nil
 	}
 	r.outages.end()
-	if n > 0 {
-		return n, 0, nil
-	}
-	return 0, r.nextPause(under), nil
+	return n, 0, nil
 }
 
 // giveUp gives back what a fetch brought after the receiver was closed.

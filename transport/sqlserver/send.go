@@ -26,6 +26,8 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if len(msgs) == 0 {
 		return nil
 	}
+	ctx, done := t.bound(ctx)
+	defer done()
 	mail, err := t.address(ctx, msgs)
 	if err != nil {
 		return fmt.Errorf("sqlserver: send: %w", err)

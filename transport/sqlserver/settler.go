@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,13 +94,19 @@ func (s *settler) do(ctx context.Context, what action, d *leased, text string) e
 	case <-b.over:
 	case <-ctx.Done():
 		s.mu.Lock()
-		if !b.begun {
-			b.orders[i].undone = true
-			s.mu.Unlock()
+		b.orders[i].undone = true
+		begun := b.begun
+		s.mu.Unlock()
+		if !begun {
 			return ctx.Err()
 		}
-		s.mu.Unlock()
-		<-b.over
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-b.over:
+		case <-timer.C: // in an outage: it is not tried again
+			return ctx.Err()
+		}
 	}
 	return b.orders[i].err
 }
@@ -201,10 +208,8 @@ func (s *settler) carryOut(b *settlement) {
 	defer close(b.over)
 	var held [actions][]int // indices of orders
 	for i := range b.orders {
-		o := &b.orders[i]
-		if !o.undone {
-			held[o.action] = append(held[o.action], i)
-		}
+		what := b.orders[i].action
+		held[what] = append(held[what], i)
 	}
 	for what, list := range held {
 		if len(list) > 0 {
@@ -217,6 +222,9 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 	unknown := false // an attempt may have succeeded
 	o := outages{}
 	for {
+		if list = s.wanted(b, list); len(list) == 0 {
+			return
+		}
 		changed, err := s.attempt(s.life, what, b, list)
 		if err == nil {
 			for _, i := range list {
@@ -248,6 +256,19 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 			return
 		}
 	}
+}
+
+// wanted drops the orders whose callers do not want them any more.
+func (s *settler) wanted(b *settlement, list []int) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(list, func(i int) bool {
+		o := &b.orders[i]
+		if o.undone && o.err == nil {
+			o.err = context.Canceled
+		}
+		return o.undone
+	})
 }
 
 func (s *settler) isClosed() bool {

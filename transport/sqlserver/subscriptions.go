@@ -3,11 +3,14 @@ package sqlserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
-// longestTopic is what the columns of NServiceBus's table of subscriptions hold.
+// longestTopic is how many characters the columns of NServiceBus's table of
+// subscriptions hold.
 const longestTopic = 200
 
 // subscriptions is the table of who subscribed to what, and what is remembered of
@@ -40,7 +43,7 @@ func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptio
 
 // of returns the queues subscribed to a topic.
 func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) {
-	if len(topic) > longestTopic { // to which nobody can have subscribed
+	if utf8.RuneCountInString(topic) > longestTopic { // to which nobody can have subscribed
 		return nil, nil
 	}
 	now := time.Now()
@@ -51,10 +54,12 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 		return known.queues, nil
 	}
 	var addresses []string
-	err := s.t.db.exec(ctx, query(func(scan scanner) error {
+	err := s.t.read(ctx, query(func(scan scanner) error {
 		var address string
 		err := scan(&address)
-		addresses = append(addresses, address)
+		if !slices.Contains(addresses, address) { // the statement may have been repeated
+			addresses = append(addresses, address)
+		}
 		return err
 	}, s.subscribers, topic))
 	if err != nil {
@@ -95,7 +100,7 @@ func (s *subscriptions) forget(topics []string) {
 }
 
 // Subscribe lets queue receive what is published to the topics, each of at most 200
-// bytes. It is in force from Config.SubscriptionCache later for publishers
+// characters. It is in force from Config.SubscriptionCache later for publishers
 // elsewhere, at once for this transport.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, true); err != nil {
@@ -116,6 +121,8 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	if err := t.usable(ctx); err != nil {
 		return err
 	}
+	ctx, done := t.bound(ctx)
+	defer done()
 	q, err := t.queues.get(name)
 	if err != nil {
 		return err
@@ -130,8 +137,8 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	s := t.subscriptions
 	var statements []*statement
 	for _, topic := range topics {
-		if topic == "" || len(topic) > longestTopic {
-			return fmt.Errorf("the topic %q has %d bytes; the table of subscriptions holds names of 1 to %d", topic, len(topic), longestTopic)
+		if n := utf8.RuneCountInString(topic); n == 0 || n > longestTopic {
+			return fmt.Errorf("the topic %q has %d characters; the table of subscriptions holds names of 1 to %d", topic, n, longestTopic)
 		}
 		if subscribe {
 			statements = append(statements, command(s.subscribe, q.table.address, endpoint, topic))

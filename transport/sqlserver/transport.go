@@ -23,6 +23,7 @@ type Transport struct {
 
 	in                place
 	lease             time.Duration
+	lastPoll          time.Duration
 	nserviceBusTables bool
 
 	queues        queues
@@ -76,6 +77,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		dialect:           dialect,
 		in:                place{cfg.Database, cfg.Schema},
 		lease:             cfg.Lease,
+		lastPoll:          lastPoll,
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
 		receivers:         map[*receiver]struct{}{},
@@ -155,6 +157,8 @@ func (t *Transport) Address(queue string) (string, error) {
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.usable(ctx)
 	if err == nil {
+		ctx, done := t.bound(ctx)
+		defer done()
 		err = t.checkTopology(ctx, topology)
 	}
 	if err != nil {
@@ -294,6 +298,16 @@ func (t *Transport) usable(ctx context.Context) error {
 		return core.ErrClosed
 	}
 	return ctx.Err()
+}
+
+// bound returns a context that also ends when the transport is closed.
+func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(t.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 // goes starts a goroutine that Close waits for, and that ends when life does. It
