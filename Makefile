@@ -7,7 +7,7 @@ all: check test
 test: .bin/testtotals .bin/transports
 	scripts/test
 
-check: format lint tidy alone imports snippets paths scripts vulnerabilities
+check: format lint tidy alone imports snippets paths scripts tsql vulnerabilities
 
 bench:
 	go run -C bench . -scenario $(or $(SCENARIO),all)
@@ -27,7 +27,7 @@ clean:
 	rm -rf .bin
 
 # The parts of check. Each can be run alone; make --keep-going check runs all of them whatever fails.
-.PHONY: format lint tidy alone imports snippets paths scripts vulnerabilities
+.PHONY: format lint tidy alone imports snippets paths scripts tsql vulnerabilities
 
 format: .bin/golangci-lint
 	.bin/golangci-lint fmt --diff
@@ -56,6 +56,9 @@ paths:
 
 scripts:
 	for script in .ci/run scripts/*; do bash -n "$$script" || exit; done
+
+tsql:
+	scripts/tsql
 
 vulnerabilities: .bin/govulncheck
 	scripts/vulnerabilities

@@ -1,43 +1,168 @@
 package sqlserver
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
+	"unicode/utf16"
+
+	mssql "github.com/microsoft/go-mssqldb"
 )
 
-// microsoft is the dialect of Microsoft SQL Server 2017 and later, and of Azure SQL.
-// It was never run against a server yet.
+// microsoft is the dialect of Microsoft SQL Server 2017 and later and of Azure SQL,
+// in databases with the compatibility level 130 or higher (OPENJSON).
+//
+// It has never been run against a server. Its statements pass a T-SQL parser, what
+// the engine makes of the server's errors is tested with a driver that stands in for
+// it, and what is said here about the server is what its documentation says.
 type microsoft struct{}
 
 func (microsoft) product() string       { return "Microsoft SQL Server" }
 func (microsoft) defaultSchema() string { return "dbo" }
 
+// microsoftNameUnits is the longest name (sysname), in UTF-16 code units.
+const microsoftNameUnits = 128
+
+// table reads a plain name, or an address as NServiceBus writes it:
+// table@[schema]@[catalog]. The name of the table is never in brackets there and ends
+// at the first @, so it cannot contain one; those of schema and catalog may do without
+// brackets.
 func (microsoft) table(queue string, in place) (table, error) {
-	t := table{place: in, name: queue}
-	if err := checkName(queue, len(queue), 128, "characters"); err != nil {
-		return table{}, fmt.Errorf("queue %q: %w", queue, err)
+	t := table{place: in}
+	name, rest, qualified := strings.Cut(queue, "@")
+	t.name = name
+	for _, part := range []*string{&t.schema, &t.catalog} {
+		if !qualified {
+			break
+		}
+		var text string
+		var ok bool
+		if text, rest, qualified, ok = addressPart(rest); !ok {
+			return table{}, fmt.Errorf("queue address %q is not of the form table@[schema]@[catalog]", queue)
+		}
+		if strings.TrimSpace(text) != "" { // as NServiceBus has it
+			*part = text
+		}
 	}
-	t.quoted = quoteWith(t.schema, "[", "]") + "." + quoteWith(t.name, "[", "]")
-	t.address = t.name + "@" + quoteWith(t.schema, "[", "]")
+	switch {
+	case qualified:
+		return table{}, fmt.Errorf("queue address %q has more parts than table@[schema]@[catalog]", queue)
+	case strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]"):
+		return table{}, fmt.Errorf("queue %q: write the name of the table without brackets, as NServiceBus does", queue)
+	case strings.HasPrefix(name, "#"):
+		return table{}, fmt.Errorf("queue %q: a table whose name begins with # is one of the session", queue)
+	case name != "" && strings.TrimSpace(name) == "":
+		return table{}, fmt.Errorf("queue %q: the name of the table is blank", queue)
+	}
+	names := []string{t.schema, t.name}
+	if t.catalog != "" {
+		names = []string{t.catalog, t.schema, t.name}
+	}
+	for i, name := range names {
+		if err := checkName(name, len(utf16.Encode([]rune(name))), microsoftNameUnits, "characters"); err != nil {
+			return table{}, fmt.Errorf("queue %q: %w", queue, err)
+		}
+		names[i] = bracketed(name)
+	}
+	t.quoted = strings.Join(names, ".")
+	t.address = t.name + "@" + bracketed(t.schema)
+	if t.catalog != "" {
+		t.address += "@" + bracketed(t.catalog)
+	}
 	return t, nil
 }
 
-func (microsoft) queue(t table) *queueTexts                { return &queueTexts{table: t} }
-func (microsoft) subscriptions(t table) *subscriptionTexts { return &subscriptionTexts{table: t} }
-func (microsoft) delayed(t table) *delayedTexts {
-	return &delayedTexts{table: t, forward: func(table) string { return "" }}
+// addressPart splits off the schema or the catalog with which text begins. more says
+// that another part follows.
+func addressPart(text string) (part, rest string, more, ok bool) {
+	if !strings.HasPrefix(text, "[") {
+		part, rest, more = strings.Cut(text, "@")
+		return part, rest, more, part != ""
+	}
+	var b strings.Builder
+	for text = text[1:]; ; {
+		inside, after, closed := strings.Cut(text, "]")
+		if !closed {
+			return "", "", false, false
+		}
+		b.WriteString(inside)
+		if !strings.HasPrefix(after, "]") {
+			part, text = b.String(), after
+			break
+		}
+		b.WriteByte(']')
+		text = after[1:]
+	}
+	if text == "" {
+		return part, "", false, true
+	}
+	rest, more = strings.CutPrefix(text, "@")
+	return part, rest, more, more
 }
 
-func (microsoft) insert(*queueTexts, []outgoing, bool) []*statement    { return nil }
-func (microsoft) insertDelayed(*delayedTexts, []outgoing) []*statement { return nil }
-func (microsoft) list(columns ...any) []any                            { return columns }
-func (microsoft) savepoint(name string) *statement { return command(`save transaction ` + name) }
-func (microsoft) rollbackTo(name string) *statement { return command(`rollback transaction ` + name) }
-func (microsoft) intact() *statement                                   { return command(strings.TrimSpace("")) }
-func (microsoft) columns(table) *statement                             { return command("") }
-func (microsoft) wanted(table, bool) []column                          { return nil }
-func (microsoft) createQueue(table, bool) []string                     { return nil }
-func (microsoft) createSubscriptions(table) []string                   { return nil }
-func (microsoft) createDelayed(table) []string                         { return nil }
-func (microsoft) lockSchema() *statement                               { return command("") }
-func (microsoft) classify(err error) fault                             { return connectionFault(err, false) }
+func bracketed(name string) string { return quoteWith(name, "[", "]") }
+
+// literal quotes a text.
+func literal(text string) string { return "N" + quoteWith(text, "'", "'") }
+
+// list passes columns as one text, a JSON array with an array for each row, which
+// openjson makes a table of. A list of parameters would be another statement for
+// each length, and each statement another plan.
+func (microsoft) list(columns ...any) []any {
+	values := make([]reflect.Value, len(columns))
+	for i, column := range columns {
+		values[i] = reflect.ValueOf(column)
+	}
+	rows := make([][]any, values[0].Len())
+	for i := range rows {
+		for _, column := range values {
+			rows[i] = append(rows[i], column.Index(i).Interface())
+		}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		panic(fmt.Sprintf("sqlserver: a list of numbers and texts cannot be written as JSON: %v", err))
+	}
+	return []any{mssql.NVarCharMax(text)}
+}
+
+// Errors that the statements below raise themselves.
+const (
+	microsoftEnded  = 50901 // the transaction is not the message's any more
+	microsoftNested = 50902 // a handler has left open what it began inside of it
+	microsoftLevel  = 50903 // the compatibility level is too low
+	microsoftLock   = 50904 // another one creates tables for too long
+)
+
+// savepoint also notes which transaction it is in, before the handler gets it.
+func (microsoft) savepoint(name string) *statement {
+	text := `save transaction ` + name + `;`
+	if name == beforeHandler {
+		text += `
+declare @transaction bigint = current_transaction_id();
+exec sys.sp_set_session_context @key = N'reprise transaction', @value = @transaction;`
+	}
+	return command(text)
+}
+
+// rollbackTo undoes also what a handler has begun and not committed: that is
+// only counted, and as long as the count is above 1 a commit would do nothing but count
+// it down. The rollback removes the savepoint, so it is set again.
+func (microsoft) rollbackTo(name string) *statement {
+	return command(`rollback transaction ` + name + `;
+while @@trancount > 1 commit transaction;
+save transaction ` + name + `;`)
+}
+
+// intact fails where the transaction has ended. The server ends it when it chooses
+// it as a deadlock's victim and after some errors, and a handler can (or a procedure
+// that it calls); what came next would be carried out and committed outside of any
+// transaction. go-mssqldb notices that by itself, but not where another one has
+// been begun since.
+func (microsoft) intact() *statement {
+	return command(fmt.Sprintf(`if xact_state() <> 1 or isnull(cast(session_context(N'reprise transaction') as bigint), 0) <> current_transaction_id()
+	throw %d, N'the transaction of the message has ended: the server has rolled it back, or the handler has ended it', 1;
+if @@trancount <> 1
+	throw %d, N'the handler has left a transaction open that it began inside that of the message', 1;`, microsoftEnded, microsoftNested))
+}

@@ -1,0 +1,129 @@
+package sqlserver
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strings"
+
+	mssql "github.com/microsoft/go-mssqldb"
+)
+
+// What the numbers of errors mean (sys.messages) that say more than their severity.
+var (
+	microsoftNoTable = []int32{
+		208, // invalid object name
+	}
+	microsoftRefused = []int32{
+		229, 230, 262, // a permission is denied
+		911, 916, // the database does not exist, or is not for this login
+		2760,                // the schema does not exist, or is not for this user
+		18450, 18451, 18452, // the login is not accepted
+		18456,                      // login failed
+		18470, 18486, 18487, 18488, // the account is disabled, locked, or its password is old
+		40532, 40615, 40914, // Azure: the server is not for this login or network
+	}
+	microsoftBusy = []int32{
+		1205, 1222, // victim of a deadlock; lock request timed out
+		3960, 3966, // another transaction was first; the versions of rows are gone
+		921, 922, 924, 926, 927, 942, 945, 952, // the database cannot be opened at the moment
+		955, 956, 983, 988, // nor in a mirror or an availability group
+		701, 802, 1101, 1105, 1204, 8628, 8645, 8651, 9002, // out of memory, disk, log, locks
+		10928, 10929, 10936, // Azure: a limit of the database
+		40501, 40544, 40613, // Azure: busy; the database is full, or not available
+		49918, 49919, 49920, // Azure: too many operations
+		microsoftLock,
+	}
+	microsoftReadOnly = []int32{
+		3906,               // the database is read-only
+		954, 976, 978, 979, // it is a mirror or a secondary replica
+		982, 4221, // and no read-only one can be had
+	}
+	// The login failed for a reason that passes. 4060 and 4064 are also what a client gets
+	// while the database of its login is being recovered after a restart; that there is
+	// no such database looks the same.
+	microsoftUnreached = []int32{
+		4060, 4064,
+		17142, 17187, 17188, 17189, 17197, 17809, // the server is paused, starts, ends, or has too many connections
+		18401, 18461, // it is upgrading itself, or for one administrator only
+	}
+	// The server has ended the session while it carried out a statement.
+	microsoftOutage = []int32{
+		40197,                             // Azure: moved elsewhere
+		40549, 40550, 40551, 40552, 40553, // Azure: the transaction was too long or too large
+	}
+	// The transaction has ended, and with it all that was done in it.
+	microsoftTransactionEnded = []int32{
+		628, 3902, 3903, 3998, // there is none to save, to commit, to roll back; it had to be
+		6401, // it is another one, without the savepoint
+		microsoftEnded,
+	}
+)
+
+// classify reads the number and the severity of the server's errors. Without any the
+// connection failed.
+func (microsoft) classify(err error) fault {
+	var unreached *unreachedError
+	connecting := errors.As(err, &unreached)
+	var severed mssql.ServerError
+	if errors.As(err, &severed) { // the last thing it said
+		return outage(connecting)
+	}
+	var server mssql.Error
+	if !errors.As(err, &server) {
+		var dialing *net.OpError
+		return connectionFault(err, errors.As(err, &dialing) && dialing.Op == "dial")
+	}
+	for _, one := range microsoftErrors(server) {
+		if f := microsoftFault(one, connecting); f != faultStatement {
+			return f
+		}
+	}
+	return faultStatement
+}
+
+// microsoftErrors returns all that was said about one statement. The first tells
+// most: that the login failed is only a consequence of why.
+func microsoftErrors(err mssql.Error) []mssql.Error {
+	if len(err.All) == 0 {
+		return []mssql.Error{err}
+	}
+	return err.All
+}
+
+func microsoftFault(err mssql.Error, connecting bool) fault {
+	has := func(numbers []int32) bool { return slices.Contains(numbers, err.Number) }
+	switch {
+	case has(microsoftNoTable):
+		return faultNoTable
+	case has(microsoftRefused):
+		return faultRefused
+	case has(microsoftUnreached):
+		return faultUnreached
+	case has(microsoftBusy):
+		return faultBusy
+	case has(microsoftReadOnly):
+		return faultReadOnly
+	case has(microsoftOutage), err.Class >= 20: // which ends the connection
+		return outage(connecting)
+	case err.Class >= 17: // the server lacks something
+		return faultBusy
+	default:
+		return faultStatement
+	}
+}
+
+// transactionEnded reports whether an error means that the server's transaction is
+// gone, though the connection is not. go-mssqldb notices that the server, or a
+// statement of the handler's, has ended it, and from then on sends nothing, because it
+// would be carried out outside of any transaction.
+func transactionEnded(err error) bool {
+	var server mssql.Error
+	if !errors.As(err, &server) {
+		return false
+	}
+	return slices.ContainsFunc(microsoftErrors(server), func(one mssql.Error) bool {
+		return slices.Contains(microsoftTransactionEnded, one.Number) ||
+			one.Number == 0 && strings.HasPrefix(one.Message, "server does not have an active transaction")
+	})
+}

@@ -1,0 +1,158 @@
+package sqlserver
+
+// Before each statement that looks for rows: what isolation level another user of the
+// pool has left behind is not reset with the connection, and under SERIALIZABLE and
+// SNAPSHOT the server refuses READPAST. In a statement with parameters it is the level
+// of that statement only.
+const readCommitted = `set transaction isolation level read committed;
+`
+
+// The server may be set to answer reads from versions of rows
+// (READ_COMMITTED_SNAPSHOT, which Azure SQL is). UPDLOCK makes it lock them all the
+// same, and READCOMMITTEDLOCK where nothing is to be locked for longer.
+//
+// FORCESEEK keeps a plan made while the queue was empty from being one that scans, and
+// locks, the table.
+const (
+	skipLocked    = ` with (updlock, readpast, rowlock)`
+	seekAvailable = ` with (updlock, readpast, rowlock, forceseek)`
+	seekRows      = ` with (rowlock, forceseek)`
+	onlyLook      = ` with (readpast, readcommittedlock)`
+)
+
+// timeOf makes a datetime2 of a parameter that is a time.Time.
+func timeOf(parameter string) string {
+	return `cast(switchoffset(` + parameter + `, 0) as datetime2(7))`
+}
+
+// after is the time so many microseconds, a bigint, from now. dateadd takes an int,
+// so that they have to be split.
+func after(duration string) string {
+	return `dateadd(microsecond, cast(` + duration + ` % 1000000 as int), dateadd(second, cast(` + duration + ` / 1000000 % 86400 as int), ` +
+		`dateadd(day, cast(` + duration + ` / 86400000000 as int), sysutcdatetime())))`
+}
+
+// expiry is when a message expires that lives so many microseconds, 0 being for
+// ever. The column is a datetime, as NServiceBus has it, which is rounded to a 300th
+// of a second; 2 ms less, it is never late.
+func expiry(duration string) string {
+	return `case when ` + duration + ` > 0 then cast(dateadd(millisecond, -2, ` + after(duration) + `) as datetime) end`
+}
+
+// expiryOf makes a datetime of the text that the statements return.
+func expiryOf(parameter string) string {
+	return `convert(datetime, nullif(` + parameter + `, N''), 126)`
+}
+
+// recordOf are the columns of record, of the rows that a statement inserted or
+// deleted.
+func recordOf(row, due, deliveries, claims, lastError string) string {
+	return `convert(char(36), ` + row + `.Id), ` + row + `.RowVersion, ` + row + `.Headers, isnull(` + row + `.Body, cast('' as varbinary(max))),
+	` + due + `, ` + deliveries + `, ` + claims + `, isnull(convert(varchar(23), ` + row + `.Expires, 126), ''),
+	cast(case when ` + row + `.Expires <= sysutcdatetime() then 1 else 0 end as bit), ` + lastError
+}
+
+// queue says how messages wait in a table. It is a heap, as NServiceBus's: rows of a
+// clustered index would be inserted where others are being deleted.
+//
+// Available messages are found in the index on (Due, RowVersion), in which delayed
+// ones are past the end of what is read. LeasedUntil is in it too, but not as a part of
+// the key: so leased messages are skipped without a look at the row, and without a
+// lock on it that would last as long as a handler's transaction.
+//
+// OUTPUT without INTO is refused if the table has a trigger: there must be none.
+func (microsoft) queue(t table) *queueTexts {
+	available := func(floor string) string {
+		return readCommitted + `with available as (
+	select top (@p1) Id, RowVersion, Headers, Body, Due, Deliveries, Claims, Expires, LeasedUntil, LastError
+	from ` + t.quoted + seekAvailable + `
+	where Due >= ` + timeOf(floor) + ` and Due <= sysutcdatetime() and (LeasedUntil is null or LeasedUntil <= sysutcdatetime())
+	order by Due, RowVersion
+)
+`
+	}
+	own := func(row, deliveries string) string {
+		return recordOf(row, `todatetimeoffset(`+row+`.Due, 0)`, row+`.Deliveries`+deliveries, row+`.Claims`, `isnull(`+row+`.LastError, N'')`)
+	}
+	leased := func(rows string, columns string) string {
+		return `
+from openjson(` + rows + `) with (seq bigint '$[0]', claims int '$[1]'` + columns + `) as s
+	inner join ` + t.quoted + ` as m` + seekRows + ` on m.RowVersion = s.seq
+where m.Claims = s.claims and m.LeasedUntil > sysutcdatetime();`
+	}
+	return &queueTexts{
+		table: t,
+		claim: available("@p3") + `update available
+set LeasedUntil = ` + after("@p2") + `, Claims = Claims + 1, Deliveries = Deliveries + 1
+output ` + own("inserted", "") + `;`,
+		complete: readCommitted + `delete m
+output deleted.RowVersion` + leased("@p1", ""),
+		abandon: readCommitted + `update m
+set LeasedUntil = null, LastError = s.error
+output inserted.RowVersion` + leased("@p1", `, error nvarchar(max) '$[2]'`),
+		release: readCommitted + `update m
+set LeasedUntil = null, Deliveries = m.Deliveries - 1
+output inserted.RowVersion` + leased("@p1", ""),
+		renew: readCommitted + `update m
+set LeasedUntil = ` + after("@p1") + `
+output inserted.RowVersion` + leased("@p2", ""),
+		take: available("@p2") + `delete from available
+output ` + own("deleted", " + 1") + `;`,
+		// The row gets a new RowVersion: to give it the old one (@p2) takes the right to
+		// alter the table. Its place in the queue is that of Due.
+		giveBack: `insert into ` + t.quoted + ` (Id, Recoverable, Expires, Headers, Body, Due, Deliveries, Claims, LastError)
+values (convert(uniqueidentifier, @p1), 1, ` + expiryOf("@p8") + `, @p3, @p4, ` + timeOf("@p5") + `, @p6, @p7, @p9);`,
+		takeForeign: readCommitted + `with available as (
+	select top (@p1) Id, RowVersion, Headers, Body, Expires
+	from ` + t.quoted + skipLocked + `
+	order by RowVersion
+)
+delete from available
+output ` + recordOf("deleted", `cast('1970-01-01T00:00:00+00:00' as datetimeoffset(7))`, "1", "1", `N''`) + `;`,
+		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
+where LeasedUntil is null or LeasedUntil <= sysutcdatetime()
+order by Due;`,
+		nextForeign: `select top (1) cast(0 as bigint) from ` + t.quoted + onlyLook + `;`,
+	}
+}
+
+// subscriptions compares topics as they are: NServiceBus's table compares as its
+// database does, mostly without regard to case, and every comparison is without regard
+// to spaces at the end.
+func (microsoft) subscriptions(t table) *subscriptionTexts {
+	const row = `Endpoint = @p2 and Topic = @p3 collate Latin1_General_BIN2`
+	return &subscriptionTexts{
+		table: t,
+		subscribers: `select distinct QueueAddress from ` + t.quoted + `
+where Topic = @p1 collate Latin1_General_BIN2 and datalength(Topic) = datalength(@p1);`,
+		// Of two that subscribe at once, one waits until the row of the other is there.
+		subscribe: `insert into ` + t.quoted + ` (QueueAddress, Endpoint, Topic)
+select @p1, @p2, @p3
+where not exists (select 1 from ` + t.quoted + ` with (updlock, holdlock) where ` + row + `);
+update ` + t.quoted + ` set QueueAddress = @p1 where ` + row + ` and QueueAddress <> @p1;`,
+		unsubscribe: `delete from ` + t.quoted + ` where Endpoint = @p1 and Topic = @p2 collate Latin1_General_BIN2;`,
+	}
+}
+
+func (microsoft) delayed(t table) *delayedTexts {
+	return &delayedTexts{
+		table: t,
+		take: readCommitted + `with waiting as (
+	select top (@p1) RowVersion, Destination, Expires, Headers, Body
+	from ` + t.quoted + seekAvailable + `
+	where Due <= sysutcdatetime()
+	order by Due, RowVersion
+)
+delete from waiting
+output deleted.RowVersion, deleted.Destination, isnull(convert(varchar(23), deleted.Expires, 126), ''), deleted.Headers, isnull(deleted.Body, cast('' as varbinary(max)));`,
+		forward: func(to table) string {
+			return `insert into ` + to.quoted + ` (Id, Recoverable, Expires, Headers, Body)
+values (newid(), 1, ` + expiryOf("@p1") + `, @p2, @p3);`
+		},
+		postpone: readCommitted + `update ` + t.quoted + seekRows + `
+set Due = ` + after("@p2") + `, Attempts = Attempts + 1, LastError = @p3
+where RowVersion = @p1;`,
+		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
+order by Due;`,
+	}
+}

@@ -1,0 +1,139 @@
+package sqlserver
+
+import "fmt"
+
+// What the tables are like in Microsoft SQL Server.
+
+// catalogViews is where the catalog views of a table's database are.
+func catalogViews(t table) string {
+	if t.catalog == "" {
+		return "sys"
+	}
+	return bracketed(t.catalog) + ".sys"
+}
+
+// columns also makes sure that there is openjson: without, the first settlement would
+// fail because of an object of that name.
+func (microsoft) columns(t table) *statement {
+	views := catalogViews(t)
+	return command(fmt.Sprintf(`if exists (select 1 from sys.databases where name = db_name() and compatibility_level < 130)
+	throw %d, N'the compatibility level of the database is below 130: raise it with ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL', 1;
+select c.name, t.name + case
+	when t.name in ('nvarchar', 'nchar') then '(' + case c.max_length when -1 then 'max' else cast(c.max_length / 2 as varchar(5)) end + ')'
+	when t.name in ('varchar', 'char', 'varbinary', 'binary') then '(' + case c.max_length when -1 then 'max' else cast(c.max_length as varchar(5)) end + ')'
+	when t.name in ('datetime2', 'datetimeoffset', 'time') then '(' + cast(c.scale as varchar(5)) + ')'
+	else '' end
+from `+views+`.columns as c inner join `+views+`.types as t on t.user_type_id = c.user_type_id
+where c.object_id = object_id(@p1)
+order by c.column_id;`, microsoftLevel), t.quoted)
+}
+
+func (microsoft) wanted(_ table, foreign bool) []column {
+	columns := []column{
+		{"Id", "uniqueidentifier"},
+		{"Recoverable", "bit"},
+		{"Expires", "datetime"},
+		{"Headers", "nvarchar(max)"},
+		{"Body", "varbinary(max)"},
+		{"RowVersion", "bigint"},
+	}
+	if foreign {
+		return columns
+	}
+	return append(columns,
+		column{"Due", "datetime2(7)"},
+		column{"Deliveries", "int"},
+		column{"Claims", "int"},
+		column{"LeasedUntil", "datetime2(7)"},
+		column{"LastError", "nvarchar(max)"},
+	)
+}
+
+// createQueue makes the columns that NServiceBus's endpoints write first, as they
+// write them; the others have defaults. Locks on rows do not become one on the table,
+// however many messages a transaction sends.
+func (microsoft) createQueue(t table, foreign bool) []string {
+	if foreign {
+		return []string{create(t, `create table `+t.quoted+` (
+		Id uniqueidentifier not null,
+		CorrelationId varchar(255) null,
+		ReplyToAddress varchar(255) null,
+		Recoverable bit not null,
+		Expires datetime null,
+		Headers nvarchar(max) not null,
+		Body varbinary(max) null,
+		RowVersion bigint identity(1, 1) not null
+	);
+	create nonclustered index Index_RowVersion on `+t.quoted+` (RowVersion);
+	create nonclustered index Index_Expires on `+t.quoted+` (Expires) include (Id, RowVersion) where Expires is not null;`)}
+	}
+	return []string{create(t, `create table `+t.quoted+` (
+		Id uniqueidentifier not null default newid(),
+		CorrelationId varchar(255) null,
+		ReplyToAddress varchar(255) null,
+		Recoverable bit not null default 1,
+		Expires datetime null,
+		Headers nvarchar(max) not null,
+		Body varbinary(max) null,
+		RowVersion bigint identity(1, 1) not null,
+		Due datetime2(7) not null default sysutcdatetime(),
+		Deliveries int not null default 0,
+		Claims int not null default 0,
+		LeasedUntil datetime2(7) null,
+		LastError nvarchar(max) null
+	);
+	create unique nonclustered index Reprise_RowVersion on `+t.quoted+` (RowVersion);
+	create nonclustered index Reprise_Due on `+t.quoted+` (Due, RowVersion) include (LeasedUntil);
+	alter table `+t.quoted+` set (lock_escalation = disable);
+	`+version(t, "queue, version 1"))}
+}
+
+// createSubscriptions is as NServiceBus has it, but that topics which differ in case
+// are not the same.
+func (microsoft) createSubscriptions(t table) []string {
+	return []string{create(t, `create table `+t.quoted+` (
+		QueueAddress nvarchar(200) not null,
+		Endpoint nvarchar(200) not null,
+		Topic nvarchar(200) collate Latin1_General_BIN2 not null,
+		primary key clustered (Endpoint, Topic)
+	);`)}
+}
+
+func (microsoft) createDelayed(t table) []string {
+	return []string{create(t, `create table `+t.quoted+` (
+		RowVersion bigint identity(1, 1) not null,
+		Destination nvarchar(700) not null,
+		Expires datetime null,
+		Headers nvarchar(max) not null,
+		Body varbinary(max) null,
+		Due datetime2(7) not null,
+		Attempts int not null default 0,
+		LastError nvarchar(max) null
+	);
+	create unique nonclustered index Reprise_RowVersion on `+t.quoted+` (RowVersion);
+	create nonclustered index Reprise_Due on `+t.quoted+` (Due, RowVersion);
+	alter table `+t.quoted+` set (lock_escalation = disable);
+	`+version(t, "delayed messages, version 1"))}
+}
+
+// create does nothing where an object of the name exists.
+func create(t table, statements string) string {
+	return `if object_id(` + literal(t.quoted) + `) is null
+begin
+	` + statements + `
+end`
+}
+
+// version notes in an extended property what a table is.
+func version(t table, text string) string {
+	return `exec ` + catalogViews(t) + `.sp_addextendedproperty @name = N'Reprise', @value = ` + literal(text) + `,
+		@level0type = N'SCHEMA', @level0name = ` + literal(t.schema) + `, @level1type = N'TABLE', @level1name = ` + literal(t.name) + `;`
+}
+
+// lockSchema waits for as long as its context lasts.
+func (microsoft) lockSchema() *statement {
+	return command(fmt.Sprintf(`declare @got int;
+exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+if @got < 0
+	throw %d, N'the lock of those who create tables could not be had', 1;`, microsoftLock))
+}

@@ -1,0 +1,120 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+)
+
+// microsoftRows is how many messages one statement inserts at most. A statement has
+// no more than 2,100 parameters.
+const microsoftRows = 256
+
+// insert writes the columns that NServiceBus's tables have too, and Due only for
+// messages with a delay, which do not go to those.
+func (microsoft) insert(t *queueTexts, messages []outgoing, _ bool) []*statement {
+	return inserts(t.table, messages, false)
+}
+
+func (microsoft) insertDelayed(t *delayedTexts, messages []outgoing) []*statement {
+	return inserts(t.table, messages, true)
+}
+
+// inserts adds messages in as few statements as will do.
+func inserts(into table, messages []outgoing, destinations bool) (all []*statement) {
+	for len(messages) > 0 {
+		n := min(len(messages), microsoftRows)
+		all = append(all, insertRows(into, messages[:n], destinations))
+		messages = messages[n:]
+	}
+	return all
+}
+
+// field is a column of the inserted rows: what type its parameters are of, what they
+// are for one message, and what is inserted. The names of parameters and of columns
+// of the list of values are the same.
+type field struct {
+	name   string
+	kind   string
+	none   any // NULL of that type
+	value  func(m *outgoing) any
+	column string
+	insert string
+}
+
+// insertRows inserts messages, in their order. There is a statement for 1, 2, 4, and
+// so on: what it has room for and is not needed is NULL. So there are few statements
+// and few plans.
+//
+// For the same reason it calls sp_executesql by itself. Left to go-mssqldb, each
+// parameter is declared as long as its value is, and each length is another plan.
+func insertRows(into table, messages []outgoing, destinations bool) *statement {
+	fields := []field{
+		{"h", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return mssql.NVarCharMax(m.headers) }, "Headers", "m.h"},
+		{"b", "varbinary(max)", []byte(nil), func(m *outgoing) any { return m.body }, "Body", "m.b"},
+	}
+	expires, waits := false, destinations
+	for i := range messages {
+		expires = expires || messages[i].ttl > 0
+		waits = waits || messages[i].delay > 0
+	}
+	if expires {
+		fields = append(fields, field{"t", "bigint", sql.NullInt64{}, lifetime, "Expires", expiry("m.t")})
+	}
+	if waits {
+		fields = append(fields, field{"d", "bigint", sql.NullInt64{}, delay, "Due", after("m.d")})
+	}
+	if destinations {
+		fields = append(fields, field{"a", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return mssql.NVarCharMax(m.destination) }, "Destination", "m.a"})
+	}
+	var columns, selected, names []string
+	if !destinations {
+		columns, selected = []string{"Id", "Recoverable"}, []string{"newid()", "1"}
+	}
+	for _, f := range fields {
+		columns, selected, names = append(columns, f.column), append(selected, f.insert), append(names, f.name)
+	}
+	room := 1
+	for room < len(messages) {
+		room *= 2
+	}
+	var rows, declared []string
+	var args []any
+	for i := range room {
+		values := []string{fmt.Sprint(i)}
+		for _, f := range fields {
+			name := fmt.Sprint(f.name, i)
+			values, declared = append(values, "@"+name), append(declared, "@"+name+" "+f.kind)
+			value := f.none
+			if i < len(messages) {
+				value = f.value(&messages[i])
+			}
+			args = append(args, sql.Named(name, value))
+		}
+		rows = append(rows, "("+strings.Join(values, ", ")+")")
+	}
+	text := `insert into ` + into.quoted + ` (` + strings.Join(columns, ", ") + `)
+select ` + strings.Join(selected, ", ") + `
+from (values
+	` + strings.Join(rows, ",\n\t") + `
+) as m (i, ` + strings.Join(names, ", ") + `)
+where m.h is not null
+order by m.i;`
+	return command("sp_executesql", append([]any{text, strings.Join(declared, ", ")}, args...)...)
+}
+
+// lifetime is never longer than it should be, and never 0 for a message that
+// expires.
+func lifetime(m *outgoing) any { return max(m.ttl.Microseconds(), min(1, int64(m.ttl))) }
+
+// delay is never shorter than it should be.
+func delay(m *outgoing) any {
+	d := m.delay.Microseconds()
+	if m.delay%time.Microsecond > 0 {
+		d++
+	}
+	return d
+}

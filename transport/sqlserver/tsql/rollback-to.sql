@@ -1,0 +1,3 @@
+rollback transaction reprise_handler;
+while @@trancount > 1 commit transaction;
+save transaction reprise_handler;

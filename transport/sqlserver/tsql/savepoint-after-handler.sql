@@ -1,0 +1,1 @@
+save transaction reprise_sends;
