@@ -13,25 +13,24 @@ import (
 // somebody sent something, the time at which the next delayed message is due, and
 // polling as a safety net.
 
-// The pauses between polls double, from firstPoll to lastPoll: an idle queue costs one
-// poll a second. Where the server wakes receivers there are two short ones at most.
-const (
-	firstPoll = 5 * time.Millisecond
-	lastPoll  = time.Second
-	wokenPoll = 250 * time.Millisecond
-)
+// polls are the pauses between looks at an idle queue, which double from the first to
+// the last: it costs one small query a second. Where the server wakes receivers, they
+// begin longer.
+type polls struct{ first, firstWoken, last time.Duration }
+
+var defaultPolls = polls{first: 5 * time.Millisecond, firstWoken: 250 * time.Millisecond, last: time.Second}
 
 // nextPause returns how long to wait after a look at the queue that found nothing.
 // The first time it is no time at all: another one may have had the rows locked.
 func (r *receiver) nextPause() time.Duration {
-	first := firstPoll
+	first := r.t.polls.first
 	if r.t.bellman != nil && r.t.bellman.listening.Load() {
-		first = min(wokenPoll, r.t.lastPoll)
+		first = r.t.polls.firstWoken
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pause := r.pause
-	r.pause = min(max(first, 2*r.pause), r.t.lastPoll)
+	r.pause = min(max(first, 2*r.pause), r.t.polls.last)
 	return pause
 }
 

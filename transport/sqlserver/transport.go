@@ -23,7 +23,7 @@ type Transport struct {
 
 	in                place
 	lease             time.Duration
-	lastPoll          time.Duration
+	polls             polls
 	nserviceBusTables bool
 
 	queues        queues
@@ -77,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		dialect:           dialect,
 		in:                place{cfg.Database, cfg.Schema},
 		lease:             cfg.Lease,
-		lastPoll:          lastPoll,
+		polls:             defaultPolls,
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
 		receivers:         map[*receiver]struct{}{},

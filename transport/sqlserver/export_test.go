@@ -1,0 +1,22 @@
+package sqlserver
+
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// NeverPoll makes receivers of an idle queue wait for what wakes them, and for nothing
+// else. It is called before the first receiver is opened.
+func (t *Transport) NeverPoll() {
+	t.polls = polls{first: time.Hour, firstWoken: time.Hour, last: time.Hour}
+}
+
+// Listens reports whether the server wakes receivers of this transport.
+func (t *Transport) Listens() bool { return t.bellman != nil && t.bellman.listening.Load() }
+
+// Waits reports whether somebody waits for something to come to the queue.
+func Waits(of core.Receiver) bool {
+	r := of.(*receiver)
+	return r.isIdle() && len(r.turn) == 1 && len(r.bell.rung) == 0
+}

@@ -1,0 +1,232 @@
+package sqlserver_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+// open returns a transport that the end of the test closes.
+func open(t *testing.T, cfg sqlserver.Config) *sqlserver.Transport {
+	t.Helper()
+	transport, err := sqlserver.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := transport.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return transport
+}
+
+// provision creates queues.
+func provision(t *testing.T, transport *sqlserver.Transport, queues ...string) {
+	t.Helper()
+	if err := transport.Provision(t.Context(), core.Topology{Queues: queues}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await returns when a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// asleep opens a receiver and calls Receive, which waits for what wakes it. The
+// channel brings what it was delivered.
+func asleep(t *testing.T, transport *sqlserver.Transport, mode core.TransactionMode) (core.Receiver, <-chan core.Delivery) {
+	t.Helper()
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: mode, MaxInFlight: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	received := make(chan core.Delivery, 1)
+	go func() {
+		defer close(received)
+		dst := make([]core.Delivery, 1)
+		if n, err := r.Receive(context.WithoutCancel(t.Context()), dst); err == nil && n == 1 {
+			received <- dst[0]
+		}
+	}()
+	await(t, "Receive waits", func() bool { return sqlserver.Waits(r) })
+	return r, received
+}
+
+func wakes(t *testing.T, received <-chan core.Delivery) {
+	t.Helper()
+	select {
+	case d := <-received:
+		if d == nil {
+			t.Fatal("Receive returned no delivery")
+		}
+		if err := d.Complete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("nothing woke the receiver")
+	}
+}
+
+func message(body string) core.Outgoing {
+	return core.Outgoing{ID: body, Queue: "orders", Body: []byte(body)}
+}
+
+// TestSendWakesReceivers sends to receivers that do not poll.
+func TestSendWakesReceivers(t *testing.T) {
+	t.Parallel()
+	url := server.PasswordURL(server.NewDatabase(t))
+	pool, err := pgxpool.New(t.Context(), url+"&pool_max_conns=10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	overSQL := sqlserver.Config{DB: openDB(t, url)}
+	overPool := sqlserver.Config{Pool: pool}
+	overURL := sqlserver.Config{URL: url}
+	provision(t, open(t, overURL), "orders")
+
+	inTransaction := func(t *testing.T, transport *sqlserver.Transport) {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := transport.Send(sqlserver.WithTx(t.Context(), tx), message("sent")); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plainly := func(t *testing.T, transport *sqlserver.Transport) {
+		if err := transport.Send(t.Context(), message("sent")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later := func(t *testing.T, transport *sqlserver.Transport) {
+		r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plainly(t, transport)
+		dst := make([]core.Delivery, 1)
+		if _, err := r.Receive(t.Context(), dst); err != nil {
+			t.Fatal(err)
+		}
+		if err := dst[0].Abandon(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		receiving sqlserver.Config
+		sending   sqlserver.Config // the zero value: by the transport that receives
+		mode      core.TransactionMode
+		send      func(t *testing.T, transport *sqlserver.Transport)
+	}{
+		{"another transport", overURL, overURL, core.TransactionReceiveOnly, plainly},
+		{"another transport, in a transaction each", overPool, overURL, core.TransactionSendsAtomicWithReceive, plainly},
+		{"another transport, consumed", overURL, overPool, core.TransactionNone, plainly},
+		{"a caller's transaction", overURL, overURL, core.TransactionReceiveOnly, inTransaction},
+		{"a caller's transaction, by the same transport", overURL, sqlserver.Config{}, core.TransactionReceiveOnly, inTransaction},
+		{"a message that another gave back", overURL, overURL, core.TransactionSendsAtomicWithReceive, later},
+		{"the same transport, which cannot listen", overSQL, sqlserver.Config{}, core.TransactionReceiveOnly, plainly},
+	} {
+		t.Run(c.name, func(t *testing.T) { // one after the other: they share the queue
+			receiving := open(t, c.receiving)
+			receiving.NeverPoll()
+			sending := receiving
+			if c.sending != (sqlserver.Config{}) {
+				sending = open(t, c.sending)
+			}
+			r, received := asleep(t, receiving, c.mode)
+			if c.receiving.DB == nil {
+				// What is sent before it listens is found by the look that follows.
+				await(t, "the transport listens", func() bool { return receiving.Listens() && sqlserver.Waits(r) })
+			}
+			c.send(t, sending)
+			wakes(t, received)
+		})
+	}
+}
+
+// counter is a tracer that counts what is sent to the server: queries and batches.
+type counter struct{ n chan struct{} }
+
+func (c counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n <- struct{}{}
+	return ctx
+}
+func (counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	c.n <- struct{}{}
+	return ctx
+}
+func (counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// TestIdleQueueCostsLittle counts what 16 workers on an empty queue ask of the server,
+// once they have settled down: two queries a second at most.
+func TestIdleQueueCostsLittle(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			asked := counter{make(chan struct{}, 10_000)}
+			cfg, err := pgxpool.ParseConfig(server.PasswordURL(server.NewDatabase(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.MaxConns = 20
+			cfg.ConnConfig.Tracer = asked
+			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			transport := open(t, sqlserver.Config{Pool: pool})
+			provision(t, transport, "orders")
+			r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: mode, MaxInFlight: 16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 16 {
+				go func() { _, _ = r.Receive(context.WithoutCancel(t.Context()), make([]core.Delivery, 1)) }()
+			}
+			await(t, "the transport listens, and somebody waits", func() bool { return transport.Listens() && sqlserver.Waits(r) })
+			quiet := time.NewTimer(500 * time.Millisecond)
+			for settled := false; !settled; { // pauses have grown when nothing is asked for so long
+				select {
+				case <-asked.n:
+					quiet.Reset(500 * time.Millisecond)
+				case <-quiet.C:
+					settled = true
+				}
+			}
+			const watched = 4 * time.Second
+			time.Sleep(watched)
+			if n := len(asked.n); n > 2*int(watched/time.Second) {
+				t.Errorf("%d queries in %v; want 2 a second at most", n, watched)
+			}
+		})
+	}
+}
