@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -136,7 +137,7 @@ type delayedTexts struct {
 type record struct {
 	id         string
 	seq        int64
-	headers    string
+	headers    text
 	body       []byte
 	due        time.Time
 	deliveries int    // this one included
@@ -144,6 +145,28 @@ type record struct {
 	expires    string // as giveBack takes it, or ""
 	expired    bool
 	lastError  string
+}
+
+// text is a column that is read into the same buffer row after row.
+type text []byte
+
+// ScanBytes implements pgtype.BytesScanner.
+func (t *text) ScanBytes(v []byte) error {
+	*t = append((*t)[:0], v...)
+	return nil
+}
+
+// Scan implements sql.Scanner.
+func (t *text) Scan(value any) error {
+	switch v := value.(type) {
+	case string:
+		*t = append((*t)[:0], v...)
+	case []byte:
+		*t = append((*t)[:0], v...)
+	default:
+		return fmt.Errorf("a column of text has a value of type %T", value)
+	}
+	return nil
 }
 
 // columns returns pointers to the fields, in the order of the statements'

@@ -146,7 +146,7 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 
 // giveBack is the statement that adds the row again, one delivery older.
 func (d *heldMessage) giveBack() *statement {
-	return command(d.r.q.giveBack, d.id, d.seq, d.headers, d.body, d.due, d.deliveries, d.claims+1, d.expires, d.lastError)
+	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, d.deliveries, d.claims+1, d.expires, d.lastError)
 }
 
 // available tells receivers that the message is back.

@@ -301,7 +301,7 @@ func (r *receiver) isClosed() bool {
 
 // incoming is what the engine sees of a record.
 func (r *receiver) incoming(m *record) core.Incoming {
-	headers, malformed := transport.ParseHeadersJSON([]byte(m.headers))
+	headers, malformed := transport.ParseHeadersJSON(m.headers)
 	in := core.Incoming{
 		ID:            headers.Get(core.HeaderMessageID),
 		NativeID:      m.id,

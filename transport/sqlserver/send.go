@@ -161,10 +161,12 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 	}
 	m := &mail{transport: t}
 	var parcels []*parcel
+	var buffer []byte
 	for i := range msgs {
 		out := &msgs[i]
+		buffer = transport.AppendHeadersJSON(buffer[:0], out.Headers)
 		message := outgoing{
-			headers: string(transport.AppendHeadersJSON(nil, out.Headers)),
+			headers: string(buffer),
 			body:    out.Body,
 			delay:   out.Delay,
 			ttl:     out.TimeToBeReceived,
