@@ -65,8 +65,7 @@ var (
 func (microsoft) classify(err error) fault {
 	var unreached *unreachedError
 	connecting := errors.As(err, &unreached)
-	var severed mssql.ServerError
-	if errors.As(err, &severed) { // the last thing it said
+	if _, severed := errors.AsType[mssql.ServerError](err); severed { // the last thing it said
 		return outage(connecting)
 	}
 	var server mssql.Error

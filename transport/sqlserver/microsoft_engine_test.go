@@ -1,0 +1,535 @@
+package sqlserver
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What the engine makes of Microsoft SQL Server's answers, and of what go-mssqldb
+// makes of them.
+
+// shop is where the tables of these tests are.
+var shop = place{"shop", "dbo"}
+
+func textsOf(t *testing.T, queue string) *queueTexts {
+	t.Helper()
+	table, err := microsoft{}.table(queue, shop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return microsoft{}.queue(table)
+}
+
+// insertOf is the statement that sends a message without delay.
+func insertOf(t *testing.T, queue string) string {
+	t.Helper()
+	return microsoft{}.insert(textsOf(t, queue), make([]outgoing, 1), false)[0].args[0].(string)
+}
+
+func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {
+	t.Helper()
+	transport, err := Open(t.Context(), s.url(options...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport.delayed.started = true // and so it never does: its transactions would come between those of the test
+	t.Cleanup(func() {
+		if err := transport.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return transport
+}
+
+// message is the row of one, for the first time delivered.
+func message(seq int) []any {
+	due := time.Date(2026, 3, 29, 1, 30, 0, 123456700, time.UTC)
+	return []any{"0E984725-C51C-4BF4-9960-E1C80E27ABA0", seq, `{"NServiceBus.MessageId":"order 7"}`, []byte{}, due, 1, 1, "", false, ""}
+}
+
+// steps names requests, and makes sure that all that belongs to a transaction was in
+// one and the same.
+func steps(t *testing.T, requests []request) (names []string) {
+	t.Helper()
+	known := map[string]string{}
+	for _, queue := range []string{"orders", "billing"} {
+		q := textsOf(t, queue)
+		for text, name := range map[string]string{
+			q.claim: "claim", q.complete: "complete", q.abandon: "abandon", q.release: "release",
+			q.take: "take", q.giveBack: "give back", insertOf(t, queue): "insert",
+		} {
+			known[text] = name + " " + queue
+		}
+	}
+	d := microsoft{}
+	known[d.savepoint(beforeHandler).sql] = "savepoint"
+	known[d.savepoint(afterHandler).sql] = "second savepoint"
+	known[d.rollbackTo(beforeHandler).sql] = "undo"
+	known[d.rollbackTo(afterHandler).sql] = "undo sends"
+	known[d.intact().sql] = "intact"
+	var transaction uint64
+	for _, r := range requests {
+		name, ok := known[r.text]
+		if !ok {
+			name = r.text
+		}
+		names = append(names, name)
+		switch {
+		case r.text == begins:
+			if r.transaction != 0 {
+				t.Errorf("%s came within a transaction", name)
+			}
+			transaction = 0
+		case transaction == 0:
+			transaction = r.transaction
+		case r.transaction != transaction:
+			t.Errorf("%s came in the transaction %d, not in %d, as what was before it: %q", name, r.transaction, transaction, names)
+		}
+	}
+	return names
+}
+
+func wantSteps(t *testing.T, s *standIn, want ...string) {
+	t.Helper()
+	if got := steps(t, s.requests()); !slices.Equal(got, want) {
+		t.Errorf("the server got %q, want %q", got, want)
+	}
+}
+
+func TestMicrosoftSend(t *testing.T) {
+	insert := insertOf(t, "orders")
+	for name, c := range map[string]struct {
+		before func(s *standIn)
+		state  core.SendState // SendAccepted: no error
+		is     error
+		number int32
+	}{
+		"is accepted when the server says so":                  {state: core.SendAccepted},
+		"is refused as a duplicate key":                        {before: says(insert, failsWith(2627, 14)), state: core.SendRefused, number: 2627},
+		"is refused without a table":                           {before: says(insert, failsWith(208, 16)), state: core.SendRefused, is: core.ErrQueueNotFound, number: 208},
+		"is refused as a deadlock's victim":                    {before: says(insert, failsWith(1205, 13)), state: core.SendRefused, number: 1205},
+		"is refused after a lock's time-out":                   {before: says(insert, failsWith(1222, 16)), state: core.SendRefused, number: 1222},
+		"is refused with a full disk":                          {before: says(insert, failsWith(1105, 17)), state: core.SendRefused, number: 1105},
+		"is unknown when the server is gone before it answers": {before: says(insert, reply{severs: true}), state: core.SendUnknown},
+		"is unknown when the session is killed":                {before: says(insert, failsWith(596, 21)), state: core.SendUnknown, number: 596},
+		"is refused when nothing listens":                      {before: (*standIn).stop, state: core.SendRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startStandIn(t)
+			transport := openStandIn(t, s)
+			if c.before != nil {
+				c.before(s)
+			}
+			err := transport.Send(t.Context(), core.Outgoing{ID: "7", Queue: "orders"})
+			if c.state == core.SendAccepted {
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantSteps(t, s, "insert orders")
+				return
+			}
+			wantSendState(t, err, c.state)
+			if c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("the error is %v, want %v", err, c.is)
+			}
+			var server mssql.Error
+			if errors.As(err, &server) != (c.number != 0) || server.Number != c.number {
+				t.Errorf("the error is %v, want that of the number %d", err, c.number)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("the password is in %v", err)
+			}
+		})
+	}
+}
+
+func says(text string, replies ...reply) func(s *standIn) {
+	return func(s *standIn) { s.says(text, replies...) }
+}
+
+func wantSendState(t *testing.T, err error, want core.SendState) {
+	t.Helper()
+	var send *core.SendError
+	if !errors.As(err, &send) {
+		t.Fatalf("the error is %v, want a SendError", err)
+	}
+	for _, r := range send.Results {
+		if r.State != want {
+			t.Errorf("the message %s is %v, want %v: %v", r.ID, r.State, want, err)
+		}
+	}
+}
+
+func TestMicrosoftSendToSeveralQueuesIsOneTransaction(t *testing.T) {
+	s := startStandIn(t)
+	transport := openStandIn(t, s)
+	out := []core.Outgoing{{ID: "1", Queue: "orders"}, {ID: "2", Queue: "billing"}}
+	if err := transport.Send(t.Context(), out...); err != nil {
+		t.Fatal(err)
+	}
+	wantSteps(t, s, begins, "insert orders", "insert billing", commits)
+
+	s.says(insertOf(t, "billing"), failsWith(2627, 14))
+	wantSendState(t, transport.Send(t.Context(), out...), core.SendRefused)
+	wantSteps(t, s, begins, "insert orders", "insert billing", rollsBack)
+
+	s.says(commits, reply{severs: true})
+	wantSendState(t, transport.Send(t.Context(), out...), core.SendUnknown)
+}
+
+// TestMicrosoftSendInATransactionThatHasEnded is about a deadlock that the caller
+// took no notice of: the server would carry out what comes next outside of any
+// transaction.
+func TestMicrosoftSendInATransactionThatHasEnded(t *testing.T) {
+	s := startStandIn(t)
+	transport := openStandIn(t, s)
+	db, err := sql.Open("sqlserver", s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const business = "update stock"
+	victim := failsWith(1205, 13)
+	victim.ends = true
+	s.says(business, victim)
+	if _, err := tx.ExecContext(t.Context(), business); err == nil {
+		t.Fatal("the statement did not fail")
+	}
+	wantSendState(t, transport.Send(WithSQLTx(t.Context(), tx), core.Outgoing{ID: "1", Queue: "orders"}), core.SendRefused)
+	if err := tx.Commit(); err == nil {
+		t.Error("the commit succeeded")
+	}
+	wantSteps(t, s, begins, business)
+}
+
+func TestMicrosoftValuesAreWhatTheServerNeeds(t *testing.T) {
+	s := startStandIn(t)
+	transport := openStandIn(t, s)
+	err := transport.Send(t.Context(),
+		core.Outgoing{Queue: "orders", Headers: core.HeadersFromMap(map[string]string{"key": "värde 𝄞"})},
+		core.Outgoing{Queue: "orders", Body: bytes.Repeat([]byte{0, 255}, 10_000), Delay: time.Hour + 1},
+		core.Outgoing{Queue: "orders", Body: []byte("x"), TimeToBeReceived: time.Microsecond - 1},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.requests()
+	if len(r) != 1 {
+		t.Fatalf("the server got %v", r)
+	}
+	want := map[string]any{
+		"@h0": `{"key":"värde 𝄞"}`, "@b0": []byte{}, "@t0": int64(0), "@d0": int64(0),
+		"@h1": `{}`, "@b1": bytes.Repeat([]byte{0, 255}, 10_000), "@t1": int64(0), "@d1": int64(3_600_000_001),
+		"@h2": `{}`, "@b2": []byte("x"), "@t2": int64(1), "@d2": int64(0),
+		"@h3": nil, "@b3": nil, "@t3": nil, "@d3": nil,
+	}
+	if len(r[0].args) != len(want) {
+		t.Errorf("there are %d arguments, want %d", len(r[0].args), len(want))
+	}
+	for name, value := range want {
+		if got := r[0].args[name]; !reflect.DeepEqual(got, value) { // an empty body is not NULL
+			t.Errorf("%s is %#v, want %#v", name, got, value)
+		}
+	}
+	if want := "@h0 nvarchar(max), @b0 varbinary(max), @t0 bigint, @d0 bigint, @h1 "; !strings.HasPrefix(r[0].declared, want) {
+		t.Errorf("the parameters are declared as %q, want %q...", r[0].declared, want)
+	}
+}
+
+// receive opens a receiver and receives one message.
+func receive(t *testing.T, transport *Transport, cfg core.ReceiverConfig) (core.Receiver, core.Delivery) {
+	t.Helper()
+	cfg.Queue, cfg.MaxInFlight = "orders", 1
+	r, err := transport.OpenReceiver(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	dst := make([]core.Delivery, 1)
+	if n, err := r.Receive(t.Context(), dst); n != 1 || err != nil {
+		t.Fatalf("Receive returned %d, %v", n, err)
+	}
+	return r, dst[0]
+}
+
+func TestMicrosoftLease(t *testing.T) {
+	s := startStandIn(t)
+	q := textsOf(t, "orders")
+	s.says(q.claim, reply{rows: [][]any{message(7)}})
+	s.says(q.complete, reply{rows: [][]any{{7}}})
+	// Upon this depends what go-mssqldb makes of a datetime2, but not of a
+	// datetimeoffset.
+	transport := openStandIn(t, s, "timezone=Asia/Tokyo")
+	_, d := receive(t, transport, core.ReceiverConfig{Mode: core.TransactionReceiveOnly})
+	in := d.Incoming()
+	if in.ID != "order 7" || in.NativeID != message(7)[0] || in.DeliveryCount != 1 || in.Redelivered || len(in.Body) != 0 || in.Malformed != nil {
+		t.Errorf("the message is %+v", in)
+	}
+	if want := message(7)[4].(time.Time); !in.EnqueuedAt.Equal(want) {
+		t.Errorf("it became available at %v, want %v", in.EnqueuedAt, want)
+	}
+	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := d.Complete(t.Context()); !errors.Is(err, core.ErrSettled) {
+		t.Errorf("the second settlement returned %v", err)
+	}
+	r := s.requests()
+	if got := steps(t, r); !slices.Equal(got, []string{"claim orders", "complete orders"}) {
+		t.Fatalf("the server got %q", got)
+	}
+	if a := r[0].args; a["@p1"] != int64(1) || a["@p2"] != defaultLease.Microseconds() || !a["@p3"].(time.Time).Equal(time.Time{}) {
+		t.Errorf("the arguments of the claim are %v", a)
+	}
+	if a := r[1].args; a["@p1"] != "[[7,1]]" || r[1].declared != "@p1 nvarchar(max)" {
+		t.Errorf("the arguments of the settlement are %v, declared as %s", a, r[1].declared)
+	}
+}
+
+func TestMicrosoftLeaseThatIsOver(t *testing.T) {
+	s := startStandIn(t)
+	q := textsOf(t, "orders")
+	s.says(q.claim, reply{rows: [][]any{message(7)}})
+	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly})
+	if err := d.Abandon(t.Context(), errors.New("it's \"bad\"")); !errors.Is(err, core.ErrLockLost) {
+		t.Errorf("Abandon returned %v", err)
+	}
+	r := s.requests()
+	if got := r[len(r)-1].args["@p1"]; got != `[[7,1,"it's \"bad\""]]` {
+		t.Errorf("the server got %v", got)
+	}
+}
+
+func TestMicrosoftSettlementSurvivesAnOutage(t *testing.T) {
+	s := startStandIn(t)
+	q := textsOf(t, "orders")
+	s.says(q.claim, reply{rows: [][]any{message(7)}})
+	s.says(q.complete, failsWith(1205, 13), reply{severs: true}, reply{}) // the second had been carried out
+	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly})
+	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantSteps(t, s, "claim orders", "complete orders", "complete orders", "complete orders")
+}
+
+// outageLog is what an observer is told.
+type outageLog struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+// ConnectionChanged implements core.ConnectionObserver.
+func (l *outageLog) ConnectionChanged(change core.ConnectionChange) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.errs = append(l.errs, change.Err)
+}
+
+func TestMicrosoftReceiveWaitsForWhatPasses(t *testing.T) {
+	for mode, text := range map[core.TransactionMode]string{
+		core.TransactionReceiveOnly:            textsOf(t, "orders").claim,
+		core.TransactionSendsAtomicWithReceive: textsOf(t, "orders").take,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			s := startStandIn(t)
+			victim := failsWith(1205, 13)
+			victim.ends = mode == core.TransactionSendsAtomicWithReceive
+			s.says(text, victim, failsWith(1222, 16), failsWith(3906, 16), reply{severs: true}, reply{rows: [][]any{message(7)}})
+			observer := &outageLog{}
+			_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: mode, Observer: observer})
+			if d.Incoming().ID != "order 7" {
+				t.Errorf("the message is %+v", d.Incoming())
+			}
+			observer.mu.Lock()
+			defer observer.mu.Unlock()
+			if len(observer.errs) != 5 || observer.errs[4] != nil {
+				t.Errorf("the observer was told of %v, want four errors and the end of them", observer.errs)
+			}
+		})
+	}
+}
+
+func TestMicrosoftReceiveEndsWithWhatDoesNotPass(t *testing.T) {
+	s := startStandIn(t)
+	s.says(textsOf(t, "orders").claim, failsWith(229, 14))
+	transport := openStandIn(t, s)
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := r.Receive(t.Context(), make([]core.Delivery, 1))
+	var server mssql.Error
+	if n != 0 || !errors.As(err, &server) || server.Number != 229 {
+		t.Errorf("Receive returned %d, %v", n, err)
+	}
+}
+
+// holdOne returns a message held in a transaction that a handler has, and has used.
+func holdOne(t *testing.T, s *standIn, handler string) (core.AtomicDelivery, error) {
+	t.Helper()
+	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
+	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
+	held := d.(core.AtomicDelivery)
+	tx, err := SQLTx(held.BindContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = tx.ExecContext(t.Context(), handler)
+	wantSteps(t, s, begins, "take orders", "savepoint", handler)
+	return held, err
+}
+
+const business = "update stock set left = left - 1"
+
+var billed = []core.Outgoing{{ID: "1", Queue: "billing"}}
+
+func TestMicrosoftTransactionOfTheMessage(t *testing.T) {
+	for name, c := range map[string]struct {
+		settle func(ctx context.Context, d core.AtomicDelivery) error
+		want   []string
+	}{
+		"complete": {func(ctx context.Context, d core.AtomicDelivery) error { return d.CompleteWith(ctx, billed) },
+			[]string{"intact", "second savepoint", "insert billing", commits}},
+		"replace": {func(ctx context.Context, d core.AtomicDelivery) error { return d.ReplaceWith(ctx, billed) },
+			[]string{"undo", "insert billing", commits}},
+		"abandon": {func(ctx context.Context, d core.AtomicDelivery) error { return d.Abandon(ctx, errors.New("bad")) },
+			[]string{"undo", "give back orders", commits}},
+		"release": {func(ctx context.Context, d core.AtomicDelivery) error { return d.Release(ctx) }, []string{rollsBack}},
+		"reset, then complete": {func(ctx context.Context, d core.AtomicDelivery) error {
+			return errors.Join(d.Reset(ctx), d.Reset(ctx), d.Complete(ctx))
+		}, []string{"undo", "undo", "intact", commits}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startStandIn(t)
+			d, err := holdOne(t, s, business)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.settle(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			wantSteps(t, s, c.want...)
+			if err := d.Complete(t.Context()); !errors.Is(err, core.ErrSettled) {
+				t.Errorf("a second settlement returned %v", err)
+			}
+		})
+	}
+}
+
+// TestMicrosoftTransactionThatTheServerHasEnded: after that nothing may reach the
+// server, because it would be committed at once.
+func TestMicrosoftTransactionThatTheServerHasEnded(t *testing.T) {
+	for name, settle := range map[string]func(ctx context.Context, d core.AtomicDelivery) error{
+		"complete": func(ctx context.Context, d core.AtomicDelivery) error { return d.CompleteWith(ctx, billed) },
+		"replace":  func(ctx context.Context, d core.AtomicDelivery) error { return d.ReplaceWith(ctx, billed) },
+		"abandon":  func(ctx context.Context, d core.AtomicDelivery) error { return d.Abandon(ctx, errors.New("bad")) },
+		"reset":    func(ctx context.Context, d core.AtomicDelivery) error { return d.Reset(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startStandIn(t)
+			victim := failsWith(1205, 13)
+			victim.ends = true
+			s.says(business, victim)
+			d, err := holdOne(t, s, business)
+			var server mssql.Error
+			if !errors.As(err, &server) || server.Number != 1205 {
+				t.Fatalf("the handler's statement returned %v", err)
+			}
+			if err := settle(t.Context(), d); !errors.Is(err, core.ErrLockLost) {
+				t.Errorf("the settlement returned %v", err)
+			}
+			wantSteps(t, s)
+			if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
+				t.Errorf("another settlement returned %v", err)
+			}
+		})
+	}
+}
+
+func TestMicrosoftSettlementThatFails(t *testing.T) {
+	victim := failsWith(1205, 13)
+	victim.ends = true
+	complete := func(ctx context.Context, d core.AtomicDelivery) error { return d.CompleteWith(ctx, billed) }
+	for name, c := range map[string]struct {
+		text  string
+		reply reply
+		lost  bool
+		want  []string // what the server gets
+		again []string // and of the replacement afterwards
+	}{
+		"because another transaction is under way": {(microsoft{}).intact().sql, failsWith(microsoftEnded, 16), true,
+			[]string{"intact", rollsBack}, nil},
+		"because the handler left one open": {(microsoft{}).intact().sql, failsWith(microsoftNested, 16), false,
+			[]string{"intact"}, []string{"undo", "insert billing", commits}},
+		"because a lock timed out": {insertOf(t, "billing"), failsWith(1222, 16), false,
+			[]string{"intact", "second savepoint", "insert billing", "undo sends"}, []string{"undo", "insert billing", commits}},
+		"because there is no such queue": {insertOf(t, "billing"), failsWith(208, 16), false,
+			[]string{"intact", "second savepoint", "insert billing", "undo sends"}, []string{"undo", "insert billing", commits}},
+		"as the victim of a deadlock": {insertOf(t, "billing"), victim, true,
+			[]string{"intact", "second savepoint", "insert billing"}, nil},
+		"because the connection breaks": {insertOf(t, "billing"), reply{severs: true}, true,
+			[]string{"intact", "second savepoint", "insert billing"}, nil},
+		"because it breaks at the commit": {commits, reply{severs: true}, true,
+			[]string{"intact", "second savepoint", "insert billing", commits}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startStandIn(t)
+			d, err := holdOne(t, s, business)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.says(c.text, c.reply)
+			err = complete(t.Context(), d)
+			if err == nil || errors.Is(err, core.ErrLockLost) != c.lost {
+				t.Errorf("CompleteWith returned %v", err)
+			}
+			wantSteps(t, s, c.want...)
+			err = d.ReplaceWith(t.Context(), billed)
+			if c.lost && !errors.Is(err, core.ErrLockLost) || !c.lost && err != nil {
+				t.Errorf("ReplaceWith returned %v", err)
+			}
+			wantSteps(t, s, c.again...)
+		})
+	}
+}
+
+// TestMicrosoftHandlerCommits is about a handler that did what it must not do.
+func TestMicrosoftHandlerEndsTheTransaction(t *testing.T) {
+	for name, end := range map[string]func(tx *sql.Tx) error{"commits": (*sql.Tx).Commit, "rolls back": (*sql.Tx).Rollback} {
+		t.Run(name, func(t *testing.T) {
+			s := startStandIn(t)
+			d, err := holdOne(t, s, business)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx, err := SQLTx(d.BindContext(t.Context()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := end(tx); err != nil {
+				t.Fatal(err)
+			}
+			s.requests()
+			if err := d.CompleteWith(t.Context(), billed); !errors.Is(err, core.ErrLockLost) {
+				t.Errorf("CompleteWith returned %v", err)
+			}
+			wantSteps(t, s)
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	mssql "github.com/microsoft/go-mssqldb"
+)
+
+func TestMicrosoftClassify(t *testing.T) {
+	number := func(n int32, class uint8) error { return mssql.Error{Number: n, Class: class} }
+	several := func(numbers ...int32) error {
+		var all []mssql.Error
+		for _, n := range numbers {
+			all = append(all, mssql.Error{Number: n, Class: 14})
+		}
+		err := all[len(all)-1]
+		err.All = all
+		return err
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want fault
+	}{
+		"syntax":                                 {number(102, 15), faultStatement},
+		"duplicate key":                          {number(2627, 14), faultStatement},
+		"duplicate key in an index":              {number(2601, 14), faultStatement},
+		"a trigger on the table":                 {number(334, 16), faultStatement},
+		"what a user raises":                     {number(50000, 16), faultStatement},
+		"no such table":                          {number(208, 16), faultNoTable},
+		"no such table, wrapped":                 {fmt.Errorf("sqlserver: %w", number(208, 16)), faultNoTable},
+		"deadlock":                               {number(1205, 13), faultBusy},
+		"lock time-out":                          {number(1222, 16), faultBusy},
+		"file group full":                        {number(1105, 17), faultBusy},
+		"log full":                               {number(9002, 17), faultBusy},
+		"any other lack":                         {number(17_000, 17), faultBusy},
+		"Azure: busy":                            {number(40501, 20), faultBusy},
+		"Azure: full":                            {number(40544, 20), faultBusy},
+		"Azure: not available":                   {number(40613, 17), faultBusy},
+		"being recovered":                        {number(922, 14), faultBusy},
+		"read-only":                              {number(3906, 16), faultReadOnly},
+		"secondary replica":                      {number(978, 14), faultReadOnly},
+		"permission":                             {number(229, 14), faultRefused},
+		"database not for this login":            {number(916, 14), faultRefused},
+		"login failed":                           {number(18456, 14), faultRefused},
+		"login failed because of its database":   {several(4060, 18456), faultUnreached},
+		"table exists, so no constraint is made": {several(2714, 1750), faultStatement},
+		"shutting down":                          {number(17188, 16), faultUnreached},
+		"killed":                                 {number(596, 21), faultOutage},
+		"killed while connecting":                {&unreachedError{number(596, 21)}, faultUnreached},
+		"Azure: moved":                           {number(40197, 16), faultOutage},
+		"severed":                                {mssql.ServerError{}, faultOutage},
+		"nothing listens":                        {fmt.Errorf("open: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}), faultUnreached},
+		"reset":                                  {&net.OpError{Op: "Read", Err: io.EOF}, faultOutage},
+		"stream cut":                             {mssql.StreamError{InnerError: io.ErrUnexpectedEOF}, faultOutage},
+		"never sent":                             {driver.ErrBadConn, faultUnreached},
+		"never sent, says go-mssqldb":            {mssql.RetryableError{}, faultUnreached},
+		"cut off":                                {context.DeadlineExceeded, faultOutage},
+		"no connection in time":                  {&unreachedError{context.DeadlineExceeded}, faultUnreached},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (microsoft{}).classify(c.err); got != c.want {
+				t.Errorf("%v is fault %d, want %d", c.err, got, c.want)
+			}
+		})
+	}
+}
+
+func TestMicrosoftTransactionEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nothing to commit":          {mssql.Error{Number: 3902}, true},
+		"no savepoint":               {mssql.Error{Number: 6401}, true},
+		"nor any to set again":       {mssql.Error{Number: 628, All: []mssql.Error{{Number: 3903}, {Number: 628}}}, true},
+		"another transaction":        {mssql.Error{Number: microsoftEnded}, true},
+		"one inside":                 {mssql.Error{Number: microsoftNested}, false},
+		"deadlock":                   {mssql.Error{Number: 1205}, false}, // what comes next tells
+		"an error without a reason":  {mssql.Error{Message: "Request failed but didn't provide reason"}, false},
+		"no error":                   {nil, false},
+		"an error of the connection": {io.EOF, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := transactionEnded(c.err); got != c.want {
+				t.Errorf("%v ends the transaction: %v, want %v", c.err, got, c.want)
+			}
+		})
+	}
+}
