@@ -21,16 +21,26 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
+// What reports call the adapter. That over database/sql has no report: it can do the
+// same.
+const (
+	overPgx           = "sqlserver (PostgreSQL)"
+	onForeignTables   = "sqlserver (PostgreSQL, tables of NServiceBus)"
+	overDatabaseSQL   = ""
+	onMicrosoft       = "sqlserver (Microsoft SQL Server)"
+	microsoftVariable = "REPRISE_TEST_SQLSERVER_URL"
+)
+
 // TestConformance is PostgreSQL through pgx.
 func TestConformance(t *testing.T) {
 	b := startBroker(t)
-	conformance.Run(t, b.harness(t, "sqlserver-postgresql", sqlserver.Config{URL: b.url}))
+	conformance.Run(t, b.harness(t, overPgx, sqlserver.Config{URL: b.url}))
 }
 
 // TestConformanceOfNServiceBusTables is the same on tables that NServiceBus made.
 func TestConformanceOfNServiceBusTables(t *testing.T) {
 	b := startBroker(t)
-	h := b.harness(t, "sqlserver-postgresql-nservicebus-tables", sqlserver.Config{URL: b.url, NServiceBusTables: true})
+	h := b.harness(t, onForeignTables, sqlserver.Config{URL: b.url, NServiceBusTables: true})
 	h.Mismatch = nil // the types of those tables are NServiceBus's affair
 	conformance.Run(t, h)
 }
@@ -39,7 +49,51 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 // the adapter reaches Microsoft SQL Server.
 func TestConformanceOverDatabaseSQL(t *testing.T) {
 	b := startBroker(t)
-	conformance.Run(t, b.harness(t, "sqlserver-postgresql-database-sql", sqlserver.Config{DB: openDB(t, b.url)}))
+	conformance.Run(t, b.harness(t, overDatabaseSQL, sqlserver.Config{DB: openDB(t, b.url)}))
+}
+
+// TestConformanceOnMicrosoftSQLServer needs a server, of which there is none to start:
+// without one it says that it did not run.
+func TestConformanceOnMicrosoftSQLServer(t *testing.T) {
+	url := os.Getenv(microsoftVariable)
+	if url == "" {
+		t.Logf("NOT RUN: %s names no Microsoft SQL Server and empty database to run on, such as sqlserver://sa:password@localhost?database=reprise_test", microsoftVariable)
+		return
+	}
+	db, err := sql.Open("sqlserver", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	exec := func(t testing.TB, text string, args ...any) {
+		t.Helper()
+		if _, err := db.ExecContext(context.Background(), text, args...); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	exec(t, `if object_id('work') is null create table work (id nvarchar(200) primary key)`)
+	cfg := quick(sqlserver.Config{URL: url})
+	t.Setenv(childURL(onMicrosoft), url)
+	conformance.Run(t, conformance.Harness{
+		Name: onMicrosoft,
+		Open: opens(cfg),
+		Corrupt: func(t testing.TB, queue string) []byte {
+			exec(t, `insert into [`+queue+`] (Id, Recoverable, Headers, Body) values (newid(), 1, '{"a": 1', cast('as it came' as varbinary(max)))`)
+			return []byte("as it came")
+		},
+		Work: &conformance.NativeWork{
+			Do: func(ctx context.Context, key string) error {
+				return work(ctx, `insert into work values (@p1)`, key)
+			},
+			Done: func(t testing.TB, key string) bool {
+				n := 0
+				if err := db.QueryRowContext(context.Background(), `select count(*) from work where id = @p1`, key).Scan(&n); err != nil {
+					t.Fatal(err)
+				}
+				return n == 1
+			},
+		},
+	})
 }
 
 // openDB returns a pool of database/sql.
@@ -52,26 +106,44 @@ func openDB(t testing.TB, url string) *sql.DB {
 	return db
 }
 
-// What a child process needs to know to open a transport like that of its harness.
-const urlVariable = "REPRISE_TEST_SQLSERVER_CHILD_URL"
+// childURL is the environment variable with the URL that a child process of a harness
+// connects to.
+func childURL(harness string) string {
+	return "REPRISE_TEST_SQLSERVER_CHILD_" + strings.Map(func(c rune) rune {
+		if c < 'A' || c > 'z' {
+			return '_'
+		}
+		return c
+	}, harness)
+}
 
+// openInChild opens a transport like those of the child's harness.
 func openInChild() (core.Transport, error) {
 	harness := os.Getenv(conformance.HarnessVariable)
-	cfg := quick(sqlserver.Config{URL: os.Getenv(urlVariable + "_" + variable(harness))})
-	switch {
-	case strings.HasSuffix(harness, "database-sql"):
+	cfg := quick(sqlserver.Config{URL: os.Getenv(childURL(harness))})
+	switch harness {
+	case onForeignTables:
+		cfg.NServiceBusTables = true
+	case overDatabaseSQL:
 		db, err := sql.Open("pgx", cfg.URL)
 		if err != nil {
 			return nil, err
 		}
 		cfg.DB, cfg.URL = db, ""
-	case strings.HasSuffix(harness, "nservicebus-tables"):
-		cfg.NServiceBusTables = true
 	}
 	return sqlserver.New(context.Background(), cfg)
 }
 
-func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+// opens returns what opens transports of a configuration.
+func opens(cfg sqlserver.Config) func(t testing.TB) core.Transport {
+	return func(t testing.TB) core.Transport {
+		transport, err := sqlserver.New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transport
+	}
+}
 
 // quick shortens what cases have to wait for.
 func quick(cfg sqlserver.Config) sqlserver.Config {
@@ -140,19 +212,13 @@ func (b *broker) exec(t testing.TB, text string, args ...any) string {
 
 // harness is for transports of a configuration, which reaches b.
 func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
-	t.Setenv(urlVariable+"_"+variable(name), b.url)
+	t.Setenv(childURL(name), b.url)
 	cfg = quick(cfg)
 	b.exec(t, `create table work (key text primary key)`)
 	b.exec(t, `grant all on work to `+postgres.User)
 	return conformance.Harness{
-		Name: name,
-		Open: func(t testing.TB) core.Transport {
-			transport, err := sqlserver.New(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return transport
-		},
+		Name:    name,
+		Open:    opens(cfg),
 		Broker:  b,
 		Secrets: []string{postgres.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
