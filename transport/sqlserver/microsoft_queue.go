@@ -12,7 +12,8 @@ const readCommitted = `set transaction isolation level read committed;
 // same, and READCOMMITTEDLOCK where nothing is to be locked for longer.
 //
 // FORCESEEK keeps a plan made while the queue was empty from being one that scans, and
-// locks, the table.
+// locks, the table. It is a hint for FROM, not for the table that UPDATE or DELETE
+// names.
 const (
 	skipLocked    = ` with (updlock, readpast, rowlock)`
 	seekAvailable = ` with (updlock, readpast, rowlock, forceseek)`
@@ -29,7 +30,7 @@ func timeOf(parameter string) string {
 // so that they have to be split.
 func after(duration string) string {
 	return `dateadd(microsecond, cast(` + duration + ` % 1000000 as int), dateadd(second, cast(` + duration + ` / 1000000 % 86400 as int), ` +
-		`dateadd(day, cast(` + duration + ` / 86400000000 as int), sysutcdatetime())))`
+		`dateadd(day, cast(` + duration + ` / 1000000 / 86400 as int), sysutcdatetime())))`
 }
 
 // expiry is when a message expires that lives so many microseconds, 0 being for
@@ -149,9 +150,10 @@ output deleted.RowVersion, deleted.Destination, isnull(convert(varchar(23), dele
 			return `insert into ` + to.quoted + ` (Id, Recoverable, Expires, Headers, Body)
 values (newid(), 1, ` + expiryOf("@p1") + `, @p2, @p3);`
 		},
-		postpone: readCommitted + `update ` + t.quoted + seekRows + `
-set Due = ` + after("@p2") + `, Attempts = Attempts + 1, LastError = @p3
-where RowVersion = @p1;`,
+		postpone: readCommitted + `update m
+set Due = ` + after("@p2") + `, Attempts = m.Attempts + 1, LastError = @p3
+from ` + t.quoted + ` as m` + seekRows + `
+where m.RowVersion = @p1;`,
 		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
 order by Due;`,
 	}

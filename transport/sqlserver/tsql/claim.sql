@@ -6,7 +6,7 @@ with available as (
 	order by Due, RowVersion
 )
 update available
-set LeasedUntil = dateadd(microsecond, cast(@p2 % 1000000 as int), dateadd(second, cast(@p2 / 1000000 % 86400 as int), dateadd(day, cast(@p2 / 86400000000 as int), sysutcdatetime()))), Claims = Claims + 1, Deliveries = Deliveries + 1
+set LeasedUntil = dateadd(microsecond, cast(@p2 % 1000000 as int), dateadd(second, cast(@p2 / 1000000 % 86400 as int), dateadd(day, cast(@p2 / 1000000 / 86400 as int), sysutcdatetime()))), Claims = Claims + 1, Deliveries = Deliveries + 1
 output convert(char(36), inserted.Id), inserted.RowVersion, inserted.Headers, isnull(inserted.Body, cast('' as varbinary(max))),
 	todatetimeoffset(inserted.Due, 0), inserted.Deliveries, inserted.Claims, isnull(convert(varchar(23), inserted.Expires, 126), ''),
 	cast(case when inserted.Expires <= sysutcdatetime() then 1 else 0 end as bit), isnull(inserted.LastError, N'');
