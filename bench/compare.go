@@ -6,17 +6,22 @@ import (
 	"slices"
 )
 
-// trial is a contender at some work. Its name is its row's.
+// trial is somebody at some work. Its name is its row's.
 type trial struct {
-	contender
-	work work
+	name    string
+	measure func(ctx context.Context) (sample, error)
+}
+
+// at returns a trial of the contender at some work.
+func (c contender) at(w work) trial {
+	return trial{c.name, func(ctx context.Context) (sample, error) { return c.measure(ctx, w) }}
 }
 
 // at returns a trial of each contender at the same work.
 func (w work) at(contenders ...contender) []trial {
 	trials := make([]trial, len(contenders))
 	for i, c := range contenders {
-		trials[i] = trial{c, w}
+		trials[i] = c.at(w)
 	}
 	return trials
 }
@@ -28,7 +33,7 @@ type comparison struct {
 }
 
 func compare(ctx context.Context, rounds int, trials []trial) (comparison, error) {
-	samples, err := inTurn(trials, rounds, func(t trial) (sample, error) { return t.measure(ctx, t.work) })
+	samples, err := inTurn(trials, rounds, func(t trial) (sample, error) { return t.measure(ctx) })
 	return comparison{trials, samples}, err
 }
 
@@ -43,6 +48,15 @@ func (c comparison) of(name string) []sample {
 }
 
 func (c comparison) rate(name string) float64 { return median(of(c.of(name), sample.rate)) }
+
+// rates lists those of all trials.
+func (c comparison) rates() []string {
+	cells := make([]string, len(c.trials))
+	for i, t := range c.trials {
+		cells[i] = number(c.rate(t.name))
+	}
+	return cells
+}
 
 func (c comparison) allocs(name string) float64 { return median(of(c.of(name), sample.allocsEach)) }
 

@@ -116,13 +116,13 @@ func inMemoryRetry(ctx context.Context, l load) ([]table, error) {
 	const failing = ", failing once"
 	names := []string{retryWatermill}
 	trials := []trial{
-		{watermillSetup{retry: true}.contender(retryWatermill), succeeds},
-		{watermillSetup{retry: true}.contender(retryWatermill + failing), fails},
+		watermillSetup{retry: true}.contender(retryWatermill).at(succeeds),
+		watermillSetup{retry: true}.contender(retryWatermill + failing).at(fails),
 	}
 	for _, m := range inMemoryModes {
 		setup := repriseSetup{mode: m.mode}
 		names = append(names, m.name)
-		trials = append(trials, trial{setup.inMemory(m.name), succeeds}, trial{setup.inMemory(m.name + failing), fails})
+		trials = append(trials, setup.inMemory(m.name).at(succeeds), setup.inMemory(m.name+failing).at(fails))
 	}
 	c, err := compare(ctx, l.repetitions, trials)
 	if err != nil {

@@ -25,9 +25,9 @@ func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
 		var idle, waiting []trial
 		for _, m := range inMemoryModes {
 			c := repriseSetup{mode: m.mode, concurrency: n}.inMemory(m.name)
-			idle = append(idle, trial{c, work{messages: l.messages}})
+			idle = append(idle, c.at(work{messages: l.messages}))
 			// A fifth of a second's work, whatever the concurrency.
-			waiting = append(waiting, trial{c.delayed(handlerWait), work{messages: l.atMost(200 * n).messages}})
+			waiting = append(waiting, c.delayed(handlerWait).at(work{messages: l.atMost(200 * n).messages}))
 		}
 		trials = append(append(trials, idle...), waiting...)
 	}

@@ -6,12 +6,16 @@ import (
 	"time"
 )
 
-// idlePause is long enough for every goroutine to have gone to sleep.
-const idlePause = 300 * time.Microsecond
+// Pauses that are long enough for every goroutine to have gone to sleep, and for a
+// receiver to have found that there is nothing.
+const (
+	inMemoryPause = 300 * time.Microsecond
+	serverPause   = 20 * time.Millisecond
+)
 
 // latency sends one message at a time to an idle system, and returns how long
 // each took from before the send to the handler's first line.
-func (c contender) latency(ctx context.Context, messages int) ([]time.Duration, error) {
+func (c contender) latency(ctx context.Context, messages int, pause time.Duration) ([]time.Duration, error) {
 	warm := max(messages/warmUp, 1)
 	l := newLedger(warm+messages, 0)
 	sent := make([]time.Time, warm+messages)
@@ -25,7 +29,7 @@ func (c contender) latency(ctx context.Context, messages int) ([]time.Duration, 
 	list := newSequences(warm + messages)
 	err := c.opened(ctx, l, handle, func(ctx context.Context, sys system) error {
 		for i := range warm + messages {
-			time.Sleep(idlePause)
+			time.Sleep(pause)
 			l.expect(i + 1)
 			sent[i] = time.Now()
 			if err := sys.send(ctx, list.at(i)); err != nil {
@@ -53,7 +57,7 @@ func inMemoryLatency(ctx context.Context, l load) ([]table, error) {
 		contenders = append(contenders, repriseSetup{mode: m.mode}.inMemory(m.name))
 	}
 	rounds, err := inTurn(contenders, l.repetitions, func(c contender) ([]time.Duration, error) {
-		return c.latency(ctx, l.messages)
+		return c.latency(ctx, l.messages, inMemoryPause)
 	})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // ledger knows of every message how often it was attempted, and lets the sender
@@ -12,14 +13,32 @@ type ledger struct {
 	failures int // attempts of each message that fail before one succeeds
 	attempts []atomic.Int32
 	strange  atomic.Int64 // messages that nobody sent
+	laps     []lap
 
 	handled  atomic.Int64
 	expected atomic.Int64
 	reached  chan struct{}
 }
 
-func newLedger(messages, failures int) *ledger {
-	return &ledger{failures: failures, attempts: make([]atomic.Int32, messages), reached: make(chan struct{}, 1)}
+// lap is when so many messages had been handled.
+type lap struct {
+	handled int64
+	reached atomic.Pointer[time.Time]
+}
+
+// newLedger returns the ledger of so many messages. It notes when as many of them
+// had been handled as each of the laps says, in ascending order.
+func newLedger(messages, failures int, laps ...int) *ledger {
+	l := &ledger{failures: failures, attempts: make([]atomic.Int32, messages), reached: make(chan struct{}, 1), laps: make([]lap, len(laps))}
+	for i, handled := range laps {
+		l.laps[i].handled = int64(handled)
+	}
+	return l
+}
+
+// took is how long it took from one lap to another, both of them reached.
+func (l *ledger) took(from, to int) time.Duration {
+	return l.laps[to].reached.Load().Sub(*l.laps[from].reached.Load())
 }
 
 var errAttempt = errors.New("this attempt fails, as every first one does")
@@ -34,7 +53,14 @@ func (l *ledger) handle(sequence string) error {
 	if int(l.attempts[n].Add(1)) <= l.failures {
 		return errAttempt
 	}
-	if l.handled.Add(1) == l.expected.Load() {
+	handled := l.handled.Add(1)
+	for i := range l.laps {
+		if lap := &l.laps[i]; lap.handled == handled {
+			now := time.Now()
+			lap.reached.Store(&now)
+		}
+	}
+	if handled == l.expected.Load() {
 		l.reached <- struct{}{}
 	}
 	return nil

@@ -78,6 +78,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 
+	l.on = &servers{postgresURL: os.Getenv(postgresVariable)}
+	defer func() { err = errors.Join(err, l.on.close()) }()
+
 	r := report{date: *date, machine: thisMachine(), load: l}
 	fmt.Fprint(stdout, r.textHead())
 	for _, s := range chosen {

@@ -11,9 +11,15 @@ import (
 // Every scenario runs, checks that nothing was lost, and has something to say.
 // The figures mean nothing.
 func TestEveryScenario(t *testing.T) {
+	on := &servers{forgetful: true}
+	t.Cleanup(func() {
+		if err := on.close(); err != nil {
+			t.Error(err)
+		}
+	})
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			tables, err := s.run(t.Context(), load{messages: 30, repetitions: 2})
+			tables, err := s.run(t.Context(), load{messages: 30, repetitions: 1, on: on})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -37,6 +37,10 @@ func (r result) text() string {
 func (r report) markdown() string {
 	var b strings.Builder
 	var names []string
+	var servers strings.Builder
+	for _, line := range r.load.on.describe() {
+		fmt.Fprintf(&servers, "- %s\n", line)
+	}
 	for _, done := range r.results {
 		names = append(names, done.scenario.name)
 	}
@@ -46,13 +50,13 @@ Written by `+"`bench/`"+`; what is not a table is in [performance-notes.md](perf
 
 - Date: %s
 - Machine: %s
-- Samples of %s messages (fewer where it says so), %d of each contender, taken in turn
+%s- Samples of %s messages (fewer where it says so), %d of each contender, taken in turn
 - To repeat it: `+"`go run ./bench -scenario %s -messages %d -repetitions %d`"+`
 
 Read the ratios: machines differ and are shared. A rate is the median of the samples, its spread how far the slowest and
 the fastest sample were from it, a ratio the median of the ratios of neighbouring samples.
 Every sample ended with a check that each message was handled exactly as often as it had to be, and that none was left.
-`, r.date, r.machine, thousands(int64(r.load.messages)), r.load.repetitions, strings.Join(names, ","), r.load.messages, r.load.repetitions)
+`, r.date, r.machine, servers.String(), thousands(int64(r.load.messages)), r.load.repetitions, strings.Join(names, ","), r.load.messages, r.load.repetitions)
 	for _, done := range r.results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", done.scenario.title, done.scenario.about)
 		for _, t := range done.tables {

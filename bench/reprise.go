@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ type repriseSetup struct {
 	concurrency int  // 0 is Config's default
 	bodySize    int  // 0 is bodySize
 	endpoint    bool // send by Endpoint.Send, not Transport.Send
+	sends       bool // the handler sends a message
 }
 
 func (setup repriseSetup) inMemory(name string) contender {
@@ -47,7 +49,11 @@ const (
 	repriseErrorQueue = "error"
 )
 
-func (setup repriseSetup) start(ctx context.Context, t core.Transport, handle func(string) error) (*repriseSystem, error) {
+// handlerQueue is where handlers send to that send.
+const handlerQueue = "shipping"
+
+// endpointOn returns an endpoint that does not run yet.
+func (setup repriseSetup) endpointOn(t core.Transport, handle func(string) error) (*core.Endpoint, error) {
 	ep, err := core.New(repriseQueue, t, core.Config{
 		Transactions:   setup.mode,
 		Concurrency:    setup.concurrency,
@@ -57,21 +63,27 @@ func (setup repriseSetup) start(ctx context.Context, t core.Transport, handle fu
 	if err != nil {
 		return nil, err
 	}
-	err = core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
-		return handle(m.Headers.Get(sequenceHeader))
+	body := setup.body()
+	return ep, core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+		if err := handle(m.Headers.Get(sequenceHeader)); err != nil || !setup.sends {
+			return err
+		}
+		return m.Send(handlerQueue, messageType, body)
 	})
+}
+
+func (setup repriseSetup) body() []byte { return make([]byte, cmp.Or(setup.bodySize, bodySize)) }
+
+func (setup repriseSetup) start(ctx context.Context, t core.Transport, handle func(string) error) (*repriseSystem, error) {
+	ep, err := setup.endpointOn(t, handle)
 	if err != nil {
 		return nil, err
 	}
 	if err := ep.Provision(ctx); err != nil { // so that sending need not wait for Run
 		return nil, err
 	}
-	size := setup.bodySize
-	if size == 0 {
-		size = bodySize
-	}
 	running, stop := context.WithCancel(ctx)
-	sys := &repriseSystem{setup, t, ep, make([]byte, size), make(chan error, 1), stop}
+	sys := &repriseSystem{setup, t, ep, setup.body(), make(chan error, 1), stop}
 	go func() { sys.finished <- ep.Run(running) }()
 	return sys, nil
 }
@@ -85,13 +97,18 @@ func (s *repriseSystem) send(ctx context.Context, sequence string) error {
 		headers[sequenceHeader] = sequence
 		return s.endpoint.Send(ctx, repriseQueue, messageType, s.body, core.SendOptions{Headers: headers})
 	}
+	return s.transport.Send(ctx, repriseMessage(sequence, s.body))
+}
+
+// repriseMessage is the message for those who do not send by an endpoint.
+func repriseMessage(sequence string, body []byte) core.Outgoing {
 	var headers core.Headers
 	headers.Set(core.HeaderMessageTypes, messageType)
 	for _, h := range fixedHeaders {
 		headers.Set(h.key, h.value)
 	}
 	headers.Set(sequenceHeader, sequence)
-	return s.transport.Send(ctx, core.Outgoing{ID: sequence, Queue: repriseQueue, Headers: headers, Body: s.body})
+	return core.Outgoing{ID: sequence, Queue: repriseQueue, Headers: headers, Body: body}
 }
 
 func (s *repriseSystem) close(context.Context) error {

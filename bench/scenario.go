@@ -14,12 +14,14 @@ type scenario struct {
 }
 
 // scenarios are in the order in which they run and are printed.
-var scenarios = slices.Concat(inMemoryScenarios)
+var scenarios = slices.Concat(inMemoryScenarios, postgresScenarios)
 
-// load is how much work a sample is, and how many samples there are.
+// load is how much work a sample is, how many samples there are, and the servers
+// on which they are taken.
 type load struct {
 	messages    int
 	repetitions int
+	on          *servers
 }
 
 // atMost returns the same load with fewer messages a sample.

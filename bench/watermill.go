@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -59,11 +60,7 @@ func (setup watermillSetup) start(ctx context.Context, handle func(string) error
 	router.AddConsumerHandler("bench", watermillTopic, channel, func(m *message.Message) error {
 		return handle(m.Metadata.Get(sequenceHeader))
 	})
-	size := setup.bodySize
-	if size == 0 {
-		size = bodySize
-	}
-	sys := &watermillSystem{channel, router, make(message.Payload, size), make(chan error, 1)}
+	sys := &watermillSystem{channel, router, make(message.Payload, cmp.Or(setup.bodySize, bodySize)), make(chan error, 1)}
 	go func() { sys.finished <- router.Run(ctx) }()
 	select {
 	case <-router.Running():
@@ -73,14 +70,18 @@ func (setup watermillSetup) start(ctx context.Context, handle func(string) error
 	}
 }
 
-// send publishes a message with an id that cost nothing to make.
 func (s *watermillSystem) send(_ context.Context, sequence string) error {
-	m := message.NewMessage(sequence, s.payload)
+	return s.channel.Publish(watermillTopic, watermillMessage(sequence, s.payload))
+}
+
+// watermillMessage returns a message with an id that cost nothing to make.
+func watermillMessage(sequence string, payload message.Payload) *message.Message {
+	m := message.NewMessage(sequence, payload)
 	for _, h := range fixedHeaders {
 		m.Metadata.Set(h.key, h.value)
 	}
 	m.Metadata.Set(sequenceHeader, sequence)
-	return s.channel.Publish(watermillTopic, m)
+	return m
 }
 
 // close waits for the handlers. A gochannel does not tell what it holds; that

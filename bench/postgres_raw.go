@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// rawSetup is what somebody would write who needs nothing but the rate, with pgx,
+// on a table like Reprise's: no endpoint, no recoverability, no delivery count,
+// headers that are searched instead of parsed.
+type rawSetup struct {
+	batch   int  // messages that are leased together; 0 is a transaction for each
+	workers int  // goroutines, each with a connection of its own
+	sends   bool // a message is sent in the transaction
+}
+
+func (setup rawSetup) keeper(l load, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+}
+
+type rawStore struct {
+	setup rawSetup
+	*database
+	pool           *pgxpool.Pool
+	before, after  string // of the sequence, in the text of headers
+	body           []byte
+	handlerHeaders string // of what handlers send
+	handled        atomic.Int64
+
+	wg   sync.WaitGroup
+	errs []error
+	end  context.CancelFunc
+}
+
+// placeholder is where the sequence goes.
+const placeholder = "@sequence@"
+
+func (setup rawSetup) openOn(ctx context.Context, l load) (_ store, err error) {
+	server, err := l.on.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &rawStore{setup: setup, body: make([]byte, bodySize)}
+	if s.database, err = server.newDatabase(ctx); err != nil {
+		return nil, err
+	}
+	if s.pool, err = s.database.connect(ctx, max(setup.workers, rawSenders)); err != nil {
+		return nil, errors.Join(err, s.database.drop(ctx))
+	}
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
+}
+
+// rawSenders is how many goroutines may send at a time.
+const rawSenders = 16
+
+// prepare makes the tables as Reprise makes them, and the texts that it would write.
+func (s *rawStore) prepare(ctx context.Context) error {
+	t, err := sqlserver.Open(ctx, s.database.url)
+	if err != nil {
+		return err
+	}
+	text := string(transport.AppendHeadersJSON(nil, repriseMessage(placeholder, nil).Headers))
+	s.before, s.after, _ = strings.Cut(text, placeholder)
+	err = t.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
+	if err == nil && s.setup.sends {
+		s.handlerHeaders, err = s.whatHandlersSend(ctx, t)
+	}
+	return errors.Join(err, t.Close(ctx))
+}
+
+// whatHandlersSend lets an endpoint send a message as handlers do, and returns its
+// headers.
+func (s *rawStore) whatHandlersSend(ctx context.Context, t core.Transport) (headers string, err error) {
+	ep, err := repriseSetup{sends: true}.endpointOn(t, func(string) error { return nil })
+	if err != nil {
+		return "", err
+	}
+	if err := ep.Invoke(ctx, messageType, s.body); err != nil {
+		return "", err
+	}
+	err = s.pool.QueryRow(ctx, "delete from shipping returning headers").Scan(&headers)
+	return headers, err
+}
+
+func (s *rawStore) headers(sequence string) string { return s.before + sequence + s.after }
+
+// sequence finds it in the text of headers, where it is the last.
+func (s *rawStore) sequence(headers string) string {
+	return headers[len(headers)-len(s.after)-sequenceDigits : len(headers)-len(s.after)]
+}
+
+func (s *rawStore) send(ctx context.Context, sequences []string) error {
+	if len(sequences) == 1 {
+		_, err := s.pool.Exec(ctx, `insert into orders (id, headers, body) values (gen_random_uuid(), $1, $2)`, s.headers(sequences[0]), s.body)
+		return err
+	}
+	headers, bodies := make([]string, len(sequences)), make([][]byte, len(sequences))
+	for i, sequence := range sequences {
+		headers[i], bodies[i] = s.headers(sequence), s.body
+	}
+	_, err := s.pool.Exec(ctx, `insert into orders (id, headers, body) select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`, headers, bodies)
+	return err
+}
+
+func (s *rawStore) start(ctx context.Context, handle func(string) error) error {
+	ctx, s.end = context.WithCancel(ctx)
+	s.errs = make([]error, s.setup.workers)
+	for i := range s.setup.workers {
+		s.wg.Go(func() {
+			loop := s.lease
+			if s.setup.batch == 0 {
+				loop = s.transact
+			}
+			conn, err := s.pool.Acquire(context.WithoutCancel(ctx)) // its end is the loop's affair
+			if err != nil {
+				s.errs[i] = err
+				return
+			}
+			defer conn.Release()
+			s.errs[i] = loop(ctx, conn.Conn(), handle)
+		})
+	}
+	return nil
+}
+
+// rawPause is how long a loop waits that found nothing.
+const rawPause = time.Millisecond
+
+// idle waits, and reports whether to go on.
+func idle(ctx context.Context) bool {
+	select {
+	case <-time.After(rawPause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+const (
+	rawClaim = `update orders set leased_until = clock_timestamp() + interval '30 seconds', claims = claims + 1, deliveries = deliveries + 1
+where ctid = any(array(
+	select ctid from orders where due <= now() and (leased_until is null or leased_until <= now())
+	order by due, seq limit $1 for update skip locked))
+returning seq, headers, body, deliveries, claims`
+	rawComplete = `delete from orders where seq = any($1)`
+)
+
+// lease is the loop that leases a batch, handles it, and removes it.
+func (s *rawStore) lease(ctx context.Context, conn *pgx.Conn, handle func(string) error) error {
+	var done []int64
+	for ctx.Err() == nil {
+		under := context.WithoutCancel(ctx)
+		rows, err := conn.Query(under, rawClaim, s.setup.batch)
+		if err != nil {
+			return err
+		}
+		done = done[:0]
+		for rows.Next() {
+			var seq int64
+			var headers string
+			var body []byte
+			var deliveries, claims int
+			if err := rows.Scan(&seq, &headers, &body, &deliveries, &claims); err != nil {
+				rows.Close()
+				return err
+			}
+			if err := handle(s.sequence(headers)); err != nil {
+				rows.Close()
+				return err
+			}
+			done = append(done, seq)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if len(done) == 0 {
+			idle(ctx)
+			continue
+		}
+		if _, err := conn.Exec(under, rawComplete, done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	rawTake = `delete from orders where ctid = any(array(
+	select ctid from orders where due <= now() and (leased_until is null or leased_until <= now())
+	order by due, seq limit 1 for update skip locked))
+returning headers, body, deliveries`
+	rawSend = `insert into shipping (id, headers, body) values (gen_random_uuid(), $1, $2)`
+)
+
+// transact is the loop with a transaction for each message, of two round trips.
+func (s *rawStore) transact(ctx context.Context, conn *pgx.Conn, handle func(string) error) error {
+	for ctx.Err() == nil {
+		under := context.WithoutCancel(ctx)
+		var headers string
+		var body []byte
+		var deliveries int
+		take := &pgx.Batch{}
+		take.Queue("begin")
+		take.Queue(rawTake)
+		take.Queue("savepoint handler")
+		results := conn.SendBatch(under, take)
+		_, err := results.Exec()
+		if err == nil {
+			err = results.QueryRow().Scan(&headers, &body, &deliveries)
+		}
+		none := errors.Is(err, pgx.ErrNoRows)
+		if err := results.Close(); err != nil {
+			return err
+		}
+		switch {
+		case none:
+			if _, err := conn.Exec(under, "rollback"); err != nil {
+				return err
+			}
+			idle(ctx)
+			continue
+		case err != nil:
+			return err
+		}
+		if err := handle(s.sequence(headers)); err != nil {
+			return err
+		}
+		s.handled.Add(1)
+		commit := &pgx.Batch{}
+		if s.setup.sends {
+			commit.Queue(rawSend, s.handlerHeaders, s.body)
+		}
+		commit.Queue("commit")
+		if err := conn.SendBatch(under, commit).Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *rawStore) stop(ctx context.Context) error {
+	s.end()
+	s.wg.Wait()
+	err := errors.Join(s.errs...)
+	if s.setup.sends {
+		err = errors.Join(err, s.database.sent(ctx, int(s.handled.Load())))
+	}
+	return err
+}
+
+func (s *rawStore) close(ctx context.Context) error {
+	if s.end != nil {
+		s.end()
+		s.wg.Wait()
+	}
+	s.pool.Close()
+	return s.database.drop(ctx)
+}

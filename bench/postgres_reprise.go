@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// postgresSetup is one way of running Reprise on PostgreSQL.
+type postgresSetup struct {
+	repriseSetup
+	instances int  // of the endpoint, each with a transport of its own; 0 is one
+	apart     bool // the sender's transport is not one of theirs
+}
+
+func (setup postgresSetup) keeper(l load, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+}
+
+// postgresStore is Reprise on a database of its own.
+type postgresStore struct {
+	setup postgresSetup
+	*database
+	transports []*sqlserver.Transport // the receivers'
+	sender     *sqlserver.Transport   // one of them, unless apart
+	body       []byte
+	handled    atomic.Int64
+
+	running  int
+	finished chan error
+	end      context.CancelFunc
+}
+
+func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err error) {
+	server, err := l.on.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	db, err := server.newDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &postgresStore{setup: setup, database: db, body: setup.body()}
+	for range max(setup.instances, 1) {
+		t, err := sqlserver.Open(ctx, db.url)
+		if err != nil {
+			return nil, errors.Join(err, s.close(ctx))
+		}
+		s.transports = append(s.transports, t)
+	}
+	s.sender = s.transports[0]
+	if setup.apart {
+		if s.sender, err = sqlserver.Open(ctx, db.url); err != nil {
+			return nil, errors.Join(err, s.close(ctx))
+		}
+	}
+	err = s.sender.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
+}
+
+func (s *postgresStore) send(ctx context.Context, sequences []string) error {
+	messages := make([]core.Outgoing, len(sequences))
+	for i, sequence := range sequences {
+		messages[i] = repriseMessage(sequence, s.body)
+	}
+	return s.sender.Send(ctx, messages...)
+}
+
+func (s *postgresStore) start(ctx context.Context, handle func(string) error) error {
+	ctx, s.end = context.WithCancel(ctx)
+	s.finished = make(chan error, len(s.transports))
+	for _, t := range s.transports {
+		ep, err := s.setup.endpointOn(t, func(sequence string) error {
+			err := handle(sequence)
+			if err == nil {
+				s.handled.Add(1)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		s.running++
+		go func() { s.finished <- ep.Run(ctx) }()
+	}
+	return nil
+}
+
+func (s *postgresStore) stop(ctx context.Context) error {
+	s.end()
+	var errs []error
+	for ; s.running > 0; s.running-- {
+		errs = append(errs, <-s.finished)
+	}
+	if s.setup.sends {
+		errs = append(errs, s.database.sent(ctx, int(s.handled.Load())))
+	}
+	return errors.Join(errs...)
+}
+
+// sent checks that so many messages were sent by handlers.
+func (d *database) sent(ctx context.Context, want int) error {
+	n, err := d.count(ctx, handlerQueue, "")
+	if err == nil && n != want {
+		err = fmt.Errorf("handlers sent %d messages, but %d are there", want, n)
+	}
+	return err
+}
+
+// waiting counts what is in Reprise's tables.
+func (d *database) waiting(ctx context.Context) (int, error) {
+	n, err := d.count(ctx, repriseQueue, "")
+	if err != nil {
+		return 0, err
+	}
+	failed, err := d.count(ctx, repriseErrorQueue, "")
+	return n + failed, err
+}
+
+func (s *postgresStore) close(ctx context.Context) error {
+	if s.end != nil {
+		s.end()
+	}
+	var errs []error
+	for ; s.running > 0; s.running-- { // stop was not called, because something failed
+		errs = append(errs, <-s.finished)
+	}
+	ctx = context.WithoutCancel(ctx)
+	for _, t := range s.transports {
+		errs = append(errs, t.Close(ctx))
+	}
+	if s.setup.apart && s.sender != nil {
+		errs = append(errs, s.sender.Close(ctx))
+	}
+	return errors.Join(append(errs, s.database.drop(ctx))...)
+}

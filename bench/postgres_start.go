@@ -1,0 +1,20 @@
+//go:build darwin || linux
+
+package main
+
+import "github.com/reprise-go/reprise/internal/testserver/postgres"
+
+// startPostgres starts a server as a production server would be started by somebody
+// who has changed nothing but the number of connections; or one that writes to no
+// disk, for tests.
+func startPostgres(fsync bool) (url string, stop func() error, err error) {
+	var settings map[string]string
+	if fsync {
+		settings = map[string]string{"fsync": "on"}
+	}
+	s, err := postgres.Start(postgres.Config{Settings: settings})
+	if err != nil {
+		return "", nil, err
+	}
+	return s.URL("postgres"), s.Stop, nil
+}

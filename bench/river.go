@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// riverSetup is one way of running River. It logs as Reprise does.
+type riverSetup struct {
+	workers        int
+	cooldown, poll time.Duration // 0 is River's default
+}
+
+// riverTuned is the preset of River's own benchmark, and riverDefaults what its
+// documentation begins with.
+var (
+	riverTuned    = riverSetup{workers: 2000, cooldown: 2 * time.Millisecond, poll: 20 * time.Millisecond}
+	riverDefaults = riverSetup{workers: 100}
+)
+
+func (setup riverSetup) keeper(l load, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+}
+
+// riverConnections is the limit of the pool of River's client.
+const riverConnections = 16
+
+type riverStore struct {
+	setup riverSetup
+	*database
+	pool   *pgxpool.Pool
+	sender *river.Client[pgx.Tx]
+	client *river.Client[pgx.Tx]
+	body   string
+}
+
+// riverMessage has the headers as fields, which River does not have.
+type riverMessage struct {
+	Tenant   string `json:"tenant"`
+	Region   string `json:"region"`
+	Schema   string `json:"schema"`
+	Sequence string `json:"sequence"`
+	Body     string `json:"body"`
+}
+
+// Kind implements river.JobArgs.
+func (riverMessage) Kind() string { return messageType }
+
+type riverWorker struct {
+	river.WorkerDefaults[riverMessage]
+	handle func(string) error
+}
+
+// Work implements river.Worker.
+func (w *riverWorker) Work(_ context.Context, job *river.Job[riverMessage]) error {
+	return w.handle(job.Args.Sequence)
+}
+
+func (setup riverSetup) openOn(ctx context.Context, l load) (_ store, err error) {
+	server, err := l.on.postgres(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &riverStore{setup: setup, body: strings.Repeat("x", bodySize)}
+	if s.database, err = server.newDatabase(ctx); err != nil {
+		return nil, err
+	}
+	if s.pool, err = s.database.connect(ctx, riverConnections); err != nil {
+		return nil, errors.Join(err, s.database.drop(ctx))
+	}
+	driver := riverpgxv5.New(s.pool)
+	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: discardingLogger()})
+	if err == nil {
+		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	}
+	if err == nil {
+		s.sender, err = river.NewClient(driver, &river.Config{Logger: discardingLogger()})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
+}
+
+func (s *riverStore) message(sequence string) riverMessage {
+	return riverMessage{fixedHeaders[0].value, fixedHeaders[1].value, fixedHeaders[2].value, sequence, s.body}
+}
+
+func (s *riverStore) send(ctx context.Context, sequences []string) error {
+	if len(sequences) == 1 {
+		_, err := s.sender.Insert(ctx, s.message(sequences[0]), nil)
+		return err
+	}
+	jobs := make([]river.InsertManyParams, len(sequences))
+	for i, sequence := range sequences {
+		jobs[i].Args = s.message(sequence)
+	}
+	_, err := s.sender.InsertMany(ctx, jobs)
+	return err
+}
+
+func (s *riverStore) start(ctx context.Context, handle func(string) error) error {
+	workers := river.NewWorkers()
+	river.AddWorker(workers, &riverWorker{handle: handle})
+	var err error
+	s.client, err = river.NewClient(riverpgxv5.New(s.pool), &river.Config{
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: s.setup.workers}},
+		Workers:           workers,
+		FetchCooldown:     s.setup.cooldown,
+		FetchPollInterval: s.setup.poll,
+		Logger:            discardingLogger(),
+	})
+	if err != nil {
+		return err
+	}
+	return s.client.Start(ctx)
+}
+
+func (s *riverStore) stop(ctx context.Context) error { return s.client.Stop(ctx) }
+
+// waiting counts the jobs that are not completed; those that are River keeps for a
+// day.
+func (s *riverStore) waiting(ctx context.Context) (int, error) {
+	return s.database.count(ctx, "river_job", "where state <> 'completed'")
+}
+
+func (s *riverStore) close(ctx context.Context) error {
+	s.pool.Close()
+	return s.database.drop(ctx)
+}
