@@ -20,14 +20,17 @@ type delayed struct {
 	started bool
 	exists  bool
 	next    time.Time // when something that this process put there is due; zero: nothing
+	late    time.Time // until when something may be committed that has been due for long
 	wake    chan struct{}
 }
 
 const (
 	forwardBatch = 100
 	// forwardPoll is how often the table is looked at, for what a process that has
-	// died meanwhile put there. What this process put there it knows.
+	// died meanwhile put there. What this process put there it knows; only when a
+	// caller commits it does not, so for longestExpectation it looks every latePoll.
 	forwardPoll = 10 * time.Second
+	latePoll    = time.Second
 	// postponed is how long a message waits again that could not be forwarded, because
 	// of its queue.
 	postponed = time.Minute
@@ -51,26 +54,38 @@ func (d *delayed) watch() {
 }
 
 // expect makes sure that a message which is about to be put there is forwarded when
-// it is due.
-func (d *delayed) expect(ctx context.Context, delay time.Duration) error {
+// it is due, and returns when that is.
+func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Time, err error) {
 	d.mu.Lock()
 	exists := d.exists
 	d.mu.Unlock()
 	if !exists {
 		if err := d.ensure(ctx); err != nil {
-			return err
+			return due, err
 		}
 	}
-	due := time.Now().Add(delay)
+	now := time.Now()
+	due = now.Add(delay)
 	d.mu.Lock()
 	d.exists = true
+	if delay < longestExpectation && callersTransaction(ctx) != nil {
+		d.late = now.Add(longestExpectation)
+	}
+	d.mu.Unlock()
+	d.lookAt(due)
+	d.watch()
+	return due, nil
+}
+
+// lookAt makes sure that the table is looked at when something is due. It is called
+// again once that is committed: a look before finds nothing, and forgets about it.
+func (d *delayed) lookAt(due time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.next.IsZero() || due.Before(d.next) {
 		d.next = due
 		signal(d.wake)
 	}
-	d.mu.Unlock()
-	d.watch()
-	return nil
 }
 
 // ensure creates the table if nobody has.
@@ -133,10 +148,14 @@ func (d *delayed) forwardAll() time.Duration {
 	if d.next.Before(started) { // that one is through
 		d.next = time.Time{}
 	}
-	if !ok {
-		return forwardPoll
+	poll := forwardPoll
+	if started.Before(d.late) {
+		poll = latePoll
 	}
-	return min(max(wait, time.Millisecond), forwardPoll)
+	if !ok {
+		return poll
+	}
+	return min(max(wait, time.Millisecond), poll)
 }
 
 // forward moves up to so many messages that are due to their queues, in one
@@ -166,7 +185,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		q, err := d.t.queues.get(w.destination)
 		if err != nil {
 			tx.rollback(ctx)
-			return 0, &undeliverable{w.seq, err}
+			return 0, &undeliverable{w.seq, finding{err}}
 		}
 		statements = append(statements, command(d.delayedTexts.forward(q.table), w.expires, w.headers, w.body))
 		to = append(to, q)

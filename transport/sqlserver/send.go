@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -133,7 +134,8 @@ func callersTransaction(ctx context.Context) any { return ctx.Value(transactionK
 type mail struct {
 	transport    *Transport
 	statements   []*statement
-	destinations []*queue // of messages that are available at once
+	destinations []*queue  // of messages that are available at once
+	due          time.Time // when the first of those is that wait; zero: none does
 }
 
 // rowsAtOnce and bytesAtOnce limit one statement.
@@ -213,8 +215,12 @@ func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message o
 		}
 		if waits = foreign; waits {
 			message.destination = to.table.address
-			if err := m.transport.delayed.expect(ctx, message.delay); err != nil {
+			due, err := m.transport.delayed.expect(ctx, message.delay)
+			if err != nil {
 				return parcels, err
+			}
+			if m.due.IsZero() || due.Before(m.due) {
+				m.due = due
 			}
 		}
 	} else {
@@ -257,5 +263,8 @@ func (t *Transport) isForeign(ctx context.Context, q *queue) (bool, error) {
 func (m *mail) arrived() {
 	for _, q := range m.destinations {
 		m.transport.ring(q)
+	}
+	if !m.due.IsZero() {
+		m.transport.delayed.lookAt(m.due)
 	}
 }

@@ -1,0 +1,304 @@
+package sqlserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// delayed is a letter that becomes available later.
+func delayed(id, queue string, delay time.Duration) core.Outgoing {
+	out := letter(id, queue)
+	out.Delay = delay
+	return out
+}
+
+func TestADelayedMessageToNServiceBusWaitsBesideTheirTable(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	waiting := db.table("reprise_delayed")
+	theirs := db.theirTable(t, "theirs")
+	transport := db.open(t, sqlserver.Config{}) // a sender: it receives nothing
+	const delay = 500 * time.Millisecond
+	headers := map[string]string{core.HeaderMessageID: "1", "a": "\x00/\"\\ \u00e4"}
+	out := core.Outgoing{ID: "1", Queue: "theirs", Headers: core.HeadersFromMap(headers), Body: []byte("b\x00"), Delay: delay, TimeToBeReceived: time.Hour}
+	sent := time.Now()
+	send(t, transport, out)
+	if got := db.column(t, `select destination from `+waiting); !slices.Equal(got, []string{theirs}) {
+		t.Errorf("waiting for %q, want %q", got, theirs)
+	}
+	row := db.awaitAsThey(t, theirs)
+	took := time.Since(sent)
+	if took < delay || took > delay+time.Second {
+		t.Errorf("they got it after %v, want %v and at most 1 s more", took, delay)
+	}
+	if !maps.Equal(row.headers, headers) || string(row.body) != "b\x00" || row.expired != 0 {
+		t.Errorf("they got %+v", row)
+	}
+	if n := db.count(t, waiting); n != "0" {
+		t.Errorf("%s messages still wait", n)
+	}
+}
+
+func TestTheTimeToBeReceivedOfADelayedMessageCountsFromItsSend(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	theirs := db.theirTable(t, "theirs")
+	out := delayed("1", "theirs", 50*time.Millisecond)
+	out.TimeToBeReceived = 10 * time.Millisecond
+	send(t, db.open(t, sqlserver.Config{}), out)
+	if row := db.awaitAsThey(t, theirs); row.expired != 1 {
+		t.Errorf("they got %+v, which has expired", row)
+	}
+}
+
+func TestALongDelayIsNoShortOne(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	theirs := db.theirTable(t, "theirs")
+	transport := db.open(t, sqlserver.Config{})
+	provision(t, transport, "ours")
+	for _, delay := range []time.Duration{24 * time.Hour, 100 * 365 * 24 * time.Hour, math.MaxInt64} {
+		for _, queue := range []string{"theirs", "ours"} {
+			send(t, transport, delayed("1", queue, delay))
+			send(t, transport, delayed("2", queue, delay), letter("3", queue))
+		}
+	}
+	for table, want := range map[string]string{theirs: "3", db.table("ours"): "9", db.table("reprise_delayed"): "6"} {
+		if n := db.count(t, table); n != want {
+			t.Errorf("%s rows in %s, want %s", n, table, want)
+		}
+	}
+	for _, table := range []string{db.table("ours"), db.table("reprise_delayed")} {
+		soon := db.column(t, `select due::text from `+table+` where due between now() + interval '1 hour' and now() + interval '25 hours'`)
+		later := db.column(t, `select due::text from `+table+` where due > now() + interval '99 years'`)
+		if len(soon) != 2 || len(later) != 4 {
+			t.Errorf("%s: due in a day %q, in a century or more %q", table, soon, later)
+		}
+	}
+}
+
+// TestADelayedMessageOutlivesItsSender: any transport that receives forwards it.
+func TestADelayedMessageOutlivesItsSender(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	theirs := db.theirTable(t, "theirs")
+	const delay = 1500 * time.Millisecond
+	sender, err := sqlserver.New(t.Context(), sqlserver.Config{URL: db.url, Schema: db.schema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Now()
+	send(t, sender, delayed("1", "theirs", delay))
+	closed(t, sender)
+	other := db.open(t, sqlserver.Config{})
+	provision(t, other, "ours")
+	openReceiver(t, other, "ours", core.TransactionReceiveOnly)
+	row := db.awaitAsThey(t, theirs)
+	if took := time.Since(sent); took < delay || took > delay+time.Second {
+		t.Errorf("they got it after %v, want %v and at most 1 s more", took, delay)
+	}
+	if row.headers[core.HeaderMessageID] != "1" {
+		t.Errorf("they got %+v", row)
+	}
+}
+
+// TestForwardersShareTheWork: none waits for a row that another one has, and none
+// forwards what another one does.
+func TestForwardersShareTheWork(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	theirs, waiting := db.theirTable(t, "theirs"), db.table("reprise_delayed")
+	const forwarders, each = 3, 150 // more than one batch
+	transports := make([]*sqlserver.Transport, forwarders)
+	for i := range transports {
+		transports[i] = db.open(t, sqlserver.Config{})
+	}
+	provision(t, transports[0])
+	const delay = 1500 * time.Millisecond
+	sent := time.Now()
+	for i, transport := range transports {
+		msgs := make([]core.Outgoing, each)
+		for j := range msgs {
+			msgs[j] = delayed(fmt.Sprintf("%d-%d", i, j), "theirs", delay)
+		}
+		send(t, transport, msgs...)
+	}
+	// Somebody has one row, and does not let go of it.
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `select from `+waiting+` order by due, seq limit 1 for update`); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for len(got) < forwarders*each-1 {
+		row := db.awaitAsThey(t, theirs)
+		if took := time.Since(sent); took < delay {
+			t.Fatalf("they got %s after %v", row.body, took)
+		}
+		got[string(row.body)]++
+	}
+	if n := db.count(t, waiting); n != "1" {
+		t.Errorf("%s messages still wait, want the one that is locked", n)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(t, transports[0], delayed("last", "theirs", time.Millisecond)) // so that nobody needs to wait for the next look
+	for range 2 {
+		got[string(db.awaitAsThey(t, theirs).body)]++
+	}
+	for id, n := range got {
+		if n != 1 {
+			t.Errorf("they got %s %d times", id, n)
+		}
+	}
+	if n := db.count(t, theirs); n != "0" || len(got) != forwarders*each+1 {
+		t.Errorf("they got %d different messages, and %s more wait", len(got), n)
+	}
+}
+
+// TestADelayedMessageWhoseQueueIsGoneHoldsUpNoOther: it waits on, with the error.
+func TestADelayedMessageWhoseQueueIsGoneHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	gone, theirs, waiting := db.theirTable(t, "gone"), db.theirTable(t, "theirs"), db.table("reprise_delayed")
+	transport := db.open(t, sqlserver.Config{})
+	const delay = time.Second
+	sent := time.Now()
+	send(t, transport, delayed("0", "gone", delay), delayed("1", "theirs", delay), delayed("2", "gone", delay), delayed("3", "theirs", delay))
+	// An address that nobody can read, as an older or a newer version might write.
+	db.exec(t, `insert into `+waiting+` (destination, headers, body, due) values ('"half', '{}', '', now())`)
+	db.exec(t, `drop table `+gone)
+	for _, want := range []string{"1", "3"} {
+		if row := db.awaitAsThey(t, theirs); string(row.body) != want {
+			t.Errorf("they got %s, want %s", row.body, want)
+		}
+	}
+	if took := time.Since(sent); took < delay || took > delay+2*time.Second {
+		t.Errorf("they got them after %v", took)
+	}
+	postponed := `select attempts || ' ' || last_error from ` + waiting + ` where due > now() + interval '30 seconds' order by seq`
+	await(t, "the others are postponed", func() bool { return len(db.column(t, postponed)) == 3 })
+	for i, want := range []string{"gone", "gone", "half"} {
+		if got := db.column(t, postponed)[i]; !strings.HasPrefix(got, "1 ") || !strings.Contains(got, want) {
+			t.Errorf("postponed after %q, want one attempt and an error that names %q", got, want)
+		}
+	}
+	// The queue comes back, and the operator does not want to wait.
+	db.theirTable(t, "gone")
+	db.exec(t, `update `+waiting+` set due = now()`)
+	send(t, transport, delayed("4", "gone", time.Millisecond)) // so that the test need not wait either
+	var got []string
+	for range 3 {
+		got = append(got, string(db.awaitAsThey(t, gone).body))
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"0", "2", "4"}) {
+		t.Errorf("they got %q", got)
+	}
+}
+
+// TestADelayedMessageToAQueueThatBecameOneOfReprise is forwarded to it too.
+func TestADelayedMessageToAQueueThatBecameOneOfReprise(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	theirs := db.theirTable(t, "q")
+	transport := db.open(t, sqlserver.Config{})
+	send(t, transport, delayed("1", "q", 500*time.Millisecond))
+	db.exec(t, `drop table `+theirs)
+	provision(t, transport, "q")
+	r := openReceiver(t, transport, "q", core.TransactionReceiveOnly)
+	d := receive(t, r)
+	if id := d.Incoming().ID; id != "1" {
+		t.Errorf("received %s", id)
+	}
+	complete(t, d)
+}
+
+// TestADelayedMessageOfAHandlerBelongsToItsTransaction: without a commit nothing
+// waits, with it each message once.
+func TestADelayedMessageOfAHandlerBelongsToItsTransaction(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	input, theirs, waiting := db.theirTable(t, "input"), db.theirTable(t, "theirs"), db.table("reprise_delayed")
+	transport := db.open(t, sqlserver.Config{NServiceBusTables: true})
+	provision(t, transport)
+	db.exec(t, on(input, theirSend), "11111111-1111-4111-8111-111111111111", nil, theirHeaders, nil)
+	r := openReceiver(t, transport, "input", core.TransactionSendsAtomicWithReceive)
+	d, ok := receive(t, r).(core.AtomicDelivery)
+	if !ok {
+		t.Fatal("the delivery is not atomic")
+	}
+	err := d.CompleteWith(t.Context(), []core.Outgoing{delayed("0", "theirs", time.Millisecond), letter("0", "no such queue")})
+	if !errors.Is(err, core.ErrQueueNotFound) {
+		t.Errorf("CompleteWith = %v, want ErrQueueNotFound", err)
+	}
+	if n := db.count(t, waiting); n != "0" {
+		t.Errorf("%s messages wait after a CompleteWith that failed", n)
+	}
+	if err := d.CompleteWith(t.Context(), []core.Outgoing{delayed("1", "theirs", time.Millisecond), letter("2", "theirs")}); err != nil {
+		t.Fatal(err)
+	}
+	got := []string{string(db.awaitAsThey(t, theirs).body), string(db.awaitAsThey(t, theirs).body)}
+	if slices.Sort(got); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("they got %q", got)
+	}
+	if n := db.count(t, theirs); n != "0" {
+		t.Errorf("they get %s more", n)
+	}
+}
+
+// TestADelayedMessageIsForwardedThoughItIsCommittedLate: when it is due has come and
+// gone by then, and so has the look at the table at that time.
+func TestADelayedMessageIsForwardedThoughItIsCommittedLate(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	pause := fmt.Sprint((5 * delay).Seconds())
+	for name, commitLate := range map[string]func(t *testing.T, db *testDatabase, transport *sqlserver.Transport){
+		"because the server is slow": func(t *testing.T, db *testDatabase, transport *sqlserver.Transport) {
+			slow := db.table("slow")
+			db.exec(t, `create function `+slow+`() returns trigger language plpgsql as 'begin perform pg_sleep(`+pause+`); return null; end'`)
+			db.exec(t, `create trigger slow after insert on `+db.table("reprise_delayed")+` execute function `+slow+`()`)
+			send(t, transport, delayed("1", "theirs", delay))
+		},
+		"by a caller": func(t *testing.T, db *testDatabase, transport *sqlserver.Transport) {
+			tx, err := db.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(t, &inTransaction{transport, tx}, delayed("1", "theirs", delay))
+			if _, err := tx.Exec(t.Context(), `select pg_sleep(`+pause+`)`); err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := newSchema(t)
+			theirs := db.theirTable(t, "theirs")
+			transport := db.open(t, sqlserver.Config{})
+			provision(t, transport)
+			commitLate(t, db, transport)
+			committed := time.Now()
+			db.awaitAsThey(t, theirs)
+			if took := time.Since(committed); took > 3*time.Second {
+				t.Errorf("they got it %v after the commit", took)
+			}
+		})
+	}
+}

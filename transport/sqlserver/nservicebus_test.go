@@ -1,0 +1,486 @@
+package sqlserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// What endpoints of NServiceBus's PostgreSQL transport (versions 8 and 9) do to
+// tables, as far as another program can tell: the columns that they create, write
+// and read, with their types, conditions and order. $1 and so on are their
+// parameters, %[1]s is the table.
+const (
+	theirQueue = `create table if not exists %[1]s (
+	Id uuid not null primary key,
+	Expires timestamp,
+	Headers text not null,
+	Body bytea,
+	Seq serial not null unique)`
+	// The time to be received is in milliseconds, or null.
+	theirSend = `insert into %[1]s (Id, Expires, Headers, Body)
+values ($1, (now() at time zone 'UTC') + ($2::int || ' ms')::interval, $3, $4)`
+	// What was delayed is moved to the sender's input queue like this.
+	theirMove    = `insert into %[1]s (id, expires, headers, body) select $1::uuid, null, $2::text, $3::bytea`
+	theirReceive = `delete from %[1]s rs where rs.id = (select id from %[1]s order by Seq limit 1 for update skip locked)
+returning rs.id::text, case when Expires is null then 0 when Expires > now() at time zone 'UTC' then 0 else 1 end, rs.Headers, rs.Body`
+	theirPeek = `select coalesce(cast((select seq from %[1]s order by seq desc limit 1 for update skip locked)
+	- (select seq from %[1]s order by seq asc limit 1 for update skip locked) + 1 as int), 0)::text`
+	// An optional column that shows a text to operators.
+	theirBodyText = `alter table %[1]s add BodyString text generated always as (encode(Body, 'escape')) stored`
+)
+
+// theirHeaders is as their serializer writes headers: a slash is escaped, and a
+// header may be null.
+const theirHeaders = `{"NServiceBus.MessageId":"b5f3a9a1-6a1d-4c8e-8f8e-b1d000d2d4c5",` +
+	`"NServiceBus.MessageIntent":"Send",` +
+	`"NServiceBus.ConversationId":"0d3a3a9c-45b1-4d2f-9b8f-b1d000d2d4c5",` +
+	`"NServiceBus.ReplyToAddress":"\"public\".\"Sales.Web\"",` +
+	`"NServiceBus.OriginatingEndpoint":"Sales.Web",` +
+	`"$.diagnostics.originating.hostid":"6d0d6c2d1b8e4c5c8d0b1a2f3c4d5e6f",` +
+	`"NServiceBus.ContentType":"application\/json",` +
+	`"NServiceBus.EnclosedMessageTypes":"Sales.PlaceOrder, Sales.Messages, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null",` +
+	`"NServiceBus.RelatedTo":null,` +
+	`"NServiceBus.TimeSent":"2026-08-21 10:11:12:345678 Z"}`
+
+const theirMessageID = "b5f3a9a1-6a1d-4c8e-8f8e-b1d000d2d4c5"
+
+// on puts a table into a statement of theirs.
+func on(quotedTable, statement string) string {
+	return strings.ReplaceAll(statement, "%[1]s", quotedTable)
+}
+
+// theirAddress reads an address as they do: a dot outside of quotes ends the
+// schema, and a name loses its quotes if it has them.
+func theirAddress(address string) (schema, table string) {
+	quotes := 0
+	for i := range len(address) {
+		switch {
+		case address[i] == '"':
+			quotes++
+		case address[i] == '.' && quotes%2 == 0:
+			return theirUnquoted(address[:i]), theirUnquoted(address[i+1:])
+		}
+	}
+	return "", theirUnquoted(address)
+}
+
+func theirUnquoted(name string) string {
+	if len(name) < 2 || !strings.HasPrefix(name, `"`) || !strings.HasSuffix(name, `"`) {
+		return name
+	}
+	return strings.ReplaceAll(name[1:len(name)-1], `""`, `"`)
+}
+
+// theirRow is what they receive.
+type theirRow struct {
+	id      string
+	expired int
+	headers map[string]string
+	body    []byte
+}
+
+// receiveAsThey takes the first message as one of their endpoints does.
+func (db *testDatabase) receiveAsThey(t *testing.T, quotedTable string) (row theirRow, ok bool) {
+	t.Helper()
+	var headers string
+	err := db.pool.QueryRow(t.Context(), on(quotedTable, theirReceive)).Scan(&row.id, &row.expired, &headers, &row.body)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(headers), &row.headers); err != nil {
+		t.Fatalf("headers %s: %v", headers, err)
+	}
+	return row, true
+}
+
+// awaitAsThey is receiveAsThey for what is still to come.
+func (db *testDatabase) awaitAsThey(t *testing.T, quotedTable string) (row theirRow) {
+	t.Helper()
+	await(t, "a message in "+quotedTable, func() (ok bool) {
+		row, ok = db.receiveAsThey(t, quotedTable)
+		return ok
+	})
+	return row
+}
+
+// theirTable creates a queue as they do, and returns how statements name it.
+func (db *testDatabase) theirTable(t *testing.T, name string) string {
+	t.Helper()
+	db.exec(t, on(db.table(name), theirQueue))
+	return db.table(name)
+}
+
+// allModes are the transaction modes.
+var allModes = []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive}
+
+func TestMessagesOfNServiceBusAreReceivedFromItsTables(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	for _, mode := range allModes {
+		queue := "Sales." + mode.String()
+		t.Run(queue, func(t *testing.T) {
+			t.Parallel()
+			table := db.theirTable(t, queue)
+			db.exec(t, on(table, theirBodyText))
+			first, second := "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+			db.exec(t, on(table, theirSend), first, nil, theirHeaders, []byte(`{"OrderId":"A-1"}`))
+			db.exec(t, on(table, theirSend), second, 60_000, `{}`, nil)
+			r := openReceiver(t, db.open(t, sqlserver.Config{NServiceBusTables: true}), queue, mode)
+
+			d := receive(t, r)
+			in := d.Incoming()
+			if in.ID != theirMessageID || in.NativeID != first || in.DeliveryCount != 1 || in.Redelivered || in.Malformed != nil {
+				t.Errorf("received %+v", in)
+			}
+			if string(in.Body) != `{"OrderId":"A-1"}` {
+				t.Errorf("body %q", in.Body)
+			}
+			want := map[string]string{}
+			if err := json.Unmarshal([]byte(theirHeaders), &want); err != nil {
+				t.Fatal(err)
+			}
+			if got := in.Headers.Map(); !maps.Equal(got, want) {
+				t.Errorf("headers %v, want %v", got, want)
+			}
+			complete(t, d)
+
+			d = receive(t, r)
+			if in := d.Incoming(); in.ID != second || in.Headers.Len() != 0 || len(in.Body) != 0 || in.Malformed != nil {
+				t.Errorf("received %+v", in)
+			}
+			complete(t, d)
+			if n := db.count(t, table); n != "0" {
+				t.Errorf("%s rows are left", n)
+			}
+		})
+	}
+}
+
+func TestNServiceBusTablesCountDeliveriesInMemory(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+		queue := "Sales." + mode.String()
+		t.Run(queue, func(t *testing.T) {
+			t.Parallel()
+			table := db.theirTable(t, queue)
+			db.exec(t, on(table, theirSend), "11111111-1111-4111-8111-111111111111", nil, theirHeaders, nil)
+			transport := db.open(t, sqlserver.Config{NServiceBusTables: true})
+			if transport.Capabilities().NativeDeliveryCount {
+				t.Error("NativeDeliveryCount is claimed, but such tables have no column for it")
+			}
+			r := openReceiver(t, transport, queue, mode)
+			expect := func(count int, lastError string) core.Delivery {
+				t.Helper()
+				d := receive(t, r)
+				if in := d.Incoming(); in.DeliveryCount != count || in.LastError != lastError {
+					t.Errorf("delivery %d with the last error %q, want %d with %q", in.DeliveryCount, in.LastError, count, lastError)
+				}
+				return d
+			}
+			if err := expect(1, "").Abandon(t.Context(), errors.New("no stock")); err != nil {
+				t.Fatal(err)
+			}
+			if err := expect(2, "no stock").Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := expect(2, "no stock").Abandon(t.Context(), errors.New("no money")); err != nil {
+				t.Fatal(err)
+			}
+			// Another instance does not know of that, and starts to count anew.
+			d := expect(3, "no money")
+			if err := r.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
+				t.Errorf("Complete after Close = %v, want ErrLockLost", err)
+			}
+			other := openReceiver(t, db.open(t, sqlserver.Config{NServiceBusTables: true}), queue, mode)
+			d = receive(t, other)
+			if n := d.Incoming().DeliveryCount; n != 1 {
+				t.Errorf("delivery %d at another instance, want 1", n)
+			}
+			if err := d.Abandon(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			complete(t, receive(t, other))
+			if n := db.count(t, table); n != "0" {
+				t.Errorf("%s rows are left", n)
+			}
+		})
+	}
+}
+
+func TestMessagesOfNServiceBusThatHaveExpiredAreDropped(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	for _, mode := range allModes {
+		queue := "Sales." + mode.String()
+		t.Run(queue, func(t *testing.T) {
+			t.Parallel()
+			table := db.theirTable(t, queue)
+			for _, id := range []string{"11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"} {
+				db.exec(t, on(table, theirSend), id, 0, theirHeaders, nil)
+			}
+			db.exec(t, on(table, theirSend), "33333333-3333-4333-8333-333333333333", 60_000, theirHeaders, nil)
+			r := openReceiver(t, db.open(t, sqlserver.Config{NServiceBusTables: true}), queue, mode)
+			d := receive(t, r)
+			if id := d.Incoming().NativeID; id != "33333333-3333-4333-8333-333333333333" {
+				t.Errorf("received %s", id)
+			}
+			complete(t, d)
+			if n := db.count(t, table); n != "0" {
+				t.Errorf("%s rows are left", n)
+			}
+		})
+	}
+}
+
+func TestHeadersThatNServiceBusCouldNotHaveWrittenMakeAMalformedMessage(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	table := db.theirTable(t, "orders")
+	db.exec(t, on(table, theirSend), "11111111-1111-4111-8111-111111111111", nil, `<headers/>`, []byte("as it came"))
+	db.exec(t, on(table, theirSend), "22222222-2222-4222-8222-222222222222", nil, theirHeaders, nil)
+	r := openReceiver(t, db.open(t, sqlserver.Config{NServiceBusTables: true}), "orders", core.TransactionReceiveOnly)
+	bad := receive(t, r)
+	if in := bad.Incoming(); in.Malformed == nil || string(in.Body) != "as it came" {
+		t.Errorf("received %+v", in)
+	}
+	good := receive(t, r)
+	if in := good.Incoming(); in.Malformed != nil || in.ID != theirMessageID {
+		t.Errorf("received %+v", in)
+	}
+	complete(t, bad)
+	complete(t, good)
+}
+
+// TestNServiceBusReadsWhatWasSent holds what this transport writes against the
+// statement with which their endpoints read, on tables of both makers.
+func TestNServiceBusReadsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	theirs, ours := db.theirTable(t, "theirs"), db.table("ours")
+	provision(t, db.open(t, sqlserver.Config{}), "ours")
+	for queue, table := range map[string]string{"theirs": theirs, "ours": ours} {
+		t.Run(queue, func(t *testing.T) {
+			t.Parallel()
+			transport := db.open(t, sqlserver.Config{})
+			headers := map[string]string{
+				core.HeaderMessageID: "1", core.HeaderContentType: "application/json", "empty": "",
+				"any": "\x00\t\"\\/ \u00e4 \U0001F600", "\u00fc": "\ufffe",
+			}
+			message := func(ttl time.Duration, body []byte) core.Outgoing {
+				return core.Outgoing{ID: "1", Queue: queue, Headers: core.HeadersFromMap(headers), Body: body, TimeToBeReceived: ttl}
+			}
+			send(t, transport, message(0, []byte("a\x00\xff")))                                // one
+			send(t, transport, message(0, nil), message(0, []byte{}), message(0, []byte("d"))) // many
+			send(t, transport, message(time.Microsecond, []byte("late")))                      // one that expires
+			send(t, transport, message(time.Hour, []byte("f")), message(time.Nanosecond, nil)) // many of which one does
+			tx, err := db.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			send(t, &inTransaction{transport, tx}, message(0, []byte("h")))
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := db.column(t, on(table, theirPeek)); n[0] != "8" {
+				t.Errorf("they see %s messages, want 8", n[0])
+			}
+			for i, want := range []struct {
+				body    string
+				expired int
+			}{{"a\x00\xff", 0}, {"", 0}, {"", 0}, {"d", 0}, {"late", 1}, {"f", 0}, {"", 1}, {"h", 0}} {
+				row, ok := db.receiveAsThey(t, table)
+				if !ok {
+					t.Fatalf("they receive only %d messages", i)
+				}
+				if string(row.body) != want.body || row.body == nil || row.expired != want.expired {
+					t.Errorf("message %d: they read the body %q, expired %d; want %q, %d", i, row.body, row.expired, want.body, want.expired)
+				}
+				if !maps.Equal(row.headers, headers) {
+					t.Errorf("message %d: they read the headers %q", i, row.headers)
+				}
+			}
+			if row, ok := db.receiveAsThey(t, table); ok {
+				t.Errorf("they receive one more: %+v", row)
+			}
+		})
+	}
+}
+
+// inTransaction sends in a transaction of the test's.
+type inTransaction struct {
+	*sqlserver.Transport
+	tx pgx.Tx
+}
+
+func (t *inTransaction) Send(ctx context.Context, msgs ...core.Outgoing) error {
+	return t.Transport.Send(sqlserver.WithTx(ctx, t.tx), msgs...)
+}
+
+func TestExpiresIsUTCAsNServiceBusHasIt(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	table := db.theirTable(t, "orders")
+	for _, zone := range []string{"UTC", "Asia/Tokyo", "America/St_Johns"} {
+		transport := db.open(t, sqlserver.Config{URL: withOptions(t, db.url, "timezone", zone)})
+		for _, msgs := range [][]core.Outgoing{make([]core.Outgoing, 1), make([]core.Outgoing, 2)} {
+			for i := range msgs {
+				msgs[i] = letter("1", "orders")
+				msgs[i].TimeToBeReceived = time.Hour
+			}
+			send(t, transport, msgs...)
+		}
+	}
+	off := db.column(t, `select expires::text from `+table+`
+		where expires not between (now() at time zone 'UTC') + '59 minutes' and (now() at time zone 'UTC') + '61 minutes'`)
+	if len(off) > 0 {
+		t.Errorf("expires in an hour, and says %s", off)
+	}
+	if n := db.count(t, table); n != "9" {
+		t.Errorf("%s messages, want 9", n)
+	}
+}
+
+// TestMessagesOfNServiceBusInATableOfReprise: what they write on a table that
+// Provision made has everything that a receiver needs, at once.
+func TestMessagesOfNServiceBusInATableOfReprise(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	for _, mode := range allModes {
+		queue := "Sales." + mode.String()
+		t.Run(queue, func(t *testing.T) {
+			t.Parallel()
+			transport := db.open(t, sqlserver.Config{})
+			provision(t, transport, queue)
+			r := openReceiver(t, transport, queue, mode)
+			receiveNothing(t, r, 100*time.Millisecond)
+			table := db.table(queue)
+			statements := map[string]func(id string){
+				"send":      func(id string) { db.exec(t, on(table, theirSend), id, nil, theirHeaders, []byte("b")) },
+				"send once": func(id string) { db.exec(t, on(table, theirSend), id, 60_000, theirHeaders, []byte("b")) },
+				"move":      func(id string) { db.exec(t, on(table, theirMove), id, theirHeaders, []byte("b")) },
+			}
+			for _, name := range slices.Sorted(maps.Keys(statements)) {
+				id := "33333333-3333-4333-8333-33333333333" + string(rune('0'+len(name)))
+				statements[name](id)
+				sent := time.Now()
+				d := receive(t, r)
+				in := d.Incoming()
+				if in.ID != theirMessageID || in.NativeID != id || in.DeliveryCount != 1 || string(in.Body) != "b" {
+					t.Errorf("%s: received %+v", name, in)
+				}
+				if late := time.Since(sent); late > 3*time.Second { // nobody wakes the receiver, it polls
+					t.Errorf("%s: received after %v", name, late)
+				}
+				if since := time.Since(in.EnqueuedAt); since < 0 || since > 10*time.Second {
+					t.Errorf("%s: EnqueuedAt is %v ago", name, since)
+				}
+				complete(t, d)
+			}
+			db.exec(t, on(table, theirSend), "44444444-4444-4444-8444-444444444444", 0, theirHeaders, nil)
+			db.exec(t, on(table, theirSend), "55555555-5555-4555-8555-555555555555", nil, theirHeaders, nil)
+			d := receive(t, r)
+			if id := d.Incoming().NativeID; id != "55555555-5555-4555-8555-555555555555" {
+				t.Errorf("received %s, which has expired", id)
+			}
+			complete(t, d)
+		})
+	}
+}
+
+func TestATableIsReceivedFromAsItsMakerNeeds(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	db.theirTable(t, "theirs")
+	plain, foreign := db.open(t, sqlserver.Config{}), db.open(t, sqlserver.Config{NServiceBusTables: true})
+	provision(t, plain, "ours")
+	for _, c := range []struct {
+		transport *sqlserver.Transport
+		queue     string
+		want      string // in the error, or "" for none
+	}{
+		{plain, "ours", ""},
+		{foreign, "theirs", ""},
+		{plain, "theirs", "Config.NServiceBusTables"},
+		{foreign, "ours", "without Config.NServiceBusTables"},
+	} {
+		_, err := c.transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: c.queue, Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("OpenReceiver(%s) with %v = %v, want %q", c.queue, c.transport, err, c.want)
+		}
+		if err := c.transport.Check(t.Context(), core.Topology{Queues: []string{c.queue}}); err != nil {
+			t.Errorf("Check(%s) = %v: either may be sent to", c.queue, err)
+		}
+	}
+}
+
+// TestTypesOfNServiceBusTables: a table's types may differ from those that their
+// newest version makes, as long as nothing goes wrong.
+func TestTypesOfNServiceBusTables(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{NServiceBusTables: true})
+	for i, c := range []struct {
+		columns string
+		wrong   [2]string // both types, where it cannot be used
+	}{
+		{columns: `id uuid primary key, expires timestamp, headers text not null, body bytea, seq bigserial unique`},
+		{columns: `id uuid primary key, expires timestamp, headers text, body bytea, seq bigint generated by default as identity`},
+		{columns: `seq serial, body bytea, headers text not null, expires timestamp, id uuid, correlationid varchar(255), replytoaddress varchar(255)`},
+		{columns: `id uuid, expires timestamptz, headers text, body bytea, seq serial`, wrong: [2]string{"timestamp with time zone", "timestamp without time zone"}},
+		{columns: `id uuid, expires timestamp, headers jsonb, body bytea, seq serial`, wrong: [2]string{"jsonb", "text"}},
+		{columns: `id text, expires timestamp, headers text, body bytea, seq serial`, wrong: [2]string{"text", "uuid"}},
+		{columns: `id uuid, expires timestamp, headers text, body text, seq serial`, wrong: [2]string{"text", "bytea"}},
+		{columns: `id uuid, expires timestamp, headers text, body bytea, seq double precision`, wrong: [2]string{"double precision", "bigint"}},
+	} {
+		queue := "types-" + string(rune('a'+i))
+		table := db.table(queue)
+		db.exec(t, `create table `+table+` (`+c.columns+`)`)
+		err := transport.Check(t.Context(), core.Topology{Queues: []string{queue}})
+		if c.wrong != [2]string{} {
+			if err == nil || !strings.Contains(err.Error(), c.wrong[0]) || !strings.Contains(err.Error(), c.wrong[1]) || !strings.Contains(err.Error(), queue) {
+				t.Errorf("Check of a table of (%s) = %v, want it to name %q", c.columns, err, c.wrong)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("Check of a table of (%s) = %v", c.columns, err)
+			continue
+		}
+		expires := letter("2", queue)
+		expires.TimeToBeReceived = time.Hour
+		send(t, transport, letter("1", queue), expires)
+		for _, mode := range allModes {
+			send(t, transport, letter("3", queue))
+			r := openReceiver(t, transport, queue, mode)
+			d := receive(t, r)
+			if d.Incoming().DeliveryCount != 1 {
+				t.Errorf("(%s), %v: received %+v", c.columns, mode, d.Incoming())
+			}
+			complete(t, d)
+			if err := r.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := db.count(t, table); n != "2" {
+			t.Errorf("(%s): %s rows are left, want 2", c.columns, n)
+		}
+	}
+}
