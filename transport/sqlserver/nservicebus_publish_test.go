@@ -1,0 +1,204 @@
+package sqlserver_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// Their table of subscriptions, as in nservicebus_test.go.
+const (
+	theirSubscriptions = `create table if not exists %[1]s (
+	QueueAddress varchar(200) not null,
+	Endpoint varchar(200) not null,
+	Topic varchar(200) not null,
+	primary key (Endpoint, Topic)
+) with (fillfactor = 100)`
+	theirSubscribe = `insert into %[1]s (QueueAddress, Topic, Endpoint) values ($1, $2, $3)
+on conflict (Endpoint, Topic) do update set QueueAddress = $1`
+	theirUnsubscribe = `delete from %[1]s where Endpoint = $1 and Topic = $2`
+	// A topic and those of what it derives from.
+	theirSubscribers = `select distinct QueueAddress from %[1]s where Topic in ($1, $2)`
+)
+
+// uncached looks at the table of subscriptions at every publish.
+var uncached = sqlserver.Config{SubscriptionCache: -1}
+
+// publication is a message for those who subscribed to a topic.
+func publication(id, topic string) core.Outgoing {
+	out := letter(id, "")
+	out.Topic = topic
+	return out
+}
+
+func TestSubscriptionsAreSharedWithNServiceBus(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	table := db.table("SubscriptionRouting")
+	db.exec(t, on(table, theirSubscriptions))
+	theirs := db.theirTable(t, "Sales.Web")
+	transport := db.open(t, uncached)
+	provision(t, transport, "Shipping")
+	const topic, base = "Sales.OrderPlaced", "Sales.IOrderEvent"
+
+	// Their row makes a publish reach their endpoint.
+	db.exec(t, on(table, theirSubscribe), theirs, topic, "Sales.Web")
+	send(t, transport, publication("1", topic))
+	if row, ok := db.receiveAsThey(t, theirs); !ok || row.headers[core.HeaderMessageID] != "1" || string(row.body) != "1" {
+		t.Errorf("they received %+v, %v", row, ok)
+	}
+
+	// Ours makes theirs reach us: once, whatever the number of topics.
+	if err := transport.Subscribe(t.Context(), "Shipping", topic, base); err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Subscribe(t.Context(), "Shipping", topic); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	got := db.column(t, on(table, theirSubscribers), topic, base)
+	slices.Sort(got)
+	want := []string{theirs, db.table("Shipping")}
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("they publish to %q, want %q", got, want)
+	}
+	for _, address := range got {
+		if schema, queue := theirAddress(address); schema != db.schema || queue != "Sales.Web" && queue != "Shipping" {
+			t.Errorf("they read the address %s as %q and %q", address, schema, queue)
+		}
+	}
+	send(t, transport, publication("2", topic))
+	r := openReceiver(t, transport, "Shipping", core.TransactionNone)
+	if id := receive(t, r).Incoming().ID; id != "2" {
+		t.Errorf("received %s", id)
+	}
+	if row, ok := db.receiveAsThey(t, theirs); !ok || row.headers[core.HeaderMessageID] != "2" {
+		t.Errorf("they received %+v, %v", row, ok)
+	}
+
+	// Either ends the other's: an endpoint has one name in both worlds.
+	db.exec(t, on(table, theirUnsubscribe), "Shipping", topic)
+	if err := transport.Unsubscribe(t.Context(), "Sales.Web", topic); err != nil {
+		t.Fatal(err)
+	}
+	if left := db.column(t, `select endpoint || ' ' || topic from `+table); !slices.Equal(left, []string{"Shipping " + base}) {
+		t.Errorf("subscriptions left: %q", left)
+	}
+}
+
+// TestAnEndpointThatMovesToRepriseKeepsItsSubscriptions: what it subscribed to as an
+// endpoint of NServiceBus's is the same row, and not one beside it.
+func TestAnEndpointThatMovesToRepriseKeepsItsSubscriptions(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	table := db.table("SubscriptionRouting")
+	db.exec(t, on(table, theirSubscriptions))
+	db.exec(t, on(table, theirSubscribe), `"elsewhere"."Shipping"`, "Sales.OrderPlaced", "Shipping")
+	transport := db.open(t, uncached)
+	provision(t, transport, "Shipping")
+	if err := transport.Subscribe(t.Context(), "Shipping", "Sales.OrderPlaced"); err != nil {
+		t.Fatal(err)
+	}
+	got := db.column(t, `select endpoint || ' ' || topic || ' ' || queueaddress from `+table)
+	if want := []string{"Shipping Sales.OrderPlaced " + db.table("Shipping")}; !slices.Equal(got, want) {
+		t.Errorf("subscriptions %q, want %q", got, want)
+	}
+}
+
+// TestQueuesOfOneNameInTwoSchemasSubscribeEach shows what the column Endpoint holds
+// for a queue outside of the transport's own schema.
+func TestQueuesOfOneNameInTwoSchemasSubscribeEach(t *testing.T) {
+	t.Parallel()
+	db, other := newSchema(t), newSchema(t)
+	transport := db.open(t, uncached)
+	provision(t, transport, "Shipping", other.table("Shipping"))
+	for _, queue := range []string{"Shipping", other.table("Shipping")} {
+		if err := transport.Subscribe(t.Context(), queue, "topic"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := db.column(t, `select endpoint from `+db.table("SubscriptionRouting")+` order by length(endpoint)`)
+	if want := []string{"Shipping", other.table("Shipping")}; !slices.Equal(got, want) {
+		t.Errorf("endpoints %q, want %q", got, want)
+	}
+	send(t, transport, publication("1", "topic"))
+	for _, d := range []*testDatabase{db, other} {
+		if n := d.count(t, d.table("Shipping")); n != "1" {
+			t.Errorf("%s messages in %s, want 1", n, d.table("Shipping"))
+		}
+	}
+}
+
+// TestTopicsAreAsLongAsInTheirTable: 200 characters, not bytes.
+func TestTopicsAreAsLongAsInTheirTable(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, uncached)
+	provision(t, transport, "q")
+	longest := strings.Repeat("\u00e9", 200)
+	if err := transport.Subscribe(t.Context(), "q", longest); err != nil {
+		t.Errorf("200 characters: %v", err)
+	}
+	send(t, transport, publication("1", longest))
+	if n := db.count(t, db.table("q")); n != "1" {
+		t.Errorf("%s messages, want 1", n)
+	}
+	for _, topic := range []string{longest + "x", "", "a\x00b", "\xff"} {
+		if err := transport.Subscribe(t.Context(), "q", topic); err == nil {
+			t.Errorf("Subscribe(%q) succeeded", topic)
+		}
+	}
+	send(t, transport, publication("2", longest+"x")) // to nobody: nobody can have subscribed
+	if err := transport.Unsubscribe(t.Context(), "q", longest); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestASubscriptionThatCannotBeServedIsAnError: no subscriber is left out silently.
+func TestASubscriptionThatCannotBeServedIsAnError(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	table := db.table("SubscriptionRouting")
+	db.exec(t, on(table, theirSubscriptions))
+	transport := db.open(t, uncached)
+	for name, address := range map[string]string{"gone": db.table("gone"), "half": `"half`} {
+		db.exec(t, on(table, theirSubscribe), address, "topic of "+name, "x")
+		err := transport.Send(t.Context(), publication("1", "topic of "+name))
+		if err == nil || strings.Count(err.Error(), name) < 2 { // beside the topic
+			t.Errorf("publish to %s = %v, want an error that names it", address, err)
+		}
+	}
+}
+
+func TestPublishingToNServiceBusWithDelayAndTimeToBeReceived(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	table := db.table("SubscriptionRouting")
+	db.exec(t, on(table, theirSubscriptions))
+	theirs := db.theirTable(t, "theirs")
+	transport := db.open(t, uncached)
+	provision(t, transport, "ours")
+	db.exec(t, on(table, theirSubscribe), theirs, "topic", "theirs")
+	if err := transport.Subscribe(t.Context(), "ours", "topic"); err != nil {
+		t.Fatal(err)
+	}
+	out := publication("1", "topic")
+	out.Delay, out.TimeToBeReceived = 300*time.Millisecond, time.Hour
+	sent := time.Now()
+	send(t, transport, out)
+	if n := db.count(t, theirs); n != "0" {
+		t.Errorf("%s messages in their table at once", n)
+	}
+	row := db.awaitAsThey(t, theirs)
+	if early := out.Delay - time.Since(sent); early > 0 {
+		t.Errorf("they got it %v early", early)
+	}
+	if row.expired != 0 || row.headers[core.HeaderMessageID] != "1" {
+		t.Errorf("they got %+v", row)
+	}
+	complete(t, receive(t, openReceiver(t, transport, "ours", core.TransactionReceiveOnly)))
+}
