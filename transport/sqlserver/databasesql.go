@@ -48,7 +48,7 @@ func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (tran
 	// say when. It is also the only way to cut off a commit.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	tx, err := conn.BeginTx(life, nil)
+	tx, err := conn.BeginTx(life, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // whatever the default is
 	stop()
 	if err != nil {
 		end()
@@ -70,6 +70,8 @@ func (d *sqlDatabase) reset() {
 		d.db.SetMaxIdleConns(idleConnections)
 	}
 }
+
+func (d *sqlDatabase) pool() any { return d.db }
 
 func (d *sqlDatabase) limit() int { return d.db.Stats().MaxOpenConnections }
 
@@ -118,6 +120,7 @@ type sqlTransaction struct {
 	conn *sql.Conn
 	tx   *sql.Tx
 	end  context.CancelFunc // of the context that the transaction lives in
+	lent *sqlLoan
 	gone bool
 }
 
@@ -178,8 +181,22 @@ func (t *sqlTransaction) lost() bool {
 // aborted does not matter here, because nothing is sent together.
 func (t *sqlTransaction) aborted() bool { return false }
 
-func (t *sqlTransaction) lend() any { return t.tx }
+// lend lends the *sql.Tx itself only on PostgreSQL.
+func (t *sqlTransaction) lend() any {
+	if t.lent == nil {
+		t.lent = lendSQL(t.conn)
+	}
+	if t.lent == nil {
+		return t.tx
+	}
+	return t.lent.tx
+}
 
-// reclaim cannot do anything about a *sql.Tx: database/sql itself waits for statements
-// under way.
-func (t *sqlTransaction) reclaim(bool) {}
+// reclaim cannot do anything about the *sql.Tx itself: database/sql waits for
+// statements under way.
+func (t *sqlTransaction) reclaim(cut bool) {
+	if t.lent != nil {
+		t.lent.close(cut)
+		t.lent = nil
+	}
+}

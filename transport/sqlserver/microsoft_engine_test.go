@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -386,11 +387,7 @@ func holdOne(t *testing.T, s *standIn, handler string) (core.AtomicDelivery, err
 	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
 	held := d.(core.AtomicDelivery)
-	tx, err := SQLTx(held.BindContext(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = tx.ExecContext(t.Context(), handler)
+	_, err := handlersTx(t, held).ExecContext(t.Context(), handler)
 	wantSteps(t, s, begins, "take orders", "savepoint", handler)
 	return held, err
 }
@@ -509,27 +506,126 @@ func TestMicrosoftSettlementThatFails(t *testing.T) {
 	}
 }
 
-// TestMicrosoftHandlerCommits is about a handler that did what it must not do.
-func TestMicrosoftHandlerEndsTheTransaction(t *testing.T) {
-	for name, end := range map[string]func(tx *sql.Tx) error{"commits": (*sql.Tx).Commit, "rolls back": (*sql.Tx).Rollback} {
+// handlersTx returns the transaction that a handler has.
+func handlersTx(t *testing.T, d core.AtomicDelivery) *sql.Tx {
+	t.Helper()
+	tx, err := SQLTx(d.BindContext(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// TestMicrosoftHandlerCannotEndTheTransaction: it could commit the receive without
+// what it sends.
+func TestMicrosoftHandlerCannotEndTheTransaction(t *testing.T) {
+	for name, end := range map[string]func(tx *sql.Tx) error{"commit": (*sql.Tx).Commit, "rollback": (*sql.Tx).Rollback} {
 		t.Run(name, func(t *testing.T) {
 			s := startStandIn(t)
 			d, err := holdOne(t, s, business)
 			if err != nil {
 				t.Fatal(err)
 			}
-			tx, err := SQLTx(d.BindContext(t.Context()))
-			if err != nil {
-				t.Fatal(err)
+			if err := end(handlersTx(t, d)); err == nil {
+				t.Error("there is no error")
 			}
-			if err := end(tx); err != nil {
-				t.Fatal(err)
-			}
-			s.requests()
-			if err := d.CompleteWith(t.Context(), billed); !errors.Is(err, core.ErrLockLost) {
+			if err := d.CompleteWith(t.Context(), billed); err != nil {
 				t.Errorf("CompleteWith returned %v", err)
 			}
-			wantSteps(t, s)
+			wantSteps(t, s, "intact", "second savepoint", "insert billing", commits)
 		})
+	}
+}
+
+func TestMicrosoftHandlerReadsRows(t *testing.T) {
+	s := startStandIn(t)
+	d, err := holdOne(t, s, business)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stock = "select name, left from stock"
+	s.says(stock, reply{rows: [][]any{{"nuts", 1}, {"bolts", 2}}})
+	rows, err := handlersTx(t, d).QueryContext(t.Context(), stock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for rows.Next() {
+		var name string
+		var left int
+		if err := rows.Scan(&name, &left); err != nil {
+			t.Error(err)
+		}
+		got = append(got, fmt.Sprint(name, left))
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || !slices.Equal(got, []string{"nuts1", "bolts2"}) {
+		t.Errorf("the rows are %q, %v", got, err)
+	}
+
+	victim := failsWith(1205, 13)
+	s.says(stock, victim)
+	var name string
+	err = handlersTx(t, d).QueryRowContext(t.Context(), stock).Scan(&name)
+	var server mssql.Error
+	if !errors.As(err, &server) || server.Number != 1205 {
+		t.Errorf("the error is %v", err)
+	}
+	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMicrosoftHandlerLeavesRowsOpen: go-mssqldb itself would wait until they are
+// read.
+func TestMicrosoftHandlerLeavesRowsOpen(t *testing.T) {
+	s := startStandIn(t)
+	d, err := holdOne(t, s, business)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = "select number from numbers"
+	var numbers [][]any
+	for i := range 1000 {
+		numbers = append(numbers, []any{i})
+	}
+	s.says(many, reply{rows: numbers})
+	tx := handlersTx(t, d)
+	rows, err := tx.QueryContext(context.Background(), many)
+	if err != nil || !rows.Next() {
+		t.Fatalf("there are no rows: %v", err)
+	}
+	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if rows.Next() || rows.Err() == nil {
+		t.Errorf("the rows go on, with the error %v", rows.Err())
+	}
+	if _, err := tx.ExecContext(t.Context(), business); !errors.Is(err, sql.ErrTxDone) {
+		t.Errorf("a statement after the settlement returned %v", err)
+	}
+	wantSteps(t, s, many, "intact", commits)
+}
+
+func TestMicrosoftCloseCutsOffTheHandlersStatement(t *testing.T) {
+	s := startStandIn(t)
+	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
+	r, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
+	tx := handlersTx(t, d.(core.AtomicDelivery))
+	under := reply{never: make(chan struct{})}
+	s.says(business, under)
+	failed := make(chan error)
+	go func() {
+		_, err := tx.ExecContext(context.Background(), business)
+		failed <- err
+	}()
+	<-under.never
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("the statement succeeded")
+	}
+	if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
+		t.Errorf("Complete returned %v", err)
 	}
 }

@@ -52,6 +52,9 @@ type reply struct {
 	err    *mssql.Error
 	ends   bool // the transaction, as the victim of a deadlock does
 	severs bool // the connection, without a word
+	// never is closed when the statement has come. There is no answer, until the client
+	// does not want it any more.
+	never chan struct{}
 }
 
 func failsWith(number int32, class uint8) reply {
@@ -185,6 +188,10 @@ func (s *standIn) serve(conn net.Conn) error {
 			a := s.reply(r)
 			if a.severs {
 				return nil
+			}
+			if a.never != nil {
+				close(a.never)
+				continue
 			}
 			switch {
 			case a.err == nil && r.text == begins:
