@@ -217,9 +217,10 @@ func (b *bellman) hearing() {
 			}
 			continue
 		}
+		began := time.Now()
 		err := b.hear(&o)
 		b.listening.Store(false)
-		if err != nil && rest(b.t.life, b.t.life, o.failed(err)) != nil {
+		if err != nil && rest(b.t.life, b.t.life, o.failed(err, began)) != nil {
 			return
 		}
 	}
@@ -230,7 +231,7 @@ var errNotify = errors.New("the connection that listens does not answer")
 // hear listens until the connection fails, or there is nothing to listen for.
 func (b *bellman) hear(o *outages) error {
 	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
-	conn, err := pgx.ConnectConfig(ctx, b.db.pool.Config().ConnConfig)
+	conn, err := pgx.ConnectConfig(ctx, b.db.connections.Config().ConnConfig)
 	cancel()
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	mssql "github.com/microsoft/go-mssqldb"
@@ -113,7 +115,7 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 	}
 	switch {
 	case c.Pool != nil:
-		return &pgxDatabase{pool: c.Pool, most: int(c.Pool.Config().MaxConns)}, postgres{}, nil
+		return &pgxDatabase{connections: c.Pool, most: int(c.Pool.Config().MaxConns)}, postgres{}, nil
 	case c.DB != nil:
 		switch driver := c.DB.Driver().(type) {
 		case *stdlib.Driver:
@@ -146,12 +148,21 @@ const connectionsOfOurs = 1 << 16
 // nothing (pgx's own default is two minutes).
 const connectTimeout = 10 * time.Second
 
+// cancelTimeout is how long the server may take to cancel a statement before the
+// connection is given up.
+const cancelTimeout = time.Second
+
 func connectPostgres(ctx context.Context, u *url.URL) (database, dialect, error) {
 	cfg, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
 	}
 	d := &pgxDatabase{owned: true}
+	// A statement whose context ends is cancelled, instead of its connection: a handler's
+	// own time limit fails the handler, not the transaction.
+	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelTimeout}
+	}
 	if u.Query().Get("connect_timeout") == "" {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
@@ -161,7 +172,7 @@ func connectPostgres(ctx context.Context, u *url.URL) (database, dialect, error)
 		d.most, _ = strconv.Atoi(text) // pgxpool has read it
 	}
 	// The pool lives as long as the transport, not as long as ctx.
-	d.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+	d.connections, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
 	}

@@ -101,6 +101,11 @@ type queueTexts struct {
 	// takeForeign removes up to so many (1) messages of a table made by NServiceBus.
 	takeForeign string
 
+	// retake removes one message (seq 1) if it has been delivered as often as it had (2,
+	// and claims 3), and nobody has it. It returns its seq. retakeForeign does so by its
+	// id.
+	retake, retakeForeign string
+
 	// next returns in how many microseconds the next message that nobody has becomes
 	// available, 0 or less for now; no row, or NULL: there is none. nextForeign is the
 	// same for a table made by NServiceBus, in which nothing is delayed.

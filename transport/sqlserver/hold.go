@@ -1,6 +1,7 @@
 package sqlserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,22 +33,12 @@ func (r *receiver) hold(ctx context.Context, dst []core.Delivery) (int, error) {
 		err = d.tx.commit(ctx) // without the message
 		if err != nil {
 			d.tx.rollback(ctx)
-		}
-		r.letGo()
-		if err != nil {
 			return 0, err
 		}
 	}
 }
 
 func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {
-	if r.t.held != nil {
-		select {
-		case r.t.held <- struct{}{}:
-		case <-ctx.Done():
-			return nil, &unreachedError{ctx.Err()}
-		}
-	}
 	d := &heldMessage{r: r}
 	found := false
 	from := r.from()
@@ -65,13 +56,11 @@ func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {
 	}
 	tx, err := r.t.db.begin(ctx, statements...)
 	if err != nil {
-		r.letGo()
 		return nil, err
 	}
 	r.learnFloor(from, map[bool]int{true: 1}[found], 1, d.due, time.Since(start))
 	if !found {
 		tx.rollback(ctx)
-		r.letGo()
 		return nil, nil
 	}
 	d.tx = tx
@@ -81,13 +70,6 @@ func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {
 		d.handle = &atomicMessage{d}
 	}
 	return d, nil
-}
-
-// letGo gives back the right to hold a connection.
-func (r *receiver) letGo() {
-	if r.t.held != nil {
-		<-r.t.held
-	}
 }
 
 // heldMessage is a message whose row is deleted in a transaction under way. When the
@@ -111,14 +93,14 @@ func (d *heldMessage) Incoming() *core.Incoming { return &d.in }
 
 // Complete implements core.Delivery.
 func (d *heldMessage) Complete(ctx context.Context) error {
-	return d.settle(ctx, "complete", func(ctx context.Context) error {
+	return d.settle(ctx, "complete", withWork, func(ctx context.Context) error {
 		return d.commit(ctx)
 	})
 }
 
 // Release implements core.Delivery.
 func (d *heldMessage) Release(ctx context.Context) error {
-	return d.settle(ctx, "release", func(ctx context.Context) error {
+	return d.settle(ctx, "release", withoutWork, func(ctx context.Context) error {
 		d.tx.rollback(ctx)
 		d.available()
 		return nil
@@ -126,9 +108,10 @@ func (d *heldMessage) Release(ctx context.Context) error {
 }
 
 // Abandon implements core.Delivery. Where the table counts, the row goes back with a
-// higher count in the same transaction that had deleted it.
+// higher count in the same transaction that had deleted it. If that cannot be, it
+// goes back as it was: nobody would settle it any more.
 func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
-	return d.settle(ctx, "abandon", func(ctx context.Context) error {
+	return d.settle(ctx, "abandon", withoutWork, func(ctx context.Context) error {
 		if d.r.count != nil {
 			d.r.count.Failed(d.id, cause)
 			d.tx.rollback(ctx)
@@ -136,13 +119,24 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 			return nil
 		}
 		d.lastError = storable(transport.ErrorText(cause))
-		if err := d.commitUndone(ctx, d.giveBack()); err != nil {
-			return err
+		err := d.commitUndone(ctx, d.giveBack())
+		switch {
+		case err == nil:
+			d.available()
+		case !d.tx.lost():
+			err = &uncountedError{err}
 		}
-		d.available()
-		return nil
+		return err
 	})
 }
+
+// uncountedError is why a message could not be given back with a higher count.
+type uncountedError struct{ err error }
+
+func (e *uncountedError) Error() string {
+	return "it comes again with the same count: " + e.err.Error()
+}
+func (e *uncountedError) Unwrap() error { return e.err }
 
 // giveBack is the statement that adds the row again, one delivery older.
 func (d *heldMessage) giveBack() *statement {
@@ -155,52 +149,122 @@ func (d *heldMessage) available() {
 	d.r.t.ring(d.r.q)
 }
 
+// Whether a settlement keeps what the handler did in the transaction.
+const (
+	withWork    = true
+	withoutWork = false
+)
+
 // settle carries out the one settlement. An error leaves the message held, unless
-// the transaction has ended.
-func (d *heldMessage) settle(ctx context.Context, what string, do func(ctx context.Context) error) error {
-	err := d.settleOnce(ctx, do)
+// the lock is lost.
+func (d *heldMessage) settle(ctx context.Context, what string, work bool, do func(ctx context.Context) error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := d.settleOnce(ctx, work, do)
 	if err != nil {
-		if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
-			err = fmt.Errorf("%w: %w", err, core.ErrClosed)
-		}
-		return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, d.r.t.explained(err))
+		return d.failed(what, err)
 	}
 	return nil
 }
 
-func (d *heldMessage) settleOnce(ctx context.Context, do func(ctx context.Context) error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (d *heldMessage) failed(what string, err error) error {
+	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
+		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
+	}
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, d.r.t.explained(err))
+}
+
+// usable returns why the message cannot be settled any more.
+func (d *heldMessage) usable(ctx context.Context) error {
 	switch d.state {
 	case settled:
 		return core.ErrSettled
 	case lost:
 		return core.ErrLockLost
 	}
-	if err := ctx.Err(); err != nil {
+	return ctx.Err()
+}
+
+func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx context.Context) error) error {
+	if err := d.usable(ctx); err != nil {
 		return err
 	}
 	under, done := d.r.operation(ctx)
 	defer done()
 	d.tx.reclaim(false)
-	if d.tx.lost() {
-		return d.lose(under, errEnded)
+	var err error
+	for range 2 { // again with another connection, if it broke meanwhile
+		if d.tx.lost() {
+			undone := d.used
+			if err := d.retake(under, cmp.Or(err, errEnded)); err != nil {
+				return err
+			}
+			if work && undone {
+				return fmt.Errorf("what the handler did in the transaction is undone: %w", cmp.Or(err, errEnded))
+			}
+		}
+		err = do(under)
+		if err == nil {
+			d.state = settled
+			d.end()
+			return nil
+		}
+		if _, ok := errors.AsType[*uncountedError](err); ok {
+			return d.lose(under, err)
+		}
+		if !d.tx.lost() {
+			return err
+		}
 	}
-	err := do(under)
-	switch {
-	case err == nil:
-		d.state = settled
-		d.end()
-	case d.tx.lost():
-		return d.lose(under, err)
-	}
-	return err
+	return d.retake(under, err)
 }
 
-// errEnded is why the lock is lost when nothing else says so.
+// errEnded is what became of a transaction when nothing else says so.
 var errEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
 
-// lose ends a message whose transaction is gone. The row is back.
+// A row that a transaction has lost is locked until the server has noticed that too.
+const (
+	retakes     = 4
+	retakePause = 25 * time.Millisecond
+)
+
+// retake takes the row again in a transaction of its own, after the message's has
+// ended, if nobody else has it and it is as it was: then the transaction was not
+// committed, and the message is held as before. What the handler did is undone. So a
+// connection that breaks is a failure like any other, and is counted.
+func (d *heldMessage) retake(ctx context.Context, cause error) error {
+	d.tx.rollback(ctx)
+	for attempt := 1; ; attempt++ {
+		found := false
+		text, args := d.r.q.retake, []any{d.seq, d.deliveries - 1, d.claims}
+		if d.r.t.nserviceBusTables {
+			text, args = d.r.q.retakeForeign, []any{d.id}
+		}
+		statements := []*statement{query(func(scan scanner) error {
+			var seq int64
+			found = true
+			return scan(&seq)
+		}, text, args...)}
+		if d.savepoints() {
+			statements = append(statements, d.r.t.dialect.savepoint(beforeHandler))
+		}
+		tx, err := d.r.t.db.begin(ctx, statements...)
+		switch {
+		case err != nil:
+			return d.lose(ctx, errors.Join(cause, err))
+		case found:
+			d.tx, d.used = tx, false
+			return nil
+		}
+		d.tx = tx
+		if attempt == retakes || rest(ctx, d.r.closing, retakePause) != nil {
+			return d.lose(ctx, cause)
+		}
+		tx.rollback(ctx)
+	}
+}
+
+// lose ends a message that is held no more. The row is back.
 func (d *heldMessage) lose(ctx context.Context, cause error) error {
 	d.state = lost
 	d.tx.rollback(ctx)
@@ -212,7 +276,7 @@ func (d *heldMessage) lose(ctx context.Context, cause error) error {
 // end takes the message out of the receiver's hands.
 func (d *heldMessage) end() {
 	d.r.settled(d.handle)
-	d.r.letGo()
+	d.r.t.letGo()
 }
 
 // giveUp implements holding.
@@ -227,7 +291,7 @@ func (d *heldMessage) giveUp(ctx context.Context) {
 	under, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	d.tx.rollback(under)
-	d.r.letGo()
+	d.r.t.letGo()
 	d.r.t.ring(d.r.q)
 }
 
@@ -310,55 +374,52 @@ func (c *boundContext) Value(key any) any {
 
 // CompleteWith implements core.AtomicDelivery.
 func (d *atomicMessage) CompleteWith(ctx context.Context, out []core.Outgoing) error {
-	return d.send(ctx, "complete", out, d.commit)
+	return d.send(ctx, "complete", withWork, out, d.commit)
 }
 
 // Reset implements core.AtomicDelivery.
 func (d *atomicMessage) Reset(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch d.state {
-	case settled:
-		return d.settleError("reset", core.ErrSettled)
-	case lost:
-		return d.settleError("reset", core.ErrLockLost)
+	if err := d.reset(ctx); err != nil {
+		return d.failed("reset", err)
+	}
+	return nil
+}
+
+func (d *atomicMessage) reset(ctx context.Context) error {
+	if err := d.usable(ctx); err != nil {
+		return err
 	}
 	under, done := d.r.operation(ctx)
 	defer done()
 	d.tx.reclaim(false)
 	err := errEnded
 	if !d.tx.lost() {
-		err = nil
-		if d.used {
-			err = d.tx.run(under, d.r.t.dialect.rollbackTo(beforeHandler))
+		if !d.used {
+			return nil
 		}
+		err = d.tx.run(under, d.r.t.dialect.rollbackTo(beforeHandler))
 	}
-	if err == nil {
-		return nil
+	if err != nil && d.tx.lost() {
+		return d.retake(under, err)
 	}
-	if d.tx.lost() {
-		err = d.lose(under, err)
-	}
-	return d.settleError("reset", err)
-}
-
-func (d *heldMessage) settleError(what string, err error) error {
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, err)
+	return err
 }
 
 // ReplaceWith implements core.AtomicDelivery.
 func (d *atomicMessage) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
-	return d.send(ctx, "replace", out, d.commitUndone)
+	return d.send(ctx, "replace", withoutWork, out, d.commitUndone)
 }
 
 // send is a settlement that sends.
-func (d *atomicMessage) send(ctx context.Context, what string, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
+func (d *atomicMessage) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
 	mail, err := d.r.t.address(ctx, out)
 	if err != nil {
-		return d.settleError(what, err)
+		return d.failed(what, err)
 	}
 	failed := false
-	err = d.settle(ctx, what, func(ctx context.Context) error {
+	err = d.settle(ctx, what, work, func(ctx context.Context) error {
 		err := commit(ctx, mail.statements...)
 		failed = err != nil
 		return err
@@ -366,7 +427,7 @@ func (d *atomicMessage) send(ctx context.Context, what string, out []core.Outgoi
 	if err == nil {
 		mail.arrived()
 	} else if failed && d.r.t.fault(err) == faultNoTable {
-		err = d.settleError(what, transport.AllSent(out, core.SendRefused, err))
+		err = d.failed(what, transport.AllSent(out, core.SendRefused, err))
 	}
 	return err
 }

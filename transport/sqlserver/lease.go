@@ -171,6 +171,10 @@ func (d *leased) Renew(ctx context.Context) error {
 	}
 	until := time.Now().Add(d.r.t.lease)
 	if err := d.r.settler.do(ctx, renewal, d, ""); err != nil {
+		if errors.Is(err, core.ErrLockLost) {
+			d.r.settled(d)
+			d.become(lost)
+		}
 		return d.failed(renewal, err)
 	}
 	d.until.Store(&until)

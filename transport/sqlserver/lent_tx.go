@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -67,6 +70,24 @@ type lentTx struct {
 // errNotYours is the answer to Commit and Rollback.
 var errNotYours = errors.New("sqlserver: the transaction belongs to the message: return nil from the handler to commit it, an error to roll it back")
 
+// endsTransaction reports whether a statement is one that begins, commits or rolls
+// back the whole transaction. It sees what is written by mistake, not what is hidden.
+func endsTransaction(sql string) bool {
+	words := strings.FieldsFunc(sql[:min(len(sql), 80)], func(c rune) bool { return unicode.IsSpace(c) || c == ';' })
+	if len(words) == 0 {
+		return false
+	}
+	switch strings.ToLower(words[0]) {
+	case "begin", "start", "commit", "end", "abort":
+		return true
+	case "rollback":
+		return !slices.ContainsFunc(words[1:], func(word string) bool { return strings.EqualFold(word, "to") })
+	case "prepare":
+		return len(words) > 1 && strings.EqualFold(words[1], "transaction")
+	}
+	return false
+}
+
 // Begin begins a nested transaction (a savepoint).
 func (tx *lentTx) Begin(ctx context.Context) (nested pgx.Tx, err error) {
 	err = tx.loan.use(func() error {
@@ -96,8 +117,11 @@ func (tx *lentTx) Rollback(ctx context.Context) error {
 	return tx.loan.use(func() error { return tx.Tx.Rollback(ctx) })
 }
 
-// Exec implements pgx.Tx.
+// Exec implements pgx.Tx. It refuses statements that end the transaction.
 func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	if endsTransaction(sql) {
+		return tag, errNotYours
+	}
 	err = tx.loan.use(func() error {
 		tag, err = tx.Tx.Exec(ctx, sql, args...)
 		return err

@@ -110,6 +110,12 @@ values (convert(uniqueidentifier, @p1), 1, ` + expiryOf("@p8") + `, @p3, @p4, ` 
 )
 delete from available
 output ` + recordOf("deleted", `cast('1970-01-01T00:00:00+00:00' as datetimeoffset(7))`, "1", "1", `N''`) + `;`,
+		retake: readCommitted + `delete from ` + t.quoted + seekAvailable + `
+output deleted.RowVersion
+where RowVersion = @p1 and Deliveries = @p2 and Claims = @p3;`,
+		retakeForeign: readCommitted + `delete from ` + t.quoted + skipLocked + `
+output deleted.RowVersion
+where Id = convert(uniqueidentifier, @p1);`,
 		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
 where LeasedUntil is null or LeasedUntil <= sysutcdatetime()
 order by Due;`,

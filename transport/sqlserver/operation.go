@@ -67,6 +67,7 @@ type outages struct {
 
 	mu    sync.Mutex
 	since time.Time // zero: there is none
+	last  time.Time // when the last failure was noted
 	pause time.Duration
 }
 
@@ -75,14 +76,17 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// failed notes one failed attempt and returns how long to wait.
-func (o *outages) failed(err error) time.Duration {
+// failed notes one failed attempt and when it began, and returns how long to wait.
+// Attempts that were under way together, and failed together, are one.
+func (o *outages) failed(err error, began time.Time) time.Duration {
 	o.mu.Lock()
-	if o.since.IsZero() {
+	switch {
+	case o.since.IsZero():
 		o.since, o.pause = time.Now(), firstPause
-	} else {
+	case began.After(o.last):
 		o.pause = min(2*o.pause, lastPause)
 	}
+	o.last = time.Now()
 	wait := o.pause/2 + rand.N(o.pause) // half as long to one and a half times as long
 	since := o.since
 	o.mu.Unlock()

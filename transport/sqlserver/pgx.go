@@ -13,9 +13,9 @@ import (
 // pgxDatabase is PostgreSQL through pgx. Statements that belong together travel
 // together: one round trip, whatever their number.
 type pgxDatabase struct {
-	pool  *pgxpool.Pool
-	owned bool // opened by us, without a limit unless the URL names one
-	most  int
+	connections *pgxpool.Pool
+	owned       bool // opened by us, without a limit unless the URL names one
+	most        int
 }
 
 // unreachedError is the error of statements that were never sent.
@@ -31,7 +31,7 @@ const staleConnections = 5
 
 func (d *pgxDatabase) exec(ctx context.Context, statements ...*statement) error {
 	return d.retried(func() error {
-		conn, err := d.pool.Acquire(ctx)
+		conn, err := d.connections.Acquire(ctx)
 		if err != nil {
 			return &unreachedError{err}
 		}
@@ -55,12 +55,12 @@ func (d *pgxDatabase) retried(do func() error) error {
 func (d *pgxDatabase) begin(ctx context.Context, statements ...*statement) (transaction, error) {
 	var tx *pgxTransaction
 	err := d.retried(func() error {
-		conn, err := d.pool.Acquire(ctx)
+		conn, err := d.connections.Acquire(ctx)
 		if err != nil {
 			return &unreachedError{err}
 		}
 		batch := &pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(statements))}
-		batch.BeginTx(pgx.TxOptions{})
+		batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // whatever the database's default is
 		native, err := runBatch(ctx, conn.Conn(), batch, statements)
 		if err != nil {
 			conn.Release() // which closes it if it is in a transaction
@@ -75,13 +75,15 @@ func (d *pgxDatabase) begin(ctx context.Context, statements ...*statement) (tran
 	return tx, nil
 }
 
-func (d *pgxDatabase) reset() { d.pool.Reset() }
+func (d *pgxDatabase) reset() { d.connections.Reset() }
+
+func (d *pgxDatabase) pool() any { return d.connections }
 
 func (d *pgxDatabase) limit() int { return d.most }
 
 func (d *pgxDatabase) close() {
 	if d.owned {
-		d.pool.Close()
+		d.connections.Close()
 	}
 }
 

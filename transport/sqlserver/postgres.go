@@ -123,6 +123,12 @@ values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp,
 	select ctid from ` + t.quoted + ` order by seq limit $1 for update skip locked))
 returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
+		retake: `delete from ` + t.quoted + ` where ctid = any(array(
+	select ctid from ` + t.quoted + ` where seq = $1 and deliveries = $2 and claims = $3 for update skip locked))
+returning seq`,
+		retakeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
+	select ctid from ` + t.quoted + ` where id = $1::text::uuid for update skip locked))
+returning seq::bigint`,
 		next: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted + `
 where leased_until is null or leased_until <= now()`,
 		nextForeign: `select 0::bigint from ` + t.quoted + ` limit 1`,

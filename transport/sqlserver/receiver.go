@@ -115,11 +115,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 			}
 			continue
 		case places == 0:
-			select {
-			case <-more:
-			case <-ctx.Done():
-			case <-r.closing.Done():
-			}
+			r.waitForRoom(ctx, more)
 			continue
 		}
 		n, down, err := r.try(ctx, dst[:places])
@@ -137,6 +133,19 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 }
 
+// waitForRoom returns when there may be room: it was said so, or leases may have
+// ended.
+func (r *receiver) waitForRoom(ctx context.Context, more <-chan struct{}) {
+	timer := time.NewTimer(r.t.lease / 4)
+	defer timer.Stop()
+	select {
+	case <-more:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-r.closing.Done():
+	}
+}
+
 // reserve takes places for up to n deliveries. Without any, more is closed when
 // there may be some. idle says that the last fetch brought nothing: then only who
 // waits fetches.
@@ -150,6 +159,9 @@ func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-c
 		return 0, true, nil, nil
 	}
 	if r.mode != core.TransactionNone {
+		if r.maxInFlight-len(r.unsettled)-r.reserved < n {
+			r.sweep()
+		}
 		n = min(n, r.maxInFlight-len(r.unsettled)-r.reserved)
 	} else if r.maxInFlight == 0 {
 		n = 0
@@ -162,12 +174,34 @@ func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-c
 	return n, false, nil, nil
 }
 
+// sweep lets go of leases that have ended, of which nobody says anything any more.
+// mu is held.
+func (r *receiver) sweep() {
+	if r.settler == nil {
+		return
+	}
+	now := time.Now()
+	for h := range r.unsettled {
+		if now.After(h.(*leased).LockedUntil()) {
+			delete(r.unsettled, h)
+		}
+	}
+}
+
 // try fetches once. In an outage it says how long to wait.
 func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, down time.Duration, err error) {
 	defer r.fetching.Done()
+	if r.t.holds(r.mode) && !r.t.hold(ctx, r.closing) {
+		r.fetched(len(dst), nil)
+		return 0, 0, nil
+	}
+	started := time.Now()
 	under, done := r.operation(ctx)
 	n, err = r.fetch(under, dst)
 	done()
+	if r.t.holds(r.mode) && n == 0 {
+		r.t.letGo()
+	}
 	closed := r.fetched(len(dst), dst[:n])
 	switch {
 	case closed:
@@ -177,7 +211,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, down ti
 		return 0, 0, err
 	case err != nil:
 		r.t.gaveUp(err)
-		return 0, r.outages.failed(err), nil
+		return 0, r.outages.failed(err, started), nil
 	}
 	r.outages.end()
 	return n, 0, nil

@@ -225,6 +225,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 		if list = s.wanted(b, list); len(list) == 0 {
 			return
 		}
+		began := time.Now()
 		changed, err := s.attempt(s.life, what, b, list)
 		if err == nil {
 			for _, i := range list {
@@ -239,7 +240,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 		f := s.r.t.fault(err)
 		unknown = unknown || f == faultOutage
 		s.r.t.gaveUp(err)
-		pause := o.failed(err)
+		pause := o.failed(err, began)
 		last := time.Time{}
 		for _, i := range list {
 			if until := b.orders[i].leased.LockedUntil(); until.After(last) {

@@ -47,6 +47,9 @@ type database interface {
 	// no longer be written to.
 	reset()
 
+	// pool identifies the pool of connections, which may be used by others too.
+	pool() any
+
 	// limit is how many connections there can be at a time; 0 is without limit.
 	limit() int
 

@@ -32,7 +32,7 @@ type Transport struct {
 	bells         bells
 	bellman       *bellman // nil: the server wakes nobody
 	sends         chan struct{}
-	held          chan struct{} // connections that transactions may hold; nil: any number
+	held          *holders // of connections; nil: there may be any number
 
 	life   context.Context // ends with Close
 	end    context.CancelFunc
@@ -94,9 +94,31 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	// A transaction holds its connection while a handler runs, and the handler may
 	// send: some connections are kept for that.
 	if limit := db.limit(); limit > 0 {
-		t.held = make(chan struct{}, max(limit-keptForSending, 1))
+		t.held = holdersOf(db.pool(), limit-keptForSending)
 	}
 	return t, nil
+}
+
+// hold waits until one more transaction may hold a connection. It returns false if
+// nobody wants it any more.
+func (t *Transport) hold(ctx, closing context.Context) bool {
+	if t.held == nil {
+		return true
+	}
+	select {
+	case t.held.free <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	case <-closing.Done():
+	}
+	return false
+}
+
+// letGo gives back what hold took.
+func (t *Transport) letGo() {
+	if t.held != nil {
+		<-t.held.free
+	}
 }
 
 // keptForSending is how many connections of a limited pool no transaction of a
@@ -207,7 +229,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if cfg.MaxInFlight < 1 {
 		return nil, fmt.Errorf("MaxInFlight is %d, but must be at least 1", cfg.MaxInFlight)
 	}
-	if t.holds(cfg.Mode) && t.held != nil && cfg.MaxInFlight > cap(t.held) {
+	if t.holds(cfg.Mode) && t.held != nil && cfg.MaxInFlight > cap(t.held.free) {
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
 			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.limit())
 	}
@@ -253,6 +275,7 @@ func (t *Transport) holds(mode core.TransactionMode) bool {
 func (t *Transport) examineEventually(ctx context.Context, q *queue, observer any) (foreign bool, err error) {
 	o := outages{observer: observer}
 	for {
+		began := time.Now()
 		foreign, err := t.examine(ctx, q)
 		if err == nil {
 			o.end()
@@ -261,7 +284,7 @@ func (t *Transport) examineEventually(ctx context.Context, q *queue, observer an
 		if !t.fault(err).passes() {
 			return false, err
 		}
-		pause := o.failed(err)
+		pause := o.failed(err, began)
 		if err := rest(ctx, t.life, pause); err != nil {
 			return false, err
 		}
@@ -288,6 +311,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	wg.Wait()
 	t.end()
 	t.wg.Wait()
+	t.held.leave()
 	t.db.close()
 	return nil
 }
@@ -300,9 +324,10 @@ func (t *Transport) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// bound returns a context that also ends when the transport is closed.
+// bound returns a context that also ends when the transport is closed, and when the
+// server has not answered for too long.
 func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	stop := context.AfterFunc(t.life, cancel)
 	return ctx, func() {
 		stop()

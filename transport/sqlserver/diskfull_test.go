@@ -1,0 +1,70 @@
+package sqlserver_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/postgres"
+)
+
+// disk prepares a disk for a table, on which fill and empty set how full it is: while it
+// is full, these operations on the table fail.
+func (e *business) disk(table, operations string) {
+	e.t.Helper()
+	e.exec(`create table disk (full_since timestamptz)`)
+	e.exec(`grant select on disk to ` + postgres.User)
+	e.exec(`create function no_space() returns trigger language plpgsql as $$
+begin
+	if exists (select from disk) then
+		raise exception 'could not extend file' using errcode = 'disk_full', hint = 'Check free disk space.';
+	end if;
+	return new;
+end $$`)
+	e.exec(`create trigger no_space before ` + operations + ` on ` + table + ` for each row execute function no_space()`)
+}
+
+func (e *business) fill() { e.t.Helper(); e.exec(`insert into disk values (now())`) }
+
+func (e *business) empty() { e.t.Helper(); e.exec(`delete from disk`) }
+
+// A handler fails, and for want of room the message cannot be given back with its
+// higher count. Nobody else says later what is to become of it.
+func TestAMessageThatCannotBeGivenBackComesAgain(t *testing.T) {
+	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			e := newBusiness(t, brokerOn(t, server), mode)
+			e.transport.Lease = minLease
+			e.config.Concurrency = 1
+			const n = 4 // more than an endpoint with one slot may hold
+			started, fail := make(chan struct{}, n), make(chan struct{})
+			failures := 0
+			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+				if failures++; failures > n {
+					return e.work(ctx, m)
+				}
+				started <- struct{}{}
+				select {
+				case <-fail:
+				case <-t.Context().Done():
+				}
+				return errors.New("as ordered")
+			}
+			e.order(n)
+			e.disk(inputQueue, "insert or update")
+			e.run()
+			for range n {
+				next(t, "a message is handled", started)
+				e.fill()
+				fail <- struct{}{}
+				await(t, "the message could not be given back", func() bool { return e.log.count("message could not be given back") > 0 })
+				e.log.clear()
+				e.empty()
+			}
+			e.awaitDone()
+			e.checkDone(n)
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package sqlserver_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// poolOf returns a pool of so many connections, which is the application's.
+func limitedPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MaxConns = connections
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() { // it waits for what a handler that hangs has
+			pool.Close()
+		}
+	})
+	return pool
+}
+
+// sendNow writes the row and sends at once, on a second connection.
+func (e *business) sendNow(ctx context.Context, m *core.Inbound[[]byte]) error {
+	if err := e.write(ctx, m); err != nil {
+		return err
+	}
+	return m.SendNow(ctx, outputQueue, "invoices.Send", m.Body)
+}
+
+// With one connection for the message there is none for what its handler sends.
+func TestAPoolWithoutAConnectionForSendsIsRefused(t *testing.T) {
+	t.Parallel()
+	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
+	transport := open(t, sqlserver.Config{URL: e.broker.url + "&pool_max_conns=1"})
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: inputQueue, Mode: e.mode, MaxInFlight: 1})
+	if err == nil {
+		_ = r.Close(t.Context())
+		t.Error("OpenReceiver accepts a pool of 1 connection, with which a handler that sends would wait for itself")
+	}
+}
+
+// Two transports on one pool must not take all connections for messages between
+// them.
+func TestTwoTransportsShareAPool(t *testing.T) {
+	t.Parallel()
+	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
+	e.transport = sqlserver.Config{Pool: limitedPool(t, e.broker.url, 4)}
+	e.config.Concurrency = 2
+	e.config.DrainTimeout = time.Second
+	e.handle = e.sendNow
+	const n = 200
+	e.order(n)
+	e.run()
+	e.run()
+	e.awaitDone()
+	e.checkDone(n)
+}
