@@ -257,8 +257,8 @@ func (b *bellman) hear(o *outages) error {
 			if err != nil {
 				return err
 			}
-			if n != "" {
-				b.t.bells.ring(heard[n])
+			if q := heard[n]; q != nil { // nil: it was on its way when we ceased to listen for it
+				b.t.bells.ring(q)
 			}
 		}
 	}
