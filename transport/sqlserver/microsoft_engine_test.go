@@ -69,7 +69,7 @@ func steps(t *testing.T, requests []request) (names []string) {
 		q := textsOf(t, queue)
 		for text, name := range map[string]string{
 			q.claim: "claim", q.complete: "complete", q.abandon: "abandon", q.release: "release",
-			q.take: "take", q.giveBack: "give back", insertOf(t, queue): "insert",
+			q.take: "take", q.giveBack: "give back", q.retake: "retake", insertOf(t, queue): "insert",
 		} {
 			known[text] = name + " " + queue
 		}
@@ -429,9 +429,56 @@ func TestMicrosoftTransactionOfTheMessage(t *testing.T) {
 	}
 }
 
-// TestMicrosoftTransactionThatTheServerHasEnded: after that nothing may reach the
-// server, because it would be committed at once.
+// endedByDeadlock is a message whose handler was the victim of a deadlock. After that
+// nothing may reach the server outside of a new transaction, because it would be
+// committed at once.
+func endedByDeadlock(t *testing.T, s *standIn) core.AtomicDelivery {
+	t.Helper()
+	victim := failsWith(1205, 13)
+	victim.ends = true
+	s.says(business, victim)
+	d, err := holdOne(t, s, business)
+	var server mssql.Error
+	if !errors.As(err, &server) || server.Number != 1205 {
+		t.Fatalf("the handler's statement returned %v", err)
+	}
+	return d
+}
+
 func TestMicrosoftTransactionThatTheServerHasEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		settle func(ctx context.Context, d core.AtomicDelivery) error
+		want   []string // once the row is taken again
+		fails  bool
+	}{
+		"complete, then abandon": {func(ctx context.Context, d core.AtomicDelivery) error {
+			return errors.Join(d.CompleteWith(ctx, billed), d.Abandon(ctx, errors.New("deadlock")))
+		}, []string{"give back orders", commits}, true},
+		"replace": {func(ctx context.Context, d core.AtomicDelivery) error { return d.ReplaceWith(ctx, billed) },
+			[]string{"insert billing", commits}, false},
+		"abandon": {func(ctx context.Context, d core.AtomicDelivery) error { return d.Abandon(ctx, errors.New("deadlock")) },
+			[]string{"give back orders", commits}, false},
+		"reset, then complete": {func(ctx context.Context, d core.AtomicDelivery) error {
+			return errors.Join(d.Reset(ctx), d.CompleteWith(ctx, billed))
+		}, []string{"insert billing", commits}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startStandIn(t)
+			d := endedByDeadlock(t, s)
+			s.says(textsOf(t, "orders").retake, reply{rows: [][]any{{7}}})
+			if err := c.settle(t.Context(), d); (err != nil) != c.fails || errors.Is(err, core.ErrLockLost) {
+				t.Errorf("the settlement returned %v", err)
+			}
+			wantSteps(t, s, append([]string{begins, "retake orders", "savepoint"}, c.want...)...)
+		})
+	}
+}
+
+// inVain is what the server gets when a message is to be taken again that somebody
+// else has.
+var inVain = slices.Repeat([]string{begins, "retake orders", "savepoint", rollsBack}, retakes)
+
+func TestMicrosoftTransactionThatTheServerHasEndedAndSomebodyElseHasTheMessage(t *testing.T) {
 	for name, settle := range map[string]func(ctx context.Context, d core.AtomicDelivery) error{
 		"complete": func(ctx context.Context, d core.AtomicDelivery) error { return d.CompleteWith(ctx, billed) },
 		"replace":  func(ctx context.Context, d core.AtomicDelivery) error { return d.ReplaceWith(ctx, billed) },
@@ -440,18 +487,11 @@ func TestMicrosoftTransactionThatTheServerHasEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startStandIn(t)
-			victim := failsWith(1205, 13)
-			victim.ends = true
-			s.says(business, victim)
-			d, err := holdOne(t, s, business)
-			var server mssql.Error
-			if !errors.As(err, &server) || server.Number != 1205 {
-				t.Fatalf("the handler's statement returned %v", err)
-			}
+			d := endedByDeadlock(t, s)
 			if err := settle(t.Context(), d); !errors.Is(err, core.ErrLockLost) {
 				t.Errorf("the settlement returned %v", err)
 			}
-			wantSteps(t, s)
+			wantSteps(t, s, inVain...)
 			if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
 				t.Errorf("another settlement returned %v", err)
 			}
@@ -466,7 +506,7 @@ func TestMicrosoftSettlementThatFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		text  string
 		reply reply
-		lost  bool
+		ended bool     // the transaction, and somebody else has the message
 		want  []string // what the server gets
 		again []string // and of the replacement afterwards
 	}{
@@ -493,12 +533,15 @@ func TestMicrosoftSettlementThatFails(t *testing.T) {
 			}
 			s.says(c.text, c.reply)
 			err = complete(t.Context(), d)
-			if err == nil || errors.Is(err, core.ErrLockLost) != c.lost {
+			if err == nil || errors.Is(err, core.ErrLockLost) != c.ended {
 				t.Errorf("CompleteWith returned %v", err)
+			}
+			if c.ended {
+				c.want = append(c.want, inVain...)
 			}
 			wantSteps(t, s, c.want...)
 			err = d.ReplaceWith(t.Context(), billed)
-			if c.lost && !errors.Is(err, core.ErrLockLost) || !c.lost && err != nil {
+			if c.ended && !errors.Is(err, core.ErrLockLost) || !c.ended && err != nil {
 				t.Errorf("ReplaceWith returned %v", err)
 			}
 			wantSteps(t, s, c.again...)

@@ -110,10 +110,13 @@ values (convert(uniqueidentifier, @p1), 1, ` + expiryOf("@p8") + `, @p3, @p4, ` 
 )
 delete from available
 output ` + recordOf("deleted", `cast('1970-01-01T00:00:00+00:00' as datetimeoffset(7))`, "1", "1", `N''`) + `;`,
-		retake: readCommitted + `delete from ` + t.quoted + seekAvailable + `
+		retake: readCommitted + `delete m
 output deleted.RowVersion
-where RowVersion = @p1 and Deliveries = @p2 and Claims = @p3;`,
-		retakeForeign: readCommitted + `delete from ` + t.quoted + skipLocked + `
+from ` + t.quoted + ` as m` + seekAvailable + `
+where m.RowVersion = @p1 and m.Deliveries = @p2 and m.Claims = @p3;`,
+		// There is no index on Id. UPDLOCK would lock every row until the end of the
+		// transaction, and not only while it is looked at.
+		retakeForeign: readCommitted + `delete from ` + t.quoted + ` with (readpast, rowlock)
 output deleted.RowVersion
 where Id = convert(uniqueidentifier, @p1);`,
 		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
