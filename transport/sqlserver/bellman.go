@@ -36,8 +36,11 @@ type bellman struct {
 }
 
 const (
-	notifyPause   = time.Millisecond
-	notifyTimeout = 5 * time.Second
+	// The first message to a queue is told of at once. While more keep coming, what
+	// they wake is awake for the most part, and the pauses double up to the last.
+	notifyPause     = time.Millisecond
+	lastNotifyPause = 8 * time.Millisecond
+	notifyTimeout   = 5 * time.Second
 	// aliveEvery is how often the connection that listens is tried: nothing else
 	// travels on it.
 	aliveEvery = 30 * time.Second
@@ -76,13 +79,14 @@ func (b *bellman) notifying() {
 		case <-b.t.life.Done():
 			return
 		}
-		for next := notifyPause; next > 0; {
+		pause := notifyPause
+		for next := notifyPause; next > 0; pause = min(2*pause, lastNotifyPause) {
 			b.mu.Lock()
 			pending := slices.Collect(maps.Keys(b.pending))
 			clear(b.pending)
 			b.mu.Unlock()
 			b.send(pending)
-			next = b.checkExpected()
+			next = b.checkExpected(pause)
 			if next > 0 && rest(b.t.life, b.t.life, next) != nil {
 				return
 			}
@@ -144,14 +148,14 @@ const transactionID = `select pg_current_xact_id()::text`
 
 const outcomeText = `select xid, coalesce(pg_xact_status(xid::xid8), 'forgotten') from unnest($1::text[]) as xid`
 
-// checkExpected returns when to look again.
-func (b *bellman) checkExpected() time.Duration {
+// checkExpected returns when to look again, after a pause at most.
+func (b *bellman) checkExpected(pause time.Duration) time.Duration {
 	b.mu.Lock()
 	expected := b.expected
 	b.expected = nil
 	b.mu.Unlock()
 	if len(expected) == 0 {
-		return notifyPause
+		return pause
 	}
 	xids := make([]string, len(expected))
 	for i := range expected {
@@ -187,9 +191,9 @@ func (b *bellman) checkExpected() time.Duration {
 	defer b.mu.Unlock()
 	b.expected = append(b.expected, open...)
 	if len(open) == 0 {
-		return notifyPause
+		return pause
 	}
-	return next
+	return min(next, pause)
 }
 
 // listen makes the server wake the receivers of this process, whose queues may have

@@ -11,7 +11,11 @@ func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (int, error
 	var m record
 	columns := m.columns()
 	n, gone := 0, 0
-	s := query(func(scan scanner) error {
+	take := r.t.dialect.take(r.q.queueTexts, batchSize(len(dst)), r.from().time)
+	if r.t.nserviceBusTables {
+		take = r.t.dialect.takeForeign(r.q.queueTexts, batchSize(len(dst)))
+	}
+	take.row = func(scan scanner) error {
 		m.body = nil
 		if err := scan(columns...); err != nil {
 			return err
@@ -23,11 +27,8 @@ func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (int, error
 		dst[n] = &consumed{in: r.incoming(&m)}
 		n++
 		return nil
-	}, r.q.take, len(dst), r.from().time)
-	if r.t.nserviceBusTables {
-		s.sql, s.args = r.q.takeForeign, []any{len(dst)}
 	}
-	if err := r.t.db.exec(ctx, s); err != nil {
+	if err := r.t.db.exec(ctx, take); err != nil {
 		return 0, err
 	}
 	if n == 0 && gone > 0 { // all had expired: there may be more behind them

@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -25,6 +26,13 @@ type dialect interface {
 	// subscriptions and delayed write those on the tables of these names.
 	subscriptions(t table) *subscriptionTexts
 	delayed(t table) *delayedTexts
+
+	// claim leases up to n messages that became available at a time or later, take and
+	// takeForeign remove them, the latter from a table made by NServiceBus. They return
+	// the columns of record. n is one of batchSizes.
+	claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement
+	take(t *queueTexts, n int, from time.Time) *statement
+	takeForeign(t *queueTexts, n int) *statement
 
 	// insert returns the statements that add messages to a queue's table. Where
 	// foreign, it is one made by NServiceBus, and no message has a delay.
@@ -63,6 +71,20 @@ type dialect interface {
 	classify(err error) fault
 }
 
+// batchSizes are how many messages a statement fetches at most. They are few, so that
+// there are few statements: where the limit is an argument, PostgreSQL makes a new
+// plan each time, which takes longer than to fetch one message.
+var batchSizes = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
+
+// batchSize returns the largest of them that is not above n.
+func batchSize(n int) int {
+	i, found := slices.BinarySearch(batchSizes, n)
+	if !found {
+		i--
+	}
+	return batchSizes[max(i, 0)]
+}
+
 // place is where tables are unless a name says otherwise.
 type place struct{ catalog, schema string }
 
@@ -79,31 +101,24 @@ type column struct{ name, kind string }
 
 // queueTexts are the statements on the table of one queue. Times are the
 // server's, durations microseconds, and lists what dialect.list makes of columns.
-// Those that return messages return the columns of record.
 type queueTexts struct {
 	table table
 
-	// claim leases up to so many (1) messages that became available at a time (3)
-	// or later, for a duration (2).
-	claim string
+	// claim, take and takeForeign are for the dialect's methods of these names.
+	claim, take, takeOne, takeForeign, takeOneForeign string
+
 	// These settle leased messages, a list of (seq, claims). They return the seq of
 	// those whose lease still held. abandon has the errors as a third column; renew
 	// has the duration of the new lease before the list.
 	complete, abandon, release, renew string
 
-	// take removes up to so many (1) messages that became available at a time (2)
-	// or later.
-	take string
 	// giveBack adds a message that was removed: the columns of record in their order
 	// without expired.
 	giveBack string
 
-	// takeForeign removes up to so many (1) messages of a table made by NServiceBus.
-	takeForeign string
-
 	// retake removes one message (seq 1) if it has been delivered as often as it had (2,
 	// and claims 3), and nobody has it. It returns its seq. retakeForeign does so by its
-	// id.
+	// id and seq.
 	retake, retakeForeign string
 
 	// next returns in how many microseconds the next message that nobody has becomes

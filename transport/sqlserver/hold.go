@@ -42,12 +42,13 @@ func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {
 	d := &heldMessage{r: r}
 	found := false
 	from := r.from()
-	take := query(func(scan scanner) error {
+	take := r.t.dialect.take(r.q.queueTexts, 1, from.time)
+	if r.t.nserviceBusTables {
+		take = r.t.dialect.takeForeign(r.q.queueTexts, 1)
+	}
+	take.row = func(scan scanner) error {
 		found = true
 		return scan(d.columns()...)
-	}, r.q.take, 1, from.time)
-	if r.t.nserviceBusTables {
-		take.sql, take.args = r.q.takeForeign, []any{1}
 	}
 	start := time.Now()
 	statements := []*statement{take}
@@ -238,7 +239,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 		found := false
 		text, args := d.r.q.retake, []any{d.seq, d.deliveries - 1, d.claims}
 		if d.r.t.nserviceBusTables {
-			text, args = d.r.q.retakeForeign, []any{d.id}
+			text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
 		}
 		statements := []*statement{query(func(scan scanner) error {
 			var seq int64

@@ -25,7 +25,9 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) 
 	var m record
 	columns := m.columns()
 	var got []*leased
-	err := r.t.db.exec(ctx, query(func(scan scanner) error {
+	asked := batchSize(len(dst))
+	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time)
+	claim.row = func(scan scanner) error {
 		m.body = nil // the last one's is in use
 		if err := scan(columns...); err != nil {
 			return err
@@ -37,7 +39,8 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) 
 		}
 		got = append(got, d)
 		return nil
-	}, r.q.claim, len(dst), r.t.lease.Microseconds(), from.time))
+	}
+	err := r.t.db.exec(ctx, claim)
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +49,7 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) 
 	if len(got) > 0 {
 		first = got[0].due
 	}
-	r.learnFloor(from, len(got), len(dst), first, time.Since(start))
+	r.learnFloor(from, len(got), asked, first, time.Since(start))
 	n := 0
 	for _, d := range got {
 		if d.expired {

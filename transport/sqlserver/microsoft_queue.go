@@ -1,5 +1,7 @@
 package sqlserver
 
+import "time"
+
 // Before each statement that looks for rows: what isolation level another user of the
 // pool has left behind is not reset with the connection, and under SERIALIZABLE and
 // SNAPSHOT the server refuses READPAST. In a statement with parameters it is the level
@@ -118,12 +120,24 @@ where m.RowVersion = @p1 and m.Deliveries = @p2 and m.Claims = @p3;`,
 		// transaction, and not only while it is looked at.
 		retakeForeign: readCommitted + `delete from ` + t.quoted + ` with (readpast, rowlock)
 output deleted.RowVersion
-where Id = convert(uniqueidentifier, @p1);`,
+where Id = convert(uniqueidentifier, @p1) and RowVersion = @p2;`,
 		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
 where LeasedUntil is null or LeasedUntil <= sysutcdatetime()
 order by Due;`,
 		nextForeign: `select top (1) cast(0 as bigint) from ` + t.quoted + onlyLook + `;`,
 	}
+}
+
+func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement {
+	return command(t.claim, n, lease.Microseconds(), from)
+}
+
+func (microsoft) take(t *queueTexts, n int, from time.Time) *statement {
+	return command(t.take, n, from)
+}
+
+func (microsoft) takeForeign(t *queueTexts, n int) *statement {
+	return command(t.takeForeign, n)
 }
 
 // subscriptions compares topics as they are: NServiceBus's table compares as its

@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -81,16 +82,37 @@ func checkName(name string, length, most int, unit string) error {
 	return nil
 }
 
-// available selects the messages that can be delivered now. It reads them from
-// the index on (due, seq), in which delayed messages are past the end of what is
-// read. $%[2]d bounds it below, so that the entries of messages which are gone,
+// available selects n messages that can be delivered now. It reads them from the
+// index on (due, seq), in which delayed messages are past the end of what is read.
+// $1 bounds it below, so that the entries of messages which are gone,
 // but that an old snapshot keeps, are not read again each time. The
 // sub-select is evaluated once; a join, or IN, might be evaluated again and lock
 // more than the limit.
 const available = `ctid = any(array(
-	select ctid from %[1]s
-	where due >= $%[2]d and due <= now() and (leased_until is null or leased_until <= now())
-	order by due, seq limit $1 for update skip locked))`
+	select ctid from %s
+	where due >= $1 and due <= now() and (leased_until is null or leased_until <= now())
+	order by due, seq limit {n} for update skip locked))`
+
+// sized puts a limit into a statement.
+func sized(text string, n int) string { return strings.Replace(text, "{n}", strconv.Itoa(n), 1) }
+
+func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement {
+	return command(sized(t.claim, n), from, lease.Microseconds())
+}
+
+func (postgres) take(t *queueTexts, n int, from time.Time) *statement {
+	if n == 1 {
+		return command(t.takeOne, from)
+	}
+	return command(sized(t.take, n), from)
+}
+
+func (postgres) takeForeign(t *queueTexts, n int) *statement {
+	if n == 1 {
+		return command(t.takeOneForeign)
+	}
+	return command(sized(t.takeForeign, n))
+}
 
 const microseconds = ` * interval '1 microsecond'`
 
@@ -99,15 +121,15 @@ const microseconds = ` * interval '1 microsecond'`
 // version of the row stays in its page and no index has to be written (a HOT
 // update).
 func (postgres) queue(t table) *queueTexts {
-	ready := func(floor int) string { return fmt.Sprintf(available, t.quoted, floor) }
+	ready := fmt.Sprintf(available, t.quoted)
 	const record = `id::text, seq, headers, coalesce(body, ''), due, deliveries%s, claims, coalesce(expires::text, ''),
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
 	const settled = `m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq`
-	return &queueTexts{
+	texts := &queueTexts{
 		table: t,
 		claim: `update ` + t.quoted + ` set leased_until = clock_timestamp() + $2::bigint` + microseconds + `,
 	claims = claims + 1, deliveries = deliveries + 1
-where ` + ready(3) + `
+where ` + ready + `
 returning ` + fmt.Sprintf(record, ""),
 		complete: `delete from ` + t.quoted + ` as m using unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		abandon: `update ` + t.quoted + ` as m set leased_until = null, last_error = s.error
@@ -116,23 +138,25 @@ from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where 
 from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		renew: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
-		take: `delete from ` + t.quoted + ` where ` + ready(2) + ` returning ` + fmt.Sprintf(record, " + 1"),
+		take: `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, " + 1"),
 		giveBack: `insert into ` + t.quoted + ` (id, seq, headers, body, due, deliveries, claims, expires, last_error)
 values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp, $9)`,
 		takeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
-	select ctid from ` + t.quoted + ` order by seq limit $1 for update skip locked))
+	select ctid from ` + t.quoted + ` order by seq limit {n} for update skip locked))
 returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
 		retake: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` where seq = $1 and deliveries = $2 and claims = $3 for update skip locked))
 returning seq`,
 		retakeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
-	select ctid from ` + t.quoted + ` where id = $1::text::uuid for update skip locked))
+	select ctid from ` + t.quoted + ` where id = $1::text::uuid and seq = $2 for update skip locked))
 returning seq::bigint`,
 		next: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted + `
 where leased_until is null or leased_until <= now()`,
 		nextForeign: `select 0::bigint from ` + t.quoted + ` limit 1`,
 	}
+	texts.takeOne, texts.takeOneForeign = sized(texts.take, 1), sized(texts.takeForeign, 1)
+	return texts
 }
 
 // Expires is in UTC without a time zone, as NServiceBus writes it. The clock is

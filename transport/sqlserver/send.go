@@ -71,7 +71,9 @@ func (m *mail) send(ctx context.Context) error {
 
 // gaveUp draws the consequence of an error for connections not in use.
 func (t *Transport) gaveUp(err error) {
-	if t.fault(err) == faultReadOnly {
+	f := t.fault(err)
+	_, overSQL := t.db.(*sqlDatabase) // which does not try a connection before it uses it
+	if f == faultReadOnly || f == faultOutage && overSQL {
 		t.db.reset()
 	}
 }
