@@ -132,7 +132,7 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 	}
 	switch u.Scheme {
 	case "postgres", "postgresql":
-		return connectPostgres(ctx, u)
+		return connectPostgres(ctx, c.URL, u)
 	case "sqlserver":
 		return c.connectMicrosoft(u)
 	default:
@@ -152,8 +152,8 @@ const connectTimeout = 10 * time.Second
 // connection is given up.
 const cancelTimeout = time.Second
 
-func connectPostgres(ctx context.Context, u *url.URL) (database, dialect, error) {
-	cfg, err := pgxpool.ParseConfig(u.String())
+func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, dialect, error) {
+	cfg, err := pgxpool.ParseConfig(rawURL) // u.String() would make no URL of "postgres://"
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
 	}

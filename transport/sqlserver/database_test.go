@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/internal/testserver/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -195,19 +194,4 @@ func letter(id, queue string) core.Outgoing {
 	out := core.Outgoing{ID: id, Queue: queue, Body: []byte(id)}
 	out.Headers.Set(core.HeaderMessageID, id)
 	return out
-}
-
-// role makes a role that logs in without rights of its own, and returns the URL with
-// which it does. It is dropped with the server.
-func (db *testDatabase) role(t *testing.T, name string) (rawURL string) {
-	t.Helper()
-	if _, err := server.Exec(t.Context(), "postgres", "create role "+pgx.Identifier{name}.Sanitize()+" login password '"+postgres.Password+"'"); err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(db.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword(name, postgres.Password)
-	return u.String()
 }

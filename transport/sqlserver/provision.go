@@ -59,7 +59,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		}
 	}
 	if err := t.create(ctx, create); err != nil {
-		return err
+		return fmt.Errorf("create the tables that are missing (DDL prints the statements for somebody with the right to): %w", err)
 	}
 	for _, q := range made { // somebody else may have made it meanwhile, differently
 		if err := t.verify(ctx, q); err != nil {
@@ -70,11 +70,20 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 }
 
 // create carries out statements that create what is missing. Several instances do so
-// one after the other.
+// one after the other. Others, such as NServiceBus, do not know of that: where one has
+// created the same at the same time, the second attempt finds it.
 func (t *Transport) create(ctx context.Context, ddl []string) error {
 	if len(ddl) == 0 {
 		return nil
 	}
+	err := t.tryToCreate(ctx, ddl)
+	if err != nil && t.fault(err) == faultStatement {
+		err = t.tryToCreate(ctx, ddl)
+	}
+	return err
+}
+
+func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
 	statements := []*statement{t.dialect.lockSchema()}
 	for _, text := range ddl {
 		statements = append(statements, command(text))
@@ -96,9 +105,20 @@ func (t *Transport) create(ctx context.Context, ddl []string) error {
 	return nil
 }
 
+// DDL is Transport.DDL for a transport of this configuration. It reaches no server, so
+// that credentials are not needed: the URL "postgres://" will do.
+func DDL(cfg Config, queues ...string) (string, error) {
+	t, err := New(context.Background(), cfg)
+	if err != nil {
+		return "", err
+	}
+	text, err := t.DDL(queues...)
+	return text, errors.Join(err, t.Close(context.Background()))
+}
+
 // DDL returns the statements that Provision would carry out in an empty database,
 // for whoever has the right to. They can be carried out again without harm. The
-// version of the tables is in their comments.
+// version of the tables is in their comments. The server is not reached.
 func (t *Transport) DDL(queues ...string) (string, error) {
 	var all []string
 	for _, name := range queues {

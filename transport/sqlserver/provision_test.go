@@ -1,0 +1,186 @@
+package sqlserver_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+func TestProvisionAgainChangesNothing(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{})
+	provision(t, transport, "orders", "error")
+	// What an operator did is the operator's affair.
+	orders := db.table("orders")
+	for _, text := range []string{
+		`alter table ` + orders + ` add region text not null default 'north'`,
+		`alter table ` + orders + ` set (fillfactor = 90)`,
+		`create index on ` + orders + ` (region)`,
+		`comment on table ` + orders + ` is 'mine'`,
+		`insert into ` + orders + ` (id, headers) values (gen_random_uuid(), '{}')`,
+	} {
+		db.exec(t, text)
+	}
+	before := db.catalogue(t)
+	provision(t, transport, "orders", "error", "orders", db.table("error"))
+	provision(t, db.open(t, sqlserver.Config{NServiceBusTables: true}), "orders", "error")
+	if lines := differences(db.catalogue(t), before); len(lines) > 0 {
+		t.Errorf("this has changed:\n%s", strings.Join(lines, "\n"))
+	}
+	if n := db.count(t, orders); n != "1" {
+		t.Errorf("%s messages are left, want 1", n)
+	}
+}
+
+// TestProvisionByManyAtOnce is what happens when a service with many instances is
+// started for the first time.
+func TestProvisionByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	const instances = 16
+	for name, cfg := range map[string]sqlserver.Config{"of Reprise": {}, "of NServiceBus": {NServiceBusTables: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, alone := newSchema(t), newSchema(t)
+			queues := []string{"orders", "error", "audit"}
+			begin := make(chan struct{})
+			var wg sync.WaitGroup
+			for range instances {
+				transport := db.open(t, cfg)
+				wg.Go(func() {
+					<-begin
+					if err := transport.Provision(t.Context(), core.Topology{Queues: queues}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			close(begin)
+			wg.Wait()
+			provision(t, alone.open(t, cfg), queues...)
+			if lines := differences(db.catalogue(t), alone.catalogue(t)); len(lines) > 0 {
+				t.Errorf("many at once make this differently:\n%s", strings.Join(lines, "\n"))
+			}
+		})
+	}
+}
+
+// TestProvisionBesideNServiceBus: its endpoints create the same tables, and know
+// nothing of how instances of Reprise take turns.
+func TestProvisionBesideNServiceBus(t *testing.T) {
+	t.Parallel()
+	for table, create := range map[string]string{"SubscriptionRouting": theirSubscriptions, "error": theirQueue} {
+		for outcome, end := range map[string]func(tx pgx.Tx, ctx context.Context) error{"commits": pgx.Tx.Commit, "rolls back": pgx.Tx.Rollback} {
+			t.Run(table+", and "+outcome, func(t *testing.T) {
+				t.Parallel()
+				db := newSchema(t)
+				transport := db.open(t, sqlserver.Config{})
+				tx, err := db.pool.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = tx.Rollback(context.Background()) }()
+				if _, err := tx.Exec(t.Context(), on(db.table(table), create)); err != nil {
+					t.Fatal(err)
+				}
+				topology := core.Topology{Queues: []string{"orders", "error"}}
+				provisioned := make(chan error, 1)
+				go func() { provisioned <- transport.Provision(t.Context(), topology) }()
+				db.awaitBlocked(t, db.table(table))
+				if err := end(tx, t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-provisioned; err != nil {
+					t.Error(err)
+				}
+				if err := transport.Check(t.Context(), topology); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestProvisionSeesWhatSomebodyElseMadeMeanwhile: the same name, and no queue.
+func TestProvisionSeesWhatSomebodyElseMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{})
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `create table `+db.table("orders")+` (id uuid)`); err != nil {
+		t.Fatal(err)
+	}
+	provisioned := make(chan error, 1)
+	go func() { provisioned <- transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}}) }()
+	db.awaitBlocked(t, db.table("orders"))
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-provisioned; err == nil || !strings.Contains(err.Error(), "no column headers") {
+		t.Errorf("Provision = %v, want it to say what the table lacks", err)
+	}
+}
+
+// awaitBlocked returns when a statement about a table waits for a lock.
+func (db *testDatabase) awaitBlocked(t *testing.T, quotedTable string) {
+	t.Helper()
+	await(t, "a statement waits for a lock", func() bool {
+		return len(db.column(t, `select query from pg_stat_activity where wait_event_type = 'Lock' and position($1 in query) > 0`, quotedTable)) == 1
+	})
+}
+
+func TestProvisionRefusesTablesThatAreNoQueues(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{})
+	const columns = `id uuid not null default gen_random_uuid(), expires timestamp, headers text not null, body bytea,
+		seq bigint generated by default as identity primary key, due timestamptz not null default now(),
+		deliveries integer not null default 0, claims integer not null default 0, leased_until timestamptz, last_error text`
+	for name, c := range map[string]struct {
+		create string
+		want   []string
+	}{
+		"another table":    {`create table %[1]s (id bigint primary key, name text)`, []string{"no column headers", "no column body"}},
+		"a sequence":       {`create sequence %[1]s`, []string{"no column id", "no queue"}},
+		"a view":           {`create view %[1]s as select 1 as id`, []string{"no column headers"}},
+		"without body":     {`create table %[1]s (` + strings.Replace(columns, "body bytea,", "", 1) + `)`, []string{"no column body (bytea)"}},
+		"seq of 4 bytes":   {`create table %[1]s (` + strings.Replace(columns, "seq bigint", "seq integer", 1) + `)`, []string{"seq", "integer", "bigint"}},
+		"due without zone": {`create table %[1]s (` + strings.Replace(columns, "due timestamptz", "due timestamp", 1) + `)`, []string{"due", "timestamp without time zone", "timestamp with time zone"}},
+		"short headers":    {`create table %[1]s (` + strings.Replace(columns, "headers text", "headers varchar(4000)", 1) + `)`, []string{"headers", "character varying(4000)", "text"}},
+	} {
+		db.exec(t, on(db.table(name), c.create))
+		topology := core.Topology{Queues: []string{"made before " + name, name}}
+		for call, err := range map[string]error{
+			"Provision": transport.Provision(t.Context(), topology),
+			"Check":     transport.Check(t.Context(), core.Topology{Queues: []string{name}}),
+		} {
+			for _, want := range append(c.want, db.table(name)) {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s of %s = %v, want it to name %q", call, name, err, want)
+				}
+			}
+		}
+	}
+	if made := db.column(t, `select relname::text from pg_class where relnamespace = $1::text::regnamespace and relname like 'made before%'`, strings.TrimSuffix(db.table(""), `.""`)); len(made) > 0 {
+		t.Errorf("a Provision that failed has made %q", made)
+	}
+}
+
+func TestProvisionInASchemaThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{Schema: "nowhere"})
+	err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}})
+	if err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("Provision = %v, want an error that names the schema", err)
+	}
+}
