@@ -133,6 +133,9 @@ func (d *delayed) forwardAll() time.Duration {
 		}
 		if err != nil {
 			d.t.gaveUp(err)
+			if d.t.fault(err) == faultRefused { // without anything to forward there is no need of rights
+				return postponed
+			}
 			return time.Second
 		}
 		if n < forwardBatch {
