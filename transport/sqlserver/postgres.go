@@ -122,7 +122,8 @@ const microseconds = ` * interval '1 microsecond'`
 // update).
 func (postgres) queue(t table) *queueTexts {
 	ready := fmt.Sprintf(available, t.quoted)
-	const record = `id::text, seq, headers, coalesce(body, ''), due, deliveries%s, claims, coalesce(expires::text, ''),
+	// A leased row stays, so that what is only needed to add it again is not read.
+	const record = `id::text, seq, headers, coalesce(body, ''), due, deliveries%s, claims, %s,
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
 	const settled = `m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq`
 	texts := &queueTexts{
@@ -130,7 +131,7 @@ func (postgres) queue(t table) *queueTexts {
 		claim: `update ` + t.quoted + ` set leased_until = clock_timestamp() + $2::bigint` + microseconds + `,
 	claims = claims + 1, deliveries = deliveries + 1
 where ` + ready + `
-returning ` + fmt.Sprintf(record, ""),
+returning ` + fmt.Sprintf(record, "", "''"),
 		complete: `delete from ` + t.quoted + ` as m using unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		abandon: `update ` + t.quoted + ` as m set leased_until = null, last_error = s.error
 from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where ` + settled,
@@ -138,7 +139,7 @@ from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where 
 from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		renew: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
-		take: `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, " + 1"),
+		take: `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, " + 1", "coalesce(expires::text, '')"),
 		giveBack: `insert into ` + t.quoted + ` (id, seq, headers, body, due, deliveries, claims, expires, last_error)
 values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp, $9)`,
 		takeForeign: `delete from ` + t.quoted + ` where ctid = any(array(

@@ -30,6 +30,8 @@ type settler struct {
 const (
 	linger      = 500 * time.Microsecond
 	settleBatch = 500
+	// slow is after how long callers look at their contexts.
+	slow = 100 * time.Millisecond
 )
 
 // action is what is to be done with a message.
@@ -53,6 +55,29 @@ type settlement struct {
 	begun   bool          // cannot be taken back any more
 	settled int           // orders that are no renewals
 	over    chan struct{} // closed when every order has its outcome
+
+	// first is closed with over, or earlier when that takes long. Callers wait for it
+	// alone, and look at their contexts only then: these are mostly one and the same,
+	// whose channel hundreds would lock at once.
+	first chan struct{}
+	timer *time.Timer // closes first
+	early sync.Once
+}
+
+func newSettlement() *settlement {
+	return &settlement{over: make(chan struct{}), first: make(chan struct{})}
+}
+
+// stir makes callers look at their contexts.
+func (b *settlement) stir() { b.early.Do(func() { close(b.first) }) }
+
+// end tells callers that every order has its outcome.
+func (b *settlement) end() {
+	close(b.over)
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+	b.stir()
 }
 
 // order is about one message.
@@ -70,7 +95,7 @@ func newSettler(r *receiver) *settler {
 		wake: make(chan struct{}, 1),
 		full: make(chan struct{}, 1),
 		done: make(chan struct{}),
-		next: &settlement{over: make(chan struct{})},
+		next: newSettlement(),
 	}
 	s.life, s.end = context.WithCancel(r.t.life)
 	return s
@@ -90,6 +115,7 @@ func (s *settler) do(ctx context.Context, what action, d *leased, text string) e
 	}
 	b, i := s.add(order{action: what, leased: d, text: text})
 	s.mu.Unlock()
+	<-b.first
 	select {
 	case <-b.over:
 	case <-ctx.Done():
@@ -133,6 +159,7 @@ func (s *settler) add(o order) (*settlement, int) {
 		b.settled++
 	}
 	if len(b.orders) == 1 {
+		b.timer = time.AfterFunc(slow, b.stir)
 		signal(s.wake)
 	}
 	if len(b.orders) >= settleBatch || b.settled >= s.r.inWork() {
@@ -184,7 +211,7 @@ func (s *settler) take() *settlement {
 	defer s.mu.Unlock()
 	b := s.next
 	b.begun = true
-	s.next = &settlement{over: make(chan struct{})}
+	s.next = newSettlement()
 	for _, c := range []chan struct{}{s.wake, s.full} {
 		select {
 		case <-c:
@@ -199,13 +226,13 @@ func (s *settler) fail(b *settlement) {
 	for i := range b.orders {
 		b.orders[i].err = core.ErrLockLost
 	}
-	close(b.over)
+	b.end()
 }
 
 // carryOut repeats a settlement through an outage, for as long as the leases can
 // still hold.
 func (s *settler) carryOut(b *settlement) {
-	defer close(b.over)
+	defer b.end()
 	var held [actions][]int // indices of orders
 	for i := range b.orders {
 		what := b.orders[i].action
