@@ -1,0 +1,97 @@
+package sqlserver
+
+import (
+	"context"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// atomicMessage is a message whose transaction the handler and its sends take part
+// in.
+type atomicMessage struct{ *heldMessage }
+
+var _ core.AtomicDelivery = (*atomicMessage)(nil)
+
+// BindContext implements core.AtomicDelivery: Tx and SQLTx find the transaction in the
+// context.
+func (d *atomicMessage) BindContext(ctx context.Context) context.Context {
+	return &boundContext{ctx, d.heldMessage}
+}
+
+// boundContext is a context with a message's transaction.
+type boundContext struct {
+	context.Context
+	of *heldMessage
+}
+
+// messageKey is the key of the message in a boundContext.
+type messageKey struct{}
+
+// Value implements context.Context.
+func (c *boundContext) Value(key any) any {
+	if key == (messageKey{}) {
+		return c.of
+	}
+	return c.Context.Value(key)
+}
+
+// CompleteWith implements core.AtomicDelivery.
+func (d *atomicMessage) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	return d.send(ctx, "complete", withWork, out, d.commit)
+}
+
+// Reset implements core.AtomicDelivery.
+func (d *atomicMessage) Reset(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.reset(ctx); err != nil {
+		return d.failed("reset", err)
+	}
+	return nil
+}
+
+func (d *atomicMessage) reset(ctx context.Context) error {
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	under, done := d.r.operation(ctx)
+	defer done()
+	d.tx.reclaim(false)
+	err := errEnded
+	if !d.tx.lost() {
+		if !d.used {
+			return nil
+		}
+		err = d.tx.run(under, d.r.t.dialect.rollbackTo(beforeHandler))
+	}
+	if err != nil && d.tx.lost() {
+		return d.retake(under, err)
+	}
+	return err
+}
+
+// ReplaceWith implements core.AtomicDelivery.
+func (d *atomicMessage) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	return d.send(ctx, "replace", withoutWork, out, d.commitUndone)
+}
+
+// send is a settlement that sends.
+func (d *atomicMessage) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
+	mail, err := d.r.t.address(ctx, out)
+	if err != nil {
+		return d.failed(what, err)
+	}
+	failed := false
+	err = d.settle(ctx, what, work, func(ctx context.Context) error {
+		err := commit(ctx, mail.statements...)
+		failed = err != nil
+		return err
+	})
+	if err == nil {
+		mail.arrived()
+	} else if failed && d.r.t.fault(err) == faultNoTable {
+		err = d.failed(what, transport.AllSent(out, core.SendRefused, err))
+	}
+	return err
+}

@@ -1,0 +1,49 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A row that a transaction has lost is locked until the server has noticed that too.
+const (
+	retakes     = 4
+	retakePause = 25 * time.Millisecond
+)
+
+// retake takes the row again in a transaction of its own, after the message's has
+// ended, if nobody else has it and it is as it was: then the transaction was not
+// committed, and the message is held as before. What the handler did is undone. So a
+// connection that breaks is a failure like any other, and is counted.
+func (d *heldMessage) retake(ctx context.Context, cause error) error {
+	d.tx.rollback(ctx)
+	for attempt := 1; ; attempt++ {
+		found := false
+		text, args := d.r.q.retake, []any{d.seq, d.deliveries - 1, d.claims}
+		if d.r.t.nserviceBusTables {
+			text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
+		}
+		statements := []*statement{query(func(scan scanner) error {
+			var seq int64
+			found = true
+			return scan(&seq)
+		}, text, args...)}
+		if d.savepoints() {
+			statements = append(statements, d.r.t.dialect.savepoint(beforeHandler))
+		}
+		tx, err := d.r.t.db.begin(ctx, statements...)
+		switch {
+		case err != nil:
+			return d.lose(ctx, errors.Join(cause, err))
+		case found:
+			d.tx, d.used = tx, false
+			return nil
+		}
+		d.tx = tx
+		if attempt == retakes || rest(ctx, d.r.closing, retakePause) != nil {
+			return d.lose(ctx, cause)
+		}
+		tx.rollback(ctx)
+	}
+}
