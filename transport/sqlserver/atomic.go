@@ -88,6 +88,7 @@ func (d *atomicMessage) send(ctx context.Context, what string, work bool, out []
 		failed = err != nil
 		return err
 	})
+	d.forget(err)
 	if err == nil {
 		mail.arrived()
 	} else if failed && d.r.t.fault(err) == faultNoTable {

@@ -94,9 +94,18 @@ func (d *heldMessage) Incoming() *core.Incoming { return &d.in }
 
 // Complete implements core.Delivery.
 func (d *heldMessage) Complete(ctx context.Context) error {
-	return d.settle(ctx, "complete", withWork, func(ctx context.Context) error {
+	err := d.settle(ctx, "complete", withWork, func(ctx context.Context) error {
 		return d.commit(ctx)
 	})
+	d.forget(err)
+	return err
+}
+
+// forget drops what is known of the failures of a message that is gone.
+func (d *heldMessage) forget(err error) {
+	if err == nil && d.r.count != nil {
+		d.r.count.Forget(d.id)
+	}
 }
 
 // Release implements core.Delivery.
