@@ -20,3 +20,7 @@ func Waits(of core.Receiver) bool {
 	r := of.(*receiver)
 	return r.isIdle() && len(r.turn) == 1 && len(r.bell.rung) == 0
 }
+
+// Failures returns of how many messages the receiver remembers failures, because
+// their table does not.
+func Failures(of core.Receiver) int { return of.(*receiver).count.Len() }
