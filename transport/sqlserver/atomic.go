@@ -89,6 +89,9 @@ func (d *atomicMessage) send(ctx context.Context, what string, work bool, out []
 		return err
 	})
 	d.forget(err)
+	if failed {
+		mail.unlearn()
+	}
 	if err == nil {
 		mail.arrived()
 	} else if failed && d.r.t.fault(err) == faultNoTable {

@@ -136,7 +136,7 @@ func withOptions(t *testing.T, rawURL string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		options.Set(pairs[i], pairs[i+1])
 	}
-	u.RawQuery = options.Encode()
+	u.RawQuery = strings.ReplaceAll(options.Encode(), "+", "%20") // as libpq has it
 	return u.String()
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/stdlib"
 )
@@ -107,6 +108,9 @@ func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
 	for more := true; more; more = rows.NextResultSet() { // an error may follow the first result
 		for rows.Next() {
 			if err := s.row(rows.Scan); err != nil {
+				if ctx.Err() == nil {
+					err = finding{fmt.Errorf("read a row: %w", err)}
+				}
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -141,7 +142,7 @@ func (s *statement) read(rows pgx.Rows) error {
 	if s.row != nil {
 		for rows.Next() {
 			if err := s.row(rows.Scan); err != nil {
-				return err
+				return finding{fmt.Errorf("read a row (with the option default_query_exec_mode, sessions need DateStyle ISO and bytea_output hex): %w", err)}
 			}
 		}
 	}

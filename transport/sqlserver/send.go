@@ -42,6 +42,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		err = mail.send(ctx)
 	}
 	if err != nil {
+		mail.unlearn()
 		state := core.SendRefused
 		if t.fault(err) == faultOutage {
 			state = core.SendUnknown
@@ -137,6 +138,7 @@ type mail struct {
 	transport    *Transport
 	statements   []*statement
 	destinations []*queue  // of messages that are available at once
+	taken        []*queue  // those whose maker was taken for granted
 	due          time.Time // when the first of those is that wait; zero: none does
 }
 
@@ -215,6 +217,7 @@ func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message o
 		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
 			return parcels, err
 		}
+		m.taken = append(m.taken, to)
 		if waits = foreign; waits {
 			message.destination = to.table.address
 			due, err := m.transport.delayed.expect(ctx, message.delay)
@@ -239,6 +242,14 @@ func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message o
 		}
 	}
 	return append(parcels, &parcel{to: to, waits: waits, foreign: foreign, messages: []outgoing{message}, bytes: size}), nil
+}
+
+// unlearn forgets who made the tables, where something failed: one may be another
+// than it was.
+func (m *mail) unlearn() {
+	for _, q := range m.taken {
+		q.learn(unknownMaker)
+	}
 }
 
 // heads notes that something for the queue is available at once.
