@@ -31,7 +31,11 @@ func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (int, error
 	if err := r.t.db.exec(ctx, take); err != nil {
 		return 0, err
 	}
-	if n == 0 && gone > 0 { // all had expired: there may be more behind them
+	if r.t.nserviceBusTables {
+		left := r.passOn(ctx, dst[:n])
+		n, gone = left, gone+n-left
+	}
+	if n == 0 && gone > 0 { // all had expired, or were for others: there may be more behind them
 		return r.consume(ctx, dst)
 	}
 	return n, nil

@@ -27,6 +27,15 @@ func (r *receiver) hold(ctx context.Context, dst []core.Delivery) (int, error) {
 		case err != nil || d == nil:
 			return 0, err
 		case !d.expired:
+			if to := r.forwarded(&d.in); to != nil {
+				held, err := d.passOn(ctx, to)
+				if err != nil {
+					return 0, err
+				}
+				if !held {
+					continue
+				}
+			}
 			dst[0] = d.handle
 			return 1, nil
 		}

@@ -19,20 +19,7 @@ const (
 func (d *heldMessage) retake(ctx context.Context, cause error) error {
 	d.tx.rollback(ctx)
 	for attempt := 1; ; attempt++ {
-		found := false
-		text, args := d.r.q.retake, []any{d.seq, d.deliveries - 1, d.claims}
-		if d.r.t.nserviceBusTables {
-			text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
-		}
-		statements := []*statement{query(func(scan scanner) error {
-			var seq int64
-			found = true
-			return scan(&seq)
-		}, text, args...)}
-		if d.savepoints() {
-			statements = append(statements, d.r.t.dialect.savepoint(beforeHandler))
-		}
-		tx, err := d.r.t.db.begin(ctx, statements...)
+		tx, found, err := d.again(ctx)
 		switch {
 		case err != nil:
 			return d.lose(ctx, errors.Join(cause, err))
@@ -46,4 +33,22 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 		}
 		tx.rollback(ctx)
 	}
+}
+
+// again begins a transaction with the row, and reports whether it was there.
+func (d *heldMessage) again(ctx context.Context) (tx transaction, found bool, err error) {
+	text, args := d.r.q.retake, []any{d.seq, d.deliveries - 1, d.claims}
+	if d.r.t.nserviceBusTables {
+		text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
+	}
+	statements := []*statement{query(func(scan scanner) error {
+		var seq int64
+		found = true
+		return scan(&seq)
+	}, text, args...)}
+	if d.savepoints() {
+		statements = append(statements, d.r.t.dialect.savepoint(beforeHandler))
+	}
+	tx, err = d.r.t.db.begin(ctx, statements...)
+	return tx, found, err
 }

@@ -1,0 +1,93 @@
+package sqlserver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// forwardHeader is what NServiceBus writes on a message that it delays. When the
+// message is due it is moved to its sender's input queue, and whoever receives it
+// there passes it on. That may be an endpoint of ours, which shares the queue with one
+// of NServiceBus's or has taken it over.
+const forwardHeader = "NServiceBus.SqlServer.ForwardDestination"
+
+// forwarded returns the queue that a message is to be passed on to, or nil if it is
+// for this one. The header goes no further.
+func (r *receiver) forwarded(in *core.Incoming) *queue {
+	if !r.t.nserviceBusTables || in.Malformed != nil {
+		return nil
+	}
+	address, ok := in.Headers.Lookup(forwardHeader)
+	if !ok {
+		return nil
+	}
+	in.Headers.Del(forwardHeader)
+	to, err := r.t.queues.get(address)
+	switch {
+	case err != nil:
+		in.Malformed = undeliverableTo(address, err)
+		return nil
+	case to.table.address == r.q.table.address:
+		return nil
+	}
+	return to
+}
+
+// undeliverableTo makes the error queue the place of a message: it cannot be passed
+// on, and is not for this endpoint.
+func undeliverableTo(address string, err error) error {
+	return fmt.Errorf("NServiceBus has delayed the message on its way to %s, and it cannot be passed on: %w", address, err)
+}
+
+// forwarding returns the statements that pass a message on.
+func (r *receiver) forwarding(in *core.Incoming, to *queue) []*statement {
+	out := outgoing{headers: string(transport.AppendHeadersJSON(nil, in.Headers)), body: in.Body}
+	return r.t.dialect.insert(to.queueTexts, []outgoing{out}, to.known() == nserviceBus)
+}
+
+// passOn passes a message on in the transaction that removed it. If that cannot be,
+// it is still held, and malformed.
+func (d *heldMessage) passOn(ctx context.Context, to *queue) (held bool, err error) {
+	cause := d.tx.commit(ctx, d.r.forwarding(&d.in, to)...)
+	if cause == nil {
+		d.r.t.ring(to)
+		return false, nil
+	}
+	d.tx.rollback(ctx)
+	if d.r.t.fault(cause).passes() {
+		return false, cause
+	}
+	d.in.Malformed = undeliverableTo(to.table.address, cause)
+	tx, found, err := d.again(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case !found: // somebody else was faster
+		tx.rollback(ctx)
+		return false, nil
+	}
+	d.tx = tx
+	return true, nil
+}
+
+// passOn passes on what is consumed and not for this queue, and returns how many of
+// the messages are left.
+func (r *receiver) passOn(ctx context.Context, got []core.Delivery) (left int) {
+	for _, d := range got {
+		in := d.Incoming()
+		if to := r.forwarded(in); to != nil {
+			err := r.t.db.exec(ctx, r.forwarding(in, to)...)
+			if err == nil {
+				r.t.ring(to)
+				continue
+			}
+			in.Malformed = undeliverableTo(to.table.address, err)
+		}
+		got[left] = d
+		left++
+	}
+	return left
+}
