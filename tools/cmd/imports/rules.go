@@ -8,8 +8,8 @@ import (
 
 const module = "github.com/reprise-go/reprise"
 
-// An area is a part of the repository with rules of its own: a directory at its top, or "adapter" for everything below
-// one directory of transport/.
+// An area is a part of the repository with rules of its own: a directory at its top, "adapter" for everything below one
+// directory of transport/, or "example" for an example that is a module of its own.
 type rules struct {
 	imports []string // areas that its packages may import, beside itself
 	tests   []string // areas that its tests may import in addition
@@ -24,6 +24,7 @@ var areas = map[string]rules{
 	"internal":    {imports: []string{"core", "transport"}},
 	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
 	"examples":    {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
+	"example":     {imports: []string{"core", "transport", "adapter"}, tests: []string{"internal"}, foreign: true},
 	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
 	"bench":       {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 	"cmd":         {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
@@ -31,6 +32,9 @@ var areas = map[string]rules{
 
 // inRoot lists the adapters that belong to the root module and share its rule: the standard library only.
 var inRoot = []string{"transport/inmemory"}
+
+// modules lists the examples that are modules of their own, because they need an adapter.
+var modules = []string{"examples/outbox"}
 
 // violations returns what is wrong with the imports of a package, or with those of its tests.
 func violations(pkg string, imports []string, test bool) (wrong []string) {
@@ -66,25 +70,31 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 	return wrong
 }
 
-// area returns the area of one of our packages, naming an adapter by its directory; "" if the package is not ours.
+// area returns the area of one of our packages, naming an adapter and an example that is a module by its directory; "" if
+// the package is not ours.
 func area(path string) string {
 	path, ours := strings.CutPrefix(path+"/", module+"/")
 	if !ours {
 		return ""
 	}
 	parts := strings.Split(path, "/")
-	if parts[0] == "transport" && parts[1] != "" {
-		return "transport/" + parts[1]
+	directory := parts[0] + "/" + parts[1]
+	if parts[0] == "transport" && parts[1] != "" || slices.Contains(modules, directory) {
+		return directory
 	}
 	return parts[0]
 }
 
 // kind returns the key of an area's rules.
 func kind(area string) string {
-	if strings.HasPrefix(area, "transport/") {
+	switch {
+	case strings.HasPrefix(area, "transport/"):
 		return "adapter"
+	case slices.Contains(modules, area):
+		return "example"
+	default:
+		return area
 	}
-	return area
 }
 
 // standard reports whether path is in the standard library: its first element is no domain.

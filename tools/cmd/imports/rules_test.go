@@ -36,6 +36,12 @@ func TestViolations(t *testing.T) {
 		"an adapter in bench":                           {"bench", module + "/transport/rabbitmq", false, true},
 		"a peer in bench":                               {"bench", "example.com/peer", false, true},
 		"a broker's adapter in examples":                {"examples/quickstart", module + "/transport/rabbitmq", false, false},
+		"a broker's adapter in an example module":       {"examples/outbox", module + "/transport/rabbitmq", false, true},
+		"a client in an example module":                 {"examples/outbox", "example.com/amqp", false, true},
+		"a client in other examples":                    {"examples/quickstart", "example.com/amqp", false, false},
+		"internal in an example module":                 {"examples/outbox", module + "/internal/lru", false, false},
+		"internal in an example module's tests":         {"examples/outbox", module + "/internal/testserver", true, true},
+		"an example module in other examples":           {"examples/quickstart", module + "/examples/outbox", false, false},
 		"an adapter in internal":                        {"internal/lru", module + "/transport/rabbitmq", false, false},
 		"a directory without rules":                     {"elsewhere", "fmt", false, false},
 	}
