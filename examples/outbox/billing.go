@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// writeInvoice is the command that billing handles, invoiceWritten the event that
+// it publishes.
+const (
+	writeInvoice   = "billing.WriteInvoice"
+	invoiceWritten = "billing.InvoiceWritten"
+)
+
+// WriteInvoice is the command's body.
+type WriteInvoice struct {
+	OrderID  int64
+	Item     string
+	Quantity int
+}
+
+// InvoiceWritten is the event's body.
+type InvoiceWritten struct {
+	OrderID int64
+}
+
+// billing is what the handlers of the billing endpoint need.
+type billing struct {
+	taxes *taxOffice
+}
+
+func newBilling(t core.Transport, c core.Config) (*core.Endpoint, error) {
+	ep, err := core.New("billing", t, c)
+	if err != nil {
+		return nil, err
+	}
+	b := &billing{taxes: &taxOffice{}}
+	return ep, errors.Join(
+		core.Handle(ep, writeInvoice, b.write),
+		core.HandleFailed(ep, writeInvoice, b.refuse),
+	)
+}
+
+// snippet: write
+
+// write writes the invoice for an order. It is in the table when this handler has
+// succeeded and the message is consumed, and in no other case.
+func (b *billing) write(ctx context.Context, m *core.Inbound[WriteInvoice]) error {
+	tx, err := sqlserver.Tx(ctx) // of the message; it is committed after the handler
+	if err != nil {
+		return err
+	}
+	order := m.Body
+	_, err = tx.Exec(ctx, `insert into reprise_outbox.invoices (order_id, item, quantity) values ($1, $2, $3)`,
+		order.OrderID, order.Item, order.Quantity)
+	if err != nil {
+		return err
+	}
+	if err := m.Publish(invoiceWritten, InvoiceWritten{order.OrderID}); err != nil {
+		return err
+	}
+	return b.taxes.register(order) // a failure takes the invoice and the event with it
+}
+
+// end
+
+// refuse runs in place of write's last retry, after what that did has been undone.
+// What it sends leaves together with the command's move to the error queue.
+func (b *billing) refuse(_ context.Context, m *core.Inbound[WriteInvoice], f *core.Failed) error {
+	return m.Send("shop", refuseOrder, RefuseOrder{m.Body.OrderID, f.Err.Error()})
+}
+
+// taxOffice stands for somebody else's service, which takes no part in the
+// transaction. It is slow to answer about kettles.
+type taxOffice struct {
+	mu    sync.Mutex
+	calls map[int64]int
+}
+
+var (
+	errNoAnswer = errors.New("tax office: no answer")
+	errTaxed    = errors.New("tax office: teapots need form 27b")
+)
+
+func (t *taxOffice) register(order WriteInvoice) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.calls == nil {
+		t.calls = map[int64]int{}
+	}
+	t.calls[order.OrderID]++
+	switch {
+	case order.Item == "kettles" && t.calls[order.OrderID] < 3:
+		return errNoAnswer
+	case order.Item == "teapots":
+		return core.Unrecoverable(fmt.Errorf("order %d: %w", order.OrderID, errTaxed))
+	}
+	return nil
+}

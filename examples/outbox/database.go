@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// schema is where all tables are, those of the queues too.
+const schema = "reprise_outbox"
+
+// tables are the service's own. They are as they would be without messages: there
+// is neither an outbox among them nor a list of messages that were handled.
+const tables = `
+create schema if not exists reprise_outbox;
+
+create table if not exists reprise_outbox.stock (
+	item      text primary key,
+	available integer not null check (available >= 0)
+);
+
+create table if not exists reprise_outbox.orders (
+	id       bigint generated always as identity primary key,
+	request  text not null unique, -- what the client calls it
+	item     text not null,
+	quantity integer not null check (quantity > 0),
+	status   text not null default 'placed'
+);
+
+create table if not exists reprise_outbox.invoices (
+	id       bigint generated always as identity primary key,
+	order_id bigint not null references reprise_outbox.orders,
+	item     text not null,
+	quantity integer not null
+);
+
+insert into reprise_outbox.stock values ('lamps', 10000), ('kettles', 10000), ('teapots', 10000) on conflict do nothing;
+`
+
+// Each message that is being handled holds a connection, and there are two
+// endpoints. The others are for orders being placed, and for looking for messages.
+const (
+	concurrency = 4
+	connections = 2*concurrency + 8
+)
+
+// openDatabase connects to the database and creates the tables that are missing.
+func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	if url == "" {
+		return nil, errors.New(`which PostgreSQL database? Name one, and a user who may create a schema in it:
+
+	export DATABASE_URL=postgres://user:password@localhost/database
+	go run .
+
+An empty one for the purpose, where PostgreSQL runs on this machine:
+
+	createdb outbox && DATABASE_URL='postgres:///outbox?host=/var/run/postgresql' go run .`)
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = connections
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	// Two services that start at a time would both create what is missing.
+	if _, err := pool.Exec(ctx, `select pg_advisory_xact_lock(hashtext('reprise_outbox'));`+tables); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("create the tables: %w", err)
+	}
+	return pool, nil
+}

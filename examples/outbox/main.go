@@ -1,0 +1,121 @@
+// Outbox is a service that keeps its data and its messages in one PostgreSQL
+// database, so that a row and the message about it are written together or not at
+// all: a transactional outbox without an outbox table, a relay or a second copy.
+//
+//	export DATABASE_URL=postgres://user:password@localhost/database
+//	go run .                           # a story, which ends by itself
+//	go run . -listen localhost:8080    # the service, until Ctrl-C
+//	go run . -v                        # with the log lines of the endpoints
+//
+// All that it creates is in a schema of its own, which goes with
+//
+//	drop schema reprise_outbox cascade
+//
+// The shop takes orders over HTTP. It writes each into the table orders and, in
+// the same transaction, sends billing a command. Billing writes an invoice in the
+// transaction in which it receives the command, and publishes that it did; the
+// shop has subscribed to that and notes it in its order. What to look at:
+//
+//   - shop.place is code outside a handler: it begins a transaction as always, and
+//     sqlserver.WithTx lets Endpoint.Send take part in it. There is no moment at
+//     which the order is there and its message is not, whatever dies when.
+//   - billing.write is a handler in the mode SendsAtomicWithReceive: sqlserver.Tx
+//     is the transaction of the message being handled. The invoice, the event and
+//     the end of the command are committed together. A failed attempt leaves
+//     nothing behind, though its invoice was written and its event sent.
+//   - The table of invoices has no key that forbids a second invoice for an order,
+//     and no handler asks whether there is one. Nothing is done twice in the
+//     database; crash_test.go kills the process in the worst moments, and counts.
+//
+// It is different for what leaves the database: the tax office that billing asks
+// is asked again after a failure or a crash.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+func main() {
+	o := options{logger: slog.New(slog.DiscardHandler)}
+	flag.StringVar(&o.database, "database", "", "URL of a PostgreSQL database (default $DATABASE_URL)")
+	flag.StringVar(&o.listen, "listen", "", "serve orders over HTTP at this address, instead of telling the story")
+	verbose := flag.Bool("v", false, "show the log lines of the endpoints, on stderr")
+	flag.Parse()
+	if o.database == "" { // not the flag's default, which -help would show with its password
+		o.database = os.Getenv("DATABASE_URL")
+	}
+	if *verbose {
+		o.logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the drain
+	if err := run(ctx, os.Stdout, o); err != nil {
+		fmt.Fprintln(os.Stderr, "outbox:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the command line says.
+type options struct {
+	database string // URL
+	listen   string // address; "": tell the story
+	logger   *slog.Logger
+}
+
+// run returns when the story has come to its end or, after ctx has ended, when the
+// endpoints have drained.
+func run(ctx context.Context, out io.Writer, o options) (err error) {
+	pool, err := openDatabase(ctx, o.database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+
+	// One pool for the service's own statements and for its queues: then they can
+	// share transactions.
+	transport, err := sqlserver.New(ctx, sqlserver.Config{Pool: pool, Schema: schema})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// ctx may have ended, and closing must be possible all the same.
+		err = errors.Join(err, transport.Close(context.WithoutCancel(ctx)))
+	}()
+
+	account := &account{out: out, pool: pool}
+	config := core.Config{
+		Concurrency:  concurrency,
+		Transactions: core.TransactionSendsAtomicWithReceive,
+		Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Retries: 2},
+			Delayed:   core.Delayed{Off: true},
+		},
+		Observers: []any{account},
+		Logger:    o.logger,
+	}
+	shop, err1 := newShop(pool, transport, config)
+	billing, err2 := newBilling(transport, config)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	// The tables of the queues must be there before the first order.
+	if err := errors.Join(shop.endpoint.Provision(ctx), billing.Provision(ctx)); err != nil {
+		return err
+	}
+	if o.listen != "" {
+		return serve(ctx, out, o.listen, shop, billing)
+	}
+	return tell(ctx, account, shop, billing)
+}

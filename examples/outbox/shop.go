@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// Order is what a customer wants.
+type Order struct {
+	// Request is what the customer calls the order: whoever got no answer sends the
+	// same again, and does not order twice.
+	Request  string
+	Item     string
+	Quantity int
+}
+
+// refuseOrder is a command that the shop handles.
+const refuseOrder = "shop.RefuseOrder"
+
+// RefuseOrder is its body.
+type RefuseOrder struct {
+	OrderID int64
+	Reason  string
+}
+
+// shop takes orders, and follows what becomes of them.
+type shop struct {
+	pool     *pgxpool.Pool
+	endpoint *core.Endpoint
+}
+
+func newShop(pool *pgxpool.Pool, t core.Transport, c core.Config) (*shop, error) {
+	ep, err := core.New("shop", t, c)
+	if err != nil {
+		return nil, err
+	}
+	return &shop{pool, ep}, errors.Join(
+		core.HandleEvent(ep, invoiceWritten, noteInvoice), // also subscribes
+		core.Handle(ep, refuseOrder, noteRefusal),
+	)
+}
+
+var (
+	errOutOfStock = errors.New("out of stock")
+	errNoOrder    = errors.New("no such order")
+)
+
+// snippet: place
+
+// place writes an order and sends the message about it. Both are there when the
+// transaction is committed, and neither in any other case.
+func (s *shop) place(ctx context.Context, o Order) (id int64, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `insert into reprise_outbox.orders (request, item, quantity) values ($1, $2, $3)
+			on conflict (request) do nothing returning id`, o.Request, o.Item, o.Quantity).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) { // placed before, and so was its message
+			return tx.QueryRow(ctx, `select id from reprise_outbox.orders where request = $1`, o.Request).Scan(&id)
+		}
+		if err != nil {
+			return err
+		}
+		err = s.endpoint.Send(sqlserver.WithTx(ctx, tx), "billing", writeInvoice, WriteInvoice{id, o.Item, o.Quantity})
+		if err != nil {
+			return err
+		}
+		// Whatever fails after the send takes the message with it.
+		return reserve(ctx, tx, o)
+	})
+	return id, err
+}
+
+// end
+
+// reserve takes what was ordered from the stock.
+func reserve(ctx context.Context, tx pgx.Tx, o Order) error {
+	done, err := tx.Exec(ctx, `update reprise_outbox.stock set available = available - $2 where item = $1`, o.Item, o.Quantity)
+	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.ConstraintName == "stock_available_check" {
+		return errOutOfStock
+	}
+	if err == nil && done.RowsAffected() == 0 {
+		return fmt.Errorf("%w: there are no %s", errOutOfStock, o.Item)
+	}
+	return err
+}
+
+// status returns what has become of an order.
+func (s *shop) status(ctx context.Context, id string) (status string, err error) {
+	err = s.pool.QueryRow(ctx, `select status from reprise_outbox.orders where id::text = $1`, id).Scan(&status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", errNoOrder
+	}
+	return status, err
+}
+
+// noteInvoice handles billing's event.
+func noteInvoice(ctx context.Context, m *core.Inbound[InvoiceWritten]) error {
+	return noteStatus(ctx, m.Body.OrderID, "invoiced")
+}
+
+// noteRefusal handles what billing sends instead.
+func noteRefusal(ctx context.Context, m *core.Inbound[RefuseOrder]) error {
+	return noteStatus(ctx, m.Body.OrderID, "refused: "+m.Body.Reason)
+}
+
+func noteStatus(ctx context.Context, id int64, status string) error {
+	tx, err := sqlserver.Tx(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `update reprise_outbox.orders set status = $2 where id = $1`, id, status)
+	return err
+}
