@@ -16,9 +16,8 @@ type attempt struct {
 	delivery Delivery
 	hold     *hold
 	handlers *handlerSet
-	cancel   context.CancelCauseFunc // nil where there is no lock to lose
-	undone   bool                    // the failed handler's work has been undone (Reset)
-	observed context.Context         // what observers made of the context, or nil
+	undone   bool            // the failed handler's work has been undone (Reset)
+	observed context.Context // what observers made of the context, or nil
 }
 
 // settling returns the context for sends and settlements: it outlives the
@@ -135,13 +134,11 @@ func (r *runner) newAttempt(item held) *attempt {
 	in := item.delivery.Incoming()
 	a := &attempt{Context: r.work, delivery: item.delivery, hold: item.hold}
 	if a.hold != nil {
-		ctx, cancel := context.WithCancelCause(r.work)
-		if !r.renewer.guard(a.hold, func() { cancel(ErrLockLost) }) {
-			cancel(ErrLockLost)
+		if !a.hold.begin(r.work) {
 			r.renewer.forget(a.hold)
 			return nil
 		}
-		a.Context, a.cancel = ctx, cancel
+		a.Context = a.hold
 	}
 	if atomic, ok := r.atomic(a); ok {
 		a.Context = atomic.BindContext(a.Context)
@@ -328,7 +325,7 @@ func (r *runner) settleAgain(w *worker, item held) {
 func (r *runner) release(a *attempt) {
 	if a.hold != nil {
 		r.renewer.forget(a.hold)
-		a.cancel(nil)
+		a.hold.end()
 	}
 }
 
@@ -344,7 +341,7 @@ func (r *runner) giveBack(item held) {
 }
 
 func (r *runner) lockLost(a *attempt) bool {
-	return a.cancel != nil && errors.Is(context.Cause(a.Context), ErrLockLost)
+	return a.hold != nil && a.hold.isLost()
 }
 
 // abandonLost leaves a message alone whose lock is lost (R27).

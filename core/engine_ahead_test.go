@@ -3,11 +3,15 @@ package core_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 func TestR41NothingIsHeldAheadWhileRateLimited(t *testing.T) {
@@ -58,4 +62,265 @@ func TestNothingIsHeldAheadUntilHandlersAreKnownToBeFast(t *testing.T) {
 			})
 		})
 	}
+}
+
+func (b *bed) newestMaxInFlight() int {
+	synctest.Wait()
+	all := b.broker.inFlight.all()
+	return all[len(all)-1]
+}
+
+// What is in the works may be held up by a fetch or a settlement, which cost the
+// same for a hundred messages.
+func TestHowMuchIsHeldAheadFollowsTheTimeThatHandlersTake(t *testing.T) {
+	for _, c := range []struct {
+		slots       int
+		takes       time.Duration
+		least, most int // ahead, since small changes are not worth telling
+	}{
+		{slots: 8, takes: 0, least: 128, most: 128},
+		{slots: 8, takes: time.Millisecond, least: 128, most: 128},
+		{slots: 12, takes: time.Millisecond, least: 128, most: 128},
+		{slots: 1, takes: time.Millisecond, least: 11, most: 20},
+		{slots: 8, takes: 4 * time.Millisecond, least: 21, most: 40},
+		{slots: 8, takes: 20 * time.Millisecond, least: 8, most: 8},
+		{slots: 8, takes: 500 * time.Millisecond, least: 8, most: 8},
+		{slots: 8, takes: time.Second, least: 4, most: 4},
+		{slots: 8, takes: 5 * time.Second, least: 0, most: 0},
+		{slots: 200, takes: time.Millisecond, least: 200, most: 200},
+	} {
+		t.Run(fmt.Sprintf("%d slots, %v", c.slots, c.takes), func(t *testing.T) {
+			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+				for i := range 10 * (c.slots + 128) {
+					b.send(order(fmt.Sprint("m", i)))
+				}
+				var most atomic.Int64
+				b.orders(core.Config{Concurrency: c.slots}, func(context.Context, *core.Message) error {
+					depth, err := b.broker.Depth("orders")
+					if err != nil {
+						b.Error(err)
+					}
+					for {
+						old := most.Load()
+						if int64(depth.InFlight) <= old || most.CompareAndSwap(old, int64(depth.InFlight)) {
+							break
+						}
+					}
+					time.Sleep(c.takes)
+					return nil
+				})
+				time.Sleep(time.Hour)
+				b.holds("orders", 0)
+				limits := func(ahead int) int { return c.slots + ahead + max(c.slots, ahead) }
+				got := b.newestMaxInFlight()
+				if got < limits(c.least) || got > limits(c.most) {
+					b.Errorf("MaxInFlight is %d, want %d to %d", got, limits(c.least), limits(c.most))
+				}
+				if most := int(most.Load()); most > got || most < c.slots+c.least*3/4 && c.takes > 0 {
+					b.Errorf("at most %d messages were held, want %d to %d ahead of %d", most, c.least, c.most, c.slots)
+				}
+			})
+		})
+	}
+}
+
+// One fast handler says little about the next.
+func TestNoMoreIsHeldAheadThanWasMeasured(t *testing.T) {
+	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var slow atomic.Bool
+		b.orders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+			if slow.Load() {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		for i := range 40 {
+			b.put(fmt.Sprint("fast", i))
+		}
+		slow.Store(true)
+		for i := range 1000 {
+			b.send(order(fmt.Sprint("slow", i)))
+		}
+		if held := b.depth("orders").InFlight; held <= 4+4 || held > 4+40 {
+			b.Errorf("%d messages are held after 40 fast handlers, want some more than slots ahead, but at most 40", held)
+		}
+	})
+}
+
+// slowToSettle makes settlements take a while, and counts those under way.
+func (b *bed) slowToSettle(operation string, takes time.Duration) *gauge {
+	var g gauge
+	b.broker.provoke(faults{settle: func(asked string, _ *core.Incoming) error {
+		if asked == operation {
+			g.enter()
+			time.Sleep(takes)
+			g.leave()
+		}
+		return nil
+	}})
+	return &g
+}
+
+// workers counts the goroutines that handle messages.
+func workers() int {
+	synctest.Wait()
+	stacks := make([]byte, 8<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "core.(*worker).run(")
+}
+
+func TestWorkersThatWaitForSettlements(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		takes        time.Duration
+		able         core.Capabilities
+		least, most  int64
+		mostSettling int
+	}{
+		{"fast handlers", 500 * time.Microsecond, *aheadConfig(0).Capabilities, 100, 128 + 4, 128 + 4},
+		{"handlers that take longer", 50 * time.Millisecond, *aheadConfig(0).Capabilities, 4, 8, 8},
+		{"nothing ahead", time.Millisecond, inmemory.Everything(), 4, 4, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := inmemory.Config{Capabilities: &c.able}
+			inModesOn(t, cfg, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+				settling := b.slowToSettle("Complete", 200*time.Millisecond)
+				b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
+					time.Sleep(c.takes)
+					return nil
+				})
+				first := workers()
+				if first > 8 {
+					t.Errorf("%d workers at an idle endpoint with 4 slots, want at most 8", first)
+				}
+				for range 2 { // again, when they have left
+					for i := range 2000 {
+						b.send(order(fmt.Sprint("m", i)))
+					}
+					time.Sleep(time.Second)
+					if n := workers(); n > c.mostSettling {
+						t.Errorf("there are %d workers, want at most %d", n, c.mostSettling)
+					}
+					time.Sleep(5 * time.Minute)
+					b.holds("orders", 0)
+					if most := settling.most.Load(); most < c.least || most > c.most {
+						t.Errorf("%d messages were being settled at once, want %d to %d", most, c.least, c.most)
+					}
+					equal(b, "workers at the end", workers(), first)
+				}
+			})
+		})
+	}
+}
+
+// The wait for the settlement is not the handler's: it would make fast handlers
+// look slow as soon as many wait.
+func TestTheWaitForTheSettlementIsNotMeasured(t *testing.T) {
+	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		b.slowToSettle("Complete", 5*time.Second)
+		b.orders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error { return nil })
+		for i := range 1000 {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		time.Sleep(time.Minute)
+		equal(b, "MaxInFlight", b.newestMaxInFlight(), 8+128+128)
+	})
+}
+
+func TestOneSlowHandlerDoesNotSendBackWhatIsHeldForFastOnes(t *testing.T) {
+	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		b.orders(core.Config{Concurrency: 8}, func(_ context.Context, m *core.Message) error {
+			time.Sleep(time.Millisecond)
+			if m.ID == "m500" {
+				time.Sleep(150 * time.Millisecond)
+			}
+			return nil
+		})
+		for i := range 2000 {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		time.Sleep(time.Hour)
+		b.holds("orders", 0)
+		for _, settled := range b.broker.settled.all() {
+			if strings.HasPrefix(settled, "Release ") {
+				b.Fatalf("%s: it was given back", settled)
+			}
+		}
+	})
+}
+
+// The more is held, the longer it would take to give it back one after the other.
+func TestWhatIsHeldAheadIsGivenBackTogether(t *testing.T) {
+	inModesOn(t, aheadConfig(time.Minute), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var slow atomic.Bool
+		ep, _ := b.orders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+			if slow.Load() {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		for i := range 200 {
+			b.put(fmt.Sprint("fast", i))
+		}
+		b.slowToSettle("Release", time.Second)
+		slow.Store(true)
+		for i := range 200 {
+			b.send(order(fmt.Sprint("slow", i)))
+		}
+		if held := b.depth("orders").InFlight; held < 4+64 {
+			b.Errorf("%d messages are held before the pause, want many", held)
+		}
+		ep.Pause()
+		time.Sleep(40 * time.Second) // by four workers; one would take more than a minute
+		equal(b, "held while paused", b.depth("orders").InFlight, 4)
+	})
+}
+
+// Handlers that are no longer fast have as many held ahead as there are slots,
+// however many there were before.
+func TestTheNumberOfSlotsIsHeldAheadOfHandlersThatTakeLonger(t *testing.T) {
+	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var takes atomic.Int64
+		ep, _ := b.orders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error {
+			time.Sleep(time.Duration(takes.Load()))
+			return nil
+		})
+		for i := range 300 {
+			b.put(fmt.Sprint("fast", i))
+		}
+		equal(b, "MaxInFlight of fast handlers", b.newestMaxInFlight(), 8+128+128)
+		if err := ep.SetConcurrency(100); err != nil {
+			b.Fatal(err)
+		}
+		equal(b, "MaxInFlight with more slots", b.newestMaxInFlight(), 100+128+128)
+		takes.Store(int64(100 * time.Millisecond))
+		for i := range 1000 {
+			b.send(order(fmt.Sprint("slower", i)))
+		}
+		time.Sleep(time.Minute)
+		b.holds("orders", 0)
+		equal(b, "MaxInFlight of handlers that take longer", b.newestMaxInFlight(), 100+100+100)
+	})
+}
+
+func TestAFetchForFastHandlersIsWorthIt(t *testing.T) {
+	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		var fetches atomic.Int64
+		b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) {
+			fetches.Add(1)
+			time.Sleep(2 * time.Millisecond)
+			return false, 0, nil
+		}})
+		b.orders(core.Config{Concurrency: 16}, func(context.Context, *core.Message) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		for i := range 10_000 {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		time.Sleep(time.Minute)
+		b.holds("orders", 0)
+		if each := 10_000 / fetches.Load(); each < 60 { // the first ones bring fewer
+			b.Errorf("a fetch brought %d messages on average, want about half of 128 or more", each)
+		}
+	})
 }

@@ -116,20 +116,15 @@ func TestWhatMayBeHeldAheadFollowsTheHandlers(t *testing.T) {
 				return ctx.Err()
 			}
 		})
-		newest := func() int {
-			synctest.Wait()
-			all := b.broker.inFlight.all()
-			return all[len(all)-1]
-		}
-		equal(b, "MaxInFlight before a handler was measured", newest(), 16) // slots, and as many being settled
+		equal(b, "MaxInFlight before a handler was measured", b.newestMaxInFlight(), 16) // slots, and as many being settled
 		b.put("quick")
-		equal(b, "MaxInFlight of quick handlers", newest(), 24)
+		equal(b, "MaxInFlight of quick handlers", b.newestMaxInFlight(), 24)
 		takes.Store(int64(time.Minute))
 		for i := range 100 {
 			b.send(order(fmt.Sprint("slow", i)))
 		}
 		time.Sleep(10 * time.Minute)
-		equal(b, "MaxInFlight of handlers that take a minute", newest(), 16)
+		equal(b, "MaxInFlight of handlers that take a minute", b.newestMaxInFlight(), 16)
 		equal(b, "held", b.depth("orders").InFlight, 8)
 	})
 }

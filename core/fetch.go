@@ -4,23 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
 // This file is the pump's judgement of what to fetch and what to hold, and the
 // buffer between the two. All but receive is called with the pump's mu held.
 
-// aheadWindow is how long an unstarted delivery may be expected to wait. With
-// slow handlers little or nothing is held ahead: other instances could have it.
-const aheadWindow = 500 * time.Millisecond
+// A fetch and a settlement cost about the same for one message and for a hundred.
+// So fast handlers have many held ahead, whatever the number of slots: what they
+// get through in quickWindow. With slow handlers little or nothing is held ahead:
+// other instances could have it.
+const (
+	// aheadWindow is how long an unstarted delivery may be expected to wait.
+	aheadWindow = 500 * time.Millisecond
+	// quickWindow is how long it may be where more are held than there are slots.
+	quickWindow = 20 * time.Millisecond
+	// manyAhead is the most that are held ahead of fewer slots than that.
+	manyAhead = 128
+)
 
 // extraFetchWait is how long a Receive beside another one may wait: an idle queue
 // is watched by one.
 const extraFetchWait = time.Second
 
+// landing is where a Receive puts what it brings.
+type landing struct {
+	arrivals []Delivery
+	arrived  []held
+}
+
+// landing returns one that is not in use. There are few, however many workers
+// there are: most of the time one of them fetches.
+func (p *pump) landing() *landing {
+	last := len(p.landings) - 1
+	if last < 0 {
+		return &landing{}
+	}
+	l := p.landings[last]
+	p.landings = p.landings[:last]
+	return l
+}
+
 // receive fetches into the buffer.
 func (w *worker) receive(want int) {
 	p := w.pump
+	l := p.landing()
 	ctx := p.fetch
 	if p.fetching > 0 && !p.perWorker {
 		var cancel context.CancelFunc
@@ -30,30 +59,31 @@ func (w *worker) receive(want int) {
 	p.fetching++
 	p.asked += want
 	p.mu.Unlock()
-	if len(w.arrivals) < want {
-		w.arrivals = make([]Delivery, want)
+	if len(l.arrivals) < want {
+		l.arrivals = make([]Delivery, want)
 	}
-	dst := w.arrivals[:want]
+	dst := l.arrivals[:want]
 	n, err := p.receiver.Receive(ctx, dst)
 	if n < 0 || n > want {
 		err = fmt.Errorf("the adapter's Receive returned %d deliveries for %d places (C3)", n, want)
 		n = 0
 	}
-	w.arrived = w.arrived[:0]
+	l.arrived = l.arrived[:0]
 	for i, d := range dst[:n] {
 		if d == nil {
 			err = fmt.Errorf("the adapter's Receive returned %d deliveries, of which number %d is nil (C3)", n, i+1)
 			continue
 		}
-		w.arrived = append(w.arrived, held{d, p.watch(d)})
+		l.arrived = append(l.arrived, held{d, p.watch(d)})
 		dst[i] = nil
 	}
 	p.mu.Lock()
 	p.fetching--
 	p.asked -= want
 	p.full = n == want
-	p.push(w.arrived...)
-	clear(w.arrived)
+	p.push(l.arrived...)
+	clear(l.arrived)
+	p.landings = append(p.landings, l)
 	p.checkReceive(ctx, n, err)
 }
 
@@ -92,7 +122,7 @@ func (p *pump) want() int {
 	switch {
 	case p.fetching > 0 && (p.maxBatch == 0 || !p.full || room < p.maxBatch):
 		return 0 // one at a time, unless small batches cannot keep up
-	case p.buffered() > 0 && room < (p.limit+1)/2:
+	case p.buffered() > 0 && room < p.worthFetching():
 		return 0 // a larger batch is soon due
 	case p.maxBatch > 0:
 		room = min(room, p.maxBatch)
@@ -100,17 +130,60 @@ func (p *pump) want() int {
 	return max(room, 0)
 }
 
-// aheadRoom is how many deliveries to hold beyond the free slots: as many as
-// there are slots, fewer where handlers are slow, none while that is unknown or
-// where one message at a time is attempted.
-func (p *pump) aheadRoom() int {
-	if !p.ahead || !p.measured || p.slowed {
+// worthFetching is how many deliveries there is room for before the buffer is
+// filled up: half of the slots or of what may be held ahead of them.
+func (p *pump) worthFetching() int {
+	most := p.limit
+	if !p.slowed {
+		most = max(most, p.mayBeAhead)
+	}
+	return (most + 1) / 2
+}
+
+// measure learns from a delivery that had its slot for so long.
+func (p *pump) measure(took time.Duration) {
+	if p.measured == 0 {
+		p.average = took
+	}
+	p.average += (took - p.average) / 8
+	p.measured = min(p.measured+1, manyAhead)
+	if room := p.aheadRoom(p.limit); p.worthTelling(room) {
+		p.mayBeAhead = room
+		p.apply()
+	}
+}
+
+// worthTelling reports whether the receiver is told what may be held now: of large
+// changes alone, of the most, and of the end of holding more than there are slots.
+func (p *pump) worthTelling(room int) bool {
+	switch {
+	case room == p.mayBeAhead:
+		return false
+	case room > p.mayBeAhead:
+		return room >= 2*p.mayBeAhead || room == manyAhead
+	default:
+		return 2*room <= p.mayBeAhead || room <= p.limit && p.mayBeAhead > p.limit
+	}
+}
+
+// aheadRoom is how many deliveries to hold beyond so many free slots: as many as
+// there are slots, more where handlers are fast, fewer where they are slow, none
+// while that is unknown or where one message at a time is attempted. One fast
+// handler proves nothing of the next: there are no more beyond the slots' number
+// than were measured.
+func (p *pump) aheadRoom(limit int) int {
+	switch {
+	case !p.ahead || p.measured == 0 || p.slowed:
 		return 0
+	case p.average > aheadWindow:
+		return p.done(limit, aheadWindow)
 	}
-	if p.average <= aheadWindow {
-		return p.limit
-	}
-	return int(time.Duration(p.limit) * aheadWindow / p.average)
+	return max(limit, min(p.done(limit, quickWindow), manyAhead, p.measured))
+}
+
+// done is how many deliveries so many slots get through in a time.
+func (p *pump) done(limit int, window time.Duration) int {
+	return int(min(time.Duration(limit)*window/max(p.average, 1), math.MaxInt32))
 }
 
 // excess is how many unstarted deliveries are too many.
@@ -123,9 +196,18 @@ func (p *pump) excess() int {
 	}
 	allowed := max(p.limit-p.running, 0)
 	if !p.slowed {
-		allowed += p.mayBeAhead
+		allowed += max(p.mayBeAhead, p.mayStay())
 	}
 	return p.buffered() - allowed
+}
+
+// mayStay is how many deliveries that are held already may wait for handlers that
+// were fast before: they are not given back because one took longer.
+func (p *pump) mayStay() int {
+	if !p.ahead || p.measured == 0 {
+		return 0
+	}
+	return min(p.done(p.limit, aheadWindow), manyAhead)
 }
 
 func (p *pump) buffered() int { return len(p.buffer) - p.head }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// pump fetches deliveries and runs them on a fixed set of workers, never more
-// than limit at a time. There is no goroutine and no channel for a message: an
-// idle worker becomes the fetcher, puts what it got into the buffer, and wakes
-// one other, which wakes the next if there is more to do.
+// pump fetches deliveries and runs them on a set of workers, never more than limit
+// at a time. There is no goroutine and no channel for a message: an idle worker
+// becomes the fetcher, puts what it got into the buffer, and wakes one other, which
+// wakes the next if there is more to do.
 //
 // Where a Receive brings few at a time (maxBatch), and brought as many as it
 // could, more workers fetch beside it. Where deliveries are native transactions
@@ -33,8 +33,7 @@ type pump struct {
 
 	mu          sync.Mutex
 	wakeUp      *sync.Cond
-	idle        int // workers waiting for wakeUp
-	workers     int
+	staffing    staffing
 	everyWorker map[*worker]struct{}
 	wanted      int         // slots asked for
 	slowed      bool        // one slot, whatever is asked for
@@ -53,9 +52,10 @@ type pump struct {
 	head        int    // of buffer
 	fetch       context.Context
 	interrupt   context.CancelFunc // ends Receive calls under way
-	average     time.Duration      // of handling, moving; where ahead
-	measured    bool               // average is known
+	average     time.Duration      // for which a delivery has its slot, moving; where ahead
+	measured    int                // deliveries that average is of, up to manyAhead
 	mayBeAhead  int                // deliveries to hold beyond the slots
+	landings    []*landing         // not in use
 }
 
 // held is a delivery with the renewal of its lock, if it has one.
@@ -67,9 +67,8 @@ type held struct {
 // worker is one goroutine of a pump.
 type worker struct {
 	pump     *pump
-	occupied bool // it has a slot
-	arrivals []Delivery
-	arrived  []held
+	occupied bool                    // it has a slot
+	since    time.Time               // when it got it; where ahead
 	current  atomic.Pointer[attempt] // what it is handling, for the report of those that never return
 }
 
@@ -89,10 +88,15 @@ func (p *pump) maxInFlight(limit int) int {
 	}
 	n := limit + p.mayBeAhead
 	if p.overlap {
-		n += limit
+		n += p.besideSlots(limit)
 	}
 	return n
 }
+
+// besideSlots is how many deliveries may be in settlement without a slot: as many
+// as there are slots, or as may be held unstarted. A statement that settles brings
+// no more messages than those that wait for it.
+func (p *pump) besideSlots(limit int) int { return max(limit, p.mayBeAhead) }
 
 // setLimit changes the number of slots. What was not started is given back
 // where it became fewer.
@@ -122,7 +126,7 @@ func (p *pump) apply() {
 	if p.slowed {
 		limit = 1
 	}
-	p.mayBeAhead = min(p.mayBeAhead, limit)
+	p.mayBeAhead = min(p.mayBeAhead, p.aheadRoom(limit))
 	mayHold := p.maxInFlight(limit)
 	if p.closed() {
 		mayHold = 0
@@ -133,9 +137,7 @@ func (p *pump) apply() {
 		p.mayHold = mayHold
 		p.receiver.SetMaxInFlight(mayHold)
 	}
-	if !p.stopping {
-		p.hire()
-	}
+	p.adjustStaff()
 	if fewer {
 		p.restartFetch()
 	}
@@ -228,24 +230,6 @@ func (p *pump) attempts() []*attempt {
 	return all
 }
 
-// hire starts workers that are missing. Those that are too many leave by
-// themselves.
-func (p *pump) hire() {
-	for p.workers < p.staff() {
-		p.workers++
-		w := &worker{pump: p}
-		p.everyWorker[w] = struct{}{}
-		p.wg.Go(w.run)
-	}
-}
-
-func (p *pump) staff() int {
-	if p.overlap {
-		return 2 * p.limit
-	}
-	return p.limit
-}
-
 // restartFetch ends Receive calls under way, so that they begin again under
 // what holds now.
 func (p *pump) restartFetch() {
@@ -256,39 +240,42 @@ func (p *pump) restartFetch() {
 func (w *worker) run() {
 	p := w.pump
 	p.mu.Lock()
+	p.staffing.coming--
 	regular := false
 	defer func() {
 		if !regular { // a handler ended its goroutine (runtime.Goexit)
 			p.mu.Lock()
 			w.vacate()
 		}
-		p.workers--
 		delete(p.everyWorker, w)
 		if !regular && (!p.stopping || p.startable()) {
 			p.hire()
 		}
-		p.wakeUp.Broadcast()
+		if p.stopping {
+			p.wakeUp.Broadcast()
+		} else {
+			p.wakeAnother() // it may have been woken for something
+		}
 		p.mu.Unlock()
 	}()
 	for {
 		switch {
 		case p.excess() > 0:
-			items := p.takeLast(p.excess())
+			items := p.takeLast(p.share(p.excess()))
 			p.mu.Unlock()
 			for _, item := range items {
 				p.giveBack(item)
 			}
 			p.mu.Lock()
-		case p.stopping && !p.startable(), p.workers > p.staff():
+		case p.stopping && !p.startable(), len(p.everyWorker) > p.staffing.wanted:
 			regular = true
 			return
 		case p.startable() && p.running < p.limit:
 			item := p.take()
-			p.running++
-			w.occupied = true
+			w.occupy()
 			p.wakeAnother()
 			p.mu.Unlock()
-			w.work(item)
+			p.handle(w, item)
 			p.mu.Lock()
 			w.vacate()
 		case p.closed():
@@ -301,34 +288,13 @@ func (w *worker) run() {
 	}
 }
 
-// wait is called, and returns, with mu held, as all below but work.
+// wait is called, and returns, with mu held, as all below but freeSlot.
 func (w *worker) wait() {
-	p := w.pump
-	p.idle++
-	p.wakeUp.Wait()
-	p.idle--
-}
-
-func (w *worker) work(item held) {
-	p := w.pump
-	if !p.ahead {
-		p.handle(w, item)
-		return
-	}
-	start := time.Now()
-	p.handle(w, item)
-	took := time.Since(start)
-	p.mu.Lock()
-	if !p.measured {
-		p.average, p.measured = took, true
-	}
-	p.average += (took - p.average) / 8
-	// The receiver is told of large changes alone.
-	if room := p.aheadRoom(); room != p.mayBeAhead && (room >= 2*p.mayBeAhead || 2*room <= p.mayBeAhead) {
-		p.mayBeAhead = room
-		p.apply()
-	}
-	p.mu.Unlock()
+	staffing := &w.pump.staffing
+	staffing.idle++
+	w.pump.wakeUp.Wait()
+	staffing.idle--
+	staffing.spare = min(staffing.spare, staffing.idle)
 }
 
 // freeSlot gives the slot back before the worker has settled, where overlap.
@@ -343,10 +309,24 @@ func (w *worker) freeSlot() {
 	p.mu.Unlock()
 }
 
+func (w *worker) occupy() {
+	w.occupied = true
+	w.pump.running++
+	if w.pump.ahead {
+		w.since = time.Now()
+	}
+}
+
+// vacate ends the slot's time, which is the handler's: what comes after it, the
+// wait for the settlement, grows with the number of those that wait.
 func (w *worker) vacate() {
-	if w.occupied {
-		w.occupied = false
-		w.pump.running--
+	if !w.occupied {
+		return
+	}
+	w.occupied = false
+	w.pump.running--
+	if w.pump.ahead {
+		w.pump.measure(time.Since(w.since))
 	}
 }
 
@@ -359,12 +339,20 @@ func (p *pump) startable() bool {
 	return p.buffered() > 0 && (!p.closed() || p.consumed && p.waiting == nil)
 }
 
-// wakeAnother wakes one idle worker if there is something to do.
+// share is an idle worker's part of n tasks. It takes one more if they are not
+// divided evenly.
+func (p *pump) share(n int) int { return (n + p.staffing.idle) / (p.staffing.idle + 1) }
+
+// wakeAnother gets one more worker if there is something to do.
 func (p *pump) wakeAnother() {
-	if p.idle == 0 {
+	if p.staffing.idle == 0 && !p.mayHire() {
 		return
 	}
-	if p.startable() && p.running < p.limit || p.want() > 0 {
+	switch {
+	case (!p.startable() || p.running >= p.limit) && p.want() == 0:
+	case p.staffing.idle > 0:
 		p.wakeUp.Signal()
+	default:
+		p.hireOneMore()
 	}
 }

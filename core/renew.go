@@ -14,7 +14,7 @@ type renewer struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	holds   map[*hold]struct{}
+	holds   hold      // the head of a ring of all that are renewed
 	armed   time.Time // when run looks again by itself; zero: it does not
 	wake    chan struct{}
 	stopped chan struct{}
@@ -28,19 +28,9 @@ const parallelRenewals = 16
 // renewalPause is the least between two renewals of one lock.
 const renewalPause = 10 * time.Millisecond
 
-// hold is one delivery whose lock runs out.
-type hold struct {
-	renewer Renewer
-
-	// Guarded by the renewer's mu.
-	next     time.Time
-	renewing bool
-	lost     bool
-	onLost   func() // set while a handler runs
-}
-
 func newRenewer(ctx context.Context) *renewer {
-	r := &renewer{holds: map[*hold]struct{}{}, wake: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{})}
+	r := &renewer{wake: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{})}
+	r.holds.before, r.holds.after = &r.holds, &r.holds
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	return r
 }
@@ -56,9 +46,9 @@ func (r *renewer) watch(d Delivery) *hold {
 	if until.IsZero() {
 		return nil
 	}
-	h := &hold{renewer: lock, next: halfway(until)}
+	h := &hold{lock: lock, next: halfway(until)}
 	r.mu.Lock()
-	r.holds[h] = struct{}{}
+	r.holds.insert(h)
 	sooner := r.armed.IsZero() || h.next.Before(r.armed)
 	r.mu.Unlock()
 	if sooner {
@@ -67,28 +57,31 @@ func (r *renewer) watch(d Delivery) *hold {
 	return h
 }
 
+// insert puts a hold before h in the ring. The renewer's mu is held.
+func (h *hold) insert(added *hold) {
+	added.before, added.after = h.before, h
+	h.before.after, h.before = added, added
+}
+
+// remove takes h out of the ring that it is in, if any. The renewer's mu is held.
+func (h *hold) remove() {
+	if h.listed() {
+		h.before.after, h.after.before = h.after, h.before
+		h.before, h.after = nil, nil
+	}
+}
+
+func (h *hold) listed() bool { return h.after != nil }
+
 // forget ends the renewal of h, and reports whether its lock was lost.
 func (r *renewer) forget(h *hold) (lost bool) {
 	if h == nil {
 		return false
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.holds, h)
-	h.onLost = nil
-	return h.lost
-}
-
-// guard arranges for onLost to be called when the lock is lost; if it is lost
-// already, guard returns false and does not call it.
-func (r *renewer) guard(h *hold, onLost func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if h.lost {
-		return false
-	}
-	h.onLost = onLost
-	return true
+	h.remove()
+	r.mu.Unlock()
+	return h.isLost()
 }
 
 // halfway is when a lock that ends at the given time is renewed.
@@ -139,9 +132,9 @@ func (r *renewer) due() (due []*hold, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for h := range r.holds {
+	for h := r.holds.after; h != &r.holds; h = h.after {
 		switch {
-		case h.renewing || h.lost:
+		case h.renewing:
 		case !h.next.After(now):
 			h.renewing = true
 			due = append(due, h)
@@ -154,32 +147,31 @@ func (r *renewer) due() (due []*hold, next time.Time) {
 }
 
 func (r *renewer) renew(h *hold) {
-	until := h.renewer.LockedUntil()
+	until := h.lock.LockedUntil()
 	ctx, cancel := context.WithDeadline(r.ctx, until)
-	err := h.renewer.Renew(ctx)
+	err := h.lock.Renew(ctx)
 	cancel()
 
-	var onLost func()
+	lost := false
 	r.mu.Lock()
 	h.renewing = false
-	_, held := r.holds[h]
 	now := time.Now()
 	switch {
-	case !held:
+	case !h.listed():
 	case err == nil:
-		h.next = halfway(h.renewer.LockedUntil())
+		h.next = halfway(h.lock.LockedUntil())
 		if !h.next.After(now) { // a lock that was renewed, but did not move: no reason to spin
 			h.next = now.Add(renewalPause)
 		}
 	case errors.Is(err, ErrLockLost), !now.Before(until):
-		h.lost = true
-		onLost = h.onLost
+		lost = true
+		h.remove()
 	default: // try again while the lock still holds
 		h.next = now.Add(max(until.Sub(now)/4, renewalPause))
 	}
 	r.mu.Unlock()
-	if onLost != nil {
-		onLost()
+	if lost {
+		h.lose()
 	}
 	r.poke()
 }
