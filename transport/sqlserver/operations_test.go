@@ -52,7 +52,9 @@ type operator struct {
 func (o *operator) sql(t *testing.T, name string, replacements ...string) (rows []map[string]any) {
 	t.Helper()
 	text := strings.NewReplacer(replacements...).Replace(o.block(name))
-	found, err := o.pool.Query(t.Context(), text)
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // a handler's transaction must not be waited for
+	defer cancel()
+	found, err := o.pool.Query(ctx, text)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
