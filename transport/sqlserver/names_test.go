@@ -253,6 +253,42 @@ func useDeliveries(t *testing.T, r core.Receiver) {
 	}
 }
 
+// TestQueuesOfAllNamesAreListenedFor: nothing but the server wakes these receivers.
+func TestQueuesOfAllNamesAreListenedFor(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport, sender := db.open(t, sqlserver.Config{}), db.open(t, sqlserver.Config{})
+	transport.NeverPoll()
+	var queues []string
+	for _, name := range legalNames {
+		queues = append(queues, db.table(name))
+	}
+	provision(t, transport, queues...)
+	received := make(chan string)
+	for _, queue := range queues {
+		r := openReceiver(t, transport, queue, core.TransactionNone)
+		go func() {
+			var got [1]core.Delivery
+			if _, err := r.Receive(t.Context(), got[:]); err == nil {
+				received <- got[0].Incoming().ID
+			}
+		}()
+		await(t, "a receiver waits", func() bool { return sqlserver.Waits(r) })
+	}
+	await(t, "the transport listens", transport.Listens)
+	for _, queue := range queues {
+		send(t, sender, letter(queue, queue))
+		select {
+		case id := <-received:
+			if id != queue {
+				t.Errorf("received %s, want %s", id, queue)
+			}
+		case <-time.After(patience):
+			t.Fatalf("nobody was woken for %s", queue)
+		}
+	}
+}
+
 // TestSchemasOfAllNames does the same where the schema has the name.
 func TestSchemasOfAllNames(t *testing.T) {
 	t.Parallel()

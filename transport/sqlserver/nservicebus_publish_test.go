@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// Their table of subscriptions, as in nservicebus_test.go.
+// Their table of subscriptions, as in nservicebus_statements_test.go.
 const (
 	theirSubscriptions = `create table if not exists %[1]s (
 	QueueAddress varchar(200) not null,

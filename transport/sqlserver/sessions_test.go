@@ -33,7 +33,8 @@ func TestSessionsOfEverySetting(t *testing.T) {
 		t.Run(fmt.Sprint(options), func(t *testing.T) {
 			t.Parallel()
 			db := newSchema(t)
-			converse(t, db, withOptions(t, db.url, options...))
+			rawURL := withOptions(t, db.url, options...)
+			converse(t, db, rawURL, sqlserver.Config{URL: rawURL})
 		})
 	}
 }
@@ -82,13 +83,26 @@ func TestSettingsOfRolesAndDatabases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	converse(t, db, rawURL)
+	converse(t, db, rawURL, sqlserver.Config{URL: rawURL})
+}
+
+// TestSessionsOfDatabaseSQL are those of a pool that the program has already.
+func TestSessionsOfDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			db := newSchema(t)
+			rawURL := withOptions(t, db.url, "default_query_exec_mode", mode, "timezone", "Asia/Kathmandu")
+			converse(t, db, rawURL, sqlserver.Config{DB: openDB(t, rawURL)})
+		})
+	}
 }
 
 // converse sends and receives everything that there is, through sessions of a URL.
-func converse(t *testing.T, db *testDatabase, rawURL string) {
+func converse(t *testing.T, db *testDatabase, rawURL string, cfg sqlserver.Config) {
 	t.Helper()
-	cfg := sqlserver.Config{URL: rawURL, SubscriptionCache: -1}
+	cfg.SubscriptionCache = -1
 	transport := db.open(t, cfg)
 	provision(t, transport, "q")
 	cfg.NServiceBusTables = true
