@@ -33,12 +33,14 @@ const (
 
 // TestConformance is PostgreSQL through pgx.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	conformance.Run(t, b.harness(t, overPgx, sqlserver.Config{URL: b.url}))
 }
 
 // TestConformanceOfNServiceBusTables is the same on tables that NServiceBus made.
 func TestConformanceOfNServiceBusTables(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	h := b.harness(t, onForeignTables, sqlserver.Config{URL: b.url, NServiceBusTables: true})
 	h.Mismatch = nil // the types of those tables are NServiceBus's affair
@@ -48,6 +50,7 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 // TestConformanceOverDatabaseSQL is PostgreSQL through database/sql, which is also how
 // the adapter reaches Microsoft SQL Server.
 func TestConformanceOverDatabaseSQL(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	conformance.Run(t, b.harness(t, overDatabaseSQL, sqlserver.Config{DB: openDB(t, b.url)}))
 }
@@ -212,7 +215,9 @@ func (b *broker) exec(t testing.TB, text string, args ...any) string {
 
 // harness is for transports of a configuration, which reaches b.
 func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
-	t.Setenv(childURL(name), b.url)
+	if err := os.Setenv(childURL(name), b.url); err != nil { // for child processes; each harness has its own
+		t.Fatal(err)
+	}
 	cfg = quick(cfg)
 	b.exec(t, `create table work (key text primary key)`)
 	b.exec(t, `grant all on work to `+postgres.User)

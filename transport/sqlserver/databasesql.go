@@ -185,19 +185,13 @@ func (t *sqlTransaction) lost() bool {
 // aborted does not matter here, because nothing is sent together.
 func (t *sqlTransaction) aborted() bool { return false }
 
-// lend lends the *sql.Tx itself only on PostgreSQL.
 func (t *sqlTransaction) lend() any {
 	if t.lent == nil {
 		t.lent = lendSQL(t.conn)
 	}
-	if t.lent == nil {
-		return t.tx
-	}
 	return t.lent.tx
 }
 
-// reclaim cannot do anything about the *sql.Tx itself: database/sql waits for
-// statements under way.
 func (t *sqlTransaction) reclaim(cut bool) {
 	if t.lent != nil {
 		t.lent.close(cut)

@@ -33,8 +33,7 @@ func Tx(ctx context.Context) (pgx.Tx, error) {
 }
 
 // SQLTx is Tx for a transport that runs on database/sql: Microsoft SQL Server, or
-// Config.DB. The handler must neither commit the transaction nor roll it back, which
-// database/sql cannot prevent: the message would come again.
+// Config.DB. Commit and Rollback return an error and do nothing.
 func SQLTx(ctx context.Context) (*sql.Tx, error) {
 	lent, err := lentTo(ctx)
 	if err != nil {

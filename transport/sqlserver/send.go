@@ -88,20 +88,26 @@ func (m *mail) sendIn(ctx context.Context, tx any) error {
 		statements = append(slices.Clip(statements),
 			query(func(scan scanner) error { return scan(&xid) }, transactionID))
 	}
-	var err error
+	err := t.runIn(ctx, tx, statements...)
+	if err == nil && t.bellman != nil {
+		t.bellman.expect(xid, m.destinations)
+	}
+	return err
+}
+
+// runIn runs statements in a caller's transaction.
+func (t *Transport) runIn(ctx context.Context, tx any, statements ...*statement) error {
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		if _, ok := t.dialect.(postgres); !ok {
 			return fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product())
 		}
-		err = runPgx(ctx, tx, statements)
+		return runPgx(ctx, tx, statements)
 	case *sql.Tx:
-		err = runSQL(ctx, tx, statements)
+		return runSQL(ctx, tx, statements)
+	default:
+		return fmt.Errorf("a transaction of the type %T is not known", tx)
 	}
-	if err == nil && t.bellman != nil {
-		t.bellman.expect(xid, m.destinations)
-	}
-	return err
 }
 
 // transactionKey is the key of a caller's transaction in a context.

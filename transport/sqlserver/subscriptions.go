@@ -20,8 +20,9 @@ type subscriptions struct {
 	t   *Transport
 	ttl time.Duration
 
-	mu    sync.Mutex
-	known map[string]subscribers
+	mu     sync.Mutex
+	known  map[string]subscribers
+	exists bool // the table
 }
 
 // subscribers are the queues subscribed to one topic, as they were.
@@ -54,7 +55,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 		return known.queues, nil
 	}
 	var addresses []string
-	err := s.t.read(ctx, query(func(scan scanner) error {
+	err := s.read(ctx, query(func(scan scanner) error {
 		var address string
 		err := scan(&address)
 		if !slices.Contains(addresses, address) { // the statement may have been repeated
@@ -80,6 +81,25 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 		s.remember(topic, found)
 	}
 	return found.queues, nil
+}
+
+// read reads in the caller's transaction, if there is one: to wait for another
+// connection while one is held could be to wait for oneself. Only where the table might
+// not exist that is done, for the error would break the transaction.
+func (s *subscriptions) read(ctx context.Context, of *statement) error {
+	s.mu.Lock()
+	exists := s.exists
+	s.mu.Unlock()
+	if tx := callersTransaction(ctx); tx != nil && exists {
+		return s.t.runIn(ctx, tx, of)
+	}
+	err := s.t.read(ctx, of)
+	if err == nil {
+		s.mu.Lock()
+		s.exists = true
+		s.mu.Unlock()
+	}
+	return err
 }
 
 func (s *subscriptions) remember(topic string, found subscribers) {

@@ -1,0 +1,277 @@
+package sqlserver
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// sqlLoan is the transaction of a message as its handler sees it: a *sql.Tx of a
+// database that has one connection, which is that of the message, and in which
+// transactions neither begin nor end. So a handler cannot commit the receive without
+// what it sends. And when the handler has returned, database/sql closes the rows that
+// it has left open: the connection would be busy until somebody reads them.
+type sqlLoan struct {
+	db  *sql.DB
+	tx  *sql.Tx
+	end context.CancelFunc
+}
+
+// lendSQL lends the connection, with the transaction on it.
+func lendSQL(conn *sql.Conn) *sqlLoan {
+	life, end := context.WithCancel(context.Background())
+	l := &sqlLoan{end: end, db: sql.OpenDB(lentConn{conn, life})}
+	l.tx, _ = l.db.BeginTx(life, nil) // for which nothing is done that could fail
+	return l
+}
+
+// close waits for a statement under way, or cuts it off.
+func (l *sqlLoan) close(cut bool) {
+	if cut {
+		l.end()
+	}
+	_ = l.tx.Rollback() // which rolls back nothing, but closes rows
+	l.end()
+	_ = l.db.Close()
+}
+
+// lentConn is the database, the one connection that it has, and the transaction on
+// it.
+type lentConn struct {
+	conn *sql.Conn
+	life context.Context // ends when what is under way is to be cut off
+}
+
+var _ interface {
+	driver.Connector
+	driver.Conn
+	driver.ConnPrepareContext
+	driver.ConnBeginTx
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.NamedValueChecker
+	driver.Tx
+} = lentConn{}
+
+func (c lentConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
+func (c lentConn) Driver() driver.Driver                        { return lentDriver{} }
+func (c lentConn) Close() error                                 { return nil }
+func (c lentConn) Commit() error                                { return errNotYours }
+func (c lentConn) Rollback() error                              { return errNotYours }
+
+func (c lentConn) Begin() (driver.Tx, error) { return c, nil }
+
+func (c lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
+
+// lentDriver has no connections to open.
+type lentDriver struct{}
+
+// Open implements driver.Driver.
+func (lentDriver) Open(string) (driver.Conn, error) { return nil, errNotYours }
+
+// clientConn is what the connections of go-mssqldb and pgx can do.
+type clientConn interface {
+	driver.ConnPrepareContext
+	driver.NamedValueChecker
+}
+
+// use calls f while nobody else uses the connection. Its error is that there is no
+// connection any more.
+func (c lentConn) use(f func(conn clientConn)) error {
+	return c.conn.Raw(func(native any) error {
+		conn, ok := native.(clientConn)
+		if !ok {
+			return fmt.Errorf("sqlserver: a connection of the type %T is not known", native)
+		}
+		f(conn)
+		return nil
+	})
+}
+
+// CheckNamedValue implements driver.NamedValueChecker.
+func (c lentConn) CheckNamedValue(value *driver.NamedValue) (err error) {
+	gone := c.use(func(conn clientConn) { err = conn.CheckNamedValue(value) })
+	return firstError(gone, err)
+}
+
+// ExecContext implements driver.ExecerContext where the client library does; otherwise
+// database/sql prepares the statement.
+func (c lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (result driver.Result, err error) {
+	ctx, done := c.limited(ctx)
+	defer done()
+	gone := c.use(func(conn clientConn) {
+		if direct, ok := conn.(*stdlib.Conn); ok {
+			result, err = direct.ExecContext(ctx, query, args)
+			return
+		}
+		err = driver.ErrSkip
+	})
+	return result, firstError(gone, err)
+}
+
+// QueryContext implements driver.QueryerContext as ExecContext does its interface.
+func (c lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, done := c.limited(ctx)
+	var rows driver.Rows
+	var err error
+	gone := c.use(func(conn clientConn) {
+		if direct, ok := conn.(*stdlib.Conn); ok {
+			rows, err = direct.QueryContext(ctx, query, args)
+			return
+		}
+		err = driver.ErrSkip
+	})
+	return c.lent(rows, firstError(gone, err), done)
+}
+
+// lent returns rows that are read with the connection in their reader's hands.
+func (c lentConn) lent(rows driver.Rows, err error, done func()) (driver.Rows, error) {
+	if err != nil {
+		done()
+		return nil, err
+	}
+	base := lentRows{rows, c, done}
+	switch native := rows.(type) {
+	case rowsOfMicrosoft:
+		return &lentMicrosoftRows{rowsOfMicrosoft: native, lentRows: base}, nil
+	case rowsOfPostgres:
+		return &lentPostgresRows{rowsOfPostgres: native, lentRows: base}, nil
+	default:
+		return &base, nil
+	}
+}
+
+// limited returns a context that also ends when what is under way is to be cut off.
+func (c lentConn) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Prepare implements driver.Conn.
+func (c lentConn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// PrepareContext implements driver.ConnPrepareContext. For go-mssqldb that is nothing
+// that the server hears of.
+func (c lentConn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
+	gone := c.use(func(conn clientConn) { s, err = conn.PrepareContext(ctx, query) })
+	if err := firstError(gone, err); err != nil {
+		return nil, err
+	}
+	return lentStmt{s, c}, nil
+}
+
+// lentStmt is a statement of the client library's.
+type lentStmt struct {
+	driver.Stmt
+	on lentConn
+}
+
+// CheckNamedValue implements driver.NamedValueChecker.
+func (s lentStmt) CheckNamedValue(value *driver.NamedValue) error { return s.on.CheckNamedValue(value) }
+
+// Close implements driver.Stmt.
+func (s lentStmt) Close() (err error) {
+	gone := s.on.use(func(clientConn) { err = s.Stmt.Close() })
+	return firstError(gone, err)
+}
+
+// ExecContext implements driver.StmtExecContext.
+func (s lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (result driver.Result, err error) {
+	ctx, done := s.on.limited(ctx)
+	defer done()
+	gone := s.on.use(func(clientConn) { result, err = s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) })
+	return result, firstError(gone, err)
+}
+
+// QueryContext implements driver.StmtQueryContext.
+func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, done := s.on.limited(ctx)
+	var rows driver.Rows
+	var err error
+	gone := s.on.use(func(clientConn) { rows, err = s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args) })
+	return s.on.lent(rows, firstError(gone, err), done)
+}
+
+// lentRows are read with the connection in their reader's hands.
+type lentRows struct {
+	rows driver.Rows
+	on   lentConn
+	done func()
+}
+
+// Columns implements driver.Rows.
+func (r *lentRows) Columns() []string { return r.rows.Columns() }
+
+// Next implements driver.Rows.
+func (r *lentRows) Next(dest []driver.Value) (err error) {
+	gone := r.on.use(func(clientConn) { err = r.rows.Next(dest) })
+	return firstError(gone, err)
+}
+
+// Close implements driver.Rows.
+func (r *lentRows) Close() (err error) {
+	defer r.done()
+	gone := r.on.use(func(clientConn) { err = r.rows.Close() })
+	return firstError(gone, err)
+}
+
+// rowsOfPostgres and rowsOfMicrosoft are what the client libraries' rows say beside their
+// values.
+type (
+	rowsOfPostgres interface {
+		driver.RowsColumnTypeDatabaseTypeName
+		driver.RowsColumnTypeLength
+		driver.RowsColumnTypePrecisionScale
+	}
+	rowsOfMicrosoft interface {
+		rowsOfPostgres
+		driver.RowsNextResultSet
+		driver.RowsColumnTypeScanType
+		driver.RowsColumnTypeNullable
+	}
+)
+
+type lentPostgresRows struct {
+	rowsOfPostgres
+	lentRows
+}
+
+// Columns, Next and Close are those of lentRows.
+func (r *lentPostgresRows) Columns() []string              { return r.lentRows.Columns() }
+func (r *lentPostgresRows) Next(dest []driver.Value) error { return r.lentRows.Next(dest) }
+func (r *lentPostgresRows) Close() error                   { return r.lentRows.Close() }
+
+type lentMicrosoftRows struct {
+	rowsOfMicrosoft
+	lentRows
+}
+
+// Columns, Next and Close are those of lentRows.
+func (r *lentMicrosoftRows) Columns() []string              { return r.lentRows.Columns() }
+func (r *lentMicrosoftRows) Next(dest []driver.Value) error { return r.lentRows.Next(dest) }
+func (r *lentMicrosoftRows) Close() error                   { return r.lentRows.Close() }
+
+// NextResultSet implements driver.RowsNextResultSet.
+func (r *lentMicrosoftRows) NextResultSet() (err error) {
+	gone := r.on.use(func(clientConn) { err = r.rowsOfMicrosoft.NextResultSet() })
+	return firstError(gone, err)
+}
+
+// firstError keeps errors as they are: io.EOF is compared with ==.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
