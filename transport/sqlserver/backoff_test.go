@@ -51,6 +51,6 @@ func TestAnOutageOfManyFetchesIsOne(t *testing.T) {
 	}
 	stop()
 	for range fetches {
-		next(t, "Receive returns", returned)
+		_ = next(t, "Receive returns", returned)
 	}
 }

@@ -206,9 +206,6 @@ func (e *business) run() {
 // waiting is how many messages are in the input queue, in work or not.
 func (e *business) waiting() int { return e.number(`select count(*) from ` + inputQueue) }
 
-// written is how many rows handlers have committed.
-func (e *business) written() int { return e.number(`select count(*) from written`) }
-
 // awaitDone returns when every message has been consumed.
 func (e *business) awaitDone() {
 	e.t.Helper()
