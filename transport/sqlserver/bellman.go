@@ -24,6 +24,7 @@ type bellman struct {
 	db *pgxDatabase
 
 	listening atomic.Bool
+	left      atomic.Bool // the server that it listens to is not the one to use
 
 	mu        sync.Mutex // guards what follows
 	notifies  bool       // the goroutine that notifies is there
@@ -230,10 +231,24 @@ func (b *bellman) hearing() {
 	}
 }
 
+// leave makes it listen to the server that can be written to, which may be another one
+// now: at the old one nobody notifies any more.
+func (b *bellman) leave() {
+	b.left.Store(true)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.interrupt != nil {
+		b.interrupt()
+	}
+}
+
+var errLeft = errors.New("the server that it listened to cannot be written to")
+
 var errNotify = errors.New("the connection that listens does not answer")
 
 // hear listens until the connection fails, or there is nothing to listen for.
 func (b *bellman) hear(o *outages) error {
+	b.left.Store(false)
 	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
 	conn, err := pgx.ConnectConfig(ctx, b.db.connections.Config().ConnConfig)
 	cancel()
@@ -260,6 +275,9 @@ func (b *bellman) hear(o *outages) error {
 			n, err := b.next(conn)
 			if err != nil {
 				return err
+			}
+			if b.left.Load() {
+				return errLeft
 			}
 			if q := heard[n]; q != nil { // nil: it was on its way when we ceased to listen for it
 				b.t.bells.ring(q)
@@ -313,7 +331,7 @@ func (b *bellman) next(conn *pgx.Conn) (string, error) {
 	b.mu.Lock()
 	b.interrupt = cancel
 	b.mu.Unlock()
-	if len(b.changed) > 0 {
+	if len(b.changed) > 0 || b.left.Load() {
 		return "", nil
 	}
 	n, err := conn.WaitForNotification(ctx)

@@ -232,6 +232,9 @@ const (
 	// faultBusy: nothing was done, and the same may well succeed later: a deadlock, a
 	// lock or statement timeout, a full disk.
 	faultBusy
+	// faultConflict: as faultBusy, but it may succeed at once: the server could not put
+	// it in order with what others did at the same time.
+	faultConflict
 	// faultReadOnly: nothing was done, because the server is a standby, or has become
 	// one.
 	faultReadOnly
@@ -259,7 +262,7 @@ func (t *Transport) fault(err error) fault {
 // passes reports whether waiting may help.
 func (f fault) passes() bool {
 	switch f {
-	case faultOutage, faultUnreached, faultBusy, faultReadOnly:
+	case faultOutage, faultUnreached, faultBusy, faultConflict, faultReadOnly:
 		return true
 	default:
 		return false

@@ -25,6 +25,8 @@ func (postgres) classify(err error) fault {
 		return faultRefused
 	case "57014": // query_canceled: statement_timeout, or an operator
 		return faultBusy
+	case "40001": // serialization_failure, where that is the default of the database
+		return faultConflict
 	case "25P03", "25P04": // idle_in_transaction_session_timeout, transaction_timeout
 		return faultOutage
 	default:

@@ -188,6 +188,10 @@ func (r *receiver) sweep() {
 	}
 }
 
+// conflictPause is how long to wait before what conflicted with somebody else's is
+// tried again. It is no outage.
+const conflictPause = time.Millisecond
+
 // try fetches once. In an outage it says how long to wait.
 func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, down time.Duration, err error) {
 	defer r.fetching.Done()
@@ -209,6 +213,8 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, down ti
 		return 0, 0, core.ErrClosed
 	case err != nil && !r.t.fault(err).passes():
 		return 0, 0, err
+	case err != nil && r.t.fault(err) == faultConflict:
+		return 0, conflictPause, nil
 	case err != nil:
 		r.t.gaveUp(err)
 		return 0, r.outages.failed(err, started), nil

@@ -70,12 +70,15 @@ func (m *mail) send(ctx context.Context) error {
 	return nil
 }
 
-// gaveUp draws the consequence of an error for connections not in use.
+// gaveUp draws the consequence of an error for the connections that there are.
 func (t *Transport) gaveUp(err error) {
 	f := t.fault(err)
 	_, overSQL := t.db.(*sqlDatabase) // which does not try a connection before it uses it
 	if f == faultReadOnly || f == faultOutage && overSQL {
 		t.db.reset()
+	}
+	if f == faultReadOnly && t.bellman != nil {
+		t.bellman.leave()
 	}
 }
 

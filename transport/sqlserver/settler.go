@@ -268,6 +268,9 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 		unknown = unknown || f == faultOutage
 		s.r.t.gaveUp(err)
 		pause := o.failed(err, began)
+		if f == faultConflict {
+			pause = conflictPause
+		}
 		last := time.Time{}
 		for _, i := range list {
 			if until := b.orders[i].leased.LockedUntil(); until.After(last) {
