@@ -108,9 +108,8 @@ func newBusiness(t *testing.T, b *broker, mode core.TransactionMode) *business {
 		},
 	}
 	past := open(t, sqlserver.Config{URL: b.server.PasswordURL(b.database)})
-	if err := past.Provision(t.Context(), core.Topology{Queues: []string{inputQueue, outputQueue, errorQueue}}); err != nil {
-		t.Fatal(err)
-	}
+	provision(t, past, inputQueue, outputQueue, errorQueue)
+	closed(t, past)
 	return e
 }
 
@@ -180,7 +179,13 @@ from generate_series(1, $1::int) as i`, n)
 // run starts the endpoint, which ends with the test.
 func (e *business) run() {
 	e.t.Helper()
-	endpoint, err := core.New(inputQueue, open(e.t, e.transport), e.config)
+	e.runOn(open(e.t, e.transport))
+}
+
+// runOn is run with a transport that others may use too.
+func (e *business) runOn(transport *sqlserver.Transport) {
+	e.t.Helper()
+	endpoint, err := core.New(inputQueue, transport, e.config)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -205,6 +210,9 @@ func (e *business) run() {
 
 // waiting is how many messages are in the input queue, in work or not.
 func (e *business) waiting() int { return e.number(`select count(*) from ` + inputQueue) }
+
+// written is how many rows handlers have committed.
+func (e *business) written() int { return e.number(`select count(*) from written`) }
 
 // awaitDone returns when every message has been consumed.
 func (e *business) awaitDone() {

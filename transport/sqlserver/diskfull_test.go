@@ -20,7 +20,7 @@ begin
 	if exists (select from disk) then
 		raise exception 'could not extend file' using errcode = 'disk_full', hint = 'Check free disk space.';
 	end if;
-	return new;
+	return case tg_op when 'DELETE' then old else new end;
 end $$`)
 	e.exec(`create trigger no_space before ` + operations + ` on ` + table + ` for each row execute function no_space()`)
 }
@@ -66,5 +66,52 @@ func TestAMessageThatCannotBeGivenBackComesAgain(t *testing.T) {
 			e.awaitDone()
 			e.checkDone(n)
 		})
+	}
+}
+
+// While a disk is full messages stay where they are, and nothing is half done. When
+// there is room again everything goes on.
+func TestADiskThatIsFullForAWhile(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name              string
+		table, operations string
+	}{
+		{"that of the messages received", inputQueue, "insert or update or delete"},
+		{"that of the messages sent", outputQueue, "insert"},
+		{"that of the application", "written", "insert"},
+	} {
+		for _, mode := range bothModes {
+			t.Run(c.name+"/"+mode.String(), func(t *testing.T) {
+				t.Parallel()
+				const messages = 100
+				e := newBusiness(t, brokerOn(t, server), mode)
+				e.disk(c.table, c.operations)
+				started := make(chan struct{}, 1)
+				e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+					err := e.work(ctx, m)
+					select {
+					case started <- struct{}{}:
+					default:
+					}
+					return err
+				}
+				e.order(messages)
+				e.run()
+				next(t, "a message is handled", started)
+				e.fill()
+				refused := func() int {
+					return e.log.count("could not extend file") + len(e.changes.all())
+				}
+				await(t, "something is refused", func() bool { return refused() > 0 })
+				done := messages - e.waiting()
+				if e.mode == core.TransactionSendsAtomicWithReceive && e.written() > done+e.config.Concurrency {
+					t.Errorf("%d messages were handled, but only %d consumed", e.written(), done)
+				}
+				e.empty()
+				e.awaitDone()
+				e.checkDone(messages)
+			})
+		}
 	}
 }

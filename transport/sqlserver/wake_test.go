@@ -41,10 +41,12 @@ func provision(t *testing.T, transport *sqlserver.Transport, queues ...string) {
 // await returns when a condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+	pause := time.Millisecond
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s", patience, what)
 		}
+		pause = min(pause+pause/4, 20*time.Millisecond) // others have work to do
 	}
 }
 

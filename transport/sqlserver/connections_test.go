@@ -1,0 +1,114 @@
+package sqlserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// takeAll takes every connection of a pool, as an application may that shares its own.
+func takeAll(t *testing.T, pool *pgxpool.Pool) (giveBack func()) {
+	t.Helper()
+	var all []*pgxpool.Conn
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	return func() {
+		for _, conn := range all {
+			conn.Release()
+		}
+	}
+}
+
+// Without a connection in the application's pool nothing is done, and nothing is lost.
+func TestAnApplicationThatTakesAllConnections(t *testing.T) {
+	t.Parallel()
+	for _, mode := range bothModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			const messages = 300
+			e := newBusiness(t, brokerOn(t, server), mode)
+			pool := limitedPool(t, e.broker.url, 6)
+			e.transport.URL, e.transport.Pool = "", pool
+			transport := open(t, e.transport)
+			e.order(messages)
+			e.runOn(transport)
+			await(t, "a message is handled", func() bool { return e.written() > 0 })
+			giveBack := takeAll(t, pool) // as they become free
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			err := transport.Send(short, letter("x", outputQueue))
+			wantSendError(t, err, core.SendRefused, 1)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Send returns %v, want DeadlineExceeded", err)
+			}
+			if n := e.waiting(); n == 0 {
+				t.Error("the messages were handled without connections, or too soon for this test")
+			}
+			giveBack()
+			e.awaitDone()
+			e.checkDone(messages)
+		})
+	}
+}
+
+// A server that takes no more connections is an outage for who needs one: those there
+// are go on.
+func TestAServerWithTooManyConnections(t *testing.T) {
+	t.Parallel()
+	for _, mode := range bothModes {
+		for _, left := range []int{0, 3} {
+			t.Run(fmt.Sprintf("%v/%d are left", mode, left), func(t *testing.T) {
+				t.Parallel()
+				const messages = 200
+				e := newBusiness(t, brokerOn(t, server), mode)
+				e.config.Concurrency = 8
+				e.order(messages)
+				e.run()
+				await(t, "a message is handled", func() bool { return e.written() > 0 })
+				if left == 0 {
+					e.connectionLimit(0)
+				} else { // the application's own are counted, but not refused
+					e.connectionLimit(int(e.app.Config().MaxConns) + left)
+				}
+				await(t, "connections are refused", func() bool { return e.log.count("too many connections")+len(e.changes.all()) > 0 })
+				if left > 0 {
+					e.awaitDone()
+				}
+				e.connectionLimit(-1)
+				e.awaitDone()
+				e.checkDone(messages)
+			})
+		}
+	}
+}
+
+// Endpoints of both modes share one transport, and its pool, which is smaller than what
+// they could use.
+func TestTwoEndpointsOnOneTransport(t *testing.T) {
+	t.Parallel()
+	const messages = 200
+	b := brokerOn(t, server)
+	e := newBusiness(t, b, core.TransactionSendsAtomicWithReceive)
+	transport := open(t, sqlserver.Config{Pool: limitedPool(t, b.url, 6)})
+	e.handle = e.sendNow
+	e.order(messages)
+	other := &business{t: t, broker: b, mode: core.TransactionReceiveOnly, app: e.app, config: e.config}
+	other.config.Transactions = other.mode
+	other.handle = other.sendNow
+	e.runOn(transport)
+	other.runOn(transport)
+	e.awaitDone()
+	e.checkDone(messages)
+}

@@ -1,0 +1,135 @@
+package sqlserver_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// renewed renews a delivery's lease.
+func renewed(ctx context.Context, d core.Delivery) error { return d.(core.Renewer).Renew(ctx) }
+
+// leaseActions are what can be said about a leased message, and the count with which
+// it comes again; 0: never, or not before its lease ends.
+var leaseActions = []struct {
+	name  string
+	do    func(ctx context.Context, d core.Delivery) error
+	count int
+}{
+	{"complete", func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) }, 0},
+	{"abandon", func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("as ordered")) }, 2},
+	{"release", func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) }, 1},
+	{"renew", renewed, 0},
+}
+
+// However a connection breaks, what is said about a leased message is done, and once,
+// while the lease holds.
+func TestAConnectionThatBreaksAtASettlement(t *testing.T) {
+	t.Parallel()
+	for _, action := range leaseActions {
+		for _, how := range breaks {
+			t.Run(action.name+"/"+how.name, func(t *testing.T) {
+				t.Parallel()
+				e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
+				transport := open(t, e.transport)
+				r := openReceiver(t, transport, inputQueue, e.mode)
+				e.order(1)
+				d := receive(t, r)
+				lease := d.(core.Renewer).LockedUntil()
+				struck := how.at(e.broker.proxy, carriedOut(statements(t, transport, inputQueue)[action.name]))
+				if err := action.do(t.Context(), d); err != nil {
+					t.Errorf("it failed, though it happened: %v", err)
+				}
+				next(t, "the connection breaks", struck)
+				switch action.name {
+				case "renew":
+					if until := d.(core.Renewer).LockedUntil(); !until.After(lease) {
+						t.Errorf("the lease ends at %v, as before", until)
+					}
+					if n := e.number(`select count(*) from `+inputQueue+` where leased_until > $1`, lease.Add(-time.Second)); n != 1 {
+						t.Error("in the table it is not renewed")
+					}
+					complete(t, d)
+				default:
+					if err := d.Complete(t.Context()); !errors.Is(err, core.ErrSettled) {
+						t.Errorf("a second settlement returns %v, want ErrSettled", err)
+					}
+				}
+				if action.count > 0 {
+					again := receive(t, r)
+					if n := again.Incoming().DeliveryCount; n != action.count {
+						t.Errorf("it comes again with the count %d, want %d", n, action.count)
+					}
+					complete(t, again)
+				}
+				if n := e.waiting(); n != 0 {
+					t.Errorf("%d messages are left", n)
+				}
+			})
+		}
+	}
+}
+
+// A claim whose reply is lost leaves messages to nobody: they come again when the
+// lease ends, and no sooner.
+func TestAConnectionThatBreaksAtAClaim(t *testing.T) {
+	t.Parallel()
+	for _, how := range breaks {
+		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
+			e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
+			e.transport.Lease = minLease
+			transport := open(t, e.transport)
+			r := openReceiver(t, transport, inputQueue, e.mode)
+			e.order(1)
+			struck := how.at(e.broker.proxy, carriedOut(statements(t, transport, inputQueue)["claim"]))
+			start := time.Now()
+			d := receive(t, r)
+			next(t, "the connection breaks", struck)
+			count, since := d.Incoming().DeliveryCount, time.Since(start)
+			switch {
+			case how.name == "the request is lost" && count != 1:
+				t.Errorf("it comes with the count %d, want 1: nobody had it before", count)
+			case how.name == "the reply is lost" && count != 2:
+				t.Errorf("it comes with the count %d, want 2: who had it first may have died of it", count)
+			case count == 2 && since < minLease:
+				t.Errorf("it comes again after %v, though it is leased for %v", since, minLease)
+			}
+			complete(t, d)
+		})
+	}
+}
+
+// A process that was paused for longer than its leases wakes up. What it says about
+// its messages is too late, and changes nothing for who has them now.
+func TestAProcessThatWasPausedForLongerThanItsLease(t *testing.T) {
+	t.Parallel()
+	for _, action := range leaseActions {
+		t.Run(action.name, func(t *testing.T) {
+			t.Parallel()
+			e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
+			e.transport.Lease = minLease
+			paused := open(t, e.transport)
+			e.order(1)
+			d := receive(t, openReceiver(t, paused, inputQueue, e.mode))
+			e.transport.Lease = time.Minute
+			theirs := receive(t, openReceiver(t, open(t, e.transport), inputQueue, e.mode)) // when the lease has ended
+			const row = `select leased_until::text || ' ' || claims || ' ' || deliveries || ' ' || coalesce(last_error, '') from ` + inputQueue
+			before := e.keys(row)
+			if err := action.do(t.Context(), d); !errors.Is(err, core.ErrLockLost) {
+				t.Errorf("it returns %v, want ErrLockLost", err)
+			}
+			for now := range e.keys(row) {
+				if before[now] == 0 {
+					t.Errorf("the row is now %q, want %v as who has it left it", now, before)
+				}
+			}
+			if err := theirs.Complete(t.Context()); err != nil {
+				t.Errorf("who has the message now cannot settle it: %v", err)
+			}
+		})
+	}
+}

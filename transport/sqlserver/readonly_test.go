@@ -1,0 +1,157 @@
+package sqlserver_test
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/postgres"
+	"github.com/reprise-go/reprise/internal/testserver/proxy"
+)
+
+// settings changes the server's configuration while it runs.
+func settings(t *testing.T, s *postgres.Server, text string) {
+	t.Helper()
+	if _, err := s.Exec(t.Context(), "postgres", text+`; select pg_reload_conf()`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// some lets the endpoint handle some messages, and no more until goOn.
+func (e *business) some() (goOn func()) {
+	var handled atomic.Int64
+	gate := make(chan struct{})
+	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		if handled.Add(1) > 10 {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return e.work(ctx, m)
+	}
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+// awaitReadOnly returns when the transport has noticed that it cannot write, and nothing
+// that began before goes on.
+func (e *business) awaitReadOnly() {
+	e.t.Helper()
+	await(e.t, "the endpoint has noticed", func() bool {
+		return e.log.count("read-only")+len(e.changes.all()) > 0
+	})
+	await(e.t, "what had begun before ends", func() bool {
+		return e.number(`select count(*) from pg_stat_activity where usename = $1 and backend_xid is not null`, postgres.User) == 0
+	})
+}
+
+// A server that cannot be written to for a while refuses messages, which are certainly
+// not sent, and receivers wait.
+func TestAServerThatIsReadOnlyForAWhile(t *testing.T) {
+	t.Parallel()
+	const messages = 100
+	s := postgres.StartFor(t, postgres.Config{})
+	var all []*business
+	var goOn []func()
+	for _, mode := range bothModes {
+		e := newBusiness(t, brokerOn(t, s), mode)
+		e.order(messages)
+		goOn = append(goOn, e.some())
+		e.run()
+		all = append(all, e)
+	}
+	for _, e := range all {
+		await(t, "messages are handled", func() bool { return e.written() >= 10 })
+	}
+	settings(t, s, `alter system set default_transaction_read_only = on`)
+	for _, on := range goOn {
+		on()
+	}
+	for _, e := range all {
+		e.awaitReadOnly()
+		transport := open(t, e.transport)
+		wantSendError(t, transport.Send(t.Context(), letter("x", outputQueue)), core.SendRefused, 1)
+		if n := e.waiting(); n == 0 {
+			t.Error("all messages were consumed, too soon for this test")
+		}
+	}
+	settings(t, s, `set default_transaction_read_only = off; alter system reset default_transaction_read_only`)
+	for _, e := range all {
+		e.awaitDone()
+		e.checkDone(messages)
+	}
+}
+
+// The primary becomes read-only, its standby is promoted, and the transport, which
+// knows both, goes over to it. Nothing that was committed is lost, because commits wait
+// for the standby.
+func TestAStandbyThatTakesOver(t *testing.T) {
+	t.Parallel()
+	const messages = 100
+	primary := postgres.StartFor(t, postgres.Config{})
+	standby, err := primary.StartStandby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	settings(t, primary, `alter system set synchronous_commit = remote_apply; alter system set synchronous_standby_names = '*'`)
+	second, err := proxy.New(standby.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = second.Close() })
+	var all []*business
+	var goOn []func()
+	for _, mode := range bothModes {
+		b := brokerOn(t, primary)
+		u, err := url.Parse(b.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Host = second.Addr() + "," + b.proxy.Addr()
+		b.url = withOptions(t, u.String(), "target_session_attrs", "read-write")
+		e := newBusiness(t, b, mode)
+		e.transport.Lease = minLease
+		e.order(messages)
+		goOn = append(goOn, e.some())
+		e.run()
+		all = append(all, e)
+	}
+	for _, e := range all {
+		await(t, "messages are handled", func() bool { return e.written() >= 10 })
+	}
+	settings(t, primary, `alter system set default_transaction_read_only = on`)
+	for _, on := range goOn {
+		on()
+	}
+	for _, e := range all {
+		e.awaitReadOnly()
+		transport := open(t, e.transport)
+		wantSendError(t, transport.Send(t.Context(), letter("x", outputQueue)), core.SendRefused, 1)
+	}
+	if err := standby.Promote(); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		primaryApp := e.app
+		e.app = poolOf(t, standby.URL(e.broker.database))
+		e.awaitDone()
+		e.checkDone(messages)
+		await(t, "the connections to the old primary are given up", func() bool {
+			var left int
+			err := primaryApp.QueryRow(t.Context(), `select count(*) from pg_stat_activity where usename = $1 and datname = $2`, postgres.User, e.broker.database).Scan(&left)
+			return err == nil && left == 0
+		})
+	}
+	if err := primary.Kill(); err != nil { // nobody misses it
+		t.Error(err)
+	}
+}

@@ -1,0 +1,18 @@
+package sqlserver
+
+import "time"
+
+// Statements returns the texts of those on a queue's table, by what they do; a claim is
+// that of one message.
+func (t *Transport) Statements(queue string) (map[string]string, error) {
+	q, err := t.queues.get(queue)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"claim": t.dialect.claim(q.queueTexts, 1, t.lease, time.Time{}).sql, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew,
+		"take": t.dialect.take(q.queueTexts, 1, time.Time{}).sql, "give back": q.giveBack, "retake": q.retake,
+		"send":   t.dialect.insert(q.queueTexts, make([]outgoing, 1), false)[0].sql,
+		"notify": notifyText,
+	}, nil
+}

@@ -1,0 +1,113 @@
+package sqlserver_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/postgres"
+)
+
+// set sets a parameter for the sessions of the transport, also those that there are
+// already, which are ended.
+func (e *business) set(parameter, value string) {
+	e.t.Helper()
+	e.exec(`alter role ` + postgres.User + ` in database ` + e.broker.database + ` set ` + parameter + ` = '` + value + `'`)
+	e.terminate("true")
+}
+
+// An operator locks a table for a while, and the server gives statements little time
+// or as much as they want. What cannot be done is done later.
+func TestATableThatIsLockedForAWhile(t *testing.T) {
+	t.Parallel()
+	for _, parameter := range []string{"", "lock_timeout", "statement_timeout"} {
+		for _, table := range []string{inputQueue, outputQueue} {
+			for _, mode := range bothModes {
+				name := parameter
+				if name == "" {
+					name = "no timeout"
+				}
+				t.Run(name+"/"+table+"/"+mode.String(), func(t *testing.T) {
+					t.Parallel()
+					const messages = 100
+					e := newBusiness(t, brokerOn(t, server), mode)
+					if parameter != "" {
+						e.set(parameter, "100ms")
+					}
+					e.order(messages)
+					e.run()
+					await(t, "a message is handled", func() bool { return e.written() > 0 })
+					unlock := e.lock(table)
+					switch parameter {
+					case "":
+						e.awaitWaiting(1)
+					default:
+						await(t, "a statement takes too long", func() bool {
+							return e.log.count("canceling statement")+len(e.changes.all()) > 0
+						})
+					}
+					unlock()
+					e.awaitDone()
+					e.checkDone(messages)
+				})
+			}
+		}
+	}
+}
+
+// A handler whose transaction is idle for longer than the server allows has failed
+// once, and that is counted.
+func TestAHandlerThatLeavesItsTransactionIdleForTooLong(t *testing.T) {
+	t.Parallel()
+	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
+	e.set("idle_in_transaction_session_timeout", "500ms")
+	const messages = 3
+	e.config.Concurrency = 1
+	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		err := e.work(ctx, m)
+		if m.Attempt == 1 {
+			await(t, "the server ends the transaction", func() bool {
+				return e.number(`select count(*) from pg_stat_activity where datname = current_database() and usename = $1 and `+holdsMessage, postgres.User) == 0
+			})
+		}
+		return err
+	}
+	e.order(messages)
+	e.run()
+	e.awaitDone()
+	e.checkDone(messages)
+	if n := e.number(`select count(*) from written where delivery = 2`); n != messages {
+		t.Errorf("%d of %d messages were handled the second time, want all", n, messages)
+	}
+}
+
+// A statement of a handler's that takes longer than the server allows fails the
+// handler, and nothing else: the transaction is used again.
+func TestAHandlerWhoseStatementTakesTooLong(t *testing.T) {
+	t.Parallel()
+	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
+	e.set("statement_timeout", "200ms")
+	const messages = 2
+	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		if err := e.work(ctx, m); err != nil || m.Attempt > 1 {
+			return err
+		}
+		start := time.Now()
+		err := work(ctx, `select pg_sleep(60) where $1 <> ''`, "x")
+		if since := time.Since(start); err == nil || since > patience/2 {
+			t.Errorf("after %v the statement returns %v", since, err)
+		}
+		return err
+	}
+	e.order(messages)
+	e.run()
+	e.awaitDone()
+	e.checkDone(messages)
+	if n := e.number(`select count(*) from written where delivery = 2`); n != messages {
+		t.Errorf("%d of %d messages were handled the second time, want all", n, messages)
+	}
+	if changes := e.changes.all(); len(changes) > 0 {
+		t.Errorf("the observer is told of an outage: %v", changes[0].Err)
+	}
+}
