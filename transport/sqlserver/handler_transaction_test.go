@@ -198,30 +198,3 @@ func TestAHandlerThatKeepsItsTransaction(t *testing.T) {
 	e.awaitDone()
 	e.checkDone(messages)
 }
-
-// The database's default isolation is stricter than what the queues need: that neither
-// slows them down nor looks like an outage.
-func TestAStricterIsolationByDefault(t *testing.T) {
-	t.Parallel()
-	for _, level := range []string{"repeatable read", "serializable"} {
-		for _, mode := range bothModes {
-			t.Run(level+"/"+mode.String(), func(t *testing.T) {
-				t.Parallel()
-				const messages = 1000
-				e := newBusiness(t, brokerOn(t, server), mode)
-				e.set("default_transaction_isolation", level)
-				e.config.Concurrency = 8
-				e.order(messages)
-				e.run()
-				e.awaitDone()
-				e.checkDone(messages)
-				if changes := e.changes.all(); len(changes) > 0 {
-					t.Errorf("the observer is told of outages, %d times: %v", len(changes), changes[0].Err)
-				}
-				if n := e.number(`select count(*) from written where delivery > 1`); n > 0 {
-					t.Errorf("%d messages needed more than one attempt", n)
-				}
-			})
-		}
-	}
-}
