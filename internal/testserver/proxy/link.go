@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // link is the connection of a client, and the one to the server that belongs to
@@ -45,13 +46,17 @@ func (l *link) run() {
 	requests.Wait()
 }
 
+// connectTimeout is for a server on this machine.
+const connectTimeout = 5 * time.Second
+
 // connect connects to the server, when the network lets it.
 func (l *link) connect() error {
 	if err := l.proxy.awaitFlow(l.ctx); err != nil {
 		return err
 	}
-	var d net.Dialer
-	server, err := d.DialContext(l.ctx, "tcp", l.proxy.target)
+	// Not with the link's context: what is connected when that ends would be closed like
+	// any other connection, and not reset.
+	server, err := net.DialTimeout("tcp", l.proxy.target, connectTimeout)
 	if err != nil {
 		return err
 	}
