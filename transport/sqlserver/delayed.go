@@ -22,7 +22,11 @@ type delayed struct {
 	next    time.Time // when something that this process put there is due; zero: nothing
 	late    time.Time // until when something may be committed that has been due for long
 	wake    chan struct{}
+	stuck   map[int64]time.Duration // how long messages that could not be forwarded waited last, by seq
 }
+
+// manyStuck is how many of those are remembered.
+const manyStuck = 10_000
 
 const (
 	forwardBatch = 100
@@ -31,9 +35,10 @@ const (
 	// caller commits it does not, so for longestExpectation it looks every latePoll.
 	forwardPoll = 10 * time.Second
 	latePoll    = time.Second
-	// postponed is how long a message waits again that could not be forwarded, because
-	// of its queue.
-	postponed = time.Minute
+	// A message that could not be forwarded, because of its queue, waits again: at first
+	// shortly, for another transport may have the right that this one has not.
+	firstPostponed = time.Second
+	postponed      = time.Minute
 )
 
 func newDelayed(t *Transport) *delayed {
@@ -223,7 +228,7 @@ func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 		var bad *undeliverable
 		switch {
 		case errors.As(err, &bad) && !d.t.fault(err).passes():
-			err = d.t.db.exec(ctx, command(d.postpone, bad.seq, postponed.Microseconds(), storable(bad.Error())))
+			err = d.t.db.exec(ctx, command(d.postpone, bad.seq, d.postponement(bad.seq).Microseconds(), storable(bad.Error())))
 			moved = 1
 		case err == nil && moved == 0:
 			return n, nil
@@ -234,4 +239,16 @@ func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 		n += moved
 	}
 	return n, nil
+}
+
+// postponement returns how long a message is to wait again.
+func (d *delayed) postponement(seq int64) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stuck == nil || len(d.stuck) >= manyStuck {
+		d.stuck = map[int64]time.Duration{}
+	}
+	wait := min(max(2*d.stuck[seq], firstPostponed), postponed)
+	d.stuck[seq] = wait
+	return wait
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,17 +134,17 @@ func TestRightsThatEachCallNeeds(t *testing.T) {
 				}
 			}
 			for _, right := range rights {
-				db.exec(t, "grant "+right+" to "+role)
+				db.grant(t, "grant "+right+" to "+role)
 			}
 			if err := c.call(ctx, transport); err != nil {
 				t.Fatalf("with %q: %v", rights, err)
 			}
 			for _, right := range rights {
-				db.exec(t, "revoke "+right+" from "+role)
+				db.grant(t, "revoke "+right+" from "+role)
 				if err := c.call(ctx, transport); !isDenied(err) {
 					t.Errorf("without %s: %v", right, err)
 				}
-				db.exec(t, "grant "+right+" to "+role)
+				db.grant(t, "grant "+right+" to "+role)
 			}
 		})
 	}
@@ -172,7 +173,7 @@ func TestAnEndpointWithTheLeastRights(t *testing.T) {
 				"select, insert, update on " + db.table("SubscriptionRouting"),
 				"select, insert, update, delete on " + db.table("reprise_delayed"),
 			} {
-				db.exec(t, "grant "+right+" to "+role)
+				db.grant(t, "grant "+right+" to "+role)
 			}
 			cfg := core.Config{Transactions: mode, Logger: silent, Concurrency: 2, Provision: core.ProvisionAlways}
 			cfg.Recoverability.ErrorQueue = errorQueue
@@ -305,3 +306,14 @@ func (m *mentions) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 
 func (*mentions) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*mentions) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// granting is held by whoever changes rights: the server refuses two changes of one
+// object at a time.
+var granting sync.Mutex
+
+func (db *testDatabase) grant(t *testing.T, text string) {
+	t.Helper()
+	granting.Lock()
+	defer granting.Unlock()
+	db.exec(t, text)
+}
