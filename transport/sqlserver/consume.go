@@ -8,9 +8,17 @@ import (
 
 // consume removes messages before they are handed out: TransactionNone.
 func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (int, error) {
+	for {
+		n, gone, err := r.consumeOnce(ctx, dst)
+		if err != nil || n > 0 || gone == 0 { // where all had expired, or were for others, there may be more behind them
+			return n, err
+		}
+	}
+}
+
+func (r *receiver) consumeOnce(ctx context.Context, dst []core.Delivery) (n, gone int, err error) {
 	var m record
 	columns := m.columns()
-	n, gone := 0, 0
 	take := r.t.dialect.take(r.q.queueTexts, batchSize(len(dst)), r.from().time)
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.takeForeign(r.q.queueTexts, batchSize(len(dst)))
@@ -29,16 +37,13 @@ func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (int, error
 		return nil
 	}
 	if err := r.t.db.exec(ctx, take); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if r.t.nserviceBusTables {
 		left := r.passOn(ctx, dst[:n])
 		n, gone = left, gone+n-left
 	}
-	if n == 0 && gone > 0 { // all had expired, or were for others: there may be more behind them
-		return r.consume(ctx, dst)
-	}
-	return n, nil
+	return n, gone, nil
 }
 
 // consumed is a message that is gone already.

@@ -17,6 +17,15 @@ import (
 // claim leases messages: one statement for all of them, and no transaction while
 // handlers run. A message that has expired is consumed instead of handed out.
 func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) {
+	for {
+		n, expired, err := r.claimOnce(ctx, dst)
+		if err != nil || n > 0 || expired == 0 { // where all have expired, there may be more behind them
+			return n, err
+		}
+	}
+}
+
+func (r *receiver) claimOnce(ctx context.Context, dst []core.Delivery) (n, expired int, err error) {
 	from := r.from()
 	// The lease ends by the server's clock. Counted from before the statement, by
 	// ours, it never ends later here than there.
@@ -40,9 +49,8 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) 
 		got = append(got, d)
 		return nil
 	}
-	err := r.t.db.exec(ctx, claim)
-	if err != nil {
-		return 0, err
+	if err := r.t.db.exec(ctx, claim); err != nil {
+		return 0, 0, err
 	}
 	slices.SortFunc(got, func(a, b *leased) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
 	var first time.Time
@@ -50,19 +58,16 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) 
 		first = got[0].due
 	}
 	r.learnFloor(from, len(got), asked, first, time.Since(start))
-	n := 0
 	for _, d := range got {
 		if d.expired {
 			r.settler.drop(d)
+			expired++
 			continue
 		}
 		dst[n] = d
 		n++
 	}
-	if n == 0 && len(got) > 0 { // all have expired: there may be more behind them
-		return r.claim(ctx, dst)
-	}
-	return n, nil
+	return n, expired, nil
 }
 
 // leased is a message that belongs to this receiver for a time. Its lease is fenced
