@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/microsoft/go-mssqldb/msdsn"
 )
 
 // Config says where the queues are. One of URL, Pool and DB is set; everything else
@@ -126,9 +126,9 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 			return nil, nil, fmt.Errorf("Config.DB uses the driver %T; use \"sqlserver\" of github.com/microsoft/go-mssqldb or \"pgx\" of github.com/jackc/pgx/v5/stdlib", driver)
 		}
 	}
-	u, err := url.Parse(c.URL)
-	if err != nil { // whose text may be part of a password
-		return nil, nil, errors.New("Config.URL is no URL; special characters in a password must be percent-encoded")
+	u, err := readURL(c.URL)
+	if err != nil {
+		return nil, nil, err
 	}
 	switch u.Scheme {
 	case "postgres", "postgresql":
@@ -153,6 +153,9 @@ const connectTimeout = 10 * time.Second
 const cancelTimeout = time.Second
 
 func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, dialect, error) {
+	if err := checkOptions(u.Query()); err != nil {
+		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+	}
 	cfg, err := pgxpool.ParseConfig(rawURL) // u.String() would make no URL of "postgres://"
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
@@ -180,36 +183,21 @@ func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, 
 }
 
 func (c *Config) connectMicrosoft(u *url.URL) (database, dialect, error) {
-	connector, err := mssql.NewConnector(u.String())
+	parsed, err := msdsn.Parse(u.String())
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
 	}
 	if c.Database == "" {
-		c.Database = u.Query().Get("database")
+		c.Database = parsed.Database
 	}
-	db := sql.OpenDB(connector)
+	// Without any, the tables would be in the default database of the login, which is
+	// master for the most part. DDL needs none.
+	if c.Database == "" && u.Host != "" {
+		return nil, nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (what follows the host is the name of an instance)")
+	}
+	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
 	db.SetMaxIdleConns(idleConnections)
 	return &sqlDatabase{db: db, owned: true}, microsoft{}, nil
-}
-
-// withoutSecrets returns the innermost error's text, in which the client library
-// has not quoted the URL, and no password.
-func withoutSecrets(err error, u *url.URL) string {
-	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		err = inner
-	}
-	text := err.Error()
-	secrets := []string{u.Query().Get("password"), u.Query().Get("sslpassword")}
-	if u.User != nil {
-		password, _ := u.User.Password()
-		secrets = append(secrets, password, u.User.String())
-	}
-	for _, secret := range secrets {
-		if secret != "" {
-			text = strings.ReplaceAll(text, secret, "xxxxx")
-		}
-	}
-	return text
 }
 
 // complete fills in the defaults, and checks what can be checked without the server.
