@@ -11,8 +11,7 @@ import (
 )
 
 // A handler that gives a statement less time than it needs fails as any other: it
-// is counted, and goes to the error queue when its retries are used up. That pgx gives
-// up the connection with the statement is not the message's luck.
+// is counted, and goes to the error queue when its retries are used up.
 func TestAHandlerThatRunsOutOfItsOwnTimeIsCounted(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)

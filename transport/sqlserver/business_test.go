@@ -255,6 +255,23 @@ func (e *business) checkDone(n int) {
 	}
 }
 
+// checkAttempt checks that all that handlers committed is the work of the same attempt:
+// 1 is the first.
+func (e *business) checkAttempt(want int) {
+	e.t.Helper()
+	if n := e.number(`select count(*) from written where delivery <> $1`, want); n != 0 {
+		e.t.Errorf("%d rows were not written by attempt %d", n, want)
+	}
+}
+
+// checkNoOutage checks that nothing looked like one.
+func (e *business) checkNoOutage() {
+	e.t.Helper()
+	if changes := e.changes.all(); len(changes) > 0 {
+		e.t.Errorf("the observer is told of outages, %d times: %v", len(changes), changes[0].Err)
+	}
+}
+
 // outageLog is what an observer is told of outages.
 type outageLog struct {
 	mu      sync.Mutex

@@ -161,14 +161,7 @@ type broker struct {
 }
 
 func startBroker(t *testing.T) *broker {
-	s := postgres.StartFor(t, postgres.Config{Settings: map[string]string{"max_connections": "1000"}})
-	p, err := proxy.New(s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Close() })
-	database := s.NewDatabase(t)
-	return &broker{s, p, database, postgres.Via(s.PasswordURL(database), p.Addr())}
+	return brokerOn(t, postgres.StartFor(t, postgres.Config{Settings: map[string]string{"max_connections": "1000"}}))
 }
 
 // Kill implements conformance.Broker.

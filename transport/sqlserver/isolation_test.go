@@ -22,12 +22,8 @@ func TestAStricterIsolationByDefault(t *testing.T) {
 				e.run()
 				e.awaitDone()
 				e.checkDone(messages)
-				if changes := e.changes.all(); len(changes) > 0 {
-					t.Errorf("the observer is told of outages, %d times: %v", len(changes), changes[0].Err)
-				}
-				if n := e.number(`select count(*) from written where delivery > 1`); n > 0 {
-					t.Errorf("%d messages needed more than one attempt", n)
-				}
+				e.checkAttempt(1)
+				e.checkNoOutage()
 			})
 		}
 	}
@@ -56,12 +52,8 @@ end $$`)
 			e.run()
 			e.awaitDone()
 			e.checkDone(messages)
-			if changes := e.changes.all(); len(changes) > 0 {
-				t.Errorf("the observer is told of outages, %d times: %v", len(changes), changes[0].Err)
-			}
-			if n := e.number(`select count(*) from written where delivery > 1`); n > 0 {
-				t.Errorf("%d messages needed more than one attempt", n)
-			}
+			e.checkAttempt(1)
+			e.checkNoOutage()
 		})
 	}
 }

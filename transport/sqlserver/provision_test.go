@@ -80,18 +80,8 @@ func TestProvisionBesideNServiceBus(t *testing.T) {
 				t.Parallel()
 				db := newSchema(t)
 				transport := db.open(t, sqlserver.Config{})
-				tx, err := db.pool.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = tx.Rollback(context.Background()) }()
-				if _, err := tx.Exec(t.Context(), on(db.table(table), create)); err != nil {
-					t.Fatal(err)
-				}
 				topology := core.Topology{Queues: []string{"orders", "error"}}
-				provisioned := make(chan error, 1)
-				go func() { provisioned <- transport.Provision(t.Context(), topology) }()
-				db.awaitBlocked(t, db.table(table))
+				tx, provisioned := db.provisionBehind(t, table, create, transport, topology)
 				if err := end(tx, t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -111,17 +101,7 @@ func TestProvisionSeesWhatSomebodyElseMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})
-	tx, err := db.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if _, err := tx.Exec(t.Context(), `create table `+db.table("orders")+` (id uuid)`); err != nil {
-		t.Fatal(err)
-	}
-	provisioned := make(chan error, 1)
-	go func() { provisioned <- transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}}) }()
-	db.awaitBlocked(t, db.table("orders"))
+	tx, provisioned := db.provisionBehind(t, "orders", `create table %[1]s (id uuid)`, transport, core.Topology{Queues: []string{"orders"}})
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -130,12 +110,24 @@ func TestProvisionSeesWhatSomebodyElseMadeMeanwhile(t *testing.T) {
 	}
 }
 
-// awaitBlocked returns when a statement about a table waits for a lock.
-func (db *testDatabase) awaitBlocked(t *testing.T, quotedTable string) {
+// provisionBehind creates a table in a transaction that is open, begins to provision, and
+// returns when that waits for the transaction's end.
+func (db *testDatabase) provisionBehind(t *testing.T, table, create string, transport *sqlserver.Transport, topology core.Topology) (pgx.Tx, <-chan error) {
 	t.Helper()
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	if _, err := tx.Exec(t.Context(), on(db.table(table), create)); err != nil {
+		t.Fatal(err)
+	}
+	provisioned := make(chan error, 1)
+	go func() { provisioned <- transport.Provision(t.Context(), topology) }()
 	await(t, "a statement waits for a lock", func() bool {
-		return len(db.column(t, `select query from pg_stat_activity where wait_event_type = 'Lock' and position($1 in query) > 0`, quotedTable)) == 1
+		return len(db.column(t, `select query from pg_stat_activity where wait_event_type = 'Lock' and position($1 in query) > 0`, db.table(table))) == 1
 	})
+	return tx, provisioned
 }
 
 func TestProvisionRefusesTablesThatAreNoQueues(t *testing.T) {

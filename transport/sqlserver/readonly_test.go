@@ -49,21 +49,10 @@ func (e *business) awaitReadOnly() {
 	})
 }
 
-// A server that cannot be written to for a while refuses messages, which are certainly
-// not sent, and receivers wait.
-func TestAServerThatIsReadOnlyForAWhile(t *testing.T) {
-	t.Parallel()
-	const messages = 100
-	s := postgres.StartFor(t, postgres.Config{})
-	var all []*business
-	var goOn []func()
-	for _, mode := range bothModes {
-		e := newBusiness(t, brokerOn(t, s), mode)
-		e.order(messages)
-		goOn = append(goOn, e.some())
-		e.run()
-		all = append(all, e)
-	}
+// becomesReadOnly makes a server read-only when its endpoints have handled some, and lets
+// them go on. It refuses messages then, which are certainly not sent, and receivers wait.
+func becomesReadOnly(t *testing.T, s *postgres.Server, all []*business, goOn []func()) {
+	t.Helper()
 	for _, e := range all {
 		await(t, "messages are handled", func() bool { return e.written() >= 10 })
 	}
@@ -79,6 +68,23 @@ func TestAServerThatIsReadOnlyForAWhile(t *testing.T) {
 			t.Error("all messages were consumed, too soon for this test")
 		}
 	}
+}
+
+// When it can be written to again, everything is handled.
+func TestAServerThatIsReadOnlyForAWhile(t *testing.T) {
+	t.Parallel()
+	const messages = 100
+	s := postgres.StartFor(t, postgres.Config{})
+	var all []*business
+	var goOn []func()
+	for _, mode := range bothModes {
+		e := newBusiness(t, brokerOn(t, s), mode)
+		e.order(messages)
+		goOn = append(goOn, e.some())
+		e.run()
+		all = append(all, e)
+	}
+	becomesReadOnly(t, s, all, goOn)
 	settings(t, s, `set default_transaction_read_only = off; alter system reset default_transaction_read_only`)
 	for _, e := range all {
 		e.awaitDone()
@@ -125,18 +131,7 @@ func TestAStandbyThatTakesOver(t *testing.T) {
 		e.run()
 		all = append(all, e)
 	}
-	for _, e := range all {
-		await(t, "messages are handled", func() bool { return e.written() >= 10 })
-	}
-	settings(t, primary, `alter system set default_transaction_read_only = on`)
-	for _, on := range goOn {
-		on()
-	}
-	for _, e := range all {
-		e.awaitReadOnly()
-		transport := open(t, e.transport)
-		wantSendError(t, transport.Send(t.Context(), letter("x", outputQueue)), core.SendRefused, 1)
-	}
+	becomesReadOnly(t, primary, all, goOn)
 	if err := standby.Promote(); err != nil {
 		t.Fatal(err)
 	}

@@ -67,9 +67,7 @@ func TestAHandlerThatLeavesItsTransactionIdleForTooLong(t *testing.T) {
 	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
 		err := e.work(ctx, m)
 		if m.Attempt == 1 {
-			await(t, "the server ends the transaction", func() bool {
-				return e.number(`select count(*) from pg_stat_activity where datname = current_database() and usename = $1 and `+holdsMessage, postgres.User) == 0
-			})
+			e.awaitNoneHeld()
 		}
 		return err
 	}
@@ -77,9 +75,7 @@ func TestAHandlerThatLeavesItsTransactionIdleForTooLong(t *testing.T) {
 	e.run()
 	e.awaitDone()
 	e.checkDone(messages)
-	if n := e.number(`select count(*) from written where delivery = 2`); n != messages {
-		t.Errorf("%d of %d messages were handled the second time, want all", n, messages)
-	}
+	e.checkAttempt(2)
 }
 
 // A statement of a handler's that takes longer than the server allows fails the
@@ -104,10 +100,6 @@ func TestAHandlerWhoseStatementTakesTooLong(t *testing.T) {
 	e.run()
 	e.awaitDone()
 	e.checkDone(messages)
-	if n := e.number(`select count(*) from written where delivery = 2`); n != messages {
-		t.Errorf("%d of %d messages were handled the second time, want all", n, messages)
-	}
-	if changes := e.changes.all(); len(changes) > 0 {
-		t.Errorf("the observer is told of an outage: %v", changes[0].Err)
-	}
+	e.checkAttempt(2)
+	e.checkNoOutage()
 }
