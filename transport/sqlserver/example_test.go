@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"strings"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -166,4 +167,29 @@ func ExampleDDL() {
 	// create table if not exists "public"."error" (
 	// create table if not exists "public"."SubscriptionRouting" (
 	// create table if not exists "public"."reprise_delayed" (
+}
+
+// TestExamples runs the examples that need a database, and looks at what they leave in
+// it.
+func TestExamples(t *testing.T) {
+	for name, example := range map[string]struct {
+		run        func()
+		left, want string
+	}{
+		"Example":   {Example, `select string_agg(order_id::text, ',') from invoices`, "42"},
+		"New":       {ExampleNew, `select count(*)::text from pg_tables where schemaname = 'messaging'`, "0"},
+		"WithTx":    {ExampleWithTx, `select (select string_agg(id::text, ',') from orders) || ' ' || convert_from(body, 'UTF8') from billing`, `42 {"OrderID":42}`},
+		"WithSQLTx": {ExampleWithSQLTx, `select (select string_agg(id::text, ',') from orders) || ' ' || convert_from(body, 'UTF8') from billing`, `43 {"OrderID":43}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newDatabase(t)
+			t.Setenv("DATABASE_URL", db.url)
+			provision(t, db.open(t, sqlserver.Config{}), "billing")
+			db.exec(t, `create table orders (id int); create table invoices (order_id int); create schema messaging`)
+			example.run()
+			if left := strings.Join(db.column(t, example.left), "\n"); left != example.want {
+				t.Errorf("it left %q, want %q", left, example.want)
+			}
+		})
+	}
 }

@@ -5,227 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// What docs/transports/sqlserver.md gives operators to run is run here: every block of
-// SQL in it has a name in a comment before it, and is used by a test of that name.
-
-// document returns the blocks of SQL by their names.
-func document(t *testing.T) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/transports/sqlserver.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := map[string]string{}
-	for _, found := range regexp.MustCompile("(?s)<!-- sql: ([a-z-]+) -->\n```sql\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
-		if _, again := blocks[found[1]]; again {
-			t.Errorf("the document has two blocks named %q", found[1])
-		}
-		blocks[found[1]] = found[2]
-	}
-	if n := strings.Count(string(text), "```sql\n"); n != len(blocks) {
-		t.Errorf("the document has %d blocks of SQL, but %d have a name", n, len(blocks))
-	}
-	return blocks
-}
-
-// operator has a database with the queues that the document speaks of.
-type operator struct {
-	*testDatabase
-	transport *sqlserver.Transport
-	block     func(name string) string
-}
-
-// sql runs a block, in which 42 stands for a message, and returns the rows by column.
-func (o *operator) sql(t *testing.T, name string, replacements ...string) (rows []map[string]any) {
-	t.Helper()
-	text := strings.NewReplacer(replacements...).Replace(o.block(name))
-	ctx, cancel := context.WithTimeout(t.Context(), patience) // a handler's transaction must not be waited for
-	defer cancel()
-	found, err := o.pool.Query(ctx, text)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	rows, err = pgx.CollectRows(found, pgx.RowToMap)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return rows
-}
-
-// sqlAll is sql for a block of several statements.
-func (o *operator) sqlAll(t *testing.T, name string, replacements ...string) {
-	t.Helper()
-	o.exec(t, strings.NewReplacer(replacements...).Replace(o.block(name)))
-}
-
-// one is sql for a block that returns one row.
-func (o *operator) one(t *testing.T, name string, replacements ...string) map[string]any {
-	t.Helper()
-	rows := o.sql(t, name, replacements...)
-	if len(rows) != 1 {
-		t.Fatalf("%s: %d rows, want one: %v", name, len(rows), rows)
-	}
-	return rows[0]
-}
-
-func (o *operator) wantRow(t *testing.T, row map[string]any, want map[string]string) {
-	t.Helper()
-	for column, value := range want {
-		if got := fmt.Sprint(row[column]); got != value {
-			t.Errorf("%s is %q, want %q: %v", column, got, value, row)
-		}
-	}
-}
-
-// wantCounts compares numbers of messages, by table.
-func (o *operator) wantCounts(t *testing.T, want map[string]string) {
-	t.Helper()
-	for table, n := range want {
-		if got := o.count(t, table); got != n {
-			t.Errorf("%s has %s rows, want %s", table, got, n)
-		}
-	}
-}
-
-// seq returns the number of the only message in a queue, which is put for 42.
-func (o *operator) seq(t *testing.T, queue string) []string {
-	t.Helper()
-	seqs := o.column(t, `select seq::text from `+queue)
-	if len(seqs) != 1 {
-		t.Fatalf("there are %d messages in %s, want one", len(seqs), queue)
-	}
-	return []string{"seq = 42", "seq = " + seqs[0]}
-}
-
-const invoiceType = "billing.WriteInvoice"
-
-// invoice is a message to billing as an endpoint sends it.
-func invoice(id string) core.Outgoing {
-	out := letter(id, "billing")
-	out.Headers.Set(core.HeaderMessageTypes, invoiceType)
-	out.Headers.Set(core.HeaderContentType, core.JSON.ContentType())
-	out.Body = []byte(`{"OrderID":42}`)
-	return out
-}
-
-// billing runs the endpoint until the end of the test.
-func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func(context.Context, *core.Inbound[WriteInvoice]) error) {
-	t.Helper()
-	ep, err := core.New("billing", o.transport, core.Config{
-		Transactions: mode, Logger: silent,
-		Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := core.Handle(ep, invoiceType, handler); err != nil {
-		t.Fatal(err)
-	}
-	run(t, ep)
-}
-
-var operations = map[string]func(t *testing.T, o *operator){
-	"ddl": func(t *testing.T, o *operator) {
-		ddl, err := sqlserver.DDL(sqlserver.Config{URL: "postgres://"}, "billing")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := o.block("ddl"); got != ddl {
-			t.Errorf("the document has\n%s\nbut DDL returns\n%s", got, ddl)
-		}
-		o.exec(t, `drop table billing`)
-		o.sqlAll(t, "ddl")
-		o.sqlAll(t, "ddl") // without harm
-		if err := o.transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
-			t.Error(err)
-		}
-	},
-
-	"vacuum": func(t *testing.T, o *operator) {
-		tables := map[any]bool{}
-		for _, row := range o.sql(t, "vacuum") {
-			tables[row["relname"]] = true
-		}
-		for _, want := range []string{"billing", "error", "reprise_delayed"} {
-			if !tables[want] {
-				t.Errorf("%s is not among %v", want, tables)
-			}
-		}
-	},
-
-	"old-snapshots": func(t *testing.T, o *operator) {
-		pool := poolOf(t, withOptions(t, o.url, "application_name", "long-report"))
-		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		if _, err := tx.Exec(t.Context(), `select count(*) from billing`); err != nil {
-			t.Fatal(err)
-		}
-		rows := o.sql(t, "old-snapshots")
-		if !slices.ContainsFunc(rows, func(row map[string]any) bool { return row["application_name"] == "long-report" }) {
-			t.Errorf("the report is not among %v", rows)
-		}
-	},
-
-	"grants": func(t *testing.T, o *operator) {
-		role, url := o.role(t)
-		o.sqlAll(t, "grants", " to app;", " to "+role+";")
-		transport := open(t, sqlserver.Config{URL: url})
-		for _, mode := range allModes {
-			config := core.Config{Transactions: mode, Logger: silent}
-			if mode != core.TransactionNone {
-				config.Recoverability = core.Recoverability{
-					Immediate: core.Immediate{Retries: 1},
-					Delayed:   core.Delayed{Delays: []time.Duration{time.Millisecond}},
-				}
-			}
-			ep, err := core.New("billing", transport, config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(
-				core.Handle(ep, invoiceType, func(_ context.Context, m *core.Inbound[WriteInvoice]) error {
-					return errors.Join(m.Send("shop", "x", 1), m.Publish("written", 1))
-				}),
-				core.HandleEvent(ep, "placed", func(context.Context, *core.Inbound[int]) error { return errors.New("no paper") }),
-			); err != nil {
-				t.Fatal(err)
-			}
-			if err := o.transport.Subscribe(t.Context(), "shop", "written"); err != nil {
-				t.Fatal(err)
-			}
-			run(t, ep)
-			if err := errors.Join(
-				ep.Send(t.Context(), "billing", invoiceType, WriteInvoice{42}),
-				ep.Publish(t.Context(), "placed", 1),
-			); err != nil {
-				t.Fatal(err)
-			}
-			await(t, "all is handled in "+mode.String(), func() bool {
-				return o.count(t, "shop") == "2" && o.count(t, "error") == "1" && o.count(t, "billing") == "0"
-			})
-			o.exec(t, `truncate shop, error`)
-			if err := ep.Shutdown(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-	},
-
+// What an operator runs about queues and their messages.
+var operationsOnMessages = operations{
 	"oldest": func(t *testing.T, o *operator) {
 		if row := o.one(t, "oldest"); row["oldest"] != nil {
 			t.Errorf("in an empty queue: %v", row)
@@ -329,13 +119,8 @@ var operations = map[string]func(t *testing.T, o *operator){
 		close(mended)
 		o.sql(t, "retry")
 		for range 2 {
-			select {
-			case attempt := <-handled:
-				if attempt != 1 {
-					t.Errorf("it is attempt %d, want 1", attempt)
-				}
-			case <-time.After(patience):
-				t.Fatal("a message that was returned is not handled")
+			if attempt := next(t, "a message that was returned is handled", handled); attempt != 1 {
+				t.Errorf("it is attempt %d, want 1", attempt)
 			}
 		}
 		await(t, "the queue is empty", func() bool { return o.count(t, "billing") == "0" })
@@ -391,13 +176,8 @@ var operations = map[string]func(t *testing.T, o *operator){
 			got <- m.Body.OrderID
 			return nil
 		})
-		select {
-		case order := <-got:
-			if order != 42 {
-				t.Errorf("the order is %d, want 42", order)
-			}
-		case <-time.After(patience):
-			t.Fatal("the message is not handled")
+		if order := next(t, "the message is handled", got); order != 42 {
+			t.Errorf("the order is %d, want 42", order)
 		}
 	},
 
@@ -456,57 +236,4 @@ var operations = map[string]func(t *testing.T, o *operator){
 			t.Errorf("to send to a queue that was removed: %v, want %v", err, core.ErrQueueNotFound)
 		}
 	},
-}
-
-func TestOperations(t *testing.T) {
-	t.Parallel()
-	blocks := document(t)
-	tested := map[string]bool{}
-	for names, test := range operations {
-		for name := range strings.SplitSeq(names, ", ") {
-			tested[name] = true
-		}
-		t.Run(names, func(t *testing.T) {
-			t.Parallel()
-			db := newDatabase(t)
-			o := &operator{testDatabase: db, transport: db.open(t, sqlserver.Config{Lease: time.Minute}), block: func(name string) string {
-				if blocks[name] == "" {
-					t.Fatalf("the document has no block named %q", name)
-				}
-				return blocks[name]
-			}}
-			provision(t, o.transport, "billing", "error", "shop")
-			test(t, o)
-		})
-	}
-	for name := range blocks {
-		if !tested[name] {
-			t.Errorf("nothing tests the block %q", name)
-		}
-	}
-}
-
-// TestExamples runs the examples that need a database, and looks at what they leave in
-// it.
-func TestExamples(t *testing.T) {
-	for name, example := range map[string]struct {
-		run        func()
-		left, want string
-	}{
-		"Example":   {Example, `select string_agg(order_id::text, ',') from invoices`, "42"},
-		"New":       {ExampleNew, `select count(*)::text from pg_tables where schemaname = 'messaging'`, "0"},
-		"WithTx":    {ExampleWithTx, `select (select string_agg(id::text, ',') from orders) || ' ' || convert_from(body, 'UTF8') from billing`, `42 {"OrderID":42}`},
-		"WithSQLTx": {ExampleWithSQLTx, `select (select string_agg(id::text, ',') from orders) || ' ' || convert_from(body, 'UTF8') from billing`, `43 {"OrderID":43}`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			db := newDatabase(t)
-			t.Setenv("DATABASE_URL", db.url)
-			provision(t, db.open(t, sqlserver.Config{}), "billing")
-			db.exec(t, `create table orders (id int); create table invoices (order_id int); create schema messaging`)
-			example.run()
-			if left := strings.Join(db.column(t, example.left), "\n"); left != example.want {
-				t.Errorf("it left %q, want %q", left, example.want)
-			}
-		})
-	}
 }

@@ -1,0 +1,106 @@
+package sqlserver_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// What an operator runs about the tables themselves: statements that create them,
+// rights, and vacuum.
+var operationsOnTables = operations{
+	"ddl": func(t *testing.T, o *operator) {
+		ddl, err := sqlserver.DDL(sqlserver.Config{URL: "postgres://"}, "billing")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.block("ddl"); got != ddl {
+			t.Errorf("the document has\n%s\nbut DDL returns\n%s", got, ddl)
+		}
+		o.exec(t, `drop table billing`)
+		o.sqlAll(t, "ddl")
+		o.sqlAll(t, "ddl") // without harm
+		if err := o.transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+			t.Error(err)
+		}
+	},
+
+	"vacuum": func(t *testing.T, o *operator) {
+		tables := map[any]bool{}
+		for _, row := range o.sql(t, "vacuum") {
+			tables[row["relname"]] = true
+		}
+		for _, want := range []string{"billing", "error", "reprise_delayed"} {
+			if !tables[want] {
+				t.Errorf("%s is not among %v", want, tables)
+			}
+		}
+	},
+
+	"old-snapshots": func(t *testing.T, o *operator) {
+		pool := poolOf(t, withOptions(t, o.url, "application_name", "long-report"))
+		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		if _, err := tx.Exec(t.Context(), `select count(*) from billing`); err != nil {
+			t.Fatal(err)
+		}
+		rows := o.sql(t, "old-snapshots")
+		if !slices.ContainsFunc(rows, func(row map[string]any) bool { return row["application_name"] == "long-report" }) {
+			t.Errorf("the report is not among %v", rows)
+		}
+	},
+
+	"grants": func(t *testing.T, o *operator) {
+		role, url := o.role(t)
+		o.sqlAll(t, "grants", " to app;", " to "+role+";")
+		transport := open(t, sqlserver.Config{URL: url})
+		for _, mode := range allModes {
+			config := core.Config{Transactions: mode, Logger: silent}
+			if mode != core.TransactionNone {
+				config.Recoverability = core.Recoverability{
+					Immediate: core.Immediate{Retries: 1},
+					Delayed:   core.Delayed{Delays: []time.Duration{time.Millisecond}},
+				}
+			}
+			ep, err := core.New("billing", transport, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(
+				core.Handle(ep, invoiceType, func(_ context.Context, m *core.Inbound[WriteInvoice]) error {
+					return errors.Join(m.Send("shop", "x", 1), m.Publish("written", 1))
+				}),
+				core.HandleEvent(ep, "placed", func(context.Context, *core.Inbound[int]) error { return errors.New("no paper") }),
+			); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.transport.Subscribe(t.Context(), "shop", "written"); err != nil {
+				t.Fatal(err)
+			}
+			run(t, ep)
+			if err := errors.Join(
+				ep.Send(t.Context(), "billing", invoiceType, WriteInvoice{42}),
+				ep.Publish(t.Context(), "placed", 1),
+			); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "all is handled in "+mode.String(), func() bool {
+				return o.count(t, "shop") == "2" && o.count(t, "error") == "1" && o.count(t, "billing") == "0"
+			})
+			o.exec(t, `truncate shop, error`)
+			if err := ep.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	},
+}
