@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -47,8 +48,8 @@ const (
 )
 
 // openDatabase connects to the database and creates the tables that are missing.
-func openDatabase(ctx context.Context, url string) (*pgxpool.Pool, error) {
-	if url == "" {
+func openDatabase(ctx context.Context, rawURL string) (*pgxpool.Pool, error) {
+	if rawURL == "" {
 		return nil, errors.New(`which PostgreSQL database? Name one, and a user who may create a schema in it:
 
 	export DATABASE_URL=postgres://user:password@localhost/database
@@ -58,7 +59,10 @@ An empty one for the purpose, where PostgreSQL runs on this machine:
 
 	createdb outbox && DATABASE_URL='postgres:///outbox?host=/var/run/postgresql' go run .`)
 	}
-	config, err := pgxpool.ParseConfig(url)
+	if _, err := url.Parse(rawURL); err != nil { // an error with its text might show a part of the password
+		return nil, errors.New("the URL of the database cannot be read; in a password write %40 for @, %2F for /, %25 for % and so on")
+	}
+	config, err := pgxpool.ParseConfig(rawURL)
 	if err != nil {
 		return nil, err
 	}

@@ -115,6 +115,11 @@ func TestWithoutDatabase(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "export DATABASE_URL=postgres://") {
 		t.Errorf("without a database: %v; want an error that says how to name one", err)
 	}
+	// Of a password with a / in it a URL has a part elsewhere, where nobody takes it for one.
+	err = run(t.Context(), os.Stdout, options{database: "postgres://app:s3c/ret@localhost/shop", logger: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "%2F") || strings.Contains(err.Error(), "ret@") {
+		t.Errorf("with a URL that is none: %v; want an error that says how to write one, without a part of the password", err)
+	}
 	unreachable := strings.Replace(server.PasswordURL("postgres"), server.Addr(), "127.0.0.1:1", 1)
 	err = run(t.Context(), os.Stdout, options{database: unreachable, logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "create the tables: failed to connect") || strings.Contains(err.Error(), "s3cret") {
