@@ -116,8 +116,8 @@ func TestWithoutDatabase(t *testing.T) {
 		t.Errorf("without a database: %v; want an error that says how to name one", err)
 	}
 	// Of a password with a / in it a URL has a part elsewhere, where nobody takes it for one.
-	err = run(t.Context(), os.Stdout, options{database: "postgres://app:s3c/ret@localhost/shop", logger: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), "%2F") || strings.Contains(err.Error(), "ret@") {
+	err = run(t.Context(), os.Stdout, options{database: "postgres://app:s3c/r@et@localhost/shop", logger: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "%2F") || strings.Contains(err.Error(), "et@") {
 		t.Errorf("with a URL that is none: %v; want an error that says how to write one, without a part of the password", err)
 	}
 	unreachable := strings.Replace(server.PasswordURL("postgres"), server.Addr(), "127.0.0.1:1", 1)
