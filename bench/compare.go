@@ -49,13 +49,16 @@ func (c comparison) of(name string) []sample {
 
 func (c comparison) rate(name string) float64 { return median(of(c.of(name), sample.rate)) }
 
-// rates lists those of all trials.
-func (c comparison) rates() []string {
-	cells := make([]string, len(c.trials))
-	for i, t := range c.trials {
-		cells[i] = number(c.rate(t.name))
+// addRates adds what was measured at one value of the quantity that grows: a row
+// that the rates of all trials fill, and a point for each.
+func (t *table) addRates(quantity float64, c comparison) {
+	row := []string{number(quantity)}
+	for i, trial := range c.trials {
+		rate := c.rate(trial.name)
+		row = append(row, number(rate))
+		t.growth.add(t.head[i+1], quantity, rate)
 	}
-	return cells
+	t.rows = append(t.rows, row)
 }
 
 func (c comparison) allocs(name string) float64 { return median(of(c.of(name), sample.allocsEach)) }

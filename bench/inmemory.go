@@ -34,16 +34,18 @@ var inMemoryScenarios = []scenario{
 		run:   inMemoryLatency,
 	},
 	{
-		name:  "inmemory-concurrency",
-		title: "In memory, concurrency",
-		about: "How the rate grows with Config.Concurrency: handlers that do nothing, and handlers that wait 1 ms.",
-		run:   inMemoryConcurrency,
+		name:    "inmemory-concurrency",
+		title:   "In memory, concurrency",
+		about:   "How the rate grows with Config.Concurrency: handlers that do nothing, and handlers that wait 1 ms.",
+		run:     inMemoryConcurrency,
+		plotted: true,
 	},
 	{
-		name:  "inmemory-body",
-		title: "In memory, body size",
-		about: "How the rate falls with the size of the body, free-running.",
-		run:   inMemoryBody,
+		name:    "inmemory-body",
+		title:   "In memory, body size",
+		about:   "How the rate falls with the size of the body, free-running.",
+		run:     inMemoryBody,
+		plotted: true,
 	},
 }
 

@@ -12,7 +12,8 @@ const handlerWait = time.Millisecond
 
 func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
 	l = l.atMost(50_000)
-	t := table{title: "Messages/s by concurrency, free-running", head: []string{"concurrency"}}
+	t := table{title: "Messages/s by concurrency, free-running", head: []string{"concurrency"},
+		growth: &growth{quantity: "concurrency", figure: "messages/s", factors: true}}
 	for _, m := range inMemoryModes {
 		t.head = append(t.head, m.name)
 	}
@@ -38,8 +39,10 @@ func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
 	columns := 2 * len(inMemoryModes)
 	for i, samples := range slices.Collect(slices.Chunk(c.samples, columns)) {
 		row := []string{fmt.Sprint(levels[i])}
-		for _, s := range samples {
-			row = append(row, number(median(of(s, sample.rate))))
+		for column, s := range samples {
+			rate := median(of(s, sample.rate))
+			row = append(row, number(rate))
+			t.growth.add(t.head[column+1], float64(levels[i]), rate)
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -59,7 +62,8 @@ func (c contender) delayed(d time.Duration) contender {
 func inMemoryBody(ctx context.Context, l load) ([]table, error) {
 	l = l.atMost(20_000)
 	t := table{title: "Messages/s by body size; Reprise gives every handler a body of its own, Watermill shares the sender's",
-		head: []string{"KiB", retryWatermill}}
+		head:   []string{"KiB", retryWatermill},
+		growth: &growth{quantity: "body, KiB", figure: "messages/s", factors: true}}
 	for _, m := range inMemoryModes {
 		t.head = append(t.head, m.name, "× "+retryWatermill)
 	}
@@ -72,7 +76,11 @@ func inMemoryBody(ctx context.Context, l load) ([]table, error) {
 		if err != nil {
 			return nil, err
 		}
-		row := []string{number(float64(size) / 1024), number(c.rate(retryWatermill))}
+		kib := float64(size) / 1024
+		row := []string{number(kib), number(c.rate(retryWatermill))}
+		for _, trial := range c.trials {
+			t.growth.add(trial.name, kib, c.rate(trial.name))
+		}
 		for _, m := range inMemoryModes {
 			row = append(row, number(c.rate(m.name)), number(c.times(m.name, retryWatermill)))
 		}

@@ -8,6 +8,14 @@
 // why every contender's sample is taken next to those that it is compared with,
 // and why a ratio is the median of the ratios of neighbouring samples.
 //
+// Of a scenario that shows how figures grow, -out also writes a picture, an SVG
+// in the folder that has the file's name without its ending, here
+// docs/performance/postgres-backlog.svg, and shows it under the table. The file is
+// written anew, with what this run chose and nothing else; other pictures stay.
+// A part is run again by its names or patterns, best without -out or to another file:
+//
+//	go run ./bench -scenario 'inmemory-*,*-backlog'
+//
 // A scenario is added by a file that appends to scenarios.
 package main
 
@@ -19,6 +27,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -41,8 +51,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	list := flags.Bool("list", false, "list the scenarios and exit")
-	names := flags.String("scenario", "all", "`names` of the scenarios to run, separated by commas, or all")
-	out := flags.String("out", "", "also write the tables as Markdown to this `file`")
+	names := flags.String("scenario", "all", "`names` of the scenarios to run, or patterns such as '*-backlog', separated by commas; or all")
+	out := flags.String("out", "", "also write the tables as Markdown to this `file.md`, and plots to the folder file/;\n"+
+		"the file will hold what this run chose and nothing else")
 	date := flags.String("date", time.Now().Format(time.DateOnly), "the `day` that the tables are dated")
 	var l load
 	flags.IntVar(&l.messages, "messages", 100_000, "messages of one sample; slow scenarios take fewer")
@@ -64,13 +75,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	if *list {
 		for _, s := range scenarios {
-			fmt.Fprintf(stdout, "%-24s %s\n", s.name, s.about)
+			about := s.about
+			if s.plotted {
+				about += " Plotted."
+			}
+			fmt.Fprintf(stdout, "%-24s %s\n", s.name, about)
 		}
 		return nil
 	}
 	chosen, err := choose(*names)
 	if err != nil {
 		return err
+	}
+	if *out != "" && filepath.Ext(*out) != ".md" { // better now than after an hour
+		return fmt.Errorf("-out %s: the file's name must end in .md", *out)
 	}
 	stopProfiles, err := p.start()
 	if err != nil {
@@ -94,24 +112,30 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if *out == "" {
 		return nil
 	}
-	return os.WriteFile(*out, []byte(r.markdown()), 0o644)
+	return r.write(*out)
 }
 
-// choose returns the named scenarios in the order of the registry.
+// choose returns the scenarios that have one of the names, or fit one of the patterns
+// (see [path.Match]), in the order of the registry. Each of them must fit something.
 func choose(names string) ([]scenario, error) {
 	if names == "all" {
 		return scenarios, nil
 	}
-	wanted := strings.Split(names, ",")
-	var chosen []scenario
-	for _, s := range scenarios {
-		if slices.Contains(wanted, s.name) {
-			chosen = append(chosen, s)
-			wanted = slices.DeleteFunc(wanted, func(name string) bool { return name == s.name })
+	wanted := make(map[string]bool)
+	for pattern := range strings.SplitSeq(names, ",") {
+		found := false
+		for _, s := range scenarios {
+			fits, err := path.Match(pattern, s.name)
+			if err != nil {
+				return nil, fmt.Errorf("pattern %q: %w", pattern, err)
+			}
+			if fits {
+				found, wanted[s.name] = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("there is no scenario %q; -list names them all", pattern)
 		}
 	}
-	if len(wanted) > 0 {
-		return nil, fmt.Errorf("there is no scenario %q; -list names them all", wanted[0])
-	}
-	return chosen, nil
+	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !wanted[s.name] }), nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,6 +27,7 @@ func TestEveryScenario(t *testing.T) {
 			if len(tables) == 0 {
 				t.Fatal("there is no table")
 			}
+			pictures := 0
 			for _, table := range tables {
 				if table.title == "" || len(table.rows) == 0 {
 					t.Errorf("table %q has %d rows", table.title, len(table.rows))
@@ -35,8 +37,97 @@ func TestEveryScenario(t *testing.T) {
 						t.Errorf("table %q: the row %q does not fit the head %q", table.title, row, table.head)
 					}
 				}
+				if table.growth != nil {
+					pictures++
+					drawnAsInTheTable(t, table)
+				}
+			}
+			if pictures > 1 || s.plotted != (pictures == 1) {
+				t.Errorf("there are %d plots; it is %v that it is plotted", pictures, s.plotted)
 			}
 		})
+	}
+}
+
+// drawnAsInTheTable checks that each line of a table's plot has a point for each row, at
+// the figures of the row.
+func drawnAsInTheTable(t *testing.T, table table) {
+	t.Helper()
+	for _, line := range table.growth.lines {
+		column := slices.Index(table.head, line.name)
+		if column < 0 || len(line.points) != len(table.rows) {
+			t.Errorf("the line %q has %d points; the table has %d rows under %q", line.name, len(line.points), len(table.rows), table.head)
+			continue
+		}
+		for i, row := range table.rows {
+			if at := line.points[i]; number(at.X) != row[0] || number(at.Y) != row[column] {
+				t.Errorf("the line %q goes through %v in the row %q", line.name, at, row)
+			}
+		}
+	}
+	drawn := 0 // as columns; the others are ratios
+	for _, head := range table.head[1:] {
+		if !strings.HasPrefix(head, "× ") {
+			drawn++
+		}
+	}
+	if len(table.growth.lines) != drawn {
+		t.Errorf("there are %d lines for %d columns", len(table.growth.lines), drawn)
+	}
+	if _, err := table.growth.svg(table.title); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunWritesThePicturesBesideTheDocument(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	dir := t.TempDir()
+	out := filepath.Join(dir, "all figures.md")
+	args := []string{"-scenario", "inmemory-b*,inmemory-concurrency", "-messages", "20", "-repetitions", "1", "-out", out}
+	if err := run(t.Context(), args, &stdout, &stderr); err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"inmemory-body.svg", "inmemory-concurrency.svg"} {
+		if picture, err := os.ReadFile(filepath.Join(dir, "all figures", name)); err != nil || !bytes.Contains(picture, []byte("<svg")) {
+			t.Errorf("%s: %v, %.50s", name, err, picture)
+		}
+		if want := "](all%20figures/" + name + ")\n"; !strings.Contains(string(document), want) {
+			t.Errorf("the document does not contain %q:\n%s", want, document)
+		}
+	}
+	if !strings.Contains(string(document), "\n![Plot of messages/s by concurrency, both axes are logarithmic. Reprise: ") {
+		t.Errorf("the document does not say what the plot shows:\n%s", document)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	every := func(yes func(name string) bool) (names []string) {
+		for _, s := range scenarios {
+			if yes(s.name) {
+				names = append(names, s.name)
+			}
+		}
+		return names
+	}
+	for names, want := range map[string][]string{
+		"all":                              every(func(string) bool { return true }),
+		"inmemory-body":                    {"inmemory-body"},
+		"inmemory-body,inmemory-transport": {"inmemory-transport", "inmemory-body"},
+		"postgres-*":                       every(func(name string) bool { return strings.HasPrefix(name, "postgres-") }),
+		"*-body,inmemory-body":             every(func(name string) bool { return strings.HasSuffix(name, "-body") }),
+	} {
+		chosen, err := choose(names)
+		var got []string
+		for _, s := range chosen {
+			got = append(got, s.name)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q chooses %q (%v), want %q", names, got, err, want)
+		}
 	}
 }
 
@@ -96,6 +187,9 @@ func TestRunListsTheScenarios(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	for name, args := range map[string][]string{
 		"an unknown scenario":       {"-scenario", "inmemory-body,no-such-thing"},
+		"a pattern of nothing":      {"-scenario", "inmemory-*,nothing-*"},
+		"a broken pattern":          {"-scenario", "inmemory-["},
+		"an -out that is no .md":    {"-scenario", "inmemory-body", "-messages", "1", "-repetitions", "1", "-out", filepath.Join(t.TempDir(), "performance")},
 		"an unknown flag":           {"-nonsense"},
 		"an argument":               {"inmemory-body"},
 		"no messages":               {"-messages", "0"},

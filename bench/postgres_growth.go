@@ -24,9 +24,13 @@ func postgresBacklog(ctx context.Context, l load) ([]table, error) {
 		return nil, err
 	}
 	base := atDepth(own, depths[1])
-	t := table{title: "Messages/s by backlog", head: []string{"backlog", raw, own, "× " + raw, "× " + own + " at " + thousands(int64(depths[1]))}}
+	t := table{title: "Messages/s by backlog", head: []string{"backlog", raw, own, "× " + raw, "× " + own + " at " + thousands(int64(depths[1]))},
+		growth: &growth{quantity: "backlog", figure: "messages/s"}}
 	for _, depth := range depths {
 		name := atDepth(own, depth)
+		for _, line := range []string{raw, own} {
+			t.growth.add(line, float64(depth), c.rate(atDepth(line, depth)))
+		}
 		t.rows = append(t.rows, []string{
 			thousands(int64(depth)), number(c.rate(atDepth(raw, depth))), number(c.rate(name)),
 			number(c.times(name, atDepth(raw, depth))), number(c.times(name, base)),
@@ -147,7 +151,8 @@ func postgresSnapshot(ctx context.Context, l load) ([]table, error) {
 
 func postgresConcurrency(ctx context.Context, l load) ([]table, error) {
 	t := table{title: "Messages/s by concurrency; 5 ms is how long each handler waits", head: []string{
-		"concurrency", "ReceiveOnly", "SendsAtomicWithReceive", "ReceiveOnly, 5 ms", "SendsAtomicWithReceive, 5 ms"}}
+		"concurrency", "ReceiveOnly", "SendsAtomicWithReceive", "ReceiveOnly, 5 ms", "SendsAtomicWithReceive, 5 ms"},
+		growth: &growth{quantity: "concurrency", figure: "messages/s", factors: true}}
 	const wait = 5 * time.Millisecond
 	for _, n := range []int{1, 4, 16, 64, 256} {
 		leases, atomic := receiveOnly, atomicDefaults
@@ -161,7 +166,7 @@ func postgresConcurrency(ctx context.Context, l load) ([]table, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.rows = append(t.rows, append([]string{fmt.Sprint(n)}, c.rates()...))
+		t.addRates(float64(n), c)
 	}
 	return []table{t}, nil
 }
@@ -190,7 +195,8 @@ func (s delayedStore) start(ctx context.Context, handle func(string) error) erro
 }
 
 func postgresInstances(ctx context.Context, l load) ([]table, error) {
-	t := table{title: "Messages/s by instances", head: []string{"instances", "ReceiveOnly", "SendsAtomicWithReceive"}}
+	t := table{title: "Messages/s by instances", head: []string{"instances", "ReceiveOnly", "SendsAtomicWithReceive"},
+		growth: &growth{quantity: "instances", figure: "messages/s"}}
 	for _, n := range []int{1, 2, 4} {
 		leases, atomic := receiveOnlyTuned, atomic16
 		leases.instances, atomic.instances, atomic.sends = n, n, false
@@ -201,13 +207,14 @@ func postgresInstances(ctx context.Context, l load) ([]table, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.rows = append(t.rows, append([]string{fmt.Sprint(n)}, c.rates()...))
+		t.addRates(float64(n), c)
 	}
 	return []table{t}, nil
 }
 
 func postgresBody(ctx context.Context, l load) ([]table, error) {
-	t := table{title: "Messages/s by body size", head: []string{"KiB", "ReceiveOnly", "SendsAtomicWithReceive"}}
+	t := table{title: "Messages/s by body size", head: []string{"KiB", "ReceiveOnly", "SendsAtomicWithReceive"},
+		growth: &growth{quantity: "body, KiB", figure: "messages/s", factors: true}}
 	for _, b := range []struct{ size, most int }{{256, 50_000}, {4 << 10, 20_000}, {64 << 10, 2_000}} {
 		leases, atomic := receiveOnlyTuned, atomic16
 		leases.bodySize, atomic.bodySize, atomic.sends = b.size, b.size, false
@@ -218,7 +225,7 @@ func postgresBody(ctx context.Context, l load) ([]table, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.rows = append(t.rows, append([]string{number(float64(b.size) / 1024)}, c.rates()...))
+		t.addRates(float64(b.size)/1024, c)
 	}
 	return []table{t}, nil
 }

@@ -1,9 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 )
+
+// markdownText escapes what would end the text of a link.
+var markdownText = strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`)
 
 // report is a whole run.
 type report struct {
@@ -34,7 +41,29 @@ func (r result) text() string {
 	return b.String()
 }
 
-func (r report) markdown() string {
+// write writes the report as Markdown to a file, and its pictures into a folder
+// beside it that has the file's name without its ending.
+func (r report) write(file string) error {
+	folder := strings.TrimSuffix(file, filepath.Ext(file))
+	errs := []error{os.WriteFile(file, []byte(r.markdown(filepath.Base(folder))), 0o644)}
+	for _, done := range r.results {
+		for _, t := range done.tables {
+			if t.growth == nil {
+				continue
+			}
+			if err := t.growth.write(filepath.Join(folder, done.scenario.picture()), done.scenario.title); err != nil {
+				errs = append(errs, fmt.Errorf("plot of %s: %w", done.scenario.name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// picture is the name of the file of a scenario's plot.
+func (s scenario) picture() string { return s.name + ".svg" }
+
+// markdown returns the report for a document that finds its pictures in a folder.
+func (r report) markdown(folder string) string {
 	var b strings.Builder
 	var names []string
 	var servers strings.Builder
@@ -61,6 +90,9 @@ Every sample ended with a check that each message was handled exactly as often a
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", done.scenario.title, done.scenario.about)
 		for _, t := range done.tables {
 			b.WriteString("\n" + t.markdown())
+			if t.growth != nil {
+				fmt.Fprintf(&b, "\n![%s](%s)\n", markdownText.Replace(t.growth.description()), url.PathEscape(folder)+"/"+done.scenario.picture())
+			}
 		}
 	}
 	return b.String()

@@ -11,6 +11,8 @@ type scenario struct {
 	title string
 	about string // one line
 	run   func(ctx context.Context, l load) ([]table, error)
+	// plotted says that one of the tables has a picture.
+	plotted bool
 }
 
 // scenarios are in the order in which they run and are printed.

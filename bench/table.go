@@ -9,10 +9,11 @@ import (
 // table is what a scenario produces: a head, rows of as many cells, and what
 // was aimed at. The first column is text, the others are numbers.
 type table struct {
-	title string
-	head  []string
-	rows  [][]string
-	aims  []aim
+	title  string
+	head   []string
+	rows   [][]string
+	aims   []aim
+	growth *growth // its picture, or nil; one table of a scenario at most has one
 }
 
 // aim is a figure that must be reached.
