@@ -47,6 +47,14 @@ var inMemoryScenarios = []scenario{
 		run:     inMemoryBody,
 		plotted: true,
 	},
+	{
+		name:  "inmemory-memory",
+		title: "In memory, memory while messages fail",
+		about: "What the process holds while distinct messages fail: 6 attempts of each, then the error queue, from which another endpoint takes it. " +
+			"At most 2,000 are on their way at a time. Where the operating system does not tell the resident set, it is what the Go runtime has taken and not given back.",
+		run:     inMemoryMemory,
+		plotted: true,
+	},
 }
 
 // The modes of the in-memory transport that retry. The first is the default.

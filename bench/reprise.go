@@ -21,6 +21,7 @@ type repriseSetup struct {
 	bodySize    int  // 0 is bodySize
 	endpoint    bool // send by Endpoint.Send, not Transport.Send
 	sends       bool // the handler sends a message
+	undelayed   bool // no delayed retries
 }
 
 func (setup repriseSetup) inMemory(name string) contender {
@@ -57,7 +58,7 @@ func (setup repriseSetup) endpointOn(t core.Transport, handle func(string) error
 	ep, err := core.New(repriseQueue, t, core.Config{
 		Transactions:   setup.mode,
 		Concurrency:    setup.concurrency,
-		Recoverability: core.Recoverability{ErrorQueue: repriseErrorQueue},
+		Recoverability: core.Recoverability{ErrorQueue: repriseErrorQueue, Delayed: core.Delayed{Off: setup.undelayed}},
 		Logger:         discardingLogger(),
 	})
 	if err != nil {

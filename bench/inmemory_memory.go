@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// memoryRepetitions is the most samples that are taken of memory: each takes half a
+// minute with a million messages.
+const memoryRepetitions = 2
+
+// footprint is what the process holds.
+type footprint struct {
+	resident float64 // MiB of memory, as the operating system counts
+	live     float64 // MiB of objects, after a collection
+}
+
+func inMemoryMemory(ctx context.Context, l load) ([]table, error) {
+	total := 10 * l.messages
+	counts := failureCounts(total)
+	rounds, err := inTurn([]repriseSetup{{undelayed: true}}, min(l.repetitions, memoryRepetitions), func(setup repriseSetup) ([]footprint, error) {
+		return setup.footprints(ctx, counts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	resident := make([]float64, len(counts))
+	live := make([]float64, len(counts))
+	for i := range counts {
+		resident[i] = median(of(rounds[0], func(f []footprint) float64 { return f[i].resident }))
+		live[i] = median(of(rounds[0], func(f []footprint) float64 { return f[i].live }))
+	}
+	const held, inUse = "resident set", "live objects"
+	t := table{title: "MiB by messages that failed", head: []string{"messages", held, inUse, "× " + held + " at " + thousands(int64(total/100))},
+		growth: &growth{quantity: "messages that failed", figure: "MiB"}}
+	base := slices.Index(counts, max(total/100, 1))
+	for i, n := range counts {
+		t.rows = append(t.rows, []string{thousands(int64(n)), number(resident[i]), number(live[i]), number(resident[i] / resident[base])})
+		t.growth.add(held, float64(n), resident[i])
+		t.growth.add(inUse, float64(n), live[i])
+	}
+	// A byte that is kept of each message is 1 MiB of a million. The resident set also
+	// depends on where in its cycle the garbage collector is.
+	last := len(counts) - 1
+	after := fmt.Sprintf(" after %s, times those after %s", thousands(int64(total)), thousands(int64(total/100)))
+	t.aims = []aim{
+		{what: held + strings.Replace(after, "those", "that", 1), want: 1.2, got: resident[last] / resident[base], ceiling: true},
+		{what: inUse + after, want: 1.05, got: live[last] / live[base], ceiling: true},
+	}
+	return []table{t}, nil
+}
+
+// failureCounts are the numbers of failed messages at which memory is looked at, up to
+// total.
+func failureCounts(total int) []int {
+	var counts []int
+	for _, part := range []int{1000, 300, 100, 30, 10, 3, 1} {
+		counts = append(counts, max(total/part, 1))
+	}
+	return slices.Compact(counts)
+}
+
+// footprints lets messages fail, each a distinct one, as often as the defaults for
+// immediate retries say; then each goes to the error queue, where an endpoint takes
+// it. It returns what the process held after each of the counts.
+func (setup repriseSetup) footprints(ctx context.Context, counts []int) (prints []footprint, err error) {
+	const failures = 1 + 5
+	total := counts[len(counts)-1]
+	l := newLedger(total, failures)
+	for i := range l.attempts { // so that all of it is resident from the start
+		l.attempts[i].Store(0)
+	}
+	list := newSequences(total)
+	debug.FreeOSMemory() // what earlier scenarios left
+	c := contender{"Reprise", func(ctx context.Context, handle func(string) error) (system, error) {
+		return setup.startFailing(ctx, handle)
+	}}
+	err = c.opened(ctx, l, l.handle, func(ctx context.Context, sys system) error {
+		sent := 0
+		for _, count := range counts {
+			for sent < count {
+				next := min(sent+streamWindow, count)
+				if err := (work{}).drive(ctx, sys, l, list, sent, next); err != nil {
+					return err
+				}
+				sent = next
+			}
+			now, err := takeFootprint()
+			if err != nil {
+				return err
+			}
+			prints = append(prints, now)
+		}
+		return nil
+	})
+	return prints, err
+}
+
+func takeFootprint() (footprint, error) {
+	resident, err := residentBytes()
+	if err != nil {
+		return footprint{}, err
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	const mib = 1 << 20
+	return footprint{float64(resident) / mib, float64(m.HeapAlloc) / mib}, nil
+}
+
+// residentBytes is how much of the process is in the machine's memory.
+func residentBytes() (int, error) {
+	text, err := os.ReadFile("/proc/self/statm")
+	if errors.Is(err, fs.ErrNotExist) { // not Linux
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.Sys - m.HeapReleased), nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var size, resident int
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+		return 0, fmt.Errorf("/proc/self/statm: %w", err)
+	}
+	return resident * os.Getpagesize(), nil
+}
+
+// failingSystem is an endpoint whose handler fails, and one that takes what comes to
+// the error queue.
+type failingSystem struct {
+	*inMemorySystem
+	succeeded atomic.Int64 // attempts that should have failed
+	finished  chan error   // what the taker's Run returned
+	stop      context.CancelFunc
+}
+
+// startFailing starts both. The handler fails as long as handle does; the taker calls
+// it once more.
+func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) error) (_ system, err error) {
+	t := inmemory.New()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	taker, err := core.New(repriseErrorQueue, t, core.Config{
+		Transactions:   setup.mode,
+		Recoverability: core.Recoverability{ErrorQueue: repriseErrorQueue + ".error"},
+		Logger:         discardingLogger(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = core.Handle(taker, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+		return handle(m.Headers.Get(sequenceHeader))
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &failingSystem{finished: make(chan error, 1)}
+	sys, err := setup.start(ctx, t, func(sequence string) error {
+		err := handle(sequence)
+		if err == nil {
+			s.succeeded.Add(1)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.inMemorySystem = &inMemorySystem{sys, t}
+	running, stop := context.WithCancel(ctx)
+	s.stop = stop
+	go func() { s.finished <- taker.Run(running) }()
+	return s, nil
+}
+
+func (s *failingSystem) close(ctx context.Context) error {
+	s.stop()
+	err := errors.Join(<-s.finished, s.inMemorySystem.close(ctx))
+	if n := s.succeeded.Load(); err == nil && n > 0 {
+		err = fmt.Errorf("%d messages were handled instead of going to the error queue", n)
+	}
+	return err
+}
