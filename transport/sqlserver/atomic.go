@@ -55,8 +55,8 @@ func (d *atomicMessage) reset(ctx context.Context) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
-	under, done := d.r.operation(ctx)
-	defer done()
+	under := d.r.operations.begin(ctx)
+	defer under.end()
 	d.tx.reclaim(false)
 	err := errEnded
 	if !d.tx.lost() {

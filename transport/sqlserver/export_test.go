@@ -1,6 +1,7 @@
 package sqlserver
 
 import (
+	"context"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -24,3 +25,12 @@ func Waits(of core.Receiver) bool {
 // Failures returns of how many messages the receiver remembers failures, because
 // their table does not.
 func Failures(of core.Receiver) int { return of.(*receiver).count.Len() }
+
+// Operations returns what begins operations of a receiver.
+func Operations(life, closing context.Context) func(caller context.Context) (context.Context, func()) {
+	s := &operations{life: life, closing: closing}
+	return func(caller context.Context) (context.Context, func()) {
+		o := s.begin(caller)
+		return o, o.end
+	}
+}

@@ -208,8 +208,8 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
-	under, done := d.r.operation(ctx)
-	defer done()
+	under := d.r.operations.begin(ctx)
+	defer under.end()
 	d.tx.reclaim(false)
 	var err error
 	for range 2 { // again with another connection, if it broke meanwhile

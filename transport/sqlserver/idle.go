@@ -49,13 +49,13 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 		if timer.Stop() || ctx.Err() != nil || r.closing.Err() != nil {
 			return
 		}
-		under, done := r.operation(ctx)
+		under := r.operations.begin(ctx)
 		text := r.q.next
 		if r.t.nserviceBusTables {
 			text = r.q.nextForeign
 		}
 		next, some, err := r.t.until(under, text)
-		done()
+		under.end()
 		if err != nil || some && next <= 0 {
 			return // the fetch finds out about an outage
 		}

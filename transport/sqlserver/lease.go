@@ -33,8 +33,8 @@ func (r *receiver) claimOnce(ctx context.Context, dst []core.Delivery) (n, expir
 	until := start.Add(r.t.lease)
 	var m record
 	columns := m.columns()
-	var got []*leased
 	asked := batchSize(len(dst))
+	got := make([]*leased, 0, asked)
 	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time)
 	claim.row = func(scan scanner) error {
 		m.body = nil // the last one's is in use
@@ -121,14 +121,12 @@ func (d *leased) settle(ctx context.Context, what action, text string) error {
 	err := d.r.settler.do(ctx, what, d, text)
 	switch {
 	case err == nil:
-		d.r.settled(d)
 		if what != completion {
 			d.r.lower(d.due)
 			d.r.t.ring(d.r.q)
 		}
 		return nil
 	case errors.Is(err, core.ErrLockLost):
-		d.r.settled(d)
 		d.become(lost)
 	default: // nothing happened, as far as is known
 		d.become(held)
@@ -180,7 +178,6 @@ func (d *leased) Renew(ctx context.Context) error {
 	until := time.Now().Add(d.r.t.lease)
 	if err := d.r.settler.do(ctx, renewal, d, ""); err != nil {
 		if errors.Is(err, core.ErrLockLost) {
-			d.r.settled(d)
 			d.become(lost)
 		}
 		return d.failed(renewal, err)

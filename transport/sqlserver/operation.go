@@ -19,30 +19,148 @@ const (
 	grace = 2 * time.Second
 )
 
-// operation returns a context for statements that are not to be cut off merely
-// because their caller's context ends, and a function that ends it. They get some
-// time then, as the contract asks (C3), and so they do when the receiver is closed.
-func (r *receiver) operation(caller context.Context) (context.Context, func()) {
-	under, cancel := context.WithTimeout(r.t.life, operationTimeout)
-	var mu sync.Mutex
-	var late *time.Timer
-	unwanted := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if late == nil {
-			late = time.AfterFunc(grace, cancel)
+// watchEvery is how often operations under way are looked at.
+const watchEvery = 100 * time.Millisecond
+
+// operations are those of a receiver that are under way. All of them are looked at
+// together, every now and then: a timer and two callbacks for each would be a tenth of
+// what this side does for a message in a transaction.
+type operations struct {
+	life, closing context.Context // the transport's and the receiver's
+
+	mu       sync.Mutex // guards what follows, and the operations
+	first    *operation
+	watching bool
+}
+
+// operation is the context of statements that are not to be cut off merely because
+// their caller's context ends. They get some time then, as the contract asks (C3), and
+// so they do when the receiver is closed.
+type operation struct {
+	of       *operations
+	caller   context.Context
+	deadline time.Time
+	done     chan struct{}
+
+	next, last *operation // of those under way
+	unwanted   time.Time  // since when it is known that nobody wants it
+	err        error
+	callbacks  []*callback
+}
+
+// callback is called when an operation is cut off.
+type callback struct{ f func() }
+
+var _ context.Context = (*operation)(nil)
+
+// begin returns a context for statements that begin now. It must be ended.
+func (s *operations) begin(caller context.Context) *operation {
+	o := &operation{of: s, caller: caller, deadline: time.Now().Add(operationTimeout), done: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		o.cut(context.Canceled)
+	}
+	o.next = s.first
+	if o.next != nil {
+		o.next.last = o
+	}
+	s.first = o
+	if !s.watching {
+		s.watching = true
+		time.AfterFunc(watchEvery, s.watch)
+	}
+	return o
+}
+
+// end is called when the statements have ended.
+func (o *operation) end() {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	o.cut(context.Canceled)
+	if o.next != nil {
+		o.next.last = o.last
+	}
+	if o.last != nil {
+		o.last.next = o.next
+	} else {
+		o.of.first = o.next
+	}
+}
+
+// watch cuts off what takes too long, or is not wanted any more.
+func (s *operations) watch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watching = s.first != nil; !s.watching {
+		return
+	}
+	time.AfterFunc(watchEvery, s.watch)
+	now := time.Now()
+	for o := s.first; o != nil; o = o.next {
+		switch {
+		case s.life.Err() != nil:
+			o.cut(context.Canceled)
+		case now.After(o.deadline):
+			o.cut(context.DeadlineExceeded)
+		case o.caller.Err() == nil && s.closing.Err() == nil:
+		case o.unwanted.IsZero():
+			o.unwanted = now
+		case now.Sub(o.unwanted) >= grace:
+			o.cut(context.Canceled)
 		}
 	}
-	stopCaller, stopReceiver := context.AfterFunc(caller, unwanted), context.AfterFunc(r.closing, unwanted)
-	return under, func() {
-		stopCaller()
-		stopReceiver()
-		mu.Lock()
-		defer mu.Unlock()
-		if late != nil {
-			late.Stop()
+}
+
+// cut ends the context. mu is held.
+func (o *operation) cut(why error) {
+	if o.err != nil {
+		return
+	}
+	o.err = why
+	close(o.done)
+	for _, c := range o.callbacks {
+		if c.f != nil {
+			go c.f()
+			c.f = nil
 		}
-		cancel()
+	}
+}
+
+// Deadline implements context.Context.
+func (o *operation) Deadline() (time.Time, bool) { return o.deadline, true }
+
+// Done implements context.Context.
+func (o *operation) Done() <-chan struct{} { return o.done }
+
+// Err implements context.Context.
+func (o *operation) Err() error {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	return o.err
+}
+
+// Value implements context.Context. Statements of a receiver's have no values: they
+// are not about what their caller is doing.
+func (*operation) Value(any) any { return nil }
+
+// AfterFunc is what context.AfterFunc calls, so that it needs no goroutine to wait for
+// the end.
+func (o *operation) AfterFunc(f func()) (stop func() bool) {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	if o.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	c := &callback{f}
+	o.callbacks = append(o.callbacks, c)
+	return func() bool {
+		o.of.mu.Lock()
+		defer o.of.mu.Unlock()
+		waits := c.f != nil
+		c.f = nil
+		return waits
 	}
 }
 

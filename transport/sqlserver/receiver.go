@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -18,26 +19,28 @@ import (
 // single one at a time waits for something to happen, and the others wait for it: an
 // idle queue is watched by one, however many call Receive.
 type receiver struct {
-	t        *Transport
-	q        *queue
-	mode     core.TransactionMode
-	fetch    func(ctx context.Context, dst []core.Delivery) (int, error)
-	count    *transport.DeliveryLog // nil: the table counts
-	settler  *settler               // nil but for leases
-	bell     *bell
-	turn     chan struct{}   // held by who waits for something to happen
-	closing  context.Context // ends when the receiver is closed
-	close    context.CancelFunc
-	outages  outages
-	fetching sync.WaitGroup
+	t          *Transport
+	q          *queue
+	mode       core.TransactionMode
+	fetch      func(ctx context.Context, dst []core.Delivery) (int, error)
+	count      *transport.DeliveryLog // nil: the table counts
+	settler    *settler               // nil but for leases
+	bell       *bell
+	turn       chan struct{}   // held by who waits for something to happen
+	closing    context.Context // ends when the receiver is closed
+	close      context.CancelFunc
+	outages    outages
+	operations operations
+	fetching   sync.WaitGroup
 
 	mu          sync.Mutex // guards what follows
 	closed      bool
 	maxInFlight int
 	room        chan struct{} // closed and replaced when there is more room
 	unsettled   map[holding]struct{}
-	reserved    int  // places of fetches under way
-	idle        bool // the last fetch brought nothing
+	inWork      atomic.Int64 // its length, to be read without mu
+	reserved    int          // places of fetches under way
+	idle        bool         // the last fetch brought nothing
 	pause       time.Duration
 	floor       floor
 }
@@ -59,6 +62,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	}
 	r.outages.observer = cfg.Observer
 	r.closing, r.close = context.WithCancel(t.life)
+	r.operations.life, r.operations.closing = t.life, r.closing
 	if t.nserviceBusTables {
 		r.count = transport.NewDeliveryLog(cfg.MaxInFlight)
 	}
@@ -186,6 +190,7 @@ func (r *receiver) sweep() {
 			delete(r.unsettled, h)
 		}
 	}
+	r.inWork.Store(int64(len(r.unsettled)))
 }
 
 // conflictPause is how long to wait before what conflicted with somebody else's is
@@ -200,9 +205,9 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, down ti
 		return 0, 0, nil
 	}
 	started := time.Now()
-	under, done := r.operation(ctx)
+	under := r.operations.begin(ctx)
 	n, err = r.fetch(under, dst)
-	done()
+	under.end()
 	if r.t.holds(r.mode) && n == 0 {
 		r.t.letGo()
 	}
@@ -251,6 +256,7 @@ func (r *receiver) fetched(places int, got []core.Delivery) (closed bool) {
 		for _, d := range got {
 			r.unsettled[d.(holding)] = struct{}{}
 		}
+		r.inWork.Store(int64(len(r.unsettled)))
 	}
 	if len(got) < places {
 		r.moreRoom()
@@ -264,17 +270,18 @@ func (r *receiver) moreRoom() {
 	r.room = make(chan struct{})
 }
 
-// settled removes a delivery that is not held any more.
-func (r *receiver) settled(h holding) {
+// settled removes deliveries that are not held any more.
+func (r *receiver) settled(these ...holding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.unsettled[h]; !ok {
-		return
+	before := len(r.unsettled)
+	for _, h := range these {
+		delete(r.unsettled, h)
 	}
-	if len(r.unsettled)+r.reserved >= r.maxInFlight {
+	r.inWork.Store(int64(len(r.unsettled)))
+	if len(r.unsettled) < before && before+r.reserved >= r.maxInFlight {
 		r.moreRoom()
 	}
-	delete(r.unsettled, h)
 }
 
 // SetMaxInFlight implements core.Receiver. Nothing is fetched ahead of a Receive, so

@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -162,7 +163,7 @@ func (s *settler) add(o order) (*settlement, int) {
 		b.timer = time.AfterFunc(slow, b.stir)
 		signal(s.wake)
 	}
-	if len(b.orders) >= settleBatch || b.settled >= s.r.inWork() {
+	if len(b.orders) >= settleBatch || b.settled >= int(s.r.inWork.Load()) {
 		signal(s.full)
 	}
 	return b, len(b.orders) - 1
@@ -173,13 +174,6 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// inWork is how many messages are not settled.
-func (r *receiver) inWork() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.unsettled)
 }
 
 func (s *settler) run() {
@@ -226,13 +220,26 @@ func (s *settler) fail(b *settlement) {
 	for i := range b.orders {
 		b.orders[i].err = core.ErrLockLost
 	}
+	s.ended(b)
+}
+
+// ended lets go of what is not held any more, all at once, and tells callers.
+func (s *settler) ended(b *settlement) {
+	over := make([]holding, 0, len(b.orders))
+	for i := range b.orders {
+		o := &b.orders[i]
+		if o.err == nil && o.action != renewal || errors.Is(o.err, core.ErrLockLost) {
+			over = append(over, o.leased)
+		}
+	}
+	s.r.settled(over...)
 	b.end()
 }
 
 // carryOut repeats a settlement through an outage, for as long as the leases can
 // still hold.
 func (s *settler) carryOut(b *settlement) {
-	defer b.end()
+	defer s.ended(b)
 	var held [actions][]int // indices of orders
 	for i := range b.orders {
 		what := b.orders[i].action
@@ -253,14 +260,10 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 			return
 		}
 		began := time.Now()
-		changed, err := s.attempt(s.life, what, b, list)
+		held, err := s.attempt(s.life, what, b, list)
 		if err == nil {
-			for _, i := range list {
-				// While the lease holds nobody else can have had the message: what does not
-				// need doing any more was done by an attempt whose answer was lost.
-				if d := b.orders[i].leased; !changed[d.seq] && !(unknown && time.Now().Before(d.LockedUntil())) {
-					b.orders[i].err = core.ErrLockLost
-				}
+			if len(held) < len(list) {
+				b.lose(list, held, unknown)
 			}
 			return
 		}
@@ -289,6 +292,19 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 	}
 }
 
+// lose gives the orders their outcome whose lease did not hold. Where an attempt may
+// have succeeded whose answer was lost, and the lease holds, that did it: nobody else
+// can have had the message.
+func (b *settlement) lose(list []int, held []int64, unknown bool) {
+	slices.Sort(held)
+	for _, i := range list {
+		d := b.orders[i].leased
+		if _, ok := slices.BinarySearch(held, d.seq); !ok && !(unknown && time.Now().Before(d.LockedUntil())) {
+			b.orders[i].err = core.ErrLockLost
+		}
+	}
+}
+
 // wanted drops the orders whose callers do not want them any more.
 func (s *settler) wanted(b *settlement, list []int) []int {
 	s.mu.Lock()
@@ -309,7 +325,7 @@ func (s *settler) isClosed() bool {
 }
 
 // attempt returns the rows whose lease still held.
-func (s *settler) attempt(ctx context.Context, what action, b *settlement, list []int) (changed map[int64]bool, err error) {
+func (s *settler) attempt(ctx context.Context, what action, b *settlement, list []int) (held []int64, err error) {
 	seqs, claims := make([]int64, len(list)), make([]int32, len(list))
 	var texts []string
 	for at, i := range list {
@@ -336,14 +352,15 @@ func (s *settler) attempt(ctx context.Context, what action, b *settlement, list 
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	changed = make(map[int64]bool, len(list))
+	held = make([]int64, 0, len(list))
+	var seq int64
+	column := []any{&seq}
 	err = s.r.t.db.exec(ctx, query(func(scan scanner) error {
-		var seq int64
-		err := scan(&seq)
-		changed[seq] = true
+		err := scan(column...)
+		held = append(held, seq)
 		return err
 	}, sql, args...))
-	return changed, err
+	return held, err
 }
 
 // close carries out what has been ordered, releases what is left, and ends. Without
