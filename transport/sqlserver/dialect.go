@@ -67,6 +67,21 @@ type dialect interface {
 	// lockSchema lets one transaction at a time create tables.
 	lockSchema() *statement
 
+	// unless says what else it may be, where a table does not seem to exist.
+	unless() string
+
+	// seeing are the rights that it takes to learn whether a table exists, receiving and
+	// sending those on the table that a queue's receivers and senders need in any case.
+	seeing(t table) []right
+	receiving(t table) []right
+	sending(t table, foreign bool) []right
+
+	// missing returns a statement with a row (role, index, sequence) for each of these
+	// rights that the role of the session lacks, and grantable what the right is on. Both
+	// are written as in GRANT.
+	missing(needed []right) *statement
+	grantable(r right) string
+
 	// classify says what an error of the client library means.
 	classify(err error) fault
 }

@@ -28,6 +28,9 @@ where c.object_id = object_id(@p1)
 order by c.column_id;`, microsoftLevel), t.quoted)
 }
 
+// unless: a user who has no right on a table does not see it.
+func (microsoft) unless() string { return ", or no right on it" }
+
 func (microsoft) wanted(_ table, foreign bool) []column {
 	columns := []column{
 		{"Id", "uniqueidentifier"},

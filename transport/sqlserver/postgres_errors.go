@@ -15,7 +15,7 @@ func (postgres) classify(err error) fault {
 		return connectionFault(err, pgconn.SafeToRetry(err))
 	}
 	var unreached *unreachedError
-	connecting := errors.As(err, &unreached)
+	connecting := errors.As(err, &unreached) || errors.As(err, new(*pgconn.ConnectError))
 	switch code := server.Code; code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
 		return faultNoTable
@@ -31,7 +31,8 @@ func (postgres) classify(err error) fault {
 		return faultOutage
 	default:
 		switch class := code[:min(2, len(code))]; {
-		case class == "28": // invalid authorization
+		case class == "28", // invalid authorization
+			connecting && (class == "22" || class == "42"): // an option of the URL, or its value, that the server does not know
 			return faultRefused
 		case class == "08", class == "57", class == "58" && server.Severity != "ERROR": // connection, operator intervention, system error
 			return outage(connecting)

@@ -7,6 +7,8 @@ func (postgres) columns(t table) *statement {
 where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum`, t.quoted)
 }
 
+func (postgres) unless() string { return "" }
+
 func (postgres) wanted(_ table, foreign bool) []column {
 	columns := []column{
 		{"id", "uuid"},

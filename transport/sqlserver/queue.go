@@ -108,7 +108,7 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 		return false, nil, err
 	}
 	if len(has) == 0 {
-		return false, nil, finding{fmt.Errorf("%w: there is no table %s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted)}
+		return false, nil, finding{fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted, t.dialect.unless())}
 	}
 	foreign, err = t.maker(q.table, has)
 	if err == nil {

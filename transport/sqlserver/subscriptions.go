@@ -171,6 +171,8 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	}
 	err = t.db.exec(ctx, statements...)
 	switch {
+	case err != nil && t.fault(err) == faultRefused:
+		return t.denied(ctx, err, s.rights(subscribe))
 	case err != nil && t.fault(err) != faultNoTable:
 		return err
 	case err != nil && !subscribe: // nobody has subscribed to anything
@@ -185,6 +187,15 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	}
 	s.forget(topics)
 	return nil
+}
+
+// rights are those that it takes to change subscriptions.
+func (s *subscriptions) rights(subscribe bool) []right {
+	list := s.t.dialect.seeing(s.table)
+	if subscribe {
+		return append(list, rightsOn(s.table, "select", "insert", "update")...)
+	}
+	return append(list, rightsOn(s.table, "select", "delete")...)
 }
 
 // createSubscriptions creates the table when the first queue subscribes, where

@@ -175,7 +175,8 @@ func (t *Transport) Address(queue string) (string, error) {
 }
 
 // Check reaches the server, and reports queues that do not exist or are not as this
-// transport needs them.
+// transport needs them. It also reports what rights are missing to receive from the first
+// of them and to send to the others, with the statement that grants them.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.usable(ctx)
 	if err == nil {
@@ -190,23 +191,57 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) error {
+	if len(topology.Queues) == 0 {
+		return t.reach(ctx)
+	}
 	var errs []error
-	for _, name := range topology.Queues {
+	var input *queue
+	var others []*queue
+	var unseen []right // what it would take to see tables that may not be seen
+	for i, name := range topology.Queues {
 		q, err := t.queues.get(name)
 		if err == nil {
 			err = t.verify(ctx, q)
 		}
 		if err != nil {
-			if t.fault(err).passes() {
+			f := t.fault(err)
+			if f.passes() {
 				return err // each queue would only repeat it
 			}
+			if f == faultRefused {
+				if err := t.reach(ctx); err != nil {
+					return err // it is not about the queue
+				}
+				unseen = append(unseen, t.dialect.seeing(q.table)...)
+			}
 			errs = append(errs, err)
+			continue
+		}
+		if i == 0 {
+			input = q
+		} else {
+			others = append(others, q)
 		}
 	}
-	if len(topology.Queues) == 0 {
-		errs = append(errs, t.db.exec(ctx, command("select 1")))
+	missing, err := t.checkRights(ctx, input, others, unseen)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(distinct(errs), missing...)...)
+}
+
+// reach tries whether the server lets the transport in.
+func (t *Transport) reach(ctx context.Context) error { return t.read(ctx, command("select 1")) }
+
+// distinct leaves out what has been said: that a schema may not be used is the error of
+// each queue in it.
+func distinct(errs []error) []error {
+	said := map[string]bool{}
+	return slices.DeleteFunc(errs, func(err error) bool {
+		again := said[err.Error()]
+		said[err.Error()] = true
+		return again
+	})
 }
 
 // OpenReceiver starts to receive from a queue. While the server cannot be reached it

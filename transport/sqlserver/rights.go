@@ -1,0 +1,187 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// right is one that a use of a table needs.
+type right struct {
+	verb string // as GRANT has it
+	on   securable
+	of   table
+}
+
+// securable is what of a table the right is on.
+type securable string
+
+const (
+	onTable    securable = "table"
+	onSchema   securable = "schema"
+	onSequence securable = "sequence" // from which the column seq has its default
+)
+
+// rightsOn returns rights on a table.
+func rightsOn(t table, verbs ...string) []right {
+	list := make([]right, len(verbs))
+	for i, verb := range verbs {
+		list[i] = right{verb, onTable, t}
+	}
+	return list
+}
+
+// missing returns an error for each object on which the transport's role lacks rights,
+// with the statement that grants them. What cannot be found out is not missing: nothing
+// that would work is refused.
+func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error) {
+	slices.SortStableFunc(needed, func(a, b right) int { // those on one object together
+		return strings.Compare(string(a.on)+a.of.quoted, string(b.on)+b.of.quoted)
+	})
+	needed = slices.Compact(needed)
+	if len(needed) == 0 {
+		return nil, nil
+	}
+	s := t.dialect.missing(needed)
+	var lacks []lack
+	s.row = func(scan scanner) error {
+		var role, sequence string
+		var n int
+		if err := scan(&role, &n, &sequence); err != nil {
+			return err
+		}
+		r := needed[n]
+		object := t.dialect.grantable(r)
+		if r.on == onSequence {
+			object = "sequence " + sequence
+		}
+		lacks = append(lacks, lack{role, r.verb, object})
+		return nil
+	}
+	err := t.read(ctx, s)
+	if err != nil && (t.fault(err).passes() || ctx.Err() != nil) {
+		return nil, err
+	}
+	return lacking(lacks), nil
+}
+
+// lack is a right that is missing, as GRANT has it.
+type lack struct{ role, verb, object string }
+
+// lacking returns an error for each object.
+func lacking(lacks []lack) (errs []error) {
+	slices.SortStableFunc(lacks, func(a, b lack) int { return strings.Compare(a.object, b.object) })
+	for len(lacks) > 0 {
+		first := lacks[0]
+		var verbs []string
+		for len(lacks) > 0 && lacks[0].object == first.object {
+			if !slices.Contains(verbs, lacks[0].verb) { // the statement may have been repeated
+				verbs = append(verbs, lacks[0].verb)
+			}
+			lacks = lacks[1:]
+		}
+		list := strings.Join(verbs, ", ")
+		errs = append(errs, finding{fmt.Errorf("the role %s lacks %s on %s; what mends it: grant %s on %s to %s",
+			first.role, list, first.object, list, first.object, first.role)})
+	}
+	return errs
+}
+
+// denied adds to the error of something that was refused for want of a right what is
+// missing of those that it needs.
+func (t *Transport) denied(ctx context.Context, cause error, needed []right) error {
+	missing, err := t.missing(ctx, needed)
+	if err != nil {
+		return cause
+	}
+	return errors.Join(append([]error{cause}, missing...)...)
+}
+
+// checkRights asks for what every endpoint needs, whatever its mode and its retries, to
+// receive from one queue and to send to others, and for what else is needed.
+func (t *Transport) checkRights(ctx context.Context, input *queue, others []*queue, needed []right) ([]error, error) {
+	if input != nil {
+		needed = append(needed, t.dialect.receiving(input.table)...)
+	}
+	for _, q := range others {
+		needed = append(needed, t.dialect.sending(q.table, q.known() == nserviceBus)...)
+	}
+	return t.missing(ctx, needed)
+}
+
+func (postgres) seeing(t table) []right { return []right{{"usage", onSchema, t}} }
+
+// receiving: FOR UPDATE takes the right to update in the modes that only delete, too.
+func (postgres) receiving(t table) []right { return rightsOn(t, "select", "update", "delete") }
+
+func (postgres) sending(t table, foreign bool) []right {
+	list := rightsOn(t, "insert")
+	if foreign {
+		list = append(list, right{"usage", onSequence, t})
+	}
+	return list
+}
+
+func (postgres) grantable(r right) string {
+	if r.on == onSchema {
+		return "schema " + quoteWith(r.of.schema, `"`, `"`)
+	}
+	return r.of.quoted
+}
+
+// missing looks tables up by their names in the catalogue, because to_regclass takes
+// the right to use the schema. A right on columns counts like one on the table. A
+// sequence that an identity column uses takes no right.
+func (postgres) missing(needed []right) *statement {
+	n := len(needed)
+	verbs, ons, schemas, names := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	for i, r := range needed {
+		verbs[i], ons[i], schemas[i], names[i] = r.verb, string(r.on), r.of.schema, r.of.name
+	}
+	return command(`select quote_ident(current_user), (n - 1)::int, coalesce(quote_ident(schema) || '.' || quote_ident(q.relname), '')
+from unnest($1::text[], $2::text[], $3::text[], $4::text[]) with ordinality as needed(verb, kind, schema, name, n)
+	left join pg_namespace as s on s.nspname = schema
+	left join pg_class as c on c.relnamespace = s.oid and c.relname = name
+	left join pg_attribute as a on kind = 'sequence' and a.attrelid = c.oid and a.attname = 'seq'
+	left join pg_depend as d on d.refclassid = 'pg_class'::regclass and d.refobjid = c.oid and d.refobjsubid = a.attnum
+		and d.classid = 'pg_class'::regclass and d.deptype = 'a'
+	left join pg_class as q on q.oid = d.objid and q.relkind = 'S'
+where not coalesce(case
+	when kind = 'schema' then has_schema_privilege(s.oid, verb)
+	when kind = 'sequence' then has_sequence_privilege(q.oid, 'usage, update')
+	when verb = 'delete' then has_table_privilege(c.oid, verb)
+	else has_any_column_privilege(c.oid, verb)
+end, true)
+order by n`, verbs, ons, schemas, names)
+}
+
+// seeing: without any right on a table, the user does not see that there is one.
+func (microsoft) seeing(table) []right { return nil }
+
+// receiving: only leases take the right to update.
+func (microsoft) receiving(t table) []right { return rightsOn(t, "select", "delete") }
+
+func (microsoft) sending(t table, _ bool) []right { return rightsOn(t, "insert") }
+
+// grantable: GRANT is carried out in the table's database, and cannot name it.
+func (microsoft) grantable(r right) string {
+	return bracketed(r.of.schema) + "." + bracketed(r.of.name)
+}
+
+// missing: has_perms_by_name is NULL where it does not know. A right on columns counts
+// like one on the table.
+func (microsoft) missing(needed []right) *statement {
+	var selects []string
+	var args []any
+	for i, r := range needed {
+		object, verb := fmt.Sprintf("@p%d", 2*i+1), fmt.Sprintf("@p%d", 2*i+2)
+		selects = append(selects, fmt.Sprintf(`select quotename(user_name()), %d, N'' where has_perms_by_name(%s, N'OBJECT', %s) = 0
+	and not exists (select 1 from %s.all_columns as c
+		where c.object_id = object_id(%s) and has_perms_by_name(%s, N'OBJECT', %s, c.name, N'COLUMN') = 1)`,
+			i, object, verb, catalogViews(r.of), object, object, verb))
+		args = append(args, r.of.quoted, strings.ToUpper(r.verb))
+	}
+	return command(strings.Join(selects, "\nunion all\n")+";", args...)
+}
