@@ -62,8 +62,10 @@ type Config struct {
 	// than 0 is not at all.
 	SubscriptionCache time.Duration
 
-	// SubscriptionTable is the name of the table of subscriptions. The default is that
-	// of NServiceBus, "SubscriptionRouting".
+	// SubscriptionTable is the name of the table of subscriptions, or its address if it is
+	// in another schema. The default is that of NServiceBus, "SubscriptionRouting".
+	// Endpoints that share one need different names, whatever their schemas: see
+	// Transport.Subscribe.
 	SubscriptionTable string
 }
 

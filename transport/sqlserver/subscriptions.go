@@ -122,6 +122,12 @@ func (s *subscriptions) forget(topics []string) {
 // Subscribe lets queue receive what is published to the topics, each of at most 200
 // characters. It is in force from Config.SubscriptionCache later for publishers
 // elsewhere, at once for this transport.
+//
+// A subscription is that of an endpoint, known by the name of its queue, as in
+// NServiceBus. So a queue that has moved, to another schema for example, takes its
+// subscriptions along when it subscribes again. Another queue of the same name, of a
+// transport with another schema and the same Config.SubscriptionTable, takes them over
+// too: the endpoints need different names.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, true); err != nil {
 		return fmt.Errorf("sqlserver: subscribe %q: %w", queue, err)
