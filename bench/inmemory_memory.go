@@ -51,11 +51,11 @@ func inMemoryMemory(ctx context.Context, l load) ([]table, error) {
 		t.growth.add(inUse, float64(n), live[i])
 	}
 	// A byte that is kept of each message is 1 MiB of a million. The resident set also
-	// depends on where in its cycle the garbage collector is.
+	// depends on what the garbage collector has given back of late: a tenth more or less.
 	last := len(counts) - 1
 	after := fmt.Sprintf(" after %s, times those after %s", thousands(int64(total)), thousands(int64(total/100)))
 	t.aims = []aim{
-		{what: held + strings.Replace(after, "those", "that", 1), want: 1.2, got: resident[last] / resident[base], ceiling: true},
+		{what: held + strings.Replace(after, "those", "that", 1), want: 1.25, got: resident[last] / resident[base], ceiling: true},
 		{what: inUse + after, want: 1.05, got: live[last] / live[base], ceiling: true},
 	}
 	return []table{t}, nil
