@@ -58,7 +58,7 @@ func allTSQL(t *testing.T) map[string]string {
 		"delayed-take": wait.take, "delayed-forward": wait.forward(queue), "delayed-postpone": wait.postpone, "delayed-next": wait.next,
 		"savepoint-before-handler": d.savepoint(beforeHandler).sql, "savepoint-after-handler": d.savepoint(afterHandler).sql,
 		"rollback-to": d.rollbackTo(beforeHandler).sql, "intact": d.intact().sql,
-		"columns": d.columns(queue).sql, "lock-schema": d.lockSchema().sql,
+		"columns": d.columns(queue).sql, "missing-rights": d.missing(append(d.receiving(queue), d.sending(elsewhere, false)...)).sql, "lock-schema": d.lockSchema().sql,
 	}
 	messages := make([]outgoing, 3)
 	messages[1].delay, messages[2].ttl = time.Hour, time.Minute
