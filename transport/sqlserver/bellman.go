@@ -74,30 +74,34 @@ func (b *bellman) start() {
 }
 
 func (b *bellman) notifying() {
+	check := time.NewTimer(longestExpectation) // when to ask about callers' transactions
+	defer check.Stop()
 	for {
 		select {
 		case <-b.kicked:
+		case <-check.C:
 		case <-b.t.life.Done():
 			return
 		}
-		pause := notifyPause
-		for next := notifyPause; next > 0; pause = min(2*pause, lastNotifyPause) {
-			b.mu.Lock()
-			pending := slices.Collect(maps.Keys(b.pending))
-			clear(b.pending)
-			b.mu.Unlock()
-			b.send(pending)
-			next = b.checkExpected(pause)
-			if next > 0 && rest(b.t.life, b.t.life, next) != nil {
+		for pause := notifyPause; b.work(); pause = min(2*pause, lastNotifyPause) {
+			if rest(b.t.life, b.t.life, pause) != nil {
 				return
 			}
-			b.mu.Lock()
-			if len(b.pending) == 0 && len(b.expected) == 0 {
-				next = 0
-			}
-			b.mu.Unlock()
 		}
+		check.Reset(b.nextCheck())
 	}
+}
+
+// work notifies of what there is, and asks about callers' transactions when it is time
+// to. It returns false if there was nothing to do.
+func (b *bellman) work() bool {
+	b.mu.Lock()
+	pending := slices.Collect(maps.Keys(b.pending))
+	clear(b.pending)
+	b.mu.Unlock()
+	b.send(pending)
+	asked := b.checkExpected()
+	return asked || len(pending) > 0
 }
 
 // notifyText does not wait for its commit to reach the disk: there is nothing to
@@ -122,6 +126,7 @@ type expectation struct {
 	xid    string
 	queues []*queue
 	since  time.Time
+	check  time.Time // when the server is asked
 }
 
 // expect notifies once a caller's transaction is committed. Nobody tells when that
@@ -130,8 +135,9 @@ func (b *bellman) expect(xid string, queues []*queue) {
 	if len(queues) == 0 {
 		return
 	}
+	now := time.Now()
 	b.mu.Lock()
-	b.expected = append(b.expected, expectation{xid, queues, time.Now()})
+	b.expected = append(b.expected, expectation{xid, queues, now, now.Add(notifyPause)})
 	b.start()
 	b.mu.Unlock()
 	signal(b.kicked)
@@ -147,17 +153,36 @@ const (
 // transactionID is what outcomeText asks about.
 const transactionID = `select pg_current_xact_id()::text`
 
-const outcomeText = `select xid, coalesce(pg_xact_status(xid::xid8), 'forgotten') from unnest($1::text[]) as xid`
+// outcomeText does not ask about what has not ended for certain: among it may be a
+// transaction that this server has never heard of, after a failover, and to ask about
+// that fails.
+const outcomeText = `select xid, case when xid::xid8 < pg_snapshot_xmax(pg_current_snapshot())
+	then coalesce(pg_xact_status(xid::xid8), 'forgotten') else 'in progress' end
+from unnest($1::text[]) as xid`
 
-// checkExpected returns when to look again, after a pause at most.
-func (b *bellman) checkExpected(pause time.Duration) time.Duration {
+// nextCheck returns how long there is nothing to ask.
+func (b *bellman) nextCheck() time.Duration {
+	next := longestExpectation
 	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.expected {
+		next = min(next, time.Until(b.expected[i].check))
+	}
+	return max(next, notifyPause)
+}
+
+// checkExpected asks about all transactions if it is time to ask about one, and reports
+// whether it was.
+func (b *bellman) checkExpected() bool {
+	now := time.Now()
+	b.mu.Lock()
+	if !slices.ContainsFunc(b.expected, func(e expectation) bool { return !now.Before(e.check) }) {
+		b.mu.Unlock()
+		return false
+	}
 	expected := b.expected
 	b.expected = nil
 	b.mu.Unlock()
-	if len(expected) == 0 {
-		return pause
-	}
 	xids := make([]string, len(expected))
 	for i := range expected {
 		xids[i] = expected[i].xid
@@ -173,15 +198,15 @@ func (b *bellman) checkExpected(pause time.Duration) time.Duration {
 	}, outcomeText, xids))
 	var committed []*queue
 	var open []expectation
-	next := longestExpectation
+	now = time.Now()
 	for _, e := range expected {
-		age := time.Since(e.since)
+		age := now.Sub(e.since)
 		switch outcome := outcomes[e.xid]; {
 		case outcome == "committed":
 			committed = append(committed, e.queues...)
 		case (outcome == "in progress" || outcome == "") && age < longestExpectation:
+			e.check = now.Add(max(age/expectationShare, notifyPause))
 			open = append(open, e)
-			next = min(next, max(age/expectationShare, notifyPause))
 		}
 	}
 	for _, q := range committed {
@@ -191,10 +216,7 @@ func (b *bellman) checkExpected(pause time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.expected = append(b.expected, open...)
-	if len(open) == 0 {
-		return pause
-	}
-	return min(next, pause)
+	return true
 }
 
 // listen makes the server wake the receivers of this process, whose queues may have

@@ -1,0 +1,10 @@
+package sqlserver
+
+// Expect lets the transport ask for the outcome of a transaction, as after a send in it.
+func (t *Transport) Expect(xid, address string) error {
+	q, err := t.queues.get(address)
+	if err == nil {
+		t.bellman.expect(xid, []*queue{q})
+	}
+	return err
+}

@@ -1,0 +1,112 @@
+package sqlserver_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// asked is a tracer that counts the queries with a text in them.
+type asked struct {
+	text string
+	n    atomic.Int64
+}
+
+func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, a.text) {
+		a.n.Add(1)
+	}
+	return ctx
+}
+
+func (*asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// tracedPool is a pool with a tracer, as an application may have one.
+func tracedPool(t *testing.T, rawURL string, tracer pgx.QueryTracer) *pgxpool.Pool {
+	t.Helper()
+	return poolWith(t, rawURL, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = tracer })
+}
+
+// poolWith is a pool that an application has configured.
+func poolWith(t *testing.T, rawURL string, change func(cfg *pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// A caller's transaction that stays open is asked about more and more seldom, and what it
+// sent wakes receivers all the same.
+func TestATransactionThatStaysOpenIsSeldomAskedAbout(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	outcomes := &asked{text: "pg_xact_status"}
+	transport := db.open(t, sqlserver.Config{Pool: tracedPool(t, db.url, outcomes)})
+	provision(t, transport, "orders")
+	transport.NeverPoll()
+	r := openReceiver(t, transport, "orders", core.TransactionReceiveOnly)
+	received := awaits(t, r)
+	await(t, "the server wakes it", func() bool { return transport.Listens() && sqlserver.Waits(r) })
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Now()
+	if err := transport.Send(sqlserver.WithTx(t.Context(), tx), letter("1", "orders")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	before, age := outcomes.n.Load(), time.Since(sent)
+	time.Sleep(time.Second)
+	n, passed := outcomes.n.Load()-before, time.Since(sent)-age
+	if most := int64(10*passed/age) + 1; n > most || n == 0 {
+		t.Errorf("the outcome of a transaction %v old was asked for %d times in %v, want %d at most, and 1 at least", age, n, passed, most)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wakes(t, received)
+}
+
+// After a failover there may be transactions that the server has never heard of. What it
+// knows of others is not lost by that.
+func TestATransactionThatTheServerDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{})
+	provision(t, transport, "orders")
+	transport.NeverPoll()
+	r := openReceiver(t, transport, "orders", core.TransactionReceiveOnly)
+	received := awaits(t, r)
+	await(t, "the server wakes it", func() bool { return transport.Listens() && sqlserver.Waits(r) })
+	if err := transport.Expect("9000000000000000000", "orders"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Send(sqlserver.WithTx(t.Context(), tx), letter("1", "orders")); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wakes(t, received)
+}
