@@ -153,15 +153,20 @@ func (s *statement) read(rows pgx.Rows) error {
 
 var errAborted = errors.New("a statement in the transaction has failed, so that it cannot be committed")
 
-// pgxTransaction is one that was begun together with its first statements.
+// pgxTransaction is one that was begun together with its first statements. Once it has
+// let go of its connection it has none: that is somebody else's by then, who may have
+// a transaction under way on it.
 type pgxTransaction struct {
 	pooled *pgxpool.Conn
-	conn   *pgx.Conn
-	native pgx.Tx // for the handler; it never commits or rolls back by itself
+	conn   *pgx.Conn // nil: it is over
+	native pgx.Tx    // for the handler; it never commits or rolls back by itself
 	lent   *loan
 }
 
 func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) error {
+	if tx.conn == nil {
+		return errEnded
+	}
 	return runPgx(ctx, tx.conn, statements)
 }
 
@@ -169,26 +174,37 @@ func (tx *pgxTransaction) commit(ctx context.Context, statements ...*statement) 
 	if tx.aborted() {
 		return errAborted // a COMMIT would roll back without an error
 	}
-	err := runPgx(ctx, tx.conn, append(slices.Clip(statements), command("commit")))
+	err := tx.run(ctx, append(slices.Clip(statements), command("commit"))...)
 	if err == nil {
-		tx.pooled.Release()
+		tx.release()
 	}
 	return err
 }
 
 func (tx *pgxTransaction) rollback(ctx context.Context) {
-	if !tx.conn.IsClosed() && tx.conn.PgConn().TxStatus() != 'I' {
-		// Whether it succeeds or not: the pool closes what is still in a transaction.
-		_ = runPgx(ctx, tx.conn, []*statement{command("rollback")})
+	if tx.conn == nil {
+		return
 	}
+	if !tx.lost() {
+		// Whether it succeeds or not: the pool closes what is still in a transaction.
+		_ = tx.run(ctx, command("rollback"))
+	}
+	tx.release()
+}
+
+// release gives the connection back to the pool.
+func (tx *pgxTransaction) release() {
 	tx.pooled.Release()
+	tx.pooled, tx.conn = nil, nil
 }
 
 func (tx *pgxTransaction) lost() bool {
-	return tx.conn.IsClosed() || tx.conn.PgConn().TxStatus() == 'I'
+	return tx.conn == nil || tx.conn.IsClosed() || tx.conn.PgConn().TxStatus() == 'I'
 }
 
-func (tx *pgxTransaction) aborted() bool { return tx.conn.PgConn().TxStatus() == 'E' }
+func (tx *pgxTransaction) aborted() bool {
+	return tx.conn != nil && tx.conn.PgConn().TxStatus() == 'E'
+}
 
 func (tx *pgxTransaction) lend() any {
 	if tx.lent == nil {

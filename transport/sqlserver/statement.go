@@ -69,11 +69,11 @@ type transaction interface {
 	commit(ctx context.Context, statements ...*statement) error
 
 	// rollback ends it without a trace, and never fails: where the server cannot be
-	// told, the end of the connection tells it.
+	// told, the end of the connection tells it. Of one that has ended it does nothing.
 	rollback(ctx context.Context)
 
-	// lost reports whether it has ended, though neither commit nor rollback did
-	// that: the connection broke, or a handler ended it.
+	// lost reports whether it has ended: it was rolled back, the connection broke, or
+	// a handler ended it.
 	lost() bool
 
 	// aborted reports whether a statement has failed, so that all but a rollback to
