@@ -7,16 +7,7 @@ import (
 )
 
 // consume removes messages before they are handed out: TransactionNone.
-func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (int, error) {
-	for {
-		n, gone, err := r.consumeOnce(ctx, dst)
-		if err != nil || n > 0 || gone == 0 { // where all had expired, or were for others, there may be more behind them
-			return n, err
-		}
-	}
-}
-
-func (r *receiver) consumeOnce(ctx context.Context, dst []core.Delivery) (n, gone int, err error) {
+func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
 	var m record
 	columns := m.columns()
 	take := r.t.dialect.take(r.q.queueTexts, batchSize(len(dst)), r.from().time)
@@ -29,7 +20,7 @@ func (r *receiver) consumeOnce(ctx context.Context, dst []core.Delivery) (n, gon
 			return err
 		}
 		if m.expired {
-			gone++
+			more = true
 			return nil
 		}
 		dst[n] = &consumed{in: r.incoming(&m)}
@@ -37,13 +28,13 @@ func (r *receiver) consumeOnce(ctx context.Context, dst []core.Delivery) (n, gon
 		return nil
 	}
 	if err := r.t.db.exec(ctx, take); err != nil {
-		return 0, 0, err
+		return 0, false, err
 	}
 	if r.t.nserviceBusTables {
 		left := r.passOn(ctx, dst[:n])
-		n, gone = left, gone+n-left
+		n, more = left, more || left < n
 	}
-	return n, gone, nil
+	return n, more, nil
 }
 
 // consumed is a message that is gone already.

@@ -20,31 +20,25 @@ import (
 // the outer transaction has only locked, and that is deleted behind the savepoint,
 // is locked by two transactions for the server, and the more rows wait, the longer
 // that takes.
-func (r *receiver) hold(ctx context.Context, dst []core.Delivery) (int, error) {
-	for {
-		d, err := r.holdOne(ctx)
-		switch {
-		case err != nil || d == nil:
-			return 0, err
-		case !d.expired:
-			if to := r.forwarded(&d.in); to != nil {
-				held, err := d.passOn(ctx, to)
-				if err != nil {
-					return 0, err
-				}
-				if !held {
-					continue
-				}
-			}
-			dst[0] = d.handle
-			return 1, nil
-		}
-		err = d.tx.commit(ctx) // without the message
-		if err != nil {
+func (r *receiver) hold(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
+	d, err := r.holdOne(ctx)
+	switch {
+	case err != nil || d == nil:
+		return 0, false, err
+	case d.expired:
+		if err := d.tx.commit(ctx); err != nil { // without the message
 			d.tx.rollback(ctx)
-			return 0, err
+			return 0, false, err
+		}
+		return 0, true, nil
+	}
+	if to := r.forwarded(&d.in); to != nil {
+		if held, err := d.passOn(ctx, to); err != nil || !held {
+			return 0, err == nil, err
 		}
 	}
+	dst[0] = d.handle
+	return 1, false, nil
 }
 
 func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {

@@ -16,16 +16,7 @@ import (
 
 // claim leases messages: one statement for all of them, and no transaction while
 // handlers run. A message that has expired is consumed instead of handed out.
-func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (int, error) {
-	for {
-		n, expired, err := r.claimOnce(ctx, dst)
-		if err != nil || n > 0 || expired == 0 { // where all have expired, there may be more behind them
-			return n, err
-		}
-	}
-}
-
-func (r *receiver) claimOnce(ctx context.Context, dst []core.Delivery) (n, expired int, err error) {
+func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
 	from := r.from()
 	// The lease ends by the server's clock. Counted from before the statement, by
 	// ours, it never ends later here than there.
@@ -50,7 +41,7 @@ func (r *receiver) claimOnce(ctx context.Context, dst []core.Delivery) (n, expir
 		return nil
 	}
 	if err := r.t.db.exec(ctx, claim); err != nil {
-		return 0, 0, err
+		return 0, false, err
 	}
 	slices.SortFunc(got, func(a, b *leased) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
 	var first time.Time
@@ -61,13 +52,13 @@ func (r *receiver) claimOnce(ctx context.Context, dst []core.Delivery) (n, expir
 	for _, d := range got {
 		if d.expired {
 			r.settler.drop(d)
-			expired++
+			more = true
 			continue
 		}
 		dst[n] = d
 		n++
 	}
-	return n, expired, nil
+	return n, more, nil
 }
 
 // leased is a message that belongs to this receiver for a time. Its lease is fenced
@@ -148,6 +139,18 @@ func (d *leased) begin() error {
 	return nil
 }
 
+// lose notes that the lease did not hold when it was to be renewed. Where the message
+// was settled meanwhile, that is why.
+func (d *leased) lose(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == settled {
+		return core.ErrSettled
+	}
+	d.state = lost
+	return err
+}
+
 func (d *leased) become(s state) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,9 +179,9 @@ func (d *leased) Renew(ctx context.Context) error {
 		return d.failed(renewal, core.ErrLockLost)
 	}
 	until := time.Now().Add(d.r.t.lease)
-	if err := d.r.settler.do(ctx, renewal, d, ""); err != nil {
+	if err := d.r.renewals.do(ctx, renewal, d, ""); err != nil {
 		if errors.Is(err, core.ErrLockLost) {
-			d.become(lost)
+			err = d.lose(err)
 		}
 		return d.failed(renewal, err)
 	}

@@ -30,7 +30,8 @@ type operations struct {
 
 	mu       sync.Mutex // guards what follows, and the operations
 	first    *operation
-	watching bool
+	watching *time.Timer // while there are any
+	closed   bool
 }
 
 // operation is the context of statements that are not to be cut off merely because
@@ -58,7 +59,7 @@ func (s *operations) begin(caller context.Context) *operation {
 	o := &operation{of: s, caller: caller, deadline: time.Now().Add(operationTimeout), done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life.Err() != nil {
+	if s.closed || s.life.Err() != nil {
 		o.cut(context.Canceled)
 	}
 	o.next = s.first
@@ -66,11 +67,23 @@ func (s *operations) begin(caller context.Context) *operation {
 		o.next.last = o
 	}
 	s.first = o
-	if !s.watching {
-		s.watching = true
-		time.AfterFunc(watchEvery, s.watch)
+	if s.watching == nil && !s.closed {
+		s.watching = time.AfterFunc(watchEvery, s.watch)
 	}
 	return o
+}
+
+// close cuts off what is under way, and what begins later.
+func (s *operations) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.watching != nil {
+		s.watching.Stop()
+	}
+	for o := s.first; o != nil; o = o.next {
+		o.cut(context.Canceled)
+	}
 }
 
 // end is called when the statements have ended.
@@ -92,10 +105,10 @@ func (o *operation) end() {
 func (s *operations) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watching = s.first != nil; !s.watching {
+	if s.watching = nil; s.closed || s.first == nil {
 		return
 	}
-	time.AfterFunc(watchEvery, s.watch)
+	s.watching = time.AfterFunc(watchEvery, s.watch)
 	now := time.Now()
 	for o := s.first; o != nil; o = o.next {
 		switch {

@@ -22,9 +22,10 @@ type receiver struct {
 	t          *Transport
 	q          *queue
 	mode       core.TransactionMode
-	fetch      func(ctx context.Context, dst []core.Delivery) (int, error)
+	fetch      fetch
 	count      *transport.DeliveryLog // nil: the table counts
 	settler    *settler               // nil but for leases
+	renewals   *settler               // as settler
 	bell       *bell
 	turn       chan struct{}   // held by who waits for something to happen
 	closing    context.Context // ends when the receiver is closed
@@ -44,6 +45,10 @@ type receiver struct {
 	pause       time.Duration
 	floor       floor
 }
+
+// fetch fills dst with one statement. more says that there may be more, though it
+// brings nothing: what it found had expired, or was for others.
+type fetch func(ctx context.Context, dst []core.Delivery) (n int, more bool, err error)
 
 // holding is a delivery that is not settled.
 type holding interface {
@@ -72,11 +77,19 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	case t.holds(cfg.Mode):
 		r.fetch = r.hold
 	default:
-		r.settler = newSettler(r)
+		r.settler, r.renewals = newSettler(r), newSettler(r)
 		r.fetch = r.claim
 	}
 	return r
 }
+
+// String describes it without what its transport knows.
+func (r *receiver) String() string {
+	return fmt.Sprintf("receiver of %s (%v)", r.q.table.address, r.mode)
+}
+
+// GoString returns what String does.
+func (r *receiver) GoString() string { return r.String() }
 
 // open begins to listen for messages.
 func (r *receiver) open() { r.bell = r.t.hang(r.q) }
@@ -104,7 +117,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
-		places, idle, more, err := r.reserve(len(dst), waiting)
+		places, idle, room, err := r.reserve(len(dst), waiting)
 		switch {
 		case err != nil:
 			return 0, err
@@ -119,14 +132,14 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 			}
 			continue
 		case places == 0:
-			r.waitForRoom(ctx, more)
+			r.waitForRoom(ctx, room)
 			continue
 		}
-		n, down, err := r.try(ctx, dst[:places])
+		n, more, down, err := r.try(ctx, dst[:places])
 		switch {
 		case err != nil || n > 0:
 			return n, err
-		case !waiting: // which the next round sees to
+		case more || !waiting: // which the next round sees to
 		case down > 0:
 			_ = rest(ctx, r.closing, down)
 		default:
@@ -198,34 +211,37 @@ func (r *receiver) sweep() {
 const conflictPause = time.Millisecond
 
 // try fetches once. In an outage it says how long to wait.
-func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, down time.Duration, err error) {
+func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bool, down time.Duration, err error) {
 	defer r.fetching.Done()
 	if r.t.holds(r.mode) && !r.t.hold(ctx, r.closing) {
-		r.fetched(len(dst), nil)
-		return 0, 0, nil
+		r.fetched(len(dst), nil, true)
+		return 0, true, 0, nil
 	}
 	started := time.Now()
 	under := r.operations.begin(ctx)
-	n, err = r.fetch(under, dst)
+	n, more, err = r.fetch(under, dst)
+	cut := under.Err() != nil && time.Now().Before(under.deadline)
 	under.end()
 	if r.t.holds(r.mode) && n == 0 {
 		r.t.letGo()
 	}
-	closed := r.fetched(len(dst), dst[:n])
+	closed := r.fetched(len(dst), dst[:n], more)
 	switch {
 	case closed:
 		r.giveUp(ctx, dst[:n])
-		return 0, 0, core.ErrClosed
+		return 0, false, 0, core.ErrClosed
+	case err != nil && cut: // by whom the next round sees
+		return 0, true, 0, nil
 	case err != nil && !r.t.fault(err).passes():
-		return 0, 0, err
+		return 0, false, 0, err
 	case err != nil && r.t.fault(err) == faultConflict:
-		return 0, conflictPause, nil
+		return 0, false, conflictPause, nil
 	case err != nil:
 		r.t.gaveUp(err)
-		return 0, r.outages.failed(err, started), nil
+		return 0, false, r.outages.failed(err, started), nil
 	}
 	r.outages.end()
-	return n, 0, nil
+	return n, more, 0, nil
 }
 
 // giveUp gives back what a fetch brought after the receiver was closed.
@@ -241,12 +257,12 @@ func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
 
 // fetched gives the places back that a fetch did not need, and notes what it
 // brought. It reports whether the receiver has been closed meanwhile.
-func (r *receiver) fetched(places int, got []core.Delivery) (closed bool) {
+func (r *receiver) fetched(places int, got []core.Delivery, more bool) (closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reserved -= places
-	r.idle = len(got) == 0
-	if len(got) > 0 {
+	r.idle = len(got) == 0 && !more
+	if !r.idle {
 		r.pause = 0
 	}
 	if r.closed {
@@ -317,6 +333,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.t.takeDown(r.bell)
 	r.giveBack(ctx, left)
 	r.fetching.Wait()
+	r.operations.close()
 	r.t.mu.Lock()
 	delete(r.t.receivers, r)
 	r.t.mu.Unlock()
@@ -325,7 +342,9 @@ func (r *receiver) Close(ctx context.Context) error {
 
 func (r *receiver) giveBack(ctx context.Context, left []holding) {
 	if r.settler != nil {
-		r.settler.close(ctx, left)
+		r.settler.close(ctx)
+		r.renewals.close(ctx)
+		r.settler.releaseAll(ctx, left)
 		return
 	}
 	for _, h := range left {

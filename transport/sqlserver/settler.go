@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
 
 // settler carries out what is to become of leased messages, many at a time: one
-// goroutine a receiver, which takes what has come together since its last statement.
-// It waits for more only while other messages are in work, and no longer than linger.
+// goroutine, which takes what has come together since its last statement. It waits for
+// more only while other messages are in work, and no longer than linger. A receiver has
+// two: leases are renewed while a settlement waits for something.
 type settler struct {
 	r    *receiver
 	wake chan struct{} // something is to be done
@@ -22,8 +24,11 @@ type settler struct {
 	life context.Context
 	end  context.CancelFunc
 
+	singly sync.WaitGroup // for settlements of one message
+
 	mu      sync.Mutex // guards what follows
 	next    *settlement
+	current *settlement // under way, or over
 	running bool
 	closed  bool
 }
@@ -33,62 +38,13 @@ const (
 	settleBatch = 500
 	// slow is after how long callers look at their contexts.
 	slow = 100 * time.Millisecond
+	// attemptShare is the part of a lease that one attempt may take: a row that
+	// somebody else has locked, or a connection that is dead without a word, must not
+	// cost the leases of all.
+	attemptShare = 4
+	// singlyAtOnce is how many messages are settled singly at a time.
+	singlyAtOnce = 4
 )
-
-// action is what is to be done with a message.
-type action int
-
-const (
-	completion action = iota
-	abandonment
-	release
-	renewal
-	actions
-)
-
-func (a action) String() string {
-	return [...]string{"complete", "abandon", "release", "renew"}[a]
-}
-
-// settlement is what is done together.
-type settlement struct {
-	orders  []order
-	begun   bool          // cannot be taken back any more
-	settled int           // orders that are no renewals
-	over    chan struct{} // closed when every order has its outcome
-
-	// first is closed with over, or earlier when that takes long. Callers wait for it
-	// alone, and look at their contexts only then: these are mostly one and the same,
-	// whose channel hundreds would lock at once.
-	first chan struct{}
-	timer *time.Timer // closes first
-	early sync.Once
-}
-
-func newSettlement() *settlement {
-	return &settlement{over: make(chan struct{}), first: make(chan struct{})}
-}
-
-// stir makes callers look at their contexts.
-func (b *settlement) stir() { b.early.Do(func() { close(b.first) }) }
-
-// end tells callers that every order has its outcome.
-func (b *settlement) end() {
-	close(b.over)
-	if b.timer != nil {
-		b.timer.Stop()
-	}
-	b.stir()
-}
-
-// order is about one message.
-type order struct {
-	action action
-	leased *leased
-	text   string // an abandonment's
-	err    error  // the outcome
-	undone bool   // its caller does not want it any more
-}
 
 func newSettler(r *receiver) *settler {
 	s := &settler{
@@ -116,6 +72,21 @@ func (s *settler) do(ctx context.Context, what action, d *leased, text string) e
 	}
 	b, i := s.add(order{action: what, leased: d, text: text})
 	s.mu.Unlock()
+	for {
+		if err := s.await(ctx, b, i); err != nil {
+			return err
+		}
+		o := &b.orders[i]
+		if o.moved == nil {
+			return o.err
+		}
+		b, i = o.moved, 0
+	}
+}
+
+// await waits for the end of a settlement, or until the caller of its order i does not
+// want to wait any more.
+func (s *settler) await(ctx context.Context, b *settlement, i int) error {
 	<-b.first
 	select {
 	case <-b.over:
@@ -135,7 +106,7 @@ func (s *settler) do(ctx context.Context, what action, d *leased, text string) e
 			return ctx.Err()
 		}
 	}
-	return b.orders[i].err
+	return nil
 }
 
 // drop consumes a message that has expired. Nobody waits for it.
@@ -156,14 +127,11 @@ func (s *settler) add(o order) (*settlement, int) {
 	}
 	b := s.next
 	b.orders = append(b.orders, o)
-	if o.action != renewal {
-		b.settled++
-	}
 	if len(b.orders) == 1 {
 		b.timer = time.AfterFunc(slow, b.stir)
 		signal(s.wake)
 	}
-	if len(b.orders) >= settleBatch || b.settled >= int(s.r.inWork.Load()) {
+	if len(b.orders) >= settleBatch || len(b.orders) >= int(s.r.inWork.Load()) {
 		signal(s.full)
 	}
 	return b, len(b.orders) - 1
@@ -205,7 +173,7 @@ func (s *settler) take() *settlement {
 	defer s.mu.Unlock()
 	b := s.next
 	b.begun = true
-	s.next = newSettlement()
+	s.current, s.next = b, newSettlement()
 	for _, c := range []chan struct{}{s.wake, s.full} {
 		select {
 		case <-c:
@@ -228,7 +196,7 @@ func (s *settler) ended(b *settlement) {
 	over := make([]holding, 0, len(b.orders))
 	for i := range b.orders {
 		o := &b.orders[i]
-		if o.err == nil && o.action != renewal || errors.Is(o.err, core.ErrLockLost) {
+		if o.moved == nil && o.err == nil && o.action != renewal || errors.Is(o.err, core.ErrLockLost) {
 			over = append(over, o.leased)
 		}
 	}
@@ -247,13 +215,13 @@ func (s *settler) carryOut(b *settlement) {
 	}
 	for what, list := range held {
 		if len(list) > 0 {
-			s.carryOutAll(action(what), b, list)
+			s.carryOutAll(action(what), b, list, false)
 		}
 	}
 }
 
-func (s *settler) carryOutAll(what action, b *settlement, list []int) {
-	unknown := false // an attempt may have succeeded
+// carryOutAll repeats one action. An attempt before may have succeeded where unknown.
+func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bool) {
 	o := outages{}
 	for {
 		if list = s.wanted(b, list); len(list) == 0 {
@@ -263,46 +231,65 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int) {
 		held, err := s.attempt(s.life, what, b, list)
 		if err == nil {
 			if len(held) < len(list) {
-				b.lose(list, held, unknown)
+				b.lose(list, held, unknown && !s.isClosed())
 			}
 			return
 		}
 		f := s.r.t.fault(err)
 		unknown = unknown || f == faultOutage
 		s.r.t.gaveUp(err)
+		if late := time.Since(began) >= s.attemptLimit(); (late || f == faultBusy) && !b.alone && s.separate(b, list, unknown) {
+			return
+		}
 		pause := o.failed(err, began)
 		if f == faultConflict {
 			pause = conflictPause
 		}
-		last := time.Time{}
-		for _, i := range list {
-			if until := b.orders[i].leased.LockedUntil(); until.After(last) {
-				last = until
+		if !f.passes() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || rest(s.life, s.r.t.life, pause) != nil {
+			if s.isClosed() {
+				err = core.ErrLockLost
 			}
-		}
-		if !f.passes() || s.isClosed() || time.Now().Add(pause).After(last) || rest(s.life, s.r.t.life, pause) != nil {
 			for _, i := range list {
 				b.orders[i].err = err
-				if s.isClosed() {
-					b.orders[i].err = core.ErrLockLost
-				}
 			}
 			return
 		}
 	}
 }
 
-// lose gives the orders their outcome whose lease did not hold. Where an attempt may
-// have succeeded whose answer was lost, and the lease holds, that did it: nobody else
-// can have had the message.
-func (b *settlement) lose(list []int, held []int64, unknown bool) {
-	slices.Sort(held)
-	for _, i := range list {
-		d := b.orders[i].leased
-		if _, ok := slices.BinarySearch(held, d.seq); !ok && !(unknown && time.Now().Before(d.LockedUntil())) {
-			b.orders[i].err = core.ErrLockLost
-		}
+// attemptLimit is how long one attempt may take.
+func (s *settler) attemptLimit() time.Duration {
+	return min(operationTimeout, s.r.t.lease/attemptShare)
+}
+
+// separate moves orders that waited for something to settlements of their own, beside
+// those to come: it may be one message's row that is locked. It reports false when the
+// settler is closed.
+func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
 	}
+	var next atomic.Int32
+	singles := make([]*settlement, len(list))
+	for at, i := range list {
+		singles[at] = newSettlement()
+		singles[at].begun, singles[at].alone = true, true
+		singles[at].orders = []order{b.orders[i]}
+		singles[at].stir() // it takes long already
+		b.orders[i].moved = singles[at]
+	}
+	for range min(singlyAtOnce, len(singles)) {
+		s.singly.Go(func() {
+			for at := int(next.Add(1)) - 1; at < len(singles); at = int(next.Add(1)) - 1 {
+				single := singles[at]
+				s.carryOutAll(single.orders[0].action, single, []int{0}, unknown)
+				s.ended(single)
+			}
+		})
+	}
+	return true
 }
 
 // wanted drops the orders whose callers do not want them any more.
@@ -350,7 +337,7 @@ func (s *settler) attempt(ctx context.Context, what action, b *settlement, list 
 	default:
 		return nil, fmt.Errorf("no such action: %d", what)
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.attemptLimit())
 	defer cancel()
 	held = make([]int64, 0, len(list))
 	var seq int64
@@ -363,25 +350,22 @@ func (s *settler) attempt(ctx context.Context, what action, b *settlement, list 
 	return held, err
 }
 
-// close carries out what has been ordered, releases what is left, and ends. Without
-// an answer it ends with ctx.
-func (s *settler) close(ctx context.Context, left []holding) {
+// close carries out what has been ordered, and takes no more orders. Without an answer
+// it ends with ctx.
+func (s *settler) close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
-	running := s.running
+	running, under := s.running, []*settlement{s.current, s.next}
 	s.mu.Unlock()
-	stop := context.AfterFunc(ctx, s.end)
-	defer stop()
+	defer context.AfterFunc(ctx, s.end)()
 	if running {
-		s.mu.Lock()
-		b := s.next
-		pending := len(b.orders) > 0
-		s.mu.Unlock()
-		if pending {
-			<-b.over
+		for _, b := range under {
+			if b != nil && len(b.orders) > 0 {
+				<-b.over
+			}
 		}
 	}
-	s.releaseAll(ctx, left)
+	s.singly.Wait()
 	s.end()
 	if running {
 		<-s.done
