@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -93,8 +94,8 @@ func redacted(text string) string {
 	if text == "" {
 		return ""
 	}
-	u, err := url.Parse(text)
-	if err != nil {
+	u, err := readURL(text)
+	if err != nil { // who knows where the password is
 		return "(a URL that cannot be read)"
 	}
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
@@ -168,7 +169,7 @@ func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, 
 	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelTimeout}
 	}
-	if u.Query().Get("connect_timeout") == "" {
+	if u.Query().Get("connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	if text := u.Query().Get("pool_max_conns"); text == "" {

@@ -153,9 +153,8 @@ func (o *operation) Err() error {
 	return o.err
 }
 
-// Value implements context.Context. Statements of a receiver's have no values: they
-// are not about what their caller is doing.
-func (*operation) Value(any) any { return nil }
+// Value implements context.Context: who traces statements finds what they are for.
+func (o *operation) Value(key any) any { return o.caller.Value(key) }
 
 // AfterFunc is what context.AfterFunc calls, so that it needs no goroutine to wait for
 // the end.

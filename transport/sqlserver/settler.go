@@ -238,7 +238,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 		f := s.r.t.fault(err)
 		unknown = unknown || f == faultOutage
 		s.r.t.gaveUp(err)
-		if late := time.Since(began) >= s.attemptLimit(); (late || f == faultBusy) && !b.alone && s.separate(b, list, unknown) {
+		if late := time.Since(began) >= s.attemptLimit(); (late || f == faultBusy || f == faultStatement) && !b.alone && s.separate(b, list, unknown) {
 			return
 		}
 		pause := o.failed(err, began)
@@ -262,9 +262,9 @@ func (s *settler) attemptLimit() time.Duration {
 	return min(operationTimeout, s.r.t.lease/attemptShare)
 }
 
-// separate moves orders that waited for something to settlements of their own, beside
-// those to come: it may be one message's row that is locked. It reports false when the
-// settler is closed.
+// separate moves orders to settlements of their own, beside those to come: it may be one
+// message's row that is locked, or one error's text that the database's encoding cannot
+// hold. It reports false when the settler is closed.
 func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

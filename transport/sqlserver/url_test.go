@@ -1,6 +1,7 @@
 package sqlserver_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -57,7 +58,8 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"an option twice":                   {"sqlserver://app:hunter2@h?database=queues&Database=queues", []string{"provided more than once"}},
 		"sqlserver with a bad port":         {"sqlserver://app:hunter2@h:0?database=queues", []string{`the port in "h:0"`}},
 	} {
-		transport, err := sqlserver.New(t.Context(), sqlserver.Config{URL: c.url})
+		cfg := sqlserver.Config{URL: c.url}
+		transport, err := sqlserver.New(t.Context(), cfg)
 		if err == nil {
 			t.Errorf("%s: there is no error", name)
 			closed(t, transport)
@@ -69,8 +71,10 @@ func TestURLsThatAreRefused(t *testing.T) {
 			}
 		}
 		for _, part := range []string{"hun", "ter2", "12"} {
-			if strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %q has a part of the password in it", name, err)
+			for _, shown := range []string{err.Error(), cfg.String(), fmt.Sprintf("%#v", cfg)} {
+				if strings.Contains(shown, part) {
+					t.Errorf("%s: %q has a part of the password in it", name, shown)
+				}
 			}
 		}
 	}
