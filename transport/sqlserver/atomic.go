@@ -57,7 +57,7 @@ func (d *atomicMessage) reset(ctx context.Context) error {
 	}
 	under := d.r.operations.begin(ctx)
 	defer under.end()
-	d.tx.reclaim(false)
+	d.tx.reclaim(under)
 	err := errEnded
 	if !d.tx.lost() {
 		if !d.used {

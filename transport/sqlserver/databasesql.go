@@ -192,9 +192,9 @@ func (t *sqlTransaction) lend() any {
 	return t.lent.tx
 }
 
-func (t *sqlTransaction) reclaim(cut bool) {
+func (t *sqlTransaction) reclaim(ctx context.Context) {
 	if t.lent != nil {
-		t.lent.close(cut)
+		t.lent.close(ctx)
 		t.lent = nil
 	}
 }

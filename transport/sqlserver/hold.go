@@ -204,7 +204,7 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 	}
 	under := d.r.operations.begin(ctx)
 	defer under.end()
-	d.tx.reclaim(false)
+	d.tx.reclaim(under)
 	var err error
 	for range 2 { // again with another connection, if it broke meanwhile
 		if d.tx.lost() {
@@ -258,10 +258,10 @@ func (d *heldMessage) giveUp(ctx context.Context) {
 		return
 	}
 	d.state = lost
-	d.tx.reclaim(true)
-	under, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	d.tx.rollback(under)
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	d.tx.reclaim(now) // the handler may still be at work
+	d.tx.rollback(ctx)
 	d.r.t.letGo()
 	d.r.t.ring(d.r.q)
 }

@@ -28,12 +28,11 @@ func lendSQL(conn *sql.Conn) *sqlLoan {
 	return l
 }
 
-// close waits for a statement under way, or cuts it off.
-func (l *sqlLoan) close(cut bool) {
-	if cut {
-		l.end()
-	}
+// close waits for a statement under way until ctx ends, and then cuts it off.
+func (l *sqlLoan) close(ctx context.Context) {
+	stop := context.AfterFunc(ctx, l.end)
 	_ = l.tx.Rollback() // which rolls back nothing, but closes rows
+	stop()
 	l.end()
 	_ = l.db.Close()
 }

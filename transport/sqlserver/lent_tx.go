@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode"
 
 	"github.com/jackc/pgx/v5"
@@ -17,43 +18,65 @@ import (
 // what it left open is closed, and what it kept is of no use: the connection is
 // somebody else's by then.
 type loan struct {
-	tx pgx.Tx
+	tx    pgx.Tx
+	ended atomic.Bool
 
-	mu    sync.Mutex // held while a statement is being sent
-	ended bool
-	open  func() // closes the newest result, which the handler may have left open; or nil
+	mu   sync.Mutex // held while a statement is being sent; guards open
+	open func()     // closes the newest result, which the handler may be reading, or have left open; or nil
 }
 
-// end waits for a statement under way, and closes results that were left open, so
-// that the connection is free.
-func (l *loan) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.ended = true
-	if l.open != nil {
-		l.open()
-	}
-}
-
-// cut is end for a message that is given up: a statement under way is cut off, which
-// costs the connection.
-func (l *loan) cut() {
+// end takes the transaction back, and reports whether the connection is free. Until ctx
+// ends it waits for a statement under way, and reads what is left of a result that the
+// handler has not closed. Then it cuts both off: the handler, or a goroutine of its, may
+// still be using the connection, so nobody else must touch it.
+func (l *loan) end(ctx context.Context) (free bool) {
+	l.ended.Store(true) // whoever gets mu from now on does nothing
 	if !l.mu.TryLock() {
-		_ = l.tx.Conn().PgConn().Conn().Close() // the network connection's Close may be called at any time
+		if !l.await(ctx) {
+			return false
+		}
 		l.mu.Lock()
 	}
 	defer l.mu.Unlock()
-	l.ended = true
-	if l.open != nil {
-		l.open()
+	switch {
+	case l.open == nil:
+		return true
+	case ctx.Err() != nil: // the handler need not have returned
+		l.cut()
+		return false
+	case !l.tx.Conn().PgConn().IsBusy():
+		return true
+	}
+	stop := context.AfterFunc(ctx, l.cut)
+	l.open()
+	return stop()
+}
+
+// await waits for the end of a statement under way. Where ctx ends before, it is cut off.
+func (l *loan) await(ctx context.Context) bool {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+	}()
+	select {
+	case <-over:
+		return true
+	case <-ctx.Done():
+		l.cut()
+		return false
 	}
 }
+
+// cut closes the network connection, which may be done at any time.
+func (l *loan) cut() { _ = l.tx.Conn().PgConn().Conn().Close() }
 
 // use calls f while the transaction is the handler's.
 func (l *loan) use(f func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.ended.Load() {
 		return fmt.Errorf("sqlserver: the message that this transaction belongs to is settled: %w", pgx.ErrTxClosed)
 	}
 	return f()
@@ -124,6 +147,9 @@ func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn
 	}
 	err = tx.loan.use(func() error {
 		tag, err = tx.Tx.Exec(ctx, sql, args...)
+		if err == nil {
+			tx.loan.open = nil // or the connection would have been busy
+		}
 		return err
 	})
 	return tag, err
@@ -133,7 +159,9 @@ func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn
 func (tx *lentTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.Rows, err error) {
 	err = tx.loan.use(func() error {
 		rows, err = tx.Tx.Query(ctx, sql, args...)
-		tx.loan.open = rows.Close
+		if err == nil {
+			tx.loan.open = rows.Close
+		}
 		return err
 	})
 	if rows == nil {
@@ -144,15 +172,21 @@ func (tx *lentTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.
 
 // QueryRow implements pgx.Tx.
 func (tx *lentTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	rows, _ := tx.Query(ctx, sql, args...) // Scan returns the error
-	return firstRow{rows}
+	rows, err := tx.Query(ctx, sql, args...)
+	if err != nil { // which Scan returns
+		return firstRow{rows: rows}
+	}
+	return firstRow{rows, tx.loan}
 }
 
 // SendBatch implements pgx.Tx.
 func (tx *lentTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
 	err := tx.loan.use(func() error {
+		busy := tx.Conn().PgConn().IsBusy() // with a result that is still open, so that this fails
 		results = tx.Tx.SendBatch(ctx, b)
-		tx.loan.open = func() { _ = results.Close() }
+		if !busy {
+			tx.loan.open = func() { _ = results.Close() }
+		}
 		return nil
 	})
 	if err != nil {
@@ -180,11 +214,14 @@ func (tx *lentTx) Prepare(ctx context.Context, name, sql string) (description *p
 }
 
 // firstRow is what QueryRow returns.
-type firstRow struct{ rows pgx.Rows }
+type firstRow struct {
+	rows pgx.Rows
+	loan *loan // nil: there is no result
+}
 
 // Scan implements pgx.Row.
 func (r firstRow) Scan(dest ...any) error {
-	defer r.rows.Close()
+	defer r.close()
 	if !r.rows.Next() {
 		if err := r.rows.Err(); err != nil {
 			return err
@@ -196,6 +233,16 @@ func (r firstRow) Scan(dest ...any) error {
 	}
 	r.rows.Close()
 	return r.rows.Err()
+}
+
+// close closes the rows, so that nothing is open.
+func (r firstRow) close() {
+	r.rows.Close()
+	if r.loan != nil {
+		r.loan.mu.Lock()
+		defer r.loan.mu.Unlock()
+		r.loan.open = nil
+	}
 }
 
 // noRows is the result of a query that was not made.
@@ -219,6 +266,6 @@ type noResults struct{ err error }
 
 func (r noResults) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, r.err }
 func (r noResults) Query() (pgx.Rows, error)         { return noRows{err: r.err}, r.err }
-func (r noResults) QueryRow() pgx.Row                { return firstRow{noRows{err: r.err}} }
+func (r noResults) QueryRow() pgx.Row                { return firstRow{rows: noRows{err: r.err}} }
 func (r noResults) Close() error                     { return r.err }
 func (r noResults) Tx() pgx.Tx                       { return nil }

@@ -213,13 +213,13 @@ func (tx *pgxTransaction) lend() any {
 	return &lentTx{loan: tx.lent, Tx: tx.native, outermost: true}
 }
 
-func (tx *pgxTransaction) reclaim(cut bool) {
-	if tx.lent != nil {
-		if cut {
-			tx.lent.cut()
-		} else {
-			tx.lent.end()
-		}
-		tx.lent = nil
+func (tx *pgxTransaction) reclaim(ctx context.Context) {
+	if tx.lent == nil {
+		return
 	}
+	if !tx.lent.end(ctx) {
+		tx.pooled.Hijack() // from the pool, which would look at it
+		tx.pooled, tx.conn = nil, nil
+	}
+	tx.lent = nil
 }

@@ -85,6 +85,7 @@ type transaction interface {
 	lend() any
 
 	// reclaim closes what the handler left open, and waits for a statement that is
-	// under way; where cut, it cuts that off. What was lent is of no use afterwards.
-	reclaim(cut bool)
+	// under way. When ctx has ended it cuts both off, so that the transaction is lost.
+	// What was lent is of no use afterwards.
+	reclaim(ctx context.Context)
 }
