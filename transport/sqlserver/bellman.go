@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 )
 
 // bellman lets PostgreSQL wake idle receivers, in other processes too. A NOTIFY takes
@@ -271,9 +273,7 @@ var errNotify = errors.New("the connection that listens does not answer")
 // hear listens until the connection fails, or there is nothing to listen for.
 func (b *bellman) hear(o *outages) error {
 	b.left.Store(false)
-	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
-	conn, err := pgx.ConnectConfig(ctx, b.db.connections.Config().ConnConfig)
-	cancel()
+	conn, err := b.connect()
 	if err != nil {
 		return err
 	}
@@ -306,6 +306,34 @@ func (b *bellman) hear(o *outages) error {
 			}
 		}
 	}
+}
+
+// connect opens a connection as the pool does, whose hooks may know the password.
+func (b *bellman) connect() (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
+	defer cancel()
+	cfg := b.db.connections.Config()
+	// To cease to wait for a notification is no reason to ask the server to cancel
+	// something, and to wait until it has.
+	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
+	if cfg.BeforeConnect != nil {
+		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.AfterConnect != nil {
+		if err := cfg.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx)
+			return nil, err
+		}
+	}
+	return conn, nil
 }
 
 // quiet reports whether the queues to listen for are still the same.

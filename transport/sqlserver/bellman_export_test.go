@@ -8,3 +8,6 @@ func (t *Transport) Expect(xid, address string) error {
 	}
 	return err
 }
+
+// ChannelOf returns the name of the channel on which the server tells of a queue.
+func ChannelOf(address string) string { return channelOf(address) }

@@ -1,0 +1,78 @@
+package sqlserver_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// The connection that listens is opened as those of the pool are: a hook may fetch the
+// password, or set up the session.
+func TestHooksOfThePoolApplyToTheConnectionThatListens(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	set := make(chan uint32, 100) // the sessions that were set up
+	pool := poolWith(t, db.url, func(cfg *pgxpool.Config) {
+		good := cfg.ConnConfig.Password
+		cfg.ConnConfig.Password = "expired"
+		cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+			c.Password = good
+			return nil
+		}
+		cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+			set <- conn.PgConn().PID()
+			return nil
+		}
+	})
+	transport := db.open(t, sqlserver.Config{Pool: pool})
+	provision(t, transport, "orders")
+	openReceiver(t, transport, "orders", core.TransactionReceiveOnly)
+	await(t, "the transport listens", transport.Listens)
+	channel := sqlserver.ChannelOf(db.table("orders"))
+	pids := db.column(t, `select pid::text from pg_stat_activity where query like 'listen%' || $1 || '%' and pid <> pg_backend_pid()`, channel)
+	if len(pids) != 1 {
+		t.Fatalf("the connections %v listen, want one", pids)
+	}
+	for {
+		select {
+		case pid := <-set:
+			if fmt.Sprint(pid) == pids[0] {
+				return
+			}
+		default:
+			t.Fatal("AfterConnect was not called for the connection that listens")
+		}
+	}
+}
+
+// A queue that gets its first receiver while the transport listens for others is listened
+// for at once.
+func TestAnotherQueueIsListenedForAtOnce(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{})
+	queues := []string{"0", "1", "2", "3", "4", "5"}
+	provision(t, transport, queues...)
+	openReceiver(t, transport, queues[0], core.TransactionReceiveOnly)
+	await(t, "the transport listens", transport.Listens)
+	fastest := patience
+	for _, queue := range queues[1:] {
+		channel := sqlserver.ChannelOf(db.table(queue))
+		opened := time.Now()
+		openReceiver(t, transport, queue, core.TransactionReceiveOnly)
+		await(t, "the queue is listened for", func() bool {
+			return len(db.column(t, `select query from pg_stat_activity where query like 'listen%' || $1 || '%' and pid <> pg_backend_pid()`, channel)) == 1
+		})
+		fastest = min(fastest, time.Since(opened))
+	}
+	if fastest > 500*time.Millisecond {
+		t.Errorf("each of %d queues was listened for %v after it had a receiver, or later", len(queues)-1, fastest)
+	}
+}
