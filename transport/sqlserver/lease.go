@@ -188,6 +188,3 @@ func (d *leased) Renew(ctx context.Context) error {
 	d.until.Store(&until)
 	return nil
 }
-
-// giveUp releases a message that was claimed for a receiver closed meanwhile.
-func (d *leased) giveUp(ctx context.Context) { d.r.settler.releaseAll(ctx, []holding{d}) }

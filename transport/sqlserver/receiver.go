@@ -51,8 +51,11 @@ type receiver struct {
 type fetch func(ctx context.Context, dst []core.Delivery) (n int, more bool, err error)
 
 // holding is a delivery that is not settled.
-type holding interface {
-	core.Delivery
+type holding interface{ core.Delivery }
+
+// inTransaction is one that is held in a transaction.
+type inTransaction interface {
+	holding
 	// giveUp makes the message available to others. The receiver is closed.
 	giveUp(ctx context.Context)
 }
@@ -248,10 +251,15 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	for _, d := range got {
-		if h, ok := d.(holding); ok {
-			h.giveUp(ctx)
-		}
+	late := make([]holding, len(got))
+	for i, d := range got {
+		late[i] = d
+	}
+	switch {
+	case r.settler != nil:
+		r.settler.releaseAll(ctx, late)
+	case r.t.holds(r.mode):
+		rollBack(ctx, late)
 	}
 }
 
@@ -347,9 +355,20 @@ func (r *receiver) giveBack(ctx context.Context, left []holding) {
 		r.settler.releaseAll(ctx, left)
 		return
 	}
+	rollBack(ctx, left)
+}
+
+// rollBack gives messages up that are held in transactions. Each has a connection of its
+// own, and all have the same time: where the network swallows what is said, many take no
+// longer than one.
+func rollBack(ctx context.Context, left []holding) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	var all sync.WaitGroup
 	for _, h := range left {
-		h.giveUp(ctx)
+		all.Go(func() { h.(inTransaction).giveUp(ctx) })
 	}
+	all.Wait()
 }
 
 func (r *receiver) isIdle() bool {

@@ -328,8 +328,9 @@ func (t *Transport) examineEventually(ctx context.Context, q *queue, observer an
 
 // Close ends every connection and goroutine of the transport, and closes receivers
 // that are still open. Where ctx ends meanwhile, what is under way is cut off: it is
-// undone by the server, or comes again when its lease ends. A pool that was given to
-// New stays open. Close is idempotent.
+// undone by the server, or comes again when its lease ends. Its error says that
+// connections were not closed soon after that; it goes on. A pool that was given to New
+// stays open. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
 	t.mu.Lock()
 	again := t.closed.Swap(true)
@@ -347,8 +348,22 @@ func (t *Transport) Close(ctx context.Context) error {
 	t.end()
 	t.wg.Wait()
 	t.held.leave()
-	t.db.close()
-	return nil
+	closed := make(chan struct{})
+	go func() { // pools know no contexts
+		defer close(closed)
+		t.db.close()
+	}()
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-closed:
+		return nil
+	case <-time.After(grace):
+		return fmt.Errorf("sqlserver: close: connections are still being closed: %w", ctx.Err())
+	}
 }
 
 // usable returns why nothing can be done.
