@@ -61,18 +61,12 @@ func (d *delayed) watch() {
 // expect makes sure that a message which is about to be put there is forwarded when
 // it is due, and returns when that is.
 func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Time, err error) {
-	d.mu.Lock()
-	exists := d.exists
-	d.mu.Unlock()
-	if !exists {
-		if err := d.ensure(ctx); err != nil {
-			return due, err
-		}
+	if err := d.ensure(ctx); err != nil {
+		return due, err
 	}
 	now := time.Now()
 	due = now.Add(delay)
 	d.mu.Lock()
-	d.exists = true
 	if delay < longestExpectation && callersTransaction(ctx) != nil {
 		d.late = now.Add(longestExpectation)
 	}
@@ -95,14 +89,40 @@ func (d *delayed) lookAt(due time.Time) {
 
 // ensure creates the table if nobody has.
 func (d *delayed) ensure(ctx context.Context) error {
-	has, err := d.t.columns(ctx, d.table)
-	if err == nil && len(has) == 0 {
+	exists, err := d.isThere(ctx)
+	if exists {
+		return nil
+	}
+	if err == nil {
 		err = d.t.create(ctx, d.t.dialect.createDelayed(d.table))
+		d.found(err == nil)
 	}
 	if err != nil {
 		return fmt.Errorf("a delayed message to a queue made by NServiceBus waits in the table %s, which could not be created (DDL prints the statements for somebody with the right to): %w", d.table.quoted, err)
 	}
 	return nil
+}
+
+// isThere reports whether the table exists. To use one that does not would be an error in
+// the log of the server, each time.
+func (d *delayed) isThere(ctx context.Context) (bool, error) {
+	d.mu.Lock()
+	exists := d.exists
+	d.mu.Unlock()
+	if exists {
+		return true, nil
+	}
+	has, err := d.t.columns(ctx, d.table)
+	exists = err == nil && len(has) > 0
+	d.found(exists)
+	return exists, err
+}
+
+// found remembers whether the table exists.
+func (d *delayed) found(exists bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.exists = exists
 }
 
 func (d *delayed) run() {
@@ -131,17 +151,25 @@ func (d *delayed) forwardAll() time.Duration {
 	ctx, cancel := context.WithTimeout(d.t.life, operationTimeout)
 	defer cancel()
 	started := time.Now()
+	d.mu.Lock()
+	if d.next.Before(started) { // this is the look at what is due then, even if it fails
+		d.next = time.Time{}
+	}
+	d.mu.Unlock()
+	exists, err := d.isThere(ctx)
+	if err != nil {
+		return d.failed(err)
+	}
+	if !exists {
+		return forwardPoll
+	}
 	for {
 		n, err := d.forward(ctx, forwardBatch)
 		if err != nil && !d.t.fault(err).passes() {
 			n, err = d.forwardEach(ctx)
 		}
 		if err != nil {
-			d.t.gaveUp(err)
-			if d.t.fault(err) == faultRefused { // without anything to forward there is no need of rights
-				return postponed
-			}
-			return time.Second
+			return d.failed(err)
 		}
 		if n < forwardBatch {
 			break
@@ -149,13 +177,10 @@ func (d *delayed) forwardAll() time.Duration {
 	}
 	wait, ok, err := d.t.until(ctx, d.delayedTexts.next)
 	if err != nil {
-		return forwardPoll
+		return d.failed(err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.next.Before(started) { // that one is through
-		d.next = time.Time{}
-	}
 	poll := forwardPoll
 	if started.Before(d.late) {
 		poll = latePoll
@@ -164,6 +189,20 @@ func (d *delayed) forwardAll() time.Duration {
 		return poll
 	}
 	return min(max(wait, time.Millisecond), poll)
+}
+
+// failed returns how long to wait after an error.
+func (d *delayed) failed(err error) time.Duration {
+	d.t.gaveUp(err)
+	switch d.t.fault(err) {
+	case faultNoTable: // somebody has dropped it
+		d.found(false)
+		return forwardPoll
+	case faultRefused: // without anything to forward there is no need of rights
+		return postponed
+	default:
+		return time.Second
+	}
 }
 
 // forward moves up to so many messages that are due to their queues, in one
@@ -177,9 +216,6 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		return err
 	}, d.take, most))
 	if err != nil {
-		if d.t.fault(err) == faultNoTable {
-			return 0, nil // nobody has needed it yet
-		}
 		return 0, err
 	}
 	if len(due) == 0 {
