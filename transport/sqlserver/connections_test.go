@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -111,4 +112,38 @@ func TestTwoEndpointsOnOneTransport(t *testing.T) {
 	other.runOn(transport)
 	e.awaitDone()
 	e.checkDone(messages)
+}
+
+// However many handlers publish at the same moment, and none knows the subscribers, few
+// connections are opened to read them.
+func TestHandlersThatPublishNeedFewConnections(t *testing.T) {
+	t.Parallel()
+	const handlers = 64
+	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
+	e.config.Concurrency = handlers
+	begin, begun := make(chan struct{}), make(chan struct{}, handlers)
+	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		begun <- struct{}{}
+		<-begin
+		begun <- struct{}{}
+		return m.Publish("placed", m.Body)
+	}
+	e.order(handlers)
+	e.run()
+	all := func() {
+		for range handlers {
+			next(t, "a handler goes on", begun)
+		}
+	}
+	all()
+	unlock := e.lock(`"SubscriptionRouting"`)
+	close(begin)
+	all()
+	e.awaitWaiting(1)
+	unlock()
+	e.awaitDone()
+	// What is not used any more stays open for long.
+	if n := e.number(`select count(*) from pg_stat_activity where datname = current_database() and usename = $1`, postgres.User); n > handlers/2 {
+		t.Errorf("there are %d connections for %d handlers", n, handlers)
+	}
 }

@@ -2,6 +2,7 @@ package sqlserver_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"testing"
@@ -201,4 +202,30 @@ func TestAConnectionThatBreaksInACallersTransaction(t *testing.T) {
 		t.Error("the transaction was committed")
 	}
 	e.wantSent(0, 0)
+}
+
+// What is sent in a transaction that the caller has ended already is certainly not sent.
+func TestASendInATransactionThatHasEnded(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	transport := db.open(t, sqlserver.Config{})
+	provision(t, transport, "orders")
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sqlTx, err := openDB(t, db.url).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tx.Rollback(t.Context()), sqlTx.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	for _, ctx := range []context.Context{sqlserver.WithTx(t.Context(), tx), sqlserver.WithSQLTx(t.Context(), sqlTx)} {
+		err := transport.Send(ctx, letter("1", "orders"))
+		wantSendError(t, err, core.SendRefused, 1)
+		if !errors.Is(err, pgx.ErrTxClosed) && !errors.Is(err, sql.ErrTxDone) {
+			t.Errorf("Send returns %v, which does not say that the transaction has ended", err)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -55,10 +56,8 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 // send carries out the statements in a transaction of their own.
 func (m *mail) send(ctx context.Context) error {
 	t := m.transport
-	select {
-	case t.sends <- struct{}{}:
-	case <-ctx.Done():
-		return &unreachedError{ctx.Err()}
+	if err := t.takeTurn(ctx); err != nil {
+		return err
 	}
 	err := t.db.exec(ctx, m.statements...)
 	<-t.sends
@@ -68,6 +67,18 @@ func (m *mail) send(ctx context.Context) error {
 	}
 	m.arrived()
 	return nil
+}
+
+// takeTurn waits for one of the connections that sends use, which the caller gives back by
+// receiving from sends: hundreds of handlers may send, or look something up for that, at
+// the same moment.
+func (t *Transport) takeTurn(ctx context.Context) error {
+	select {
+	case t.sends <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return &unreachedError{ctx.Err()}
+	}
 }
 
 // gaveUp draws the consequence of an error for the connections that there are.
@@ -100,17 +111,22 @@ func (m *mail) sendIn(ctx context.Context, tx any) error {
 
 // runIn runs statements in a caller's transaction.
 func (t *Transport) runIn(ctx context.Context, tx any, statements ...*statement) error {
+	var err error
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		if _, ok := t.dialect.(postgres); !ok {
-			return fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product())
+			return finding{fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product())}
 		}
-		return runPgx(ctx, tx, statements)
+		err = runPgx(ctx, tx, statements)
 	case *sql.Tx:
-		return runSQL(ctx, tx, statements)
+		err = runSQL(ctx, tx, statements)
 	default:
-		return fmt.Errorf("a transaction of the type %T is not known", tx)
+		return finding{fmt.Errorf("a transaction of the type %T is not known", tx)}
 	}
+	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) {
+		return finding{fmt.Errorf("the transaction of WithTx or WithSQLTx has been committed or rolled back already: %w", err)}
+	}
+	return err
 }
 
 // transactionKey is the key of a caller's transaction in a context.

@@ -47,13 +47,19 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 	if utf8.RuneCountInString(topic) > longestTopic { // to which nobody can have subscribed
 		return nil, nil
 	}
-	now := time.Now()
-	s.mu.Lock()
-	known, ok := s.known[topic]
-	s.mu.Unlock()
-	if ok && now.Before(known.until) {
-		return known.queues, nil
+	if queues, ok := s.remembered(topic); ok {
+		return queues, nil
 	}
+	if callersTransaction(ctx) == nil {
+		if err := s.t.takeTurn(ctx); err != nil {
+			return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
+		}
+		defer func() { <-s.t.sends }()
+		if queues, ok := s.remembered(topic); ok { // another one has read it meanwhile
+			return queues, nil
+		}
+	}
+	now := time.Now()
 	var addresses []string
 	err := s.read(ctx, query(func(scan scanner) error {
 		var address string
@@ -100,6 +106,14 @@ func (s *subscriptions) read(ctx context.Context, of *statement) error {
 		s.mu.Unlock()
 	}
 	return err
+}
+
+// remembered returns what was read not long ago.
+func (s *subscriptions) remembered(topic string) ([]*queue, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.known[topic]
+	return known.queues, ok && time.Now().Before(known.until)
 }
 
 func (s *subscriptions) remember(topic string, found subscribers) {
