@@ -117,7 +117,9 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 	return foreign, has, err
 }
 
-// columns returns those of a table by their names, or none if it does not exist.
+// columns returns those of a table by their names, or none if it does not exist. It looks
+// in the caller's transaction, if there is one: to wait for another connection while one
+// is held could be to wait for oneself.
 func (t *Transport) columns(ctx context.Context, of table) (map[string]string, error) {
 	has := map[string]string{}
 	s := t.dialect.columns(of)
@@ -127,8 +129,10 @@ func (t *Transport) columns(ctx context.Context, of table) (map[string]string, e
 		has[c.name] = c.kind
 		return err
 	}
-	err := t.read(ctx, s)
-	return has, err
+	if tx := callersTransaction(ctx); tx != nil {
+		return has, t.runIn(ctx, tx, s)
+	}
+	return has, t.read(ctx, s)
 }
 
 // read runs a statement that changes nothing, again where it met a connection that

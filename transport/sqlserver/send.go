@@ -22,6 +22,10 @@ import (
 // server carries out the statement, by the server's clock.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	err := t.usable(ctx)
+	tx := callersTransaction(ctx)
+	if tx == (noTransaction{}) {
+		err = errors.New("the transaction of WithTx or WithSQLTx is nil")
+	}
 	if err != nil {
 		return fmt.Errorf("sqlserver: send: %w", transport.NoneSent(msgs, -1, err))
 	}
@@ -37,7 +41,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if len(mail.statements) == 0 { // published to nobody
 		return nil
 	}
-	if tx := callersTransaction(ctx); tx != nil {
+	if tx != nil {
 		err = mail.sendIn(ctx, tx)
 	} else {
 		err = mail.send(ctx)
@@ -132,6 +136,10 @@ func (t *Transport) runIn(ctx context.Context, tx any, statements ...*statement)
 // transactionKey is the key of a caller's transaction in a context.
 type transactionKey struct{}
 
+// noTransaction is there instead of one that is nil: what was to be sent with a
+// transaction is not sent without.
+type noTransaction struct{}
+
 // WithTx returns a context with which Transport.Send, and so Endpoint.Send and
 // Endpoint.Publish, adds messages in tx: they are sent if tx commits, and never
 // otherwise. With it a program writes its own rows and its messages together
@@ -146,13 +154,20 @@ type transactionKey struct{}
 //	err = tx.Commit(ctx)
 //
 // The transaction is one of the transport's own database. After a Send that failed it
-// can only be rolled back. It is used by one goroutine at a time.
+// can only be rolled back. It is used by one goroutine at a time. Where tx is nil, Send
+// is an error.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
+	if tx == nil {
+		return context.WithValue(ctx, transactionKey{}, noTransaction{})
+	}
 	return context.WithValue(ctx, transactionKey{}, tx)
 }
 
 // WithSQLTx is WithTx for a transaction of database/sql.
 func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
+	if tx == nil {
+		return context.WithValue(ctx, transactionKey{}, noTransaction{})
+	}
 	return context.WithValue(ctx, transactionKey{}, tx)
 }
 

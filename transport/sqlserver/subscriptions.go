@@ -64,13 +64,11 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 	err := s.read(ctx, query(func(scan scanner) error {
 		var address string
 		err := scan(&address)
-		if !slices.Contains(addresses, address) { // the statement may have been repeated
-			addresses = append(addresses, address)
-		}
+		addresses = append(addresses, address)
 		return err
 	}, s.subscribers, topic))
 	if err != nil {
-		if s.t.fault(err) == faultNoTable { // nobody has subscribed to anything yet
+		if s.t.fault(err) == faultNoTable && callersTransaction(ctx) == nil { // nobody has subscribed to anything yet
 			return nil, nil
 		}
 		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
@@ -81,7 +79,10 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 		if err != nil {
 			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.table.quoted, topic, err)
 		}
-		found.queues = append(found.queues, q)
+		// The statement may have been repeated, and a queue has several names.
+		if !slices.Contains(found.queues, q) {
+			found.queues = append(found.queues, q)
+		}
 	}
 	if s.ttl > 0 {
 		s.remember(topic, found)
@@ -90,21 +91,28 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 }
 
 // read reads in the caller's transaction, if there is one: to wait for another
-// connection while one is held could be to wait for oneself. Only where the table might
-// not exist that is done, for the error would break the transaction.
+// connection while one is held could be to wait for oneself. There the table is looked
+// for first, because the error would break the transaction.
 func (s *subscriptions) read(ctx context.Context, of *statement) error {
 	s.mu.Lock()
 	exists := s.exists
 	s.mu.Unlock()
-	if tx := callersTransaction(ctx); tx != nil && exists {
-		return s.t.runIn(ctx, tx, of)
+	tx := callersTransaction(ctx)
+	if tx != nil && !exists {
+		has, err := s.t.columns(ctx, s.table)
+		if err != nil || len(has) == 0 { // nobody has subscribed to anything yet
+			return err
+		}
 	}
-	err := s.t.read(ctx, of)
-	if err == nil {
-		s.mu.Lock()
-		s.exists = true
-		s.mu.Unlock()
+	var err error
+	if tx != nil {
+		err = s.t.runIn(ctx, tx, of)
+	} else {
+		err = s.t.read(ctx, of)
 	}
+	s.mu.Lock()
+	s.exists = err == nil
+	s.mu.Unlock()
 	return err
 }
 
