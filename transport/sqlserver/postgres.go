@@ -91,10 +91,13 @@ func checkName(name string, length, most int, unit string) error {
 const available = `ctid = any(array(
 	select ctid from %s
 	where due >= $1 and due <= now() and (leased_until is null or leased_until <= now())
-	order by due, seq limit {n} for update skip locked))`
+	order by due, seq limit ` + limitMark + ` for update skip locked))`
+
+// limitMark stands for the limit of a statement. No name of a table contains it (checkName).
+const limitMark = "\x00"
 
 // sized puts a limit into a statement.
-func sized(text string, n int) string { return strings.Replace(text, "{n}", strconv.Itoa(n), 1) }
+func sized(text string, n int) string { return strings.Replace(text, limitMark, strconv.Itoa(n), 1) }
 
 func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement {
 	return command(sized(t.claim, n), from, lease.Microseconds())
@@ -143,7 +146,7 @@ from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
 		giveBack: `insert into ` + t.quoted + ` (id, seq, headers, body, due, deliveries, claims, expires, last_error)
 values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp, $9)`,
 		takeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
-	select ctid from ` + t.quoted + ` order by seq limit {n} for update skip locked))
+	select ctid from ` + t.quoted + ` order by seq limit ` + limitMark + ` for update skip locked))
 returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
 		retake: `delete from ` + t.quoted + ` where ctid = any(array(
