@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"context"
+	"errors"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -86,6 +87,9 @@ func (d *atomicMessage) send(ctx context.Context, what string, work bool, out []
 	err = d.settle(ctx, what, work, func(ctx context.Context) error {
 		err := commit(ctx, mail.statements...)
 		failed = err != nil
+		if _, refused := errors.AsType[*refusedError](err); refused {
+			err = transport.AllSent(out, core.SendRefused, err)
+		}
 		return err
 	})
 	d.forget(err)
@@ -94,8 +98,6 @@ func (d *atomicMessage) send(ctx context.Context, what string, work bool, out []
 	}
 	if err == nil {
 		mail.arrived()
-	} else if failed && d.r.t.fault(err) == faultNoTable {
-		err = d.failed(what, transport.AllSent(out, core.SendRefused, err))
 	}
 	return err
 }

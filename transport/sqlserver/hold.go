@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -184,7 +185,7 @@ func (d *heldMessage) failed(what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, d.r.t.explained(err))
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, err)
 }
 
 // usable returns why the message cannot be settled any more.
@@ -229,7 +230,10 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 			return err
 		}
 	}
-	return d.retake(under, err)
+	if lost := d.retake(under, err); lost != nil {
+		return lost
+	}
+	return err
 }
 
 // errEnded is what became of a transaction when nothing else says so.
@@ -302,14 +306,38 @@ func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement
 }
 
 // commitFrom commits with these statements. If one fails, the transaction returns to
-// a savepoint, unless the statement that has to succeed before did not.
+// a savepoint, unless the statement that has to succeed before did not. What comes after
+// that one is not the handler's work: its error is a refusedError.
 func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *statement, statements []*statement) error {
+	for _, s := range statements {
+		s.done = false // an attempt before may have come further
+	}
 	err := d.tx.commit(ctx, statements...)
-	if err == nil || len(statements) == 0 || d.tx.lost() || first != nil && !first.done || !d.savepoints() {
+	if err == nil || len(statements) == 0 {
 		return err
 	}
-	return errors.Join(err, d.tx.run(ctx, d.r.t.dialect.rollbackTo(savepoint)))
+	ready := first == nil || first.done
+	switch {
+	case d.tx.lost():
+		if !d.used && !d.r.t.fault(err).passes() { // at the commit
+			err = &refusedError{d.r.t.explained(err)}
+		}
+		return err
+	case ready && slices.ContainsFunc(statements, func(s *statement) bool { return !s.done }), isAboutText(err):
+		err = &refusedError{d.r.t.explained(err)}
+	}
+	if ready && d.savepoints() {
+		err = errors.Join(err, d.tx.run(ctx, d.r.t.dialect.rollbackTo(savepoint)))
+	}
+	return err
 }
+
+// refusedError is why the server refused statements that were to be committed with the
+// handler's work.
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
 
 // savepoints reports whether the transaction has any.
 func (d *heldMessage) savepoints() bool { return d.r.mode == core.TransactionSendsAtomicWithReceive }

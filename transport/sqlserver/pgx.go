@@ -151,6 +151,13 @@ func (s *statement) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
+// isAboutText reports whether an error is about the text of a statement. Of those that
+// are sent together, the server may read all texts before it carries out the first.
+func isAboutText(err error) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && server.Position > 0
+}
+
 var errAborted = errors.New("a statement in the transaction has failed, so that it cannot be committed")
 
 // pgxTransaction is one that was begun together with its first statements. Once it has
@@ -167,7 +174,24 @@ func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) err
 	if tx.conn == nil {
 		return errEnded
 	}
+	if tx.aborted() { // only a rollback is possible, to a savepoint or of all
+		return tx.runUnprepared(ctx, statements)
+	}
 	return runPgx(ctx, tx.conn, statements)
+}
+
+// runUnprepared runs statements without arguments. pgx forgets prepared statements that
+// were in a batch that failed, but the server does not as long as the transaction is
+// aborted: to prepare them again would fail.
+func (tx *pgxTransaction) runUnprepared(ctx context.Context, statements []*statement) error {
+	for _, s := range statements {
+		tag, err := tx.conn.Exec(ctx, s.sql)
+		s.affected, s.done = tag.RowsAffected(), err == nil
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (tx *pgxTransaction) commit(ctx context.Context, statements ...*statement) error {

@@ -22,7 +22,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 		tx, found, err := d.again(ctx)
 		switch {
 		case err != nil:
-			return d.lose(ctx, errors.Join(cause, err))
+			return d.lose(ctx, errors.Join(cause, d.r.t.explained(err)))
 		case found:
 			d.tx, d.used = tx, false
 			return nil

@@ -399,11 +399,8 @@ func (t *Transport) goes(f func()) bool {
 
 // explained adds to an error what it means to a caller of the seam.
 func (t *Transport) explained(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, core.ErrQueueNotFound) || t.fault(err) != faultNoTable {
+		return err
 	}
-	if t.fault(err) == faultNoTable {
-		return fmt.Errorf("%w: %w", core.ErrQueueNotFound, err)
-	}
-	return err
+	return fmt.Errorf("%w: %w", core.ErrQueueNotFound, err)
 }
