@@ -21,7 +21,9 @@ type polls struct{ first, firstWoken, last time.Duration }
 var defaultPolls = polls{first: 5 * time.Millisecond, firstWoken: 250 * time.Millisecond, last: time.Second}
 
 // nextPause returns how long to wait after a look at the queue that found nothing.
-// The first time it is no time at all: another one may have had the rows locked.
+// The first time it is no time at all: another one may have had the rows locked. It is
+// shorter than it could be, by chance, so that receivers do not look all at once; not
+// longer, because a delayed message would be later than DelayPrecision says.
 func (r *receiver) nextPause() time.Duration {
 	first := r.t.polls.first
 	if r.t.bellman != nil && r.t.bellman.listening.Load() {
@@ -31,7 +33,7 @@ func (r *receiver) nextPause() time.Duration {
 	defer r.mu.Unlock()
 	pause := r.pause
 	r.pause = min(max(first, 2*r.pause), r.t.polls.last)
-	return pause
+	return pause - rand.N(pause/10+1)
 }
 
 // wait returns when it is worth to fetch, or pointless: the bell was rung, a message
@@ -39,7 +41,7 @@ func (r *receiver) nextPause() time.Duration {
 // query, which also says when the next delayed message is due.
 func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 	for {
-		timer := time.NewTimer(pause + rand.N(pause/10+1))
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-r.bell.rung:
