@@ -113,7 +113,10 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 			given++
 		}
 	}
-	if given != 1 {
+	if given == 0 {
+		return nil, nil, errors.New("no database is named: Config.URL, which is also the argument of Open, is empty, and neither Config.Pool nor Config.DB is set")
+	}
+	if given > 1 {
 		return nil, nil, fmt.Errorf("%d of Config.URL, Config.Pool and Config.DB are set; set one", given)
 	}
 	switch {
