@@ -18,8 +18,9 @@ import (
 //
 // To commit and to roll back is not the handler's affair: it returns nil or an
 // error. The transaction is used by one goroutine at a time, and is of no use after the
-// handler has returned. A statement that fails breaks it, as always in PostgreSQL:
-// where that is expected, Begin a nested one.
+// handler has returned. What its Conn and LargeObjects return is not guarded against
+// that: by then it may be at work for another message. A statement that fails breaks
+// the transaction, as always in PostgreSQL: where that is expected, Begin a nested one.
 func Tx(ctx context.Context) (pgx.Tx, error) {
 	lent, err := lentTo(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// hold takes one message in a transaction: the row is deleted, and until the commit
+// takeInTransaction takes one message in a transaction: the row is deleted, and until the commit
 // others do not see that, nor touch it. The transaction is on a connection of its own
 // until the message is settled.
 //
@@ -21,8 +21,8 @@ import (
 // the outer transaction has only locked, and that is deleted behind the savepoint,
 // is locked by two transactions for the server, and the more rows wait, the longer
 // that takes.
-func (r *receiver) hold(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
-	d, err := r.holdOne(ctx)
+func (r *receiver) takeInTransaction(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
+	d, err := r.takeOne(ctx)
 	switch {
 	case err != nil || d == nil:
 		return 0, false, err
@@ -42,16 +42,16 @@ func (r *receiver) hold(ctx context.Context, dst []core.Delivery) (n int, more b
 	return 1, false, nil
 }
 
-func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {
+func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	d := &heldMessage{r: r}
-	found := false
+	found := 0
 	from := r.from()
 	take := r.t.dialect.take(r.q.queueTexts, 1, from.time)
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.takeForeign(r.q.queueTexts, 1)
 	}
 	take.row = func(scan scanner) error {
-		found = true
+		found = 1
 		return scan(d.columns()...)
 	}
 	start := time.Now()
@@ -63,8 +63,8 @@ func (r *receiver) holdOne(ctx context.Context) (*heldMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.learnFloor(from, map[bool]int{true: 1}[found], 1, d.due, time.Since(start))
-	if !found {
+	r.learnFloor(from, found, 1, d.due, time.Since(start))
+	if found == 0 {
 		tx.rollback(ctx)
 		return nil, nil
 	}
@@ -251,7 +251,7 @@ func (d *heldMessage) lose(ctx context.Context, cause error) error {
 // end takes the message out of the receiver's hands.
 func (d *heldMessage) end() {
 	d.r.settled(d.handle)
-	d.r.t.letGo()
+	d.r.t.returnConnection()
 }
 
 // giveUp implements holding.
@@ -266,7 +266,7 @@ func (d *heldMessage) giveUp(ctx context.Context) {
 	cancel()
 	d.tx.reclaim(now) // the handler may still be at work
 	d.tx.rollback(ctx)
-	d.r.t.letGo()
+	d.r.t.returnConnection()
 	d.r.t.ring(d.r.q)
 }
 

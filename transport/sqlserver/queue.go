@@ -111,10 +111,15 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 		return false, nil, finding{fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted, t.dialect.unless())}
 	}
 	foreign, err = t.maker(q.table, has)
-	if err == nil {
-		q.learn(map[bool]maker{false: reprise, true: nserviceBus}[foreign])
+	if err != nil {
+		return foreign, has, err
 	}
-	return foreign, has, err
+	made := reprise
+	if foreign {
+		made = nserviceBus
+	}
+	q.learn(made)
+	return foreign, has, nil
 }
 
 // columns returns those of a table by their names, or none if it does not exist. It looks

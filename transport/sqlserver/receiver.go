@@ -78,7 +78,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	case cfg.Mode == core.TransactionNone:
 		r.fetch = r.consume
 	case t.holds(cfg.Mode):
-		r.fetch = r.hold
+		r.fetch = r.takeInTransaction
 	default:
 		r.settler, r.renewals = newSettler(r), newSettler(r)
 		r.fetch = r.claim
@@ -216,7 +216,7 @@ const conflictPause = time.Millisecond
 // try fetches once. In an outage it says how long to wait.
 func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bool, down time.Duration, err error) {
 	defer r.fetching.Done()
-	if r.t.holds(r.mode) && !r.t.hold(ctx, r.closing) {
+	if r.t.holds(r.mode) && !r.t.reserveConnection(ctx, r.closing) {
 		r.fetched(len(dst), nil, true)
 		return 0, true, 0, nil
 	}
@@ -226,7 +226,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 	cut := under.Err() != nil && time.Now().Before(under.deadline)
 	under.end()
 	if r.t.holds(r.mode) && n == 0 {
-		r.t.letGo()
+		r.t.returnConnection()
 	}
 	closed := r.fetched(len(dst), dst[:n], more)
 	switch {

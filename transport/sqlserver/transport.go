@@ -99,9 +99,9 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// hold waits until one more transaction may hold a connection. It returns false if
-// nobody wants it any more.
-func (t *Transport) hold(ctx, closing context.Context) bool {
+// reserveConnection waits until one more transaction may hold a connection. It returns
+// false if nobody wants it any more.
+func (t *Transport) reserveConnection(ctx, closing context.Context) bool {
 	if t.held == nil {
 		return true
 	}
@@ -114,8 +114,8 @@ func (t *Transport) hold(ctx, closing context.Context) bool {
 	return false
 }
 
-// letGo gives back what hold took.
-func (t *Transport) letGo() {
+// returnConnection gives back what reserveConnection took.
+func (t *Transport) returnConnection() {
 	if t.held != nil {
 		<-t.held.free
 	}
