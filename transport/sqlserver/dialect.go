@@ -127,6 +127,10 @@ type queueTexts struct {
 	// has the duration of the new lease before the list.
 	complete, abandon, release, renew string
 
+	// insert and insertAll are for the dialect's method insert: messages that neither
+	// wait nor expire.
+	insert, insertAll string
+
 	// giveBack adds a message that was removed: the columns of record in their order
 	// without expired.
 	giveBack string

@@ -142,7 +142,10 @@ from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where 
 from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		renew: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
-		take: `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, " + 1", "coalesce(expires::text, '')"),
+		take:   `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, " + 1", "coalesce(expires::text, '')"),
+		insert: `insert into ` + t.quoted + ` (id, headers, body) values (gen_random_uuid(), $1, $2)`,
+		insertAll: `insert into ` + t.quoted + ` (id, headers, body)
+select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
 		giveBack: `insert into ` + t.quoted + ` (id, seq, headers, body, due, deliveries, claims, expires, last_error)
 values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp, $9)`,
 		takeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
@@ -172,56 +175,55 @@ const (
 )
 
 func (postgres) insert(t *queueTexts, messages []outgoing, _ bool) []*statement {
-	into := `insert into ` + t.table.quoted
 	plain, delayed := true, false
 	for i := range messages {
 		delayed = delayed || messages[i].delay != 0
 		plain = plain && messages[i].delay == 0 && messages[i].ttl == 0
 	}
-	if len(messages) == 1 {
-		m := &messages[0]
-		switch {
-		case plain:
-			return []*statement{command(into+` (id, headers, body) values (gen_random_uuid(), $1, $2)`, m.headers, m.body)}
-		case m.delay == 0:
-			return []*statement{command(into+` (id, headers, body, expires) values (gen_random_uuid(), $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
-				m.headers, m.body, roundUp(m.ttl).Microseconds())}
-		default:
-			return []*statement{command(into+` (id, headers, body, expires, due) values (gen_random_uuid(), $1, $2, `+
-				fmt.Sprintf(expiresIn, "$3")+`, `+fmt.Sprintf(dueIn, "$4")+`)`,
-				m.headers, m.body, roundUp(m.ttl).Microseconds(), roundUp(m.delay).Microseconds())}
-		}
-	}
-	c := columnsOf(messages)
+	into := `insert into ` + t.table.quoted
+	m, several := &messages[0], len(messages) > 1
 	switch {
+	case plain && several:
+		headers, bodies := columnsOf(messages)
+		return []*statement{command(t.insertAll, headers, bodies)}
 	case plain:
-		return []*statement{command(into+` (id, headers, body) select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
-			c.headers, c.bodies)}
-	case !delayed: // the table may be one of NServiceBus's, whether that is known or not
+		return []*statement{command(t.insert, m.headers, m.body)}
+	case !delayed && several: // the table may be one of NServiceBus's, whether that is known or not
+		headers, bodies := columnsOf(messages)
+		ttls, _ := durationsOf(messages)
 		return []*statement{command(into+` (id, headers, body, expires) select gen_random_uuid(), h, b, `+fmt.Sprintf(expiresIn, "t")+`
-from unnest($1::text[], $2::bytea[], $3::bigint[]) as m(h, b, t)`, c.headers, c.bodies, c.ttls)}
-	default:
+from unnest($1::text[], $2::bytea[], $3::bigint[]) as m(h, b, t)`, headers, bodies, ttls)}
+	case !delayed:
+		return []*statement{command(into+` (id, headers, body, expires) values (gen_random_uuid(), $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
+			m.headers, m.body, roundUp(m.ttl).Microseconds())}
+	case several:
+		headers, bodies := columnsOf(messages)
+		ttls, delays := durationsOf(messages)
 		return []*statement{command(into+` (id, headers, body, expires, due) select gen_random_uuid(), h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
-from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d)`, c.headers, c.bodies, c.ttls, c.delays)}
+from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d)`, headers, bodies, ttls, delays)}
+	default:
+		return []*statement{command(into+` (id, headers, body, expires, due) values (gen_random_uuid(), $1, $2, `+
+			fmt.Sprintf(expiresIn, "$3")+`, `+fmt.Sprintf(dueIn, "$4")+`)`,
+			m.headers, m.body, roundUp(m.ttl).Microseconds(), roundUp(m.delay).Microseconds())}
 	}
 }
 
-// messageColumns are messages by column, durations in microseconds.
-type messageColumns struct {
-	destinations, headers []string
-	bodies                [][]byte
-	ttls, delays          []int64
-}
-
-func columnsOf(messages []outgoing) messageColumns {
-	n := len(messages)
-	c := messageColumns{make([]string, n), make([]string, n), make([][]byte, n), make([]int64, n), make([]int64, n)}
+// columnsOf returns what every table has of messages, by column.
+func columnsOf(messages []outgoing) (headers []string, bodies [][]byte) {
+	headers, bodies = make([]string, len(messages)), make([][]byte, len(messages))
 	for i := range messages {
-		m := &messages[i]
-		c.destinations[i], c.headers[i], c.bodies[i] = m.destination, m.headers, m.body
-		c.ttls[i], c.delays[i] = roundUp(m.ttl).Microseconds(), roundUp(m.delay).Microseconds()
+		headers[i], bodies[i] = messages[i].headers, messages[i].body
 	}
-	return c
+	return headers, bodies
+}
+
+// durationsOf returns what makes them expire and wait, in microseconds.
+func durationsOf(messages []outgoing) (ttls, delays []int64) {
+	ttls, delays = make([]int64, len(messages)), make([]int64, len(messages))
+	for i := range messages {
+		ttls[i], delays[i] = roundUp(messages[i].ttl).Microseconds(), roundUp(messages[i].delay).Microseconds()
+	}
+	return ttls, delays
 }
 
 // roundUp makes a duration one of whole microseconds that is not shorter. (The
@@ -259,11 +261,16 @@ returning seq, destination, coalesce(expires::text, ''), headers, body`,
 }
 
 func (postgres) insertDelayed(t *delayedTexts, messages []outgoing) []*statement {
-	c := columnsOf(messages)
+	headers, bodies := columnsOf(messages)
+	ttls, delays := durationsOf(messages)
+	destinations := make([]string, len(messages))
+	for i := range messages {
+		destinations[i] = messages[i].destination
+	}
 	return []*statement{command(`insert into `+t.table.quoted+` (destination, headers, body, expires, due)
 select a, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
 from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) as m(a, h, b, t, d)`,
-		c.destinations, c.headers, c.bodies, c.ttls, c.delays)}
+		destinations, headers, bodies, ttls, delays)}
 }
 
 // storable returns a text without NUL, which text columns cannot hold.

@@ -206,24 +206,22 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 		}
 	}
 	m := &mail{transport: t}
+	headers := headersOf(msgs)
 	var parcels []*parcel
-	var buffer []byte
+	var to []*queue
 	for i := range msgs {
 		out := &msgs[i]
-		buffer = transport.AppendHeadersJSON(buffer[:0], out.Headers)
-		message := outgoing{
-			headers: string(buffer),
-			body:    out.Body,
-			delay:   out.Delay,
-			ttl:     out.TimeToBeReceived,
+		var err error
+		if i == 0 || out.Queue != msgs[i-1].Queue || out.Topic != msgs[i-1].Topic {
+			to, err = t.destinations(ctx, out)
 		}
+		message := outgoing{headers: headers(i), body: out.Body, delay: out.Delay, ttl: out.TimeToBeReceived}
 		if message.body == nil {
 			message.body = []byte{} // NULL is something else
 		}
-		to, err := t.destinations(ctx, out)
 		for _, q := range to {
 			if err == nil {
-				parcels, err = m.pack(ctx, parcels, q, message)
+				parcels, err = m.pack(ctx, parcels, q, message, len(msgs)-i)
 			}
 		}
 		if err != nil {
@@ -240,6 +238,19 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 	return m, nil
 }
 
+// headersOf writes the headers of all messages as one text, of which it returns the
+// parts.
+func headersOf(msgs []core.Outgoing) func(i int) string {
+	var buffer []byte
+	ends := make([]int, len(msgs)+1)
+	for i := range msgs {
+		buffer = transport.AppendHeadersJSON(buffer, msgs[i].Headers)
+		ends[i+1] = len(buffer)
+	}
+	text := string(buffer)
+	return func(i int) string { return text[ends[i]:ends[i+1]] }
+}
+
 // destinations returns the queues that a message goes to.
 func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*queue, error) {
 	if out.Topic == "" {
@@ -249,8 +260,9 @@ func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*qu
 	return t.subscriptions.of(ctx, out.Topic)
 }
 
-// pack puts a message into the parcel for its table.
-func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message outgoing) ([]*parcel, error) {
+// pack puts a message into the parcel for its table. It is one of so many that are
+// left.
+func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message outgoing, left int) ([]*parcel, error) {
 	waits, foreign := false, to.known() == nserviceBus
 	if message.delay > 0 { // only then does it matter who made the table
 		var err error
@@ -281,7 +293,8 @@ func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message o
 			return parcels, nil
 		}
 	}
-	return append(parcels, &parcel{to: to, waits: waits, foreign: foreign, messages: []outgoing{message}, bytes: size}), nil
+	messages := append(make([]outgoing, 0, min(left, rowsAtOnce)), message)
+	return append(parcels, &parcel{to: to, waits: waits, foreign: foreign, messages: messages, bytes: size}), nil
 }
 
 // unlearn forgets who made the tables, where something failed: one may be another
