@@ -87,7 +87,7 @@ var postgresScenarios = []scenario{
 
 // The concurrencies that are fastest with handlers that do nothing.
 const (
-	tunedReceiveOnly = 256
+	tunedReceiveOnly = 64
 	tunedAtomic      = 16
 )
 

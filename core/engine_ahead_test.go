@@ -78,20 +78,21 @@ func TestHowMuchIsHeldAheadFollowsTheTimeThatHandlersTake(t *testing.T) {
 		takes       time.Duration
 		least, most int // ahead, since small changes are not worth telling
 	}{
-		{slots: 8, takes: 0, least: 128, most: 128},
-		{slots: 8, takes: time.Millisecond, least: 128, most: 128},
-		{slots: 12, takes: time.Millisecond, least: 128, most: 128},
+		{slots: 8, takes: 0, least: 256, most: 256},
+		{slots: 8, takes: time.Millisecond, least: 81, most: 160},
+		{slots: 16, takes: time.Millisecond, least: 256, most: 256},
 		{slots: 1, takes: time.Millisecond, least: 11, most: 20},
 		{slots: 8, takes: 4 * time.Millisecond, least: 21, most: 40},
 		{slots: 8, takes: 20 * time.Millisecond, least: 8, most: 8},
 		{slots: 8, takes: 500 * time.Millisecond, least: 8, most: 8},
 		{slots: 8, takes: time.Second, least: 4, most: 4},
 		{slots: 8, takes: 5 * time.Second, least: 0, most: 0},
-		{slots: 200, takes: time.Millisecond, least: 200, most: 200},
+		{slots: 200, takes: time.Millisecond, least: 256, most: 256},
+		{slots: 300, takes: time.Millisecond, least: 300, most: 300},
 	} {
 		t.Run(fmt.Sprintf("%d slots, %v", c.slots, c.takes), func(t *testing.T) {
 			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-				for i := range 10 * (c.slots + 128) {
+				for i := range 10 * (c.slots + 256) {
 					b.send(order(fmt.Sprint("m", i)))
 				}
 				var most atomic.Int64
@@ -176,7 +177,7 @@ func TestWorkersThatWaitForSettlements(t *testing.T) {
 		least, most  int64
 		mostSettling int
 	}{
-		{"fast handlers", 500 * time.Microsecond, *aheadConfig(0).Capabilities, 100, 128 + 4, 128 + 4},
+		{"fast handlers", 500 * time.Microsecond, *aheadConfig(0).Capabilities, 100, 160 + 4, 160 + 4},
 		{"handlers that take longer", 50 * time.Millisecond, *aheadConfig(0).Capabilities, 4, 8, 8},
 		{"nothing ahead", time.Millisecond, inmemory.Everything(), 4, 4, 4},
 	} {
@@ -222,7 +223,7 @@ func TestTheWaitForTheSettlementIsNotMeasured(t *testing.T) {
 			b.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(time.Minute)
-		equal(b, "MaxInFlight", b.newestMaxInFlight(), 8+128+128)
+		equal(b, "MaxInFlight", b.newestMaxInFlight(), 8+256+256)
 	})
 }
 
@@ -287,11 +288,11 @@ func TestTheNumberOfSlotsIsHeldAheadOfHandlersThatTakeLonger(t *testing.T) {
 		for i := range 300 {
 			b.put(fmt.Sprint("fast", i))
 		}
-		equal(b, "MaxInFlight of fast handlers", b.newestMaxInFlight(), 8+128+128)
+		equal(b, "MaxInFlight of fast handlers", b.newestMaxInFlight(), 8+256+256)
 		if err := ep.SetConcurrency(100); err != nil {
 			b.Fatal(err)
 		}
-		equal(b, "MaxInFlight with more slots", b.newestMaxInFlight(), 100+128+128)
+		equal(b, "MaxInFlight with more slots", b.newestMaxInFlight(), 100+256+256)
 		takes.Store(int64(100 * time.Millisecond))
 		for i := range 1000 {
 			b.send(order(fmt.Sprint("slower", i)))
@@ -319,8 +320,8 @@ func TestAFetchForFastHandlersIsWorthIt(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		b.holds("orders", 0)
-		if each := 10_000 / fetches.Load(); each < 60 { // the first ones bring fewer
-			b.Errorf("a fetch brought %d messages on average, want about half of 128 or more", each)
+		if each := 10_000 / fetches.Load(); each < 110 { // the first ones bring fewer
+			b.Errorf("a fetch brought %d messages on average, want about half of 256 or more", each)
 		}
 	})
 }

@@ -21,7 +21,7 @@ const (
 	// quickWindow is how long it may be where more are held than there are slots.
 	quickWindow = 20 * time.Millisecond
 	// manyAhead is the most that are held ahead of fewer slots than that.
-	manyAhead = 128
+	manyAhead = 256
 )
 
 // extraFetchWait is how long a Receive beside another one may wait: an idle queue

@@ -140,8 +140,9 @@ func runBatch(ctx context.Context, on batchSender, batch *pgx.Batch, statements 
 func (s *statement) read(rows pgx.Rows) error {
 	defer rows.Close()
 	if s.row != nil {
+		scan := scanner(rows.Scan) // once, not for each row
 		for rows.Next() {
-			if err := s.row(rows.Scan); err != nil {
+			if err := s.row(scan); err != nil {
 				return finding{fmt.Errorf("read a row (with the option default_query_exec_mode, sessions need DateStyle ISO and bytea_output hex): %w", err)}
 			}
 		}

@@ -38,8 +38,9 @@ type settlement struct {
 	early sync.Once
 }
 
-func newSettlement() *settlement {
-	return &settlement{over: make(chan struct{}), first: make(chan struct{})}
+// newSettlement makes one that has room for so many orders.
+func newSettlement(room int) *settlement {
+	return &settlement{orders: make([]order, 0, room), over: make(chan struct{}), first: make(chan struct{})}
 }
 
 // stir makes callers look at their contexts.

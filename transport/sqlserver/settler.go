@@ -52,7 +52,7 @@ func newSettler(r *receiver) *settler {
 		wake: make(chan struct{}, 1),
 		full: make(chan struct{}, 1),
 		done: make(chan struct{}),
-		next: newSettlement(),
+		next: newSettlement(0),
 	}
 	s.life, s.end = context.WithCancel(r.t.life)
 	return s
@@ -88,6 +88,11 @@ func (s *settler) do(ctx context.Context, what action, d *leased, text string) e
 // want to wait any more.
 func (s *settler) await(ctx context.Context, b *settlement, i int) error {
 	<-b.first
+	select { // without the locks of both channels, where it is over
+	case <-b.over:
+		return nil
+	default:
+	}
 	select {
 	case <-b.over:
 	case <-ctx.Done():
@@ -173,7 +178,7 @@ func (s *settler) take() *settlement {
 	defer s.mu.Unlock()
 	b := s.next
 	b.begun = true
-	s.current, s.next = b, newSettlement()
+	s.current, s.next = b, newSettlement(len(b.orders)) // as many as the last
 	for _, c := range []chan struct{}{s.wake, s.full} {
 		select {
 		case <-c:
@@ -274,9 +279,9 @@ func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
 	var next atomic.Int32
 	singles := make([]*settlement, len(list))
 	for at, i := range list {
-		singles[at] = newSettlement()
+		singles[at] = newSettlement(1)
 		singles[at].begun, singles[at].alone = true, true
-		singles[at].orders = []order{b.orders[i]}
+		singles[at].orders = append(singles[at].orders, b.orders[i])
 		singles[at].stir() // it takes long already
 		b.orders[i].moved = singles[at]
 	}
