@@ -86,12 +86,12 @@ func (r *runner) handle(w *worker, item held) {
 	}()
 	if u, ok := r.ep.memory.pendingDecision(in.NativeID); ok {
 		u.failure.Headers, u.failure.Body = in.Headers, in.Body
-		r.carryOut(a, &u.failure, &u.decision, &u)
+		r.carryOut(w, a, &u.failure, &u.decision, &u)
 		dealtWith = true
 		return
 	}
 	if err := r.refusal(in); err != nil {
-		r.failed(a, err)
+		r.failed(w, a, err)
 		dealtWith = true
 		return
 	}
@@ -99,7 +99,7 @@ func (r *runner) handle(w *worker, item held) {
 	finished := false
 	defer func() {
 		if !finished { // the handler ended its goroutine
-			r.failed(a, errGoexit)
+			r.failed(w, a, errGoexit)
 			dealtWith = true
 		}
 	}()
@@ -109,7 +109,7 @@ func (r *runner) handle(w *worker, item held) {
 		err = r.succeeded(w, a)
 	}
 	if err != nil {
-		r.failed(a, err)
+		r.failed(w, a, err)
 	}
 	dealtWith = true
 }

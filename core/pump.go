@@ -297,15 +297,18 @@ func (w *worker) wait() {
 	staffing.spare = min(staffing.spare, staffing.idle)
 }
 
-// freeSlot gives the slot back before the worker has settled, where overlap.
+// freeSlot gives the slot back before the worker has settled, where overlap. Where one
+// message at a time is attempted, that includes its settlement.
 func (w *worker) freeSlot() {
 	p := w.pump
 	if !p.overlap {
 		return
 	}
 	p.mu.Lock()
-	w.vacate()
-	p.wakeAnother()
+	if !p.slowed {
+		w.vacate()
+		p.wakeAnother()
+	}
 	p.mu.Unlock()
 }
 

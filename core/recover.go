@@ -10,7 +10,7 @@ import (
 )
 
 // failed deals with an attempt that returned an error.
-func (r *runner) failed(a *attempt, err error) {
+func (r *runner) failed(w *worker, a *attempt, err error) {
 	a.message.end()
 	switch {
 	case r.lockLost(a):
@@ -31,7 +31,7 @@ func (r *runner) failed(a *attempt, err error) {
 	if counts { // before a retry can begin, and succeed
 		r.limiter.failed()
 	}
-	r.carryOut(a, f, &d, nil)
+	r.carryOut(w, a, f, &d, nil)
 	if counts {
 		r.limiter.probed()
 	}
@@ -75,14 +75,14 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 
 // carryOut does what was decided, tells about it, and keeps the message where
 // it cannot be done. u is the memory of an earlier try, or nil.
-func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
+func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision, u *undelivered) {
 	if u == nil {
 		r.ep.log.logReasons(a, f, d)
 		if d.action.Kind != ActionMoveToError { // HandleFailed comes first
 			r.ep.log.logAction(a, f, d)
 		}
 	}
-	takenOver, err := r.execute(a, f, d, u)
+	takenOver, err := r.execute(w, a, f, d, u)
 	switch {
 	case errors.Is(err, ErrLockLost):
 		r.abandonLost(a)
@@ -108,10 +108,11 @@ func (r *runner) carryOut(a *attempt, f *failure, d *decision, u *undelivered) {
 
 // execute carries a decision out. An error means that the message was not
 // settled.
-func (r *runner) execute(a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
+func (r *runner) execute(w *worker, a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
 	switch d.action.Kind {
 	case ActionImmediateRetry:
 		r.announce(a, f, d, false) // before the retry can begin
+		w.freeSlot()
 		r.abandon(a, f)
 		return false, nil
 	case ActionDelayedRetry:
