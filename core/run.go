@@ -51,6 +51,9 @@ type runner struct {
 // finish before their contexts are cancelled. If some have not returned 5 s
 // later, Run returns ErrHandlersRunning naming their messages, which come again.
 //
+// What fails before the first message is returned at once, an unreachable broker
+// too: only a running endpoint waits for its broker to come back.
+//
 // Handlers' contexts carry ctx's values, not its cancellation. Run returns nil
 // after a drain that ctx or Shutdown asked for, and may then be called again.
 func (ep *Endpoint) Run(ctx context.Context) error {
