@@ -284,7 +284,10 @@ func (t *trial) killAtRandom() {
 	}
 	forwarded := t.receiverIn(t.caps.HighestTransaction(), t.open(), w.forward, 64)
 	if t.mode != core.TransactionNone {
-		forwarded.collect(t.comesAgain(), seen)
+		for before := -1; len(arrived) > before && len(arrived) < killMessages; { // as long as more arrive, however slowly
+			before = len(arrived)
+			forwarded.collect(t.comesAgain(), seen)
+		}
 		t.rest(t.suite.lock) // until all that was held comes again, if it does
 	}
 	for err := error(nil); err == nil; { // until the last process has nothing more to do

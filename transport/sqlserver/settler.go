@@ -42,6 +42,9 @@ const (
 	// somebody else has locked, or a connection that is dead without a word, must not
 	// cost the leases of all.
 	attemptShare = 4
+	// leastAttempt is what one may take all the same: to cut off what a busy server is
+	// about to carry out makes it busier.
+	leastAttempt = 2 * time.Second
 	// singlyAtOnce is how many messages are settled singly at a time.
 	singlyAtOnce = 4
 )
