@@ -267,7 +267,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 
 // attemptLimit is how long one attempt may take.
 func (s *settler) attemptLimit() time.Duration {
-	return min(operationTimeout, s.r.t.lease/attemptShare)
+	return min(operationTimeout, max(leastAttempt, s.r.t.lease/attemptShare))
 }
 
 // separate moves orders to settlements of their own, beside those to come: it may be one
