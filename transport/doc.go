@@ -4,6 +4,8 @@
 //
 // [DeliveryLog] counts deliveries for a broker that does not.
 //
+// [Outages] says when to try again what an outage made fail, and tells observers.
+//
 // [AppendHeadersJSON] and [ParseHeadersJSON] write and read headers as one text,
 // for a column or an attribute, as NServiceBus does.
 package transport

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // aliveEvery is how often the connection that listens is tried: nothing else
@@ -30,7 +32,7 @@ func (b *bellman) listen() {
 
 // hearing keeps a connection that listens, while there is a queue to listen for.
 func (b *bellman) hearing() {
-	var o outages
+	var o transport.Outages
 	for b.t.life.Err() == nil {
 		if len(b.t.bells.queues()) == 0 {
 			select {
@@ -42,7 +44,7 @@ func (b *bellman) hearing() {
 		began := time.Now()
 		err := b.hear(&o)
 		b.listening.Store(false)
-		if err != nil && rest(b.t.life, b.t.life, o.failed(err, began)) != nil {
+		if err != nil && rest(b.t.life, b.t.life, o.Failed(err, began)) != nil {
 			return
 		}
 	}
@@ -64,7 +66,7 @@ var errLeft = errors.New("the server that it listened to cannot be written to")
 var errNotify = errors.New("the connection that listens does not answer")
 
 // hear listens until the connection fails, or there is nothing to listen for.
-func (b *bellman) hear(o *outages) error {
+func (b *bellman) hear(o *transport.Outages) error {
 	b.left.Store(false)
 	conn, err := b.connect()
 	if err != nil {
@@ -84,7 +86,7 @@ func (b *bellman) hear(o *outages) error {
 		if err := b.hearFor(conn, heard, queues); err != nil {
 			return err
 		}
-		o.end()
+		o.End()
 		b.listening.Store(true)
 		for b.quiet() {
 			n, err := b.next(conn)

@@ -2,7 +2,6 @@ package sqlserver
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -187,56 +186,5 @@ func rest(ctx, life context.Context, d time.Duration) error {
 		return ctx.Err()
 	case <-life.Done():
 		return core.ErrClosed
-	}
-}
-
-// outages tells an observer of them, and how long to wait before the next attempt:
-// further and further apart, and never in step with others.
-type outages struct {
-	observer any
-
-	mu    sync.Mutex
-	since time.Time // zero: there is none
-	last  time.Time // when the last failure was noted
-	pause time.Duration
-}
-
-const (
-	firstPause = 50 * time.Millisecond
-	lastPause  = 10 * time.Second
-)
-
-// failed notes one failed attempt and when it began, and returns how long to wait.
-// Attempts that were under way together, and failed together, are one.
-func (o *outages) failed(err error, began time.Time) time.Duration {
-	o.mu.Lock()
-	switch {
-	case o.since.IsZero():
-		o.since, o.pause = time.Now(), firstPause
-	case began.After(o.last):
-		o.pause = min(2*o.pause, lastPause)
-	}
-	o.last = time.Now()
-	wait := o.pause/2 + rand.N(o.pause) // half as long to one and a half times as long
-	since := o.since
-	o.mu.Unlock()
-	o.tell(core.ConnectionChange{Err: err, Since: since, RetryIn: wait})
-	return wait
-}
-
-// end notes a success.
-func (o *outages) end() {
-	o.mu.Lock()
-	since := o.since
-	o.since = time.Time{}
-	o.mu.Unlock()
-	if !since.IsZero() {
-		o.tell(core.ConnectionChange{Connected: true, Since: since})
-	}
-}
-
-func (o *outages) tell(change core.ConnectionChange) {
-	if observer, ok := o.observer.(core.ConnectionObserver); ok {
-		observer.ConnectionChanged(change)
 	}
 }

@@ -30,7 +30,7 @@ type receiver struct {
 	turn       chan struct{}   // held by who waits for something to happen
 	closing    context.Context // ends when the receiver is closed
 	close      context.CancelFunc
-	outages    outages
+	outages    transport.Outages
 	operations operations
 	fetching   sync.WaitGroup
 
@@ -68,7 +68,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		room:        make(chan struct{}),
 		unsettled:   map[holding]struct{}{},
 	}
-	r.outages.observer = cfg.Observer
+	r.outages.Observer = cfg.Observer
 	r.closing, r.close = context.WithCancel(t.life)
 	r.operations.life, r.operations.closing = t.life, r.closing
 	if t.nserviceBusTables {
@@ -241,9 +241,9 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 		return 0, false, conflictPause, nil
 	case err != nil:
 		r.t.gaveUp(err)
-		return 0, false, r.outages.failed(err, started), nil
+		return 0, false, r.outages.Failed(err, started), nil
 	}
-	r.outages.end()
+	r.outages.End()
 	return n, more, 0, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // settler carries out what is to become of leased messages, many at a time: one
@@ -230,7 +231,7 @@ func (s *settler) carryOut(b *settlement) {
 
 // carryOutAll repeats one action. An attempt before may have succeeded where unknown.
 func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bool) {
-	o := outages{}
+	o := transport.Outages{}
 	for {
 		if list = s.wanted(b, list); len(list) == 0 {
 			return
@@ -249,7 +250,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 		if late := time.Since(began) >= s.attemptLimit(); (late || f == faultBusy || f == faultStatement) && !b.alone && s.separate(b, list, unknown) {
 			return
 		}
-		pause := o.failed(err, began)
+		pause := o.Failed(err, began)
 		if f == faultConflict {
 			pause = conflictPause
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Transport connects endpoints to queues that are tables. It implements
@@ -308,18 +309,18 @@ func (t *Transport) holds(mode core.TransactionMode) bool {
 // examineEventually examines a queue's table, however long the server cannot be
 // reached.
 func (t *Transport) examineEventually(ctx context.Context, q *queue, observer any) (foreign bool, err error) {
-	o := outages{observer: observer}
+	o := transport.Outages{Observer: observer}
 	for {
 		began := time.Now()
 		foreign, err := t.examine(ctx, q)
 		if err == nil {
-			o.end()
+			o.End()
 			return foreign, nil
 		}
 		if !t.fault(err).passes() {
 			return false, err
 		}
-		pause := o.failed(err, began)
+		pause := o.Failed(err, began)
 		if err := rest(ctx, t.life, pause); err != nil {
 			return false, err
 		}

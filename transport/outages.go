@@ -1,0 +1,64 @@
+package transport
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Outages tells an observer of a broker's outages, and the adapter how long to wait
+// before its next attempt: further and further apart, and never in step with other
+// processes (C15). The zero value has no observer. It is safe for concurrent use; what
+// Observer is does not change once it is used.
+type Outages struct {
+	// Observer is core.ReceiverConfig.Observer: it is told where it implements
+	// core.ConnectionObserver.
+	Observer any
+
+	mu    sync.Mutex
+	since time.Time // zero: there is none
+	last  time.Time // when the last failure was noted
+	pause time.Duration
+}
+
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// Failed notes a failed attempt and when it began, and returns how long to wait before
+// the next one. Attempts that were under way together, and failed together, are one.
+func (o *Outages) Failed(err error, began time.Time) time.Duration {
+	o.mu.Lock()
+	switch {
+	case o.since.IsZero():
+		o.since, o.pause = time.Now(), firstPause
+	case began.After(o.last):
+		o.pause = min(2*o.pause, lastPause)
+	}
+	o.last = time.Now()
+	wait := o.pause/2 + rand.N(o.pause) // half as long to one and a half times as long
+	since := o.since
+	o.mu.Unlock()
+	o.tell(core.ConnectionChange{Err: err, Since: since, RetryIn: wait})
+	return wait
+}
+
+// End notes a success.
+func (o *Outages) End() {
+	o.mu.Lock()
+	since := o.since
+	o.since = time.Time{}
+	o.mu.Unlock()
+	if !since.IsZero() {
+		o.tell(core.ConnectionChange{Connected: true, Since: since})
+	}
+}
+
+func (o *Outages) tell(change core.ConnectionChange) {
+	if observer, ok := o.Observer.(core.ConnectionObserver); ok {
+		observer.ConnectionChanged(change)
+	}
+}

@@ -1,0 +1,63 @@
+package transport_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// changes is an observer.
+type changes struct{ all []core.ConnectionChange }
+
+func (c *changes) ConnectionChanged(e core.ConnectionChange) { c.all = append(c.all, e) }
+
+func TestC15AttemptsAreFurtherAndFurtherApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &changes{}
+		o := &transport.Outages{Observer: seen}
+		down := errors.New("connection refused")
+		began := time.Now()
+		middle := 50 * time.Millisecond
+		for range 12 {
+			wait := o.Failed(down, time.Now())
+			if wait < middle/2 || wait > middle*3/2 {
+				t.Fatalf("the pause is %v, want %v to %v", wait, middle/2, middle*3/2)
+			}
+			middle = min(2*middle, 10*time.Second)
+			last := seen.all[len(seen.all)-1]
+			if last.Connected || !errors.Is(last.Err, down) || last.RetryIn != wait || !last.Since.Equal(began) {
+				t.Fatalf("the observer is told %+v", last)
+			}
+			time.Sleep(wait)
+		}
+		o.End()
+		if last := seen.all[len(seen.all)-1]; !last.Connected || !last.Since.Equal(began) {
+			t.Errorf("at the end of the outage the observer is told %+v", last)
+		}
+		told := len(seen.all)
+		o.End()
+		if len(seen.all) != told {
+			t.Error("a success outside an outage is told")
+		}
+		if wait := o.Failed(down, time.Now()); wait > 75*time.Millisecond {
+			t.Errorf("the next outage begins with a pause of %v", wait)
+		}
+	})
+}
+
+func TestC15AttemptsThatFailTogetherAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &transport.Outages{}
+		began := time.Now()
+		time.Sleep(time.Second)
+		for range 100 {
+			if wait := o.Failed(nil, began); wait > 75*time.Millisecond {
+				t.Fatalf("the pause is %v", wait)
+			}
+		}
+	})
+}
