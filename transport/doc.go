@@ -8,4 +8,6 @@
 //
 // [AppendHeadersJSON] and [ParseHeadersJSON] write and read headers as one text,
 // for a column or an attribute, as NServiceBus does.
+//
+// [ReadURL] reads the URL of a server, with errors that help and hold no password.
 package transport

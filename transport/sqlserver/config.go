@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/microsoft/go-mssqldb/msdsn"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Config says where the queues are. One of URL, Pool and DB is set; everything else
@@ -95,14 +97,10 @@ func redacted(text string) string {
 		return ""
 	}
 	u, err := readURL(text)
-	if err != nil { // who knows where the password is
-		return "(a URL that cannot be read)"
+	if err != nil {
+		return transport.UnreadableURL
 	}
-	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-	if u.User != nil {
-		shown.User = url.User(u.User.Username())
-	}
-	return shown.String() // options may hold a password too
+	return transport.ShownURL(u)
 }
 
 // connect opens the database that the configuration names, without reaching it.

@@ -1,0 +1,267 @@
+package rabbitmq
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Config says where the broker is and how its queues are. URLs is set; everything else
+// has a default.
+type Config struct {
+	// URLs name the broker: "amqp://user:password@host/vhost", or "amqps://..." for TLS.
+	// Several name the nodes of a cluster: a connection tries them in a random order, and
+	// the next one at each failure. User and virtual host may differ between them, the
+	// queues that they lead to must not. Without a port it is 5672, or 5671 for TLS;
+	// without a user and password guest and guest; without a virtual host "/".
+	//
+	// Options are those of the client library: cacertfile, certfile, keyfile and
+	// server_name_indication for TLS, auth_mechanism (plain, amqplain, external),
+	// heartbeat (in seconds, instead of Heartbeat), connection_timeout (in milliseconds;
+	// the default is 30 s) and channel_max. Files are read once, by New.
+	URLs []string
+
+	// TLS is for the URLs that begin with amqps://, and for a ManagementURL that begins
+	// with https://. The default is what the URL's options say, with the certificate
+	// authorities of the system where they name none. It is copied.
+	TLS *tls.Config
+
+	// QueueType is what Provision creates, and what queues that this transport receives
+	// from must be. The default is Quorum.
+	QueueType QueueType
+
+	// DeliveryLimit is the x-delivery-limit of the quorum queues that Provision creates:
+	// how often the broker gives a message back before it drops it, or dead-letters it.
+	// It must be far above what recoverability asks for, and more than 0. The default is
+	// 100,000, NServiceBus's. It is not used for classic queues.
+	DeliveryLimit int
+
+	// ManagementURL is that of the management plugin's API,
+	// "http://user:password@host:15672". It is asked for the delivery limit of quorum
+	// queues, which AMQP does not tell, and for nothing else: the user needs the tag
+	// monitoring, or management and rights on the virtual host.
+	ManagementURL string
+
+	// UnverifiedDeliveryLimit lets an endpoint start although nobody can say what the
+	// delivery limit of its queue is: a broker of 4.0 or later drops a message after 20
+	// returns, unless the queue or a policy says otherwise.
+	UnverifiedDeliveryLimit bool
+
+	// Topology is how topics reach their subscribers. The default is Conventional.
+	// Publishers and subscribers must agree on it.
+	Topology Topology
+
+	// MessageType returns the type of a foreign message that came to queue: one with
+	// neither a header NServiceBus.EnclosedMessageTypes nor a property type. It must not
+	// keep or change d, and is called by several goroutines at once. "" is none. The
+	// default is nil: such a message has none.
+	MessageType func(queue string, d *amqp.Delivery) string
+
+	// MaxMessageBytes is the largest message, headers and body together, that is sent.
+	// The default is 16 MiB, which is what a broker of 4.0 or later takes unless its
+	// max_message_size says otherwise (128 MiB before). The most is 512 MiB.
+	MaxMessageBytes int
+
+	// Heartbeat is how often both sides show that they are alive: a connection on which
+	// nothing came for twice as long is given up. The default is 10 s, the least 1 s. It is in
+	// whole seconds; a broker that asks for less gets less.
+	Heartbeat time.Duration
+
+	// ConnectionName is shown by the management plugin and in the broker's log. The
+	// default is the name of the program.
+	ConnectionName string
+}
+
+const (
+	defaultDeliveryLimit   = 100_000
+	defaultMaxMessageBytes = 16 << 20
+	mostMessageBytes       = 512 << 20 // the broker's own bound of max_message_size
+	defaultHeartbeat       = 10 * time.Second
+	maxHeartbeat           = math.MaxUint16 * time.Second // two bytes on the wire
+)
+
+// QueueType is a kind of queue that the broker has.
+type QueueType int
+
+const (
+	// Quorum is a replicated queue that counts deliveries.
+	Quorum QueueType = iota
+
+	// Classic is a queue on one node that does not count deliveries: each process counts
+	// for itself (core.Capabilities.NativeDeliveryCount is false), so that attempts
+	// multiply by the number of instances.
+	Classic
+)
+
+// String returns the type's name as configuration files write it.
+func (q QueueType) String() string {
+	switch q {
+	case Quorum:
+		return "Quorum"
+	case Classic:
+		return "Classic"
+	default:
+		return fmt.Sprintf("QueueType(%d)", int(q))
+	}
+}
+
+// MarshalText writes the type's name.
+func (q QueueType) MarshalText() ([]byte, error) {
+	if q < Quorum || q > Classic {
+		return nil, fmt.Errorf("rabbitmq: there is no %v", q)
+	}
+	return []byte(q.String()), nil
+}
+
+// UnmarshalText reads the name that String writes.
+func (q *QueueType) UnmarshalText(text []byte) error {
+	for known := Quorum; known <= Classic; known++ {
+		if known.String() == string(text) {
+			*q = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown queue type %q; use Quorum or Classic", text)
+}
+
+// argument is the value of the queue argument x-queue-type.
+func (q QueueType) argument() string { return strings.ToLower(q.String()) }
+
+// Topology is how topics reach their subscribers.
+type Topology int
+
+const (
+	// Conventional has a fanout exchange for each topic, "topic:" and its name, and one
+	// for each queue, of the same name as the queue. A subscription binds them.
+	Conventional Topology = iota
+
+	// Direct publishes all topics to the exchange amq.topic, with the topic as the
+	// routing key. A subscription binds the queue to it. No word of a topic, between
+	// dots, can be * or #.
+	Direct
+)
+
+// String returns the topology's name as configuration files write it.
+func (t Topology) String() string {
+	switch t {
+	case Conventional:
+		return "Conventional"
+	case Direct:
+		return "Direct"
+	default:
+		return fmt.Sprintf("Topology(%d)", int(t))
+	}
+}
+
+// MarshalText writes the topology's name.
+func (t Topology) MarshalText() ([]byte, error) {
+	if t < Conventional || t > Direct {
+		return nil, fmt.Errorf("rabbitmq: there is no %v", t)
+	}
+	return []byte(t.String()), nil
+}
+
+// UnmarshalText reads the name that String writes.
+func (t *Topology) UnmarshalText(text []byte) error {
+	for known := Conventional; known <= Direct; known++ {
+		if known.String() == string(text) {
+			*t = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown topology %q; use Conventional or Direct", text)
+}
+
+// complete fills in the defaults and reads the URLs and the files that they name. Its
+// error says everything that is wrong.
+func (c *Config) complete() ([]endpoint, error) {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if c.QueueType < Quorum || c.QueueType > Classic {
+		wrong("Config.QueueType is %d; use Quorum or Classic", int(c.QueueType))
+	}
+	if c.Topology < Conventional || c.Topology > Direct {
+		wrong("Config.Topology is %d; use Conventional or Direct", int(c.Topology))
+	}
+	switch {
+	case c.DeliveryLimit == 0:
+		c.DeliveryLimit = defaultDeliveryLimit
+	case c.DeliveryLimit < 0 || c.DeliveryLimit > math.MaxInt32:
+		wrong("Config.DeliveryLimit is %d, but must be from 1 to %d, or 0 for the default of %d", c.DeliveryLimit, math.MaxInt32, defaultDeliveryLimit)
+	}
+	switch {
+	case c.MaxMessageBytes == 0:
+		c.MaxMessageBytes = defaultMaxMessageBytes
+	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > mostMessageBytes:
+		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d (512 MiB), or 0 for the default of 16 MiB", c.MaxMessageBytes, mostMessageBytes)
+	}
+	switch {
+	case c.Heartbeat == 0:
+		c.Heartbeat = defaultHeartbeat
+	case c.Heartbeat < time.Second || c.Heartbeat > maxHeartbeat:
+		wrong("Config.Heartbeat is %v, but must be from 1s to %v", c.Heartbeat, maxHeartbeat)
+	case c.Heartbeat%time.Second != 0:
+		wrong("Config.Heartbeat is %v, but must be in whole seconds", c.Heartbeat)
+	}
+	if c.ConnectionName == "" {
+		c.ConnectionName = programName()
+	}
+	c.TLS = c.TLS.Clone()
+
+	var management *url.URL
+	if c.ManagementURL != "" {
+		var err error
+		if management, err = readManagementURL(c.ManagementURL); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(c.URLs) == 0 {
+		wrong("Config.URLs is empty; name the broker, such as amqp://user:password@host/vhost")
+	}
+	endpoints := make([]endpoint, 0, len(c.URLs))
+	for i, text := range c.URLs {
+		e, err := c.readURL(fmt.Sprintf("Config.URLs[%d]", i), text)
+		if err == nil && e.tls == nil && c.TLS != nil && (management == nil || management.Scheme != "https") {
+			err = fmt.Errorf("Config.URLs[%d] begins with amqp://, so Config.TLS would not be used; begin it with amqps://, or leave Config.TLS nil", i)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		endpoints = append(endpoints, e)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return endpoints, nil
+}
+
+func programName() string {
+	if len(os.Args) == 0 {
+		return ""
+	}
+	return filepath.Base(os.Args[0])
+}
+
+// String returns the configuration without passwords.
+func (c Config) String() string {
+	shown := make([]string, len(c.URLs))
+	for i, text := range c.URLs {
+		shown[i] = redacted(text)
+	}
+	c.URLs, c.ManagementURL = shown, redacted(c.ManagementURL)
+	type plain Config
+	return fmt.Sprintf("%+v", plain(c))
+}
+
+// GoString returns what String does.
+func (c Config) GoString() string { return c.String() }

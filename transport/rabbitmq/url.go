@@ -1,0 +1,250 @@
+package rabbitmq
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// endpoint is a node of the broker, and how to talk to it.
+type endpoint struct {
+	uri       amqp.URI
+	tls       *tls.Config // nil: none. Shared by connections, never changed
+	addr      string      // host:port
+	heartbeat time.Duration
+	timeout   time.Duration // of connecting, up to the end of the AMQP handshake
+}
+
+// connectTimeout is how long an attempt to connect may take, where the URL says nothing.
+const connectTimeout = 30 * time.Second
+
+// String returns what may be shown of the endpoint.
+func (e endpoint) String() string {
+	shown := url.URL{Scheme: e.uri.Scheme, Host: e.addr, Path: "/" + e.uri.Vhost, User: url.User(e.uri.Username)}
+	if e.uri.Vhost == "/" {
+		shown.Path = "/"
+	}
+	return shown.String()
+}
+
+// sasl returns the ways to log in. They are new at every call, because the client
+// library wipes the password once a connection is open.
+func (e *endpoint) sasl() []amqp.Authentication {
+	if len(e.uri.AuthMechanism) == 0 {
+		return []amqp.Authentication{e.uri.PlainAuth()}
+	}
+	ways := make([]amqp.Authentication, len(e.uri.AuthMechanism))
+	for i, mechanism := range e.uri.AuthMechanism {
+		switch strings.ToLower(mechanism) {
+		case "amqplain":
+			ways[i] = e.uri.AMQPlainAuth()
+		case "external":
+			ways[i] = &amqp.ExternalAuth{}
+		default: // readURL has seen to it that there is no other
+			ways[i] = e.uri.PlainAuth()
+		}
+	}
+	return ways
+}
+
+// Options of URLs.
+const (
+	optionCA         = "cacertfile"
+	optionCert       = "certfile"
+	optionKey        = "keyfile"
+	optionServerName = "server_name_indication"
+	optionMechanism  = "auth_mechanism"
+	optionHeartbeat  = "heartbeat"
+	optionTimeout    = "connection_timeout"
+	optionChannels   = "channel_max"
+)
+
+var (
+	tlsOptions = []string{optionCA, optionCert, optionKey, optionServerName}
+	mechanisms = []string{"plain", "amqplain", "external"}
+)
+
+// leastChannels is how many channels a connection must be allowed to have.
+const leastChannels = 8
+
+// readURL reads one of Config.URLs, which is called name, and the files that it names.
+// No error has a part of a password in it.
+func (c *Config) readURL(name, text string) (endpoint, error) {
+	u, err := splitURL(name, text, "amqp", "amqps")
+	if err != nil {
+		return endpoint{}, err
+	}
+	if err := checkOptions(name, u); err != nil {
+		return endpoint{}, err
+	}
+	uri, err := amqp.ParseURI(text)
+	if err != nil { // of what is refused above; its text could hold anything
+		return endpoint{}, fmt.Errorf("%s cannot be read by the client library", name)
+	}
+	if len(uri.Vhost) > maxShortString {
+		return endpoint{}, fmt.Errorf("%s: the name of the virtual host has %d bytes, but may have %d at most", name, len(uri.Vhost), maxShortString)
+	}
+	e := endpoint{
+		uri:       uri,
+		addr:      net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)),
+		heartbeat: c.Heartbeat,
+		timeout:   connectTimeout,
+	}
+	options := u.Query()
+	if n, err := strconv.Atoi(options.Get(optionHeartbeat)); err == nil {
+		e.heartbeat = time.Duration(n) * time.Second
+	}
+	if n, err := strconv.Atoi(options.Get(optionTimeout)); err == nil {
+		e.timeout = time.Duration(n) * time.Millisecond
+	}
+	if uri.Scheme == "amqps" {
+		if e.tls, err = c.clientTLS(name, &uri); err != nil {
+			return endpoint{}, err
+		}
+	}
+	return e, nil
+}
+
+// readManagementURL reads Config.ManagementURL.
+func readManagementURL(text string) (*url.URL, error) {
+	const name = "Config.ManagementURL"
+	u, err := splitURL(name, text, "http", "https")
+	switch {
+	case err != nil:
+		return nil, err
+	case u.Host == "":
+		return nil, fmt.Errorf("%s names no host; write it as http://user:password@host:15672", name)
+	case u.User == nil:
+		return nil, fmt.Errorf("%s names no user; write it as http://user:password@host:15672", name)
+	case u.RawQuery != "":
+		return nil, fmt.Errorf("%s has options, but none is known for it; remove what follows the ?", name)
+	}
+	return u, nil
+}
+
+// redacted returns a URL that can be shown.
+func redacted(text string) string {
+	if text == "" {
+		return ""
+	}
+	u, err := splitURL("", text)
+	if err != nil {
+		return transport.UnreadableURL
+	}
+	return transport.ShownURL(u)
+}
+
+// splitURL reads the URL of one host with one of the schemes, or with any.
+func splitURL(name, text string, schemes ...string) (*url.URL, error) {
+	begin := strings.Join(schemes, ":// or ") + "://"
+	u, err := transport.ReadURL(name, text, begin)
+	if err != nil {
+		return nil, err
+	}
+	if len(schemes) > 0 && !slices.Contains(schemes, u.Scheme) {
+		return nil, fmt.Errorf("%s has the scheme %q; begin it with %s", name, u.Scheme, begin)
+	}
+	// The last @ of a password that was not percent-encoded can be after its first / or ?.
+	if strings.Contains(u.EscapedPath(), "@") || strings.Contains(u.RawQuery, "@") {
+		return nil, fmt.Errorf("%s is not what it was meant to be: a / or ? in the user or the password is written as %%2F or %%3F, and an @ anywhere, but for the one before the host, as %%40", name)
+	}
+	if strings.Contains(text, " ") {
+		return nil, fmt.Errorf("%s has a space in it; it is written as %%20", name)
+	}
+	if strings.Contains(u.Host, ",") {
+		return nil, fmt.Errorf("%s names several hosts; each has a URL of its own", name)
+	}
+	return u, nil
+}
+
+// checkOptions checks the options of a URL of the broker. Which the client library does
+// not know it would pass over, and of a bad value it would not say whose it is.
+func checkOptions(name string, u *url.URL) error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf(name+": "+format, args...))
+	}
+	options := u.Query()
+	whole := func(option string, least, most int) {
+		if !options.Has(option) {
+			return
+		}
+		if n, err := strconv.Atoi(options.Get(option)); err != nil || n < least || n > most {
+			wrong("the option %s is %q, but must be a whole number from %d to %d", option, options.Get(option), least, most)
+		}
+	}
+	whole(optionHeartbeat, 1, int(maxHeartbeat/time.Second))
+	whole(optionTimeout, 1, int(time.Hour/time.Millisecond))
+	whole(optionChannels, leastChannels, 1<<16-1)
+	for _, mechanism := range options[optionMechanism] {
+		if !slices.Contains(mechanisms, strings.ToLower(mechanism)) {
+			wrong("the option %s is %q, but must be one of %s", optionMechanism, mechanism, strings.Join(mechanisms, ", "))
+		}
+	}
+	if (options.Get(optionCert) == "") != (options.Get(optionKey) == "") {
+		wrong("of the options %s and %s only one is set; a client certificate takes both", optionCert, optionKey)
+	}
+	known := slices.Concat(tlsOptions, []string{optionMechanism, optionHeartbeat, optionTimeout, optionChannels})
+	for option, values := range options {
+		switch {
+		case !slices.Contains(known, option):
+			wrong("there is no option %q; there are %s", option, strings.Join(known, ", "))
+		case len(values) > 1 && option != optionMechanism:
+			wrong("the option %s is there %d times", option, len(values))
+		case slices.Contains(tlsOptions, option) && u.Scheme == "amqp":
+			wrong("the option %s is for TLS; begin the URL with amqps://", option)
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) }) // options come in any order
+	return errors.Join(errs...)
+}
+
+// clientTLS returns the configuration of TLS to a URL.
+func (c *Config) clientTLS(name string, uri *amqp.URI) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.TLS != nil {
+		for option, file := range map[string]string{optionCA: uri.CACertFile, optionCert: uri.CertFile} {
+			if file != "" {
+				return nil, fmt.Errorf("%s has the option %s, and Config.TLS is set; use one of them", name, option)
+			}
+		}
+		cfg = c.TLS.Clone()
+	}
+	if uri.ServerName != "" {
+		cfg.ServerName = uri.ServerName
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = uri.Host
+	}
+	var errs []error
+	if uri.CACertFile != "" {
+		pem, err := os.ReadFile(uri.CACertFile)
+		cfg.RootCAs = x509.NewCertPool()
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: the option %s: %w", name, optionCA, err))
+		case !cfg.RootCAs.AppendCertsFromPEM(pem):
+			errs = append(errs, fmt.Errorf("%s: the option %s: %s has no certificate in it (PEM)", name, optionCA, uri.CACertFile))
+		}
+	}
+	if uri.CertFile != "" {
+		certificate, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: the options %s and %s (%s, %s): %w", name, optionCert, optionKey, uri.CertFile, uri.KeyFile, err))
+		}
+		cfg.Certificates = []tls.Certificate{certificate}
+	}
+	return cfg, errors.Join(errs...)
+}

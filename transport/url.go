@@ -1,0 +1,107 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// ReadURL parses the URL of a server, as a configuration has it, and finds what client
+// libraries pass over or explain badly. It takes what they take: no host, several hosts
+// separated by commas where url.Parse does, any scheme.
+//
+// An error begins with name, which says where the URL was written ("Config.URL"), and
+// quotes nothing that may be part of a password: where a character of one is not
+// percent-encoded, that may be nearly any part of the text. Of a text without "://" it
+// says to begin it with begin ("amqp:// or amqps://").
+func ReadURL(name, text, begin string) (*url.URL, error) {
+	if strings.TrimSpace(text) != text {
+		return nil, fmt.Errorf("%s begins or ends with a space or a line break; remove it", name)
+	}
+	if !strings.Contains(text, "://") {
+		return nil, fmt.Errorf("%s is no URL: begin it with %s", name, begin)
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no URL: %s", name, whyNoURL(err, text))
+	}
+	if u.Fragment != "" || u.User == nil && strings.Contains(u.Path, "@") {
+		return nil, fmt.Errorf("%s is not what it was meant to be: %s", name, separators)
+	}
+	for host := range strings.SplitSeq(u.Host, ",") {
+		port := (&url.URL{Host: host}).Port()
+		if n, err := strconv.Atoi(port); port == "" || err == nil && n >= 1 && n <= 65535 {
+			continue
+		}
+		if _, certain := hostOf(text); !certain {
+			return nil, fmt.Errorf("%s: a port is not a number from 1 to 65535", name)
+		}
+		return nil, fmt.Errorf("%s: the port in %q is not a number from 1 to 65535", name, host)
+	}
+	switch _, err := url.ParseQuery(u.RawQuery); {
+	case errors.As(err, new(url.EscapeError)):
+		return nil, fmt.Errorf("%s: in its options %s", name, strayPercent)
+	case err != nil:
+		return nil, fmt.Errorf("%s: options are separated by &, and a ; in a value is written as %%3B", name)
+	}
+	return u, nil
+}
+
+const (
+	separators   = "a /, ?, # or @ in the user or the password is written as %2F, %3F, %23 or %40, and a # as %23 everywhere"
+	strayPercent = "a % is not followed by two hexadecimal digits; a % itself is written as %25"
+)
+
+// whyNoURL explains an error of url.Parse without the parts of the text that it quotes.
+func whyNoURL(err error, text string) string {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	host, certain := hostOf(text)
+	begins := func(with string) bool { return strings.HasPrefix(err.Error(), with) }
+	switch {
+	case errors.As(err, new(url.EscapeError)):
+		return strayPercent
+	case begins("invalid port") && certain:
+		return fmt.Sprintf("the port in %q is not a number (where there are several hosts, each has its port)", host)
+	case begins("invalid port"):
+		return "what follows the colon after the host is no port; " + separators
+	case errors.As(err, new(url.InvalidHostError)) && certain:
+		return fmt.Sprintf("the host %q has a character that no host has", host)
+	case begins("net/url: invalid control character"):
+		return "there is a control character in it, such as a line break"
+	default: // also "invalid userinfo"
+		return "special characters in the user or the password must be percent-encoded, a space as %20 for example"
+	}
+}
+
+// hostOf returns the host and the port of what may be no URL, and whether they are
+// certain to be that, and no part of a password.
+func hostOf(text string) (host string, certain bool) {
+	_, rest, _ := strings.Cut(text, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	at := strings.LastIndex(rest, "@")
+	if at < 0 || at > end {
+		return "", false
+	}
+	return rest[at+1 : end], true
+}
+
+// ShownURL returns a URL of ReadURL for people to read: without the password, and
+// without the options, which may hold another.
+func ShownURL(u *url.URL) string {
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	if u.User != nil {
+		shown.User = url.User(u.User.Username())
+	}
+	return shown.String()
+}
+
+// UnreadableURL is what is shown instead of a URL that ReadURL refuses: who knows where
+// the password is.
+const UnreadableURL = "(a URL that cannot be read)"
