@@ -1,0 +1,129 @@
+package rabbitmq
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// replacement stands for a byte that is not UTF-8.
+const replacement = "\uFFFD"
+
+// appendValue appends a header's value of another type than string as text, and reports
+// whether all of it was UTF-8. Endpoints write strings; other publishers write anything:
+//
+//   - an integer, and a floating point number, in decimal, the latter in as many digits as
+//     it needs, with an exponent where that is shorter ("1e+21"), or as NaN, +Inf, -Inf
+//   - a decimal number with all of its places ("12.30")
+//   - "true" or "false"
+//   - a time as NServiceBus writes it in headers, "2006-01-02 15:04:05:000000 Z"
+//   - bytes as text where they are UTF-8, as base64 where they are not
+//   - nothing ("void") as an empty text
+//   - an array as its values, separated by semicolons: "1;2;3"
+//   - a table as its keys and values, in the order of the keys: "a=1,b=2"
+//
+// What is within an array or a table is written in the same way. No character is
+// escaped, so that two values can have the same text. NServiceBus writes arrays, tables
+// and times like this too.
+func appendValue(dst []byte, value any) (text []byte, valid bool) {
+	switch v := value.(type) {
+	case nil:
+		return dst, true
+	case string:
+		if utf8.ValidString(v) {
+			return append(dst, v...), true
+		}
+		return append(dst, strings.ToValidUTF8(v, replacement)...), false
+	case []byte:
+		if utf8.Valid(v) {
+			return append(dst, v...), true
+		}
+		return base64.StdEncoding.AppendEncode(dst, v), true
+	case bool:
+		return strconv.AppendBool(dst, v), true
+	case float32:
+		return strconv.AppendFloat(dst, float64(v), 'g', -1, 32), true
+	case float64:
+		return strconv.AppendFloat(dst, v, 'g', -1, 64), true
+	case amqp.Decimal:
+		return append(dst, decimal(v)...), true
+	case time.Time:
+		return append(dst, core.FormatTime(v)...), true
+	case []any:
+		return appendArray(dst, v)
+	case amqp.Table:
+		return appendTable(dst, v)
+	default:
+		if n, ok := integer(value); ok {
+			return strconv.AppendInt(dst, n, 10), true
+		}
+		return fmt.Append(dst, v), true // of no type that the client library returns
+	}
+}
+
+func appendArray(dst []byte, values []any) (text []byte, valid bool) {
+	valid = true
+	for i, v := range values {
+		if i > 0 {
+			dst = append(dst, ';')
+		}
+		var good bool
+		dst, good = appendValue(dst, v)
+		valid = valid && good
+	}
+	return dst, valid
+}
+
+func appendTable(dst []byte, table amqp.Table) (text []byte, valid bool) {
+	valid = true
+	for i, key := range slices.Sorted(maps.Keys(table)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		var goodKey, goodValue bool
+		dst, goodKey = appendValue(dst, key)
+		dst, goodValue = appendValue(append(dst, '='), table[key])
+		valid = valid && goodKey && goodValue
+	}
+	return dst, valid
+}
+
+// integer returns a number of any of AMQP's integer types.
+func integer(value any) (n int64, ok bool) {
+	switch v := value.(type) {
+	case int64:
+		return v, true
+	case int32:
+		return int64(v), true
+	case int16:
+		return int64(v), true
+	case int8:
+		return int64(v), true
+	case uint8:
+		return int64(v), true
+	case uint16:
+		return int64(v), true
+	case uint32:
+		return int64(v), true
+	case int:
+		return int64(v), true
+	default:
+		return 0, false
+	}
+}
+
+// decimal writes a number of Value / 10^Scale.
+func decimal(d amqp.Decimal) string {
+	whole := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(d.Scale)), nil)
+	return new(big.Rat).SetFrac(big.NewInt(int64(d.Value)), whole).FloatString(int(d.Scale))
+}
