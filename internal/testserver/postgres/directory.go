@@ -10,18 +10,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/reprise-go/reprise/internal/testserver/tempdir"
 )
 
 // prefix is what the names of servers' directories start with.
 const prefix = "reprise-postgres-"
 
-// directory holds a server's data. It is locked while its process lives, so that
-// others can tell what was left behind.
+// directory holds a server's data.
 type directory struct {
-	path    string
-	data    string // the cluster, a directory in path
+	*tempdir.Dir
+	data    string // the cluster, a directory in it
 	account *syscall.Credential
-	lock    *os.File
 }
 
 // serverAccount returns whom servers run as, or nil for the user of this process.
@@ -47,30 +47,15 @@ func serverAccount() (*syscall.Credential, error) {
 
 // newDirectory makes a directory for an account, or for this user if that is nil.
 func newDirectory(account *syscall.Credential) (*directory, error) {
-	for {
-		path, err := os.MkdirTemp("", prefix)
-		if err != nil {
-			return nil, err
-		}
-		lock, err := os.Open(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was taken for a leftover, which it is until it is locked
-		} else if err != nil {
-			return nil, err
-		}
-		d := &directory{path: path, data: filepath.Join(path, "data"), account: account, lock: lock}
-		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), d.remove())
-		}
-		if !exists(path) {
-			_ = lock.Close() // it was only read
-			continue
-		}
-		if err := d.makeData(); err != nil {
-			return nil, errors.Join(err, d.remove())
-		}
-		return d, nil
+	dir, err := tempdir.New("", prefix)
+	if err != nil {
+		return nil, err
 	}
+	d := &directory{Dir: dir, data: filepath.Join(dir.Path(), "data"), account: account}
+	if err := d.makeData(); err != nil {
+		return nil, errors.Join(err, d.Remove())
+	}
+	return d, nil
 }
 
 func (d *directory) makeData() error {
@@ -81,7 +66,7 @@ func (d *directory) makeData() error {
 		return nil
 	}
 	return errors.Join(
-		os.Chmod(d.path, 0o711), // the account must come through
+		os.Chmod(d.Path(), 0o711), // the account must come through
 		os.Chown(d.data, int(d.account.Uid), int(d.account.Gid)),
 	)
 }
@@ -105,31 +90,9 @@ func (d *directory) write(name, content string, how int) error {
 	return errors.Join(err, f.Close())
 }
 
-// remove removes the directory, whose server must have ended.
-func (d *directory) remove() error {
-	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
-}
-
-// removeLeftovers removes the directories whose processes have died. It does what
-// it can: those of another user stay, and one that a dying server still writes to
-// is for the next time. A server that runs on one that is removed notices within a
-// minute, and ends.
-func removeLeftovers() {
-	paths, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
-	if err != nil {
-		return // a temporary directory whose name is a bad pattern
-	}
-	for _, path := range paths {
-		dir, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		if syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			os.RemoveAll(path)
-		}
-		_ = dir.Close() // it was only read
-	}
-}
+// removeLeftovers removes the directories whose processes have died. A server that
+// runs on one that is removed notices within a minute, and ends.
+func removeLeftovers() { tempdir.RemoveLeftovers(os.TempDir(), prefix, nil) }
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

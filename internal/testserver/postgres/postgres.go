@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
+	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
 // What PasswordURL connects as: a role that logs in with a password by
@@ -55,12 +56,12 @@ type Server struct {
 	bin  programs
 	dir  *directory
 	port *loopback.Port
-	log  *tail
+	log  *process.Tail
 
 	databases atomic.Int64 // that NewDatabase has named
 
 	mu      sync.Mutex
-	running *process // nil: Kill, Shutdown or Stop has ended it
+	running *process.Process // nil: Kill, Shutdown or Stop has ended it
 	stopped bool
 }
 
@@ -110,9 +111,9 @@ func start(cfg Config) (_ *Server, err error) {
 	}
 	port, err := loopback.Reserve()
 	if err != nil {
-		return nil, errors.Join(err, dir.remove())
+		return nil, errors.Join(err, dir.Remove())
 	}
-	s := &Server{bin: bin, dir: dir, port: port, log: &tail{}}
+	s := &Server{bin: bin, dir: dir, port: port, log: &process.Tail{}}
 	if err := s.initialize(conf); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -173,17 +174,17 @@ func (s *Server) Log() string { return s.log.String() }
 // all have gone. To clients it is a crash; what was committed is kept for
 // Restart. A server that does not run stays as it is.
 func (s *Server) Kill() error {
-	return s.end("kill", (*process).kill)
+	return s.end("kill", (*process.Process).Kill)
 }
 
 // Shutdown ends the server in order: it disconnects the clients, rolls back what
 // they were doing, and writes a checkpoint. The data is kept for Restart. A
 // server that does not run stays as it is.
 func (s *Server) Shutdown() error {
-	return s.end("shut down", func(p *process) error { return p.stop(syscall.SIGINT) })
+	return s.end("shut down", func(p *process.Process) error { return p.Stop(syscall.SIGINT) })
 }
 
-func (s *Server) end(operation string, how func(*process) error) error {
+func (s *Server) end(operation string, how func(*process.Process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running == nil {
@@ -235,10 +236,10 @@ func (s *Server) Stop() error {
 	s.stopped = true
 	var err error
 	if s.running != nil {
-		err = s.running.stop(syscall.SIGQUIT) // without a checkpoint: nobody will read the data
+		err = s.running.Stop(syscall.SIGQUIT) // without a checkpoint: nobody will read the data
 		s.running = nil
 	}
-	if err := errors.Join(err, s.releaseSharedMemory(), s.dir.remove(), s.port.Release()); err != nil {
+	if err := errors.Join(err, s.releaseSharedMemory(), s.dir.Remove(), s.port.Release()); err != nil {
 		return fmt.Errorf("postgres: stop: %w", err)
 	}
 	return nil
@@ -254,5 +255,5 @@ func (s *Server) releaseSharedMemory() error {
 	if err != nil {
 		return err
 	}
-	return p.stop(syscall.SIGQUIT)
+	return p.Stop(syscall.SIGQUIT)
 }

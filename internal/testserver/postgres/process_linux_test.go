@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
 // alive reports whether a process does anything any more. A zombie does not.
@@ -58,7 +60,7 @@ func TestAServerEndsWithTheProcessThatStartedIt(t *testing.T) {
 			if _, err := fmt.Sscan(line, &pid, &dir); err != nil {
 				t.Fatalf("the child printed %q: %v", line, err)
 			}
-			pids, err := children(pid)
+			pids, err := process.Descendants(pid)
 			if err != nil || len(pids) < 3 {
 				t.Errorf("the server has children %v, %v; want some more", pids, err)
 			}

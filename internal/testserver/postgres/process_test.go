@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
 // await waits until a condition holds.
@@ -21,8 +23,8 @@ func await(t *testing.T, what string, condition func() bool) {
 // processes returns all processes of a server, the first of them first.
 func processes(t *testing.T, s *Server) []int {
 	t.Helper()
-	pid := s.running.cmd.Process.Pid
-	pids, err := children(pid)
+	pid := s.running.ID()
+	pids, err := process.Descendants(pid)
 	if err != nil {
 		t.Fatal(err)
 	}

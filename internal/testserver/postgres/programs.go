@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
 // programs is the directory of PostgreSQL's programs.
@@ -84,20 +87,20 @@ func (p programs) command(ctx context.Context, name string, args ...string) *exe
 func (p programs) serverCommand(dir *directory, name string, args ...string) *exec.Cmd {
 	cmd := p.command(context.Background(), name, args...)
 	cmd.Dir = dir.data
-	cmd.SysProcAttr = ownedBy(dir.account)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: dir.account}
 	return cmd
 }
 
 // initdb makes a cluster in dir. Who connects to it is the superuser postgres, or
 // has a password.
 func (p programs) initdb(dir *directory, conf string) error {
-	var out tail
+	var out process.Tail
 	cmd := p.serverCommand(dir, "initdb", "-D", dir.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-	process, err := startProcess(cmd, &out)
+	making, err := process.Start(cmd, &out, death)
 	if err != nil {
 		return err
 	}
-	if err := process.wait(); err != nil {
+	if err := making.Wait(); err != nil {
 		return fmt.Errorf("initdb: %w:\n%s", err, &out)
 	}
 	return errors.Join(

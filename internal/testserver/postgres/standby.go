@@ -9,6 +9,7 @@ import (
 	"net"
 
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
+	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
 // StartStandby starts a hot standby of s, with a copy of its data: another server,
@@ -36,9 +37,9 @@ func (s *Server) startStandby() (*Server, error) {
 	}
 	port, err := loopback.Reserve()
 	if err != nil {
-		return nil, errors.Join(err, dir.remove())
+		return nil, errors.Join(err, dir.Remove())
 	}
-	standby := &Server{bin: s.bin, dir: dir, port: port, log: &tail{}}
+	standby := &Server{bin: s.bin, dir: dir, port: port, log: &process.Tail{}}
 	err = s.bin.copyServer(s.Addr(), dir)
 	if err == nil {
 		err = standby.launch()
@@ -56,14 +57,14 @@ func (p programs) copyServer(addr string, to *directory) error {
 	if err != nil {
 		return err
 	}
-	var out tail
+	var out process.Tail
 	cmd := p.serverCommand(to, "pg_basebackup", "-D", to.data, "-h", host, "-p", port, "-U", "postgres",
 		"--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
-	process, err := startProcess(cmd, &out)
+	copying, err := process.Start(cmd, &out, death)
 	if err != nil {
 		return err
 	}
-	if err := process.wait(); err != nil {
+	if err := copying.Wait(); err != nil {
 		return fmt.Errorf("pg_basebackup: %w:\n%s", err, &out)
 	}
 	return nil

@@ -1,19 +1,21 @@
 //go:build darwin || linux
 
-package postgres
+package process
 
 import "sync"
 
 // kept is how much of a log is kept.
 const kept = 64 << 10
 
-// tail is an io.Writer that keeps the end of what is written to it.
-type tail struct {
+// Tail is an io.Writer that keeps the end of what is written to it. The zero
+// value is empty. Its methods may be called concurrently.
+type Tail struct {
 	mu  sync.Mutex
 	end []byte
 }
 
-func (l *tail) Write(p []byte) (int, error) {
+// Write adds p, and returns no error.
+func (l *Tail) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.end = append(l.end, p...)
@@ -23,7 +25,8 @@ func (l *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (l *tail) String() string {
+// String returns what is kept.
+func (l *Tail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.end)

@@ -1,0 +1,150 @@
+//go:build darwin || linux
+
+// Package process runs the programs of servers that tests start: children of this
+// process that are waited for, and that end with it.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Patience is how long a server may take to start or to end. It takes tenths of a
+// second or a few seconds, or longer to recover after much was written.
+const Patience = time.Minute
+
+// lingering is how long what a process has started may outlive it.
+const lingering = 10 * time.Second
+
+// Process is a program with everything that it starts. It is a child that is
+// waited for: a killed server that nobody waits for would look alive to the next
+// one. Its methods may be called concurrently.
+type Process struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has gone, and all that it started
+
+	// How it ended, to be read after exited.
+	err   error // of Wait
+	alone error // not nil if some of what it started is still there
+}
+
+// Start starts cmd, which must not have a standard output or error yet, and copies
+// both to log. When this process dies, however that happens, cmd gets the signal
+// death. (On macOS it does not.)
+func Start(cmd *exec.Cmd, log io.Writer, death syscall.Signal) (*Process, error) {
+	endWithParent(cmd, death)
+	// Everything that a server starts inherits the pipe, so its end says that all
+	// have gone.
+	output, input, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = input, input
+	p := &Process{cmd: cmd, exited: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		defer close(p.exited)
+		// The signal for the death of the parent comes when the thread ends that
+		// started the child. This one is kept for as long as the child lives.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		err = errors.Join(err, input.Close())
+		started <- err
+		copied := make(chan error)
+		go func() {
+			_, err := io.Copy(log, output)
+			copied <- err
+		}()
+		if err == nil {
+			p.err = cmd.Wait()
+		}
+		p.alone = errors.Join(output.SetReadDeadline(time.Now().Add(lingering)), <-copied, output.Close())
+	}()
+	if err := <-started; err != nil {
+		<-p.exited
+		return nil, err
+	}
+	return p, nil
+}
+
+// ID returns the process's number.
+func (p *Process) ID() int { return p.cmd.Process.Pid }
+
+// Exited is closed when the process has ended with everything that it started, or
+// something outlives it.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Wait waits for the end of the process and returns how it ended, as exec.Cmd.Wait
+// does.
+func (p *Process) Wait() error {
+	<-p.exited
+	return errors.Join(p.err, p.gone())
+}
+
+// gone waits until the process has ended with everything that it started, however
+// it did so, and returns an error if something lives on.
+func (p *Process) gone() error {
+	<-p.exited
+	if p.alone != nil {
+		return fmt.Errorf("something that the server started outlives it by %v: %w", lingering, p.alone)
+	}
+	return nil
+}
+
+// Stop sends the process a signal and waits until it has ended. One that does not
+// is killed after Patience, which is an error.
+func (p *Process) Stop(how syscall.Signal) error {
+	if err := p.cmd.Process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return errors.Join(err, p.Kill())
+	}
+	select {
+	case <-p.exited:
+		return p.gone()
+	case <-time.After(Patience):
+		return errors.Join(fmt.Errorf("it did not end within %v of signal %v and was killed", Patience, how), p.Kill())
+	}
+}
+
+// Kill kills the process and everything that it started with SIGKILL, and waits
+// until all have gone. One that has ended stays as it is.
+func (p *Process) Kill() error {
+	// Stopped, it starts no more children. Nobody else gets its pid until it is
+	// waited for, which cannot be before it is killed.
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	} else if err != nil {
+		return p.gone()
+	}
+	pids, err := Descendants(p.cmd.Process.Pid)
+	for _, pid := range pids {
+		if killErr := syscall.Kill(pid, syscall.SIGKILL); killErr != nil && !errors.Is(killErr, syscall.ESRCH) {
+			err = errors.Join(err, fmt.Errorf("kill process %d: %w", pid, killErr))
+		}
+	}
+	return errors.Join(err, p.cmd.Process.Kill(), p.gone())
+}
+
+// Descendants returns the processes that a process has started, those that they
+// have started, and so on.
+func Descendants(pid int) (pids []int, err error) {
+	parents, err := parents()
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]int{}
+	for child, parent := range parents {
+		children[parent] = append(children[parent], child)
+	}
+	pids = append(pids, children[pid]...)
+	for n := 0; n < len(pids); n++ {
+		pids = append(pids, children[pids[n]]...)
+	}
+	return pids, nil
+}

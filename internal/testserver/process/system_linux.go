@@ -1,0 +1,48 @@
+package process
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// endWithParent has a command get a signal when this process dies.
+func endWithParent(cmd *exec.Cmd, signal syscall.Signal) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = signal
+}
+
+// parents returns the parent of each process that runs.
+func parents() (map[int]int, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[int]int, len(stats))
+	for _, name := range stats {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		// pid (name) state ppid ..., where the name may have parentheses
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 2 {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err != nil {
+			return nil, err
+		}
+		parent, err := strconv.Atoi(string(fields[1]))
+		if err != nil {
+			return nil, err
+		}
+		all[pid] = parent
+	}
+	return all, nil
+}
