@@ -1,0 +1,53 @@
+//go:build darwin || linux
+
+package rabbitmq
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// prefix is what the names of servers' directories start with.
+const prefix = "reprise-rabbitmq-"
+
+// files is a server's directory.
+type files string
+
+// What is in it, of what the server and rabbitmqctl read and write.
+const (
+	dataFiles     = "data"
+	homeFiles     = "home" // has the cookie, which nodes know each other by
+	logFiles      = "log"  // unused, the log goes to the standard output
+	confFile      = "rabbitmq.conf"
+	advancedFile  = "advanced.config"
+	pluginsFile   = "enabled_plugins"
+	noFile        = "none" // is not there
+	caFile        = "ca.pem"
+	chainFile     = "certificate.pem"
+	chainKeyFile  = "key.pem"
+	cookieFile    = homeFiles + "/.erlang.cookie"
+	emptyAdvanced = "[].\n"
+)
+
+func (f files) path(name string) string { return filepath.Join(string(f), name) }
+
+func (f files) make() error {
+	var err error
+	for _, name := range []string{dataFiles, homeFiles, logFiles} {
+		err = errors.Join(err, os.Mkdir(f.path(name), 0o700))
+	}
+	return err
+}
+
+func (f files) write(name, content string) error {
+	return os.WriteFile(f.path(name), []byte(content), 0o600)
+}
+
+func (f files) writeConfiguration(conf, plugins string) error {
+	return errors.Join(f.write(confFile, conf), f.write(advancedFile, emptyAdvanced), f.write(pluginsFile, plugins))
+}
+
+func (f files) writeCertificate(c *certificate) error {
+	return errors.Join(f.write(caFile, string(c.ca)), f.write(chainFile, string(c.chain)), f.write(chainKeyFile, string(c.key)))
+}

@@ -1,0 +1,174 @@
+//go:build darwin || linux
+
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// installation is where the programs of a release are.
+type installation struct {
+	release Release
+	root    string // the Debian that they are in, "" for this machine
+	sbin    string // the directory of rabbitmq-server and rabbitmqctl, in root
+	epmd    string // in root
+	named   string // the variable that names sbin, if it does
+}
+
+// packaged is where Debian installs each version, below its root. The programs in
+// /usr/sbin are others, which run as a user of their own on the machine's data.
+const packaged = "/usr/lib/rabbitmq/lib/rabbitmq_server-%d.*/sbin"
+
+// debianVariable names the Debian 13 that is used instead of the one in the cache.
+const debianVariable = "REPRISE_TEST_DEBIAN13"
+
+func (r Release) variable() string {
+	if r == V4 {
+		return "REPRISE_TEST_RABBITMQ4_BIN"
+	}
+	return "REPRISE_TEST_RABBITMQ_BIN"
+}
+
+func (r Release) major() int {
+	if r == V4 {
+		return 4
+	}
+	return 3
+}
+
+// find returns the installation of a release. The error says how to get one.
+func find(r Release) (installation, error) {
+	if r != V3 && r != V4 {
+		return installation{}, fmt.Errorf("Config.Release is %d, which is none", int(r))
+	}
+	if sbin := os.Getenv(r.variable()); sbin != "" {
+		if missing := missing("", sbin); missing != "" {
+			return installation{}, fmt.Errorf("%s is %q, which has no %s; set it to the directory of the programs of %v", r.variable(), sbin, missing, r)
+		}
+		i, err := onThisMachine(r, sbin)
+		i.named = r.variable()
+		return i, err
+	}
+	if sbin := newest("", r); sbin != "" {
+		return onThisMachine(r, sbin)
+	}
+	debian := ""
+	if r == V4 {
+		var err error
+		if debian, err = debian13(); err != nil {
+			return installation{}, err
+		}
+		if sbin := newest(debian, r); sbin != "" {
+			return inDebian(r, debian, sbin)
+		}
+		debian = " nor in " + debian
+	}
+	return installation{}, fmt.Errorf("%v is not installed on this machine%s: on Debian 12 run scripts/servers as root; elsewhere install it "+
+		"and set %s to the directory of its programs rabbitmq-server and rabbitmqctl", r, debian, r.variable())
+}
+
+func onThisMachine(r Release, sbin string) (installation, error) {
+	epmd, err := exec.LookPath("epmd")
+	if err != nil {
+		return installation{}, fmt.Errorf("Erlang's epmd, which comes with %v, is not in the PATH: %w", r, err)
+	}
+	return installation{release: r, sbin: sbin, epmd: epmd}, nil
+}
+
+// inDebian returns the installation in a Debian below this one. Only root gets in.
+func inDebian(r Release, root, sbin string) (installation, error) {
+	if os.Geteuid() != 0 {
+		return installation{}, fmt.Errorf("%v is in %s, where only root can start it: become root, or install it on this machine and set %s "+
+			"to the directory of its programs", r, root, r.variable())
+	}
+	return installation{release: r, root: root, sbin: sbin, epmd: "/usr/bin/epmd"}, nil
+}
+
+// debian13 returns where scripts/servers makes a Debian 13.
+func debian13() (string, error) {
+	if root := os.Getenv(debianVariable); root != "" {
+		return root, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no directory for Debian 13, set %s to one: %w", debianVariable, err)
+	}
+	return filepath.Join(cache, "reprise", "debian13"), nil
+}
+
+// newest returns the programs of the newest version of a release that Debian has
+// installed below a root, or "".
+func newest(root string, r Release) string {
+	found, _ := filepath.Glob(root + fmt.Sprintf(packaged, r.major())) // a pattern only if root is an odd one
+	found = slices.DeleteFunc(found, func(sbin string) bool { return missing("", sbin) != "" })
+	if len(found) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(slices.MaxFunc(found, func(a, b string) int { return slices.Compare(version(a), version(b)) }), root)
+}
+
+// version returns 3, 10, 8 for /usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8/sbin.
+func version(sbin string) (numbers []int) {
+	_, text, _ := strings.Cut(filepath.Base(filepath.Dir(sbin)), "-")
+	for part := range strings.SplitSeq(text, ".") {
+		n, _ := strconv.Atoi(part) // 0, the oldest, for what is no number
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// missing returns the first program that is needed and not there.
+func missing(root, sbin string) string {
+	for _, name := range []string{"rabbitmq-server", "rabbitmqctl"} {
+		if _, err := exec.LookPath(filepath.Join(root, sbin, name)); err != nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// check returns an error if a server is of another release than its programs were
+// said to be.
+func (i installation) check(version string) error {
+	if strings.HasPrefix(version, strconv.Itoa(i.release.major())+".") {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, which has the programs of RabbitMQ %s; set it to the directory of those of %v", i.named, i.sbin, version, i.release)
+}
+
+// tempDir returns where servers' directories are made.
+func (i installation) tempDir() string {
+	if i.root == "" {
+		return os.TempDir()
+	}
+	return filepath.Join(i.root, "tmp")
+}
+
+// inside returns what the programs call a file.
+func (i installation) inside(path string) string {
+	if i.root == "" {
+		return path
+	}
+	return strings.TrimPrefix(path, filepath.Clean(i.root))
+}
+
+// program returns a command that none of the caller's variables for RabbitMQ and
+// Erlang reaches.
+func (i installation) program(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "RABBITMQ_") || strings.HasPrefix(v, "ERL_") || strings.HasPrefix(v, "NOTIFY_SOCKET=")
+	})
+	if i.root != "" {
+		enter(cmd, i.root)
+		cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=/tmp")
+	}
+	return cmd
+}

@@ -1,0 +1,137 @@
+//go:build darwin || linux
+
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/reprise-go/reprise/internal/testserver/process"
+)
+
+// node is the name of every server's node. They do not meet: each has an epmd of
+// its own to be found by.
+const node = "reprise@localhost"
+
+// mark is what the directory of a server follows on its command line.
+const mark = "-reprise"
+
+// startNames runs epmd, which the server would start otherwise, but without end.
+func (s *Server) startNames() (*process.Process, error) {
+	var log process.Tail
+	cmd := s.installed.program(context.Background(), s.installed.epmd, "-port", strconv.Itoa(s.ports.names.Number()), "-address", "127.0.0.1")
+	p, err := process.Start(cmd, &log, syscall.SIGKILL)
+	if err != nil {
+		return nil, fmt.Errorf("epmd: %w", err)
+	}
+	err = await(p, func(ctx context.Context) error {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.ports.names.Addr())
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("epmd: %w", err), p.Kill(), errors.New(log.String()))
+	}
+	return p, nil
+}
+
+// run runs the server and waits until it accepts connections, which it does not
+// before it has recovered.
+func (s *Server) run() (*process.Process, error) {
+	cmd := s.installed.program(context.Background(), filepath.Join(s.installed.sbin, "rabbitmq-server"))
+	cmd.Env = append(cmd.Env, s.environment()...)
+	p, err := process.Start(cmd, s.log, syscall.SIGKILL)
+	if err != nil {
+		return nil, err
+	}
+	if err := await(p, s.ready); err != nil {
+		return nil, errors.Join(err, p.Kill(), fmt.Errorf("its log ends with:\n%s", s.log))
+	}
+	return p, nil
+}
+
+// ready returns an error until the server answers on all its ports.
+func (s *Server) ready(ctx context.Context) error {
+	if err := greet(ctx, &net.Dialer{}, s.Addr()); err != nil {
+		return err
+	}
+	if s.ca != nil {
+		dialer, err := s.tlsDialer()
+		if err != nil {
+			return err
+		}
+		if err := greet(ctx, dialer, s.ports.tls.Addr()); err != nil {
+			return err
+		}
+	}
+	_, err := s.Manage(ctx, "GET", "/api/health/checks/virtual-hosts", "")
+	return err
+}
+
+// await asks until there is no error, as long as a process lives.
+func await(p *process.Process, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
+	defer cancel()
+	ticks := time.NewTicker(10 * time.Millisecond)
+	defer ticks.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.Exited():
+			return fmt.Errorf("it ended instead of accepting connections: %w", p.Wait())
+		case <-ctx.Done():
+			return fmt.Errorf("it is not ready after %v: %w", process.Patience, err)
+		case <-ticks.C:
+		}
+	}
+}
+
+// Ctl runs rabbitmqctl and returns what it prints, without the lines that only say
+// what it does. It takes some tenths of a second; Manage is quicker.
+func (s *Server) Ctl(ctx context.Context, args ...string) (string, error) {
+	cmd := s.installed.program(ctx, filepath.Join(s.installed.sbin, "rabbitmqctl"), append([]string{"--quiet"}, args...)...)
+	cmd.Env = append(cmd.Env, s.environment()...)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		// The arguments after the first may be secret.
+		return "", fmt.Errorf("rabbitmq: rabbitmqctl %s: %w: %s", strings.Join(args[:min(1, len(args))], ""), err,
+			strings.TrimSpace(stderr.String()+stdout.String()))
+	}
+	return strings.TrimSuffix(stdout.String(), "\n"), nil
+}
+
+// killLeftovers kills what still runs on the directory of a test process that has
+// died. On Linux that is nothing: the server died with it.
+func killLeftovers(path string) {
+	all, err := exec.Command("ps", "-A", "-o", "pid=,command=").Output()
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(all)) {
+		line = strings.TrimSpace(line)
+		number, command, _ := strings.Cut(line, " ")
+		if !strings.Contains(command+" ", " "+mark+" "+path+" ") {
+			continue
+		}
+		if pid, err := strconv.Atoi(number); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // another one may have been quicker
+		}
+	}
+}
