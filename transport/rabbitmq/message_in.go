@@ -34,8 +34,10 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	marked, _ := d.Headers[copyIDHeader].(string)
 	in.NativeID = nativeID(marked, d.Exchange, queue)
 	r := reading{escapes: marked != ""}
-	r.headers(d.Headers)
-	if in.NativeID == "" {
+	if in.NativeID != "" {
+		r.headers(d.Headers, 0)
+	} else {
+		r.headers(d.Headers, roomForProperties)
 		r.foreign(d, func() string {
 			if f.messageType == nil {
 				return ""
@@ -92,10 +94,10 @@ type reading struct {
 	bad    error
 }
 
-// headers reads a table.
-func (r *reading) headers(table amqp.Table) {
+// headers reads a table, and leaves room for some more headers.
+func (r *reading) headers(table amqp.Table, more int) {
 	if len(table) <= manyHeaders {
-		r.read.Grow(len(table) + roomForProperties)
+		r.read.Grow(len(table) + more)
 	} else {
 		r.many = make(map[string]string, len(table))
 	}

@@ -124,7 +124,12 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	if out.TimeToBeReceived > 0 {
 		p.Expiration = expiration(out.TimeToBeReceived)
 	}
+	if out.Queue != "" {
+		copyID += "@" + out.Queue
+	}
 	p.Headers = f.table(out.Headers.Len() + 2)
+	p.Headers[copyIDHeader] = copyID
+	size := len(copyID)
 	for key, value := range out.Headers.All() {
 		switch key {
 		case core.HeaderContentType:
@@ -145,17 +150,14 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 			}
 		}
 		p.Headers[key] = value
+		size += fieldOverhead + len(key) + len(value)
 	}
-	if out.Queue != "" {
-		copyID += "@" + out.Queue
-	}
-	p.Headers[copyIDHeader] = copyID
 	seconds := 0
 	if out.Delay > 0 {
 		seconds = delaySeconds(out.Delay)
 		p.Headers[delayHeader] = int32(seconds)
 	}
-	if err := f.checkSize(&p, out, seconds); err != nil {
+	if err := f.checkSize(size+propertiesSize(&p), seconds, len(out.Queue)+len(out.Topic)); err != nil {
 		f.recycle(p.Headers)
 		return amqp.Publishing{}, err
 	}
@@ -180,39 +182,33 @@ func (f *format) recycle(table amqp.Table) {
 }
 
 // checkSize checks that properties and headers fit into one frame, in which AMQP sends
-// them, also on the way to a consumer.
-func (f *format) checkSize(p *amqp.Publishing, out *core.Outgoing, delay int) error {
+// them, also on the way to a consumer. to is the length of the destination's name.
+func (f *format) checkSize(size, delay, to int) error {
 	limit := int(f.frameMax.Load())
 	if limit == 0 {
 		return nil
 	}
 	limit -= min(headerRoom, limit/2)
-	limit -= bits.OnesCount(uint(delay)) * (deathRoom + len(deliveryPattern) + len(topicPrefix) + len(out.Queue) + len(out.Topic))
-	if size := headerFrame(p, out.Headers); size > limit {
+	limit -= bits.OnesCount(uint(delay)) * (deathRoom + len(deliveryPattern) + len(topicPrefix) + to)
+	if size > limit {
 		return &core.TooLargeError{Limit: "MaxHeaderBytes", Max: limit, Size: size}
 	}
 	return nil
 }
 
-// headerFrame returns at least the size of the frame of a message's properties and
-// headers. What the transport adds is in fixed.
-func headerFrame(p *amqp.Publishing, headers core.Headers) int {
-	const (
-		header = 1 + 1 + 4    // the lengths of key and value, and the type
-		fixed  = 8 + 14 + 4 + // the frame itself, its class and flags, the length of the table
-			1 + 1 + 8 + 6*1 + // delivery mode, priority, timestamp, the lengths of texts
-			len(copyIDHeader) + header + len(delayHeader) + header
-	)
-	copyID, _ := p.Headers[copyIDHeader].(string)
-	size := fixed + len(copyID) + len(p.ContentType) + len(p.CorrelationId) + len(p.ReplyTo) +
-		len(p.Expiration) + len(p.MessageId) + len(p.Type)
-	for key, value := range headers.All() {
-		size += header + len(key) + len(value)
-		if key != "" && escaped(key) {
-			size += len(escapePrefix)
-		}
-	}
-	return size
+const (
+	// fieldOverhead is what a header takes in a frame beside its key and value: their
+	// lengths, and the type.
+	fieldOverhead = 1 + 1 + 4
+
+	// frameOverhead is what the frame takes beside headers and properties of text: the
+	// frame itself, class and flags, the length of the table, the other properties, the
+	// lengths of six texts, and the headers of the transport.
+	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 6 + (fieldOverhead + len(copyIDHeader)) + (fieldOverhead + len(delayHeader))
+)
+
+func propertiesSize(p *amqp.Publishing) int {
+	return frameOverhead + len(p.ContentType) + len(p.CorrelationId) + len(p.ReplyTo) + len(p.Expiration) + len(p.MessageId) + len(p.Type)
 }
 
 // property returns a value for a property of AMQP, or none where it is too long for one.

@@ -1,0 +1,138 @@
+package rabbitmq
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const broker = "amqp://app:hunter2@h/vhost"
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	c := Config{URLs: []string{broker}}
+	if _, err := c.complete(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Base(os.Args[0])
+	if c.QueueType != Quorum || c.Topology != Conventional || c.DeliveryLimit != 100_000 || c.MaxMessageBytes != 16<<20 ||
+		c.Heartbeat != 10*time.Second || c.ConnectionName != name {
+		t.Errorf("the defaults are %v", c)
+	}
+	set := Config{URLs: []string{broker}, QueueType: Classic, Topology: Direct, DeliveryLimit: 1, MaxMessageBytes: 512 << 20, Heartbeat: time.Second, ConnectionName: "shop"}
+	c = set
+	if _, err := c.complete(); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(c) != fmt.Sprint(set) {
+		t.Errorf("what is set became %v, want %v", c, set)
+	}
+}
+
+// TestAllThatIsWrong is said at once, each with the name of its field.
+func TestAllThatIsWrong(t *testing.T) {
+	t.Parallel()
+	c := Config{
+		URLs:            []string{"http://app:hunter2@h", broker, "amqp://app:hunter2@h:0"},
+		QueueType:       2,
+		Topology:        -1,
+		DeliveryLimit:   -1,
+		MaxMessageBytes: 512<<20 + 1,
+		Heartbeat:       time.Millisecond,
+		ManagementURL:   "amqp://app:hunter2@h",
+	}
+	endpoints, err := c.complete()
+	if err == nil || endpoints != nil {
+		t.Fatalf("complete returns %v, %v", endpoints, err)
+	}
+	for _, want := range []string{
+		"Config.URLs[0]", `the port in "h:0"`, "Config.URLs[2]", "Config.QueueType is 2", "Config.Topology is -1",
+		"Config.DeliveryLimit is -1", "Config.MaxMessageBytes is 536870913", "Config.Heartbeat is 1ms", "Config.ManagementURL",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "URLs[1]") {
+		t.Errorf("%q says too much", err)
+	}
+}
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"no URL":                     {Config{}, "Config.URLs is empty"},
+		"an empty URL":               {Config{URLs: []string{""}}, "Config.URLs[0] is no URL: begin it with amqp:// or amqps://"},
+		"a limit too large for AMQP": {Config{URLs: []string{broker}, DeliveryLimit: math.MaxInt32 + 1}, "Config.DeliveryLimit"},
+		"a negative size":            {Config{URLs: []string{broker}, MaxMessageBytes: -1}, "Config.MaxMessageBytes"},
+		"half a second":              {Config{URLs: []string{broker}, Heartbeat: 1500 * time.Millisecond}, "whole seconds"},
+		"a heartbeat of a day":       {Config{URLs: []string{broker}, Heartbeat: 24 * time.Hour}, "Config.Heartbeat"},
+		"TLS that is not used":       {Config{URLs: []string{broker}, TLS: &tls.Config{}}, "Config.TLS would not be used"},
+	} {
+		if _, err := c.cfg.complete(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	c := Config{URLs: []string{broker}, TLS: &tls.Config{}, ManagementURL: "https://app:hunter2@h:15671"}
+	if _, err := c.complete(); err != nil {
+		t.Errorf("TLS that only the management API uses: %v", err)
+	}
+}
+
+func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
+	t.Parallel()
+	c := Config{URLs: []string{broker, "amqp://app:hun/ter2@h"}, ManagementURL: "http://app:hunter2@h:15672"}
+	for _, shown := range []string{c.String(), fmt.Sprintf("%v %+v %#v", c, c, c), fmt.Sprint(&c)} {
+		if strings.Contains(shown, "hun") || strings.Contains(shown, "ter2") {
+			t.Errorf("%s has a password", shown)
+		}
+		if !strings.Contains(shown, "amqp://app@h/vhost") || !strings.Contains(shown, "http://app@h:15672") {
+			t.Errorf("%s does not say where the broker is", shown)
+		}
+	}
+	if c.URLs[0] != broker {
+		t.Error("showing the configuration has changed it")
+	}
+}
+
+func TestNamesInConfigurationFiles(t *testing.T) {
+	t.Parallel()
+	type file struct {
+		Type     QueueType
+		Topology Topology
+	}
+	for _, f := range []file{{Quorum, Conventional}, {Classic, Direct}} {
+		text, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`{"Type":"%v","Topology":"%v"}`, f.Type, f.Topology)
+		if string(text) != want {
+			t.Errorf("%s, want %s", text, want)
+		}
+		var read file
+		if err := json.Unmarshal(text, &read); err != nil || read != f {
+			t.Errorf("%s was read as %v, %v", text, read, err)
+		}
+	}
+	for _, wrong := range []any{QueueType(2), QueueType(-1), Topology(2), Topology(-1)} {
+		if text, err := json.Marshal(wrong); err == nil {
+			t.Errorf("%v was written as %s", wrong, text)
+		}
+	}
+	if err := new(QueueType).UnmarshalText([]byte("quorum")); err == nil || !strings.Contains(err.Error(), "Quorum or Classic") {
+		t.Errorf("an unknown queue type: %v", err)
+	}
+	if err := new(Topology).UnmarshalText(nil); err == nil || !strings.Contains(err.Error(), "Conventional or Direct") {
+		t.Errorf("an unknown topology: %v", err)
+	}
+}

@@ -1,0 +1,319 @@
+package rabbitmq
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// delivered returns what a publishing is when it arrives.
+func delivered(p *amqp.Publishing, exchange string) *amqp.Delivery {
+	return &amqp.Delivery{
+		Acknowledger: &amqp.Channel{}, Headers: maps.Clone(p.Headers), ContentType: p.ContentType, DeliveryMode: p.DeliveryMode,
+		CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId, Timestamp: p.Timestamp, Type: p.Type,
+		Exchange: exchange, Body: p.Body,
+	}
+}
+
+// TestOurMessagesArriveAsSent, with no header more or less.
+func TestOurMessagesArriveAsSent(t *testing.T) {
+	t.Parallel()
+	f := newFormat(&Config{MessageType: func(string, *amqp.Delivery) string { return "none of ours" }})
+	for name, out := range map[string]core.Outgoing{
+		"standard":    standard(),
+		"nothing":     {Queue: "billing"},
+		"an id alone": {Queue: "billing", ID: "m1"},
+		"late":        {Queue: "billing", ID: "m1", Headers: headers(core.HeaderMessageID, "m1"), Delay: time.Minute},
+		"many":        {Queue: "billing", Headers: headersOf(1000, "v")},
+		"awkward": {Queue: "billing", Headers: headers(
+			"CC", "a", "BCC", "b", "x-death", "c", "x-delivery-count", "d", "x-acquired-count", "e", "x-last-death-queue", "f", "Reprise.CopyID", "g@billing",
+			"Reprise.Header.", "h", "Reprise.Header.CC", "i", "Reprise.Header.Reprise.Header.x", "j", delayHeader, "k", confirmationHeader, "l", sequenceHeader, "m",
+			"\x00", "\x00", "Örder ✓", "\uFFFD", "empty", "", callbackHeader, "n",
+		)},
+	} {
+		for exchange, queue := range map[string]string{"": "billing", delayLevel(3): "billing", deliveryExchange: "billing", "topic:orders": "", "amq.topic": ""} {
+			out := out
+			if queue == "" {
+				out.Queue, out.Topic = "", "orders"
+			}
+			p, err := f.publishing(&out, "c1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := delivered(&p, exchange)
+			var in core.Incoming
+			f.incoming(d, "billing", &in)
+			if in.Malformed != nil || !maps.Equal(in.Headers.Map(), out.Headers.Map()) {
+				t.Errorf("%s by %q: %v, %v, want %v", name, exchange, in.Headers.Map(), in.Malformed, out.Headers.Map())
+			}
+			if in.NativeID != "c1@billing" {
+				t.Errorf("%s by %q: the NativeID is %q", name, exchange, in.NativeID)
+			}
+			want := out.ID
+			if want == "" {
+				want = in.NativeID
+			}
+			if in.ID != want || string(in.Body) != string(out.Body) {
+				t.Errorf("%s by %q: ID %q, body %q", name, exchange, in.ID, in.Body)
+			}
+			if in.Native != d || d.Acknowledger != nil {
+				t.Errorf("%s by %q: Native is %v", name, exchange, in.Native)
+			}
+		}
+	}
+}
+
+// TestCopies: a message has a NativeID only where it is certain which copy it is.
+func TestCopies(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ marked, exchange, want string }{
+		{"c1@billing", "", "c1@billing"},
+		{"c1@billing", "billing", "c1@billing"},
+		{"c1@billing", "nsb.v2.delay-delivery", "c1@billing"},
+		{"c1@error", "", ""}, // sent again from the error queue, headers and all
+		{"c1@sales.billing", "", ""},
+		{"c1", "topic:orders", "c1@billing"},
+		{"c1", "amq.topic", "c1@billing"},
+		{"c1", "nsb.v2.delay-level-00", "c1@billing"},
+		{"c1", "", ""},
+		{"c1", "billing", ""},
+		{"", "", ""},
+		{"@billing", "", ""},
+		{"c1@", "topic:orders", ""},
+	} {
+		if got := nativeID(c.marked, c.exchange, "billing"); got != c.want {
+			t.Errorf("%q by %q: %q, want %q", c.marked, c.exchange, got, c.want)
+		}
+	}
+}
+
+func TestForeignMessages(t *testing.T) {
+	t.Parallel()
+	const queue = "billing"
+	f := newFormat(&Config{MessageType: func(queue string, d *amqp.Delivery) string { return "typeOf " + queue + " " + d.AppId }})
+	for name, c := range map[string]struct {
+		d    amqp.Delivery
+		id   string
+		want map[string]string
+	}{
+		"properties": {
+			amqp.Delivery{MessageId: "m1", CorrelationId: "c", ReplyTo: "r", ContentType: "text/plain", Type: "T"}, "m1",
+			map[string]string{core.HeaderMessageID: "m1", core.HeaderCorrelationID: "c", core.HeaderReplyToAddress: "r", core.HeaderContentType: "text/plain", core.HeaderMessageTypes: "T"},
+		},
+		"headers count more": {
+			amqp.Delivery{MessageId: "m1", CorrelationId: "c", ReplyTo: "r", ContentType: "text/plain", Type: "T", Headers: amqp.Table{
+				core.HeaderMessageID: "m2", core.HeaderCorrelationID: "", core.HeaderReplyToAddress: "s", core.HeaderContentType: "text/html", core.HeaderMessageTypes: "U",
+			}}, "m2",
+			map[string]string{core.HeaderMessageID: "m2", core.HeaderCorrelationID: "", core.HeaderReplyToAddress: "s", core.HeaderContentType: "text/html", core.HeaderMessageTypes: "U"},
+		},
+		"the callback queue": {
+			amqp.Delivery{MessageId: "m1", ReplyTo: "r", Type: "T", Headers: amqp.Table{callbackHeader: "cb", core.HeaderReplyToAddress: "s"}}, "m1",
+			map[string]string{core.HeaderMessageID: "m1", callbackHeader: "cb", core.HeaderReplyToAddress: "cb", core.HeaderMessageTypes: "T"},
+		},
+		"a type by configuration": {
+			amqp.Delivery{MessageId: "m1", AppId: "app"}, "m1",
+			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "typeOf billing app"},
+		},
+		"what brokers and clients add": {
+			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{
+				"x-death": []any{amqp.Table{"count": int64(1)}}, "x-first-death-exchange": "", "x-first-death-queue": "q", "x-first-death-reason": "expired",
+				"x-last-death-exchange": "", "x-last-death-queue": "q", "x-last-death-reason": "rejected", "x-delivery-count": int64(3), "x-acquired-count": int64(4),
+				delayHeader: int32(5), confirmationHeader: "6", sequenceHeader: []byte("7"), "x-other": int32(8), "CC": []any{"a", "b"},
+			}}, "m1",
+			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "x-other": "8", "CC": "a;b"},
+		},
+		"of ours, sent again by somebody": {
+			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{copyIDHeader: "c1@error", "Reprise.Header.CC": "a", "k": "v"}}, "m1",
+			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "CC": "a", "k": "v"},
+		},
+		"escaped by nobody": {
+			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{"Reprise.Header.CC": "a"}}, "m1",
+			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "Reprise.Header.CC": "a"},
+		},
+	} {
+		var in core.Incoming
+		f.incoming(&c.d, queue, &in)
+		if in.Malformed != nil || !maps.Equal(in.Headers.Map(), c.want) {
+			t.Errorf("%s: %v, %v, want %v", name, in.Headers.Map(), in.Malformed, c.want)
+		}
+		if in.ID != c.id || in.NativeID != "" {
+			t.Errorf("%s: ID %q, NativeID %q", name, in.ID, in.NativeID)
+		}
+	}
+	var in, same, other core.Incoming
+	f = newFormat(&Config{})
+	f.incoming(&amqp.Delivery{Body: []byte("a")}, queue, &in)
+	f.incoming(&amqp.Delivery{Body: []byte("a")}, queue, &same)
+	f.incoming(&amqp.Delivery{Body: []byte("b")}, queue, &other)
+	if in.ID == "" || in.ID != same.ID || in.ID == other.ID || in.Headers.Len() != 0 {
+		t.Errorf("messages without anything: %q, %q, %q, %v", in.ID, same.ID, other.ID, in.Headers.Map())
+	}
+}
+
+func TestMalformedMessages(t *testing.T) {
+	t.Parallel()
+	f := newFormat(&Config{})
+	for name, c := range map[string]struct {
+		d    amqp.Delivery
+		says string
+		want map[string]string
+	}{
+		"an empty key":         {amqp.Delivery{Headers: amqp.Table{"": "v", "k": "v"}}, "a key is empty", map[string]string{"k": "v"}},
+		"a value":              {amqp.Delivery{Headers: amqp.Table{"bad": "a\xff", "k": "v"}}, `"bad"`, map[string]string{"bad": "a\uFFFD", "k": "v"}},
+		"a key":                {amqp.Delivery{Headers: amqp.Table{"\xff": "a", "k": "v"}}, `"\xff"`, map[string]string{"\uFFFD": "a", "k": "v"}},
+		"deep in a table":      {amqp.Delivery{Headers: amqp.Table{"t": []any{amqp.Table{"a": "\xff"}}, "k": "v"}}, `"t"`, map[string]string{"t": "a=\uFFFD", "k": "v"}},
+		"a property":           {amqp.Delivery{Type: "T\xff", Headers: amqp.Table{"k": "v"}}, "type is not UTF-8", map[string]string{core.HeaderMessageTypes: "T\uFFFD", "k": "v"}},
+		"the first of several": {amqp.Delivery{Headers: amqp.Table{"b": "\xff", "a": "\xff", "c": "\xff"}}, `"a"`, map[string]string{"a": "\uFFFD", "b": "\uFFFD", "c": "\uFFFD"}},
+		"bytes are text":       {amqp.Delivery{Headers: amqp.Table{"b": []byte("\xff")}}, "", map[string]string{"b": "/w=="}},
+	} {
+		var in core.Incoming
+		c.d.Body = []byte("body")
+		f.incoming(&c.d, "billing", &in)
+		switch {
+		case c.says == "":
+			if in.Malformed != nil {
+				t.Errorf("%s: %v", name, in.Malformed)
+			}
+		case in.Malformed == nil || !errors.Is(in.Malformed, core.ErrInvalidHeader) || !strings.Contains(in.Malformed.Error(), c.says):
+			t.Errorf("%s: %v does not say %s", name, in.Malformed, c.says)
+		}
+		if !maps.Equal(in.Headers.Map(), c.want) || string(in.Body) != "body" || in.ID == "" {
+			t.Errorf("%s: %q, %v, %q, want %v", name, in.ID, in.Headers.Map(), in.Body, c.want)
+		}
+	}
+	var in core.Incoming
+	f.incoming(&amqp.Delivery{MessageId: "m\xff", Headers: amqp.Table{copyIDHeader: "c1@billing", "bad": "\xff"}}, "billing", &in)
+	if in.NativeID != "c1@billing" || in.ID != "m\uFFFD" || in.Malformed == nil {
+		t.Errorf("one of ours: ID %q, NativeID %q, %v", in.ID, in.NativeID, in.Malformed)
+	}
+}
+
+func TestDeliveryCount(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		header      any
+		redelivered bool
+		want        int
+	}{
+		{nil, false, 1},
+		{nil, true, 1},
+		{int64(0), false, 1},
+		{int64(1), true, 2},
+		{int32(7), true, 8},
+		{byte(7), true, 8},
+		{int64(9), false, 1}, // its sender's
+		{int64(-9), true, 1},
+		{int64(math.MaxInt64), true, math.MaxInt32},
+		{"7", true, 1},
+	} {
+		d := amqp.Delivery{Redelivered: c.redelivered}
+		if c.header != nil {
+			d.Headers = amqp.Table{"x-delivery-count": c.header}
+		}
+		if got := deliveryCount(&d); got != c.want {
+			t.Errorf("%T %v, redelivered %v: %d, want %d", c.header, c.header, c.redelivered, got, c.want)
+		}
+	}
+}
+
+func FuzzIncoming(f *testing.F) {
+	f.Add("key", "value", []byte("bytes"), int64(1), 1.5, "id", "type", "c1@billing", "")
+	f.Add("", "\xff", []byte{0xff}, int64(-1), math.NaN(), "\xff", "a,b", "c1", "topic:x")
+	f.Add("Reprise.Header.x-death", "x", []byte{}, int64(math.MaxInt64), 0.0, "", "", "@", deliveryExchange)
+	f.Add("x-delivery-count", "x", []byte{}, int64(1<<62), 0.0, "", "", "c1@other", "amq.topic")
+	f.Fuzz(func(t *testing.T, key, value string, raw []byte, number int64, float float64, id, messageType, marked, exchange string) {
+		nested := amqp.Table{key: value, value: []any{number, float, raw, nil}}
+		d := &amqp.Delivery{
+			MessageId: id, Type: messageType, ReplyTo: value, CorrelationId: key, ContentType: value, Exchange: exchange, Redelivered: number%2 == 0, Body: raw,
+			Headers: amqp.Table{key: value, "table": nested, "array": []any{nested, key}, "number": number, "float": float, "bytes": raw, "time": time.Unix(number, 0), copyIDHeader: marked, deliveriesHeader: number},
+		}
+		var in core.Incoming
+		newFormat(&Config{MessageType: func(string, *amqp.Delivery) string { return value }}).incoming(d, "billing", &in)
+		if in.ID == "" || !utf8.ValidString(in.ID) && in.ID != in.NativeID || string(in.Body) != string(raw) || in.Native != d {
+			t.Errorf("ID %q, NativeID %q, Native %v", in.ID, in.NativeID, in.Native)
+		}
+		for k, v := range in.Headers.All() {
+			if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
+				t.Errorf("the header %q: %q", k, v)
+			}
+			if removed(k) && !strings.HasPrefix(key, escapePrefix) {
+				t.Errorf("the header %q is left", k)
+			}
+		}
+		bad := key == "" || !utf8.ValidString(key) || !utf8.ValidString(value)
+		if bad != (in.Malformed != nil) && utf8.ValidString(id) && utf8.ValidString(messageType) {
+			t.Errorf("Malformed is %v with the header %q: %q", in.Malformed, key, value)
+		}
+		if in.Malformed != nil && !errors.Is(in.Malformed, core.ErrInvalidHeader) {
+			t.Errorf("Malformed is %v", in.Malformed)
+		}
+		if n := deliveryCount(d); n < 1 || n > math.MaxInt32 {
+			t.Errorf("the delivery count is %d", n)
+		}
+	})
+}
+
+func FuzzRoundTrip(f *testing.F) {
+	f.Add("key", "value", "key2", "", "billing", []byte("body"))
+	f.Add("Reprise.Header.Reprise.Header.", "\x00", "x-death", "a", "0.1.x", []byte{})
+	f.Add("CC", "a", "BCC", "b", "a@b", []byte{0})
+	f.Fuzz(func(t *testing.T, key, value, key2, value2, queue string, body []byte) {
+		for _, text := range []string{key, value, key2, value2} {
+			if !utf8.ValidString(text) {
+				return // refused by transport.CheckOutgoing
+			}
+		}
+		if _, err := queueName(queue); err != nil || key == "" || key2 == "" || len(key) > maxShortString || len(key2) > maxShortString {
+			return
+		}
+		out := core.Outgoing{ID: "m1", Queue: queue, Headers: headers(key, value, key2, value2), Body: body}
+		format := newFormat(&Config{})
+		p, err := format.publishing(&out, "c1")
+		if err != nil {
+			if !errors.Is(err, core.ErrTooLarge) {
+				t.Error(err)
+			}
+			return
+		}
+		for k := range p.Headers {
+			if len(k) > maxShortString || k == "CC" || k == "BCC" {
+				t.Errorf("the broker takes no header %q", k)
+			}
+		}
+		var in core.Incoming
+		format.incoming(delivered(&p, ""), queue, &in)
+		if in.Malformed != nil || !maps.Equal(in.Headers.Map(), out.Headers.Map()) || in.NativeID != "c1@"+queue {
+			t.Errorf("%q arrives as %q, %v, NativeID %q", out.Headers.Map(), in.Headers.Map(), in.Malformed, in.NativeID)
+		}
+	})
+}
+
+func BenchmarkIncoming(b *testing.B) {
+	for _, n := range []int{0, 64, 65, 200, 1000} {
+		f, out := newFormat(&Config{}), standard()
+		if n > 0 {
+			out.Headers = headersOf(n, "value")
+		}
+		p, err := f.publishing(&out, "0123456789abcdef-12345")
+		if err != nil {
+			b.Fatal(err)
+		}
+		d := delivered(&p, "")
+		b.Run(fmt.Sprintf("headers=%d", out.Headers.Len()), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				var in core.Incoming
+				f.incoming(d, "billing", &in)
+			}
+		})
+	}
+}

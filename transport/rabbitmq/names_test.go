@@ -1,0 +1,53 @@
+package rabbitmq
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	const illegal = "?"
+	for _, c := range []struct{ name, queue, exchange, key string }{
+		{"billing", "billing", "topic:billing", "billing"},
+		{"Sales.Order Placed/v2+x", "Sales.Order Placed/v2+x", "topic:Sales.Order Placed/v2+x", "Sales.Order Placed/v2+x"},
+		{"0.1.x", "0.1.x", "topic:0.1.x", "0.1.x"},
+		{"Örder ✓", "Örder ✓", "topic:Örder ✓", "Örder ✓"},
+		{"a..b.", "a..b.", "topic:a..b.", "a..b."},
+		{"orders*", "orders*", "topic:orders*", "orders*"},
+		{"orders.#1", "orders.#1", "topic:orders.#1", "orders.#1"},
+		{"", illegal, illegal, illegal},
+		{"amq.gen-1", illegal, "topic:amq.gen-1", "amq.gen-1"},
+		{"topic:x", illegal, "topic:topic:x", "topic:x"},
+		{"nsb.v2.delay-level-01", illegal, "topic:nsb.v2.delay-level-01", "nsb.v2.delay-level-01"},
+		{"*", illegal, "topic:*", illegal},
+		{"orders.*", illegal, "topic:orders.*", illegal},
+		{"#.orders", illegal, "topic:#.orders", illegal},
+		{"a.#.b", illegal, "topic:a.#.b", illegal},
+		{"line\nbreak", illegal, illegal, illegal},
+		{"nul\x00", illegal, illegal, illegal},
+		{"\u0085", illegal, illegal, illegal},
+		{"\xff", illegal, illegal, illegal},
+		{strings.Repeat("q", 199), strings.Repeat("q", 199), "topic:" + strings.Repeat("q", 199), strings.Repeat("q", 199)},
+		{strings.Repeat("q", 200), illegal, "topic:" + strings.Repeat("q", 200), strings.Repeat("q", 200)},
+		{strings.Repeat("q", 249), illegal, "topic:" + strings.Repeat("q", 249), strings.Repeat("q", 249)},
+		{strings.Repeat("q", 250), illegal, illegal, strings.Repeat("q", 250)},
+		{strings.Repeat("ü", 127), illegal, illegal, strings.Repeat("ü", 127)},
+		{strings.Repeat("ü", 128), illegal, illegal, illegal},
+	} {
+		for what, check := range map[string]struct {
+			of   func(string) (string, error)
+			want string
+		}{"queue": {queueName, c.queue}, "topic's exchange": {topicExchange, c.exchange}, "topic's key": {topicKey, c.key}} {
+			got, err := check.of(c.name)
+			switch {
+			case check.want == illegal && err == nil:
+				t.Errorf("%.40q is no name of a %s, but %q was returned", c.name, what, got)
+			case check.want != illegal && (err != nil || got != check.want):
+				t.Errorf("%.40q as a %s: %q, %v", c.name, what, got, err)
+			case err != nil && len(err.Error()) > 400:
+				t.Errorf("the error is long: %v", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package transport_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+func TestReadURL(t *testing.T) {
+	t.Parallel()
+	const begin = "amqp:// or amqps://"
+	for text, want := range map[string]string{
+		"":                               "URLs[0] is no URL: begin it with " + begin,
+		"app:hunter2@h":                  "URLs[0] is no URL: begin it with " + begin,
+		"amqp://app:hunter2@h ":          "URLs[0] begins or ends with a space",
+		"amqp://app:hun\nter2@h":         "URLs[0] is no URL: there is a control character in it",
+		"amqp://app:hun%ter2@h":          "URLs[0] is no URL: a % is not followed by two hexadecimal digits",
+		"amqp://app:hun/ter2@h":          "URLs[0] is no URL: what follows the colon after the host is no port",
+		"amqp://app:12/hunter2@h":        "URLs[0] is not what it was meant to be",
+		"amqp://app:hunter2@h/#":         "",
+		"amqp://app:hunter2@h/#x":        "URLs[0] is not what it was meant to be",
+		"amqp://app:hunter2@h:0":         `URLs[0]: the port in "h:0" is not a number from 1 to 65535`,
+		"amqp://12:99999/":               "URLs[0]: a port is not a number from 1 to 65535",
+		"amqp://app:hunter2@h?a=hun%ter": "URLs[0]: in its options a % is not followed",
+		"amqp://app:hunter2@h?a=1;b=2":   "URLs[0]: options are separated by &, and a ; in a value is written as %3B",
+		"amqp://app:hunter2@h:1/a?b=c":   "",
+	} {
+		u, err := transport.ReadURL("URLs[0]", text, begin)
+		if want == "" {
+			if err != nil || u == nil {
+				t.Errorf("%s: %v", text, err)
+			}
+			continue
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+			continue
+		}
+		for _, secret := range []string{"hun", "ter2"} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%s: %v has a part of the password in it", text, err)
+			}
+		}
+	}
+}
+
+func TestShownURL(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"amqp://app:hunter2@h:1/a%2Fb?password=hunter2": "amqp://app@h:1/a/b",
+		"postgres://h/queues":                           "postgres://h/queues",
+		"postgres://":                                   "postgres:",
+	} {
+		u, err := transport.ReadURL("Config.URL", text, "")
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := transport.ShownURL(u); got != want {
+			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+}
