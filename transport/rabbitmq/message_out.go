@@ -230,15 +230,17 @@ func firstType(types string) string {
 }
 
 // expiration returns a time to be received as AMQP has it, in whole milliseconds. Rounded
-// up it is never 0, which would be only for a consumer that waits.
+// up it is never 0, which would be only for a consumer that waits. What is longer than the
+// broker takes is none: better not to expire than too early.
 func expiration(d time.Duration) string {
-	d = min(d, mostExpiration)
+	if d > mostExpiration {
+		return ""
+	}
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-// mostExpiration is about the longest that the broker takes, a hundred years; it closes
-// the channel on more.
-const mostExpiration = 100 * 365 * 24 * time.Hour
+// mostExpiration is the longest that the broker takes. On more it closes the channel.
+const mostExpiration = 10 * 365 * 24 * time.Hour
 
 // Properties of core.Outgoing that are this transport's.
 const (

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,14 @@ func TestPublishing(t *testing.T) {
 		"with an end": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: 1500*time.Millisecond + 1},
 			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "1501", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+		},
+		"with the last end that there is": {
+			core.Outgoing{Queue: "q", TimeToBeReceived: mostExpiration},
+			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "315360000000", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+		},
+		"with an end after that": {
+			core.Outgoing{Queue: "q", TimeToBeReceived: math.MaxInt64},
+			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
 		"with an end at once": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: 1},

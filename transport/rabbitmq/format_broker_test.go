@@ -1,0 +1,224 @@
+package rabbitmq
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+)
+
+// TestTheBrokerAgrees: what is known here of a broker, both releases do.
+func TestTheBrokerAgrees(t *testing.T) {
+	t.Parallel()
+	for _, release := range []rabbitmq.Release{rabbitmq.V3, rabbitmq.V4} {
+		t.Run(release.String(), func(t *testing.T) {
+			t.Parallel()
+			server := rabbitmq.StartFor(t, rabbitmq.Config{Release: release})
+			t.Run("delays are declared by many at once", func(t *testing.T) { manyDeclareDelays(t, server) })
+			t.Run("a level that differs is named", func(t *testing.T) { delaysDiffer(t, server) })
+			t.Run("a late message is on time, and in its queue only", func(t *testing.T) { travelsByBroker(t, server) })
+			t.Run("what is awkward arrives as it was sent", func(t *testing.T) { awkwardArrives(t, server) })
+		})
+	}
+}
+
+func dial(t *testing.T, server *rabbitmq.Server, vhost string) *amqp.Connection {
+	t.Helper()
+	c := Config{URLs: []string{server.PasswordURL(vhost)}}
+	endpoints, err := c.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := endpoints[0]
+	conn, err := amqp.DialConfig("amqp://"+e.addr, amqp.Config{SASL: e.sasl(), Vhost: e.uri.Vhost, Heartbeat: e.heartbeat})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func channel(t *testing.T, conn *amqp.Connection) *amqp.Channel {
+	t.Helper()
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+func manyDeclareDelays(t *testing.T, server *rabbitmq.Server) {
+	conn := dial(t, server, server.NewVHost(t))
+	var all sync.WaitGroup
+	for range 4 {
+		ch := channel(t, conn)
+		all.Go(func() {
+			for range 2 {
+				if err := declareDelays(ch); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func delaysDiffer(t *testing.T, server *rabbitmq.Server) {
+	for what, declare := range map[string]func(*amqp.Channel) error{
+		`exchange "nsb.v2.delay-level-03"`: func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclare(delayLevel(3), amqp.ExchangeFanout, true, false, false, false, nil)
+		},
+		`queue "nsb.v2.delay-level-03"`: func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare(delayLevel(3), true, false, false, false, nil)
+			return err
+		},
+	} {
+		conn := dial(t, server, server.NewVHost(t))
+		if err := declare(channel(t, conn)); err != nil {
+			t.Fatal(err)
+		}
+		err := declareDelays(channel(t, conn))
+		if mismatch, ok := errors.AsType[*amqp.Error](err); !ok || mismatch.Code != amqp.PreconditionFailed || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// travelsByBroker sends the largest message that there may be with a delay of three levels,
+// to the longest name of a queue.
+func travelsByBroker(t *testing.T, server *rabbitmq.Server) {
+	conn := dial(t, server, server.NewVHost(t))
+	ch := channel(t, conn)
+	if err := declareDelays(ch); err != nil {
+		t.Fatal(err)
+	}
+	to := "sales." + strings.Repeat("q", maxQueueName-len("sales."))
+	queues := map[string]<-chan amqp.Delivery{}
+	for _, queue := range []string{to, strings.TrimPrefix(to, "sales."), "sales", "1.1.1." + to[:20]} {
+		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": Quorum.argument()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := ch.QueueBind(queue, deliveryBinding(queue), deliveryExchange, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		arrived, err := ch.Consume(queue, "", true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queues[queue] = arrived
+	}
+	f := newFormat(&Config{})
+	f.frameMax.Store(int64(conn.Config.FrameSize))
+	const delay = 6*time.Second + 1
+	out := core.Outgoing{ID: "m1", Queue: to, Delay: delay, Headers: headersOf(5000, "")}
+	exchange, key, _ := delayRoute(out.Delay, out.Queue)
+	for size := 1; ; size++ { // as many bytes more as there can be
+		with := out
+		with.Headers.Set("last", strings.Repeat("x", size*100))
+		p, err := f.publishing(&with, "c1")
+		if err != nil {
+			break
+		}
+		f.recycle(p.Headers)
+		out = with
+	}
+	p, err := f.publishing(&out, "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := time.Now()
+	if err := ch.PublishWithContext(t.Context(), exchange, key, false, false, p); err != nil {
+		t.Fatal(err)
+	}
+	var in core.Incoming
+	select {
+	case d, open := <-queues[to]:
+		if !open {
+			t.Fatal("it closes the connection")
+		}
+		late := time.Since(sent)
+		if late < delay || late > delay+delayPrecision+5*time.Second {
+			t.Errorf("it came after %v", late)
+		}
+		f.incoming(&d, to, &in)
+	case <-time.After(30 * time.Second):
+		t.Fatal("it does not come")
+	}
+	if in.Malformed != nil || !maps.Equal(in.Headers.Map(), out.Headers.Map()) || in.NativeID != "c1@"+to {
+		t.Errorf("it has %d headers, not %d, NativeID %q, %v", in.Headers.Len(), out.Headers.Len(), in.NativeID, in.Malformed)
+	}
+	delete(queues, to)
+	for queue, arrived := range queues {
+		select {
+		case <-arrived:
+			t.Errorf("it came to %q too", queue)
+		default:
+		}
+	}
+}
+
+func awkwardArrives(t *testing.T, server *rabbitmq.Server) {
+	f := newFormat(&Config{})
+	for _, kind := range []QueueType{Quorum, Classic} {
+		ch := channel(t, dial(t, server, server.NewVHost(t)))
+		if err := ch.Confirm(false); err != nil {
+			t.Fatal(err)
+		}
+		for _, queue := range []string{"Örder ✓", "a..b.", "0.1.x", "x@y", " ", strings.Repeat("q", maxQueueName)} {
+			if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": kind.argument()}); err != nil {
+				t.Fatalf("%q: %v", queue, err)
+			}
+			out := core.Outgoing{
+				ID: "m1", Queue: queue, TimeToBeReceived: mostExpiration, Properties: map[string]string{"rabbitmq.priority": "255"},
+				Headers: headers("CC", "a", "BCC", "b", "x-death", "c", "x-delivery-count", "9", "x-received-from", "d", "x-stream-offset", "e", "x-delay", "1", "\x00", "\x00", "Örder ✓", "\uFFFE", "empty", "", "Reprise.CopyID", "g"),
+			}
+			p, err := f.publishing(&out, "c1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			confirmed, err := ch.PublishWithDeferredConfirm("", queue, true, false, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if taken, err := confirmed.WaitContext(t.Context()); err != nil || !taken {
+				t.Fatalf("%q: %v, %v", queue, taken, err)
+			}
+			for count := 1; count <= 3; count++ {
+				d := get(t, ch, queue)
+				if err := d.Reject(true); err != nil {
+					t.Fatal(err)
+				}
+				var in core.Incoming
+				f.incoming(&d, queue, &in)
+				if in.Malformed != nil || !maps.Equal(in.Headers.Map(), out.Headers.Map()) || in.NativeID != "c1@"+queue || in.ID != "m1" {
+					t.Errorf("%q arrives with %q, %q, %q, %v", queue, in.ID, in.NativeID, in.Headers.Map(), in.Malformed)
+				}
+				if got := deliveryCount(&d); kind == Quorum && got != count || in.Redelivered != (count > 1) {
+					t.Errorf("%q: delivery %d has the count %d, redelivered %v", queue, count, got, in.Redelivered)
+				}
+			}
+		}
+	}
+}
+
+// get waits for a message, which is given back a moment after it was rejected.
+func get(t *testing.T, ch *amqp.Channel, queue string) amqp.Delivery {
+	t.Helper()
+	for t.Context().Err() == nil {
+		d, ok, err := ch.Get(queue, false)
+		if err != nil {
+			t.Fatalf("%q: %v", queue, err)
+		}
+		if ok {
+			return d
+		}
+	}
+	return amqp.Delivery{}
+}
