@@ -1,8 +1,11 @@
 package rabbitmq
 
 import (
+	"crypto/tls"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +23,11 @@ func TestTheBrokerAgrees(t *testing.T) {
 	for _, release := range []rabbitmq.Release{rabbitmq.V3, rabbitmq.V4} {
 		t.Run(release.String(), func(t *testing.T) {
 			t.Parallel()
-			server := rabbitmq.StartFor(t, rabbitmq.Config{Release: release})
+			server := rabbitmq.StartFor(t, rabbitmq.Config{Release: release, TLS: true})
 			t.Run("delays are declared by many at once", func(t *testing.T) { manyDeclareDelays(t, server) })
 			t.Run("a level that differs is named", func(t *testing.T) { delaysDiffer(t, server) })
 			t.Run("a late message is on time, and in its queue only", func(t *testing.T) { travelsByBroker(t, server) })
+			t.Run("TLS is as the URL's options say", func(t *testing.T) { urlOptionsOfTLS(t, server) })
 			t.Run("what is awkward arrives as it was sent", func(t *testing.T) { awkwardArrives(t, server) })
 		})
 	}
@@ -160,6 +164,31 @@ func travelsByBroker(t *testing.T, server *rabbitmq.Server) {
 		case <-arrived:
 			t.Errorf("it came to %q too", queue)
 		default:
+		}
+	}
+}
+
+func urlOptionsOfTLS(t *testing.T, server *rabbitmq.Server) {
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, server.CA(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for options, trusted := range map[string]bool{
+		"":                  false,
+		"?cacertfile=" + ca: true,
+		"?server_name_indication=another.example&cacertfile=" + ca: false,
+	} {
+		c := Config{URLs: []string{server.TLSURL("/") + options}}
+		endpoints, err := c.complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := tls.Dial("tcp", endpoints[0].addr, endpoints[0].tls)
+		if trusted != (err == nil) {
+			t.Errorf("with the options %q: %v", options, err)
+		}
+		if err == nil {
+			conn.Close()
 		}
 	}
 }
