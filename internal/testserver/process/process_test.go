@@ -1,0 +1,108 @@
+//go:build darwin || linux
+
+package process
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// family is a shell script that starts a child, which starts another one, and waits.
+const family = `sh -c 'sleep 600 & echo started; wait' & wait`
+
+func start(t *testing.T, script string) (*Process, *Tail) {
+	t.Helper()
+	var log Tail
+	p, err := Start(exec.Command("sh", "-c", script), &log, syscall.SIGKILL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, &log
+}
+
+// await waits until a condition holds.
+func await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 30 s for %s", what)
+		}
+	}
+}
+
+func TestKillKillsAllThatAProcessHasStarted(t *testing.T) {
+	t.Parallel()
+	p, log := start(t, family)
+	await(t, "the child's child", func() bool { return log.String() == "started\n" })
+	pids, err := Descendants(p.ID())
+	if err != nil || len(pids) != 2 {
+		t.Errorf("Descendants = %v, %v; want two", pids, err)
+	}
+	for range 2 { // the second time changes nothing
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+	select {
+	case <-p.Exited():
+	default:
+		t.Error("Kill returned before the end")
+	}
+	var exit *exec.ExitError
+	if err := p.Wait(); !errors.As(err, &exit) || exit.String() != "signal: killed" {
+		t.Errorf("Wait = %v, want signal: killed", err)
+	}
+	left, err := Descendants(p.ID())
+	if err != nil || len(left) > 0 {
+		t.Errorf("Descendants = %v, %v; want none", left, err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	p, log := start(t, `trap 'echo stopped; exit' TERM; echo ready; while :; do sleep 0.01; done`)
+	await(t, "the trap", func() bool { return log.String() == "ready\n" })
+	for range 2 { // the second time changes nothing
+		if err := p.Stop(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := log.String(); got != "ready\nstopped\n" {
+		t.Errorf("it printed %q", got)
+	}
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	p, log := start(t, "echo out; echo err >&2; exit 3")
+	var exit *exec.ExitError
+	if err := p.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
+		t.Errorf("Wait = %v, want exit status 3", err)
+	}
+	if got := log.String(); got != "out\nerr\n" {
+		t.Errorf("it printed %q", got)
+	}
+}
+
+func TestAProcessThatCannotStart(t *testing.T) {
+	t.Parallel()
+	if p, err := Start(exec.Command("/nowhere/program"), &Tail{}, syscall.SIGKILL); err == nil || !strings.Contains(err.Error(), "/nowhere/program") {
+		t.Errorf("Start = %v, %v; want an error about /nowhere/program", p, err)
+	}
+}
+
+// TestWhatOutlivesAProcessIsReported waits for lingering.
+func TestWhatOutlivesAProcessIsReported(t *testing.T) {
+	t.Parallel()
+	p, log := start(t, "sleep 600 & echo $!")
+	if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "outlives it") {
+		t.Errorf("Wait = %v, want that something outlives the process", err)
+	}
+	if out, err := exec.Command("kill", strings.TrimSpace(log.String())).CombinedOutput(); err != nil {
+		t.Errorf("kill: %v: %s", err, out)
+	}
+}
