@@ -5,6 +5,7 @@ package rabbitmq
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,10 +15,7 @@ import (
 // settings are lines of rabbitmq.conf.
 type settings map[string]string
 
-var (
-	settingName = regexp.MustCompile(`^[A-Za-z0-9_]+(\.[A-Za-z0-9_$/-]+)*$`)
-	pluginName  = regexp.MustCompile(`^[a-z0-9_]+$`)
-)
+var settingName = regexp.MustCompile(`^[A-Za-z0-9_]+(\.[A-Za-z0-9_$/-]+)*$`)
 
 // configuration checks what a test wants in rabbitmq.conf.
 func configuration(wanted map[string]string) (settings, error) {
@@ -60,18 +58,6 @@ func (s *Server) configure(wanted settings) string {
 	return conf.String()
 }
 
-// enabledPlugins returns the file that says which plugins run.
-func enabledPlugins(wanted []string) (string, error) {
-	all := []string{"rabbitmq_management"}
-	for _, name := range wanted {
-		if !pluginName.MatchString(name) {
-			return "", fmt.Errorf("Config.Plugins has %q, which is no name of a plugin", name)
-		}
-		all = append(all, name)
-	}
-	return "[" + strings.Join(all, ",") + "].\n", nil
-}
-
 // environment returns what the server and rabbitmqctl get beside what they inherit.
 func (s *Server) environment() []string {
 	file := func(name string) string { return s.installed.inside(s.files.path(name)) }
@@ -88,12 +74,14 @@ func (s *Server) environment() []string {
 		"RABBITMQ_LOGS=-", // the standard output
 		"RABBITMQ_CONFIG_FILE=" + file(confFile),
 		"RABBITMQ_ADVANCED_CONFIG_FILE=" + file(advancedFile),
+		"RABBITMQ_PLUGINS_DIR=" + file(linkedPlugins),
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + file(pluginsFile),
 		"RABBITMQ_CONF_ENV_FILE=" + file(noFile),
 		// The script becomes Erlang instead of waiting for it, so that this process
 		// is the parent; and Erlang reads no input, as if it had not been asked to.
 		"RABBITMQ_ALLOW_INPUT=true",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +B i -start_epmd false -kernel inet_dist_use_interface {127,0,0,1} " + mark + " " + string(s.files),
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +B i -start_epmd false -kernel inet_dist_use_interface {127,0,0,1} " +
+			`-eval file:eval(os:getenv("HOME")++"/` + syncProgram + `"). ` + mark + " " + filepath.Base(string(s.files)),
 		// rabbitmqctl listens where nobody else does.
 		"RABBITMQ_CTL_DIST_PORT_MIN=0",
 		"RABBITMQ_CTL_DIST_PORT_MAX=0",

@@ -26,7 +26,10 @@ const (
 	caFile        = "ca.pem"
 	chainFile     = "certificate.pem"
 	chainKeyFile  = "key.pem"
-	cookieFile    = homeFiles + "/.erlang.cookie"
+	linked        = "rabbitmq" // as RabbitMQ's own directory
+	linkedPlugins = linked + "/plugins"
+	syncProgram   = "sync.erl" // in homeFiles
+	syncRequest   = "sync"     // in homeFiles
 	emptyAdvanced = "[].\n"
 )
 
@@ -44,8 +47,16 @@ func (f files) write(name, content string) error {
 	return os.WriteFile(f.path(name), []byte(content), 0o600)
 }
 
+// remove removes a file that may have been removed meanwhile.
+func (f files) remove(name string) error {
+	if err := os.Remove(f.path(name)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 func (f files) writeConfiguration(conf, plugins string) error {
-	return errors.Join(f.write(confFile, conf), f.write(advancedFile, emptyAdvanced), f.write(pluginsFile, plugins))
+	return errors.Join(f.write(confFile, conf), f.write(advancedFile, emptyAdvanced), f.write(pluginsFile, plugins), f.write(filepath.Join(homeFiles, syncProgram), syncOnRequest))
 }
 
 func (f files) writeCertificate(c *certificate) error {

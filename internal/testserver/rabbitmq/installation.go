@@ -17,9 +17,8 @@ import (
 type installation struct {
 	release Release
 	root    string // the Debian that they are in, "" for this machine
-	sbin    string // the directory of rabbitmq-server and rabbitmqctl, in root
-	epmd    string // in root
-	named   string // the variable that names sbin, if it does
+	sbin    string // the directory of rabbitmq-server and rabbitmqctl, as they see it
+	epmd    string // as they see it
 }
 
 // packaged is where Debian installs each version, below its root. The programs in
@@ -49,12 +48,13 @@ func find(r Release) (installation, error) {
 		return installation{}, fmt.Errorf("Config.Release is %d, which is none", int(r))
 	}
 	if sbin := os.Getenv(r.variable()); sbin != "" {
-		if missing := missing("", sbin); missing != "" {
+		if !filepath.IsAbs(sbin) {
+			return installation{}, fmt.Errorf("%s is %q; set it to an absolute path, since each test has a directory of its own", r.variable(), sbin)
+		}
+		if missing := missing(sbin); missing != "" {
 			return installation{}, fmt.Errorf("%s is %q, which has no %s; set it to the directory of the programs of %v", r.variable(), sbin, missing, r)
 		}
-		i, err := onThisMachine(r, sbin)
-		i.named = r.variable()
-		return i, err
+		return onThisMachine(r, sbin)
 	}
 	if sbin := newest("", r); sbin != "" {
 		return onThisMachine(r, sbin)
@@ -71,7 +71,7 @@ func find(r Release) (installation, error) {
 		debian = " nor in " + debian
 	}
 	return installation{}, fmt.Errorf("%v is not installed on this machine%s: on Debian 12 run scripts/servers as root; elsewhere install it "+
-		"and set %s to the directory of its programs rabbitmq-server and rabbitmqctl", r, debian, r.variable())
+		"and set %s to its directory sbin", r, debian, r.variable())
 }
 
 func onThisMachine(r Release, sbin string) (installation, error) {
@@ -94,6 +94,9 @@ func inDebian(r Release, root, sbin string) (installation, error) {
 // debian13 returns where scripts/servers makes a Debian 13.
 func debian13() (string, error) {
 	if root := os.Getenv(debianVariable); root != "" {
+		if !filepath.IsAbs(root) {
+			return "", fmt.Errorf("%s is %q; set it to an absolute path, since each test has a directory of its own", debianVariable, root)
+		}
 		return root, nil
 	}
 	cache, err := os.UserCacheDir()
@@ -107,7 +110,7 @@ func debian13() (string, error) {
 // installed below a root, or "".
 func newest(root string, r Release) string {
 	found, _ := filepath.Glob(root + fmt.Sprintf(packaged, r.major())) // a pattern only if root is an odd one
-	found = slices.DeleteFunc(found, func(sbin string) bool { return missing("", sbin) != "" })
+	found = slices.DeleteFunc(found, func(sbin string) bool { return missing(sbin) != "" })
 	if len(found) == 0 {
 		return ""
 	}
@@ -115,19 +118,24 @@ func newest(root string, r Release) string {
 }
 
 // version returns 3, 10, 8 for /usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8/sbin.
-func version(sbin string) (numbers []int) {
+func version(sbin string) []int {
 	_, text, _ := strings.Cut(filepath.Base(filepath.Dir(sbin)), "-")
-	for part := range strings.SplitSeq(text, ".") {
-		n, _ := strconv.Atoi(part) // 0, the oldest, for what is no number
-		numbers = append(numbers, n)
+	return numbers(text)
+}
+
+// numbers returns those of a version. What is no number is 0, the oldest.
+func numbers(version string) (all []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, _ := strconv.Atoi(part)
+		all = append(all, n)
 	}
-	return numbers
+	return all
 }
 
 // missing returns the first program that is needed and not there.
-func missing(root, sbin string) string {
+func missing(sbin string) string {
 	for _, name := range []string{"rabbitmq-server", "rabbitmqctl"} {
-		if _, err := exec.LookPath(filepath.Join(root, sbin, name)); err != nil {
+		if _, err := exec.LookPath(filepath.Join(sbin, name)); err != nil {
 			return name
 		}
 	}
@@ -135,12 +143,12 @@ func missing(root, sbin string) string {
 }
 
 // check returns an error if a server is of another release than its programs were
-// said to be.
-func (i installation) check(version string) error {
-	if strings.HasPrefix(version, strconv.Itoa(i.release.major())+".") {
+// said to be, or too old.
+func (i installation) check(is string) error {
+	if n := numbers(is); n[0] == i.release.major() && slices.Compare(n, []int{3, 10}) >= 0 {
 		return nil
 	}
-	return fmt.Errorf("%s is %q, which has the programs of RabbitMQ %s; set it to the directory of those of %v", i.named, i.sbin, version, i.release)
+	return fmt.Errorf("%s has the programs of RabbitMQ %s; set %s to the directory of those of %v", i.sbin, is, i.release.variable(), i.release)
 }
 
 // tempDir returns where servers' directories are made.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -21,7 +22,7 @@ import (
 // its own to be found by.
 const node = "reprise@localhost"
 
-// mark is what the directory of a server follows on its command line.
+// mark is what the name of a server's directory follows on its command line.
 const mark = "-reprise"
 
 // startNames runs epmd, which the server would start otherwise, but without end.
@@ -29,6 +30,9 @@ func (s *Server) startNames() (*process.Process, error) {
 	var log process.Tail
 	cmd := s.installed.program(context.Background(), s.installed.epmd, "-port", strconv.Itoa(s.ports.names.Number()), "-address", "127.0.0.1")
 	p, err := process.Start(cmd, &log, syscall.SIGKILL)
+	if errors.Is(err, os.ErrPermission) && s.installed.root != "" {
+		err = fmt.Errorf("%w: who starts it in %s needs the right to mount, which in a container is CAP_SYS_ADMIN", err, s.installed.root)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("epmd: %w", err)
 	}
@@ -40,7 +44,7 @@ func (s *Server) startNames() (*process.Process, error) {
 		return c.Close()
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("epmd: %w", err), p.Kill(), errors.New(log.String()))
+		return nil, errors.Join(fmt.Errorf("epmd: %w", err), p.Kill(), fmt.Errorf("its output ends with:\n%s", &log))
 	}
 	return p, nil
 }
@@ -48,7 +52,7 @@ func (s *Server) startNames() (*process.Process, error) {
 // run runs the server and waits until it accepts connections, which it does not
 // before it has recovered.
 func (s *Server) run() (*process.Process, error) {
-	cmd := s.installed.program(context.Background(), filepath.Join(s.installed.sbin, "rabbitmq-server"))
+	cmd := s.installed.program(context.Background(), s.program("rabbitmq-server"))
 	cmd.Env = append(cmd.Env, s.environment()...)
 	p, err := process.Start(cmd, s.log, syscall.SIGKILL)
 	if err != nil {
@@ -58,6 +62,11 @@ func (s *Server) run() (*process.Process, error) {
 		return nil, errors.Join(err, p.Kill(), fmt.Errorf("its log ends with:\n%s", s.log))
 	}
 	return p, nil
+}
+
+// program returns what the server's commands are called.
+func (s *Server) program(name string) string {
+	return s.installed.inside(s.files.path(linked + "/sbin/" + name))
 }
 
 // ready returns an error until the server answers on all its ports.
@@ -102,7 +111,7 @@ func await(p *process.Process, ready func(context.Context) error) error {
 // Ctl runs rabbitmqctl and returns what it prints, without the lines that only say
 // what it does. It takes some tenths of a second; Manage is quicker.
 func (s *Server) Ctl(ctx context.Context, args ...string) (string, error) {
-	cmd := s.installed.program(ctx, filepath.Join(s.installed.sbin, "rabbitmqctl"), append([]string{"--quiet"}, args...)...)
+	cmd := s.installed.program(ctx, s.program("rabbitmqctl"), append([]string{"--quiet"}, args...)...)
 	cmd.Env = append(cmd.Env, s.environment()...)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -127,7 +136,7 @@ func killLeftovers(path string) {
 	for line := range strings.Lines(string(all)) {
 		line = strings.TrimSpace(line)
 		number, command, _ := strings.Cut(line, " ")
-		if !strings.Contains(command+" ", " "+mark+" "+path+" ") {
+		if !strings.Contains(command+" ", " "+mark+" "+filepath.Base(path)+" ") {
 			continue
 		}
 		if pid, err := strconv.Atoi(number); err == nil {

@@ -141,18 +141,21 @@ func start(cfg Config) (*Server, error) {
 		return nil, errors.Join(err, dir.Remove())
 	}
 	s := &Server{installed: installed, dir: dir, ports: ports, files: files(dir.Path()), log: &process.Tail{}}
-	if err := s.initialize(conf, plugins, cfg.TLS); err != nil {
+	if err := s.initialize(conf, plugins, cfg); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
 
 // initialize writes what the server reads, starts it and creates the user.
-func (s *Server) initialize(conf settings, plugins string, tls bool) error {
+func (s *Server) initialize(conf settings, plugins string, cfg Config) error {
 	if err := s.files.make(); err != nil {
 		return err
 	}
-	if tls {
+	if err := s.linkPrograms(cfg.Plugins); err != nil {
+		return err
+	}
+	if cfg.TLS {
 		certificate, err := newCertificate()
 		if err != nil {
 			return fmt.Errorf("make a certificate: %w", err)
@@ -251,9 +254,13 @@ func (s *Server) Log() string { return s.log.String() }
 
 // Kill kills every process of the server at once with SIGKILL, and returns when
 // all have gone. To clients it is a crash; what is durable and was confirmed is
-// kept for Restart. A server that does not run stays as it is.
+// kept for Restart. So are the queues, users and so on that exist when Kill is
+// called: RabbitMQ does not write them at once, and is given the time to, some
+// milliseconds. A server that does not run stays as it is.
 func (s *Server) Kill() error {
-	return s.end("kill", (*process.Process).Kill)
+	return s.end("kill", func(p *process.Process) error {
+		return errors.Join(s.sync(p), p.Kill())
+	})
 }
 
 // Shutdown ends the server in order: it closes the connections of its clients and

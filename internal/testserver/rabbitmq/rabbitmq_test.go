@@ -1,0 +1,325 @@
+//go:build darwin || linux
+
+package rabbitmq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// inEachRelease runs a test once for each.
+func inEachRelease(t *testing.T, test func(*testing.T, Release)) {
+	for _, release := range []Release{V3, V4} {
+		t.Run(release.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, release)
+		})
+	}
+}
+
+// manage is Manage for a test, and reads the answer into a value unless that is nil.
+func manage(t *testing.T, s *Server, method, path, body string, answer any) {
+	t.Helper()
+	text, err := s.Manage(t.Context(), method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer == nil {
+		return
+	}
+	if err := json.Unmarshal([]byte(text), answer); err != nil {
+		t.Fatalf("%s %s: %v in %s", method, path, err, text)
+	}
+}
+
+// queues are the names of the durable queues that tests declare, and their types.
+var queues = map[string]string{"of quorum": "quorum", "classic": "classic"}
+
+// publish declares the queues and sends a persistent message to each.
+func publish(t *testing.T, s *Server, vhost, text string) {
+	t.Helper()
+	for name, kind := range queues {
+		path := "/api/queues/" + url.PathEscape(vhost) + "/" + url.PathEscape(name)
+		manage(t, s, "PUT", path, fmt.Sprintf(`{"durable":true,"arguments":{"x-queue-type":%q}}`, kind), nil)
+		var sent struct{ Routed bool }
+		manage(t, s, "POST", "/api/exchanges/"+url.PathEscape(vhost)+"/amq.default/publish",
+			fmt.Sprintf(`{"properties":{"delivery_mode":2},"routing_key":%q,"payload":%q,"payload_encoding":"string"}`, name, text), &sent)
+		if !sent.Routed {
+			t.Fatalf("queue %q did not get its message", name)
+		}
+	}
+}
+
+// check fails unless each queue has one message, which it gets back.
+func check(t *testing.T, s *Server, vhost, text, after string) {
+	t.Helper()
+	for name := range queues {
+		var messages []struct{ Payload string }
+		manage(t, s, "POST", "/api/queues/"+url.PathEscape(vhost)+"/"+url.PathEscape(name)+"/get",
+			`{"count":10,"ackmode":"ack_requeue_true","encoding":"auto"}`, &messages)
+		if len(messages) != 1 || messages[0].Payload != text {
+			t.Errorf("after %s queue %q has %v, want the message %q", after, name, messages, text)
+		}
+	}
+}
+
+// lateQueues are the names of those that are declared right before the server is
+// killed.
+var lateQueues = []string{"late1", "late2", "late3", "late4", "late5"}
+
+func declare(t *testing.T, s *Server, vhost string) {
+	t.Helper()
+	for _, late := range lateQueues {
+		manage(t, s, "PUT", "/api/queues/"+vhost+"/"+late, `{"durable":true,"arguments":{"x-queue-type":"classic"}}`, nil)
+	}
+}
+
+func TestAServerIsKilledAndStartedAgain(t *testing.T) {
+	t.Parallel()
+	inEachRelease(t, func(t *testing.T, release Release) {
+		s := StartFor(t, Config{Release: release})
+		addr, management, vhost := s.Addr(), s.ManagementURL(), s.NewVHost(t)
+		publish(t, s, vhost, "keep me")
+		declare(t, s, vhost)
+		for _, end := range []struct {
+			how string
+			do  func() error
+		}{
+			{"Kill", s.Kill},
+			{"Shutdown, twice", func() error { return errors.Join(s.Shutdown(), s.Shutdown()) }},
+			{"Kill, twice, and Shutdown", func() error { return errors.Join(s.Kill(), s.Kill(), s.Shutdown()) }},
+		} {
+			pids := processes(t, s)
+			if err := end.do(); err != nil {
+				t.Fatalf("%s: %v", end.how, err)
+			}
+			awaitEnd(t, pids)
+			if c, err := net.Dial("tcp", addr); err == nil {
+				c.Close()
+				t.Errorf("after %s something still listens", end.how)
+			}
+			if err := s.Restart(); err != nil {
+				t.Fatalf("restart after %s: %v", end.how, err)
+			}
+			check(t, s, vhost, "keep me", end.how)
+			for _, late := range lateQueues {
+				manage(t, s, "GET", "/api/queues/"+vhost+"/"+late, "", nil)
+			}
+		}
+		if s.Addr() != addr || s.ManagementURL() != management {
+			t.Errorf("the addresses are %s and %s after restarts, were %s and %s", s.Addr(), s.ManagementURL(), addr, management)
+		}
+	})
+}
+
+func TestAStartedServer(t *testing.T) {
+	t.Parallel()
+	inEachRelease(t, func(t *testing.T, release Release) {
+		s := StartFor(t, Config{Release: release})
+		if want := fmt.Sprintf("%d.", release.major()); !strings.HasPrefix(s.Version(), want) {
+			t.Errorf("the version is %s, want %s...", s.Version(), want)
+		}
+		t.Run("users", func(t *testing.T) { testUsers(t, s) })
+		t.Run("vhosts", func(t *testing.T) { testVHosts(t, s) })
+		t.Run("rabbitmqctl", func(t *testing.T) { testCtl(t, s) })
+		if strings.Contains(s.Log(), Password) {
+			t.Error("the log has the password")
+		}
+		// Somebody else ends it.
+		if err := errors.Join(s.running.Kill(), s.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func testUsers(t *testing.T, s *Server) {
+	for _, c := range []struct {
+		who      *url.Userinfo
+		path     string
+		want     int
+		contains string
+	}{
+		{url.UserPassword(User, Password), "/api/whoami", http.StatusOK, `"monitoring"`},
+		{url.UserPassword(User, Password), "/api/users", http.StatusUnauthorized, "administrator"},
+		{url.UserPassword(User, "wrong"), "/api/whoami", http.StatusUnauthorized, ""},
+		{url.UserPassword(guest, guest), "/api/whoami", http.StatusOK, `"administrator"`},
+	} {
+		u, err := url.Parse(s.ManagementURL() + c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.who.String() == url.UserPassword(User, Password).String() && u.User.String() != c.who.String() {
+			t.Errorf("ManagementURL is for %v, want %v", u.User, c.who)
+		}
+		u.User = c.who
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := web.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body strings.Builder
+		if err := errors.Join(response.Write(&body), response.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != c.want || !strings.Contains(body.String(), c.contains) {
+			t.Errorf("%s as %s is %s, want %d and %s", c.path, c.who.Username(), &body, c.want, c.contains)
+		}
+	}
+}
+
+func testVHosts(t *testing.T, s *Server) {
+	var names []string
+	t.Run("two", func(t *testing.T) {
+		names = []string{s.NewVHost(t), s.NewVHost(t)}
+		if names[0] == names[1] {
+			t.Errorf("two vhosts are called %s", names[0])
+		}
+		for _, vhost := range append(names, "/") {
+			for _, user := range []string{User, guest} {
+				var may struct{ Configure, Write, Read string }
+				manage(t, s, "GET", "/api/permissions/"+url.PathEscape(vhost)+"/"+user, "", &may)
+				if may.Configure != ".*" || may.Write != ".*" || may.Read != ".*" {
+					t.Errorf("%s may do %v in %s, want everything", user, may, vhost)
+				}
+			}
+		}
+		publish(t, s, names[0], "gone with its vhost")
+	})
+	var left []struct{ Name string }
+	manage(t, s, "GET", "/api/vhosts?columns=name", "", &left)
+	if len(left) != 1 || left[0].Name != "/" {
+		t.Errorf("after the test the vhosts are %v, want only /", left)
+	}
+	if err := s.CreateVHost(t.Context(), "a b/c"); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, s, "a b/c", "x")
+	check(t, s, "a b/c", "x", "publishing")
+}
+
+func testCtl(t *testing.T, s *Server) {
+	if got, err := s.Ctl(t.Context(), "authenticate_user", User, Password); err != nil {
+		t.Errorf("authenticate_user: %s, %v", got, err)
+	}
+	if _, err := s.Ctl(t.Context(), "authenticate_user", User, "wr0ng"); err == nil || strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("authenticate_user with a wrong password: %v, want an error without it", err)
+	}
+	if got, err := s.Ctl(t.Context(), "eval", "1 + 1."); err != nil || got != "2" {
+		t.Errorf("eval = %q, %v; want 2", got, err)
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	if _, err := s.Ctl(ctx, "list_users"); !errors.Is(err, enough) {
+		t.Errorf("Ctl returned %v after its context had ended because of %v", err, enough)
+	}
+	if _, err := s.Manage(ctx, "GET", "/api/overview", ""); !errors.Is(err, enough) {
+		t.Errorf("Manage returned %v after its context had ended", err)
+	}
+}
+
+func TestTwoServersAtOnce(t *testing.T) {
+	t.Parallel()
+	a, b := StartFor(t, Config{Release: V4}), StartFor(t, Config{Release: V4})
+	publish(t, a, "/", "a")
+	publish(t, b, "/", "b")
+	if err := a.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, b, "/", "b", "the other one's end")
+	if err := a.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, a, "/", "a", "the other one's end for good")
+	if _, err := a.Ctl(t.Context(), "list_queues"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStoppedServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		release Release
+		before  func(*Server) error
+	}{
+		"running":   {V3, func(*Server) error { return nil }},
+		"killed":    {V4, (*Server).Kill},
+		"shut down": {V4, (*Server).Shutdown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := Start(Config{Release: c.release})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids := append(processes(t, s), s.names.ID())
+			vhost := ""
+			t.Run("a test with a vhost", func(t *testing.T) {
+				vhost = s.NewVHost(t)
+				if err := c.before(s); err != nil {
+					t.Error(err)
+				}
+			})
+			for range 2 { // the second time changes nothing
+				if err := s.Stop(); err != nil {
+					t.Error(err)
+				}
+			}
+			awaitEnd(t, pids)
+			if exists(s.dir.Path()) {
+				t.Errorf("%s was left behind", s.dir.Path())
+			}
+			if err := s.Restart(); err == nil {
+				t.Error("Restart after Stop returned no error")
+			}
+			if err := s.Kill(); err != nil {
+				t.Errorf("Kill after Stop: %v", err)
+			}
+			if _, err := s.Manage(t.Context(), "GET", "/api/vhosts/"+vhost, ""); err == nil {
+				t.Error("Manage after Stop returned no error")
+			}
+		})
+	}
+}
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	const password = "s3cret%2Fpass%3Fword%4010%25"
+	for _, c := range [][2]string{
+		{amqpURL("amqp", url.UserPassword(guest, guest), "127.0.0.1:1", "/"), "amqp://guest:guest@127.0.0.1:1/%2F"},
+		{amqpURL("amqps", url.UserPassword(User, Password), "127.0.0.1:1", "a b/c%"), "amqps://reprise:" + password + "@127.0.0.1:1/a%20b%2Fc%25"},
+		{Via("amqp://reprise:"+password+"@127.0.0.1:1/a%2Fb", "127.0.0.1:2"), "amqp://reprise:" + password + "@127.0.0.1:2/a%2Fb"},
+		{Via("http://reprise:"+password+"@127.0.0.1:1", "127.0.0.1:2"), "http://reprise:" + password + "@127.0.0.1:2"},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("got %s, want %s", c[0], c[1])
+		}
+	}
+	for name, f := range map[string]func(){
+		"Via of no URL":      func() { Via("amqp://%", "127.0.0.1:2") },
+		"Via to no address":  func() { Via("amqp://127.0.0.1:1", "127.0.0.1") },
+		"TLSURL without TLS": func() { (&Server{}).TLSURL("/") },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
