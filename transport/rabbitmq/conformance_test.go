@@ -1,0 +1,210 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/proxy"
+	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// What reports call the adapter.
+const (
+	onQuorum  = "rabbitmq (quorum queues)"
+	onClassic = "rabbitmq (classic queues)"
+	onQuorum4 = "" // on RabbitMQ 4 it can do the same
+)
+
+// TestConformance is quorum queues on RabbitMQ 3.
+func TestConformance(t *testing.T) {
+	b := startBroker(t, testserver.V3)
+	conformance.Run(t, b.harness(t, onQuorum, rabbitmq.Config{URLs: []string{b.url}}))
+}
+
+// TestConformanceOnRabbitMQ4 is quorum queues on RabbitMQ 4.
+func TestConformanceOnRabbitMQ4(t *testing.T) {
+	b := startBroker(t, testserver.V4)
+	conformance.Run(t, b.harness(t, onQuorum4, rabbitmq.Config{URLs: []string{b.url}}))
+}
+
+// TestConformanceOfClassicQueues is the same without a broker that counts.
+func TestConformanceOfClassicQueues(t *testing.T) {
+	b := startBroker(t, testserver.V3)
+	conformance.Run(t, b.harness(t, onClassic, rabbitmq.Config{URLs: []string{b.url}, QueueType: rabbitmq.Classic}))
+}
+
+// childURL is the environment variable with the URL that a child process of a harness
+// connects to.
+func childURL(harness string) string {
+	return "REPRISE_TEST_RABBITMQ_CHILD_" + strings.Map(func(c rune) rune {
+		if c < 'A' || c > 'z' {
+			return '_'
+		}
+		return c
+	}, harness)
+}
+
+// openInChild opens a transport like those of the child's harness.
+func openInChild() (core.Transport, error) {
+	harness := os.Getenv(conformance.HarnessVariable)
+	cfg := quick(rabbitmq.Config{URLs: []string{os.Getenv(childURL(harness))}})
+	if harness == onClassic {
+		cfg.QueueType = rabbitmq.Classic
+	}
+	return rabbitmq.New(context.Background(), cfg)
+}
+
+// opens returns what opens transports of a configuration.
+func opens(cfg rabbitmq.Config) func(t testing.TB) core.Transport {
+	return func(t testing.TB) core.Transport {
+		transport, err := rabbitmq.New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transport
+	}
+}
+
+// quick shortens what cases have to wait for.
+func quick(cfg rabbitmq.Config) rabbitmq.Config {
+	cfg.Heartbeat = 2 * time.Second
+	return cfg
+}
+
+// broker is a server that the suite kills, with a network between that it cuts.
+type broker struct {
+	server *testserver.Server
+	proxy  *proxy.Proxy
+	vhost  string
+	url    string // through the proxy
+}
+
+func startBroker(t *testing.T, release testserver.Release) *broker {
+	return brokerOn(t, testserver.StartFor(t, testserver.Config{Release: release}))
+}
+
+// brokerOn is a virtual host of its own on a server.
+func brokerOn(t *testing.T, server *testserver.Server) *broker {
+	p, err := proxy.New(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	vhost := server.NewVHost(t)
+	return &broker{server: server, proxy: p, vhost: vhost, url: testserver.Via(server.PasswordURL(vhost), p.Addr())}
+}
+
+// Kill implements conformance.Broker. The broker writes where the log of a new quorum queue
+// is some seconds after it has declared it, and of one whose place is not written by then it
+// never elects a leader again. Queues of tests are seldom that old.
+func (b *broker) Kill(t testing.TB) {
+	if _, err := b.server.Ctl(context.Background(), "eval", "[ok = dets:sync(Table) || Table <- dets:all()]."); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Start implements conformance.Broker.
+func (b *broker) Start(t testing.TB) {
+	if err := b.server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Partition implements conformance.Broker.
+func (b *broker) Partition(testing.TB) (heal func()) {
+	b.proxy.Stall()
+	return b.proxy.Resume
+}
+
+// channel is a channel of the bare client library, past the proxy.
+func (b *broker) channel(t testing.TB) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.Dial(b.server.PasswordURL(b.vhost))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+// publish puts a message into a queue, past the transport.
+func (b *broker) publish(t testing.TB, queue string, message amqp.Publishing) {
+	t.Helper()
+	ch := b.channel(t)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	confirm, err := ch.PublishWithDeferredConfirm("", queue, true, false, message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !confirm.Wait() {
+		t.Fatalf("the message was not confirmed")
+	}
+}
+
+// harness is for transports of a configuration, which reaches b.
+func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conformance.Harness {
+	t.Setenv(childURL(name), b.url)
+	cfg = quick(cfg)
+	return conformance.Harness{
+		Name:    name,
+		Open:    opens(cfg),
+		Broker:  b,
+		Secrets: []string{testserver.Password},
+		Corrupt: func(t testing.TB, queue string) []byte {
+			b.publish(t, queue, amqp.Publishing{Headers: amqp.Table{"a": "\xff\xfe"}, Body: []byte("as it came")})
+			return []byte("as it came")
+		},
+		Mismatch: func(t testing.TB) (string, [2]string) {
+			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
+			other := map[rabbitmq.QueueType]string{rabbitmq.Quorum: "classic", rabbitmq.Classic: "quorum"}[cfg.QueueType]
+			if _, err := b.channel(t).QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": other}); err != nil {
+				t.Fatal(err)
+			}
+			return queue, [2]string{other, strings.ToLower(cfg.QueueType.String())}
+		},
+		Connections: func(t testing.TB) int { return b.connections(t) },
+	}
+}
+
+// connections is how many connections transports have.
+func (b *broker) connections(t testing.TB) int {
+	t.Helper()
+	text, err := b.server.Ctl(t.Context(), "list_connections", "vhost", "--formatter", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []struct{ Vhost string }
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	n := 0
+	for _, c := range list {
+		if c.Vhost == b.vhost {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,126 @@
+package rabbitmq
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// delivery is a message that a consumer was sent. It is held for as long as its channel
+// lives.
+type delivery struct {
+	session  *session
+	consumer *consumer
+	native   amqp.Delivery
+	in       core.Incoming
+	key      string // in the delivery log; "" until it is asked for
+	expires  time.Time
+
+	entry   entry // the receiver's mu guards these
+	settled bool
+}
+
+var _ core.Delivery = (*delivery)(nil)
+
+// expiry is when a message with that time to live is certain to be past it: the broker
+// counts it from the message's arrival in the queue, and does not know how long it waits
+// here.
+func expiry(milliseconds string) time.Time {
+	n, err := strconv.ParseInt(milliseconds, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Duration(n) * time.Millisecond)
+}
+
+// read makes what the engine sees of it.
+func (d *delivery) read() {
+	r := d.session.r
+	in := &d.in
+	r.t.format.incoming(&d.native, r.queue, in)
+	in.DeliveryCount = 1
+	if r.counts {
+		in.DeliveryCount = deliveryCount(&d.native)
+	}
+	in.Redelivered = d.native.Redelivered || in.DeliveryCount > 1
+	// Without an identity of its own, a message shares what is remembered with others
+	// of the same content, of which it must not get more than it has to.
+	if in.Redelivered || !r.counts && in.NativeID != "" {
+		count, lastError := r.log.Delivered(d.logKey())
+		in.LastError = lastError
+		if !r.counts {
+			in.DeliveryCount = count
+			in.Redelivered = in.Redelivered || count > 1
+		}
+	}
+}
+
+func (d *delivery) logKey() string {
+	if d.key == "" {
+		d.key = transport.DeliveryKey(&d.in)
+	}
+	return d.key
+}
+
+// Incoming implements core.Delivery.
+func (d *delivery) Incoming() *core.Incoming { return &d.in }
+
+// Complete implements core.Delivery. It returns when the acknowledgement is ordered; it
+// is written within a millisecond or two, together with others.
+func (d *delivery) Complete(ctx context.Context) error {
+	if err := d.settle(ctx, acknowledge); err != nil {
+		return err
+	}
+	if d.in.Redelivered {
+		d.session.r.log.Forget(d.logKey())
+	}
+	return nil
+}
+
+// Abandon implements core.Delivery.
+func (d *delivery) Abandon(ctx context.Context, cause error) error {
+	key := d.logKey()
+	r := d.session.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := d.settleLocked(ctx, abandon)
+	if err == nil {
+		r.log.Failed(key, cause) // before it can come again
+	}
+	return err
+}
+
+// Release implements core.Delivery.
+func (d *delivery) Release(ctx context.Context) error { return d.settle(ctx, release) }
+
+func (d *delivery) settle(ctx context.Context, how settlement) error {
+	r := d.session.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return d.settleLocked(ctx, how)
+}
+
+// settleLocked is called with the receiver's mu held.
+func (d *delivery) settleLocked(ctx context.Context, how settlement) error {
+	r := d.session.r
+	switch {
+	case d.settled:
+		return core.ErrSettled
+	case r.session != d.session || r.closed:
+		return core.ErrLockLost
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	d.session.settle(d, how)
+	r.held--
+	if r.first < len(r.arrived) {
+		signal(r.bell)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// fault is what an error means to whoever decides whether to wait.
+type fault int
+
+const (
+	faultOutage   fault = iota // waiting mends it
+	faultNoQueue               // a queue does not exist
+	faultNoTarget              // an exchange does not exist
+	faultRefused               // credentials or rights do not suffice
+	faultMismatch              // something exists, but not as it was declared
+	faultOther                 // nothing that waiting mends
+)
+
+// finding is an error of our own making, which waiting does not mend.
+type finding struct{ error }
+
+func (f finding) Unwrap() error { return f.error }
+
+// refusedError is a connection that the broker, or the check of its certificate,
+// refused.
+type refusedError struct{ error }
+
+func (e *refusedError) Unwrap() error { return e.error }
+
+// faultOf judges an error of a connection or a channel. What the broker said counts
+// only where it was said in answer to something: the reason for which a consumer's
+// channel was closed is an outage, whatever it is.
+func faultOf(err error) fault {
+	if errors.As(err, new(*refusedError)) {
+		return faultRefused
+	}
+	if errors.As(err, new(finding)) || errors.Is(err, core.ErrClosed) {
+		return faultOther
+	}
+	said, ok := errors.AsType[*amqp.Error](err)
+	if !ok || !said.Server {
+		return faultOutage
+	}
+	switch said.Code {
+	case amqp.NotFound:
+		switch {
+		case strings.Contains(said.Reason, "no queue '"):
+			return faultNoQueue
+		case strings.Contains(said.Reason, "no exchange '"):
+			return faultNoTarget
+		case strings.Contains(said.Reason, "no binding "):
+			return faultOther
+		}
+		return faultOutage // a queue whose leader cannot be reached is "not found" too
+	case amqp.AccessRefused, amqp.NotAllowed:
+		return faultRefused
+	case amqp.PreconditionFailed:
+		return faultMismatch
+	case amqp.ResourceLocked, amqp.NotImplemented, amqp.CommandInvalid, amqp.SyntaxError:
+		return faultOther
+	default:
+		return faultOutage
+	}
+}
+
+// passes reports whether waiting mends it.
+func (f fault) passes() bool { return f == faultOutage }
+
+// explained adds to an error what it means to a caller of the seam, and what to do.
+func explained(err error) error {
+	switch said, _ := errors.AsType[*amqp.Error](err); faultOf(err) {
+	case faultNoQueue:
+		if errors.Is(err, core.ErrQueueNotFound) {
+			return err
+		}
+		return fmt.Errorf("%w: %w; create it with Provision (Config.Provision of the endpoint)", core.ErrQueueNotFound, err)
+	case faultRefused:
+		if said != nil && strings.Contains(said.Reason, "access to ") {
+			return fmt.Errorf("%w; grant it with rabbitmqctl set_permissions, see docs/transports/rabbitmq.md", err)
+		}
+	}
+	return err
+}
+
+// refusedDial judges why a connection could not be made. silent says that the broker
+// hung up without a word some time after it was given the credentials, which is how it
+// refuses them; a broker that is killed meanwhile hangs up at once.
+func refusedDial(err error, silent bool) error {
+	said, _ := errors.AsType[*amqp.Error](err)
+	switch {
+	case errors.As(err, new(*tls.CertificateVerificationError)),
+		errors.As(err, new(x509.UnknownAuthorityError)),
+		errors.As(err, new(x509.HostnameError)),
+		errors.As(err, new(x509.CertificateInvalidError)),
+		errors.As(err, new(tls.RecordHeaderError)):
+		return &refusedError{err}
+	case said == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return err
+	case said == amqp.ErrSASL:
+		return &refusedError{fmt.Errorf("the broker offers none of the authentication mechanisms: %w", err)}
+	case said == amqp.ErrCredentials && silent:
+		return &refusedError{fmt.Errorf("the broker refused the user or the password (guest may connect from the broker's own machine alone): %w", err)}
+	case said.Server && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed):
+		return &refusedError{err}
+	}
+	return err
+}

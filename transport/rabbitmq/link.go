@@ -1,0 +1,197 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+const (
+	// silence is after how long a broker that hangs up without a word has refused the
+	// credentials: it does so 3 s later, to slow down who guesses.
+	silence = 2 * time.Second
+	// grace is how long something that nobody wants any more may go on.
+	grace = 2 * time.Second
+)
+
+// link is a connection for one purpose, made anew when somebody wants it and the last
+// one is lost.
+type link struct {
+	t    *Transport
+	name string // that the broker shows
+	made func(*amqp.Connection)
+
+	mu      sync.Mutex // guards what follows
+	conn    *amqp.Connection
+	attempt *attempt
+	next    int // the host to try first
+	closed  bool
+}
+
+// attempt is one to connect, which everybody waits for who wants the connection.
+type attempt struct {
+	done chan struct{} // closed when what follows is there
+	conn *amqp.Connection
+	err  error
+}
+
+// newLink returns one that calls made, where that is not nil, with each connection
+// before it is used.
+func newLink(t *Transport, name string, made func(*amqp.Connection)) *link {
+	return &link{t: t, name: name, made: made, next: rand.N(len(t.hosts))}
+}
+
+// get returns the connection. If there is none, each host is tried once.
+func (l *link) get(ctx context.Context) (*amqp.Connection, error) {
+	l.mu.Lock()
+	switch {
+	case l.closed:
+		l.mu.Unlock()
+		return nil, core.ErrClosed
+	case l.conn != nil && !l.conn.IsClosed():
+		defer l.mu.Unlock()
+		return l.conn, nil
+	}
+	a := l.attempt
+	if a == nil {
+		a = &attempt{done: make(chan struct{})}
+		if !l.t.goes(func() { l.connect(a) }) {
+			l.mu.Unlock()
+			return nil, core.ErrClosed
+		}
+		l.attempt = a
+	}
+	l.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *link) connect(a *attempt) {
+	defer close(a.done)
+	l.mu.Lock()
+	first := l.next
+	l.mu.Unlock()
+	a.conn, a.err = l.dial(first)
+	if a.err == nil && l.made != nil {
+		l.made(a.conn)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.attempt = nil
+	if l.closed && a.err == nil {
+		closeConnection(a.conn, time.Now().Add(grace))
+		a.conn, a.err = nil, core.ErrClosed
+	}
+	l.conn = a.conn
+}
+
+// dial tries every host, beginning with one. Where one of them may only be out of
+// order, the error is one that passes.
+func (l *link) dial(first int) (*amqp.Connection, error) {
+	var outage, refused []error
+	for i := range l.t.hosts {
+		at := (first + i) % len(l.t.hosts)
+		h := l.t.hosts[at]
+		conn, err := l.t.dial(h, l.name)
+		if err == nil {
+			l.mu.Lock()
+			l.next = at
+			l.mu.Unlock()
+			return conn, nil
+		}
+		err = fmt.Errorf("connect to %s: %w", h.addr, err)
+		if faultOf(err).passes() {
+			outage = append(outage, err)
+		} else {
+			refused = append(refused, err)
+		}
+	}
+	if len(outage) > 0 {
+		return nil, errors.Join(outage...)
+	}
+	return nil, errors.Join(refused...)
+}
+
+// dial connects to a host.
+func (t *Transport) dial(h endpoint, name string) (*amqp.Connection, error) {
+	ctx, cancel := context.WithTimeout(t.life, h.timeout)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", h.addr)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	if h.tls != nil {
+		secure := tls.Client(conn, h.tls)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, refusedDial(err, false)
+		}
+		conn = secure
+	}
+	properties := amqp.NewConnectionProperties()
+	properties["connection_name"] = name
+	properties["product"] = "Reprise"
+	began := time.Now()
+	opened, err := amqp.Open(conn, amqp.Config{
+		SASL:       h.sasl(),
+		Vhost:      h.uri.Vhost,
+		ChannelMax: h.uri.ChannelMax,
+		Heartbeat:  h.heartbeat,
+		Properties: properties,
+		Locale:     "en_US",
+	})
+	if err != nil {
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("no answer within %v: %w", h.timeout, ctx.Err())
+		}
+		return nil, refusedDial(err, time.Since(began) >= silence)
+	}
+	return opened, nil
+}
+
+// close ends the connection, and does not wait for the broker longer than until the
+// deadline.
+func (l *link) close(deadline time.Time) {
+	l.mu.Lock()
+	l.closed = true
+	conn := l.conn
+	l.mu.Unlock()
+	if conn != nil {
+		closeConnection(conn, deadline)
+	}
+}
+
+func closeConnection(conn *amqp.Connection, deadline time.Time) {
+	_ = conn.CloseDeadline(deadline) // whatever it says, the connection is closed
+}
+
+// rest lets time pass. Its error is why it ended early.
+func rest(ctx, life context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-life.Done():
+		return core.ErrClosed
+	}
+}

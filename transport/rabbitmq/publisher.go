@@ -1,0 +1,435 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// publisher sends on one channel with publisher confirms, and on the next one when that
+// is lost. One goroutine writes; callers wait for the confirms of their own messages.
+type publisher struct {
+	t     *Transport
+	in    chan *parcel
+	start sync.Once
+	up    bool // the goroutine was started; written within start
+
+	// What follows is the goroutine's own.
+	sess  *outbox
+	watch *time.Timer
+}
+
+// window is how many messages may be under way on a channel without their confirms.
+const window = 1024
+
+// parcel is what one call sends on one channel.
+type parcel struct {
+	letters []letter
+	taken   chan struct{} // closed when the publisher does nothing more with it
+	outbox  *outbox       // that it was sent on; set before taken is closed
+
+	mu       sync.Mutex // guards what follows, until taken is closed
+	begun    int        // how many letters may have been written
+	unwanted bool
+	err      error // why those after begun were not
+}
+
+// letter is one message on its way.
+type letter struct {
+	index         int // of the message in its Send
+	exchange, key string
+	mandatory     bool
+	copyID        string
+	publishing    amqp.Publishing
+	confirm       *amqp.DeferredConfirmation // nil: it was not written as a whole
+}
+
+func newPublisher(t *Transport) *publisher {
+	return &publisher{t: t, in: make(chan *parcel)}
+}
+
+// send hands letters to the broker and tells what became of each. Its caller's context
+// ends the waiting, not what is under way.
+func (p *publisher) send(ctx context.Context, letters []letter, report func(l *letter, state core.SendState, err error)) {
+	if len(letters) == 0 {
+		return
+	}
+	refuse := func(err error) {
+		for i := range letters {
+			report(&letters[i], core.SendRefused, err)
+		}
+	}
+	p.start.Do(func() { p.up = p.t.goes(p.run) })
+	if !p.up {
+		refuse(core.ErrClosed)
+		return
+	}
+	x := &parcel{letters: letters, taken: make(chan struct{})}
+	select {
+	case p.in <- x:
+	case <-ctx.Done():
+		refuse(fmt.Errorf("waiting to be sent: %w", ctx.Err()))
+		return
+	case <-p.t.life.Done():
+		refuse(core.ErrClosed)
+		return
+	}
+	x.await(ctx)
+	x.report(ctx, report)
+}
+
+// await returns when all confirms are there, or nobody waits for them any more.
+func (x *parcel) await(ctx context.Context) {
+	select {
+	case <-x.taken:
+	case <-ctx.Done():
+		x.mu.Lock()
+		x.unwanted = true
+		x.mu.Unlock()
+		return
+	}
+	for i := range x.letters {
+		if x.letters[i].confirm == nil {
+			return
+		}
+		select {
+		case <-x.letters[i].confirm.Done():
+		case <-x.outbox.given:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// report tells what became of each letter.
+func (x *parcel) report(ctx context.Context, report func(l *letter, state core.SendState, err error)) {
+	select {
+	case <-x.taken:
+	default: // it is still being written
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for i := range x.letters {
+			if i < x.begun {
+				report(&x.letters[i], core.SendUnknown, fmt.Errorf("waiting for its confirm: %w", ctx.Err()))
+			} else {
+				report(&x.letters[i], core.SendRefused, fmt.Errorf("waiting to be sent: %w", ctx.Err()))
+			}
+		}
+		return
+	}
+	if x.outbox != nil {
+		x.outbox.collectReturns()
+	}
+	for i := range x.letters {
+		l := &x.letters[i]
+		switch {
+		case i >= x.begun:
+			report(l, core.SendRefused, x.err)
+		case l.confirm == nil:
+			report(l, core.SendUnknown, x.err)
+		default:
+			state, err := x.outbox.outcome(ctx, l)
+			report(l, state, err)
+		}
+	}
+}
+
+// begin claims the next letter for writing. It reports false where nobody wants that
+// any more.
+func (x *parcel) begin(i int) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.unwanted {
+		x.err = context.Canceled
+		return false
+	}
+	x.begun = i + 1
+	return true
+}
+
+// fail notes why letters were not sent.
+func (x *parcel) fail(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.err = err
+}
+
+func (p *publisher) run() {
+	p.watch = time.NewTimer(watchEvery)
+	p.watch.Stop()
+	defer p.watch.Stop()
+	for {
+		select {
+		case x := <-p.in:
+			p.publish(x)
+			close(x.taken)
+		case <-p.watch.C:
+			p.sess.admit(false)
+		case <-p.t.life.Done():
+			return
+		}
+		if p.sess != nil && len(p.sess.under) > p.sess.head {
+			p.watch.Reset(watchEvery)
+		}
+	}
+}
+
+func (p *publisher) publish(x *parcel) {
+	s, err := p.open()
+	if err == nil {
+		err = p.t.blocked.wait(p.t.life)
+	}
+	if err != nil {
+		x.fail(fmt.Errorf("not connected: %w", err))
+		return
+	}
+	x.outbox = s
+	s.collectReturns()
+	began := time.Now()
+	for i := range x.letters {
+		l := &x.letters[i]
+		if !x.begin(i) {
+			return
+		}
+		s.admit(true)
+		l.confirm, err = s.ch.PublishWithDeferredConfirm(l.exchange, l.key, l.mandatory, false, l.publishing)
+		p.t.format.recycle(l.publishing.Headers)
+		l.publishing = amqp.Publishing{} // its caller may wait long
+		if err != nil {
+			if why := s.why(); why != nil {
+				err = why
+			}
+			x.fail(fmt.Errorf("the connection was lost: %w", err))
+			return
+		}
+		s.under = append(s.under, underWay{l.confirm, x, l.copyID, began})
+	}
+}
+
+// open returns the channel, a new one if the last is lost.
+func (p *publisher) open() (*outbox, error) {
+	if p.sess != nil && !p.sess.isGiven() && !p.sess.ch.IsClosed() {
+		return p.sess, nil
+	}
+	conn, err := p.t.sending.get(p.t.life)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	if err := ch.Confirm(false); err != nil {
+		return nil, err
+	}
+	p.sess = &outbox{
+		t:        p.t,
+		conn:     conn,
+		ch:       ch,
+		closes:   ch.NotifyClose(make(chan *amqp.Error, 1)),
+		returns:  ch.NotifyReturn(make(chan amqp.Return, 2*window)),
+		returned: map[string]string{},
+		given:    make(chan struct{}),
+	}
+	return p.sess, nil
+}
+
+// outbox is one channel with publisher confirms.
+type outbox struct {
+	t      *Transport
+	conn   *amqp.Connection
+	ch     *amqp.Channel
+	closes chan *amqp.Error
+
+	// returns has room for every message that can be under way, and is read before
+	// more are: the library's reader waits for nobody. A message is returned before it
+	// is confirmed, so it is in there when its confirm is done.
+	returns chan amqp.Return
+
+	given chan struct{} // closed when the channel is given up
+
+	// under are those under way, from head on. They are the publisher's goroutine's.
+	under  []underWay
+	head   int
+	served bool // there were confirms
+
+	mu       sync.Mutex // guards what follows
+	returned map[string]string
+	reason   error // why the channel was closed
+}
+
+// underWay is a message that is written but, as far as is known, not confirmed.
+type underWay struct {
+	confirm *amqp.DeferredConfirmation
+	of      *parcel
+	copyID  string
+	since   time.Time
+}
+
+const (
+	// watchEvery is how often a channel is looked at on which messages are under way.
+	watchEvery = 500 * time.Millisecond
+
+	// patience is how long the first of them may wait for its confirm before the channel
+	// is given up, and firstPatience that of a new channel. Brokers confirm within
+	// milliseconds or, under load, a second or two. But what is published on a channel to a
+	// quorum queue while that has no leader, as right after a broker's start, may never be
+	// confirmed, and neither is what follows on the same channel.
+	patience      = 5 * time.Second
+	firstPatience = 2 * time.Second
+)
+
+// admit forgets what has been confirmed and, where it is to wait, waits until one more
+// message may be under way. It gives a channel up that confirms nothing any more.
+func (s *outbox) admit(wait bool) {
+	for s.head < len(s.under) && !s.isGiven() {
+		first := &s.under[s.head]
+		select {
+		case <-first.confirm.Done():
+			s.served = true
+			s.forget(first)
+			*first = underWay{}
+			s.head++
+			if s.head == len(s.under) || s.head == window {
+				n := copy(s.under, s.under[s.head:])
+				clear(s.under[n:])
+				s.under, s.head = s.under[:n], 0
+			}
+			continue
+		default:
+		}
+		s.giveUp(first.since)
+		if !wait || len(s.under)-s.head < window {
+			return
+		}
+		timer := time.NewTimer(watchEvery)
+		select { // the end of the channel is the end of all
+		case <-first.confirm.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// giveUp gives the channel up if the first message under way has waited for too long, but
+// not because of a blockade.
+func (s *outbox) giveUp(since time.Time) {
+	limit := patience
+	if !s.served {
+		limit = firstPatience
+	}
+	if time.Since(since) < limit || s.t.blocked.active() {
+		return
+	}
+	s.mu.Lock()
+	s.reason = fmt.Errorf("the broker has confirmed nothing for %v", limit)
+	s.mu.Unlock()
+	close(s.given)
+	s.under, s.head = nil, 0
+	s.t.goes(s.discard)
+}
+
+// discard closes a channel that was given up, or where the broker does not even answer
+// to that, the connection.
+func (s *outbox) discard() {
+	hopeless := time.AfterFunc(grace, func() { closeConnection(s.conn, time.Now()) })
+	defer hopeless.Stop()
+	_ = s.ch.Close()
+}
+
+func (s *outbox) isGiven() bool {
+	select {
+	case <-s.given:
+		return true
+	default:
+		return false
+	}
+}
+
+// forget drops the return of a message that nobody asks for any more.
+func (s *outbox) forget(u *underWay) {
+	u.of.mu.Lock()
+	unwanted := u.of.unwanted
+	u.of.mu.Unlock()
+	if unwanted {
+		s.collectReturns()
+		s.mu.Lock()
+		delete(s.returned, u.copyID)
+		s.mu.Unlock()
+	}
+}
+
+// collectReturns takes what has been returned so far.
+func (s *outbox) collectReturns() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		select {
+		case r, ok := <-s.returns:
+			if !ok {
+				return // the channel is closed
+			}
+			if id, ok := r.Headers[copyIDHeader].(string); ok {
+				s.returned[id] = fmt.Sprintf("%d %s", r.ReplyCode, r.ReplyText)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// outcome is what became of a letter that was written.
+func (s *outbox) outcome(ctx context.Context, l *letter) (core.SendState, error) {
+	select {
+	case <-l.confirm.Done():
+	default:
+		err := ctx.Err()
+		if s.isGiven() {
+			err = s.why()
+		}
+		return core.SendUnknown, fmt.Errorf("waiting for its confirm: %w", err)
+	}
+	s.mu.Lock()
+	text, returned := s.returned[l.copyID]
+	delete(s.returned, l.copyID)
+	s.mu.Unlock()
+	switch {
+	case returned:
+		return core.SendRefused, fmt.Errorf("%w: the broker returned the message: %s", core.ErrQueueNotFound, text)
+	case l.confirm.Acked():
+		return core.SendAccepted, nil
+	}
+	if s.ch.IsClosed() || s.isGiven() {
+		err := s.why()
+		if err == nil {
+			err = errors.New("the channel was closed")
+		}
+		return core.SendUnknown, fmt.Errorf("the connection was lost before its confirm: %w", err)
+	}
+	if !l.mandatory { // some of a topic's queues may have it
+		return core.SendUnknown, errNegative
+	}
+	return core.SendRefused, errNegative
+}
+
+var errNegative = errors.New("the broker confirmed negatively: the queue is full (x-max-length with reject-publish), or has no leader")
+
+// why is the reason for which the channel was closed, or nil.
+func (s *outbox) why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case e := <-s.closes:
+		if e != nil {
+			s.reason = e
+		}
+	default:
+	}
+	return s.reason
+}

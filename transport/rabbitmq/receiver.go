@@ -1,0 +1,265 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// receiver takes messages from one queue, on a connection of its own. The broker pushes
+// them as they come, never more than may be held; Receive hands out what has arrived.
+//
+// A session is one channel. When it is lost, so are the deliveries that came on it, and
+// the next one begins.
+type receiver struct {
+	t       *Transport
+	queue   string
+	log     *transport.DeliveryLog
+	counts  bool // the broker does
+	link    *link
+	outages transport.Outages
+
+	closing context.Context // ends when the receiver is closed
+	stop    context.CancelFunc
+	ended   chan struct{} // closed when nothing runs any more; nil before it runs
+	changed chan struct{} // what consumers there are may have to change
+	bell    chan struct{} // a Receive should look
+
+	mu          sync.Mutex // guards what follows, and the session
+	session     *session   // nil: there is none
+	maxInFlight int
+	arrived     []*delivery // not handed out yet, from first on
+	first       int
+	held        int // handed out and not settled
+	failed      error
+	closed      bool
+}
+
+func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver {
+	r := &receiver{
+		t: t, queue: queue,
+		log:         transport.NewDeliveryLog(cfg.MaxInFlight),
+		counts:      t.caps.NativeDeliveryCount,
+		outages:     transport.Outages{Observer: cfg.Observer},
+		changed:     make(chan struct{}, 1),
+		bell:        make(chan struct{}, 1),
+		maxInFlight: cfg.MaxInFlight,
+	}
+	r.closing, r.stop = context.WithCancel(t.life)
+	r.link = newLink(t, t.cfg.ConnectionName+": receive "+queue, nil)
+	return r
+}
+
+// String describes it without what its transport knows.
+func (r *receiver) String() string { return fmt.Sprintf("receiver of %q", r.queue) }
+
+// GoString returns what String does.
+func (r *receiver) GoString() string { return r.String() }
+
+// open begins the first session.
+func (r *receiver) open(ctx context.Context) error {
+	var s *session
+	err := r.t.eventually(ctx, &r.outages, func() (err error) {
+		s, err = r.begin(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	r.mu.Lock()
+	r.ended = ended
+	r.mu.Unlock()
+	if !r.t.goes(func() { defer close(ended); r.run(s) }) {
+		close(ended)
+		return core.ErrClosed
+	}
+	return nil
+}
+
+// run keeps a session, until the receiver is closed or waiting does not help.
+func (r *receiver) run(s *session) {
+	defer func() { r.link.close(deadline(r.closing)) }()
+	for {
+		began := time.Now()
+		err := s.run()
+		if r.closing.Err() != nil {
+			s.farewell()
+			s.end()
+			return
+		}
+		s.end()
+		pause := r.outages.Failed(err, began)
+		for {
+			if rest(r.closing, r.t.life, pause) != nil {
+				return
+			}
+			began = time.Now()
+			if s, err = r.begin(r.closing); err == nil {
+				break
+			}
+			if !faultOf(err).passes() {
+				r.fail(err)
+				return
+			}
+			pause = r.outages.Failed(err, began)
+		}
+		r.outages.End()
+	}
+}
+
+// fail ends the receiver with what waiting does not mend.
+func (r *receiver) fail(err error) {
+	r.mu.Lock()
+	r.failed = err
+	r.mu.Unlock()
+	signal(r.bell)
+}
+
+// Receive implements core.Receiver.
+func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	n, err := r.receive(ctx, dst)
+	if err != nil && !errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("rabbitmq: receive from %q: %w", r.queue, explained(err))
+	}
+	return n, err
+}
+
+func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	if len(dst) == 0 {
+		return 0, errors.New("there is no room in dst")
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		n, err := r.take(dst)
+		if n > 0 || err != nil {
+			for _, d := range dst[:n] {
+				d.(*delivery).read()
+			}
+			return n, err
+		}
+		select {
+		case <-r.bell:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take hands out what has arrived and may be held, without waiting. Where there is more
+// to be had, or nothing ever again, it wakes the next one.
+func (r *receiver) take(dst []core.Delivery) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		err = core.ErrClosed
+	case r.failed != nil:
+		err = r.failed
+	}
+	if err != nil {
+		signal(r.bell)
+		return 0, err
+	}
+	var now time.Time
+	for n < len(dst) && r.first < len(r.arrived) && r.held < r.maxInFlight {
+		d := r.arrived[r.first]
+		r.arrived[r.first] = nil
+		r.first++
+		if !d.expires.IsZero() {
+			if now.IsZero() {
+				now = time.Now()
+			}
+			if now.After(d.expires) {
+				r.session.settle(d, acknowledge)
+				continue
+			}
+		}
+		r.held++
+		dst[n] = d
+		n++
+	}
+	if r.first == len(r.arrived) {
+		r.arrived, r.first = r.arrived[:0], 0
+	} else if r.held < r.maxInFlight {
+		signal(r.bell)
+	}
+	return n, nil
+}
+
+// arrive takes what a consumer was sent.
+func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
+	d := &delivery{session: s, consumer: c, native: *native, entry: entry{tag: native.DeliveryTag}}
+	d.native.Acknowledger = nil // it is settled here alone
+	if d.native.Expiration != "" {
+		d.expires = expiry(d.native.Expiration)
+	}
+	r.mu.Lock()
+	if r.session != s { // it is lost already
+		r.mu.Unlock()
+		return
+	}
+	s.acks.arrived(&d.entry)
+	c.unsettled++
+	if r.first > 0 && len(r.arrived) == cap(r.arrived) {
+		n := copy(r.arrived, r.arrived[r.first:])
+		clear(r.arrived[n:])
+		r.arrived, r.first = r.arrived[:n], 0
+	}
+	r.arrived = append(r.arrived, d)
+	free := r.held < r.maxInFlight
+	r.mu.Unlock()
+	if free {
+		signal(r.bell)
+	}
+}
+
+// SetMaxInFlight implements core.Receiver.
+func (r *receiver) SetMaxInFlight(n int) {
+	r.mu.Lock()
+	r.maxInFlight = n
+	r.mu.Unlock()
+	r.log.Resize(n)
+	signal(r.changed)
+	signal(r.bell)
+}
+
+// Close implements core.Receiver. What is not settled goes back, and what was settled is
+// acknowledged first. Where the broker cannot be told, because it cannot be reached or ctx
+// ends, both come again.
+func (r *receiver) Close(ctx context.Context) error {
+	r.mu.Lock()
+	r.closed = true
+	ended := r.ended
+	r.mu.Unlock()
+	signal(r.bell)
+	r.stop()
+	if ended != nil {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			r.link.close(time.Now())
+			<-ended
+		}
+	}
+	r.link.close(deadline(ctx))
+	r.t.mu.Lock()
+	delete(r.t.receivers, r)
+	r.t.mu.Unlock()
+	return nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,172 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Send publishes messages and waits until the broker has confirmed all of them (C2). A
+// message to a queue that does not exist is refused alone; the others are sent.
+//
+// Messages of one call, and those of concurrent calls, are under way together: to send
+// many, give Send many at a time. While the broker blocks who sends (memory or disk
+// alarm), Send waits until ctx ends.
+func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
+	if err := t.usable(ctx); err != nil {
+		return fmt.Errorf("rabbitmq: send: %w", transport.NoneSent(msgs, -1, err))
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	m := &mail{t: t, msgs: msgs}
+	if bad, err := m.write(); err != nil {
+		return fmt.Errorf("rabbitmq: send: %w", transport.NoneSent(msgs, bad, err))
+	}
+	m.prepare(ctx)
+	m.post(ctx)
+	if m.failed != nil {
+		return fmt.Errorf("rabbitmq: send: %w", m.failed)
+	}
+	return nil
+}
+
+// mail is the messages of one Send, sorted by the channel that they go on.
+type mail struct {
+	t    *Transport
+	msgs []core.Outgoing
+
+	toQueues, toNamed []letter
+
+	mu     sync.Mutex // guards failed
+	failed *core.SendError
+}
+
+// write makes letters of all messages, or says which one cannot be sent.
+func (m *mail) write() (bad int, err error) {
+	named := 0
+	for i := range m.msgs {
+		if m.msgs[i].Topic != "" || m.msgs[i].Delay > 0 {
+			named++
+		}
+	}
+	if n := len(m.msgs) - named; n > 0 {
+		m.toQueues = make([]letter, 0, n)
+	}
+	if named > 0 {
+		m.toNamed = make([]letter, 0, named)
+	}
+	for i := range m.msgs {
+		if err := m.letter(i); err != nil {
+			return i, err
+		}
+	}
+	return 0, nil
+}
+
+func (m *mail) letter(i int) error {
+	t, out := m.t, &m.msgs[i]
+	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
+		return err
+	}
+	l := letter{index: i}
+	to := &m.toNamed
+	switch {
+	case out.Topic != "" && out.Delay > 0:
+		return fmt.Errorf("Delay of what is published to a topic: %w", errors.ErrUnsupported)
+	case out.Topic != "":
+		var err error
+		if l.exchange, l.key, err = t.topicRoute(out.Topic); err != nil {
+			return err
+		}
+	default:
+		queue, err := queueName(out.Queue)
+		if err != nil {
+			return err
+		}
+		if out.Delay > 0 {
+			l.exchange, l.key, _ = delayRoute(out.Delay, queue)
+		} else {
+			l.key, l.mandatory = queue, true
+			to = &m.toQueues
+		}
+	}
+	var err error
+	if l.publishing, err = t.format.publishing(out, t.newCopy()); err != nil {
+		return err
+	}
+	l.copyID, _ = l.publishing.Headers[copyIDHeader].(string)
+	*to = append(*to, l)
+	return nil
+}
+
+// topicRoute is where messages to a topic are published.
+func (t *Transport) topicRoute(topic string) (exchange, key string, err error) {
+	if t.cfg.Topology == Direct {
+		key, err = topicKey(topic)
+		return directExchange, key, err
+	}
+	exchange, err = topicExchange(topic)
+	return exchange, "", err
+}
+
+// prepare makes sure of what letters to named exchanges need: an exchange that does not
+// exist closes the channel, and a destination that does not exist is noticed by nobody
+// once a delay has begun.
+func (m *mail) prepare(ctx context.Context) {
+	ready := m.toNamed[:0]
+	for _, l := range m.toNamed {
+		out := &m.msgs[l.index]
+		var err error
+		if out.Topic != "" {
+			if m.t.cfg.Topology == Direct {
+				ready = append(ready, l)
+				continue
+			}
+			err = m.t.known.declareTopic(ctx, m.t, out.Topic)
+		} else {
+			err = m.t.known.bindDelayed(ctx, m.t, out.Queue)
+		}
+		if err != nil {
+			m.report(&l, core.SendRefused, explained(err))
+			continue
+		}
+		ready = append(ready, l)
+	}
+	m.toNamed = ready
+}
+
+// post sends all letters and waits for what becomes of them.
+func (m *mail) post(ctx context.Context) {
+	if len(m.toNamed) == 0 {
+		m.t.queues.send(ctx, m.toQueues, m.report)
+		return
+	}
+	var other sync.WaitGroup
+	if len(m.toQueues) > 0 {
+		other.Go(func() { m.t.queues.send(ctx, m.toQueues, m.report) })
+	}
+	m.t.named.send(ctx, m.toNamed, m.report)
+	other.Wait()
+}
+
+// report notes what became of a letter.
+func (m *mail) report(l *letter, state core.SendState, err error) {
+	if state == core.SendAccepted {
+		return
+	}
+	if f := faultOf(err); f == faultNoTarget {
+		m.t.known.forget()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed == nil {
+		m.failed = transport.AllSent(m.msgs, core.SendAccepted, nil)
+	}
+	r := &m.failed.Results[l.index]
+	r.State, r.Err = state, err
+}

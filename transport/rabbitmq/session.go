@@ -1,0 +1,315 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// session is a channel of a receiver, from its beginning until it is lost.
+//
+// The broker fixes how much a consumer may hold when it begins. So that MaxInFlight can
+// change live there are several, which share it: to raise it, one more begins with the
+// difference; to lower it, the latest ones end.
+type session struct {
+	r       *receiver
+	ch      *amqp.Channel
+	lost    chan *amqp.Error
+	cancels chan string
+
+	consumers []*consumer // the receiver's mu guards their counts
+	named     int         // how many consumers there ever were
+
+	acks    *acks         // the receiver's mu guards it
+	written chan struct{} // closed when no acknowledgement is written any more
+	over    chan struct{} // closed when the session is
+	pumps   sync.WaitGroup
+}
+
+// consumer is one of a session's.
+type consumer struct {
+	tag       string
+	prefetch  int
+	cancelled bool
+	unsettled int // that it was sent; guarded by the receiver's mu
+}
+
+// begin opens a channel and consumes.
+func (r *receiver) begin(ctx context.Context) (*session, error) {
+	conn, err := r.link.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var s *session
+	var left bool
+	err = r.t.bound(ctx, func() error {
+		begun, err := r.beginOn(conn)
+		mu.Lock()
+		defer mu.Unlock()
+		if left && err == nil { // nobody waits for it any more
+			begun.end()
+		}
+		s = begun
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	left = true
+	if err != nil {
+		if s != nil {
+			s.end()
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// beginOn does so without a context. Without an error the session is to be ended.
+func (r *receiver) beginOn(conn *amqp.Connection) (*session, error) {
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	// Also where nothing is consumed at first, a missing queue is to be noticed.
+	if _, err := ch.QueueDeclarePassive(r.queue, true, false, false, false, nil); err != nil {
+		_ = ch.Close()
+		return nil, err
+	}
+	s := &session{
+		r: r, ch: ch,
+		lost:    ch.NotifyClose(make(chan *amqp.Error, 1)),
+		cancels: ch.NotifyCancel(make(chan string, 16)),
+		acks:    newAcks(),
+		written: make(chan struct{}),
+		over:    make(chan struct{}),
+	}
+	r.mu.Lock()
+	r.session = s
+	r.mu.Unlock()
+	go s.write()
+	if err := s.adjust(); err != nil {
+		s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
+// run keeps the consumers as they are to be. It returns why the session is over.
+func (s *session) run() error {
+	for {
+		select {
+		case e := <-s.lost:
+			if e == nil {
+				return errors.New("the channel was closed")
+			}
+			return e
+		case <-s.cancels:
+			return fmt.Errorf("the broker cancelled the consumer of %q: its queue was deleted or moved to another node", s.r.queue)
+		case <-s.r.changed:
+			if err := s.adjust(); err != nil {
+				return err
+			}
+		case <-s.r.closing.Done():
+			return context.Canceled
+		}
+	}
+}
+
+// adjust begins and ends consumers so that together they hold MaxInFlight, and gives back
+// what is too much.
+func (s *session) adjust() error {
+	s.r.mu.Lock()
+	most := s.r.maxInFlight
+	s.r.mu.Unlock()
+	active := s.active()
+	for i := len(s.consumers) - 1; i >= 0 && active > most; i-- {
+		c := s.consumers[i]
+		if c.cancelled {
+			continue
+		}
+		if err := s.ch.Cancel(c.tag, false); err != nil {
+			return err
+		}
+		c.cancelled = true
+		active -= c.prefetch
+	}
+	missing := s.giveBackExcess(active)
+	if missing <= 0 || active > 0 && missing*4 < most {
+		return nil
+	}
+	return s.consume(min(missing, math.MaxUint16))
+}
+
+// active is how many messages the consumers that have not ended may hold.
+func (s *session) active() int {
+	n := 0
+	for _, c := range s.consumers {
+		if !c.cancelled {
+			n += c.prefetch
+		}
+	}
+	return n
+}
+
+// giveBackExcess releases what arrived but may not be held any more, and returns how
+// many more may be consumed beside so many.
+func (s *session) giveBackExcess(active int) (missing int) {
+	r := s.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight {
+		last := len(r.arrived) - 1
+		s.settle(r.arrived[last], release)
+		r.arrived[last] = nil
+		r.arrived = r.arrived[:last]
+	}
+	missing = r.maxInFlight - active
+	left := s.consumers[:0]
+	for _, c := range s.consumers {
+		if c.cancelled {
+			missing -= c.unsettled
+		}
+		if !c.cancelled || c.unsettled > 0 {
+			left = append(left, c)
+		}
+	}
+	clear(s.consumers[len(left):])
+	s.consumers = left
+	s.acks.flushAt(r.maxInFlight)
+	return missing
+}
+
+// consume begins one more consumer.
+func (s *session) consume(prefetch int) error {
+	if err := s.ch.Qos(prefetch, 0, false); err != nil {
+		return err
+	}
+	s.named++
+	c := &consumer{tag: fmt.Sprintf("%s-%d", s.r.t.copies.prefix, s.named), prefetch: prefetch}
+	deliveries, err := s.ch.Consume(s.r.queue, c.tag, false, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	s.consumers = append(s.consumers, c)
+	s.pumps.Go(func() {
+		for d := range deliveries {
+			s.r.arrive(s, c, &d)
+		}
+	})
+	return nil
+}
+
+// settlement is what becomes of a delivery at the broker.
+type settlement int
+
+const (
+	acknowledge settlement = iota // it is gone
+	abandon                       // it failed: basic.reject, which every broker counts
+	release                       // basic.nack, which brokers from 4.3 on do not count
+)
+
+// settle orders what becomes of a delivery. The receiver's mu is held.
+func (s *session) settle(d *delivery, how settlement) {
+	d.settled = true
+	d.consumer.unsettled--
+	if d.consumer.cancelled {
+		signal(s.r.changed)
+	}
+	s.acks.settle(&d.entry, how)
+}
+
+// farewell gives everything back when the receiver is closed, after it has acknowledged
+// what was settled. Its errors do not matter: what the broker was not told comes again.
+func (s *session) farewell() {
+	for _, c := range s.consumers {
+		if !c.cancelled {
+			_ = s.ch.Cancel(c.tag, false)
+		}
+	}
+	s.acks.stop()
+	<-s.written
+	_ = s.ch.Nack(0, true, true) // all there are
+	_ = s.ch.Close()             // whose answer comes when the broker is through with these
+}
+
+// end is called when the session is over: its deliveries are lost to whoever has them.
+func (s *session) end() {
+	r := s.r
+	r.mu.Lock()
+	if r.session == s {
+		r.session = nil
+		clear(r.arrived)
+		r.arrived, r.first, r.held = r.arrived[:0], 0, 0
+	}
+	r.mu.Unlock()
+	close(s.over)
+	_ = s.ch.Close() // where it is not the channel that broke
+	<-s.written
+	s.pumps.Wait()
+}
+
+// linger is how long an acknowledgement waits for others.
+const linger = time.Millisecond
+
+// write writes acknowledgements, many at a time.
+func (s *session) write() {
+	defer close(s.written)
+	timer := time.NewTimer(linger)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.acks.some:
+		case <-s.acks.stopped:
+			s.flush(true)
+			return
+		case <-s.over:
+			return
+		}
+		timer.Reset(linger)
+		select {
+		case <-s.acks.enough:
+		case <-timer.C:
+		case <-s.acks.stopped:
+		case <-s.over:
+			return
+		}
+		if s.flush(false) != nil {
+			return // the channel is lost, which run notices
+		}
+	}
+}
+
+// flush writes what has been ordered.
+func (s *session) flush(all bool) error {
+	s.r.mu.Lock()
+	b := s.acks.take(all)
+	s.r.mu.Unlock()
+	for _, g := range b.given {
+		var err error
+		if g.counted {
+			err = s.ch.Reject(g.tag, true)
+		} else {
+			err = s.ch.Nack(g.tag, false, true)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if b.upTo > 0 {
+		if err := s.ch.Ack(b.upTo, b.several); err != nil {
+			return err
+		}
+	}
+	for _, tag := range b.singly {
+		if err := s.ch.Ack(tag, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

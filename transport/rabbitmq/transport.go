@@ -1,0 +1,300 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Transport connects endpoints to the queues of a RabbitMQ broker or cluster. It
+// implements core.Transport, core.Provisioner, core.Subscriber and core.Checker, and is
+// safe for concurrent use.
+type Transport struct {
+	cfg    Config
+	hosts  []endpoint
+	caps   core.Capabilities
+	format *format
+
+	sending *link
+	queues  *publisher // to the default exchange: to queues
+	named   *publisher // to exchanges by name: topics and delays
+	known   *topologyMemory
+	blocked blockade
+
+	copies struct { // of messages sent
+		prefix string
+		last   atomic.Uint64
+	}
+
+	life   context.Context // ends with Close
+	end    context.CancelFunc
+	closed atomic.Bool
+
+	mu        sync.Mutex // guards what follows
+	receivers map[*receiver]struct{}
+	wg        sync.WaitGroup // goroutines of ours
+}
+
+var _ interface {
+	core.Transport
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+} = (*Transport)(nil)
+
+// Open returns a transport for the broker and the virtual host that the URL names, with
+// the defaults of Config: New with nothing but URLs.
+func Open(ctx context.Context, url string) (*Transport, error) {
+	return New(ctx, Config{URLs: []string{url}})
+}
+
+// New returns a transport. It does not reach the broker: Check does, and an endpoint
+// calls it before it starts. Its error names everything that is wrong with cfg, and
+// never the password.
+func New(ctx context.Context, cfg Config) (*Transport, error) {
+	hosts, err := cfg.complete()
+	if err != nil {
+		return nil, fmt.Errorf("rabbitmq: open: %w", err)
+	}
+	t := &Transport{
+		cfg:       cfg,
+		hosts:     hosts,
+		caps:      capabilities(&cfg),
+		format:    newFormat(&cfg),
+		known:     newTopologyMemory(),
+		receivers: map[*receiver]struct{}{},
+	}
+	var random [9]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	t.copies.prefix = base64.RawURLEncoding.EncodeToString(random[:])
+	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
+	t.sending = newLink(t, cfg.ConnectionName+": send", func(conn *amqp.Connection) {
+		t.format.frameMax.Store(int64(conn.Config.FrameSize))
+		t.watchBlocked(conn)
+	})
+	t.queues, t.named = newPublisher(t), newPublisher(t)
+	return t, nil
+}
+
+func capabilities(cfg *Config) core.Capabilities {
+	return core.Capabilities{
+		Transactions:        []core.TransactionMode{core.TransactionReceiveOnly},
+		DelayedDelivery:     true,
+		NativeDeliveryCount: cfg.QueueType == Quorum,
+		CountsEveryDelivery: cfg.QueueType == Quorum,
+		PublishSubscribe:    true,
+		TimeToBeReceived:    true,
+		MaxDelay:            maxDelay,
+		DelayPrecision:      delayPrecision,
+		MaxMessageBytes:     cfg.MaxMessageBytes,
+		MaxHeaderBytes:      maxHeaderBytes,
+		MaxHeaderKeyBytes:   maxShortString,
+		Durable:             true,
+		Ahead:               true,
+	}
+}
+
+// maxHeaderBytes leaves room in a frame of 128 KiB for the lengths of many short headers,
+// and for what the broker adds.
+const maxHeaderBytes = 64 << 10
+
+// Capabilities implements core.Transport.
+func (t *Transport) Capabilities() core.Capabilities {
+	caps := t.caps
+	caps.Transactions = slices.Clone(caps.Transactions)
+	return caps
+}
+
+// String says what the transport is for, without secrets.
+func (t *Transport) String() string {
+	var hosts []string
+	for _, h := range t.hosts {
+		hosts = append(hosts, h.addr)
+	}
+	return fmt.Sprintf("rabbitmq (%s, vhost %q, %v queues)", strings.Join(hosts, ", "), t.hosts[0].uri.Vhost, t.cfg.QueueType)
+}
+
+// GoString returns what String does.
+func (t *Transport) GoString() string { return t.String() }
+
+// Address returns the queue's name, which is its address.
+func (t *Transport) Address(queue string) (string, error) {
+	name, err := queueName(queue)
+	if err != nil {
+		return "", fmt.Errorf("rabbitmq: address: %w", err)
+	}
+	return name, nil
+}
+
+// OpenReceiver starts to receive from a queue. While the broker cannot be reached it
+// waits, until ctx ends.
+func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	r, err := t.openReceiver(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("rabbitmq: open receiver for %q: %w", cfg.Queue, explained(err))
+	}
+	return r, nil
+}
+
+func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (*receiver, error) {
+	if err := t.usable(ctx); err != nil {
+		return nil, err
+	}
+	if !t.caps.Supports(cfg.Mode) {
+		return nil, fmt.Errorf("transaction mode %v is not one of %v: %w", cfg.Mode, t.caps.Transactions, errors.ErrUnsupported)
+	}
+	if cfg.MaxInFlight < 1 {
+		return nil, fmt.Errorf("MaxInFlight is %d, but must be at least 1", cfg.MaxInFlight)
+	}
+	queue, err := queueName(cfg.Queue)
+	if err != nil {
+		return nil, err
+	}
+	outages := transport.Outages{Observer: cfg.Observer}
+	err = t.eventually(ctx, &outages, func() error { return t.examine(ctx, queue, cfg.MaxDeliveries) })
+	if err != nil {
+		return nil, err
+	}
+	r := newReceiver(t, queue, cfg)
+	t.mu.Lock()
+	if t.closed.Load() { // Close has collected the receivers
+		t.mu.Unlock()
+		return nil, core.ErrClosed
+	}
+	t.receivers[r] = struct{}{}
+	t.mu.Unlock()
+	if err := r.open(ctx); err != nil {
+		_ = r.Close(ctx)
+		return nil, err
+	}
+	return r, nil
+}
+
+// eventually tries something for as long as the broker cannot be reached.
+func (t *Transport) eventually(ctx context.Context, o *transport.Outages, try func() error) error {
+	for {
+		began := time.Now()
+		err := try()
+		switch {
+		case err == nil:
+			o.End()
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !faultOf(err).passes():
+			return err
+		}
+		if err := rest(ctx, t.life, o.Failed(err, began)); err != nil {
+			return err
+		}
+	}
+}
+
+// admin runs something on a channel of its own: what the broker refuses closes the
+// channel. It returns when ctx ends, whatever the broker does.
+func (t *Transport) admin(ctx context.Context, do func(*amqp.Channel) error) error {
+	conn, err := t.sending.get(ctx)
+	if err != nil {
+		return err
+	}
+	return t.bound(ctx, func() error {
+		ch, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = ch.Close() }() // it has served
+		return do(ch)
+	})
+}
+
+// bound waits for something that knows no context for no longer than ctx. It goes on
+// until it is done, or its connection is lost.
+func (t *Transport) bound(ctx context.Context, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	if !t.goes(func() { done <- do() }) {
+		return core.ErrClosed
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// newCopy returns the name of one more stored copy of a message.
+func (t *Transport) newCopy() string {
+	return t.copies.prefix + "-" + strconv.FormatUint(t.copies.last.Add(1), 36)
+}
+
+// Close ends every connection and goroutine of the transport, and closes receivers that
+// are still open. Where ctx ends meanwhile, what is under way is cut off: what was not
+// settled comes again. Close is idempotent.
+func (t *Transport) Close(ctx context.Context) error {
+	t.mu.Lock()
+	again := t.closed.Swap(true)
+	receivers := slices.Collect(maps.Keys(t.receivers))
+	t.mu.Unlock()
+	if again {
+		t.wg.Wait()
+		return nil
+	}
+	var wg sync.WaitGroup
+	for _, r := range receivers {
+		wg.Go(func() { _ = r.Close(ctx) })
+	}
+	wg.Wait()
+	t.end()
+	t.sending.close(deadline(ctx))
+	t.wg.Wait()
+	return nil
+}
+
+// deadline is until when the broker gets to say good-bye.
+func deadline(ctx context.Context) time.Time {
+	until := time.Now().Add(grace)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		return d
+	}
+	if ctx.Err() != nil {
+		return time.Now()
+	}
+	return until
+}
+
+// usable returns why nothing can be done.
+func (t *Transport) usable(ctx context.Context) error {
+	if t.closed.Load() {
+		return core.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// goes starts a goroutine that Close waits for, and that ends when life does or its
+// connection is closed. It reports whether the transport is still open.
+func (t *Transport) goes(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Load() {
+		return false
+	}
+	t.wg.Go(f)
+	return true
+}
