@@ -1,0 +1,70 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// operationTimeout bounds what is asked of the broker in one go, but for sends.
+const operationTimeout = 30 * time.Second
+
+// Check reaches the broker and verifies that its version is 3.10 or later and that all
+// queues of the topology exist. The first one, the endpoint's own, must be of the type
+// that Config says, and its delivery limit known.
+//
+// Rights are not checked, because AMQP tells of one only when it is used. What an
+// endpoint cannot do for want of one it finds out before its first message (to
+// subscribe and to receive) or with it (to send), and the message is not lost.
+func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
+	err := t.usable(ctx)
+	if err == nil {
+		err = t.check(ctx, topology)
+	}
+	if err != nil {
+		return fmt.Errorf("rabbitmq: check: %w", err)
+	}
+	return nil
+}
+
+func (t *Transport) check(ctx context.Context, topology core.Topology) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	conn, err := t.sending.get(ctx)
+	if err != nil {
+		return explained(err)
+	}
+	var errs []error
+	if b, err := brokerOf(conn); err == nil && b.before(oldest) {
+		errs = append(errs, finding{fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", b, oldest)})
+	}
+	for i, name := range topology.Queues {
+		queue, err := queueName(name)
+		switch {
+		case err != nil:
+		case i == 0:
+			err = t.examine(ctx, queue, anyLimit)
+		default:
+			err = t.find(ctx, queue)
+		}
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil || faultOf(err).passes() {
+			return explained(err) // each queue would only repeat it
+		}
+		errs = append(errs, explained(err))
+	}
+	return errors.Join(errs...)
+}
+
+// brokerOf returns the version of the broker at the other end.
+func brokerOf(conn *amqp.Connection) (broker, error) {
+	text, _ := conn.Properties["version"].(string)
+	return parseBroker(text)
+}

@@ -1,0 +1,297 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// facts are what could be found out about a queue.
+type facts struct {
+	told error // nil, or why nothing of what follows is known
+
+	kind                           string // quorum, classic, stream; "" is one that could not be read
+	durable, autoDelete, exclusive bool
+	limit                          *int  // the argument x-delivery-limit; nil: none
+	limitTold                      error // nil, or why limit is not known
+
+	managed  bool // the management API said so, and which policies apply
+	policies []*policy
+}
+
+// examine verifies that a queue exists, and can be received from without losing what
+// is given back: it is of the type that Config says, and the broker lets a message
+// be delivered more often than maxDeliveries. 0 is without limit, anyLimit not known.
+func (t *Transport) examine(ctx context.Context, queue string, maxDeliveries int) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	conn, err := t.sending.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.find(ctx, queue); err != nil {
+		return err
+	}
+	f, err := t.facts(ctx, conn.Config.Vhost, queue)
+	if err != nil {
+		return err
+	}
+	if err := f.mismatch(queue, t.cfg.QueueType); err != nil {
+		return err
+	}
+	if t.cfg.QueueType != Quorum {
+		return nil
+	}
+	b, _ := brokerOf(conn)
+	l := &limited{
+		queue: queue, vhost: conn.Config.Vhost, broker: b, argument: f.limit, policies: f.policies,
+		wanted: max(defaultDeliveryLimit, maxDeliveries+1),
+	}
+	if why := errors.Join(f.told, f.limitTold); !f.managed && (why != nil || f.limit == nil) {
+		if b.limits() && !t.cfg.UnverifiedDeliveryLimit {
+			return l.unverified(why)
+		}
+		return nil
+	}
+	return l.verdict(maxDeliveries)
+}
+
+// facts asks whoever can tell.
+func (t *Transport) facts(ctx context.Context, vhost, queue string) (*facts, error) {
+	if t.cfg.ManagementURL != "" {
+		f, err := t.managed(ctx, vhost, queue)
+		if err == nil || !t.cfg.UnverifiedDeliveryLimit {
+			return f, err
+		}
+	}
+	return t.probe(ctx, vhost, queue)
+}
+
+// find returns an error if a queue does not exist.
+func (t *Transport) find(ctx context.Context, queue string) error {
+	err := t.admin(ctx, func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	return locked(queue, err)
+}
+
+// locked says what to do about a queue that is another connection's alone.
+func locked(queue string, err error) error {
+	if said, ok := errors.AsType[*amqp.Error](err); ok && said.Code == amqp.ResourceLocked {
+		return finding{fmt.Errorf("the queue %q is exclusive, and ends with the connection that declared it: delete it, so that Provision makes it anew: %w", queue, err)}
+	}
+	return err
+}
+
+// Names of arguments of queues.
+const (
+	typeArgument = "x-queue-type"
+
+	// bait is an argument that only streams have. A declaration of another queue with it
+	// compares as if it were not there, but never creates one.
+	bait = "x-max-age"
+)
+
+// declaration returns the arguments of queues that the transport creates.
+func (t *Transport) declaration() amqp.Table {
+	arguments := amqp.Table{typeArgument: t.cfg.QueueType.argument()}
+	if t.cfg.QueueType == Quorum {
+		arguments[limitArgument] = int64(t.cfg.DeliveryLimit)
+	}
+	return arguments
+}
+
+// probe finds out how an existing queue was declared. AMQP does not tell, but compares:
+// of a declaration that differs, the broker says in which argument, and what its value
+// is. With that value the next declaration comes closer. The queue stays as it is, and
+// none is created.
+func (t *Transport) probe(ctx context.Context, vhost, queue string) (*facts, error) {
+	guess := guess{durable: true, arguments: t.declaration(), asText: map[string]bool{}}
+	guess.arguments[bait] = "1D"
+	for range 64 { // more than there are arguments
+		err := t.admin(ctx, func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare(queue, guess.durable, guess.autoDelete, false, false, guess.arguments)
+			return err
+		})
+		switch faultOf(err) {
+		case faultMismatch:
+		case faultRefused:
+			return &facts{told: err}, nil
+		default:
+			if err != nil {
+				return nil, locked(queue, err)
+			}
+			return guess.facts(), nil
+		}
+		d, ok := readDifference(err, "queue", queue, vhost)
+		switch {
+		case !ok && strings.Contains(err.Error(), "'"+bait+"'"): // it would have been created
+			return nil, fmt.Errorf("%w: %q; somebody has just deleted it", core.ErrQueueNotFound, queue)
+		case !ok:
+			return &facts{told: err}, nil
+		case d.name == typeArgument:
+			f := guess.facts()
+			f.kind, f.limit, f.limitTold = d.kind(), nil, err
+			return f, nil
+		case !guess.adopt(d):
+			f := guess.facts()
+			f.limitTold = err
+			return f, nil
+		}
+	}
+	return &facts{told: errors.New("its arguments could not be found out")}, nil
+}
+
+// guess is how a queue may have been declared.
+type guess struct {
+	durable, autoDelete bool
+	arguments           amqp.Table
+	asText              map[string]bool // arguments that are text for sure
+}
+
+// adopt makes a value of the queue one of the guess. It reports whether it could be
+// read.
+func (g *guess) adopt(d difference) bool {
+	switch {
+	case d.name == "durable":
+		g.durable = !g.durable
+		return true
+	case d.name == "auto_delete":
+		g.autoDelete = !g.autoDelete
+		return true
+	case d.name == bait, d.current == "none":
+		_, had := g.arguments[d.name]
+		delete(g.arguments, d.name)
+		return had
+	case !d.readable:
+		return false
+	}
+	// The type is said only where one side lacks the argument.
+	value, text := d.value, d.text || g.asText[d.name]
+	_, had := g.arguments[d.name]
+	switch n, err := strconv.ParseInt(value, 10, 64); {
+	case text && had && g.arguments[d.name] == value:
+		return false // and still it is not the same
+	case text:
+		g.arguments[d.name] = value
+	case err == nil:
+		g.arguments[d.name] = n
+	case value == "true" || value == "false":
+		g.arguments[d.name] = value == "true"
+	default:
+		g.arguments[d.name] = value
+	}
+	g.asText[d.name] = true // if this was not it
+	return true
+}
+
+// facts returns what is known of a queue that the broker finds the same.
+func (g *guess) facts() *facts {
+	f := &facts{durable: g.durable, autoDelete: g.autoDelete, kind: Classic.argument()}
+	if kind, ok := g.arguments[typeArgument].(string); ok {
+		f.kind = kind
+	}
+	if n, ok := g.arguments[limitArgument].(int64); ok {
+		limit := int(n)
+		f.limit = &limit
+	}
+	return f
+}
+
+// difference is what the broker says about a declaration that is not that of what
+// exists: "inequivalent arg 'x-message-ttl' for queue 'billing' in vhost '/': received
+// none but current is the value '60000' of type 'signedint'".
+type difference struct {
+	name     string
+	readable bool   // the text, which may have 255 bytes at most, has what follows
+	current  string // as it is said
+	value    string // without what is said about it
+	text     bool   // it is text for sure
+}
+
+// readDifference reads it. The names may have quotation marks in them.
+func readDifference(err error, what, name, vhost string) (difference, bool) {
+	said, ok := errors.AsType[*amqp.Error](err)
+	if !ok || said.Code != amqp.PreconditionFailed {
+		return difference{}, false
+	}
+	_, text, ok := strings.Cut(said.Reason, "inequivalent arg '")
+	if !ok {
+		return difference{}, false
+	}
+	var d difference
+	d.name, text, ok = strings.Cut(text, "' for "+what+" '")
+	if !ok {
+		return difference{}, false
+	}
+	text, ok = strings.CutPrefix(text, name+"' in vhost '"+vhost+"': received ")
+	if !ok || strings.HasSuffix(text, "...") {
+		return d, true
+	}
+	_, d.current, d.readable = strings.Cut(text, " but current is ")
+	if value, ok := strings.CutPrefix(d.current, "the value '"); ok {
+		if at := strings.LastIndex(value, "' of type '"); at >= 0 {
+			d.value, d.text = value[:at], strings.HasSuffix(value[at:], "str'")
+			return d, true
+		}
+	}
+	d.value = strings.TrimSuffix(strings.TrimPrefix(d.current, "'"), "'")
+	return d, true
+}
+
+// kind returns the type of a queue, where that is the difference. Without the argument
+// it is a classic queue.
+func (d difference) kind() string {
+	switch {
+	case !d.readable:
+		return ""
+	case d.current == "none":
+		return Classic.argument()
+	}
+	return d.value
+}
+
+// mismatch returns everything that makes a queue another one than Config says.
+func (f *facts) mismatch(queue string, want QueueType) error {
+	if f.told != nil {
+		return nil
+	}
+	var errs []error
+	differs := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("the queue %q "+format, append([]any{queue}, args...)...))
+	}
+	const anew = "delete it, so that Provision makes it anew"
+	switch f.kind {
+	case want.argument():
+	case "":
+		differs("is of another type than %s, which Config.QueueType says: %s, or set Config.QueueType", want.argument(), anew)
+	default:
+		also := ""
+		for other := Quorum; other <= Classic; other++ {
+			if other.argument() == f.kind {
+				also = fmt.Sprintf(", or set Config.QueueType to %v", other)
+			}
+		}
+		differs("is of type %s, but Config.QueueType says %s: %s%s", f.kind, want.argument(), anew, also)
+	}
+	if !f.durable {
+		differs("is not durable (durable is false, but must be true), and ends with the broker: %s", anew)
+	}
+	if f.autoDelete {
+		differs("is deleted with its last consumer (auto_delete is true, but must be false): %s", anew)
+	}
+	if f.exclusive {
+		differs("is exclusive (exclusive is true, but must be false), and ends with a connection: %s", anew)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return finding{errors.Join(errs...)}
+}

@@ -1,0 +1,230 @@
+package rabbitmq
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"strings"
+)
+
+const (
+	// noLimit: the queue gives a message back for ever.
+	noLimit = math.MaxInt
+
+	// brokersLimit is that of a quorum queue since RabbitMQ 4.0, where neither its
+	// arguments nor a policy say something else. Before there is none.
+	brokersLimit = 20
+
+	// leastLimit is what the limit must be where MaxDeliveries is off. An endpoint comes
+	// nowhere near it by retrying; one without MaxDeliveries has chosen to run a message
+	// that kills its process for ever, and a dead-letter exchange is no way out: nobody
+	// can say whether it exists, and what gets there has no word about the failure.
+	leastLimit = 1_000
+
+	// anyLimit stands for a MaxDeliveries that is not known: no limit is too low.
+	anyLimit = -1
+)
+
+// limitKey is the name of the delivery limit in policies. The queue's argument has "x-"
+// before it.
+const (
+	limitKey      = "delivery-limit"
+	limitArgument = "x-" + limitKey
+)
+
+// policy is a policy, or an operator's policy, as the management API shows it.
+type policy struct {
+	Name       string                     `json:"name"`
+	Pattern    string                     `json:"pattern"`
+	ApplyTo    string                     `json:"apply-to"`
+	Priority   int                        `json:"priority"`
+	Definition map[string]json.RawMessage `json:"definition"`
+
+	operators bool
+}
+
+// limit returns the policy's delivery limit, if it has one.
+func (p *policy) limit() (n int, ok bool) {
+	if p == nil || json.Unmarshal(p.Definition[limitKey], &n) != nil {
+		return 0, false
+	}
+	return n, true
+}
+
+func (p *policy) String() string {
+	if p.operators {
+		return fmt.Sprintf("the operator policy %q", p.Name)
+	}
+	return fmt.Sprintf("the policy %q", p.Name)
+}
+
+// appliesTo reports whether the policy is for a queue. A pattern that only the broker's
+// regular expressions understand may be: what is not known is not taken for harmless.
+func (p *policy) appliesTo(queue string, kind QueueType) bool {
+	switch p.ApplyTo {
+	case "all", "queues", kind.argument() + "_queues":
+	default:
+		return false
+	}
+	pattern, err := regexp.Compile(p.Pattern)
+	return err != nil || pattern.MatchString(queue)
+}
+
+// mended returns the command that gives the policy another limit and leaves the rest of
+// it as it is.
+func (p *policy) mended(vhost string, limit int) string {
+	definition := maps.Clone(p.Definition)
+	if definition == nil {
+		definition = map[string]json.RawMessage{}
+	}
+	definition[limitKey] = fmt.Appendf(nil, "%d", limit)
+	text, err := json.Marshal(definition)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	verb := "set_policy"
+	if p.operators {
+		verb = "set_operator_policy"
+	}
+	return command("rabbitmqctl", verb, "--vhost", vhost, "--priority", fmt.Sprint(p.Priority), "--apply-to", p.ApplyTo, p.Name, p.Pattern, string(text))
+}
+
+// limitPolicy is the one that NServiceBus makes for a queue of its own.
+func limitPolicy(queue string) *policy {
+	return &policy{Name: "nsb." + queue + "." + limitKey, Pattern: "^" + regexp.QuoteMeta(queue) + "$", ApplyTo: "quorum_queues"}
+}
+
+// command returns a command line for a shell.
+func command(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		if word == "" || strings.ContainsFunc(word, func(c rune) bool {
+			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,@%+", c)
+		}) {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		quoted[i] = word
+	}
+	return strings.Join(quoted, " ")
+}
+
+// limited is a quorum queue, and what of it says how often it gives a message back.
+type limited struct {
+	queue, vhost string
+	broker       broker
+	argument     *int // nil: it has none
+	policies     []*policy
+	wanted       int // what a limit is set to
+}
+
+// bound is one of the limits that a queue has. The lowest one counts.
+type bound struct {
+	limit int
+	says  string // who set it
+	mend  string
+}
+
+// bounds returns all limits, of which none that is there is without effect. A negative
+// one is none since RabbitMQ 4.0; before, the queue drops a message at its first return.
+func (l *limited) bounds() (all []bound) {
+	var user *policy
+	said := false
+	add := func(limit int, says, mend string) {
+		said = true
+		if limit >= 0 || !l.broker.limits() {
+			all = append(all, bound{max(limit, 0), says, mend})
+		}
+	}
+	if l.argument != nil {
+		add(*l.argument, fmt.Sprintf("its argument %s is %d", limitArgument, *l.argument), fmt.Sprintf(
+			"an argument stays as it is: delete the queue once it is empty, %s, and create it again with Provision; or set MaxDeliveries below it",
+			command("rabbitmqctl", "delete_queue", "--vhost", l.vhost, "--if-empty", l.queue)))
+	}
+	for _, p := range l.policies {
+		if !p.operators {
+			user = p
+		}
+		if n, ok := p.limit(); ok {
+			add(n, fmt.Sprintf("%v says %d", p, n), "run "+p.mended(l.vhost, l.wanted))
+		}
+	}
+	if !said && l.broker.limits() {
+		if user == nil {
+			user = limitPolicy(l.queue)
+		}
+		all = append(all, bound{brokersLimit, fmt.Sprintf("RabbitMQ %v says %d where nothing else is said", l.broker, brokersLimit), "run " + user.mended(l.vhost, l.wanted)})
+	}
+	return all
+}
+
+// verdict returns an error if the queue could drop a message that is still handled.
+func (l *limited) verdict(maxDeliveries int) error {
+	if maxDeliveries == anyLimit {
+		return nil
+	}
+	lowest := noLimit
+	var says, mends []string
+	for _, b := range l.bounds() {
+		if b.limit <= maxDeliveries || maxDeliveries == 0 && b.limit < leastLimit {
+			lowest = min(lowest, b.limit)
+			says, mends = append(says, b.says), append(mends, b.mend)
+		}
+	}
+	if lowest == noLimit {
+		return nil
+	}
+	need := fmt.Sprintf("the endpoint lets a message be delivered %d times (MaxDeliveries)", maxDeliveries)
+	if maxDeliveries == 0 {
+		need = fmt.Sprintf("without MaxDeliveries it must be at least %d", leastLimit)
+	}
+	return finding{fmt.Errorf("the delivery limit of the queue %q is %d (%s), but %s: the broker would drop messages that nobody has handled. What mends it: %s",
+		l.queue, lowest, strings.Join(says, ", "), need, strings.Join(mends, "; and "))}
+}
+
+// unverified is the error for a queue of which only the broker knows the limit.
+func (l *limited) unverified(why error) error {
+	text := "it has no argument " + limitArgument + ", and AMQP does not tell policies"
+	if why != nil {
+		text = "AMQP does not tell it (" + why.Error() + ")"
+	}
+	return finding{fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s; by default RabbitMQ %v drops a message after %d returns. "+
+		"What mends it: set Config.ManagementURL, so that the limit can be read; or run %s and set Config.UnverifiedDeliveryLimit",
+		l.queue, text, l.broker, brokersLimit, limitPolicy(l.queue).mended(l.vhost, l.wanted))}
+}
+
+// errNoVersion: the broker is one whose limits are not known.
+var errNoVersion = errors.New("the broker does not say its version")
+
+// broker is the version of a broker. The zero value is not known.
+type broker struct{ major, minor int }
+
+// oldest is the first version with quorum queues that dead-letter at least once, which
+// delayed messages need.
+var oldest = broker{3, 10}
+
+// parseBroker reads the version that a broker says it has, such as "3.10.8" or
+// "4.1.0-rc.1".
+func parseBroker(text string) (broker, error) {
+	var b broker
+	if n, _ := fmt.Sscanf(text, "%d.%d", &b.major, &b.minor); n != 2 {
+		return broker{}, fmt.Errorf("%w: %.40q", errNoVersion, text)
+	}
+	return b, nil
+}
+
+// limits reports whether quorum queues have a limit where nobody set one.
+func (b broker) limits() bool { return b == broker{} || b.major >= 4 }
+
+func (b broker) before(other broker) bool {
+	return b.major < other.major || b.major == other.major && b.minor < other.minor
+}
+
+func (b broker) String() string {
+	if b == (broker{}) {
+		return "of an unknown version"
+	}
+	return fmt.Sprintf("%d.%d", b.major, b.minor)
+}

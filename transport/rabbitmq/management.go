@@ -1,0 +1,226 @@
+package rabbitmq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// managementTimeout bounds one question to the management API.
+	managementTimeout = 10 * time.Second
+
+	// managementLag is how long a node may take to know a queue that another one has.
+	managementLag = 3 * time.Second
+
+	// mostAnswer bounds an answer of the management API.
+	mostAnswer = 16 << 20
+)
+
+// managed asks the management API how a queue was declared and which policies apply to
+// it. What it answers is as it is now: the statistics, of which the policy in force is
+// one, are up to ten seconds old, and are not asked for.
+func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, error) {
+	m, err := t.management()
+	if err != nil {
+		return nil, err
+	}
+	q, err := m.queue(ctx, vhost, queue)
+	if err != nil {
+		return nil, err
+	}
+	f := &facts{managed: true, kind: q.Type, durable: q.Durable, autoDelete: q.AutoDelete, exclusive: q.Exclusive}
+	if text, ok := q.Arguments[limitArgument]; ok {
+		var n int
+		if err := json.Unmarshal(text, &n); err != nil {
+			return nil, finding{fmt.Errorf("the queue %q has the argument %s %s, which is no number", queue, limitArgument, text)}
+		}
+		f.limit = &n
+	}
+	if q.Type != Quorum.argument() {
+		return f, nil
+	}
+	if q.Policy != "" {
+		list, err := m.policies(ctx, "policies", vhost)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range list {
+			if p.Name == q.Policy {
+				f.policies = append(f.policies, p)
+			}
+		}
+	}
+	list, err := m.policies(ctx, "operator-policies", vhost)
+	if err != nil {
+		return nil, err
+	}
+	if p := operatorsPolicy(list, queue); p != nil {
+		f.policies = append(f.policies, p)
+	}
+	return f, nil
+}
+
+// operatorsPolicy returns the operator policy that applies to a quorum queue, or nil. Of
+// several with the same priority, which the broker chooses is not said; it is the one
+// with the lowest limit here.
+func operatorsPolicy(list []*policy, queue string) *policy {
+	var found *policy
+	for _, p := range list {
+		p.operators = true
+		if !p.appliesTo(queue, Quorum) {
+			continue
+		}
+		if found == nil || p.Priority > found.Priority || p.Priority == found.Priority && lower(p, found) {
+			found = p
+		}
+	}
+	return found
+}
+
+func lower(a, b *policy) bool {
+	x, has := a.limit()
+	y, other := b.limit()
+	return has && (!other || x < y)
+}
+
+// management is the API of the management plugin.
+type management struct {
+	client *http.Client
+	base   *url.URL // without the user
+	user   *url.Userinfo
+}
+
+// management returns a client for a few questions: it keeps no connection.
+func (t *Transport) management() (*management, error) {
+	base, err := readManagementURL(t.cfg.ManagementURL)
+	if err != nil {
+		return nil, finding{err}
+	}
+	secure := t.cfg.TLS.Clone()
+	if secure == nil && t.hosts[0].tls != nil { // what the URL says holds for both, but for the name in the certificate
+		secure = t.hosts[0].tls.Clone()
+		secure.ServerName = ""
+	}
+	m := &management{base: base, user: base.User, client: &http.Client{
+		Timeout: managementTimeout,
+		Transport: &http.Transport{
+			Proxy:             http.ProxyFromEnvironment,
+			TLSClientConfig:   secure,
+			DisableKeepAlives: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	base.User = nil
+	return m, nil
+}
+
+// managedQueue is a queue as the API shows it.
+type managedQueue struct {
+	Name       string                     `json:"name"`
+	Type       string                     `json:"type"`
+	Durable    bool                       `json:"durable"`
+	AutoDelete bool                       `json:"auto_delete"`
+	Exclusive  bool                       `json:"exclusive"`
+	Arguments  map[string]json.RawMessage `json:"arguments"`
+	Policy     string                     `json:"policy"` // "" or absent: none
+}
+
+// queue returns a queue that exists. It is found in a list: what the API says of a single
+// queue has no policy before there are statistics of it.
+func (m *management) queue(ctx context.Context, vhost, queue string) (*managedQueue, error) {
+	query := url.Values{
+		"disable_stats": {"true"},
+		"use_regex":     {"true"},
+		"name":          {"^" + regexp.QuoteMeta(queue) + "$"},
+		"page":          {"1"},
+		"page_size":     {"10"},
+	}
+	until := time.Now().Add(managementLag)
+	for {
+		var page struct {
+			Items []*managedQueue `json:"items"`
+		}
+		if err := m.get(ctx, &page, query, "queues", vhost); err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(page.Items, func(q *managedQueue) bool { return q.Name == queue })
+		if at >= 0 {
+			return page.Items[at], nil
+		}
+		if time.Now().After(until) {
+			return nil, finding{fmt.Errorf("the broker has the queue %q, but the management API at %s does not know it: "+
+				"set Config.ManagementURL to that of the same broker", queue, m.base)}
+		}
+		if err := rest(ctx, ctx, managementLag/10); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// policies returns those of a virtual host: of a user, or of the operators.
+func (m *management) policies(ctx context.Context, kind, vhost string) (list []*policy, err error) {
+	return list, m.get(ctx, &list, nil, kind, vhost)
+}
+
+// get asks for something about a virtual host. An error that does not pass says what is
+// wrong with Config.ManagementURL.
+func (m *management) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
+	u := m.base.JoinPath("api", what, url.PathEscape(vhost))
+	u.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return finding{fmt.Errorf("Config.ManagementURL: %w", err)}
+	}
+	password, _ := m.user.Password()
+	request.SetBasicAuth(m.user.Username(), password)
+	response, err := m.client.Do(request)
+	if err != nil {
+		if wrong, ok := errors.AsType[*url.Error](err); ok {
+			err = wrong.Err // the rest of it is the URL
+		}
+		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, refusedDial(err, false))
+	}
+	defer response.Body.Close() //nolint:errcheck // it was only read
+	answer, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	if err != nil {
+		return fmt.Errorf("the management API at %s broke off its answer: %w", m.base, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return m.refused(response, answer, what, vhost)
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return finding{fmt.Errorf("%s (Config.ManagementURL) does not answer like the management API of RabbitMQ 3.10 or later: %w", m.base, err)}
+	}
+	return nil
+}
+
+// refused explains an answer other than 200.
+func (m *management) refused(response *http.Response, answer []byte, what, vhost string) error {
+	var said struct {
+		Reason string `json:"reason"`
+	}
+	reason := response.Status
+	if json.Unmarshal(answer, &said) == nil && said.Reason != "" {
+		reason += ": " + strings.TrimSpace(said.Reason)
+	}
+	err := fmt.Errorf("the management API at %s (Config.ManagementURL) answers %s", m.base, reason)
+	switch code := response.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return finding{fmt.Errorf("%w: the user %q, or its password, is not the right one, has none of the tags management and monitoring "+
+			"(rabbitmqctl set_user_tags), or has no permissions in the virtual host %q (rabbitmqctl set_permissions; empty ones will do)", err, m.user.Username(), vhost)}
+	case code == http.StatusNotFound:
+		return finding{fmt.Errorf("%w to /api/%s: it has no virtual host %q, so it is another broker's, or it is no management API", err, what, vhost)}
+	case code >= 500, code == http.StatusTooManyRequests:
+		return err // waiting mends it
+	}
+	return finding{err}
+}

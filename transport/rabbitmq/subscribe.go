@@ -1,0 +1,100 @@
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Subscribe lets a queue receive what is published to the topics, from now on. In the
+// Conventional topology it binds the exchange of each topic, which it declares, to that
+// of the queue, or to the queue itself if it has none.
+func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.changeSubscriptions(ctx, queue, topics, t.subscribe); err != nil {
+		return fmt.Errorf("rabbitmq: subscribe %q: %w", queue, explained(err))
+	}
+	return nil
+}
+
+// Unsubscribe ends what Subscribe began. The exchange of a topic stays: others may
+// publish to it.
+func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.changeSubscriptions(ctx, queue, topics, t.unsubscribe); err != nil {
+		return fmt.Errorf("rabbitmq: unsubscribe %q: %w", queue, explained(err))
+	}
+	return nil
+}
+
+// source is where messages to a topic come from.
+type source struct{ topic, exchange, key string }
+
+func (t *Transport) changeSubscriptions(ctx context.Context, queue string, topics []string, change func(context.Context, string, []source) error) error {
+	if err := t.usable(ctx); err != nil {
+		return err
+	}
+	queue, err := queueName(queue)
+	if err != nil {
+		return err
+	}
+	sources := make([]source, len(topics))
+	for i, topic := range topics {
+		exchange, key, err := t.topicRoute(topic)
+		if err != nil {
+			return err
+		}
+		sources[i] = source{topic, exchange, key}
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if err := t.find(ctx, queue); err != nil {
+		return err
+	}
+	return change(ctx, queue, sources)
+}
+
+func (t *Transport) subscribe(ctx context.Context, queue string, sources []source) error {
+	direct := t.cfg.Topology == Direct
+	if !direct {
+		for _, s := range sources {
+			if err := t.declareExchange(ctx, s.exchange); err != nil {
+				return err
+			}
+		}
+		err := t.hasExchange(ctx, queue)
+		if direct = faultOf(err) == faultNoTarget; !direct && err != nil {
+			return err
+		}
+	}
+	return t.admin(ctx, func(ch *amqp.Channel) error {
+		for _, s := range sources {
+			var err error
+			if direct {
+				err = ch.QueueBind(queue, s.key, s.exchange, false, nil)
+			} else {
+				err = ch.ExchangeBind(queue, s.key, s.exchange, false, nil)
+			}
+			if err != nil {
+				return fmt.Errorf("bind it to the topic %q: %w", s.topic, err)
+			}
+		}
+		return nil
+	})
+}
+
+// unsubscribe removes both bindings that there may be. The broker does not mind if there
+// is none, nor if one end of it does not exist.
+func (t *Transport) unsubscribe(ctx context.Context, queue string, sources []source) error {
+	return t.admin(ctx, func(ch *amqp.Channel) error {
+		for _, s := range sources {
+			err := ch.QueueUnbind(queue, s.key, s.exchange, nil)
+			if err == nil && t.cfg.Topology == Conventional {
+				err = ch.ExchangeUnbind(queue, s.key, s.exchange, false, nil)
+			}
+			if err != nil {
+				return fmt.Errorf("remove its binding to the topic %q: %w", s.topic, err)
+			}
+		}
+		return nil
+	})
+}

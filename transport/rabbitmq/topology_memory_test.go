@@ -1,0 +1,108 @@
+package rabbitmq_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// TestWhatIsKnownIsDeclaredAgain when it turns out to be gone.
+func TestWhatIsKnownIsDeclaredAgain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		publish(t, transport, "orders.placed")
+		if err := s.channel(t).ExchangeDelete("topic:orders.placed", false, false); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(t, "publish again", func() error {
+			return transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "orders.placed"})
+		})
+		if err := s.channel(t).ExchangeDelete("nsb.v2.delay-delivery", false, false); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(t, "delay again", func() error {
+			return transport.Send(t.Context(), core.Outgoing{ID: "2", Queue: "billing", Delay: time.Second, Body: []byte("delayed")})
+		})
+	})
+}
+
+// eventually tries until there is no error.
+func (s *site) eventually(t testing.TB, what string, try func() error) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestADelayedMessageNeedsItsQueue already when it is sent, and again when the queue has
+// gone.
+func TestADelayedMessageNeedsItsQueue(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.open(t, rabbitmq.Config{})
+		delayed := core.Outgoing{ID: "1", Queue: "billing", Delay: time.Hour}
+		if err := transport.Send(t.Context(), delayed); !errors.Is(err, core.ErrQueueNotFound) {
+			t.Fatalf("Send = %v, want ErrQueueNotFound", err)
+		}
+		s.queue(t, "billing", amqp.Table{"x-queue-type": "quorum"})
+		if err := transport.Send(t.Context(), delayed); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.channel(t).QueueDelete("billing", false, false, false); err != nil {
+			t.Fatal(err)
+		}
+		for until := time.Now().Add(10 * time.Second); ; {
+			err := transport.Send(t.Context(), delayed)
+			if errors.Is(err, core.ErrQueueNotFound) {
+				break
+			}
+			if err != nil || time.Now().After(until) {
+				t.Fatalf("Send = %v, want ErrQueueNotFound", err)
+			}
+		}
+	})
+}
+
+// TestDelayedMessagesOfManyAtOnce declare the topology once, and each queue's binding.
+func TestDelayedMessagesOfManyAtOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.open(t, rabbitmq.Config{})
+		var wg sync.WaitGroup
+		for i := range 3 {
+			s.queue(t, fmt.Sprint("q", i), amqp.Table{"x-queue-type": "quorum"})
+		}
+		for i := range 60 {
+			wg.Go(func() {
+				out := core.Outgoing{ID: fmt.Sprint(i), Queue: fmt.Sprint("q", i%3), Delay: time.Second, Body: []byte("x")}
+				if err := transport.Send(t.Context(), out); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for i := range 3 {
+			deliveries, err := s.channel(t).Consume(fmt.Sprint("q", i), "", true, false, false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 20 {
+				await(t, deliveries)
+			}
+		}
+	})
+}
