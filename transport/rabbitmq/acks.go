@@ -16,6 +16,7 @@ type acks struct {
 	early       []uint64 // tags that arrived beyond a gap, in order: consumers are read beside each other
 	waiting     int      // acknowledgements that are not written
 	given       []given  // back to the queue, and not written
+	heldBack    bool     // given is not written yet
 	atOnce      int      // so many acknowledgements are not kept waiting
 	batch       batch    // whose slices are used again
 
@@ -96,6 +97,16 @@ func (a *acks) arrived(e *entry) {
 	}
 }
 
+// holdGiven begins or ends to hold back what is given back. While consumers are about to
+// end, because less may be held, the broker would only send it to them again.
+func (a *acks) holdGiven(yes bool) {
+	a.heldBack = yes
+	if !yes && len(a.given) > 0 {
+		signal(a.some)
+		signal(a.enough)
+	}
+}
+
 // settle orders what is to be written for a tag.
 func (a *acks) settle(e *entry, how settlement) {
 	signal(a.some)
@@ -119,7 +130,10 @@ func (a *acks) settle(e *entry, how settlement) {
 // channel.
 func (a *acks) take(all bool) *batch {
 	b := &a.batch
-	b.given, a.given = a.given, b.given[:0]
+	b.given = b.given[:0]
+	if !a.heldBack || all {
+		b.given, a.given = a.given, b.given
+	}
 	b.upTo, b.several, b.singly = 0, false, b.singly[:0]
 	e := a.first
 	for e != nil && e.state != open && e.tag <= a.complete {

@@ -64,7 +64,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 }
 
 // brokerOf returns the version of the broker at the other end.
-func brokerOf(conn *amqp.Connection) (broker, error) {
+func brokerOf(conn *amqp.Connection) (version, error) {
 	text, _ := conn.Properties["version"].(string)
 	return parseBroker(text)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,7 +175,8 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 		Broker:  b,
 		Secrets: []string{testserver.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
-			b.publish(t, queue, amqp.Publishing{Headers: amqp.Table{"a": "\xff\xfe"}, Body: []byte("as it came")})
+			id := fmt.Sprintf("%d@%s", corrupted.Add(1), queue) // as a copy that a transport sent
+			b.publish(t, queue, amqp.Publishing{Headers: amqp.Table{"a": "\xff\xfe", "Reprise.CopyID": id}, Body: []byte("as it came")})
 			return []byte("as it came")
 		},
 		Mismatch: func(t testing.TB) (string, [2]string) {
@@ -188,6 +190,9 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 		Connections: func(t testing.TB) int { return b.connections(t) },
 	}
 }
+
+// corrupted counts the messages that nobody can read.
+var corrupted atomic.Int64
 
 // connections is how many connections transports have.
 func (b *broker) connections(t testing.TB) int {

@@ -114,7 +114,7 @@ func command(words ...string) string {
 // limited is a quorum queue, and what of it says how often it gives a message back.
 type limited struct {
 	queue, vhost string
-	broker       broker
+	broker       version
 	argument     *int // nil: it has none
 	policies     []*policy
 	wanted       int // what a limit is set to
@@ -198,32 +198,32 @@ func (l *limited) unverified(why error) error {
 // errNoVersion: the broker is one whose limits are not known.
 var errNoVersion = errors.New("the broker does not say its version")
 
-// broker is the version of a broker. The zero value is not known.
-type broker struct{ major, minor int }
+// version is that of a broker. The zero value is not known.
+type version struct{ major, minor int }
 
 // oldest is the first version with quorum queues that dead-letter at least once, which
 // delayed messages need.
-var oldest = broker{3, 10}
+var oldest = version{3, 10}
 
 // parseBroker reads the version that a broker says it has, such as "3.10.8" or
 // "4.1.0-rc.1".
-func parseBroker(text string) (broker, error) {
-	var b broker
+func parseBroker(text string) (version, error) {
+	var b version
 	if n, _ := fmt.Sscanf(text, "%d.%d", &b.major, &b.minor); n != 2 {
-		return broker{}, fmt.Errorf("%w: %.40q", errNoVersion, text)
+		return version{}, fmt.Errorf("%w: %.40q", errNoVersion, text)
 	}
 	return b, nil
 }
 
 // limits reports whether quorum queues have a limit where nobody set one.
-func (b broker) limits() bool { return b == broker{} || b.major >= 4 }
+func (b version) limits() bool { return b == version{} || b.major >= 4 }
 
-func (b broker) before(other broker) bool {
+func (b version) before(other version) bool {
 	return b.major < other.major || b.major == other.major && b.minor < other.minor
 }
 
-func (b broker) String() string {
-	if b == (broker{}) {
+func (b version) String() string {
+	if b == (version{}) {
 		return "of an unknown version"
 	}
 	return fmt.Sprintf("%d.%d", b.major, b.minor)

@@ -96,6 +96,9 @@ func (l *link) connect(a *attempt) {
 		a.conn, a.err = nil, core.ErrClosed
 	}
 	l.conn = a.conn
+	if a.err == nil {
+		l.t.returning.wake()
+	}
 }
 
 // dial tries every host, beginning with one. Where one of them may only be out of
@@ -182,16 +185,44 @@ func closeConnection(conn *amqp.Connection, deadline time.Time) {
 	_ = conn.CloseDeadline(deadline) // whatever it says, the connection is closed
 }
 
-// rest lets time pass. Its error is why it ended early.
-func rest(ctx, life context.Context, d time.Duration) error {
+// returning is closed, and replaced, when a connection was made: who waits to try again
+// need not wait any longer.
+type returning struct {
+	mu  sync.Mutex
+	now chan struct{}
+}
+
+func (r *returning) wait() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.now == nil {
+		r.now = make(chan struct{})
+	}
+	return r.now
+}
+
+func (r *returning) wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.now != nil {
+		close(r.now)
+		r.now = nil
+	}
+}
+
+// pause lets time pass before the next attempt to connect, or less where another
+// connection to the broker was made meanwhile. Its error is why nobody wants to any more.
+func (t *Transport) pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
+	case <-t.returning.wait():
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-life.Done():
+	case <-t.life.Done():
 		return core.ErrClosed
 	}
 }

@@ -160,8 +160,10 @@ func (m *management) queue(ctx context.Context, vhost, queue string) (*managedQu
 			return nil, finding{fmt.Errorf("the broker has the queue %q, but the management API at %s does not know it: "+
 				"set Config.ManagementURL to that of the same broker", queue, m.base)}
 		}
-		if err := rest(ctx, ctx, managementLag/10); err != nil {
-			return nil, err
+		select {
+		case <-time.After(managementLag / 10):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }

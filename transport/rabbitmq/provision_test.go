@@ -225,8 +225,8 @@ func TestProvisionTakesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		for name, arguments := range map[string]amqp.Table{
-			"plain": {"x-queue-type": "quorum"},
-			"much":  {"x-queue-type": "quorum", "x-delivery-limit": 200000, "x-dead-letter-exchange": "current is 'none'", "x-dead-letter-routing-key": "5", "x-message-ttl": 60000, "x-max-length": int64(7), "x-overflow": "reject-publish", "x-single-active-consumer": true, "x-of-my-own": "x"},
+			"plain":                  {"x-queue-type": "quorum"},
+			"much":                   {"x-queue-type": "quorum", "x-delivery-limit": 200000, "x-dead-letter-exchange": "current is 'none'", "x-dead-letter-routing-key": "5", "x-message-ttl": 60000, "x-max-length": int64(7), "x-overflow": "reject-publish", "x-single-active-consumer": true, "x-of-my-own": "x"},
 			strings.Repeat("n", 199): {"x-queue-type": "quorum", "x-delivery-limit": 100000},
 			// Of this one the broker's text, which has 255 bytes at most, ends too early.
 			strings.Repeat("m", 199): {"x-queue-type": "quorum", "x-delivery-limit": 200000},

@@ -98,7 +98,7 @@ func (r *receiver) run(s *session) {
 		s.end()
 		pause := r.outages.Failed(err, began)
 		for {
-			if rest(r.closing, r.t.life, pause) != nil {
+			if r.t.pause(r.closing, pause) != nil {
 				return
 			}
 			began = time.Now()
@@ -225,6 +225,9 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 // SetMaxInFlight implements core.Receiver.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
+	if n < r.maxInFlight && r.session != nil {
+		r.session.acks.holdGiven(true)
+	}
 	r.maxInFlight = n
 	r.mu.Unlock()
 	r.log.Resize(n)

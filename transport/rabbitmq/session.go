@@ -33,10 +33,12 @@ type session struct {
 
 // consumer is one of a session's.
 type consumer struct {
-	tag       string
-	prefetch  int
-	cancelled bool
-	unsettled int // that it was sent; guarded by the receiver's mu
+	tag      string
+	prefetch int
+
+	// The receiver's mu guards these.
+	cancelled bool // written by the session's goroutine alone
+	unsettled int  // of what it was sent
 }
 
 // begin opens a channel and consumes.
@@ -136,10 +138,12 @@ func (s *session) adjust() error {
 		if err := s.ch.Cancel(c.tag, false); err != nil {
 			return err
 		}
+		s.r.mu.Lock()
 		c.cancelled = true
+		s.r.mu.Unlock()
 		active -= c.prefetch
 	}
-	missing := s.giveBackExcess(active)
+	missing := s.adjusted(active, most)
 	if missing <= 0 || active > 0 && missing*4 < most {
 		return nil
 	}
@@ -157,12 +161,16 @@ func (s *session) active() int {
 	return n
 }
 
-// giveBackExcess releases what arrived but may not be held any more, and returns how
-// many more may be consumed beside so many.
-func (s *session) giveBackExcess(active int) (missing int) {
+// adjusted is called when the consumers that there are may hold so many, of a
+// MaxInFlight of most. It releases what arrived but may not be held any more, lets go back
+// what waited for the consumers to end, and returns how many more may be consumed.
+func (s *session) adjusted(active, most int) (missing int) {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.maxInFlight >= most { // it was not lowered again
+		s.acks.holdGiven(false)
+	}
 	for len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight {
 		last := len(r.arrived) - 1
 		s.settle(r.arrived[last], release)

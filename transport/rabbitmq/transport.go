@@ -29,11 +29,12 @@ type Transport struct {
 	caps   core.Capabilities
 	format *format
 
-	sending *link
-	queues  *publisher // to the default exchange: to queues
-	named   *publisher // to exchanges by name: topics and delays
-	known   *topologyMemory
-	blocked blockade
+	sending   *link
+	queues    *publisher // to the default exchange: to queues
+	named     *publisher // to exchanges by name: topics and delays
+	known     *topologyMemory
+	blocked   blockade
+	returning returning
 
 	copies struct { // of messages sent
 		prefix string
@@ -198,7 +199,7 @@ func (t *Transport) eventually(ctx context.Context, o *transport.Outages, try fu
 		case !faultOf(err).passes():
 			return err
 		}
-		if err := rest(ctx, t.life, o.Failed(err, began)); err != nil {
+		if err := t.pause(ctx, o.Failed(err, began)); err != nil {
 			return err
 		}
 	}
