@@ -22,13 +22,17 @@ import (
 // its own to be found by.
 const node = "reprise@localhost"
 
-// mark is what the name of a server's directory follows on its command line.
+// mark is what the name of a server's directory follows on the command lines of its
+// processes, for killLeftovers.
 const mark = "-reprise"
 
 // startNames runs epmd, which the server would start otherwise, but without end.
 func (s *Server) startNames() (*process.Process, error) {
 	var log process.Tail
 	cmd := s.installed.program(context.Background(), s.installed.epmd, "-port", strconv.Itoa(s.ports.names.Number()), "-address", "127.0.0.1")
+	if s.installed.root == "" {
+		cmd.Args[0] = "epmd " + mark + " " + filepath.Base(s.dir.Path()) // it refuses options that it does not know
+	}
 	p, err := process.Start(cmd, &log, syscall.SIGKILL)
 	if errors.Is(err, os.ErrPermission) && s.installed.root != "" {
 		err = fmt.Errorf("%w: who starts it in %s needs the right to mount, which in a container is CAP_SYS_ADMIN", err, s.installed.root)

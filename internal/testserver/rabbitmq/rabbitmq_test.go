@@ -258,6 +258,12 @@ func TestAStoppedServer(t *testing.T) {
 		"running":   {V3, func(*Server) error { return nil }},
 		"killed":    {V4, (*Server).Kill},
 		"shut down": {V4, (*Server).Shutdown},
+		"taken for a leftover": {V3, func(s *Server) error {
+			killLeftovers(s.dir.Path())
+			<-s.running.Exited()
+			<-s.names.Exited()
+			return s.Kill()
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
