@@ -201,6 +201,20 @@ func TestProvisionNamesEveryMismatch(t *testing.T) {
 	})
 }
 
+// TestProvisionSeesWhatSomebodyElseMadeMeanwhile: the same name, and another queue.
+func TestProvisionSeesWhatSomebodyElseMadeMeanwhile(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		s.queue(t, "classic", amqp.Table{"x-queue-type": "classic"})
+		s.queue(t, "will do", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 200000})
+		transport := s.open(t, rabbitmq.Config{})
+		saysAll(t, rabbitmq.CreateQueue(t.Context(), transport, "classic"), "of type classic", "Config.QueueType says quorum", "delete it")
+		if err := rabbitmq.CreateQueue(t.Context(), transport, "will do"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestProvisionNamesAnExchangeOfAnotherType(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {

@@ -126,7 +126,7 @@ func (s *site) user(t testing.TB, name, configure, write, read string) string {
 // "operator-policies".
 func (s *site) policy(t testing.TB, kind, name, pattern string, priority int, definition map[string]any) {
 	t.Helper()
-	s.manage(t, "PUT", "/api/"+kind+"/"+s.vhost+"/"+name, map[string]any{
+	s.manage(t, "PUT", "/api/"+kind+"/"+s.vhost+"/"+url.PathEscape(name), map[string]any{
 		"pattern": pattern, "definition": definition, "priority": priority, "apply-to": "queues",
 	})
 }

@@ -67,8 +67,8 @@ func (m *topologyMemory) declareTopic(ctx context.Context, t *Transport, topic s
 	})
 }
 
-// bindDelayed makes sure that a delayed message to a queue gets there. Its error matches
-// core.ErrQueueNotFound where there is no such queue.
+// bindDelayed makes sure that a delayed message to a queue gets there. Where there is no
+// such queue, that is the fault of its error.
 func (m *topologyMemory) bindDelayed(ctx context.Context, t *Transport, queue string) error {
 	if err := m.delays(ctx, t); err != nil {
 		return err
@@ -77,12 +77,6 @@ func (m *topologyMemory) bindDelayed(ctx context.Context, t *Transport, queue st
 		err := t.admin(ctx, func(ch *amqp.Channel) error {
 			return ch.QueueBind(queue, deliveryBinding(queue), deliveryExchange, false, nil)
 		})
-		switch faultOf(err) {
-		case faultNoQueue:
-			return fmt.Errorf("%w: %q: %w", core.ErrQueueNotFound, queue, err)
-		case faultNoTarget: // somebody has removed the topology: the next attempt declares it
-			m.forget()
-		}
 		if err != nil {
 			return fmt.Errorf("bind the queue %q for delayed messages: %w", queue, err)
 		}

@@ -1,0 +1,170 @@
+package rabbitmq
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func refusal(reason string) error {
+	return &amqp.Error{Code: amqp.PreconditionFailed, Reason: reason, Server: true, Recover: true}
+}
+
+// TestReadDifference has the texts of RabbitMQ 3.10.8 and 4.0.5.
+func TestReadDifference(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("l", 199)
+	for _, c := range []struct {
+		text, queue, vhost string
+		want               difference
+		no                 bool
+	}{
+		{text: "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'c' in vhost '/': received 'quorum' but current is 'classic'",
+			queue: "c", vhost: "/", want: difference{name: "x-queue-type", readable: true, current: "'classic'", value: "classic"}},
+		{text: "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'c' in vhost '/': received the value 'quorum' of type 'longstr' but current is none",
+			queue: "c", vhost: "/", want: difference{name: "x-queue-type", readable: true, current: "none", value: "none"}},
+		{text: "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received none but current is the value '5' of type 'signedint'",
+			queue: "q", vhost: "/", want: difference{name: "x-delivery-limit", readable: true, current: "the value '5' of type 'signedint'", value: "5"}},
+		{text: "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost 'a'b': received 'true' but current is 'false'",
+			queue: "q", vhost: "a'b", want: difference{name: "durable", readable: true, current: "'false'", value: "false"}},
+		{text: "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'odd' for queue '' in vhost '/': received '100000' but current is '5'",
+			queue: "odd' for queue '", vhost: "/", want: difference{name: "x-delivery-limit", readable: true, current: "'5'", value: "5"}},
+		{text: "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received none but current is the value 'dl' of type ' x' of type 'longstr'",
+			queue: "q", vhost: "/", want: difference{name: "x-dead-letter-exchange", readable: true, current: "the value 'dl' of type ' x' of type 'longstr'", value: "dl' of type ' x", text: true}},
+		{text: ("PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue '" + long + "' in vhost '/': received 'quorum' but current is 'classic'")[:252] + "...",
+			queue: long, vhost: "/", want: difference{name: "x-queue-type"}},
+		{text: ("PRECONDITION_FAILED - inequivalent arg 'durable' for queue '" + long[:150] + "' in vhost '/': received the value 'quorum' of type 'longstr' but current is none")[:230] + "...",
+			queue: long[:150], vhost: "/", want: difference{name: "durable"}},
+		{text: "PRECONDITION_FAILED - invalid arg 'x-max-age' for queue 'nope' in vhost '/' of queue type rabbit_quorum_queue",
+			queue: "nope", vhost: "/", no: true},
+		{text: "PRECONDITION_FAILED - something of a later version", queue: "q", vhost: "/", no: true},
+	} {
+		got, ok := readDifference(refusal(c.text), "queue", c.queue, c.vhost)
+		if ok == c.no || got != c.want {
+			t.Errorf("%s\n got %+v, %v\nwant %+v", c.text, got, ok, c.want)
+		}
+	}
+	if _, ok := readDifference(&amqp.Error{Code: amqp.AccessRefused, Reason: "inequivalent arg 'durable' for queue 'q'", Server: true}, "queue", "q", "/"); ok {
+		t.Error("an error of another kind is read")
+	}
+}
+
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	value := func(name, value string) difference {
+		return difference{name: name, readable: true, current: "'" + value + "'", value: value}
+	}
+	g := guess{durable: true, arguments: amqp.Table{"x-delivery-limit": int64(100_000), bait: "1D", "x-gone": "x"}, asText: map[string]bool{}}
+	for _, step := range []struct {
+		difference
+		adopted bool
+		is      any
+	}{
+		{value("x-delivery-limit", "5"), true, int64(5)},
+		{value("x-single-active-consumer", "true"), true, true},
+		{value("x-dead-letter-routing-key", "5"), true, int64(5)},
+		{value("x-dead-letter-routing-key", "5"), true, "5"}, // and when that was not it
+		{value("x-dead-letter-routing-key", "5"), false, "5"},
+		{value("x-overflow", "reject-publish"), true, "reject-publish"},
+		{value("x-overflow", "reject-publish"), false, "reject-publish"},
+		{difference{name: "x-text", readable: true, current: "the value '5' of type 'longstr'", value: "5", text: true}, true, "5"},
+		{difference{name: "x-gone", readable: true, current: "none", value: "none"}, true, nil},
+		{difference{name: "x-gone", readable: true, current: "none", value: "none"}, false, nil},
+		{value(bait, "7D"), true, nil}, // a broker that compares it
+		{difference{name: "x-message-ttl"}, false, nil},
+	} {
+		if got := g.adopt(step.difference); got != step.adopted {
+			t.Errorf("adopt(%+v) = %v", step.difference, got)
+		}
+		if got := g.arguments[step.name]; got != step.is {
+			t.Errorf("after %+v it is %v (%T), want %v", step.difference, got, got, step.is)
+		}
+	}
+	if !g.adopt(difference{name: "durable"}) || !g.adopt(difference{name: "auto_delete"}) || g.durable || !g.autoDelete {
+		t.Errorf("of what is one way or the other, the other one was not adopted: %+v", g)
+	}
+}
+
+func TestBroker(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]broker{
+		"3.10.8": {3, 10}, "4.0.5": {4, 0}, "4.1.0-rc.1": {4, 1}, "3.9.29+1.gabc": {3, 9}, "": {}, "four": {}, "4": {},
+	} {
+		got, err := parseBroker(text)
+		if got != want || (err != nil) != (want == broker{}) {
+			t.Errorf("parseBroker(%q) = %v, %v", text, got, err)
+		}
+	}
+	for b, want := range map[broker]bool{{3, 9}: true, {3, 10}: false, {3, 13}: false, {4, 0}: false, {2, 14}: true} {
+		if b.before(oldest) != want {
+			t.Errorf("%v is before %v: %v", b, oldest, !want)
+		}
+	}
+	for b, want := range map[broker]bool{{3, 13}: false, {4, 0}: true, {5, 0}: true, {}: true} {
+		if b.limits() != want {
+			t.Errorf("%v has limits: %v", b, !want)
+		}
+	}
+}
+
+func TestOperatorsPolicy(t *testing.T) {
+	t.Parallel()
+	of := func(name, pattern, applyTo string, priority int, definition string) *policy {
+		p := &policy{Name: name, Pattern: pattern, ApplyTo: applyTo, Priority: priority}
+		if err := json.Unmarshal([]byte(definition), &p.Definition); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	all := map[string]*policy{
+		"everything":  of("everything", ".*", "all", 0, `{"delivery-limit":50}`),
+		"queues":      of("queues", "^bill", "queues", 1, `{"max-length":50}`),
+		"quorum":      of("quorum", "^bill", "quorum_queues", 2, `{"delivery-limit":40}`),
+		"quorum too":  of("quorum too", "ing$", "quorum_queues", 2, `{"delivery-limit":30}`),
+		"classic":     of("classic", ".*", "classic_queues", 9, `{"max-length":50}`),
+		"exchanges":   of("exchanges", ".*", "exchanges", 9, `{}`),
+		"others":      of("others", "^sales", "queues", 9, `{"delivery-limit":1}`),
+		"unknown":     of("unknown", "^bil(?=ling)", "queues", 3, `{"delivery-limit":2}`), // Go has no such pattern
+		"of no limit": of("of no limit", "^bill", "queues", 2, `{}`),
+	}
+	for _, c := range []struct {
+		want string
+		list []string
+	}{
+		{"", nil},
+		{"", []string{"classic", "exchanges", "others"}},
+		{"everything", []string{"classic", "everything"}},
+		{"queues", []string{"everything", "queues", "exchanges"}},
+		{"quorum", []string{"quorum", "everything", "queues"}},
+		{"quorum too", []string{"quorum", "quorum too", "queues"}},
+		{"quorum too", []string{"quorum too", "quorum"}},
+		{"quorum", []string{"of no limit", "quorum"}},
+		{"quorum", []string{"quorum", "of no limit"}},
+		{"unknown", []string{"unknown", "quorum"}},
+	} {
+		var list []*policy
+		for _, name := range c.list {
+			one := *all[name]
+			one.Definition = maps.Clone(one.Definition)
+			list = append(list, &one)
+		}
+		got := ""
+		if p := operatorsPolicy(list, "billing"); p != nil {
+			got = p.Name
+		}
+		if got != c.want {
+			t.Errorf("of %v it is %q, want %q", c.list, got, c.want)
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	got := command("rabbitmqctl", "set_policy", "it's", "", "$HOME `x`", "a-b.c/d_e", "^a$", "ü")
+	if want := `rabbitmqctl set_policy 'it'\''s' '' '$HOME ` + "`x`" + `' a-b.c/d_e '^a$' 'ü'`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
