@@ -24,7 +24,7 @@ const operationTimeout = 30 * time.Second
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.usable(ctx)
 	if err == nil {
-		err = t.check(ctx, topology)
+		err = within(ctx, func(ctx context.Context) error { return t.check(ctx, topology) })
 	}
 	if err != nil {
 		return fmt.Errorf("rabbitmq: check: %w", err)
@@ -33,8 +33,6 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 func (t *Transport) check(ctx context.Context, topology core.Topology) error {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
 	conn, err := t.sending.get(ctx)
 	if err != nil {
 		return explained(err)
@@ -61,6 +59,17 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		errs = append(errs, explained(err))
 	}
 	return errors.Join(errs...)
+}
+
+// within bounds what is asked of the broker in one go.
+func within(ctx context.Context, do func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	err := do(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("there was no answer within %v: %w", operationTimeout, err)
+	}
+	return err
 }
 
 // brokerOf returns the version of the broker at the other end.

@@ -14,12 +14,12 @@ import (
 
 // facts are what could be found out about a queue.
 type facts struct {
-	told error // nil, or why nothing of what follows is known
+	told error // nil, or why nothing of what follows is known; see known
 
 	kind                           string // quorum, classic, stream; "" is one that could not be read
 	durable, autoDelete, exclusive bool
 	limit                          *int  // the argument x-delivery-limit; nil: none
-	limitTold                      error // nil, or why limit is not known
+	unread                         error // nil, or why the argument, which it has, is not known
 
 	managed  bool // the management API said so, and which policies apply
 	policies []*policy
@@ -29,8 +29,10 @@ type facts struct {
 // is given back: it is of the type that Config says, and the broker lets a message
 // be delivered more often than maxDeliveries. 0 is without limit, anyLimit not known.
 func (t *Transport) examine(ctx context.Context, queue string, maxDeliveries int) error {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
+	return within(ctx, func(ctx context.Context) error { return t.tryToExamine(ctx, queue, maxDeliveries) })
+}
+
+func (t *Transport) tryToExamine(ctx context.Context, queue string, maxDeliveries int) error {
 	conn, err := t.sending.get(ctx)
 	if err != nil {
 		return err
@@ -53,13 +55,13 @@ func (t *Transport) examine(ctx context.Context, queue string, maxDeliveries int
 		queue: queue, vhost: conn.Config.Vhost, broker: b, argument: f.limit, policies: f.policies,
 		wanted: max(defaultDeliveryLimit, maxDeliveries+1),
 	}
-	if why := errors.Join(f.told, f.limitTold); !f.managed && (why != nil || f.limit == nil) {
-		if b.limits() && !t.cfg.UnverifiedDeliveryLimit {
-			return l.unverified(why)
-		}
-		return nil
+	switch {
+	case f.managed || f.limit != nil:
+		return l.verdict(maxDeliveries)
+	case (b.limits() || f.unread != nil) && !t.cfg.UnverifiedDeliveryLimit:
+		return l.unverified(errors.Join(f.told, f.unread))
 	}
-	return l.verdict(maxDeliveries)
+	return nil
 }
 
 // facts asks whoever can tell.
@@ -138,12 +140,15 @@ func (t *Transport) probe(ctx context.Context, vhost, queue string) (*facts, err
 			return &facts{told: err}, nil
 		case d.name == typeArgument:
 			f := guess.facts()
-			f.kind, f.limit, f.limitTold = d.kind(), nil, err
+			f.kind, f.limit = d.kind(), nil
 			return f, nil
-		case !guess.adopt(d):
+		case guess.adopt(d):
+		case d.name == limitArgument:
 			f := guess.facts()
-			f.limitTold = err
+			f.unread = err
 			return f, nil
+		default:
+			return &facts{told: err}, nil
 		}
 	}
 	return &facts{told: errors.New("its arguments could not be found out")}, nil
@@ -166,7 +171,7 @@ func (g *guess) adopt(d difference) bool {
 	case d.name == "auto_delete":
 		g.autoDelete = !g.autoDelete
 		return true
-	case d.name == bait, d.current == "none":
+	case d.name == bait, d.current == "none", d.name == limitArgument && !d.readable:
 		_, had := g.arguments[d.name]
 		delete(g.arguments, d.name)
 		return had
@@ -258,9 +263,11 @@ func (d difference) kind() string {
 	return d.value
 }
 
+func (f *facts) known() bool { return f.told == nil }
+
 // mismatch returns everything that makes a queue another one than Config says.
 func (f *facts) mismatch(queue string, want QueueType) error {
-	if f.told != nil {
+	if !f.known() {
 		return nil
 	}
 	var errs []error

@@ -1,10 +1,14 @@
 package rabbitmq
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -75,6 +79,8 @@ func TestAdopt(t *testing.T) {
 		{difference{name: "x-gone", readable: true, current: "none", value: "none"}, false, nil},
 		{value(bait, "7D"), true, nil}, // a broker that compares it
 		{difference{name: "x-message-ttl"}, false, nil},
+		{difference{name: "x-delivery-limit"}, true, nil}, // it has another one, or none
+		{difference{name: "x-delivery-limit"}, false, nil},
 	} {
 		if got := g.adopt(step.difference); got != step.adopted {
 			t.Errorf("adopt(%+v) = %v", step.difference, got)
@@ -88,22 +94,22 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-func TestBroker(t *testing.T) {
+func TestVersion(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]broker{
+	for text, want := range map[string]version{
 		"3.10.8": {3, 10}, "4.0.5": {4, 0}, "4.1.0-rc.1": {4, 1}, "3.9.29+1.gabc": {3, 9}, "": {}, "four": {}, "4": {},
 	} {
 		got, err := parseBroker(text)
-		if got != want || (err != nil) != (want == broker{}) {
+		if got != want || (err != nil) != (want == version{}) {
 			t.Errorf("parseBroker(%q) = %v, %v", text, got, err)
 		}
 	}
-	for b, want := range map[broker]bool{{3, 9}: true, {3, 10}: false, {3, 13}: false, {4, 0}: false, {2, 14}: true} {
+	for b, want := range map[version]bool{{3, 9}: true, {3, 10}: false, {3, 13}: false, {4, 0}: false, {2, 14}: true} {
 		if b.before(oldest) != want {
 			t.Errorf("%v is before %v: %v", b, oldest, !want)
 		}
 	}
-	for b, want := range map[broker]bool{{3, 13}: false, {4, 0}: true, {5, 0}: true, {}: true} {
+	for b, want := range map[version]bool{{3, 13}: false, {4, 0}: true, {5, 0}: true, {}: true} {
 		if b.limits() != want {
 			t.Errorf("%v has limits: %v", b, !want)
 		}
@@ -159,6 +165,29 @@ func TestOperatorsPolicy(t *testing.T) {
 			t.Errorf("of %v it is %q, want %q", c.list, got, c.want)
 		}
 	}
+}
+
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ends := func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		err := within(t.Context(), ends)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 30s") {
+			t.Errorf("within = %v", err)
+		}
+		if got := time.Since(began); got != operationTimeout {
+			t.Errorf("it took %v, want %v", got, operationTimeout)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := within(ctx, ends); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "answer") {
+			t.Errorf("within = %v, want the caller's own error", err)
+		}
+	})
 }
 
 func TestCommand(t *testing.T) {

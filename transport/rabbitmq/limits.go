@@ -190,9 +190,11 @@ func (l *limited) unverified(why error) error {
 	if why != nil {
 		text = "AMQP does not tell it (" + why.Error() + ")"
 	}
-	return finding{fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s; by default RabbitMQ %v drops a message after %d returns. "+
-		"What mends it: set Config.ManagementURL, so that the limit can be read; or run %s and set Config.UnverifiedDeliveryLimit",
-		l.queue, text, l.broker, brokersLimit, limitPolicy(l.queue).mended(l.vhost, l.wanted))}
+	if l.broker.limits() {
+		text += fmt.Sprintf("; by default RabbitMQ %v drops a message after %d returns", l.broker, brokersLimit)
+	}
+	return finding{fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s. What mends it: set Config.ManagementURL, so that the limit can be read; "+
+		"or run %s and set Config.UnverifiedDeliveryLimit", l.queue, text, limitPolicy(l.queue).mended(l.vhost, l.wanted))}
 }
 
 // errNoVersion: the broker is one whose limits are not known.

@@ -2,6 +2,8 @@ package rabbitmq_test
 
 import (
 	"errors"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -81,9 +83,7 @@ func TestALimitThatCouldDropMessagesIsRefused(t *testing.T) {
 			onBoth(t, func(t *testing.T, s *site) {
 				const queue = "a.b+c (it's $mine)"
 				arguments := amqp.Table{"x-queue-type": "quorum"}
-				for key, value := range c.arguments {
-					arguments[key] = value
-				}
+				maps.Copy(arguments, c.arguments)
 				s.queue(t, queue, arguments)
 				pattern := "^a\\.b"
 				if c.policy != nil {
@@ -218,6 +218,32 @@ func TestALimitThatNobodyTells(t *testing.T) {
 	})
 }
 
+// TestALimitThatCannotBeRead: of a queue with a long name the broker's text, which has 255
+// bytes at most, ends before the value.
+func TestALimitThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		limited, unlimited := strings.Repeat("l", 199), strings.Repeat("u", 199)
+		s.queue(t, limited, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 3})
+		s.queue(t, unlimited, amqp.Table{"x-queue-type": "quorum"})
+		transport := s.open(t, rabbitmq.Config{})
+		saysAll(t, receive(t, transport, limited, 50), limited, "AMQP does not tell it", "inequivalent arg", "Config.ManagementURL")
+		if err := receive(t, transport, unlimited, 50); s.limits() {
+			saysAll(t, err, unlimited, "no argument x-delivery-limit")
+		} else if err != nil {
+			t.Error(err)
+		}
+		saysAll(t, receive(t, s.open(t, rabbitmq.Config{ManagementURL: s.ManagementURL()}), limited, 50), "is 3")
+		// Where it is as Provision makes it, nothing has to be read.
+		alike := strings.Repeat("a", 199)
+		if err := receive(t, s.provisioned(t, rabbitmq.Config{}, alike), alike, 50); err != nil {
+			t.Error(err)
+		}
+		s.queue(t, strings.Repeat("c", 199), nil)
+		saysAll(t, receive(t, transport, strings.Repeat("c", 199), 50), "of another type than quorum")
+	})
+}
+
 // TestALimitThatMayNotBeAskedFor: to compare a declaration takes the right to configure.
 func TestALimitThatMayNotBeAskedFor(t *testing.T) {
 	t.Parallel()
@@ -285,13 +311,13 @@ func TestManagementErrors(t *testing.T) {
 		page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path[1 : strings.Index(r.URL.Path[1:], "/")+1] {
 			case "page":
-				w.Write([]byte("<html>"))
+				_, _ = io.WriteString(w, "<html>")
 			case "moved":
 				http.Redirect(w, r, "/elsewhere", http.StatusFound)
 			case "down":
 				w.WriteHeader(http.StatusServiceUnavailable)
 			default:
-				w.Write([]byte(`{"items":[]}`))
+				_, _ = io.WriteString(w, `{"items":[]}`)
 			}
 		}))
 		defer page.Close()
@@ -347,7 +373,9 @@ func TestManagementComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { p.Close() })
-		p.Refuse()
+		if err := p.Refuse(); err != nil {
+			t.Fatal(err)
+		}
 		transport := s.open(t, rabbitmq.Config{ManagementURL: testserver.Via(s.ManagementURL(), p.Addr())})
 		told := make(chan error, 100)
 		opened := make(chan error, 1)
@@ -356,7 +384,9 @@ func TestManagementComesBack(t *testing.T) {
 			opened <- err
 		}()
 		saysAll(t, <-told, "management API", "cannot be reached")
-		p.Accept()
+		if err := p.Accept(); err != nil {
+			t.Fatal(err)
+		}
 		if err := <-opened; err != nil {
 			t.Error(err)
 		}

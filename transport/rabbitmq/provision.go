@@ -42,7 +42,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	}
 	var errs []error
 	for _, queue := range queues {
-		if err := t.provisionQueue(ctx, queue); err != nil {
+		if err := within(ctx, func(ctx context.Context) error { return t.provisionQueue(ctx, queue) }); err != nil {
 			errs = append(errs, explained(err))
 			if ctx.Err() != nil || faultOf(err).passes() {
 				break // each queue would only repeat it
@@ -53,8 +53,6 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 }
 
 func (t *Transport) provisionQueue(ctx context.Context, queue string) error {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
 	err := t.find(ctx, queue)
 	if faultOf(err) == faultNoQueue {
 		err = t.createQueue(ctx, queue)

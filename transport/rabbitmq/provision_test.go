@@ -3,6 +3,7 @@ package rabbitmq_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,11 +36,11 @@ func TestProvisionCreatesWhatIsMissing(t *testing.T) {
 					t.Fatalf("there is no topology of delayed messages:\n%s", strings.Join(before, "\n"))
 				}
 				s.provisioned(t, c.cfg, "billing")
-				want := append(before,
-					"queues name=billing type="+strings.TrimSuffix(strings.SplitAfter(c.arguments, "x-queue-type:")[1], "]")+
-						" durable=true auto_delete=false exclusive=false arguments="+c.arguments,
+				want := slices.Concat(before, []string{
+					"queues name=billing type=" + strings.TrimSuffix(strings.SplitAfter(c.arguments, "x-queue-type:")[1], "]") +
+						" durable=true auto_delete=false exclusive=false arguments=" + c.arguments,
 					"bindings source= destination=billing destination_type=queue routing_key=billing arguments=map[]",
-					"bindings source=nsb.v2.delay-delivery destination=billing destination_type=queue routing_key="+strings.Repeat("*.", 28)+"billing arguments=map[]")
+					"bindings source=nsb.v2.delay-delivery destination=billing destination_type=queue routing_key=" + strings.Repeat("*.", 28) + "billing arguments=map[]"})
 				if c.exchange {
 					want = append(want,
 						"exchanges name=billing type=fanout durable=true auto_delete=false internal=false arguments=map[]",

@@ -45,12 +45,12 @@ func (t *Transport) changeSubscriptions(ctx context.Context, queue string, topic
 		}
 		sources[i] = source{topic, exchange, key}
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	if err := t.find(ctx, queue); err != nil {
-		return err
-	}
-	return change(ctx, queue, sources)
+	return within(ctx, func(ctx context.Context) error {
+		if err := t.find(ctx, queue); err != nil {
+			return err
+		}
+		return change(ctx, queue, sources)
+	})
 }
 
 func (t *Transport) subscribe(ctx context.Context, queue string, sources []source) error {
