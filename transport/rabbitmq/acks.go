@@ -42,9 +42,10 @@ const (
 	passed               // likewise, and left behind by one flush: a tag below it was open
 )
 
-// given is a delivery that goes back to its queue.
+// given is a delivery that goes back to its queue. Its entry is open until it is written:
+// no acknowledgement may stand for it.
 type given struct {
-	tag     uint64
+	entry   *entry
 	counted bool
 }
 
@@ -111,8 +112,7 @@ func (a *acks) holdGiven(yes bool) {
 func (a *acks) settle(e *entry, how settlement) {
 	signal(a.some)
 	if how != acknowledge {
-		a.given = append(a.given, given{e.tag, how == abandon})
-		a.remove(e) // it is written before any acknowledgement
+		a.given = append(a.given, given{e, how == abandon})
 		signal(a.enough)
 		return
 	}
@@ -130,9 +130,13 @@ func (a *acks) settle(e *entry, how settlement) {
 // channel.
 func (a *acks) take(all bool) *batch {
 	b := &a.batch
+	clear(b.given)
 	b.given = b.given[:0]
 	if !a.heldBack || all {
 		b.given, a.given = a.given, b.given
+		for _, g := range b.given {
+			a.remove(g.entry)
+		}
 	}
 	b.upTo, b.several, b.singly = 0, false, b.singly[:0]
 	e := a.first

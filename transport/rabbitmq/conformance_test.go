@@ -109,13 +109,8 @@ func brokerOn(t *testing.T, server *testserver.Server) *broker {
 	return &broker{server: server, proxy: p, vhost: vhost, url: testserver.Via(server.PasswordURL(vhost), p.Addr())}
 }
 
-// Kill implements conformance.Broker. The broker writes where the log of a new quorum queue
-// is some seconds after it has declared it, and of one whose place is not written by then it
-// never elects a leader again. Queues of tests are seldom that old.
+// Kill implements conformance.Broker.
 func (b *broker) Kill(t testing.TB) {
-	if _, err := b.server.Ctl(context.Background(), "eval", "[ok = dets:sync(Table) || Table <- dets:all()]."); err != nil {
-		t.Fatal(err)
-	}
 	if err := b.server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,11 +176,16 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 		},
 		Mismatch: func(t testing.TB) (string, [2]string) {
 			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
-			other := map[rabbitmq.QueueType]string{rabbitmq.Quorum: "classic", rabbitmq.Classic: "quorum"}[cfg.QueueType]
-			if _, err := b.channel(t).QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": other}); err != nil {
+			if err := b.channel(t).ExchangeDeclare(queue, "direct", true, false, false, false, nil); err != nil {
 				t.Fatal(err)
 			}
-			return queue, [2]string{other, strings.ToLower(cfg.QueueType.String())}
+			_, err := b.channel(t).QueueDeclare(queue, true, false, false, false, amqp.Table{
+				"x-queue-type": strings.ToLower(cfg.QueueType.String()), "x-delivery-limit": 100_000,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return queue, [2]string{"direct", "fanout"}
 		},
 		Connections: func(t testing.TB) int { return b.connections(t) },
 	}

@@ -301,9 +301,9 @@ func (s *session) flush(all bool) error {
 	for _, g := range b.given {
 		var err error
 		if g.counted {
-			err = s.ch.Reject(g.tag, true)
+			err = s.ch.Reject(g.entry.tag, true)
 		} else {
-			err = s.ch.Nack(g.tag, false, true)
+			err = s.ch.Nack(g.entry.tag, false, true)
 		}
 		if err != nil {
 			return err
