@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os/exec"
 	"regexp"
@@ -389,6 +390,36 @@ func TestManagementComesBack(t *testing.T) {
 		}
 		if err := <-opened; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestManagementThatIsBusy is an outage, too.
+func TestManagementThatIsBusy(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		s.provisioned(t, rabbitmq.Config{}, "orders")
+		right, err := url.Parse(s.ManagementURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: right.Scheme, Host: right.Host})
+		answers := []int{http.StatusServiceUnavailable, http.StatusTooManyRequests}
+		busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if len(answers) == 0 {
+				forward.ServeHTTP(w, r)
+				return
+			}
+			w.WriteHeader(answers[0])
+			answers = answers[1:]
+		}))
+		defer busy.Close()
+		through := testserver.Via(s.ManagementURL(), busy.Listener.Addr().String())
+		if err := receive(t, s.open(t, rabbitmq.Config{ManagementURL: through}), "orders", 50); err != nil {
+			t.Error(err)
+		}
+		if len(answers) > 0 {
+			t.Errorf("it was not asked again after %d", answers[0])
 		}
 	})
 }
