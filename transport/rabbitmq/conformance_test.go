@@ -179,10 +179,11 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 			if err := b.channel(t).ExchangeDeclare(queue, "direct", true, false, false, false, nil); err != nil {
 				t.Fatal(err)
 			}
-			_, err := b.channel(t).QueueDeclare(queue, true, false, false, false, amqp.Table{
-				"x-queue-type": strings.ToLower(cfg.QueueType.String()), "x-delivery-limit": 100_000,
-			})
-			if err != nil {
+			arguments := amqp.Table{"x-queue-type": "classic"}
+			if cfg.QueueType == rabbitmq.Quorum {
+				arguments = amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 100_000}
+			}
+			if _, err := b.channel(t).QueueDeclare(queue, true, false, false, false, arguments); err != nil {
 				t.Fatal(err)
 			}
 			return queue, [2]string{"direct", "fanout"}

@@ -15,22 +15,24 @@ var server, server4 *rabbitmq.Server
 
 func TestMain(m *testing.M) {
 	if _, child := os.LookupEnv(conformance.HarnessVariable); !child { // which has its parent's servers
-		for _, s := range []struct {
-			server  **rabbitmq.Server
-			release rabbitmq.Release
-		}{{&server, rabbitmq.V3}, {&server4, rabbitmq.V4}} {
-			started, err := rabbitmq.Start(rabbitmq.Config{Release: s.release})
-			if err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			*s.server = started
-			defer func() {
-				if err := started.Stop(); err != nil {
-					fmt.Fprintln(os.Stderr, err)
-				}
-			}()
-		}
+		server, server4 = start(rabbitmq.V3), start(rabbitmq.V4)
+		defer stop(server)
+		defer stop(server4)
 	}
 	conformance.Main(m, openInChild)
+}
+
+func start(release rabbitmq.Release) *rabbitmq.Server {
+	s, err := rabbitmq.Start(rabbitmq.Config{Release: release})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return s
+}
+
+func stop(s *rabbitmq.Server) {
+	if err := s.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 }

@@ -274,7 +274,7 @@ func (s *session) write() {
 		select {
 		case <-s.acks.some:
 		case <-s.acks.stopped:
-			s.flush(true)
+			_ = s.flush(true) // what the broker is not told comes again
 			return
 		case <-s.over:
 			return
