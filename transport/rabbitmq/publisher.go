@@ -89,9 +89,7 @@ func (x *parcel) await(ctx context.Context) {
 	select {
 	case <-x.taken:
 	case <-ctx.Done():
-		x.mu.Lock()
-		x.unwanted = true
-		x.mu.Unlock()
+		x.giveUp()
 		return
 	}
 	for i := range x.letters {
@@ -102,9 +100,17 @@ func (x *parcel) await(ctx context.Context) {
 		case <-x.letters[i].confirm.Done():
 		case <-x.outbox.given:
 		case <-ctx.Done():
+			x.giveUp() // of what is confirmed later nobody asks for the return
 			return
 		}
 	}
+}
+
+// giveUp has no more letters begun, and forgotten what comes of those that were.
+func (x *parcel) giveUp() {
+	x.mu.Lock()
+	x.unwanted = true
+	x.mu.Unlock()
 }
 
 // report tells what became of each letter.
@@ -129,6 +135,8 @@ func (x *parcel) report(ctx context.Context, report func(l *letter, state core.S
 	for i := range x.letters {
 		l := &x.letters[i]
 		switch {
+		case i >= x.begun && x.err == nil: // the publisher noticed first that nobody waits
+			report(l, core.SendRefused, fmt.Errorf("waiting to be sent: %w", ctx.Err()))
 		case i >= x.begun:
 			report(l, core.SendRefused, x.err)
 		case l.confirm == nil:
@@ -146,7 +154,6 @@ func (x *parcel) begin(i int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.unwanted {
-		x.err = context.Canceled
 		return false
 	}
 	x.begun = i + 1
@@ -190,12 +197,14 @@ func (p *publisher) publish(x *parcel) {
 		return
 	}
 	x.outbox = s
-	s.collectReturns()
 	began := time.Now()
 	for i := range x.letters {
 		l := &x.letters[i]
 		if !x.begin(i) {
 			return
+		}
+		if i%window == 0 {
+			s.collectReturns()
 		}
 		s.admit(true)
 		l.confirm, err = s.ch.PublishWithDeferredConfirm(l.exchange, l.key, l.mandatory, false, l.publishing)
@@ -247,9 +256,10 @@ type outbox struct {
 	ch     *amqp.Channel
 	closes chan *amqp.Error
 
-	// returns has room for every message that can be under way, and is read before
-	// more are: the library's reader waits for nobody. A message is returned before it
-	// is confirmed, so it is in there when its confirm is done.
+	// returns has room for twice as many messages as can be under way, and is read before
+	// each window of more is sent: the library's reader does not wait long for room, and
+	// then a lost message would look accepted. A message is returned before it is
+	// confirmed, so it is in there when its confirm is done.
 	returns chan amqp.Return
 
 	given chan struct{} // closed when the channel is given up

@@ -1,0 +1,221 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// TestAnUnknownQueueIsTheErrorOfItsMessage alone, and at once.
+func TestAnUnknownQueueIsTheErrorOfItsMessage(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing"})
+		const senders, each = 8, 100
+		var wg sync.WaitGroup
+		for sender := range senders {
+			wg.Go(func() {
+				messages := numbered("billing", sender*each, each)
+				bad := 7 * sender
+				messages[bad].Queue = "nowhere"
+				failed, ok := errors.AsType[*core.SendError](transport.Send(t.Context(), messages...))
+				if !ok {
+					t.Errorf("Send to an unknown queue is no SendError")
+					return
+				}
+				for i, result := range failed.Results {
+					switch {
+					case i != bad && result.State != core.SendAccepted:
+						t.Errorf("message %d of sender %d is %v: %v", i, sender, result.State, result.Err)
+					case i == bad && (result.State != core.SendRefused || !errors.Is(result.Err, core.ErrQueueNotFound)):
+						t.Errorf("the message to nowhere is %v: %v", result.State, result.Err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		for body, n := range drain(t, r, senders*(each-1)) {
+			if n != 1 {
+				t.Errorf("message %s came %d times", body, n)
+			}
+		}
+	})
+}
+
+// TestManyMessagesOfOneSendAreReturned although they are more than can be under way.
+func TestManyMessagesOfOneSendAreReturned(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		const n = 5_000
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		counts := states(t, n, transport.Send(ctx, numbered("nowhere", 0, n)...))
+		if counts[core.SendRefused] != n {
+			t.Errorf("%d messages to an unknown queue are %v, want all refused", n, counts)
+		}
+	})
+}
+
+// TestManyMessagesOfOneSend are more than can be under way.
+func TestManyMessagesOfOneSend(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 500})
+		const n = 5_000
+		mustSend(t, transport, numbered("billing", 0, n)...)
+		for body, times := range drain(t, r, n) {
+			if times != 1 {
+				t.Errorf("message %s came %d times", body, times)
+			}
+		}
+	})
+}
+
+// TestAFullQueueRefuses what does not fit in.
+func TestAFullQueueRefuses(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		for _, kind := range []string{"quorum", "classic"} {
+			s.queue(t, kind, amqp.Table{"x-queue-type": kind, "x-max-length": 10, "x-overflow": "reject-publish"})
+			transport := s.open(t, rabbitmq.Config{})
+			// The limit of a quorum queue is checked behind what is under way.
+			var refused error
+			accepted := 0
+			for i := 0; i < 1000 && refused == nil; i++ {
+				if refused = transport.Send(t.Context(), numbered(kind, i, 1)...); refused == nil {
+					accepted++
+				}
+			}
+			if accepted < 10 || accepted == 1000 {
+				t.Errorf("%d messages fit into a %s queue for 10", accepted, kind)
+			}
+			if counts := states(t, 1, refused); counts[core.SendRefused] != 1 {
+				t.Errorf("what does not fit into a %s queue is %v: %v", kind, counts, refused)
+			}
+			saysAll(t, refused, "x-max-length")
+			// It is of that queue alone.
+			provision(t, transport, "roomy-"+kind)
+			mixed := append(numbered("roomy-"+kind, 0, 5), numbered(kind, 5, 5)...)
+			if counts := states(t, 10, transport.Send(t.Context(), mixed...)); counts[core.SendAccepted] != 5 || counts[core.SendRefused] != 5 {
+				t.Errorf("half to a full %s queue is %v", kind, counts)
+			}
+		}
+	})
+}
+
+// TestWhatASenderGaveUpLeavesNothingBehind, whether it was returned or confirmed after that.
+func TestWhatASenderGaveUpLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	b, _ := through(t)
+	transport := b.proxied(t, "billing")
+	mustSend(t, transport, numbered("billing", 0, 1)...)
+	b.proxy.Stall()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	messages := append(numbered("nowhere", 1, 50), numbered("billing", 51, 50)...)
+	err := transport.Send(ctx, messages...)
+	if counts := states(t, 100, err); counts[core.SendUnknown] != 100 {
+		t.Errorf("what was written and not confirmed is %v: %v", counts, err)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Send = %v, which does not say that its context ended", err)
+	}
+	b.proxy.Resume()
+	for i := range 3 { // the first is confirmed after everything before, the others have the publisher look
+		mustSend(t, transport, numbered("billing", 200+i, 1)...)
+	}
+	if err := transport.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := rabbitmq.Returned(transport); n > 0 {
+		t.Errorf("%d returns are remembered that nobody asks for", n)
+	}
+}
+
+// TestASendEndsWithItsContext wherever it waits.
+func TestASendEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	b, _ := through(t)
+	transport := b.proxied(t, "billing")
+	mustSend(t, transport, numbered("billing", 0, 1)...)
+	b.proxy.Stall()
+	defer b.proxy.Resume()
+	// More than the network takes: it is still being written when the first gives up.
+	large := numbered("billing", 1, 64)
+	for i := range large {
+		large[i].Body = make([]byte, 1<<20)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 5 {
+		wg.Go(func() {
+			began := time.Now()
+			err := transport.Send(ctx, large...)
+			counts := states(t, len(large), err)
+			if counts[core.SendAccepted] > 0 {
+				t.Errorf("messages are accepted though nothing arrives: %v", counts)
+			}
+			if i == 0 && counts[core.SendRefused] == 0 {
+				t.Errorf("64 MiB were written to a network that is stalled: %v", counts)
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Send = %v, which does not say that its context ended", err)
+			}
+			if took := time.Since(began); took > patience/2 {
+				t.Errorf("Send returned %v after its context had ended", took)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestAChannelThatDiesMakesNothingAccepted of what was under way on it, and others go on.
+func TestAChannelThatDiesMakesNothingAccepted(t *testing.T) {
+	t.Parallel()
+	b, s := through(t)
+	transport := b.proxied(t, "billing")
+	accepted := map[string]bool{}
+	first := 0
+	for round := range 20 {
+		messages := numbered("billing", first, 500)
+		first += len(messages)
+		messages[20*round].Body = fmt.Appendf(nil, "number %d", 20*round) // somewhere among them
+		struck := b.proxy.CutAfter(messages[20*round].Body)
+		err := transport.Send(t.Context(), messages...)
+		failed, _ := errors.AsType[*core.SendError](err)
+		for i := range messages {
+			if failed == nil || failed.Results[i].State == core.SendAccepted {
+				accepted[string(messages[i].Body)] = true
+			}
+		}
+		select {
+		case <-struck:
+		case <-time.After(patience):
+			t.Fatal("the connection was not cut")
+		}
+		if failed == nil {
+			t.Errorf("round %d: all messages are accepted, though the connection was cut", round)
+		}
+	}
+	came := s.take(t, "billing")
+	for body := range accepted {
+		if came[body] == 0 {
+			t.Errorf("message %s was accepted and lost", body)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// patience is how long tests wait for what must happen.
+const patience = 30 * time.Second
+
+// numbered returns messages to a queue whose bodies are the numbers from first on.
+func numbered(queue string, first, n int) []core.Outgoing {
+	messages := make([]core.Outgoing, n)
+	for i := range messages {
+		text := strconv.Itoa(first + i)
+		messages[i] = core.Outgoing{ID: text, Queue: queue, Body: []byte(text)}
+	}
+	return messages
+}
+
+// mustSend sends messages, all of which must be accepted.
+func mustSend(t testing.TB, transport core.Transport, messages ...core.Outgoing) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := transport.Send(ctx, messages...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// states counts what became of the messages of a Send, by what its error says.
+func states(t testing.TB, sent int, err error) map[core.SendState]int {
+	t.Helper()
+	if err == nil {
+		return map[core.SendState]int{core.SendAccepted: sent}
+	}
+	failed, ok := errors.AsType[*core.SendError](err)
+	if !ok {
+		t.Fatalf("Send = %v, which is no SendError", err)
+	}
+	counts := map[core.SendState]int{}
+	for _, r := range failed.Results {
+		counts[r.State]++
+	}
+	return counts
+}
+
+// consume opens a receiver that the test closes at its end at the latest.
+func consume(t testing.TB, transport core.Transport, cfg core.ReceiverConfig) core.Receiver {
+	t.Helper()
+	if cfg.Mode == core.TransactionDefault {
+		cfg.Mode = core.TransactionReceiveOnly
+	}
+	if cfg.MaxInFlight == 0 {
+		cfg.MaxInFlight = 100
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, err := transport.OpenReceiver(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(context.Background()) })
+	return r
+}
+
+// next returns some deliveries.
+func next(t testing.TB, r core.Receiver, most int) []core.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	deliveries := make([]core.Delivery, most)
+	n, err := r.Receive(ctx, deliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return deliveries[:n]
+}
+
+// drain completes what comes until each of the bodies has come, and returns how often
+// each did. What was sent again after an outage comes more than once.
+func drain(t testing.TB, r core.Receiver, bodies int) map[string]int {
+	t.Helper()
+	came := map[string]int{}
+	for len(came) < bodies {
+		for _, d := range next(t, r, 100) {
+			came[string(d.Incoming().Body)]++
+			if err := d.Complete(t.Context()); err != nil && !errors.Is(err, core.ErrLockLost) {
+				t.Fatal(err)
+			}
+		}
+	}
+	return came
+}
+
+// depth is how many messages of a queue are ready, and how many consumers hold.
+func (s *site) depth(t testing.TB, queue string) (ready, unacked int) {
+	t.Helper()
+	text, err := s.Ctl(t.Context(), "list_queues", "-p", s.vhost, "--formatter", "json", "name", "messages_ready", "messages_unacknowledged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var queues []struct {
+		Name    string
+		Ready   int `json:"messages_ready"`
+		Unacked int `json:"messages_unacknowledged"`
+	}
+	if err := json.Unmarshal([]byte(text), &queues); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for _, q := range queues {
+		if q.Name == queue {
+			return q.Ready, q.Unacked
+		}
+	}
+	t.Fatalf("there is no queue %q in %s", queue, text)
+	return 0, 0
+}
+
+// take empties a queue, past the transport, and returns how often each body was in it.
+func (s *site) take(t testing.TB, queue string) map[string]int {
+	t.Helper()
+	ch, bodies := s.channel(t), map[string]int{}
+	for {
+		m, ok, err := ch.Get(queue, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return bodies
+		}
+		bodies[string(m.Body)]++
+	}
+}
+
+// watch records what an observer of connections is told.
+type watch struct {
+	mu      sync.Mutex
+	changes []core.ConnectionChange
+}
+
+// ConnectionChanged implements core.ConnectionObserver.
+func (w *watch) ConnectionChanged(change core.ConnectionChange) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changes = append(w.changes, change)
+}
+
+func (w *watch) all() []core.ConnectionChange {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]core.ConnectionChange(nil), w.changes...)
+}
+
+// connected reports what was said last, true before anything was.
+func (w *watch) connected() bool {
+	all := w.all()
+	return len(all) == 0 || all[len(all)-1].Connected
+}
+
+// said reports whether an outage was explained with all of these words.
+func (w *watch) said(words ...string) bool {
+	for _, change := range w.all() {
+		all := change.Err != nil
+		for _, word := range words {
+			all = all && strings.Contains(change.Err.Error(), word)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// until waits until something is so.
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("this did not happen: %s", what)
+		}
+	}
+}
+
+// through is a virtual host of a test's own on the shared server, with a proxy before it.
+func through(t *testing.T) (*broker, *site) {
+	b := brokerOn(t, server)
+	return b, &site{server, b.vhost}
+}
+
+// proxied returns a transport that goes through the proxy, and has provisioned queues.
+func (b *broker) proxied(t *testing.T, queues ...string) *rabbitmq.Transport {
+	t.Helper()
+	s := &site{b.server, b.vhost}
+	return s.provisioned(t, quick(rabbitmq.Config{URLs: []string{b.url}}), queues...)
+}
