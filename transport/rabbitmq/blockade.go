@@ -81,17 +81,17 @@ func (t *Transport) unblock() {
 	}
 }
 
-// tellObservers tells all receivers' observers, each once.
+// tellObservers tells the observers of all receivers.
 func (t *Transport) tellObservers(change core.ConnectionChange) {
 	t.mu.Lock()
-	told := map[core.ConnectionObserver]bool{}
+	var observers []core.ConnectionObserver
 	for r := range t.receivers {
 		if o, ok := r.outages.Observer.(core.ConnectionObserver); ok {
-			told[o] = true
+			observers = append(observers, o)
 		}
 	}
 	t.mu.Unlock()
-	for o := range told {
+	for _, o := range observers {
 		o.ConnectionChanged(change)
 	}
 }

@@ -86,7 +86,7 @@ func (r *receiver) open(ctx context.Context) error {
 
 // run keeps a session, until the receiver is closed or waiting does not help.
 func (r *receiver) run(s *session) {
-	defer func() { r.link.close(deadline(r.closing)) }()
+	defer func() { r.link.close(time.Now().Add(grace)) }()
 	for {
 		began := time.Now()
 		err := s.run()
@@ -215,6 +215,10 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 		r.arrived, r.first = r.arrived[:n], 0
 	}
 	r.arrived = append(r.arrived, d)
+	if c.cancelled && r.excess() { // it was on its way when the consumer ended
+		r.arrived = r.arrived[:len(r.arrived)-1]
+		s.settle(d, release)
+	}
 	free := r.held < r.maxInFlight
 	r.mu.Unlock()
 	if free {
@@ -222,7 +226,13 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 	}
 }
 
-// SetMaxInFlight implements core.Receiver.
+// excess reports whether more has arrived than may be held. mu is held.
+func (r *receiver) excess() bool {
+	return len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight
+}
+
+// SetMaxInFlight implements core.Receiver. The broker is told as soon as possible; what it
+// sends meanwhile goes back.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	if n < r.maxInFlight && r.session != nil {

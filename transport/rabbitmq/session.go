@@ -107,15 +107,20 @@ func (s *session) run() error {
 	for {
 		select {
 		case e := <-s.lost:
-			if e == nil {
-				return errors.New("the channel was closed")
+			return why(e)
+		case _, said := <-s.cancels:
+			if !said { // the channel is closed
+				return why(<-s.lost)
 			}
-			return e
-		case <-s.cancels:
 			return fmt.Errorf("the broker cancelled the consumer of %q: its queue was deleted or moved to another node", s.r.queue)
 		case <-s.r.changed:
 			if err := s.adjust(); err != nil {
-				return err
+				select {
+				case e := <-s.lost:
+					return why(e)
+				default:
+					return err
+				}
 			}
 		case <-s.r.closing.Done():
 			return context.Canceled
@@ -123,14 +128,43 @@ func (s *session) run() error {
 	}
 }
 
+// why is the reason for which a channel was closed.
+func why(said *amqp.Error) error {
+	if said == nil {
+		return errors.New("the channel was closed")
+	}
+	return said
+}
+
+// mostConsumers is how many consumers a session has beside those that are ending.
+const mostConsumers = 8
+
 // adjust begins and ends consumers so that together they hold MaxInFlight, and gives back
 // what is too much.
 func (s *session) adjust() error {
 	s.r.mu.Lock()
 	most := s.r.maxInFlight
 	s.r.mu.Unlock()
-	active := s.active()
-	for i := len(s.consumers) - 1; i >= 0 && active > most; i-- {
+	if err := s.shrink(most); err != nil {
+		return err
+	}
+	active, _ := s.active()
+	missing, ending := s.adjusted(most, active)
+	if missing <= 0 || ending && active > 0 && missing*4 < most {
+		return nil // so few are not worth a consumer while others are about to be free
+	}
+	return s.consume(min(missing, math.MaxUint16))
+}
+
+// shrink ends the latest consumers where together they may hold too much, and half of them
+// where they are too many for another one to begin.
+func (s *session) shrink(most int) error {
+	active, n := s.active()
+	crowded := active < most && n >= mostConsumers
+	for i := len(s.consumers) - 1; i >= 0; i-- {
+		if active <= most && (!crowded || n <= mostConsumers/2) {
+			break
+		}
 		c := s.consumers[i]
 		if c.cancelled {
 			continue
@@ -142,36 +176,35 @@ func (s *session) adjust() error {
 		c.cancelled = true
 		s.r.mu.Unlock()
 		active -= c.prefetch
+		n--
 	}
-	missing := s.adjusted(active, most)
-	if missing <= 0 || active > 0 && missing*4 < most {
-		return nil
-	}
-	return s.consume(min(missing, math.MaxUint16))
+	return nil
 }
 
-// active is how many messages the consumers that have not ended may hold.
-func (s *session) active() int {
-	n := 0
+// active is how many messages the consumers that are not ending may hold, and how many
+// those are.
+func (s *session) active() (messages, consumers int) {
 	for _, c := range s.consumers {
 		if !c.cancelled {
-			n += c.prefetch
+			messages += c.prefetch
+			consumers++
 		}
 	}
-	return n
+	return messages, consumers
 }
 
-// adjusted is called when the consumers that there are may hold so many, of a
-// MaxInFlight of most. It releases what arrived but may not be held any more, lets go back
-// what waited for the consumers to end, and returns how many more may be consumed.
-func (s *session) adjusted(active, most int) (missing int) {
+// adjusted is called when consumers have ended because of a MaxInFlight of most, and the
+// others may hold so many. It releases what arrived but may not be held any more, lets go
+// back what waited for the consumers to end, and returns how many more may be consumed and
+// whether those that are ending still hold something.
+func (s *session) adjusted(most, active int) (missing int, ending bool) {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.maxInFlight >= most { // it was not lowered again
 		s.acks.holdGiven(false)
 	}
-	for len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight {
+	for r.excess() {
 		last := len(r.arrived) - 1
 		s.settle(r.arrived[last], release)
 		r.arrived[last] = nil
@@ -182,6 +215,7 @@ func (s *session) adjusted(active, most int) (missing int) {
 	for _, c := range s.consumers {
 		if c.cancelled {
 			missing -= c.unsettled
+			ending = ending || c.unsettled > 0
 		}
 		if !c.cancelled || c.unsettled > 0 {
 			left = append(left, c)
@@ -190,7 +224,7 @@ func (s *session) adjusted(active, most int) (missing int) {
 	clear(s.consumers[len(left):])
 	s.consumers = left
 	s.acks.flushAt(r.maxInFlight)
-	return missing
+	return missing, ending
 }
 
 // consume begins one more consumer.
