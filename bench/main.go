@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 
-	l.on = &servers{postgresURL: os.Getenv(postgresVariable)}
+	l.on = &servers{postgresURL: os.Getenv(postgresVariable), rabbitURL: os.Getenv(rabbitVariable)}
 	defer func() { err = errors.Join(err, l.on.close()) }()
 
 	r := report{date: *date, machine: thisMachine(), load: l}

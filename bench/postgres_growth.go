@@ -60,6 +60,11 @@ const (
 // parts is into how many parts of equal size a stream is divided for its rates.
 const parts = 4
 
+// snapshotStore is one that can be made to keep what it otherwise would clean up.
+type snapshotStore interface {
+	holdSnapshot(ctx context.Context) (release func() error, err error)
+}
+
 // rates returns the messages a second of each part of a stream.
 func (k keeper) rates(ctx context.Context, w stream) (rates []float64, err error) {
 	var laps []int
@@ -70,7 +75,7 @@ func (k keeper) rates(ctx context.Context, w stream) (rates []float64, err error
 	l.expect(w.messages)
 	err = k.opened(ctx, l, func(ctx context.Context, s store) (err error) {
 		if w.snapshot {
-			release, err := s.holdSnapshot(ctx)
+			release, err := s.(snapshotStore).holdSnapshot(ctx)
 			if err != nil {
 				return err
 			}
@@ -169,29 +174,6 @@ func postgresConcurrency(ctx context.Context, l load) ([]table, error) {
 		t.addRates(float64(n), c)
 	}
 	return []table{t}, nil
-}
-
-// delayed returns a keeper whose handlers wait before they do their work.
-func (k keeper) delayed(d time.Duration) keeper {
-	return keeper{k.name, func(ctx context.Context) (store, error) {
-		s, err := k.open(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return delayedStore{s, d}, nil
-	}}
-}
-
-type delayedStore struct {
-	store
-	wait time.Duration
-}
-
-func (s delayedStore) start(ctx context.Context, handle func(string) error) error {
-	return s.store.start(ctx, func(sequence string) error {
-		time.Sleep(s.wait)
-		return handle(sequence)
-	})
 }
 
 func postgresInstances(ctx context.Context, l load) ([]table, error) {

@@ -8,33 +8,51 @@ import (
 // servers are what scenarios share. Each is started when the first one needs it.
 type servers struct {
 	postgresURL string // a server that is there already; "": start one
-	forgetful   bool   // one that is started need not survive the machine
+	rabbitURL   string // likewise
+	forgetful   bool   // a database that is started need not survive the machine
 
-	started *postgresServer
+	database *postgresServer
+	broker   *rabbitServer
 }
 
 // postgres returns the PostgreSQL server.
 func (s *servers) postgres(ctx context.Context) (*postgresServer, error) {
-	if s.started != nil {
-		return s.started, nil
+	if s.database != nil {
+		return s.database, nil
 	}
 	var err error
-	s.started, err = newPostgresServer(ctx, s.postgresURL, !s.forgetful)
-	return s.started, err
+	s.database, err = newPostgresServer(ctx, s.postgresURL, !s.forgetful)
+	return s.database, err
+}
+
+// rabbit returns the RabbitMQ broker.
+func (s *servers) rabbit() (*rabbitServer, error) {
+	if s.broker != nil {
+		return s.broker, nil
+	}
+	var err error
+	s.broker, err = newRabbitServer(s.rabbitURL)
+	return s.broker, err
 }
 
 // describe says which servers were used, a line each.
-func (s *servers) describe() []string {
-	if s.started == nil {
-		return nil
+func (s *servers) describe() (lines []string) {
+	if s.database != nil {
+		lines = append(lines, s.database.description)
 	}
-	return []string{s.started.description}
+	if s.broker != nil {
+		lines = append(lines, s.broker.description)
+	}
+	return lines
 }
 
 func (s *servers) close() error {
 	var errs []error
-	if s.started != nil {
-		errs = append(errs, s.started.close())
+	if s.database != nil {
+		errs = append(errs, s.database.close())
+	}
+	if s.broker != nil {
+		errs = append(errs, s.broker.close())
 	}
 	return errors.Join(errs...)
 }

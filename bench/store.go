@@ -24,8 +24,6 @@ type store interface {
 	stop(ctx context.Context) error
 	// waiting counts the messages that were not handled, or moved aside.
 	waiting(ctx context.Context) (int, error)
-	// holdSnapshot lets the system keep what it otherwise would clean up.
-	holdSnapshot(ctx context.Context) (release func() error, err error)
 	// close removes all of it.
 	close(ctx context.Context) error
 }
@@ -69,6 +67,34 @@ func (k keeper) contender() contender {
 		}
 		return runningStore{s}, nil
 	}}
+}
+
+// delayed returns a keeper whose handlers wait before they do their work.
+func (k keeper) delayed(d time.Duration) keeper {
+	return k.pausing(func(string) { time.Sleep(d) })
+}
+
+// pausing returns a keeper whose handlers call pause before they do their work.
+func (k keeper) pausing(pause func(sequence string)) keeper {
+	return keeper{k.name, func(ctx context.Context) (store, error) {
+		s, err := k.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pausingStore{s, pause}, nil
+	}}
+}
+
+type pausingStore struct {
+	store
+	pause func(sequence string)
+}
+
+func (s pausingStore) start(ctx context.Context, handle func(string) error) error {
+	return s.store.start(ctx, func(sequence string) error {
+		s.pause(sequence)
+		return handle(sequence)
+	})
 }
 
 // runningStore is a store as a system.

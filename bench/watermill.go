@@ -49,13 +49,7 @@ func (setup watermillSetup) start(ctx context.Context, handle func(string) error
 		return nil, err
 	}
 	if setup.retry {
-		router.AddMiddleware(middleware.Retry{
-			MaxRetries:      5,               // Reprise's default
-			InitialInterval: time.Nanosecond, // the least delay there is
-			MaxInterval:     time.Nanosecond,
-			Multiplier:      1,
-			Logger:          watermill.NewSlogLogger(discardingLogger()),
-		}.Middleware)
+		router.AddMiddleware(watermillRetry())
 	}
 	router.AddConsumerHandler("bench", watermillTopic, channel, func(m *message.Message) error {
 		return handle(m.Metadata.Get(sequenceHeader))
@@ -68,6 +62,17 @@ func (setup watermillSetup) start(ctx context.Context, handle func(string) error
 	case err := <-sys.finished:
 		return nil, errors.Join(errors.New("the router stopped before it ran"), err)
 	}
+}
+
+// watermillRetry is the Retry middleware, set up to do what Reprise does.
+func watermillRetry() message.HandlerMiddleware {
+	return middleware.Retry{
+		MaxRetries:      5,               // Reprise's default
+		InitialInterval: time.Nanosecond, // the least delay there is
+		MaxInterval:     time.Nanosecond,
+		Multiplier:      1,
+		Logger:          watermill.NewSlogLogger(discardingLogger()),
+	}.Middleware
 }
 
 func (s *watermillSystem) send(_ context.Context, sequence string) error {

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// rawRabbitSetup is what somebody would write who needs nothing but the rate, with
+// amqp091-go, on a queue like Reprise's: one goroutine that handles what one consumer
+// gets, no endpoint, no recoverability, headers that are not checked.
+type rawRabbitSetup struct {
+	acks int // deliveries that one acknowledgement stands for
+}
+
+func (setup rawRabbitSetup) keeper(l load, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+}
+
+const (
+	rawPrefetch = 300
+	rawWindow   = 1000 // messages under way without their confirms
+)
+
+type rawRabbitStore struct {
+	setup rawRabbitSetup
+	*rabbitQueues
+	body    []byte
+	sending *amqp.Connection
+
+	mu   sync.Mutex // guards idle
+	idle []*rawPublisher
+
+	receiving *amqp.Connection
+	channel   *amqp.Channel
+	finished  chan error
+	end       context.CancelFunc
+}
+
+func (setup rawRabbitSetup) openOn(ctx context.Context, l load) (_ store, err error) {
+	server, err := l.on.rabbit()
+	if err != nil {
+		return nil, err
+	}
+	queues, err := server.newQueues()
+	if err != nil {
+		return nil, err
+	}
+	s := &rawRabbitStore{setup: setup, rabbitQueues: queues, body: make([]byte, bodySize)}
+	if err = queues.provision(ctx); err == nil {
+		s.sending, err = amqp.Dial(server.url)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
+}
+
+// provision makes the queues as Reprise makes them.
+func (q *rabbitQueues) provision(ctx context.Context) error {
+	t, err := rabbitmq.Open(ctx, q.server.url)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.Provision(ctx, core.Topology{Queues: rabbitNames}), t.Close(ctx))
+}
+
+// rawPublisher is a channel for one goroutine at a time.
+type rawPublisher struct {
+	channel  *amqp.Channel
+	confirms chan amqp.Confirmation
+	returns  chan amqp.Return
+}
+
+// publisher returns one that nobody uses.
+func (s *rawRabbitStore) publisher() (*rawPublisher, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := len(s.idle) - 1; last >= 0 {
+		p := s.idle[last]
+		s.idle = s.idle[:last]
+		return p, nil
+	}
+	ch, err := s.sending.Channel()
+	if err != nil {
+		return nil, err
+	}
+	return &rawPublisher{
+		channel:  ch,
+		confirms: ch.NotifyPublish(make(chan amqp.Confirmation, rawWindow)),
+		returns:  ch.NotifyReturn(make(chan amqp.Return, 1)),
+	}, ch.Confirm(false)
+}
+
+func (s *rawRabbitStore) send(ctx context.Context, sequences []string) error {
+	p, err := s.publisher()
+	if err != nil {
+		return err
+	}
+	unconfirmed := 0
+	for _, sequence := range sequences {
+		if unconfirmed == rawWindow {
+			if err := p.confirmed(ctx); err != nil {
+				return err
+			}
+			unconfirmed--
+		}
+		if err := p.channel.PublishWithContext(ctx, "", repriseQueue, true, false, s.message(sequence)); err != nil {
+			return err
+		}
+		unconfirmed++
+	}
+	for ; unconfirmed > 0; unconfirmed-- {
+		if err := p.confirmed(ctx); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	s.idle = append(s.idle, p)
+	s.mu.Unlock()
+	return nil
+}
+
+// confirmed waits for one more confirm.
+func (p *rawPublisher) confirmed(ctx context.Context) error {
+	select {
+	case c, ok := <-p.confirms:
+		if !ok || !c.Ack {
+			return errors.New("the broker did not confirm a message")
+		}
+		return nil
+	case r := <-p.returns:
+		return fmt.Errorf("the broker returned a message: %s", r.ReplyText)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// message has the headers and properties that Reprise writes, but for the name of the
+// stored copy.
+func (s *rawRabbitStore) message(sequence string) amqp.Publishing {
+	headers := make(amqp.Table, len(fixedHeaders)+2)
+	headers[core.HeaderMessageTypes] = messageType
+	for _, h := range fixedHeaders {
+		headers[h.key] = h.value
+	}
+	headers[sequenceHeader] = sequence
+	return amqp.Publishing{
+		Headers:      headers,
+		ContentType:  "application/octet-stream",
+		DeliveryMode: amqp.Persistent,
+		MessageId:    sequence,
+		Timestamp:    time.Now(),
+		Type:         messageType,
+		Body:         s.body,
+	}
+}
+
+// rawConsumer is the consumer's tag.
+const rawConsumer = "bench"
+
+func (s *rawRabbitStore) start(ctx context.Context, handle func(string) error) (err error) {
+	if s.receiving, err = amqp.Dial(s.server.url); err != nil {
+		return err
+	}
+	if s.channel, err = s.receiving.Channel(); err != nil {
+		return err
+	}
+	if err := s.channel.Qos(rawPrefetch, 0, false); err != nil {
+		return err
+	}
+	deliveries, err := s.channel.Consume(repriseQueue, rawConsumer, false, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	ctx, s.end = context.WithCancel(ctx)
+	s.finished = make(chan error, 1)
+	go func() { s.finished <- s.consume(ctx, deliveries, handle) }()
+	return nil
+}
+
+// consume handles what comes until ctx ends.
+func (s *rawRabbitStore) consume(ctx context.Context, deliveries <-chan amqp.Delivery, handle func(string) error) error {
+	var late <-chan time.Time // an acknowledgement does not wait for longer
+	if s.setup.acks > 1 {
+		ticker := time.NewTicker(rawPause)
+		defer ticker.Stop()
+		late = ticker.C
+	}
+	var last uint64 // the tag of what was handled last
+	unacknowledged := 0
+	acknowledge := func() error {
+		if unacknowledged == 0 {
+			return nil
+		}
+		unacknowledged = 0
+		return s.channel.Ack(last, s.setup.acks > 1)
+	}
+	for {
+		select {
+		case d, more := <-deliveries:
+			if !more {
+				return errors.New("the consumer's channel was closed")
+			}
+			sequence, _ := d.Headers[sequenceHeader].(string)
+			if err := handle(sequence); err != nil {
+				return err
+			}
+			last = d.DeliveryTag
+			if unacknowledged++; unacknowledged < s.setup.acks {
+				continue
+			}
+		case <-late:
+		case <-ctx.Done():
+			return acknowledge()
+		}
+		if err := acknowledge(); err != nil {
+			return err
+		}
+	}
+}
+
+// stop cancels the consumer after the last acknowledgement, and then closes its
+// connection. A channel of the broker's keeps acknowledgements back while more than 32 are
+// on their way to a quorum queue, and loses them when it is closed meanwhile; what it
+// answers to a cancellation comes after them.
+func (s *rawRabbitStore) stop(context.Context) error {
+	s.end()
+	return errors.Join(<-s.finished, s.channel.Cancel(rawConsumer, false), s.receiving.Close())
+}
+
+func (s *rawRabbitStore) close(context.Context) error {
+	if s.end != nil {
+		s.end()
+	}
+	var errs []error
+	for _, conn := range []*amqp.Connection{s.receiving, s.sending} {
+		if conn != nil && !conn.IsClosed() {
+			errs = append(errs, conn.Close())
+		}
+	}
+	return errors.Join(append(errs, s.drop())...)
+}

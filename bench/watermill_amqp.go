@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+	watermillamqp "github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// watermillAMQPSetup is one way of running Watermill's router on RabbitMQ, with the
+// Retry middleware and a durable queue.
+type watermillAMQPSetup struct {
+	classic       bool // the queue is what Watermill makes unless asked for something else
+	subscriptions int  // each handles one message at a time
+	prefetch      int  // of each subscription; acknowledgements beyond 32 can be lost at its end, see rawRabbitStore.stop
+	confirms      bool // a call waits for the confirm of each message before it sends the next one
+}
+
+// watermillTuned is the fastest of some that were tried, and watermillDefaults what
+// NewDurableQueueConfig returns.
+var (
+	watermillTuned    = watermillAMQPSetup{subscriptions: 16, prefetch: 25}
+	watermillDefaults = watermillAMQPSetup{classic: true, subscriptions: 1, prefetch: 1}
+	watermillConfirms = watermillAMQPSetup{subscriptions: 16, prefetch: 25, confirms: true}
+)
+
+func (setup watermillAMQPSetup) keeper(l load, name string) keeper {
+	return keeper{name, func(context.Context) (store, error) { return setup.openOn(l) }}
+}
+
+// watermillChannels is how many goroutines publish at a time.
+const watermillChannels = 16
+
+type watermillAMQPStore struct {
+	setup watermillAMQPSetup
+	*rabbitQueues
+	publisher  *watermillamqp.Publisher
+	subscriber *watermillamqp.Subscriber
+	payload    message.Payload
+	sent       atomic.Int64
+
+	router   *message.Router
+	finished chan error
+	last     []atomic.Pointer[message.Message] // of each subscription
+}
+
+func (setup watermillAMQPSetup) config(url string) watermillamqp.Config {
+	config := watermillamqp.NewDurableQueueConfig(url)
+	if !setup.classic {
+		config.Queue.Arguments = amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}
+	}
+	config.Consume.Qos.PrefetchCount = setup.prefetch
+	config.Publish.ConfirmDelivery = setup.confirms
+	config.Publish.ChannelPoolSize = watermillChannels
+	return config
+}
+
+func (setup watermillAMQPSetup) openOn(l load) (_ store, err error) {
+	server, err := l.on.rabbit()
+	if err != nil {
+		return nil, err
+	}
+	queues, err := server.newQueues()
+	if err != nil {
+		return nil, err
+	}
+	s := &watermillAMQPStore{setup: setup, rabbitQueues: queues, payload: make(message.Payload, bodySize)}
+	config := setup.config(server.url)
+	if s.subscriber, err = watermillamqp.NewSubscriber(config, watermill.NopLogger{}); err == nil {
+		err = s.subscriber.SubscribeInitialize(watermillTopic)
+	}
+	if err == nil {
+		s.publisher, err = watermillamqp.NewPublisher(config, watermill.NopLogger{})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close(context.Background()))
+	}
+	return s, nil
+}
+
+func (s *watermillAMQPStore) send(_ context.Context, sequences []string) error {
+	messages := make([]*message.Message, len(sequences))
+	for i, sequence := range sequences {
+		messages[i] = watermillMessage(sequence, s.payload)
+	}
+	s.sent.Add(int64(len(sequences)))
+	return s.publisher.Publish(watermillTopic, messages...)
+}
+
+// rest waits for what was sent without confirms.
+func (s *watermillAMQPStore) rest(ctx context.Context) error {
+	for {
+		n, _, err := s.server.ready(watermillTopic)
+		if err != nil || n == int(s.sent.Load()) {
+			return err
+		}
+		if !idle(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *watermillAMQPStore) start(ctx context.Context, handle func(string) error) (err error) {
+	if s.router, err = message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}); err != nil {
+		return err
+	}
+	s.router.AddMiddleware(watermillRetry())
+	s.last = make([]atomic.Pointer[message.Message], s.setup.subscriptions)
+	for i := range s.last {
+		s.router.AddConsumerHandler(fmt.Sprintf("bench %d", i), watermillTopic, s.subscriber, func(m *message.Message) error {
+			s.last[i].Store(m)
+			return handle(m.Metadata.Get(sequenceHeader))
+		})
+	}
+	s.finished = make(chan error, 1)
+	go func() { s.finished <- s.router.Run(ctx) }()
+	select {
+	case <-s.router.Running():
+		return nil
+	case err := <-s.finished:
+		s.finished <- err
+		return errors.Join(errors.New("the router stopped before it ran"), err)
+	}
+}
+
+// stop waits until each subscription has acknowledged its last message, which is when
+// the message's context ends: closed meanwhile, it gives the message back.
+func (s *watermillAMQPStore) stop(ctx context.Context) error {
+	for i := range s.last {
+		if m := s.last[i].Load(); m != nil {
+			select {
+			case <-m.Context().Done():
+			case <-ctx.Done():
+			}
+		}
+	}
+	err := errors.Join(s.router.Close(), <-s.finished)
+	s.router = nil
+	return err
+}
+
+func (s *watermillAMQPStore) close(context.Context) error {
+	var errs []error
+	if s.router != nil { // stop was not called, because something failed
+		errs = append(errs, s.router.Close(), <-s.finished)
+	}
+	if s.publisher != nil {
+		errs = append(errs, s.publisher.Close())
+	}
+	if s.subscriber != nil {
+		errs = append(errs, s.subscriber.Close())
+	}
+	return errors.Join(append(errs, s.drop())...)
+}
