@@ -4,6 +4,9 @@
 //
 // [DeliveryLog] counts deliveries for a broker that does not.
 //
+// [CheckOutgoing] and [CheckReceiver] check what every transport has to, and [NoneSent] and
+// [AllSent] say what became of a failed Send.
+//
 // [Outages] says when to try again what an outage made fail, and tells observers.
 //
 // [AppendHeadersJSON] and [ParseHeadersJSON] write and read headers as one text,

@@ -152,11 +152,8 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := t.usable(ctx); err != nil {
 		return nil, err
 	}
-	if !t.caps.Supports(cfg.Mode) {
-		return nil, fmt.Errorf("transaction mode %v is not one of %v: %w", cfg.Mode, t.caps.Transactions, errors.ErrUnsupported)
-	}
-	if cfg.MaxInFlight < 1 {
-		return nil, fmt.Errorf("MaxInFlight is %d, but must be at least 1", cfg.MaxInFlight)
+	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
+		return nil, err
 	}
 	q, err := t.broker.queue(cfg.Queue)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -155,11 +154,8 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := t.usable(ctx); err != nil {
 		return nil, err
 	}
-	if !t.caps.Supports(cfg.Mode) {
-		return nil, fmt.Errorf("transaction mode %v is not one of %v: %w", cfg.Mode, t.caps.Transactions, errors.ErrUnsupported)
-	}
-	if cfg.MaxInFlight < 1 {
-		return nil, fmt.Errorf("MaxInFlight is %d, but must be at least 1", cfg.MaxInFlight)
+	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
+		return nil, err
 	}
 	queue, err := queueName(cfg.Queue)
 	if err != nil {

@@ -259,11 +259,8 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := t.usable(ctx); err != nil {
 		return nil, err
 	}
-	if !t.caps.Supports(cfg.Mode) {
-		return nil, fmt.Errorf("transaction mode %v is not one of %v: %w", cfg.Mode, t.caps.Transactions, errors.ErrUnsupported)
-	}
-	if cfg.MaxInFlight < 1 {
-		return nil, fmt.Errorf("MaxInFlight is %d, but must be at least 1", cfg.MaxInFlight)
+	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
+		return nil, err
 	}
 	if t.holds(cfg.Mode) && t.held != nil && cfg.MaxInFlight > cap(t.held.free) {
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
