@@ -140,8 +140,8 @@ func (l *limited) bounds() (all []bound) {
 	}
 	if l.argument != nil {
 		add(*l.argument, fmt.Sprintf("its argument %s is %d", limitArgument, *l.argument), fmt.Sprintf(
-			"an argument stays as it is: delete the queue once it is empty, %s, and create it again with Provision; or set MaxDeliveries below it",
-			command("rabbitmqctl", "delete_queue", "--vhost", l.vhost, "--if-empty", l.queue)))
+			"an argument stays as it is: once the queue is empty, run %s; and create it again with Provision. Or set MaxDeliveries below it",
+			command("rabbitmqctl", "delete_queue", "--vhost", l.vhost, l.queue))) // --if-empty is not for quorum queues
 	}
 	for _, p := range l.policies {
 		if !p.operators {

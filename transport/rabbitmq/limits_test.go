@@ -137,7 +137,7 @@ func (s *site) definition(t testing.TB, exists bool) string {
 	return regexp.MustCompile(`"delivery-limit":\d+,?|,"delivery-limit":\d+`).ReplaceAllString(text, "")
 }
 
-// TestALimitOfTheQueueItself cannot be mended by a command.
+// TestALimitOfTheQueueItself is mended by another queue.
 func TestALimitOfTheQueueItself(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -155,6 +155,12 @@ func TestALimitOfTheQueueItself(t *testing.T) {
 					t.Error(err)
 				}
 			})
+		}
+		transport := s.open(t, rabbitmq.Config{})
+		s.mends(t, receive(t, transport, "orders", 50))
+		provision(t, transport, "orders")
+		if err := receive(t, transport, "orders", 50); err != nil {
+			t.Errorf("after what mends it: %v", err)
 		}
 	})
 }
