@@ -200,13 +200,16 @@ func (p *publisher) publish(x *parcel) {
 	began := time.Now()
 	for i := range x.letters {
 		l := &x.letters[i]
-		if !x.begin(i) {
-			return
-		}
 		if i%window == 0 {
 			s.collectReturns()
 		}
-		s.admit(true)
+		if s.admit(true); s.isGiven() {
+			x.fail(s.why())
+			return
+		}
+		if !x.begin(i) {
+			return
+		}
 		l.confirm, err = s.ch.PublishWithDeferredConfirm(l.exchange, l.key, l.mandatory, false, l.publishing)
 		p.t.format.recycle(l.publishing.Headers)
 		l.publishing = amqp.Publishing{} // its caller may wait long
