@@ -34,9 +34,14 @@ type keeper struct {
 	open func(ctx context.Context) (store, error)
 }
 
+// patienceEach is what is added to patience for each message: a large backlog takes its
+// time to be sent, too.
+const patienceEach = 200 * time.Microsecond
+
 // opened runs f while the keeper's store is open.
 func (k keeper) opened(ctx context.Context, l *ledger, f func(ctx context.Context, s store) error) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	limit := patience + time.Duration(len(l.attempts))*patienceEach
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v", limit))
 	defer cancel()
 	defer context.AfterFunc(ctx, l.giveUp)()
 	pprof.Do(ctx, pprof.Labels("contender", k.name), func(ctx context.Context) {
