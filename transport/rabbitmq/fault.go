@@ -62,6 +62,9 @@ func faultOf(err error) fault {
 		}
 		return faultOutage // a queue whose leader cannot be reached is "not found" too
 	case amqp.AccessRefused, amqp.NotAllowed:
+		if limitReached(said) {
+			return faultOutage
+		}
 		return faultRefused
 	case amqp.PreconditionFailed:
 		return faultMismatch
@@ -70,6 +73,13 @@ func faultOf(err error) fault {
 	default:
 		return faultOutage
 	}
+}
+
+// limitReached reports whether there are too many connections, of the user, in the virtual
+// host or on the node. Others may go: those above all whose end in an outage the broker has
+// not noticed yet.
+func limitReached(said *amqp.Error) bool {
+	return said.Code == amqp.NotAllowed && strings.Contains(said.Reason, "limit (") && strings.HasSuffix(said.Reason, "is reached")
 }
 
 // passes reports whether waiting mends it.
@@ -109,7 +119,7 @@ func refusedDial(err error, silent bool) error {
 		return &refusedError{fmt.Errorf("the broker offers none of the authentication mechanisms: %w", err)}
 	case said == amqp.ErrCredentials && silent:
 		return &refusedError{fmt.Errorf("the broker refused the user or the password (guest may connect from the broker's own machine alone): %w", err)}
-	case said.Server && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed):
+	case said.Server && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed) && !limitReached(said):
 		return &refusedError{err}
 	}
 	return err

@@ -203,3 +203,28 @@ func (b *broker) proxied(t *testing.T, queues ...string) *rabbitmq.Transport {
 	s := &site{b.server, b.vhost}
 	return s.provisioned(t, quick(rabbitmq.Config{URLs: []string{b.url}}), queues...)
 }
+
+// mustEventuallySend sends messages again until all are accepted, through an outage.
+func mustEventuallySend(t testing.TB, transport core.Transport, messages ...core.Outgoing) {
+	t.Helper()
+	var err error
+	until(t, "all messages are accepted", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err = transport.Send(ctx, messages...); err == nil {
+			return true
+		}
+		failed, ok := errors.AsType[*core.SendError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		var again []core.Outgoing
+		for i, result := range failed.Results {
+			if result.State != core.SendAccepted {
+				again = append(again, messages[i])
+			}
+		}
+		messages = again
+		return false
+	})
+}

@@ -128,8 +128,17 @@ func (l *link) dial(first int) (*amqp.Connection, error) {
 	return nil, errors.Join(refused...)
 }
 
-// dial connects to a host.
+// dial connects to a host. Credentials are refused only when they are refused twice: a
+// broker or a network that fails during the login can look the same.
 func (t *Transport) dial(h endpoint, name string) (*amqp.Connection, error) {
+	conn, err := t.dialOnce(h, name)
+	if errors.Is(err, amqp.ErrCredentials) && !faultOf(err).passes() {
+		conn, err = t.dialOnce(h, name)
+	}
+	return conn, err
+}
+
+func (t *Transport) dialOnce(h endpoint, name string) (*amqp.Connection, error) {
 	ctx, cancel := context.WithTimeout(t.life, h.timeout)
 	defer cancel()
 	var dialer net.Dialer
@@ -147,11 +156,12 @@ func (t *Transport) dial(h endpoint, name string) (*amqp.Connection, error) {
 		}
 		conn = secure
 	}
+	network := &wire{Conn: conn}
 	properties := amqp.NewConnectionProperties()
 	properties["connection_name"] = name
 	properties["product"] = "Reprise"
 	began := time.Now()
-	opened, err := amqp.Open(conn, amqp.Config{
+	opened, err := amqp.Open(network, amqp.Config{
 		SASL:       h.sasl(),
 		Vhost:      h.uri.Vhost,
 		ChannelMax: h.uri.ChannelMax,
@@ -163,6 +173,9 @@ func (t *Transport) dial(h endpoint, name string) (*amqp.Connection, error) {
 		_ = conn.Close()
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("no answer within %v: %w", h.timeout, ctx.Err())
+		}
+		if network.alerting.Load() && h.tls == nil {
+			return nil, &refusedError{fmt.Errorf("the port speaks TLS; begin the URL with amqps://: %w", err)}
 		}
 		return nil, refusedDial(err, time.Since(began) >= silence)
 	}

@@ -115,6 +115,13 @@ func (r *receiver) run(s *session) {
 	}
 }
 
+// interrupted reports whether the receiver has lost its session.
+func (r *receiver) interrupted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.session == nil && r.ended != nil
+}
+
 // fail ends the receiver with what waiting does not mend.
 func (r *receiver) fail(err error) {
 	r.mu.Lock()

@@ -1,0 +1,153 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// TestWhatWaitingDoesNotMendIsReturned by Check and OpenReceiver, and not after a long
+// time, with words that help and without the password.
+func TestWhatWaitingDoesNotMendIsReturned(t *testing.T) {
+	t.Parallel()
+	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
+		t.Run(release.String(), func(t *testing.T) {
+			t.Parallel()
+			secure := testserver.StartFor(t, testserver.Config{Release: release, TLS: true})
+			s := &site{secure, secure.NewVHost(t)}
+			const wrong = "wr0ng-secret"
+			with := func(raw, user, password, vhost string) string {
+				u, err := url.Parse(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.User, u.Path, u.RawPath = url.UserPassword(user, password), "/"+vhost, ""
+				return u.String()
+			}
+			trusted := x509.NewCertPool()
+			if !trusted.AppendCertsFromPEM(secure.CA()) {
+				t.Fatal("the server's CA is no certificate")
+			}
+			scheme := func(raw, scheme string) string { return scheme + raw[strings.Index(raw, "://"):] }
+			plain, secured := s.PasswordURL(s.vhost), s.TLSURL(s.vhost)
+			s.manage(t, "PUT", "/api/users/stranger", map[string]string{"password": wrong, "tags": ""})
+			for name, c := range map[string]struct {
+				cfg  rabbitmq.Config
+				says []string
+			}{
+				"a wrong password":        {rabbitmq.Config{URLs: []string{with(plain, testserver.User, wrong, s.vhost)}}, []string{"refused the user or the password"}},
+				"an unknown user":         {rabbitmq.Config{URLs: []string{with(plain, "nobody", wrong, s.vhost)}}, []string{"refused the user or the password"}},
+				"an unknown vhost":        {rabbitmq.Config{URLs: []string{with(plain, testserver.User, testserver.Password, "nowhere")}}, []string{"nowhere"}},
+				"a vhost without rights":  {rabbitmq.Config{URLs: []string{with(plain, "stranger", wrong, s.vhost)}}, []string{s.vhost, "stranger"}},
+				"an unknown authority":    {rabbitmq.Config{URLs: []string{secured}}, []string{"certificate"}},
+				"another host's name":     {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, ServerName: "example.org"}}, []string{"example.org"}},
+				"TLS on a plain port":     {rabbitmq.Config{URLs: []string{scheme(plain, "amqps")}}, []string{"TLS"}},
+				"no TLS on a port of TLS": {rabbitmq.Config{URLs: []string{scheme(secured, "amqp")}}, []string{"TLS", "amqps://"}},
+			} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					transport := s.open(t, c.cfg)
+					for what, try := range map[string]func(context.Context) error{
+						"Check": func(ctx context.Context) error {
+							return transport.Check(ctx, core.Topology{Queues: []string{"billing"}})
+						},
+						"OpenReceiver": func(ctx context.Context) error {
+							_, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+							return err
+						},
+					} {
+						ctx, cancel := context.WithTimeout(t.Context(), patience)
+						defer cancel()
+						err := try(ctx)
+						if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("%s waited: %v", what, err)
+							continue
+						}
+						saysAll(t, err, append(c.says, "rabbitmq: ", "127.0.0.1:")...)
+						if err != nil && (strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), testserver.Password)) {
+							t.Errorf("%s shows the password: %v", what, err)
+						}
+					}
+				})
+			}
+			t.Run("the right way", func(t *testing.T) {
+				s.provisioned(t, rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted}}, "billing")
+			})
+		})
+	}
+}
+
+// TestTheEndOfALoginIsAnOutage where the network or the broker fails meanwhile, though it
+// looks like how the broker refuses credentials: it hangs up after a while, without a word.
+func TestTheEndOfALoginIsAnOutage(t *testing.T) {
+	t.Parallel()
+	b, _ := through(t)
+	transport := b.proxied(t, "billing")
+	w := &watch{}
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+	mechanism := []byte("PLAIN") // is in what answers the broker's greeting
+	struck := b.proxy.LoseReply(mechanism, []byte("never sent"))
+	b.proxy.Cut()
+	until(t, "the login gets no answer", func() bool { return b.proxy.Connections() > 0 })
+	time.Sleep(2500 * time.Millisecond) // as long as somebody who is refused waits, or nearly
+	b.proxy.Cut()
+	select {
+	case <-struck:
+		t.Fatal("the broker sent what it never sends")
+	default:
+	}
+	mustEventuallySend(t, transport, numbered("billing", 0, 1)...)
+	if body := string(next(t, r, 1)[0].Incoming().Body); body != "0" {
+		t.Errorf("message %s came, want 0", body)
+	}
+	if w.said("refused the user") {
+		t.Errorf("an outage was taken for a refusal: %v", w.all())
+	}
+}
+
+// TestALimitOfConnectionsPasses when others have gone, as after a network failed whose end
+// the broker has not noticed.
+func TestALimitOfConnectionsPasses(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		s.provisioned(t, rabbitmq.Config{}, "billing")
+		for name, limit := range map[string]string{
+			"of the vhost": "/api/vhost-limits/" + s.vhost + "/max-connections",
+			"of the user":  "/api/user-limits/limited." + s.vhost + "/max-connections",
+		} {
+			t.Run(name, func(t *testing.T) {
+				limited := s.user(t, "limited", ".*", ".*", ".*")
+				s.manage(t, "PUT", limit, map[string]int{"value": 0})
+				w := &watch{}
+				transport := s.open(t, rabbitmq.Config{URLs: []string{limited}})
+				opened := make(chan error, 1)
+				go func() {
+					r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, Observer: w})
+					if err == nil {
+						err = r.Close(t.Context())
+					}
+					opened <- err
+				}()
+				until(t, "the observer is told of the limit", func() bool { return len(opened) > 0 || w.said("limit") })
+				s.manage(t, "DELETE", limit, nil)
+				select {
+				case err := <-opened:
+					if err != nil {
+						t.Errorf("OpenReceiver while the limit of connections is reached = %v", err)
+					}
+				case <-time.After(patience):
+					t.Error("OpenReceiver does not return though the limit has gone")
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// TestAWriteThatIsStuckEndsWithTheConnection, which has no heartbeats any more.
+func TestAWriteThatIsStuckEndsWithTheConnection(t *testing.T) {
+	t.Parallel()
+	b, _ := through(t)
+	transport := b.proxied(t, "billing")
+	mustSend(t, transport, numbered("billing", 0, 1)...)
+	b.proxy.Stall()
+	defer b.proxy.Resume()
+	large := numbered("billing", 1, 64)
+	for i := range large {
+		large[i].Body = make([]byte, 1<<20)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := transport.Send(ctx, large...)
+	if ctx.Err() != nil {
+		t.Fatalf("the write was stuck for longer than %v: %v", patience, err)
+	}
+	if counts := states(t, len(large), err); counts[core.SendUnknown] == 0 || counts[core.SendRefused] == 0 || counts[core.SendAccepted] > 0 {
+		t.Errorf("64 MiB into a network that is stalled are %v", counts)
+	}
+}
+
+// TestAnOutageSaysWhy the broker closed the connection or the channel.
+func TestAnOutageSaysWhy(t *testing.T) {
+	t.Parallel()
+	b, s := through(t)
+	transport := b.proxied(t, "billing")
+	w := &watch{}
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+	const rounds = 8 // what the library tells of one end comes in any order
+	for round := range rounds {
+		mustSend(t, s.open(t, rabbitmq.Config{}), numbered("billing", round, 1)...)
+		if body := string(next(t, r, 1)[0].Incoming().Body); body == "" {
+			t.Fatal("an empty message came")
+		}
+		before := len(w.all())
+		reason := fmt.Sprintf("round %d", round)
+		if _, err := s.Ctl(t.Context(), "close_all_connections", "--vhost", s.vhost, reason); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the observer is told of the end", func() bool { all := w.all(); return len(all) > before && all[len(all)-1].Connected })
+		if !w.said("CONNECTION_FORCED", reason) {
+			t.Errorf("no outage was explained by %q: %v", reason, w.all()[before:])
+		}
+	}
+}
+
+// TestADeletedQueueIsPermanent, though the connection is fine.
+func TestADeletedQueueIsPermanent(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing"})
+		mustSend(t, transport, numbered("billing", 0, 1)...)
+		d := next(t, r, 1)[0]
+		if _, err := s.channel(t).QueueDelete("billing", false, false, false); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for range 2 { // for good
+			if _, err := r.Receive(ctx, make([]core.Delivery, 1)); !errors.Is(err, core.ErrQueueNotFound) {
+				t.Errorf("Receive from a queue that was deleted = %v, want ErrQueueNotFound", err)
+			} else {
+				saysAll(t, err, `"billing"`, "Provision")
+			}
+		}
+		if err := d.Complete(ctx); !errors.Is(err, core.ErrLockLost) {
+			t.Errorf("Complete of what was in the queue = %v, want ErrLockLost", err)
+		}
+		if err := r.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if s.connections(t, "receive billing") != 0 {
+			t.Error("the connection of a receiver that has failed is left")
+		}
+	})
+}
+
+// TestAPurgedQueueGoesOn with what is held, and with what comes next.
+func TestAPurgedQueueGoesOn(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 2})
+		mustSend(t, transport, numbered("billing", 0, 10)...)
+		d := next(t, r, 1)[0]
+		if _, err := s.channel(t).QueuePurge("billing", false); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for _, d := range next(t, r, 1) { // it was held, so it was not purged
+			if err := d.Complete(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		mustSend(t, transport, numbered("billing", 10, 1)...)
+		if body := string(next(t, r, 1)[0].Incoming().Body); body != "10" {
+			t.Errorf("after the purge came message %s, want 10", body)
+		}
+	})
+}
+
+// TestAnExclusiveConsumerElsewhere keeps the queue from others, which waiting does not
+// mend.
+func TestAnExclusiveConsumerElsewhere(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		s.queue(t, "billing", nil)
+		if _, err := s.channel(t).Consume("billing", "", false, true, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		err := receive(t, s.open(t, rabbitmq.Config{QueueType: rabbitmq.Classic}), "billing", 0)
+		saysAll(t, err, `"billing"`, "exclusive")
+	})
+}
+
+// TestAClosedReceiverSaysGoodBye to the broker, whose log would be full of connections
+// that were lost.
+func TestAClosedReceiverSaysGoodBye(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{ConnectionName: "polite " + s.vhost}, "billing")
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing"})
+		mustSend(t, transport, numbered("billing", 0, 1)...)
+		if err := next(t, r, 1)[0].Complete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := transport.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the broker has no connection left", func() bool { return s.connections(t, "polite "+s.vhost) == 0 })
+		for line := range strings.Lines(s.Log()) {
+			if strings.Contains(line, "closing AMQP connection") && strings.Contains(line, "polite "+s.vhost+":") && strings.Contains(line, "[warning]") {
+				t.Errorf("the broker complains: %s", line)
+			}
+		}
+	})
+}
+
+// connections is how many there are whose names contain a text.
+func (s *site) connections(t testing.TB, name string) int {
+	t.Helper()
+	text, err := s.Ctl(t.Context(), "list_connections", "vhost", "client_properties")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, s.vhost+"\t") && strings.Contains(line, name) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestCloseDoesNotWaitForANetworkThatIsStalled longer than its context.
+func TestCloseDoesNotWaitForANetworkThatIsStalled(t *testing.T) {
+	t.Parallel()
+	b, s := through(t)
+	transport := b.proxied(t, "billing")
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing"})
+	other := consume(t, transport, core.ReceiverConfig{Queue: "billing"})
+	mustSend(t, transport, numbered("billing", 0, 50)...)
+	held := next(t, r, 10)
+	b.proxy.Stall()
+	defer b.proxy.Resume()
+	if err := held[0].Complete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := other.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := transport.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > grace {
+		t.Errorf("Close took %v where its context gave it 200 ms", took)
+	}
+	if _, err := r.Receive(t.Context(), make([]core.Delivery, 1)); !errors.Is(err, core.ErrClosed) {
+		t.Errorf("Receive after Close = %v, want ErrClosed", err)
+	}
+	b.proxy.Cut()
+	b.proxy.Resume()
+	again := consume(t, s.open(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "billing"})
+	drain(t, again, 50) // all of them, since nobody was told of the acknowledgement
+}
+
+// grace is what is forgiven on a machine that is busy.
+const grace = 5 * time.Second
