@@ -3,20 +3,25 @@ package rabbitmq
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // blockade is what the broker does to connections that send while its memory or its
 // disk is nearly full: it stops to read from them. Sends wait until it is over.
 type blockade struct {
 	mu    sync.Mutex
-	over  chan struct{} // nil: there is none
+	over  chan struct{}    // nil: there is none
+	of    *amqp.Connection // that is blocked
 	since time.Time
+	ended time.Time // the last one
 }
 
 // wait returns when there is no blockade.
@@ -35,11 +40,49 @@ func (b *blockade) wait(life context.Context) error {
 	}
 }
 
+// start notes one of a connection, and returns since when there is one.
+func (b *blockade) start(conn *amqp.Connection) (since time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over == nil {
+		b.over, b.since = make(chan struct{}), time.Now()
+	}
+	b.of = conn
+	return b.since
+}
+
+// end notes the end of that of a connection, and returns since when it was there, if it
+// was.
+func (b *blockade) end(conn *amqp.Connection) (since time.Time, was bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over == nil || b.of != conn {
+		return time.Time{}, false
+	}
+	close(b.over)
+	b.over, b.of, b.ended = nil, nil, time.Now()
+	return b.since, true
+}
+
 // active reports whether there is one.
 func (b *blockade) active() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.over != nil
+}
+
+// waited is for how long the broker has let something wait that it could have done: what
+// was held up by a blockade has waited since its end.
+func (b *blockade) waited(since time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.over != nil:
+		return 0
+	case b.ended.After(since):
+		return time.Since(b.ended)
+	}
+	return time.Since(since)
 }
 
 // watchBlocked follows what the broker says of the connection for sending, and tells
@@ -49,49 +92,55 @@ func (t *Transport) watchBlocked(conn *amqp.Connection) {
 	t.goes(func() {
 		for notice := range notices {
 			if notice.Active {
-				t.block(notice.Reason)
-			} else {
-				t.unblock()
+				t.block(conn, notice.Reason)
+			} else if since, was := t.blocked.end(conn); was {
+				t.unblocked(since)
 			}
 		}
-		t.unblock() // the connection is lost
+		// The connection is lost. Whether the broker can be reached is not known.
+		if since, was := t.blocked.end(conn); was && t.reconnects() {
+			t.unblocked(since)
+		}
 	})
 }
 
-func (t *Transport) block(reason string) {
-	b := &t.blocked
-	b.mu.Lock()
-	if b.over == nil {
-		b.over, b.since = make(chan struct{}), time.Now()
-	}
-	since := b.since
-	b.mu.Unlock()
+func (t *Transport) block(conn *amqp.Connection, reason string) {
+	since := t.blocked.start(conn)
 	t.tellObservers(core.ConnectionChange{Since: since, Err: fmt.Errorf("rabbitmq: the broker blocks who sends: %s; sends wait until it has freed memory or disk space", reason)})
 }
 
-func (t *Transport) unblock() {
-	b := &t.blocked
-	b.mu.Lock()
-	over, since := b.over, b.since
-	b.over = nil
-	b.mu.Unlock()
-	if over != nil {
-		close(over)
+// unblocked tells observers of the end of a blockade, unless there is another one.
+func (t *Transport) unblocked(since time.Time) {
+	if !t.blocked.active() {
 		t.tellObservers(core.ConnectionChange{Connected: true, Since: since})
 	}
 }
 
-// tellObservers tells the observers of all receivers.
-func (t *Transport) tellObservers(change core.ConnectionChange) {
-	t.mu.Lock()
-	var observers []core.ConnectionObserver
-	for r := range t.receivers {
-		if o, ok := r.outages.Observer.(core.ConnectionObserver); ok {
-			observers = append(observers, o)
+// reconnects returns when there is a connection for sending, or none any more.
+func (t *Transport) reconnects() bool {
+	var outages transport.Outages
+	for {
+		began := time.Now()
+		_, err := t.sending.get(t.life)
+		if err == nil {
+			return true
+		}
+		if t.pause(t.life, outages.Failed(err, began)) != nil {
+			return false
 		}
 	}
+}
+
+// tellObservers tells the observers of all receivers. Of a connection it does not tell those
+// of receivers that have none: they will be told when these do.
+func (t *Transport) tellObservers(change core.ConnectionChange) {
+	t.mu.Lock()
+	receivers := slices.Collect(maps.Keys(t.receivers))
 	t.mu.Unlock()
-	for _, o := range observers {
-		o.ConnectionChanged(change)
+	for _, r := range receivers {
+		o, ok := r.outages.Observer.(core.ConnectionObserver)
+		if ok && (!change.Connected || !r.interrupted()) {
+			o.ConnectionChanged(change)
+		}
 	}
 }

@@ -337,7 +337,7 @@ func (s *outbox) giveUp(since time.Time) {
 	if !s.served {
 		limit = firstPatience
 	}
-	if time.Since(since) < limit || s.t.blocked.active() {
+	if s.t.blocked.waited(since) < limit {
 		return
 	}
 	s.mu.Lock()
