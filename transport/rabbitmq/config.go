@@ -45,14 +45,21 @@ type Config struct {
 	DeliveryLimit int
 
 	// ManagementURL is that of the management plugin's API,
-	// "http://user:password@host:15672". It is asked for the delivery limit of quorum
-	// queues, which AMQP does not tell, and for nothing else: the user needs the tag
-	// monitoring, or management and rights on the virtual host.
+	// "http://user:password@host:15672". It is asked for the type and the delivery limit of
+	// the queues that are received from, and for nothing else. The user needs the tag
+	// management or monitoring, and permissions in the virtual host, of which empty ones
+	// will do.
+	//
+	// It is needed where AMQP does not tell enough: on a broker of 4.0 or later, for quorum
+	// queues without an argument x-delivery-limit, and for any that the user of URLs has no
+	// right to configure. A policy that sets a lower limit than the argument is seen with it
+	// alone.
 	ManagementURL string
 
 	// UnverifiedDeliveryLimit lets an endpoint start although nobody can say what the
 	// delivery limit of its queue is: a broker of 4.0 or later drops a message after 20
-	// returns, unless the queue or a policy says otherwise.
+	// returns, unless the queue or a policy says otherwise. A limit that is known, and too
+	// low, is refused all the same.
 	UnverifiedDeliveryLimit bool
 
 	// Topology is how topics reach their subscribers. The default is Conventional.
