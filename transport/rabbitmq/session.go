@@ -268,16 +268,20 @@ func (s *session) settle(d *delivery, how settlement) {
 
 // farewell gives everything back when the receiver is closed, after it has acknowledged
 // what was settled. Its errors do not matter: what the broker was not told comes again.
+//
+// A channel tells a quorum queue about 32 things before it hears back, and forgets what it
+// has kept for later when it is closed. The answer to a cancel comes when the queue has
+// everything that was said before it.
 func (s *session) farewell() {
+	s.acks.stop()
+	<-s.written
 	for _, c := range s.consumers {
 		if !c.cancelled {
 			_ = s.ch.Cancel(c.tag, false)
 		}
 	}
-	s.acks.stop()
-	<-s.written
 	_ = s.ch.Nack(0, true, true) // all there are
-	_ = s.ch.Close()             // whose answer comes when the broker is through with these
+	_ = s.ch.Close()
 }
 
 // end is called when the session is over: its deliveries are lost to whoever has them.

@@ -1,0 +1,53 @@
+package rabbitmq_test
+
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// TestWhatWasSettledBeforeCloseIsGone also where each acknowledgement is one of its own,
+// because a delivery below it is open.
+func TestWhatWasSettledBeforeCloseIsGone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		const messages = 200
+		transport := s.provisioned(t, rabbitmq.Config{}, "orders")
+		mustSend(t, transport, numbered("orders", 0, messages)...)
+		r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: messages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []core.Delivery
+		for len(all) < messages {
+			all = append(all, next(t, r, messages)...)
+		}
+		for _, d := range all[1:] {
+			if err := d.Complete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ch := s.channel(t)
+		if err := ch.Confirm(false); err != nil {
+			t.Fatal(err)
+		}
+		last, err := ch.PublishWithDeferredConfirm("", "orders", false, false, amqp.Publishing{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last.Wait() // comes after what went back when the channel was closed
+		q, err := ch.QueueDeclarePassive("orders", true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Messages != 2 {
+			t.Errorf("%d messages are in the queue, want the one that was not settled and the last one", q.Messages)
+		}
+	})
+}
