@@ -145,6 +145,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 	for {
 		if err := ctx.Err(); err != nil {
+			signal(r.bell) // which may have rung for this one, and is for another now
 			return 0, err
 		}
 		n, err := r.take(dst)
