@@ -93,8 +93,12 @@ func (p *policy) mended(vhost string, limit int) string {
 }
 
 // limitPolicy is the one that NServiceBus makes for a queue of its own.
-func limitPolicy(queue string) *policy {
-	return &policy{Name: "nsb." + queue + "." + limitKey, Pattern: "^" + regexp.QuoteMeta(queue) + "$", ApplyTo: "quorum_queues"}
+func limitPolicy(queue string, b version) *policy {
+	p := &policy{Name: "nsb." + queue + "." + limitKey, Pattern: "^" + regexp.QuoteMeta(queue) + "$", ApplyTo: "quorum_queues"}
+	if !b.limits() {
+		p.ApplyTo = "queues" // older brokers do not know the other
+	}
+	return p
 }
 
 // command returns a command line for a shell.
@@ -153,7 +157,7 @@ func (l *limited) bounds() (all []bound) {
 	}
 	if !said && l.broker.limits() {
 		if user == nil {
-			user = limitPolicy(l.queue)
+			user = limitPolicy(l.queue, l.broker)
 		}
 		all = append(all, bound{brokersLimit, fmt.Sprintf("RabbitMQ %v says %d where nothing else is said", l.broker, brokersLimit), "run " + user.mended(l.vhost, l.wanted)})
 	}
@@ -194,7 +198,7 @@ func (l *limited) unverified(why error) error {
 		text += fmt.Sprintf("; by default RabbitMQ %v drops a message after %d returns", l.broker, brokersLimit)
 	}
 	return finding{fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s. What mends it: set Config.ManagementURL, so that the limit can be read; "+
-		"or run %s and set Config.UnverifiedDeliveryLimit", l.queue, text, limitPolicy(l.queue).mended(l.vhost, l.wanted))}
+		"or run %s and set Config.UnverifiedDeliveryLimit", l.queue, text, limitPolicy(l.queue, l.broker).mended(l.vhost, l.wanted))}
 }
 
 // errNoVersion: the broker is one whose limits are not known.

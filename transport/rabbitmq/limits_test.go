@@ -234,7 +234,9 @@ func TestALimitThatCannotBeRead(t *testing.T) {
 		s.queue(t, limited, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 3})
 		s.queue(t, unlimited, amqp.Table{"x-queue-type": "quorum"})
 		transport := s.open(t, rabbitmq.Config{})
-		saysAll(t, receive(t, transport, limited, 50), limited, "AMQP does not tell it", "inequivalent arg", "Config.ManagementURL")
+		err := receive(t, transport, limited, 50)
+		saysAll(t, err, limited, "AMQP does not tell it", "inequivalent arg", "Config.ManagementURL")
+		s.mends(t, err)
 		if err := receive(t, transport, unlimited, 50); s.limits() {
 			saysAll(t, err, unlimited, "no argument x-delivery-limit")
 		} else if err != nil {
