@@ -1,0 +1,134 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// kills is how often the broker is killed while soakMessages pass.
+const kills = 20
+
+// TestNothingIsLostWhenTheBrokerIsKilled again and again while many send and two endpoints
+// handle. Who sends repeats what was not accepted, so that some messages come twice.
+func TestNothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
+	b := startBroker(t, testserver.V3)
+	s := &site{b.server, b.vhost}
+	transport := s.provisioned(t, rabbitmq.Config{Heartbeat: 2 * time.Second}, "billing", "error")
+	sender := s.open(t, rabbitmq.Config{Heartbeat: 2 * time.Second})
+
+	handled := make([]atomic.Uint32, soakMessages)
+	var distinct, again atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var running, senders sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for range 2 {
+		ep, err := core.New("billing", transport, core.Config{
+			Concurrency: 16, Logger: slog.New(slog.DiscardHandler),
+			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 100}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := core.Handle(ep, "soak", func(_ context.Context, m *core.Inbound[int]) error {
+			if handled[m.Body].Add(1) == 1 {
+				distinct.Add(1)
+			} else {
+				again.Add(1)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			if err := ep.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		<-ep.Ready()
+	}
+
+	// Sending is held up between the kills so that there is something left for each.
+	var sent, repeated, unknown atomic.Int64
+	var allowed atomic.Int64
+	const parallel, each = 8, 50
+	for part := range parallel {
+		senders.Go(func() {
+			for first := part * each; first < soakMessages; first += parallel * each {
+				for int64(first) >= allowed.Load() && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				messages := soakBatch(first, min(each, soakMessages-first))
+				for len(messages) > 0 && ctx.Err() == nil {
+					err := sender.Send(ctx, messages...)
+					sent.Add(int64(len(messages)))
+					if err == nil {
+						break
+					}
+					failed, ok := errors.AsType[*core.SendError](err)
+					if !ok {
+						t.Error(err)
+						return
+					}
+					var rest []core.Outgoing
+					for i, result := range failed.Results {
+						if result.State == core.SendUnknown {
+							unknown.Add(1)
+						}
+						if result.State != core.SendAccepted {
+							rest = append(rest, messages[i])
+						}
+					}
+					messages = rest
+					repeated.Add(int64(len(rest)))
+					select {
+					case <-ctx.Done():
+					case <-time.After(20 * time.Millisecond):
+					}
+				}
+			}
+		})
+	}
+	for kill := range kills {
+		allowed.Store(int64(soakMessages * (kill + 1) / (kills + 1)))
+		// Somewhere in the midst of what was allowed.
+		reached := int64(soakMessages * (2*kill + 1) / (2 * (kills + 1)))
+		until(t, "messages are handled between the kills", func() bool { return distinct.Load() >= reached })
+		b.Kill(t)
+		b.Start(t)
+	}
+	allowed.Store(soakMessages)
+	senders.Wait()
+	until(t, "every message is handled", func() bool { return distinct.Load() == soakMessages })
+	until(t, "the queue is empty", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+	if ready, unacked := s.depth(t, "error"); ready+unacked > 0 {
+		t.Errorf("there are %d messages in the error queue", ready+unacked)
+	}
+	stop()
+	running.Wait()
+	t.Logf("%d messages through %d kills: %d sent, %d of them again (%d unknown), %d handled again",
+		soakMessages, kills, sent.Load(), repeated.Load(), unknown.Load(), again.Load())
+	if more, most := again.Load(), repeated.Load()+kills*2000; more > most {
+		t.Errorf("%d messages were handled again, which is more than were sent again or held", more)
+	}
+}
+
+// soakBatch is messages whose bodies are numbers for handlers.
+func soakBatch(first, n int) []core.Outgoing {
+	messages := numbered("billing", first, n)
+	for i := range messages {
+		messages[i].Headers = core.HeadersFromMap(map[string]string{
+			"NServiceBus.MessageId": messages[i].ID, "NServiceBus.EnclosedMessageTypes": "soak", "NServiceBus.ContentType": "application/json",
+		})
+	}
+	return messages
+}
