@@ -1,0 +1,166 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// order is what foreign publishers send.
+type order struct{ Number int }
+
+// TestForeignMessagesAreHandled as they are: their type comes from their property or from
+// Config.MessageType, their headers are text.
+func TestForeignMessagesAreHandled(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{MessageType: func(queue string, d *amqp.Delivery) string {
+			return "guessed." + queue + "." + d.RoutingKey
+		}}, "billing", "error")
+		type arrival struct {
+			typ     string
+			body    order
+			headers core.Headers
+		}
+		arrivals := make(chan arrival, 10)
+		ep, err := core.New("billing", transport, core.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"orders.placed", "guessed.billing.billing"} {
+			if err := core.Handle(ep, name, func(_ context.Context, m *core.Inbound[order]) error {
+				arrivals <- arrival{name, m.Body, m.Headers}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runs(t, ep)
+
+		at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+		ch := s.channel(t)
+		for i, message := range []amqp.Publishing{
+			{Type: "orders.placed", ContentType: "application/json", MessageId: "m-1", CorrelationId: "c-1", Headers: amqp.Table{
+				"nested": amqp.Table{"a": int32(1)}, "list": []any{int64(1), "two", true}, "at": at, "int": int8(-3), "float": 1.5, "bytes": []byte("raw"), "nil": nil, "x-custom": "stays",
+			}},
+			{ContentType: "application/json"},
+		} {
+			message.Body = fmt.Appendf(nil, `{"Number":%d}`, i)
+			if err := ch.PublishWithContext(t.Context(), "", "billing", true, false, message); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			select {
+			case a := <-arrivals:
+				want := map[string]string{}
+				switch a.body.Number {
+				case 0:
+					want = map[string]string{
+						"nested": "a=1", "list": "1;two;true", "int": "-3", "float": "1.5", "bytes": "raw", "nil": "", "x-custom": "stays",
+						"NServiceBus.MessageId": "m-1", "NServiceBus.CorrelationId": "c-1", "NServiceBus.ContentType": "application/json",
+					}
+					if text := a.headers.Get("at"); len(text) < 19 || text[:10] != "2026-03-04" {
+						t.Errorf("the time in a header is %q", text)
+					}
+					if a.typ != "orders.placed" {
+						t.Errorf("the type of a property is %q", a.typ)
+					}
+				case 1:
+					if a.typ != "guessed.billing.billing" {
+						t.Errorf("the type of Config.MessageType is %q", a.typ)
+					}
+				default:
+					t.Errorf("this came: %+v", a)
+				}
+				for key, text := range want {
+					if got, there := a.headers.Lookup(key); !there || got != text {
+						t.Errorf("header %q is %q, want %q", key, got, text)
+					}
+				}
+			case <-time.After(patience):
+				t.Fatal("a foreign message was not handled")
+			}
+		}
+	})
+}
+
+// TestForeignMessagesWithTheSameBody are two messages, also when one has failed before the
+// other comes, and when many fail at the same time.
+func TestForeignMessagesWithTheSameBody(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
+			queue := fmt.Sprintf("billing-%v", kind)
+			transport := s.provisioned(t, rabbitmq.Config{QueueType: kind}, queue, "error-"+queue)
+			ep, err := core.New(queue, transport, core.Config{
+				Logger:         slog.New(slog.DiscardHandler),
+				Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 50}, ErrorQueue: "error-" + queue},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			const n = 20
+			var mu sync.Mutex
+			attempts, handled := 0, 0
+			if err := core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[order]) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if attempts++; attempts <= n {
+					return errors.New("as often as there are messages")
+				}
+				handled++
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			runs(t, ep)
+			ch := s.channel(t)
+			for range n {
+				if err := ch.PublishWithContext(t.Context(), "", queue, true, false, amqp.Publishing{
+					Type: "orders.placed", ContentType: "application/json", MessageId: "the same", Body: []byte(`{"Number":1}`),
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			until(t, "all are handled", func() bool { mu.Lock(); defer mu.Unlock(); return handled >= n })
+			until(t, "none is left", func() bool { ready, unacked := s.depth(t, queue); return ready+unacked == 0 })
+			mu.Lock()
+			if handled != n || attempts != 2*n {
+				t.Errorf("%d messages with the same body in a %v queue were handled %d times in %d attempts", n, kind, handled, attempts)
+			}
+			mu.Unlock()
+			if ready, _ := s.depth(t, "error-"+queue); ready > 0 {
+				t.Errorf("%d messages are in the error queue", ready)
+			}
+		}
+	})
+}
+
+// runs runs an endpoint until the test ends, and returns when it is ready.
+func runs(t *testing.T, ep *core.Endpoint) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ep.Ready():
+	case <-time.After(patience):
+		t.Fatal("the endpoint is not ready")
+	}
+}

@@ -1,0 +1,156 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// TestMaxInFlightUnderLoad goes up and down and to 0 while messages are handled: never is
+// more handed out than was allowed meanwhile, a pause holds nothing that is not being
+// handled, and no message is stuck or comes twice without having been given back.
+func TestMaxInFlightUnderLoad(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 10})
+		const n, most = 2_000, 64
+		mustSend(t, transport, numbered("billing", 0, n)...)
+
+		var held, pauses atomic.Int64
+		var mu sync.Mutex
+		completed := map[string]int{}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var handlers sync.WaitGroup
+		handle := func(d core.Delivery) {
+			if d == nil {
+				return
+			}
+			if rand.IntN(20) == 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+			held.Add(-1)
+			var err error
+			switch rand.IntN(10) {
+			case 0:
+				err = d.Release(t.Context())
+			case 1:
+				err = d.Abandon(t.Context(), errors.New("once more"))
+			default:
+				if err = d.Complete(t.Context()); err == nil {
+					mu.Lock()
+					completed[string(d.Incoming().Body)]++
+					mu.Unlock()
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		work := make(chan core.Delivery, most)
+		for range 16 {
+			handlers.Go(func() {
+				for d := range work {
+					handle(d)
+				}
+			})
+		}
+		var receivers sync.WaitGroup
+		for range 3 {
+			receivers.Go(func() {
+				dst := make([]core.Delivery, 16)
+				for {
+					got, err := r.Receive(ctx, dst)
+					if err != nil {
+						return
+					}
+					if h := held.Add(int64(got)); h > most {
+						t.Errorf("%d are held, where never more than %d were allowed", h, most)
+					}
+					for _, d := range dst[:got] {
+						work <- d
+					}
+				}
+			})
+		}
+		done := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(completed)
+		}
+		end := time.Now().Add(2 * patience)
+		for round := 0; done() < n; round++ {
+			if time.Now().After(end) {
+				ready, unacked := s.depth(t, "billing")
+				t.Fatalf("%d of %d messages were completed; %d are ready and %d held", done(), n, ready, unacked)
+			}
+			if round%100 != 99 {
+				r.SetMaxInFlight(1 + rand.IntN(most))
+				time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+				continue
+			}
+			r.SetMaxInFlight(0)
+			pauses.Add(1)
+			until(t, "a pause holds nothing", func() bool { _, unacked := s.depth(t, "billing"); return held.Load() == 0 && unacked == 0 })
+			r.SetMaxInFlight(most)
+		}
+		stop()
+		receivers.Wait()
+		close(work)
+		handlers.Wait()
+		if pauses.Load() == 0 {
+			t.Error("there was no pause")
+		}
+		for body, times := range completed {
+			if times != 1 {
+				t.Errorf("message %s was completed %d times", body, times)
+			}
+		}
+		until(t, "the queue is empty", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+	})
+}
+
+// TestCloseLeavesNothing: no goroutine, no connection, and no message held.
+func TestCloseLeavesNothing(t *testing.T) { // beside no other test, whose goroutines come and go
+	b, s := through(t)
+	mustSend(t, s.provisioned(t, rabbitmq.Config{}, "billing"), numbered("billing", 0, 1000)...)
+	before := runtime.NumGoroutine()
+	for round := range 10 {
+		transport, err := rabbitmq.New(t.Context(), quick(rabbitmq.Config{URLs: []string{b.url}, ConnectionName: "leaving"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 100})
+		next(t, r, 10)
+		var senders sync.WaitGroup
+		senders.Go(func() { _ = transport.Send(t.Context(), numbered("billing", 1000, 100)...) })
+		switch round % 4 {
+		case 1:
+			b.proxy.Cut()
+		case 2:
+			senders.Wait()
+		case 3:
+			b.proxy.Cut()
+			_, _ = transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+		}
+		if err := transport.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		senders.Wait()
+	}
+	until(t, "no connection is left", func() bool { return s.connections(t, "leaving") == 0 })
+	until(t, "no message is held", func() bool { _, unacked := s.depth(t, "billing"); return unacked == 0 })
+	until(t, "no goroutine is left", func() bool {
+		b.proxy.Cut() // those of the proxy are not meant
+		return runtime.NumGoroutine() <= before
+	})
+}
