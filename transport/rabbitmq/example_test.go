@@ -92,6 +92,9 @@ func ExampleConfig_messageType() {
 		log.Fatal(err)
 	}
 	defer transport.Close(ctx)
+	if err := transport.Check(ctx, core.Topology{}); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // A message that need not survive the broker, before others.
