@@ -78,6 +78,7 @@ func (r *receiver) open(ctx context.Context) error {
 	r.ended = ended
 	r.mu.Unlock()
 	if !r.t.goes(func() { defer close(ended); r.run(s) }) {
+		s.end()
 		close(ended)
 		return core.ErrClosed
 	}
