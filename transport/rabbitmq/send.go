@@ -132,7 +132,7 @@ func (m *mail) prepare(ctx context.Context) {
 			err = m.t.known.bindDelayed(ctx, m.t, out.Queue)
 		}
 		if err != nil {
-			m.report(&l, core.SendRefused, explained(err))
+			m.report(&l, core.SendRefused, err)
 			continue
 		}
 		ready = append(ready, l)
@@ -168,5 +168,5 @@ func (m *mail) report(l *letter, state core.SendState, err error) {
 		m.failed = transport.AllSent(m.msgs, core.SendAccepted, nil)
 	}
 	r := &m.failed.Results[l.index]
-	r.State, r.Err = state, err
+	r.State, r.Err = state, explained(err)
 }

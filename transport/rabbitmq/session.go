@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -161,11 +162,10 @@ func (s *session) adjust() error {
 func (s *session) shrink(most int) error {
 	active, n := s.active()
 	crowded := active < most && n >= mostConsumers
-	for i := len(s.consumers) - 1; i >= 0; i-- {
+	for _, c := range slices.Backward(s.consumers) {
 		if active <= most && (!crowded || n <= mostConsumers/2) {
 			break
 		}
-		c := s.consumers[i]
 		if c.cancelled {
 			continue
 		}
