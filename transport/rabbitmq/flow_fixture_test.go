@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
@@ -124,6 +126,17 @@ func (s *site) depth(t testing.TB, queue string) (ready, unacked int) {
 	}
 	t.Fatalf("there is no queue %q in %s", queue, text)
 	return 0, 0
+}
+
+// ready is how many messages of a queue nobody holds, as of now: what depth says of a quorum
+// queue is up to 5 s old.
+func (s *site) ready(t testing.TB, ch *amqp.Channel, queue string) int {
+	t.Helper()
+	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.Messages
 }
 
 // take empties a queue, past the transport, and returns how often each body was in it.

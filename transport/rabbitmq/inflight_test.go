@@ -119,6 +119,37 @@ func TestMaxInFlightUnderLoad(t *testing.T) {
 	})
 }
 
+// TestALowerMaxInFlightHoldsAtOnce, whatever was fetched before, and what is too much goes
+// back.
+func TestALowerMaxInFlightHoldsAtOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		mustSend(t, transport, numbered("billing", 0, 100)...)
+		ch := s.channel(t)
+		for range 5 {
+			r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 50})
+			until(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
+			r.SetMaxInFlight(5)
+			held := 0
+			for ended := false; !ended; {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				n, err := r.Receive(ctx, make([]core.Delivery, 50))
+				cancel()
+				held += n
+				ended = err != nil
+			}
+			if held != 5 {
+				t.Errorf("%d were handed out, where 5 may be held", held)
+			}
+			until(t, "what is too much goes back", func() bool { return s.ready(t, ch, "billing") == 95 })
+			if err := r.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // TestCloseLeavesNothing: no goroutine, no connection, and no message held.
 func TestCloseLeavesNothing(t *testing.T) { // beside no other test, whose goroutines come and go
 	b, s := through(t)
@@ -131,6 +162,9 @@ func TestCloseLeavesNothing(t *testing.T) { // beside no other test, whose gorou
 		}
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 100})
 		next(t, r, 10)
+		if n := s.connections(t, "leaving"); n != 2 {
+			t.Fatalf("the broker has %d connections of a transport with one receiver, want 2", n)
+		}
 		var senders sync.WaitGroup
 		senders.Go(func() { _ = transport.Send(t.Context(), numbered("billing", 1000, 100)...) })
 		switch round % 4 {
@@ -149,8 +183,5 @@ func TestCloseLeavesNothing(t *testing.T) { // beside no other test, whose gorou
 	}
 	until(t, "no connection is left", func() bool { return s.connections(t, "leaving") == 0 })
 	until(t, "no message is held", func() bool { _, unacked := s.depth(t, "billing"); return unacked == 0 })
-	until(t, "no goroutine is left", func() bool {
-		b.proxy.Cut() // those of the proxy are not meant
-		return runtime.NumGoroutine() <= before
-	})
+	until(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
