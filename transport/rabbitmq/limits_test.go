@@ -402,7 +402,7 @@ func TestManagementComesBack(t *testing.T) {
 	})
 }
 
-// TestManagementThatIsBusy is an outage, too.
+// TestManagementThatIsBusy is asked again.
 func TestManagementThatIsBusy(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -412,7 +412,7 @@ func TestManagementThatIsBusy(t *testing.T) {
 			t.Fatal(err)
 		}
 		forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: right.Scheme, Host: right.Host})
-		answers := []int{http.StatusServiceUnavailable, http.StatusTooManyRequests}
+		var answers []int
 		busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if len(answers) == 0 {
 				forward.ServeHTTP(w, r)
@@ -423,11 +423,18 @@ func TestManagementThatIsBusy(t *testing.T) {
 		}))
 		defer busy.Close()
 		through := testserver.Via(s.ManagementURL(), busy.Listener.Addr().String())
-		if err := receive(t, s.open(t, rabbitmq.Config{ManagementURL: through}), "orders", 50); err != nil {
-			t.Error(err)
-		}
-		if len(answers) > 0 {
-			t.Errorf("it was not asked again after %d", answers[0])
+		transport := s.open(t, rabbitmq.Config{ManagementURL: through})
+		for what, ask := range map[string]func() error{
+			"OpenReceiver": func() error { return receive(t, transport, "orders", 50) },
+			"Check":        func() error { return transport.Check(t.Context(), core.Topology{Queues: []string{"orders"}}) },
+		} {
+			answers = []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInternalServerError}
+			if err := ask(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if len(answers) > 0 {
+				t.Errorf("%s did not ask again after %d", what, answers[0])
+			}
 		}
 	})
 }

@@ -18,8 +18,11 @@ const (
 	// managementTimeout bounds one question to the management API.
 	managementTimeout = 10 * time.Second
 
-	// managementLag is how long a node may take to know a queue that another one has.
-	managementLag = 3 * time.Second
+	// managementLag is how long a node may take to know a queue that another one has, and
+	// how long it may answer with its own failure: it does when a queue, whichever, is
+	// deleted while it lists them.
+	managementLag   = 3 * time.Second
+	managementPause = managementLag / 10
 
 	// mostAnswer bounds an answer of the management API.
 	mostAnswer = 16 << 20
@@ -160,11 +163,18 @@ func (m *management) queue(ctx context.Context, vhost, queue string) (*managedQu
 			return nil, finding{fmt.Errorf("the broker has the queue %q, but the management API at %s does not know it: "+
 				"set Config.ManagementURL to that of the same broker", queue, m.base)}
 		}
-		select {
-		case <-time.After(managementLag / 10):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := pauseManagement(ctx); err != nil {
+			return nil, err
 		}
+	}
+}
+
+func pauseManagement(ctx context.Context) error {
+	select {
+	case <-time.After(managementPause):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -173,9 +183,27 @@ func (m *management) policies(ctx context.Context, kind, vhost string) (list []*
 	return list, m.get(ctx, &list, nil, kind, vhost)
 }
 
-// get asks for something about a virtual host. An error that does not pass says what is
-// wrong with Config.ManagementURL.
+// passing is an answer that tells of no fault of who asks: asking again mends it.
+type passing struct{ error }
+
+func (p passing) Unwrap() error { return p.error }
+
+// get asks for something about a virtual host, for a while again when the API itself fails.
+// An error that does not pass says what is wrong with Config.ManagementURL.
 func (m *management) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
+	for until := time.Now().Add(managementLag); ; {
+		err := m.ask(ctx, into, query, what, vhost)
+		if _, passes := errors.AsType[passing](err); !passes || time.Now().After(until) {
+			return err
+		}
+		if pauseManagement(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// ask is one request.
+func (m *management) ask(ctx context.Context, into any, query url.Values, what, vhost string) error {
 	u := m.base.JoinPath("api", what, url.PathEscape(vhost))
 	u.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -222,7 +250,7 @@ func (m *management) refused(response *http.Response, answer []byte, what, vhost
 	case code == http.StatusNotFound:
 		return finding{fmt.Errorf("%w to /api/%s: it has no virtual host %q, so it is another broker's, or it is no management API", err, what, vhost)}
 	case code >= 500, code == http.StatusTooManyRequests:
-		return err // waiting mends it
+		return passing{err}
 	}
 	return finding{err}
 }
