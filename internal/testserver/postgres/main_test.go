@@ -36,7 +36,7 @@ func child() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println(s.running.ID(), s.dir.Path())
+	fmt.Println(s.life.Running().ID(), s.dir.Path())
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return 1
 	}

@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -60,9 +59,7 @@ type Server struct {
 
 	databases atomic.Int64 // that NewDatabase has named
 
-	mu      sync.Mutex
-	running *process.Process // nil: Kill, Shutdown or Stop has ended it
-	stopped bool
+	life process.Life
 }
 
 // Start starts a server and returns when it answers queries, usually within a
@@ -125,7 +122,7 @@ func (s *Server) initialize(conf string) error {
 	if err := s.bin.initdb(s.dir, conf); err != nil {
 		return err
 	}
-	if err := s.launch(); err != nil {
+	if err := s.life.Begin(s.run); err != nil {
 		return err
 	}
 	_, err := s.psql(context.Background(), "postgres", "create role "+User+" login password "+literal(Password))
@@ -185,14 +182,7 @@ func (s *Server) Shutdown() error {
 }
 
 func (s *Server) end(operation string, how func(*process.Process) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running == nil {
-		return nil
-	}
-	err := how(s.running)
-	s.running = nil
-	if err != nil {
+	if err := s.life.End(how); err != nil {
 		return fmt.Errorf("postgres: %s: %w", operation, err)
 	}
 	return nil
@@ -205,41 +195,20 @@ func (s *Server) Restart() error {
 	if err := s.Shutdown(); err != nil {
 		return err
 	}
-	if err := s.launch(); err != nil {
+	if err := s.life.Begin(s.run); err != nil {
 		return fmt.Errorf("postgres: restart: %w", err)
 	}
 	return nil
 }
 
-// launch starts the server if it does not run.
-func (s *Server) launch() (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.stopped:
-		return errors.New("the server was stopped, and its data removed")
-	case s.running != nil:
-		return nil
-	}
-	s.running, err = s.run()
-	return err
-}
-
 // Stop ends the server for good and removes its data. The second time it does
 // nothing.
 func (s *Server) Stop() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return nil
-	}
-	s.stopped = true
-	var err error
-	if s.running != nil {
-		err = s.running.Stop(syscall.SIGQUIT) // without a checkpoint: nobody will read the data
-		s.running = nil
-	}
-	if err := errors.Join(err, s.releaseSharedMemory(), s.dir.Remove(), s.port.Release()); err != nil {
+	// It ends without a checkpoint: nobody will read the data.
+	err := s.life.Stop(func(p *process.Process) error { return p.Stop(syscall.SIGQUIT) }, func() error {
+		return errors.Join(s.releaseSharedMemory(), s.dir.Remove(), s.port.Release())
+	})
+	if err != nil {
 		return fmt.Errorf("postgres: stop: %w", err)
 	}
 	return nil

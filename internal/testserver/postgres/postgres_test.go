@@ -121,7 +121,7 @@ func TestShutDownAndRestarted(t *testing.T) {
 		{"nothing", func() error { return nil }},
 		{"Kill after Shutdown", func() error { return errors.Join(s.Shutdown(), s.Kill()) }},
 		{"Shutdown after Kill", func() error { return errors.Join(s.Kill(), s.Shutdown()) }},
-		{"somebody else", func() error { return syscall.Kill(s.running.ID(), syscall.SIGKILL) }},
+		{"somebody else", func() error { return syscall.Kill(s.life.Running().ID(), syscall.SIGKILL) }},
 	} {
 		if err := end.do(); err != nil {
 			t.Fatalf("%s: %v", end.how, err)
@@ -162,7 +162,7 @@ func TestAStoppedServer(t *testing.T) {
 		"running":   func(*Server) error { return nil },
 		"shut down": (*Server).Shutdown,
 		"killed":    (*Server).Kill,
-		"dead":      func(s *Server) error { return syscall.Kill(s.running.ID(), syscall.SIGKILL) },
+		"dead":      func(s *Server) error { return syscall.Kill(s.life.Running().ID(), syscall.SIGKILL) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

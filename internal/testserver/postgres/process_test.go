@@ -23,7 +23,7 @@ func await(t *testing.T, what string, condition func() bool) {
 // processes returns all processes of a server, the first of them first.
 func processes(t *testing.T, s *Server) []int {
 	t.Helper()
-	pid := s.running.ID()
+	pid := s.life.Running().ID()
 	pids, err := process.Descendants(pid)
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func (s *Server) NewDatabase(t testing.TB) (name string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !s.isRunning() {
+		if s.life.Running() == nil {
 			return // Stop removes it
 		}
 		if _, err := s.Exec(context.Background(), "postgres", "drop database "+identifier(name)+" with (force)"); err != nil {
@@ -49,12 +49,6 @@ func (s *Server) NewDatabase(t testing.TB) (name string) {
 		}
 	})
 	return name
-}
-
-func (s *Server) isRunning() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running != nil
 }
 
 // psql runs psql. What it runs comes from its standard input, because

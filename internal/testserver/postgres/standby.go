@@ -42,7 +42,7 @@ func (s *Server) startStandby() (*Server, error) {
 	standby := &Server{bin: s.bin, dir: dir, port: port, log: &process.Tail{}}
 	err = s.bin.copyServer(s.Addr(), dir)
 	if err == nil {
-		err = standby.launch()
+		err = standby.life.Begin(standby.run)
 	}
 	if err != nil {
 		return nil, errors.Join(err, standby.Stop())

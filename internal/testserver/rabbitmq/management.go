@@ -104,7 +104,7 @@ func (s *Server) NewVHost(t testing.TB) (name string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !s.isRunning() {
+		if s.life.Running() == nil {
 			return // Stop removes it
 		}
 		if _, err := s.Manage(context.Background(), "DELETE", "/api/vhosts/"+name, ""); err != nil {

@@ -32,14 +32,14 @@ func awaiting(t *testing.T, what string, condition func() bool) {
 // epmd, which stays until Stop.
 func processes(t *testing.T, s *Server) []int {
 	t.Helper()
-	pids, err := process.Descendants(s.running.ID())
+	pids, err := process.Descendants(s.life.Running().ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(pids) == 0 {
 		t.Error("a server has one process, want some more")
 	}
-	return append([]int{s.running.ID()}, pids...)
+	return append([]int{s.life.Running().ID()}, pids...)
 }
 
 // awaitEnd waits until processes have ended.

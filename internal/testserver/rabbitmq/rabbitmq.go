@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -86,10 +85,8 @@ type Server struct {
 
 	vhosts atomic.Int64 // that NewVHost has named
 
-	mu      sync.Mutex
-	names   *process.Process // epmd, which other nodes and rabbitmqctl find the server by
-	running *process.Process // nil: Kill, Shutdown or Stop has ended it
-	stopped bool
+	names *process.Process // epmd, which other nodes and rabbitmqctl find the server by
+	life  process.Life
 }
 
 // Start starts a server and returns when it accepts connections, after some
@@ -173,7 +170,7 @@ func (s *Server) initialize(conf settings, plugins string, cfg Config) error {
 		return err
 	}
 	s.names = names
-	if err := s.launch(); err != nil {
+	if err := s.life.Begin(s.run); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
@@ -271,14 +268,7 @@ func (s *Server) Shutdown() error {
 }
 
 func (s *Server) end(operation string, how func(*process.Process) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.running == nil {
-		return nil
-	}
-	err := how(s.running)
-	s.running = nil
-	if err != nil {
+	if err := s.life.End(how); err != nil {
 		return fmt.Errorf("rabbitmq: %s: %w", operation, err)
 	}
 	return nil
@@ -291,51 +281,24 @@ func (s *Server) Restart() error {
 	if err := s.Shutdown(); err != nil {
 		return err
 	}
-	if err := s.launch(); err != nil {
+	if err := s.life.Begin(s.run); err != nil {
 		return fmt.Errorf("rabbitmq: restart: %w", err)
 	}
 	return nil
 }
 
-// launch starts the server if it does not run.
-func (s *Server) launch() (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.stopped:
-		return errors.New("the server was stopped, and its data removed")
-	case s.running != nil:
-		return nil
-	}
-	s.running, err = s.run()
-	return err
-}
-
 // Stop ends the server for good and removes its data. The second time it does
 // nothing.
 func (s *Server) Stop() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return nil
-	}
-	s.stopped = true
-	var err error
-	if s.running != nil {
-		err = s.running.Kill() // not in order: nobody will read the data
-		s.running = nil
-	}
-	if s.names != nil {
-		err = errors.Join(err, s.names.Kill())
-	}
-	if err := errors.Join(err, s.dir.Remove(), s.ports.release()); err != nil {
+	err := s.life.Stop((*process.Process).Kill, func() error { // not in order: nobody will read the data
+		var err error
+		if s.names != nil {
+			err = s.names.Kill()
+		}
+		return errors.Join(err, s.dir.Remove(), s.ports.release())
+	})
+	if err != nil {
 		return fmt.Errorf("rabbitmq: stop: %w", err)
 	}
 	return nil
-}
-
-func (s *Server) isRunning() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running != nil
 }

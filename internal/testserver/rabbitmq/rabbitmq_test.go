@@ -133,7 +133,7 @@ func TestAStartedServer(t *testing.T) {
 			t.Error("the log has the password")
 		}
 		// Somebody else ends it.
-		if err := errors.Join(s.running.Kill(), s.Stop()); err != nil {
+		if err := errors.Join(s.life.Running().Kill(), s.Stop()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -260,7 +260,7 @@ func TestAStoppedServer(t *testing.T) {
 		"shut down": {V4, (*Server).Shutdown},
 		"taken for a leftover": {V3, func(s *Server) error {
 			killLeftovers(s.dir.Path())
-			<-s.running.Exited()
+			<-s.life.Running().Exited()
 			<-s.names.Exited()
 			return s.Kill()
 		}},
