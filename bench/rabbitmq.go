@@ -27,7 +27,7 @@ var rabbitScenarios = []scenario{
 	{
 		name:  "rabbitmq-retry",
 		title: "RabbitMQ, every message fails once",
-		about: "Each handler returns an error at the first attempt and succeeds at the second, which follows at once.",
+		about: "Each handler returns an error at the first attempt and succeeds at the second, which follows at once. The raw loop rejects it, and knows of no attempts.",
 		run:   rabbitRetry,
 	},
 	{
@@ -164,15 +164,17 @@ func rabbitSend(ctx context.Context, l load) ([]table, error) {
 }
 
 func rabbitRetry(ctx context.Context, l load) ([]table, error) {
-	const own, failing = "Reprise", ", failing once"
+	const own, raw, failing = "Reprise", "raw, one ack each", ", failing once"
 	c, err := compare(ctx, l.repetitions, []trial{
+		rawOneByOne.keeper(l, raw).at(backlog{messages: l.messages}),
+		rawOneByOne.keeper(l, raw+failing).at(backlog{messages: l.messages, failures: 1}),
 		rabbitTuned.keeper(l, own).at(backlog{messages: l.messages}),
 		rabbitTuned.keeper(l, own+failing).at(backlog{messages: l.messages, failures: 1}),
 	})
 	if err != nil {
 		return nil, err
 	}
-	t := c.table(fmt.Sprintf("A backlog of %s, concurrency %d", thousands(int64(l.messages)), tunedRabbit), own)
+	t := c.table(fmt.Sprintf("A backlog of %s, concurrency %d", thousands(int64(l.messages)), tunedRabbit), own, raw+failing)
 	t.aims = []aim{{what: "times its own success rate", want: 0.4, got: c.times(own+failing, own)}}
 	return []table{t}, nil
 }

@@ -15,7 +15,8 @@ import (
 
 // rawRabbitSetup is what somebody would write who needs nothing but the rate, with
 // amqp091-go, on a queue like Reprise's: one goroutine that handles what one consumer
-// gets, no endpoint, no recoverability, headers that are not checked.
+// gets, no endpoint, headers that are not checked, and no recoverability but that what
+// failed goes back at once.
 type rawRabbitSetup struct {
 	acks int // deliveries that one acknowledgement stands for
 }
@@ -211,7 +212,13 @@ func (s *rawRabbitStore) consume(ctx context.Context, deliveries <-chan amqp.Del
 			}
 			sequence, _ := d.Headers[sequenceHeader].(string)
 			if err := handle(sequence); err != nil {
-				return err
+				if s.setup.acks > 1 {
+					return err
+				}
+				if err := s.channel.Reject(d.DeliveryTag, true); err != nil {
+					return err
+				}
+				continue
 			}
 			last = d.DeliveryTag
 			if unacknowledged++; unacknowledged < s.setup.acks {

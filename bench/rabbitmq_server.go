@@ -40,8 +40,23 @@ func newRabbitServer(url string) (_ *rabbitServer, err error) {
 
 func (s *rabbitServer) close() error { return errors.Join(s.admin.Close(), s.stop()) }
 
-// do runs f on a channel of its own.
+// do runs f on a channel of its own. A broker that has just had much to do may not answer
+// in the time that it gives itself, and then closes the connection: so f may run again.
 func (s *rabbitServer) do(f func(*amqp.Channel) error) error {
+	for attempt := 1; ; attempt++ {
+		err := s.try(f)
+		if err == nil || !s.admin.IsClosed() || attempt == 3 {
+			return err
+		}
+	}
+}
+
+func (s *rabbitServer) try(f func(*amqp.Channel) error) (err error) {
+	if s.admin.IsClosed() {
+		if s.admin, err = amqp.Dial(s.url); err != nil {
+			return err
+		}
+	}
 	ch, err := s.admin.Channel()
 	if err != nil {
 		return err
