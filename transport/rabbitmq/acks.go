@@ -17,7 +17,7 @@ type acks struct {
 	waiting     int      // acknowledgements that are not written
 	given       []given  // back to the queue, and not written
 	heldBack    bool     // given is not written yet
-	atOnce      int      // so many acknowledgements are not kept waiting
+	atOnce      int      // so many are not kept waiting
 	batch       batch    // whose slices are used again
 
 	some    chan struct{} // there is something to write
@@ -111,13 +111,13 @@ func (a *acks) holdGiven(yes bool) {
 // settle orders what is to be written for a tag.
 func (a *acks) settle(e *entry, how settlement) {
 	signal(a.some)
-	if how != acknowledge {
+	if how == acknowledge {
+		e.state = settled
+		a.waiting++
+	} else {
 		a.given = append(a.given, given{e, how == abandon})
-		signal(a.enough)
-		return
 	}
-	e.state = settled
-	if a.waiting++; a.waiting >= a.atOnce {
+	if a.waiting+len(a.given) >= a.atOnce {
 		signal(a.enough)
 	}
 }

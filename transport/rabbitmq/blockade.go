@@ -18,20 +18,21 @@ import (
 // disk is nearly full: it stops to read from them. Sends wait until it is over.
 type blockade struct {
 	mu    sync.Mutex
-	over  chan struct{}    // nil: there is none
-	of    *amqp.Connection // that is blocked
+	over  chan struct{} // nil: there is none
+	of    *connection   // that is blocked
 	since time.Time
 	ended time.Time // the last one
 }
 
-// wait returns when there is no blockade.
-func (b *blockade) wait(life context.Context) error {
+// wait returns when there is no blockade. If there is one, it calls before first.
+func (b *blockade) wait(life context.Context, before func()) error {
 	b.mu.Lock()
 	over := b.over
 	b.mu.Unlock()
 	if over == nil {
 		return nil
 	}
+	before()
 	select {
 	case <-over:
 		return nil
@@ -41,7 +42,7 @@ func (b *blockade) wait(life context.Context) error {
 }
 
 // start notes one of a connection, and returns since when there is one.
-func (b *blockade) start(conn *amqp.Connection) (since time.Time) {
+func (b *blockade) start(conn *connection) (since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over == nil {
@@ -53,7 +54,7 @@ func (b *blockade) start(conn *amqp.Connection) (since time.Time) {
 
 // end notes the end of that of a connection, and returns since when it was there, if it
 // was.
-func (b *blockade) end(conn *amqp.Connection) (since time.Time, was bool) {
+func (b *blockade) end(conn *connection) (since time.Time, was bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over == nil || b.of != conn {
@@ -87,7 +88,7 @@ func (b *blockade) waited(since time.Time) time.Duration {
 
 // watchBlocked follows what the broker says of the connection for sending, and tells
 // the observers of all receivers.
-func (t *Transport) watchBlocked(conn *amqp.Connection) {
+func (t *Transport) watchBlocked(conn *connection) {
 	notices := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
 	t.goes(func() {
 		for notice := range notices {
@@ -104,7 +105,7 @@ func (t *Transport) watchBlocked(conn *amqp.Connection) {
 	})
 }
 
-func (t *Transport) block(conn *amqp.Connection, reason string) {
+func (t *Transport) block(conn *connection, reason string) {
 	since := t.blocked.start(conn)
 	t.tellObservers(core.ConnectionChange{Since: since, Err: fmt.Errorf("rabbitmq: the broker blocks who sends: %s; sends wait until it has freed memory or disk space", reason)})
 }

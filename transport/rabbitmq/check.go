@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/reprise-go/reprise/core"
 )
 
@@ -73,7 +71,7 @@ func within(ctx context.Context, do func(context.Context) error) error {
 }
 
 // brokerOf returns the version of the broker at the other end.
-func brokerOf(conn *amqp.Connection) (version, error) {
+func brokerOf(conn *connection) (version, error) {
 	text, _ := conn.Properties["version"].(string)
 	return parseBroker(text)
 }

@@ -219,3 +219,39 @@ func TestAChannelThatDiesMakesNothingAccepted(t *testing.T) {
 		}
 	}
 }
+
+// TestABrokerThatIsSlowIsHeard: one that confirms nothing for longer than a channel waits is
+// waited for longer on the next.
+func TestABrokerThatIsSlowIsHeard(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		mustSend(t, transport, numbered("billing", 0, 1)...)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() { s.suspendQueue(t, "billing", 9*time.Second) })
+		send := func() core.SendState {
+			err := transport.Send(t.Context(), numbered("billing", 1, 1)...)
+			for state := range states(t, 1, err) {
+				return state
+			}
+			return core.SendAccepted
+		}
+		until(t, "a channel is given up", func() bool { return send() == core.SendUnknown })
+		if state := send(); state != core.SendAccepted {
+			t.Errorf("what was sent next is %v", state)
+		}
+	})
+}
+
+// suspendQueue has a quorum queue do nothing for some time.
+func (s *site) suspendQueue(t *testing.T, queue string, d time.Duration) {
+	_, err := s.Ctl(t.Context(), "eval", fmt.Sprintf(`
+		{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
+		{Name, _} = amqqueue:get_pid(Q),
+		sys:suspend(Name),
+		spawn(fun() -> timer:sleep(%d), sys:resume(Name) end).`, s.vhost, queue, d.Milliseconds()))
+	if err != nil {
+		t.Error(err)
+	}
+}

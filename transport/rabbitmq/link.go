@@ -23,15 +23,21 @@ const (
 	grace = 2 * time.Second
 )
 
+// connection is one to the broker.
+type connection struct {
+	*amqp.Connection
+	wire *wire
+}
+
 // link is a connection for one purpose, made anew when somebody wants it and the last
 // one is lost.
 type link struct {
 	t    *Transport
 	name string // that the broker shows
-	made func(*amqp.Connection)
+	made func(*connection)
 
 	mu      sync.Mutex // guards what follows
-	conn    *amqp.Connection
+	conn    *connection
 	attempt *attempt
 	next    int // the host to try first
 	closed  bool
@@ -40,18 +46,18 @@ type link struct {
 // attempt is one to connect, which everybody waits for who wants the connection.
 type attempt struct {
 	done chan struct{} // closed when what follows is there
-	conn *amqp.Connection
+	conn *connection
 	err  error
 }
 
 // newLink returns one that calls made, where that is not nil, with each connection
 // before it is used.
-func newLink(t *Transport, name string, made func(*amqp.Connection)) *link {
+func newLink(t *Transport, name string, made func(*connection)) *link {
 	return &link{t: t, name: name, made: made, next: rand.N(len(t.hosts))}
 }
 
 // get returns the connection. If there is none, each host is tried once.
-func (l *link) get(ctx context.Context) (*amqp.Connection, error) {
+func (l *link) get(ctx context.Context) (*connection, error) {
 	l.mu.Lock()
 	switch {
 	case l.closed:
@@ -103,7 +109,7 @@ func (l *link) connect(a *attempt) {
 
 // dial tries every host, beginning with one. Where one of them may only be out of
 // order, the error is one that passes.
-func (l *link) dial(first int) (*amqp.Connection, error) {
+func (l *link) dial(first int) (*connection, error) {
 	var outage, refused []error
 	for i := range l.t.hosts {
 		at := (first + i) % len(l.t.hosts)
@@ -130,7 +136,7 @@ func (l *link) dial(first int) (*amqp.Connection, error) {
 
 // dial connects to a host. Credentials are refused only when they are refused twice: a
 // broker or a network that fails during the login can look the same.
-func (t *Transport) dial(h endpoint, name string) (*amqp.Connection, error) {
+func (t *Transport) dial(h endpoint, name string) (*connection, error) {
 	conn, err := t.dialOnce(h, name)
 	if errors.Is(err, amqp.ErrCredentials) && !faultOf(err).passes() {
 		conn, err = t.dialOnce(h, name)
@@ -138,7 +144,7 @@ func (t *Transport) dial(h endpoint, name string) (*amqp.Connection, error) {
 	return conn, err
 }
 
-func (t *Transport) dialOnce(h endpoint, name string) (*amqp.Connection, error) {
+func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 	ctx, cancel := context.WithTimeout(t.life, h.timeout)
 	defer cancel()
 	var dialer net.Dialer
@@ -179,7 +185,7 @@ func (t *Transport) dialOnce(h endpoint, name string) (*amqp.Connection, error) 
 		}
 		return nil, refusedDial(err, time.Since(began) >= silence)
 	}
-	return opened, nil
+	return &connection{opened, network}, nil
 }
 
 // close ends the connection, and does not wait for the broker longer than until the
@@ -194,7 +200,7 @@ func (l *link) close(deadline time.Time) {
 	}
 }
 
-func closeConnection(conn *amqp.Connection, deadline time.Time) {
+func closeConnection(conn *connection, deadline time.Time) {
 	_ = conn.CloseDeadline(deadline) // whatever it says, the connection is closed
 }
 

@@ -23,6 +23,7 @@ type publisher struct {
 	// What follows is the goroutine's own.
 	sess  *outbox
 	watch *time.Timer
+	held  *wire // nil: none
 }
 
 // window is how many messages may be under way on a channel without their confirms.
@@ -175,9 +176,10 @@ func (p *publisher) run() {
 		select {
 		case x := <-p.in:
 			p.publish(x)
-			close(x.taken)
+			p.publishWaiting()
+			p.letGo()
 		case <-p.watch.C:
-			p.sess.admit(false)
+			p.sess.admit(nil)
 		case <-p.t.life.Done():
 			return
 		}
@@ -187,10 +189,40 @@ func (p *publisher) run() {
 	}
 }
 
+// publishWaiting publishes what others want to send at this moment, so that it is written
+// together.
+func (p *publisher) publishWaiting() {
+	for {
+		select {
+		case x := <-p.in:
+			p.publish(x)
+		default:
+			return
+		}
+	}
+}
+
+// hold keeps what is published until letGo, which comes before anything that waits for the
+// broker.
+func (p *publisher) hold(w *wire) {
+	if p.held == nil {
+		w.hold()
+		p.held = w
+	}
+}
+
+func (p *publisher) letGo() {
+	if p.held != nil {
+		p.held.letGo()
+		p.held = nil
+	}
+}
+
 func (p *publisher) publish(x *parcel) {
+	defer close(x.taken)
 	s, err := p.open()
 	if err == nil {
-		err = p.t.blocked.wait(p.t.life)
+		err = p.t.blocked.wait(p.t.life, p.letGo)
 	}
 	if err != nil {
 		x.fail(fmt.Errorf("not connected: %w", err))
@@ -203,13 +235,14 @@ func (p *publisher) publish(x *parcel) {
 		if i%window == 0 {
 			s.collectReturns()
 		}
-		if s.admit(true); s.isGiven() {
+		if s.admit(p.letGo); s.isGiven() {
 			x.fail(s.why())
 			return
 		}
 		if !x.begin(i) {
 			return
 		}
+		p.hold(s.conn.wire)
 		l.confirm, err = s.ch.PublishWithDeferredConfirm(l.exchange, l.key, l.mandatory, false, l.publishing)
 		p.t.format.recycle(l.publishing.Headers)
 		l.publishing = amqp.Publishing{} // its caller may wait long
@@ -229,6 +262,7 @@ func (p *publisher) open() (*outbox, error) {
 	if p.sess != nil && !p.sess.isGiven() && !p.sess.ch.IsClosed() {
 		return p.sess, nil
 	}
+	p.letGo()
 	conn, err := p.t.sending.get(p.t.life)
 	if err != nil {
 		return nil, err
@@ -240,6 +274,10 @@ func (p *publisher) open() (*outbox, error) {
 	if err := ch.Confirm(false); err != nil {
 		return nil, err
 	}
+	limit := firstPatience
+	if p.sess != nil && p.sess.isGiven() {
+		limit = min(2*p.sess.patience, mostPatience)
+	}
 	p.sess = &outbox{
 		t:        p.t,
 		conn:     conn,
@@ -248,6 +286,7 @@ func (p *publisher) open() (*outbox, error) {
 		returns:  ch.NotifyReturn(make(chan amqp.Return, 2*window)),
 		returned: map[string]string{},
 		given:    make(chan struct{}),
+		patience: limit,
 	}
 	return p.sess, nil
 }
@@ -255,7 +294,7 @@ func (p *publisher) open() (*outbox, error) {
 // outbox is one channel with publisher confirms.
 type outbox struct {
 	t      *Transport
-	conn   *amqp.Connection
+	conn   *connection
 	ch     *amqp.Channel
 	closes chan *amqp.Error
 
@@ -268,9 +307,9 @@ type outbox struct {
 	given chan struct{} // closed when the channel is given up
 
 	// under are those under way, from head on. They are the publisher's goroutine's.
-	under  []underWay
-	head   int
-	served bool // there were confirms
+	under    []underWay
+	head     int
+	patience time.Duration
 
 	mu       sync.Mutex // guards what follows
 	returned map[string]string
@@ -294,18 +333,22 @@ const (
 	// milliseconds or, under load, a second or two. But what is published on a channel to a
 	// quorum queue while that has no leader, as right after a broker's start, may never be
 	// confirmed, and neither is what follows on the same channel.
+	//
+	// A broker whose disk is slow is waited for twice as long on each channel that follows
+	// one that was given up, up to mostPatience: otherwise it would never be heard.
 	patience      = 5 * time.Second
 	firstPatience = 2 * time.Second
+	mostPatience  = time.Minute
 )
 
-// admit forgets what has been confirmed and, where it is to wait, waits until one more
+// admit forgets what has been confirmed and, if there is a beforeWait, waits until one more
 // message may be under way. It gives a channel up that confirms nothing any more.
-func (s *outbox) admit(wait bool) {
+func (s *outbox) admit(beforeWait func()) {
 	for s.head < len(s.under) && !s.isGiven() {
 		first := &s.under[s.head]
 		select {
 		case <-first.confirm.Done():
-			s.served = true
+			s.patience = patience
 			s.forget(first)
 			*first = underWay{}
 			s.head++
@@ -318,9 +361,10 @@ func (s *outbox) admit(wait bool) {
 		default:
 		}
 		s.giveUp(first.since)
-		if !wait || len(s.under)-s.head < window {
+		if beforeWait == nil || len(s.under)-s.head < window {
 			return
 		}
+		beforeWait()
 		timer := time.NewTimer(watchEvery)
 		select { // the end of the channel is the end of all
 		case <-first.confirm.Done():
@@ -333,15 +377,11 @@ func (s *outbox) admit(wait bool) {
 // giveUp gives the channel up if the first message under way has waited for too long, but
 // not because of a blockade.
 func (s *outbox) giveUp(since time.Time) {
-	limit := patience
-	if !s.served {
-		limit = firstPatience
-	}
-	if s.t.blocked.waited(since) < limit {
+	if s.t.blocked.waited(since) < s.patience {
 		return
 	}
 	s.mu.Lock()
-	s.reason = fmt.Errorf("the broker has confirmed nothing for %v", limit)
+	s.reason = fmt.Errorf("the broker has confirmed nothing for %v", s.patience)
 	s.mu.Unlock()
 	close(s.given)
 	s.under, s.head = nil, 0

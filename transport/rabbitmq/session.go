@@ -74,7 +74,7 @@ func (r *receiver) begin(ctx context.Context) (*session, error) {
 }
 
 // beginOn does so without a context. Without an error the session is to be ended.
-func (r *receiver) beginOn(conn *amqp.Connection) (*session, error) {
+func (r *receiver) beginOn(conn *connection) (*session, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, err

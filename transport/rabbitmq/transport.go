@@ -82,7 +82,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	_, _ = rand.Read(random[:]) // it never fails
 	t.copies.prefix = base64.RawURLEncoding.EncodeToString(random[:])
 	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
-	t.sending = newLink(t, cfg.ConnectionName+": send", func(conn *amqp.Connection) {
+	t.sending = newLink(t, cfg.ConnectionName+": send", func(conn *connection) {
 		t.format.frameMax.Store(int64(conn.Config.FrameSize))
 		t.watchBlocked(conn)
 	})

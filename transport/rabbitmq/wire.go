@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"net"
+	"sync"
 	"sync/atomic"
 )
 
@@ -10,11 +11,21 @@ import (
 // It closes when nothing can be read from it any more, above all because no heartbeat
 // came: the library closes it only after what writes to it has come back, which in a
 // network that is stalled it does not.
+//
+// The library writes each frame at once. Whoever has many to write holds the wire
+// meanwhile, and they are written together.
 type wire struct {
 	net.Conn
 	greeted  atomic.Bool
 	alerting atomic.Bool // the broker began with an alert of TLS
+
+	mu    sync.Mutex // guards what follows, and is held while something is written
+	holds int
+	kept  []byte
 }
+
+// mostKept is how many bytes are kept while a wire is held.
+const mostKept = 32 << 10
 
 // Read implements net.Conn.
 func (w *wire) Read(p []byte) (int, error) {
@@ -31,3 +42,48 @@ func (w *wire) Read(p []byte) (int, error) {
 // tlsAlert is the first byte of what a server of TLS says to who speaks something else. AMQP
 // begins a frame with a type of at most 8.
 const tlsAlert = 0x15
+
+// Write implements net.Conn.
+func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.kept)+len(p) > mostKept {
+		if err := w.flush(); err != nil {
+			return 0, err
+		}
+	}
+	if w.holds == 0 || len(p) > mostKept {
+		return w.Conn.Write(p)
+	}
+	w.kept = append(w.kept, p...)
+	return len(p), nil
+}
+
+// hold keeps what is written from now on, up to mostKept, until letGo. Others may hold the
+// same wire. Whoever holds one must not wait for an answer.
+func (w *wire) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holds++
+}
+
+// letGo writes everything that was kept, also for others that hold the wire. If it fails the
+// connection is lost, which its reader notices.
+func (w *wire) letGo() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holds--
+	if w.flush() != nil {
+		_ = w.Close()
+	}
+}
+
+// flush writes what was kept. mu is held.
+func (w *wire) flush() error {
+	if len(w.kept) == 0 {
+		return nil
+	}
+	_, err := w.Conn.Write(w.kept)
+	w.kept = w.kept[:0]
+	return err
+}
