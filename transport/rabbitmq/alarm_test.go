@@ -70,6 +70,14 @@ func TestAnAlarmHoldsUpSendsAlone(t *testing.T) {
 		if counts := states(t, 1, err); counts[core.SendRefused] != 1 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("what waits for the end of the alarm is %v: %v", counts, err)
 		}
+		if err := errors.Join( // for an endpoint that starts now
+			transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}),
+			transport.Provision(t.Context(), core.Topology{Queues: []string{"late"}}),
+			transport.Subscribe(t.Context(), "late", "orders.Placed"),
+			receive(t, transport, "late", 50),
+		); err != nil {
+			t.Error(err)
+		}
 		came := map[string]int{}
 		for len(came) < 100 {
 			for _, d := range next(t, r, 5) {

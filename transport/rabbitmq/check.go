@@ -31,7 +31,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 func (t *Transport) check(ctx context.Context, topology core.Topology) error {
-	conn, err := t.sending.get(ctx)
+	conn, err := t.asking.get(ctx)
 	if err != nil {
 		return explained(err)
 	}

@@ -33,7 +33,7 @@ func (t *Transport) examine(ctx context.Context, queue string, maxDeliveries int
 }
 
 func (t *Transport) tryToExamine(ctx context.Context, queue string, maxDeliveries int) error {
-	conn, err := t.sending.get(ctx)
+	conn, err := t.asking.get(ctx)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (t *Transport) createQueue(ctx context.Context, queue string) error {
 // compare returns an error if a queue that exists is not one that Provision would have
 // created, in what matters.
 func (t *Transport) compare(ctx context.Context, queue string) error {
-	conn, err := t.sending.get(ctx)
+	conn, err := t.asking.get(ctx)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type Transport struct {
 	format *format
 
 	sending   *link
+	asking    *link      // for everything but messages: the broker may block who sends
 	queues    *publisher // to the default exchange: to queues
 	named     *publisher // to exchanges by name: topics and delays
 	known     *topologyMemory
@@ -86,6 +87,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		t.format.frameMax.Store(int64(conn.Config.FrameSize))
 		t.watchBlocked(conn)
 	})
+	t.asking = newLink(t, cfg.ConnectionName+": set up", nil)
 	t.queues, t.named = newPublisher(t), newPublisher(t)
 	return t, nil
 }
@@ -204,7 +206,7 @@ func (t *Transport) eventually(ctx context.Context, o *transport.Outages, try fu
 // admin runs something on a channel of its own: what the broker refuses closes the
 // channel. It returns when ctx ends, whatever the broker does.
 func (t *Transport) admin(ctx context.Context, do func(*amqp.Channel) error) error {
-	conn, err := t.sending.get(ctx)
+	conn, err := t.asking.get(ctx)
 	if err != nil {
 		return err
 	}
@@ -260,6 +262,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	wg.Wait()
 	t.end()
 	t.sending.close(deadline(ctx))
+	t.asking.close(deadline(ctx))
 	t.wg.Wait()
 	return nil
 }
