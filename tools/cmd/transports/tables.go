@@ -70,7 +70,7 @@ func limits(all []*conformance.Report) string {
 			if !r.Capabilities.DelayedDelivery {
 				return "no delays"
 			}
-			return duration(r.Capabilities.MaxDelay, "no limit")
+			return longest(r.Capabilities.MaxDelay)
 		}},
 		{"a delayed message is late by at most", func(r *conformance.Report) string {
 			if !r.Capabilities.DelayedDelivery {
@@ -159,6 +159,28 @@ func claim(has func(core.Capabilities) bool) func(r *conformance.Report) string 
 		}
 		return "no"
 	}
+}
+
+const (
+	day  = 24 * time.Hour
+	year = 8766 * time.Hour // 365.25 days
+)
+
+// longest writes a limit, from two days on in days, from two years on in years. It rounds down to a tenth: what is not
+// above what the table says is accepted.
+func longest(d time.Duration) string {
+	unit, name := day, "days"
+	switch {
+	case d < 2*day:
+		return duration(d, "no limit")
+	case d >= 2*year:
+		unit, name = year, "years"
+	}
+	tenths := d / (unit / 10)
+	if tenths%10 == 0 {
+		return fmt.Sprintf("%d %s", tenths/10, name)
+	}
+	return fmt.Sprintf("%d.%d %s", tenths/10, tenths%10, name)
 }
 
 func duration(d time.Duration, zero string) string {

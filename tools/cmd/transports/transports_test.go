@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,6 +127,19 @@ func TestDuration(t *testing.T) {
 	} {
 		if got := duration(d, "none"); got != want {
 			t.Errorf("duration(%v) is %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestTheLongestDelayIsWrittenForPeople(t *testing.T) {
+	const hour = time.Hour
+	for d, want := range map[time.Duration]string{
+		0: "no limit", 15 * time.Minute: "15m", 30 * hour: "30h", 48*hour - time.Second: "47h59m59s",
+		48 * hour: "2 days", 100 * hour: "4.1 days", 7 * 24 * hour: "7 days", 365 * 24 * hour: "365 days",
+		2*year - 1: "730.4 days", 2 * year: "2 years", (1<<28 - 1) * time.Second: "8.5 years", math.MaxInt64: "292.2 years",
+	} {
+		if got := longest(d); got != want {
+			t.Errorf("longest(%v) is %q, want %q", d, got, want)
 		}
 	}
 }
