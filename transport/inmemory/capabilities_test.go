@@ -90,6 +90,36 @@ func TestC1ModesAndInterfacesAgreeWithTheCapabilities(t *testing.T) {
 	}
 }
 
+func TestLikeRabbitMQRefusesWhatRabbitMQDoes(t *testing.T) {
+	const longest, message, headers, key = (1<<28 - 1) * time.Second, 16 << 20, 64 << 10, 255
+	header := func(key, value int) core.Headers {
+		return core.HeadersFromMap(map[string]string{strings.Repeat("k", key): strings.Repeat("v", value)})
+	}
+	for _, profile := range []inmemory.Config{inmemory.LikeRabbitMQ(), inmemory.LikeRabbitMQClassic()} {
+		synctest.Test(t, func(t *testing.T) {
+			transport := open(t, profile, "q")
+			for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionSendsAtomicWithReceive} {
+				_, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "q", Mode: mode, MaxInFlight: 1})
+				failWith(t, err, errors.ErrUnsupported)
+			}
+			peekLock(t, transport, "q")
+			for _, c := range []struct {
+				most, more core.Outgoing
+				refusal    error
+			}{
+				{core.Outgoing{Delay: longest}, core.Outgoing{Delay: longest + 1}, errors.ErrUnsupported},
+				{core.Outgoing{Body: make([]byte, message)}, core.Outgoing{Body: make([]byte, message+1)}, core.ErrTooLarge},
+				{core.Outgoing{Headers: header(1, headers-1)}, core.Outgoing{Headers: header(1, headers)}, core.ErrTooLarge},
+				{core.Outgoing{Headers: header(key, 1)}, core.Outgoing{Headers: header(key+1, 1)}, core.ErrTooLarge},
+			} {
+				c.most.Queue, c.more.Queue = "q", "q"
+				send(t, transport, c.most)
+				failWith(t, transport.Send(t.Context(), c.more), c.refusal)
+			}
+		})
+	}
+}
+
 func TestC1CapabilitiesAreConstant(t *testing.T) {
 	cfg := inmemory.LikeSQS()
 	transport := open(t, cfg)

@@ -9,8 +9,9 @@ import (
 // The profiles below are what real messaging systems can do, so that handlers
 // can be tested against the abilities they will meet. They are about
 // capabilities, limits and locks; they imitate neither speed nor outages nor
-// duplicates, and nothing here is durable. The adapters' own Capabilities are
-// authoritative.
+// duplicates, and nothing here is durable, so that core.ProvisionAuto creates
+// queues here that it leaves to somebody else on a broker. The adapters' own
+// Capabilities are authoritative.
 //
 // Each returns a Config of its own, to be changed at will before Open.
 
@@ -62,20 +63,24 @@ func LikeAzureServiceBus() Config {
 	}
 }
 
-// LikeRabbitMQ is as able as RabbitMQ with quorum queues: no atomic sends,
+// LikeRabbitMQ is as able as RabbitMQ with quorum queues: TransactionReceiveOnly
+// alone, delays of at most 8.5 years, 16 MiB messages with 64 KiB of headers,
 // settlements that are not confirmed, deliveries without a lock to renew, and a
-// count that rises with every return.
+// count that rises with every return. What no capability tells it does not
+// refuse: a delay together with a time to be received, and names that the broker
+// would not take.
 func LikeRabbitMQ() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
-			Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+			Transactions:        []core.TransactionMode{core.TransactionReceiveOnly},
 			DelayedDelivery:     true,
 			NativeDeliveryCount: true,
 			PublishSubscribe:    true,
 			TimeToBeReceived:    true,
 			MaxDelay:            (1<<28 - 1) * time.Second,
-			DelayPrecision:      time.Second,
+			DelayPrecision:      2 * time.Second,
 			MaxMessageBytes:     16 << 20,
+			MaxHeaderBytes:      64 << 10,
 			MaxHeaderKeyBytes:   255,
 			CountsEveryDelivery: true,
 			Ahead:               true,

@@ -9,10 +9,12 @@
 //	<!-- end -->
 //
 // Without -w nothing is written; the exit code is 1 when a table differs from what the reports say, or when a report
-// has a failure in it.
+// has a failure in it. With -w or without, it is also 1 when a profile of the in-memory transport, such as
+// inmemory.LikeRabbitMQ, is not as able as the adapter that it imitates.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -31,17 +33,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: transports [-w] -reports directory document")
 		os.Exit(2)
 	}
-	if err := run(*reports, flag.Arg(0), *write); err != nil {
+	if err := run(*reports, flag.Arg(0), *write, profiles); err != nil {
 		fmt.Fprintln(os.Stderr, "transports:", err)
 		os.Exit(1)
 	}
 }
 
-func run(reports, document string, write bool) error {
+func run(reports, document string, write bool, profiles []profile) error {
 	all, err := readReports(reports)
 	if err != nil {
 		return err
 	}
+	return errors.Join(writeTables(all, document, write), compare(profiles, all))
+}
+
+func writeTables(all []*conformance.Report, document string, write bool) error {
 	old, err := os.ReadFile(document)
 	if err != nil {
 		return err

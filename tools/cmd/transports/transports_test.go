@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/conformance"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 const document = `Before.
@@ -66,13 +67,13 @@ func lackingBroker(r *conformance.Report) *conformance.Report {
 
 func TestTablesAreWrittenAndThenAgree(t *testing.T) {
 	dir, doc := set(t, document, lackingBroker(report("a", conformance.Passed, conformance.Deviates, conformance.NotRun)), report("inmemory", conformance.Passed))
-	if err := run(dir, doc, false); err == nil || !strings.Contains(err.Error(), "make report") {
+	if err := run(dir, doc, false, nil); err == nil || !strings.Contains(err.Error(), "make report") {
 		t.Errorf("a stale document is %v; want an error that says how to mend it", err)
 	}
-	if err := run(dir, doc, true); err != nil {
+	if err := run(dir, doc, true, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(dir, doc, false); err != nil {
+	if err := run(dir, doc, false, nil); err != nil {
 		t.Errorf("what was just written differs: %v", err)
 	}
 	text, err := os.ReadFile(doc)
@@ -110,7 +111,7 @@ func TestWhatCannotBeShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, doc := set(t, c.text, c.reports...)
-			err := run(dir, doc, true)
+			err := run(dir, doc, true, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error with %q", err, c.want)
 			}
@@ -118,6 +119,38 @@ func TestWhatCannotBeShown(t *testing.T) {
 				t.Error("the document was changed all the same")
 			}
 		})
+	}
+}
+
+func TestProfilesThatAreNotAsAbleAsTheAdapter(t *testing.T) {
+	durable := report("durable", conformance.Passed)
+	durable.Capabilities.Durable = true // which memory is not
+	dir, doc := set(t, document, durable, report("plain", conformance.Passed))
+	like := func(name, adapter string, change func(*core.Capabilities)) profile {
+		return profile{name, adapter, func() inmemory.Config {
+			caps := report(adapter).Capabilities
+			change(&caps)
+			return inmemory.Config{Capabilities: &caps}
+		}}
+	}
+	same := func(*core.Capabilities) {}
+	if err := run(dir, doc, true, []profile{like("LikeDurable", "durable", same), like("LikePlain", "plain", same)}); err != nil {
+		t.Errorf("profiles that agree are %v", err)
+	}
+	err := run(dir, doc, false, []profile{
+		like("LikeGone", "gone", same),
+		like("LikeDurable", "durable", func(c *core.Capabilities) { c.MaxDelay, c.Transactions = time.Hour, c.Transactions[:1] }),
+		like("LikePlain", "plain", func(c *core.Capabilities) { c.Ahead = true }),
+	})
+	if err == nil {
+		t.Fatal("profiles that differ are no error")
+	}
+	want := `there is no report of gone, which inmemory.LikeGone is compared with
+inmemory.LikeDurable has Transactions [None], but of durable it is [None ReceiveOnly]
+inmemory.LikeDurable has MaxDelay 1h0m0s, but of durable it is 15m0s
+inmemory.LikePlain has Ahead true, but of plain it is false`
+	if err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%v", err, want)
 	}
 }
 

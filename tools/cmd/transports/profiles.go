@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// profile is a configuration of the in-memory transport that is to be as able as an adapter of ours.
+type profile struct {
+	name    string
+	adapter string // as its report calls it
+	config  func() inmemory.Config
+}
+
+// profiles are compared here, because neither the in-memory transport nor an adapter may import the other one.
+// LikePostgreSQL is not among them: its adapter can do more.
+var profiles = []profile{
+	{"LikeRabbitMQ", "rabbitmq (quorum queues)", inmemory.LikeRabbitMQ},
+	{"LikeRabbitMQClassic", "rabbitmq (classic queues)", inmemory.LikeRabbitMQClassic},
+}
+
+// compare returns an error that says in what the profiles differ from the adapters.
+func compare(profiles []profile, all []*conformance.Report) error {
+	var errs []error
+	for _, p := range profiles {
+		i := slices.IndexFunc(all, func(r *conformance.Report) bool { return r.Adapter == p.adapter })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("there is no report of %s, which inmemory.%s is compared with", p.adapter, p.name))
+			continue
+		}
+		claimed, able := reflect.ValueOf(*p.config().Capabilities), reflect.ValueOf(inMemory(all[i].Capabilities))
+		for field, value := range claimed.Fields() {
+			if want := able.FieldByIndex(field.Index).Interface(); !reflect.DeepEqual(value.Interface(), want) {
+				errs = append(errs, fmt.Errorf("inmemory.%s has %s %v, but of %s it is %v", p.name, field.Name, value, p.adapter, want))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inMemory returns what of an adapter's capabilities memory can have.
+func inMemory(caps core.Capabilities) core.Capabilities {
+	caps.Durable = false
+	return caps
+}
