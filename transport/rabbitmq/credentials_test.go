@@ -2,9 +2,13 @@ package rabbitmq_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"math/big"
 	"net/url"
 	"strings"
 	"testing"
@@ -22,7 +26,10 @@ func TestWhatWaitingDoesNotMendIsReturned(t *testing.T) {
 	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
 		t.Run(release.String(), func(t *testing.T) {
 			t.Parallel()
-			secure := testserver.StartFor(t, testserver.Config{Release: release, TLS: true})
+			secure := testserver.StartFor(t, testserver.Config{Release: release, TLS: true, Settings: map[string]string{
+				"ssl_options.verify":               "verify_peer", // where there is a certificate
+				"ssl_options.fail_if_no_peer_cert": "false",
+			}})
 			s := &site{secure, secure.NewVHost(t)}
 			const wrong = "wr0ng-secret"
 			with := func(raw, user, password, vhost string) string {
@@ -44,12 +51,16 @@ func TestWhatWaitingDoesNotMendIsReturned(t *testing.T) {
 				cfg  rabbitmq.Config
 				says []string
 			}{
-				"a wrong password":        {rabbitmq.Config{URLs: []string{with(plain, testserver.User, wrong, s.vhost)}}, []string{"refused the user or the password"}},
-				"an unknown user":         {rabbitmq.Config{URLs: []string{with(plain, "nobody", wrong, s.vhost)}}, []string{"refused the user or the password"}},
-				"an unknown vhost":        {rabbitmq.Config{URLs: []string{with(plain, testserver.User, testserver.Password, "nowhere")}}, []string{"nowhere"}},
-				"a vhost without rights":  {rabbitmq.Config{URLs: []string{with(plain, "stranger", wrong, s.vhost)}}, []string{s.vhost, "stranger"}},
-				"an unknown authority":    {rabbitmq.Config{URLs: []string{secured}}, []string{"certificate"}},
-				"another host's name":     {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, ServerName: "example.org"}}, []string{"example.org"}},
+				"a wrong password":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, wrong, s.vhost)}}, []string{"refused the user or the password"}},
+				"an unknown user":        {rabbitmq.Config{URLs: []string{with(plain, "nobody", wrong, s.vhost)}}, []string{"refused the user or the password"}},
+				"an unknown vhost":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, testserver.Password, "nowhere")}}, []string{"nowhere"}},
+				"a vhost without rights": {rabbitmq.Config{URLs: []string{with(plain, "stranger", wrong, s.vhost)}}, []string{s.vhost, "stranger"}},
+				"an unknown authority":   {rabbitmq.Config{URLs: []string{secured}}, []string{"certificate"}},
+				"another host's name":    {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, ServerName: "example.org"}}, []string{"example.org"}},
+				"a client's certificate": {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, GetClientCertificate: selfSigned(t)}},
+					[]string{"refused the client's certificate", "certfile"}},
+				"one with TLS 1.2": {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, GetClientCertificate: selfSigned(t), MaxVersion: tls.VersionTLS12}},
+					[]string{"refused the client's certificate", "certfile"}},
 				"TLS on a plain port":     {rabbitmq.Config{URLs: []string{scheme(plain, "amqps")}}, []string{"TLS"}},
 				"no TLS on a port of TLS": {rabbitmq.Config{URLs: []string{scheme(secured, "amqp")}}, []string{"TLS", "amqps://"}},
 			} {
@@ -84,6 +95,22 @@ func TestWhatWaitingDoesNotMendIsReturned(t *testing.T) {
 			})
 		})
 	}
+}
+
+// selfSigned shows a certificate that no broker trusts, whatever the broker asks for.
+func selfSigned(t *testing.T) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, certificate, certificate, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown, nil }
 }
 
 // TestTheEndOfALoginIsAnOutage where the network or the broker fails meanwhile, though it

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -113,6 +114,8 @@ func refusedDial(err error, silent bool) error {
 		errors.As(err, new(x509.CertificateInvalidError)),
 		errors.As(err, new(tls.RecordHeaderError)):
 		return &refusedError{err}
+	case refusesCertificate(err):
+		return &refusedError{fmt.Errorf("the broker refused the client's certificate, or wants one (certfile and keyfile in the URL, or Config.TLS): %w", err)}
 	case said == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case said == amqp.ErrSASL:
@@ -123,4 +126,26 @@ func refusedDial(err error, silent bool) error {
 		return &refusedError{err}
 	}
 	return err
+}
+
+// tlsAlertOf returns what the other end of TLS said as it ended the connection.
+func tlsAlertOf(err error) (*net.OpError, bool) {
+	said, ok := errors.AsType[*net.OpError](err)
+	return said, ok && said.Op == "remote error" // which is package tls's
+}
+
+// refusesCertificate reports whether the broker ended TLS for want of another certificate,
+// as it says with TLS 1.3 only after the handshake.
+func refusesCertificate(err error) bool {
+	said, ok := tlsAlertOf(err)
+	if !ok {
+		return false
+	}
+	switch strings.TrimPrefix(said.Err.Error(), "tls: ") { // the type of it is package tls's own
+	case "handshake failure", // with TLS 1.2, where there is none
+		"bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate",
+		"unknown certificate authority", "access denied", "certificate required":
+		return true
+	}
+	return false
 }

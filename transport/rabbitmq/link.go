@@ -162,7 +162,7 @@ func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 		}
 		conn = secure
 	}
-	network := &wire{Conn: conn}
+	network := newWire(conn)
 	properties := amqp.NewConnectionProperties()
 	properties["connection_name"] = name
 	properties["product"] = "Reprise"
@@ -182,6 +182,9 @@ func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 		}
 		if network.alerting.Load() && h.tls == nil {
 			return nil, &refusedError{fmt.Errorf("the port speaks TLS; begin the URL with amqps://: %w", err)}
+		}
+		if alert := network.alert.Load(); alert != nil { // the library keeps its text alone
+			err = alert
 		}
 		return nil, refusedDial(err, time.Since(began) >= silence)
 	}

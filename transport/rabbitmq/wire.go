@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // wire is a network connection as the client library uses it.
@@ -17,11 +18,21 @@ import (
 type wire struct {
 	net.Conn
 	greeted  atomic.Bool
-	alerting atomic.Bool // the broker began with an alert of TLS
+	alerting atomic.Bool                 // the broker began with an alert of TLS
+	alert    atomic.Pointer[net.OpError] // of TLS, with which the broker ended the connection
+	over     chan struct{}               // closed when nothing can be read any more
+	end      func()
 
 	mu    sync.Mutex // guards what follows, and is held while something is written
 	holds int
 	kept  []byte
+}
+
+// newWire returns the wire of a connection that nothing was read from or written to.
+func newWire(conn net.Conn) *wire {
+	w := &wire{Conn: conn, over: make(chan struct{})}
+	w.end = sync.OnceFunc(func() { close(w.over) })
+	return w
 }
 
 // mostKept is how many bytes are kept while a wire is held.
@@ -34,6 +45,10 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.alerting.Store(p[0] == tlsAlert)
 	}
 	if err != nil {
+		if alert, ok := tlsAlertOf(err); ok {
+			w.alert.Store(alert)
+		}
+		w.end()
 		_ = w.Close() // it has failed already
 	}
 	return n, err
@@ -53,7 +68,15 @@ func (w *wire) Write(p []byte) (int, error) {
 		}
 	}
 	if w.holds == 0 || len(p) > mostKept {
-		return w.Conn.Write(p)
+		n, err := w.Conn.Write(p)
+		if err != nil && !w.greeted.Load() {
+			// A broker that refuses the certificate has said so before it hung up.
+			select {
+			case <-w.over:
+			case <-time.After(time.Second):
+			}
+		}
+		return n, err
 	}
 	w.kept = append(w.kept, p...)
 	return len(p), nil

@@ -61,7 +61,7 @@ func TestAHeldWireWritesTogether(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := &recorder{}
-			c.act(&wire{Conn: r})
+			c.act(newWire(r))
 			if strings.Join(r.writes, "|") != strings.Join(c.want, "|") {
 				t.Errorf("there are %d writes, %.40q, want %.40q", len(r.writes), r.writes, c.want)
 			}
@@ -73,7 +73,7 @@ func TestAHeldWireWritesTogether(t *testing.T) {
 func TestAWireThatFailsWhenItIsLetGo(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
-	w := &wire{Conn: r}
+	w := newWire(r)
 	w.hold()
 	mustWrite(t, w, "a")
 	r.err = errors.New("broken pipe")
@@ -87,7 +87,7 @@ func TestAWireThatFailsWhenItIsLetGo(t *testing.T) {
 func TestAWireOfMany(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
-	w := &wire{Conn: ours}
+	w := newWire(ours)
 	const writers, frames = 8, 1000
 	go func() {
 		var wg sync.WaitGroup
