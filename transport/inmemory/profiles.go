@@ -98,11 +98,12 @@ func LikeRabbitMQClassic() Config {
 }
 
 // LikePostgreSQL is as able as queue tables in PostgreSQL: every transaction
-// mode, no limits, and no delivery count of the broker's own.
+// mode, delays of any length, 256 MiB messages and an exact delivery count.
 func LikePostgreSQL() Config {
 	able := Everything()
-	able.NativeDeliveryCount = false
 	able.DeadLetter = false
 	able.DelayPrecision = time.Second
+	able.MaxMessageBytes = 256 << 20
+	able.Ahead = true
 	return Config{Capabilities: &able}
 }

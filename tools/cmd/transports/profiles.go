@@ -19,10 +19,10 @@ type profile struct {
 }
 
 // profiles are compared here, because neither the in-memory transport nor an adapter may import the other one.
-// LikePostgreSQL is not among them: its adapter can do more.
 var profiles = []profile{
 	{"LikeRabbitMQ", "rabbitmq (quorum queues)", inmemory.LikeRabbitMQ},
 	{"LikeRabbitMQClassic", "rabbitmq (classic queues)", inmemory.LikeRabbitMQClassic},
+	{"LikePostgreSQL", "sqlserver (PostgreSQL)", inmemory.LikePostgreSQL},
 }
 
 // compare returns an error that says in what the profiles differ from the adapters.
@@ -47,5 +47,6 @@ func compare(profiles []profile, all []*conformance.Report) error {
 // inMemory returns what of an adapter's capabilities memory can have.
 func inMemory(caps core.Capabilities) core.Capabilities {
 	caps.Durable = false
+	caps.SubscribeLag = 0
 	return caps
 }

@@ -124,7 +124,7 @@ func TestWhatCannotBeShown(t *testing.T) {
 
 func TestProfilesThatAreNotAsAbleAsTheAdapter(t *testing.T) {
 	durable := report("durable", conformance.Passed)
-	durable.Capabilities.Durable = true // which memory is not
+	durable.Capabilities.Durable, durable.Capabilities.SubscribeLag = true, time.Second // which memory is not, and has not
 	dir, doc := set(t, document, durable, report("plain", conformance.Passed))
 	like := func(name, adapter string, change func(*core.Capabilities)) profile {
 		return profile{name, adapter, func() inmemory.Config {
