@@ -78,7 +78,7 @@ type Config struct {
 	MaxMessageBytes int
 
 	// Heartbeat is how often both sides show that they are alive: a connection on which
-	// nothing came for twice as long is given up. The default is 10 s, the least 1 s. It is in
+	// nothing came for one and a half times as long is given up. The default is 10 s, the least 1 s. It is in
 	// whole seconds; a broker that asks for less gets less.
 	Heartbeat time.Duration
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -244,13 +246,110 @@ func TestABrokerThatIsSlowIsHeard(t *testing.T) {
 	})
 }
 
+// TestALongSendIsNotAnUnheardOne: a broker that is slow, but confirms, is waited for however
+// long the whole takes.
+func TestALongSendIsNotAnUnheardOne(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		mustSend(t, transport, numbered("billing", 0, 1)...)
+		s.eval(t, "billing", `F = fun F(0) -> ok; F(N) ->
+			sys:suspend(Name), timer:sleep(700), sys:resume(Name), timer:sleep(5), F(N - 1) end, spawn(fun() -> F(10) end)`)
+		if err := transport.Send(t.Context(), numbered("billing", 1, 20_000)...); err != nil {
+			t.Errorf("%.300v", err)
+		}
+	})
+}
+
+// TestAQueueThatConfirmsNothingHoldsUpNoOther, though the window is not wide.
+func TestAQueueThatConfirmsNothingHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "stuck", "billing")
+		// The first message of a channel to a queue is one that the broker's channel waits for.
+		mustSend(t, transport, append(numbered("billing", 0, 1), numbered("stuck", 0, 1)...)...)
+		s.suspendQueue(t, "stuck", 12*time.Second)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			if counts := states(t, 1, transport.Send(t.Context(), numbered("stuck", 0, 1)...)); counts[core.SendUnknown] != 1 {
+				t.Errorf("what a queue does not confirm is %v", counts)
+			}
+		}()
+		var accepted atomic.Int64
+		var senders sync.WaitGroup
+		for i := range 16 {
+			senders.Go(func() {
+				for {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					if transport.Send(t.Context(), numbered("billing", i, 1)...) == nil {
+						accepted.Add(1)
+					}
+				}
+			})
+		}
+		senders.Wait()
+		if n := accepted.Load(); n < 3*1024 {
+			t.Errorf("%d messages to another queue were accepted meanwhile", n)
+		}
+	})
+}
+
+// TestSendsThatWaitTogetherFailTogether where no connection is to be had: the next one does
+// not begin to wait when the one before it is done.
+func TestSendsThatWaitTogetherFailTogether(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close() //nolint:errcheck // it has served
+	var attempts atomic.Int64
+	go func() {
+		for {
+			conn, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close() //nolint:errcheck // likewise
+			attempts.Add(1)
+		}
+	}()
+	transport, err := rabbitmq.Open(t.Context(), "amqp://"+silent.Addr().String()+"?connection_timeout=1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = transport.Close(t.Context()) }()
+	const senders = 20
+	var wg sync.WaitGroup
+	for i := range senders {
+		wg.Go(func() {
+			if counts := states(t, 1, transport.Send(t.Context(), numbered("billing", i, 1)...)); counts[core.SendRefused] != 1 {
+				t.Errorf("what could not be sent is %v", counts)
+			}
+		})
+	}
+	wg.Wait()
+	if n := attempts.Load(); n > senders/4 {
+		t.Errorf("%d sends that waited together made %d attempts to connect", senders, n)
+	}
+}
+
 // suspendQueue has a quorum queue do nothing for some time.
 func (s *site) suspendQueue(t *testing.T, queue string, d time.Duration) {
+	s.eval(t, queue, fmt.Sprintf(`sys:suspend(Name), spawn(fun() -> timer:sleep(%d), sys:resume(Name) end)`, d.Milliseconds()))
+}
+
+// eval has the broker evaluate an expression in which Name is the process of a quorum queue.
+func (s *site) eval(t *testing.T, queue, expression string) {
 	_, err := s.Ctl(t.Context(), "eval", fmt.Sprintf(`
 		{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
 		{Name, _} = amqqueue:get_pid(Q),
-		sys:suspend(Name),
-		spawn(fun() -> timer:sleep(%d), sys:resume(Name) end).`, s.vhost, queue, d.Milliseconds()))
+		%s.`, s.vhost, queue, expression))
 	if err != nil {
 		t.Error(err)
 	}

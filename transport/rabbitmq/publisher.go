@@ -24,6 +24,9 @@ type publisher struct {
 	sess  *outbox
 	watch *time.Timer
 	held  *wire // nil: none
+
+	failed   error // of the last attempt to open a channel, nil if there is one
+	failedAt time.Time
 }
 
 // window is how many messages may be under way on a channel without their confirms.
@@ -32,6 +35,7 @@ const window = 1024
 // parcel is what one call sends on one channel.
 type parcel struct {
 	letters []letter
+	since   time.Time
 	taken   chan struct{} // closed when the publisher does nothing more with it
 	outbox  *outbox       // that it was sent on; set before taken is closed
 
@@ -71,7 +75,7 @@ func (p *publisher) send(ctx context.Context, letters []letter, report func(l *l
 		refuse(core.ErrClosed)
 		return
 	}
-	x := &parcel{letters: letters, taken: make(chan struct{})}
+	x := &parcel{letters: letters, since: time.Now(), taken: make(chan struct{})}
 	select {
 	case p.in <- x:
 	case <-ctx.Done():
@@ -220,16 +224,21 @@ func (p *publisher) letGo() {
 
 func (p *publisher) publish(x *parcel) {
 	defer close(x.taken)
+	if p.failed != nil && x.since.Before(p.failedAt) { // it has waited long enough
+		x.fail(p.failed)
+		return
+	}
 	s, err := p.open()
 	if err == nil {
 		err = p.t.blocked.wait(p.t.life, p.letGo)
 	}
+	p.failed = nil
 	if err != nil {
-		x.fail(fmt.Errorf("not connected: %w", err))
+		p.failed, p.failedAt = fmt.Errorf("not connected: %w", err), time.Now()
+		x.fail(p.failed)
 		return
 	}
 	x.outbox = s
-	began := time.Now()
 	for i := range x.letters {
 		l := &x.letters[i]
 		if i%window == 0 {
@@ -253,16 +262,31 @@ func (p *publisher) publish(x *parcel) {
 			x.fail(fmt.Errorf("the connection was lost: %w", err))
 			return
 		}
-		s.under = append(s.under, underWay{l.confirm, x, l.copyID, began})
+		if len(s.under) == s.head {
+			s.waitFor(l.confirm)
+		}
+		s.under = append(s.under, underWay{l.confirm, x, l.copyID})
 	}
 }
 
 // open returns the channel, a new one if the last is lost.
 func (p *publisher) open() (*outbox, error) {
-	if p.sess != nil && !p.sess.isGiven() && !p.sess.ch.IsClosed() {
-		return p.sess, nil
+	last := p.sess
+	if last != nil && !last.isGiven() && !last.ch.IsClosed() {
+		return last, nil
 	}
 	p.letGo()
+	limit := firstPatience
+	if last != nil && last.isGiven() {
+		limit = min(2*last.patience, mostPatience)
+		select {
+		case <-last.discarded: // or the next one would end with its connection
+		case <-p.t.life.Done():
+			return nil, core.ErrClosed
+		}
+	} else if last != nil && !last.heard {
+		limit = last.patience
+	}
 	conn, err := p.t.sending.get(p.t.life)
 	if err != nil {
 		return nil, err
@@ -274,19 +298,16 @@ func (p *publisher) open() (*outbox, error) {
 	if err := ch.Confirm(false); err != nil {
 		return nil, err
 	}
-	limit := firstPatience
-	if p.sess != nil && p.sess.isGiven() {
-		limit = min(2*p.sess.patience, mostPatience)
-	}
 	p.sess = &outbox{
-		t:        p.t,
-		conn:     conn,
-		ch:       ch,
-		closes:   ch.NotifyClose(make(chan *amqp.Error, 1)),
-		returns:  ch.NotifyReturn(make(chan amqp.Return, 2*window)),
-		returned: map[string]string{},
-		given:    make(chan struct{}),
-		patience: limit,
+		t:         p.t,
+		conn:      conn,
+		ch:        ch,
+		closes:    ch.NotifyClose(make(chan *amqp.Error, 1)),
+		returns:   ch.NotifyReturn(make(chan amqp.Return, 2*window)),
+		returned:  map[string]string{},
+		given:     make(chan struct{}),
+		discarded: make(chan struct{}),
+		patience:  limit,
 	}
 	return p.sess, nil
 }
@@ -304,12 +325,16 @@ type outbox struct {
 	// confirmed, so it is in there when its confirm is done.
 	returns chan amqp.Return
 
-	given chan struct{} // closed when the channel is given up
+	given     chan struct{} // closed when the channel is given up
+	discarded chan struct{} // closed when it is closed
 
-	// under are those under way, from head on. They are the publisher's goroutine's.
+	// What follows is the publisher's goroutine's own. Those under way are from head on.
 	under    []underWay
 	head     int
-	patience time.Duration
+	first    *amqp.DeferredConfirmation // that is waited for
+	since    time.Time
+	patience time.Duration // with first
+	heard    bool          // there were confirms
 
 	mu       sync.Mutex // guards what follows
 	returned map[string]string
@@ -321,15 +346,14 @@ type underWay struct {
 	confirm *amqp.DeferredConfirmation
 	of      *parcel
 	copyID  string
-	since   time.Time
 }
 
 const (
 	// watchEvery is how often a channel is looked at on which messages are under way.
 	watchEvery = 500 * time.Millisecond
 
-	// patience is how long the first of them may wait for its confirm before the channel
-	// is given up, and firstPatience that of a new channel. Brokers confirm within
+	// patience is how long the first of them may be waited for, from when it is the first,
+	// before the channel is given up, and firstPatience that of a new channel. Brokers confirm within
 	// milliseconds or, under load, a second or two. But what is published on a channel to a
 	// quorum queue while that has no leader, as right after a broker's start, may never be
 	// confirmed, and neither is what follows on the same channel.
@@ -346,11 +370,8 @@ const (
 func (s *outbox) admit(beforeWait func()) {
 	for s.head < len(s.under) && !s.isGiven() {
 		first := &s.under[s.head]
-		select {
-		case <-first.confirm.Done():
-			s.patience = patience
-			s.forget(first)
-			*first = underWay{}
+		if isDone(first.confirm) {
+			s.confirmed(first)
 			s.head++
 			if s.head == len(s.under) || s.head == window {
 				n := copy(s.under, s.under[s.head:])
@@ -358,39 +379,84 @@ func (s *outbox) admit(beforeWait func()) {
 				s.under, s.head = s.under[:n], 0
 			}
 			continue
-		default:
 		}
-		s.giveUp(first.since)
-		if beforeWait == nil || len(s.under)-s.head < window {
+		s.judge(first.confirm)
+		if beforeWait == nil || s.room() {
 			return
 		}
 		beforeWait()
 		timer := time.NewTimer(watchEvery)
 		select { // the end of the channel is the end of all
 		case <-first.confirm.Done():
+		case <-s.under[s.head+window/2].confirm.Done(): // the first may be of a queue that has no leader
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// giveUp gives the channel up if the first message under way has waited for too long, but
-// not because of a blockade.
-func (s *outbox) giveUp(since time.Time) {
-	if s.t.blocked.waited(since) < s.patience {
+func isDone(c *amqp.DeferredConfirmation) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// confirmed forgets a message.
+func (s *outbox) confirmed(u *underWay) {
+	s.heard, s.patience = true, patience
+	s.forget(u)
+	*u = underWay{}
+}
+
+// room reports whether one more message may be under way. It makes room where others than
+// the first are confirmed.
+func (s *outbox) room() bool {
+	if len(s.under)-s.head < window {
+		return true
+	}
+	left := s.under[:s.head]
+	for i := s.head; i < len(s.under); i++ {
+		if u := &s.under[i]; isDone(u.confirm) {
+			s.confirmed(u)
+		} else {
+			left = append(left, *u)
+		}
+	}
+	clear(s.under[len(left):])
+	s.under = left
+	return len(s.under)-s.head < window
+}
+
+func (s *outbox) waitFor(first *amqp.DeferredConfirmation) {
+	s.first, s.since = first, time.Now()
+}
+
+// judge gives the channel up if it has waited for the first message for too long, but not
+// because of a blockade.
+func (s *outbox) judge(first *amqp.DeferredConfirmation) {
+	if s.first != first {
+		s.waitFor(first)
+	}
+	if s.t.blocked.waited(s.since) < s.patience {
 		return
 	}
 	s.mu.Lock()
-	s.reason = fmt.Errorf("the broker has confirmed nothing for %v", s.patience)
+	s.reason = fmt.Errorf("the broker has not confirmed a message for %v", s.patience)
 	s.mu.Unlock()
 	close(s.given)
-	s.under, s.head = nil, 0
-	s.t.goes(s.discard)
+	s.under, s.head, s.first = nil, 0, nil
+	if !s.t.goes(s.discard) {
+		close(s.discarded)
+	}
 }
 
 // discard closes a channel that was given up, or where the broker does not even answer
 // to that, the connection.
 func (s *outbox) discard() {
+	defer close(s.discarded)
 	hopeless := time.AfterFunc(grace, func() { closeConnection(s.conn, time.Now()) })
 	defer hopeless.Stop()
 	_ = s.ch.Close()
