@@ -51,11 +51,13 @@ func (s *rabbitServer) do(f func(*amqp.Channel) error) error {
 	}
 }
 
-func (s *rabbitServer) try(f func(*amqp.Channel) error) (err error) {
+func (s *rabbitServer) try(f func(*amqp.Channel) error) error {
 	if s.admin.IsClosed() {
-		if s.admin, err = amqp.Dial(s.url); err != nil {
+		admin, err := amqp.Dial(s.url)
+		if err != nil {
 			return err
 		}
+		s.admin = admin
 	}
 	ch, err := s.admin.Channel()
 	if err != nil {
