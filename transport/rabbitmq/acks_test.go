@@ -119,7 +119,7 @@ func TestAConnectionCutAroundAPublication(t *testing.T) {
 			}
 			select {
 			case <-struck:
-			default:
+			case <-time.After(patience):
 				t.Error("the connection was not cut")
 			}
 			mustEventuallySend(t, transport, core.Outgoing{ID: "last", Queue: "billing", Body: []byte("last")})

@@ -29,10 +29,10 @@ var _ core.Delivery = (*delivery)(nil)
 
 // expiry is when a message with that time to live is certain to be past it: the broker
 // counts it from the message's arrival in the queue, and does not know how long it waits
-// here.
+// here. A message with none is for a consumer that can have it at once, and came to one.
 func expiry(milliseconds string) time.Time {
 	n, err := strconv.ParseInt(milliseconds, 10, 64)
-	if err != nil {
+	if err != nil || n <= 0 {
 		return time.Time{}
 	}
 	return time.Now().Add(time.Duration(n) * time.Millisecond)

@@ -2,8 +2,8 @@ package rabbitmq_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -104,32 +104,27 @@ func drain(t testing.TB, r core.Receiver, bodies int) map[string]int {
 	return came
 }
 
-// depth is how many messages of a queue are ready, and how many consumers hold.
+// depth is how many messages of a queue are ready, and how many consumers hold, as of now:
+// what list_queues says of a quorum queue is up to 5 s old.
 func (s *site) depth(t testing.TB, queue string) (ready, unacked int) {
 	t.Helper()
-	text, err := s.Ctl(t.Context(), "list_queues", "-p", s.vhost, "--formatter", "json", "name", "messages_ready", "messages_unacknowledged")
+	text, err := s.Ctl(t.Context(), "eval", fmt.Sprintf(`
+		{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
+		Of = fun(Count) -> {ok, N, _} = ra:consistent_query(amqqueue:get_pid(Q), Count), N end,
+		case amqqueue:get_type(Q) of
+			rabbit_quorum_queue -> {Of(fun rabbit_fifo:query_messages_ready/1), Of(fun rabbit_fifo:query_messages_checked_out/1)};
+			_ -> list_to_tuple([N || {_, N} <- rabbit_amqqueue:info(Q, [messages_ready, messages_unacknowledged])])
+		end.`, s.vhost, queue))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var queues []struct {
-		Name    string
-		Ready   int `json:"messages_ready"`
-		Unacked int `json:"messages_unacknowledged"`
-	}
-	if err := json.Unmarshal([]byte(text), &queues); err != nil {
+	if _, err := fmt.Sscanf(text, "{%d,%d}", &ready, &unacked); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	for _, q := range queues {
-		if q.Name == queue {
-			return q.Ready, q.Unacked
-		}
-	}
-	t.Fatalf("there is no queue %q in %s", queue, text)
-	return 0, 0
+	return ready, unacked
 }
 
-// ready is how many messages of a queue nobody holds, as of now: what depth says of a quorum
-// queue is up to 5 s old.
+// ready is how many messages of a queue nobody holds, asked for on a channel.
 func (s *site) ready(t testing.TB, ch *amqp.Channel, queue string) int {
 	t.Helper()
 	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)

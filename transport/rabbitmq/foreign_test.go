@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -139,9 +140,57 @@ func TestForeignMessagesWithTheSameBody(t *testing.T) {
 				t.Errorf("%d messages with the same body in a %v queue were handled %d times in %d attempts", n, kind, handled, attempts)
 			}
 			mu.Unlock()
-			if ready, _ := s.depth(t, "error-"+queue); ready > 0 {
-				t.Errorf("%d messages are in the error queue", ready)
+			if failed := s.take(t, "error-"+queue); len(failed) > 0 {
+				t.Errorf("these are in the error queue: %v", failed)
 			}
+		}
+	})
+}
+
+// TestAMessageThatTheLibraryCannotDecode holds its queue up, as nothing can be done about it
+// here. It is named, and what is fetched with it is not delivered in vain many times.
+func TestAMessageThatTheLibraryCannotDecode(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		headers := amqp.Table{}
+		for i := range 9_000 {
+			headers[strconv.Itoa(i)] = true
+		}
+		ch := s.channel(t)
+		if err := ch.PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{Headers: headers}); err != nil {
+			t.Fatal(err)
+		}
+		mustSend(t, transport, numbered("billing", 1, 1)...)
+		w := &watch{}
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+		until(t, "the observer is told of it", func() bool { return w.said("cannot decode", `"billing"`, "8,192 headers") })
+		if changes := w.all(); changes[0].RetryIn < 10*time.Second {
+			t.Errorf("it is fetched again after %v", changes[0].RetryIn)
+		}
+		if _, err := s.Ctl(t.Context(), "purge_queue", "-p", s.vhost, "billing"); err != nil {
+			t.Fatal(err)
+		}
+		mustSend(t, transport, numbered("billing", 2, 1)...)
+		if in := next(t, r, 1)[0].Incoming(); string(in.Body) != "2" {
+			t.Errorf("message %s came, want 2", in.Body)
+		}
+	})
+}
+
+// TestAMessageForWhoeverIsThere at once has a time to live of nothing, and came.
+func TestAMessageForWhoeverIsThere(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		r := consume(t, s.provisioned(t, rabbitmq.Config{}, "billing"), core.ReceiverConfig{Queue: "billing"})
+		ch := s.channel(t)
+		for range 20 {
+			if err := ch.PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{Expiration: "0", Body: []byte("42")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if came := drain(t, r, 1); came["42"] == 0 {
+			t.Errorf("this came: %v", came)
 		}
 	})
 }

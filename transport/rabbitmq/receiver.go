@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -97,7 +98,13 @@ func (r *receiver) run(s *session) {
 			return
 		}
 		s.end()
-		pause := r.outages.Failed(err, began)
+		var least time.Duration
+		if isGarbled(err) { // it comes again, and what was fetched with it is counted each time
+			least = garbledPause
+			err = fmt.Errorf("%w: the client library cannot decode a message at the head of %q, such as one with more than 8,192 headers: "+
+				"take it out of the queue with something else, see docs/transports/rabbitmq.md", err, r.queue)
+		}
+		pause := r.outages.FailedFor(err, began, least)
 		for {
 			if r.t.pause(r.closing, pause) != nil {
 				return
@@ -114,6 +121,16 @@ func (r *receiver) run(s *session) {
 		}
 		r.outages.End()
 	}
+}
+
+// garbledPause is how long a receiver waits after its connection broke on a message.
+const garbledPause = 10 * time.Second
+
+// isGarbled reports whether a connection ended because the client library could not decode
+// what came on it.
+func isGarbled(err error) bool {
+	said, ok := errors.AsType[*amqp.Error](err)
+	return ok && !said.Server && said.Code == amqp.FrameError && strings.Contains(said.Reason, amqp.ErrSyntax.Reason)
 }
 
 // interrupted reports whether the receiver has lost its session.
