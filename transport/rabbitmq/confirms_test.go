@@ -307,7 +307,7 @@ func TestSendsThatWaitTogetherFailTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close() //nolint:errcheck // it has served
+	t.Cleanup(func() { _ = silent.Close() })
 	var attempts atomic.Int64
 	go func() {
 		for {
@@ -315,7 +315,7 @@ func TestSendsThatWaitTogetherFailTogether(t *testing.T) {
 			if err != nil {
 				return
 			}
-			defer conn.Close() //nolint:errcheck // likewise
+			t.Cleanup(func() { _ = conn.Close() })
 			attempts.Add(1)
 		}
 	}()
