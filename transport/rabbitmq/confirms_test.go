@@ -293,7 +293,7 @@ func TestAQueueThatConfirmsNothingHoldsUpNoOther(t *testing.T) {
 			})
 		}
 		senders.Wait()
-		if n := accepted.Load(); n < 3*1024 {
+		if n := accepted.Load(); n < 1200 { // which is more than can be under way
 			t.Errorf("%d messages to another queue were accepted meanwhile", n)
 		}
 	})

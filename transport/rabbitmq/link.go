@@ -235,12 +235,17 @@ func (r *returning) wake() {
 // pause lets time pass before the next attempt to connect, or less where another
 // connection to the broker was made meanwhile. Its error is why nobody wants to any more.
 func (t *Transport) pause(ctx context.Context, d time.Duration) error {
+	return t.pauseUntil(ctx, d, t.returning.wait())
+}
+
+// pauseUntil is pause where something else ends it early, or, with nil, nothing does.
+func (t *Transport) pauseUntil(ctx context.Context, d time.Duration, early <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
-	case <-t.returning.wait():
+	case <-early:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -105,6 +105,10 @@ func (r *receiver) run(s *session) {
 				"take it out of the queue with something else, see docs/transports/rabbitmq.md", err, r.queue)
 		}
 		pause := r.outages.FailedFor(err, began, least)
+		if least > 0 && r.t.pauseUntil(r.closing, least, nil) != nil { // also where another connection is made
+			return
+		}
+		pause -= least
 		for {
 			if r.t.pause(r.closing, pause) != nil {
 				return

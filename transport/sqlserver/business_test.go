@@ -71,6 +71,7 @@ type business struct {
 	transport sqlserver.Config
 	handle    func(ctx context.Context, m *core.Inbound[[]byte]) error
 
+	ordered int // messages
 	changes outageLog
 	log     logLines
 }
@@ -173,7 +174,8 @@ func (e *business) order(n int) {
 	e.t.Helper()
 	e.exec(`insert into `+inputQueue+` (headers, body)
 select '{"NServiceBus.MessageId": "' || i || '", "NServiceBus.EnclosedMessageTypes": "orders.Place", "NServiceBus.ContentType": "application/octet-stream"}', convert_to(i::text, 'UTF8')
-from generate_series(1, $1::int) as i`, n)
+from generate_series($1::int, $2::int) as i`, e.ordered+1, e.ordered+n)
+	e.ordered += n
 }
 
 // run starts the endpoint, which ends with the test.

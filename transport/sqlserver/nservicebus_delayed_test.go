@@ -38,8 +38,8 @@ func TestADelayedMessageToNServiceBusWaitsBesideTheirTable(t *testing.T) {
 	}
 	row := db.awaitAsThey(t, theirs)
 	took := time.Since(sent)
-	if took < delay || took > delay+time.Second {
-		t.Errorf("they got it after %v, want %v and at most 1 s more", took, delay)
+	if took < delay {
+		t.Errorf("they got it after %v, want %v at least", took, delay)
 	}
 	if !maps.Equal(row.headers, headers) || string(row.body) != "b\x00" || row.expired != 0 {
 		t.Errorf("they got %+v", row)

@@ -2,6 +2,7 @@ package sqlserver_test
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -110,14 +111,14 @@ func TestASessionThatIsTerminatedInAStatement(t *testing.T) {
 			e := newBusiness(t, brokerOn(t, server), mode)
 			e.transport.Lease = 5 * time.Second // settlements are to be tried again
 			e.config.Concurrency = 1
-			const messages = 10
+			const messages = 10 // half of them when the others may be done
 			handled := make(chan struct{}, messages)
 			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
 				err := e.work(ctx, m)
 				handled <- struct{}{}
 				return err
 			}
-			e.order(messages)
+			e.order(messages / 2)
 			unlock := e.lock(inputQueue)
 			e.run()
 			e.awaitWaiting(1) // to take, or to claim
@@ -129,6 +130,9 @@ func TestASessionThatIsTerminatedInAStatement(t *testing.T) {
 			next(t, "a message is handled", handled)
 			for _, table := range []string{outputQueue, inputQueue} { // to send, and to settle or to claim
 				unlock := e.lock(table)
+				if table == outputQueue {
+					e.order(messages / 2)
+				}
 				e.awaitWaiting(1)
 				e.terminate(`wait_event_type = 'Lock'`)
 				unlock()
@@ -156,6 +160,24 @@ func (e *business) lock(table string) (unlock func()) {
 			e.t.Fatal(err)
 		}
 	}
+}
+
+// awaitCancelled returns when a statement of the transport's that waited for a lock does not
+// any more, though nobody has let the lock go.
+func (e *business) awaitCancelled() {
+	e.t.Helper()
+	seen := map[string]int{}
+	await(e.t, "a statement takes too long", func() bool {
+		now := e.keys(`select pid || ' ' || query_start from pg_stat_activity
+where datname = current_database() and usename = '` + postgres.User + `' and wait_event_type = 'Lock'`)
+		for statement := range seen {
+			if now[statement] == 0 {
+				return true
+			}
+		}
+		maps.Copy(seen, now)
+		return false
+	})
 }
 
 // awaitWaiting returns when so many of the transport's sessions wait for a lock.
