@@ -21,8 +21,8 @@ type watermillAMQPSetup struct {
 	confirms      bool // a call waits for the confirm of each message before it sends the next one
 }
 
-// watermillTuned is the fastest of some that were tried, and watermillDefaults what
-// NewDurableQueueConfig returns.
+// watermillTuned has several subscriptions, as each handles one message at a time, and a
+// prefetch that keeps them busy; watermillDefaults is what NewDurableQueueConfig returns.
 var (
 	watermillTuned    = watermillAMQPSetup{subscriptions: 16, prefetch: 25}
 	watermillDefaults = watermillAMQPSetup{classic: true, subscriptions: 1, prefetch: 1}
