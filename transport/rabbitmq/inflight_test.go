@@ -87,7 +87,7 @@ func TestMaxInFlightUnderLoad(t *testing.T) {
 			defer mu.Unlock()
 			return len(completed)
 		}
-		end := time.Now().Add(2 * patience)
+		end := time.Now().Add(6 * patience)
 		for round := 0; done() < n; round++ {
 			if time.Now().After(end) {
 				ready, unacked := s.depth(t, "billing")
