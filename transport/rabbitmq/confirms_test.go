@@ -231,7 +231,7 @@ func TestABrokerThatIsSlowIsHeard(t *testing.T) {
 		mustSend(t, transport, numbered("billing", 0, 1)...)
 		var wg sync.WaitGroup
 		defer wg.Wait()
-		wg.Go(func() { s.suspendQueue(t, "billing", 9*time.Second) })
+		wg.Go(func() { s.suspendQueue(t, "billing", 22*time.Second) })
 		send := func() core.SendState {
 			err := transport.Send(t.Context(), numbered("billing", 1, 1)...)
 			for state := range states(t, 1, err) {
@@ -240,8 +240,14 @@ func TestABrokerThatIsSlowIsHeard(t *testing.T) {
 			return core.SendAccepted
 		}
 		until(t, "a channel is given up", func() bool { return send() == core.SendUnknown })
-		if state := send(); state != core.SendAccepted {
-			t.Errorf("what was sent next is %v", state)
+		// Channels wait for 5 s, 10 s and 20 s. None ends with the one before it, whose end the
+		// broker does not answer.
+		unknown := 1
+		for send() != core.SendAccepted {
+			unknown++
+		}
+		if unknown > 2 {
+			t.Errorf("%d messages were given up, want 2 at most", unknown)
 		}
 	})
 }
