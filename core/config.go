@@ -36,8 +36,21 @@ type Config struct {
 	// publishes; handlers are refused, and so is Run.
 	SendOnly bool
 
+	// HandlerTimeout is how long one attempt of a message may take: middleware
+	// and all handlers of its type. Then their context is cancelled with a
+	// cause that matches context.DeadlineExceeded, and the attempt has failed.
+	// The default, 0, is without limit.
+	// Recoverability.MessageTypes can have other ones.
+	HandlerTimeout time.Duration
+
+	// SlowHandler is after how long a handler that is still running is logged,
+	// once, as a warning. The default is 1 min. Off logs none.
+	SlowHandler time.Duration
+
 	// DrainTimeout is how long handlers may go on after Run's context ended,
-	// before their contexts are cancelled. The default is 30 s.
+	// before their contexts are cancelled. The default is 20 s: with the 5 s
+	// that handlers then have to return, Run ends before Kubernetes, which
+	// waits for 30 s, ends the process.
 	DrainTimeout time.Duration
 
 	// Instance tells this running endpoint from others of the same name in
@@ -65,12 +78,32 @@ type Config struct {
 	// Logger receives the log lines. The default is slog.Default().
 	Logger *slog.Logger `json:"-"`
 
+	// LogFormat says how the lines about messages are written. The default is
+	// LogNServiceBus.
+	LogFormat LogFormat
+
 	// OnCriticalError is called when the endpoint cannot do what it must: a
 	// failed message could not be moved, a connection does not come back. It
 	// runs in a goroutine of its own and may call Shutdown. Such errors are
 	// logged in any case.
 	OnCriticalError func(ctx context.Context, err error) `json:"-"`
 }
+
+// Off switches off a setting of a Config whose 0 is a default that is not
+// "none", or is inherited: SlowHandler, and the fields of a TypeRecoverability.
+const Off = -1
+
+// LogFormat says how the log lines about messages are written.
+type LogFormat int
+
+const (
+	// LogNServiceBus writes the texts of NServiceBus, which contain the id of
+	// the message.
+	LogNServiceBus LogFormat = iota
+	// LogConstant writes the same text in every line of a kind. Everything that
+	// differs is in attributes, by which log systems can group and count.
+	LogConstant
+)
 
 // Provisioning says when Run creates queues.
 type Provisioning int
@@ -176,6 +209,10 @@ type Delayed struct {
 type TypeRecoverability struct {
 	Immediate Immediate
 	Delayed   Delayed
+
+	// HandlerTimeout is used instead of Config.HandlerTimeout. Off is without
+	// limit.
+	HandlerTimeout time.Duration
 }
 
 // MaxDeliveries bounds deliveries of one copy of a message.
@@ -210,7 +247,8 @@ const (
 	defaultDelayed         = 3
 	defaultIncrease        = 10 * time.Second
 	defaultErrorQueue      = "error"
-	defaultDrainTimeout    = 30 * time.Second
+	defaultSlowHandler     = time.Minute
+	defaultDrainTimeout    = 20 * time.Second
 	defaultRequeueDelay    = time.Second
 	defaultTimeToWait      = time.Second
 	defaultMaxDeliveries   = 50

@@ -55,6 +55,13 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	r := &resolved{config: c}
 	p.notNegative("Concurrency", c.Concurrency)
 	p.notNegativeDuration("DrainTimeout", c.DrainTimeout)
+	p.notNegativeDuration("HandlerTimeout", c.HandlerTimeout)
+	if c.SlowHandler != Off {
+		p.notNegativeDuration("SlowHandler", c.SlowHandler)
+	}
+	if c.LogFormat < LogNServiceBus || c.LogFormat > LogConstant {
+		p.add("LogFormat is %d, which is none of LogNServiceBus, LogConstant", int(c.LogFormat))
+	}
 	if c.Provision < ProvisionAuto || c.Provision > ProvisionNever {
 		p.add("Provision is %d, which is none of ProvisionAuto, ProvisionAlways, ProvisionNever", int(c.Provision))
 	}
@@ -87,6 +94,10 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 
 	orDefault(&r.config.Concurrency, defaultConcurrency)
 	orDefault(&r.config.DrainTimeout, defaultDrainTimeout)
+	orDefault(&r.config.SlowHandler, defaultSlowHandler)
+	if r.config.SlowHandler == Off {
+		r.config.SlowHandler = 0
+	}
 	r.resolveRecoverability(&p, caps)
 	return r, errors.Join(p.list...)
 }
@@ -147,6 +158,7 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 	base.maxRetryAge = c.MaxRetryAge
 	r.setImmediate(p, prefix, c.Immediate, base)
 	r.setDelayed(p, prefix, c.Delayed, base)
+	base.handlerTimeout = r.config.HandlerTimeout
 	r.rules.perType = map[string]RecoverabilityConfig{}
 	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
 		own, inForce := c.MessageTypes[messageType], *base
@@ -156,6 +168,13 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 		}
 		if !isZeroDelayed(own.Delayed) {
 			r.setDelayed(p, prefix, own.Delayed, &inForce)
+		}
+		switch {
+		case own.HandlerTimeout == Off:
+			inForce.handlerTimeout = 0
+		case own.HandlerTimeout != 0:
+			p.notNegativeDuration(prefix+"HandlerTimeout", own.HandlerTimeout)
+			inForce.handlerTimeout = own.HandlerTimeout
 		}
 		r.rules.perType[messageType] = inForce
 	}

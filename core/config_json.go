@@ -33,6 +33,14 @@ func (p Provisioning) String() string {
 	return fmt.Sprintf("Provisioning(%d)", int(p))
 }
 
+// MarshalText writes the name.
+func (p Provisioning) MarshalText() ([]byte, error) {
+	if p < 0 || int(p) >= len(provisioningNames) {
+		return nil, fmt.Errorf("core: there is no %v", p)
+	}
+	return []byte(p.String()), nil
+}
+
 // UnmarshalText reads the name that String writes.
 func (p *Provisioning) UnmarshalText(text []byte) error {
 	for i, name := range provisioningNames {
@@ -42,6 +50,36 @@ func (p *Provisioning) UnmarshalText(text []byte) error {
 		}
 	}
 	return fmt.Errorf("unknown provisioning %q; use Auto, Always or Never", text)
+}
+
+// logFormatNames are the names in configuration files.
+var logFormatNames = [...]string{LogNServiceBus: "NServiceBus", LogConstant: "Constant"}
+
+// String returns the name as configuration files write it.
+func (f LogFormat) String() string {
+	if f >= 0 && int(f) < len(logFormatNames) {
+		return logFormatNames[f]
+	}
+	return fmt.Sprintf("LogFormat(%d)", int(f))
+}
+
+// MarshalText writes the format's name.
+func (f LogFormat) MarshalText() ([]byte, error) {
+	if f < 0 || int(f) >= len(logFormatNames) {
+		return nil, fmt.Errorf("core: there is no %v", f)
+	}
+	return []byte(f.String()), nil
+}
+
+// UnmarshalText reads the name that String writes.
+func (f *LogFormat) UnmarshalText(text []byte) error {
+	for i, name := range logFormatNames {
+		if name == string(text) {
+			*f = LogFormat(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown log format %q; use NServiceBus or Constant", text)
 }
 
 func decodeConfig(data []byte, target any) error {

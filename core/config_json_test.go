@@ -15,6 +15,9 @@ const wholeConfig = `{
 	"provision": "Never",
 	"sendOnly": false,
 	"drainTimeout": "1m30s",
+	"handlerTimeout": "10s",
+	"slowHandler": "30s",
+	"logFormat": "Constant",
 	"instance": "one",
 	"recoverability": {
 		"immediate": {"retries": 2, "off": false},
@@ -39,6 +42,7 @@ func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, AuditQueue: "audit", Provision: ProvisionNever,
 		DrainTimeout: 90 * time.Second, Instance: "one",
+		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, LogFormat: LogConstant,
 		Recoverability: Recoverability{
 			Immediate:  Immediate{Retries: 2},
 			Delayed:    Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},

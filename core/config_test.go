@@ -34,6 +34,10 @@ func TestNewReportsEveryWrongField(t *testing.T) {
 	}{
 		{"Concurrency", Config{Concurrency: -1}, []string{"Concurrency is -1", "cannot be negative (0 is the default)"}},
 		{"DrainTimeout", Config{DrainTimeout: -time.Second}, []string{"DrainTimeout is -1s", "cannot be negative (0 is the default)"}},
+		{"HandlerTimeout", Config{HandlerTimeout: -time.Second}, []string{"HandlerTimeout is -1s", "cannot be negative (0 is the default)"}},
+		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default)"}},
+		{"LogFormat", Config{LogFormat: 7}, []string{"LogFormat is 7", "LogNServiceBus, LogConstant"}},
+		{"HandlerTimeout of a type", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {HandlerTimeout: -2}}}}, []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
 		{"Provision", Config{Provision: 7}, []string{"Provision is 7", "ProvisionAuto, ProvisionAlways, ProvisionNever"}},
 		{"Instance", Config{Instance: "a\xffb"}, []string{`Instance is "a\xffb"`, "UTF-8"}},
 		{"AuditQueue of a send-only endpoint", Config{SendOnly: true, AuditQueue: "audit"}, []string{`AuditQueue is "audit"`, "send-only", "remove one"}},
@@ -138,7 +142,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := r.config
-	if c.Concurrency != 16 || c.DrainTimeout != 30*time.Second || c.Recoverability.ErrorQueue != "error" ||
+	if c.Concurrency != 16 || c.DrainTimeout != 20*time.Second || c.SlowHandler != time.Minute || c.HandlerTimeout != 0 || c.Recoverability.ErrorQueue != "error" ||
 		c.Recoverability.RequeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
 		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.requeueLimit != 0 || r.maxDeliveries != 50 {
 		t.Errorf("%+v", r)
@@ -186,5 +190,38 @@ func TestR34MaxDeliveriesDefault(t *testing.T) {
 	t.Run("a count below endless retries is refused", func(t *testing.T) {
 		refusedBecause(t, Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}, MaxDeliveries: MaxDeliveries{Count: 60}}},
 			ableCapabilities(), "MaxDeliveries.Count is 60")
+	})
+}
+
+func TestHandlerTimeout(t *testing.T) {
+	const s = time.Second
+	perType := map[string]TypeRecoverability{"long": {HandlerTimeout: time.Hour}, "endless": {HandlerTimeout: Off}, "other": {Immediate: Immediate{Retries: 1}}}
+	for _, test := range []struct {
+		name   string
+		config Config
+		want   map[string]time.Duration // by message type
+	}{
+		{"none is the default", Config{}, map[string]time.Duration{"": 0, "order": 0}},
+		{"of the endpoint", Config{HandlerTimeout: s}, map[string]time.Duration{"": s, "order": s}},
+		{"of some types", Config{Recoverability: Recoverability{MessageTypes: perType}}, map[string]time.Duration{"": 0, "long": time.Hour, "endless": 0, "other": 0}},
+		{"of both", Config{HandlerTimeout: s, Recoverability: Recoverability{MessageTypes: perType}}, map[string]time.Duration{"": s, "long": time.Hour, "endless": 0, "other": s}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := resolve(test.config, ableCapabilities())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for messageType, want := range test.want {
+				if got := r.rules.handlerTimeout(messageType); got != want {
+					t.Errorf("%q: %v, want %v", messageType, got, want)
+				}
+			}
+		})
+	}
+	t.Run("SlowHandler can be off", func(t *testing.T) {
+		r, err := resolve(Config{SlowHandler: Off}, ableCapabilities())
+		if err != nil || r.config.SlowHandler != 0 {
+			t.Errorf("%v, %v", r.config.SlowHandler, err)
+		}
 	})
 }

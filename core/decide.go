@@ -48,6 +48,15 @@ func (r *rules) configFor(messageType string) RecoverabilityConfig {
 	return r.config
 }
 
+// handlerTimeout returns how long an attempt of a message type may take; 0 is
+// without limit.
+func (r *rules) handlerTimeout(messageType string) time.Duration {
+	if len(r.perType) == 0 {
+		return r.config.handlerTimeout
+	}
+	return r.configFor(messageType).handlerTimeout
+}
+
 // failure is an ErrorContext with what only verdicts need to know.
 type failure struct {
 	ErrorContext

@@ -76,7 +76,7 @@ func TestShutdownWhileStarting(t *testing.T) {
 func TestR27ShutdownLetsRunningHandlersFinish(t *testing.T) {
 	eachStop(t, locking, everyMode, func(b *bed, stop func(*core.Endpoint, *running)) {
 		ep, run := b.orders(core.Config{Concurrency: 1}, func(ctx context.Context, m *core.Message) error {
-			time.Sleep(20 * time.Second)
+			time.Sleep(15 * time.Second)
 			return errors.Join(ctx.Err(), m.Send("shipping", "ship", "x"))
 		})
 		b.put("m1", "m2")

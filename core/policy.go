@@ -108,6 +108,7 @@ type RecoverabilityConfig struct {
 	schedule          schedule
 	maxRetryAge       time.Duration
 	unrecoverableFunc func(error) bool
+	handlerTimeout    time.Duration // 0 is without limit
 }
 
 // IsUnrecoverable reports whether err is one that is not retried (R6): an
