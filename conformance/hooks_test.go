@@ -232,6 +232,12 @@ func (tx *transaction) undoes(settle func() error) error {
 func (tx *transaction) commit() { _ = tx.commits(func() error { return nil }) }
 func (tx *transaction) undo()   { _ = tx.undoes(func() error { return nil }) }
 
+func (tx *transaction) forgetAllButLast() {
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	tx.work = tx.work[max(0, len(tx.work)-1):]
+}
+
 func (tx *transaction) isBroken() bool {
 	if tx == nil {
 		return false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -16,6 +17,7 @@ type outbox struct {
 	queue, atOnce string
 	topic         string // "" where nothing can be published
 	bodies        []string
+	filled        atomic.Int64
 }
 
 func (t *trial) outbox(transport core.Transport) *outbox {
@@ -37,7 +39,7 @@ func (o *outbox) fill(ctx context.Context, t *trial, m *core.Message) {
 	errs := []error{
 		m.Send(o.queue, "any", []byte("sent")),
 		m.Reply("any", []byte("replied")),
-		m.SendNow(ctx, o.atOnce, "any", fmt.Appendf(nil, "at once, attempt %d", m.Attempt)),
+		m.SendNow(ctx, o.atOnce, "any", fmt.Appendf(nil, "at once, run %d", o.filled.Add(1))),
 	}
 	if t.caps.DelayedDelivery {
 		errs = append(errs, m.Send(o.queue, "any", []byte("delayed"), core.SendOptions{Delay: t.shortDelay()}))
@@ -70,6 +72,20 @@ func (o *outbox) sentAtOnce(t *trial, n int) {
 	slices.Sort(ids)
 	if ids = slices.Compact(ids); len(ids) > 1 {
 		t.fail("what a handler sends has the same message id at every attempt", "%q", ids)
+	}
+}
+
+// runsUntil is middleware that runs a handler again in the same attempt, until it
+// has seen a message n times or more.
+func runsUntil(seen *attempts, n int) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			for {
+				if err := next(ctx, m); err == nil || len(seen.of(string(m.RawBody()))) >= n {
+					return err
+				}
+			}
+		}
 	}
 }
 
@@ -114,6 +130,52 @@ var outboxCases = []testCase{
 		t.attempted(&seen, "m1", want)
 		o.sentAtOnce(t, want)
 		t.left(s.errorQueue, "after the handler succeeded")
+	}},
+	{rule: "R20", title: "of the runs of a handler in one attempt, only the one that succeeded sends", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		o := t.outbox(transport)
+		s := t.service(transport, func(c *core.Config) { c.Middleware = []core.Middleware{runsUntil(&seen, 3)} })
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			o.fill(ctx, t, m)
+			if seen.add(m) < 3 {
+				return errHandler
+			}
+			return nil
+		})
+		s.run()
+		t.send(transport, o.order(t, transport, s))
+		t.arrive(o.queue, "what the run that succeeded sent, replied, delayed and published arrives", len(o.bodies))
+		s.leftNothing("after the handler succeeded")
+		t.attempted(&seen, "m1", 3)
+		o.sentAtOnce(t, 3)
+		t.rest(t.shortDelay() + t.caps.DelayPrecision) // what the other runs delayed would be as late
+		t.left(o.queue, "after the messages of the run that succeeded arrived")
+		t.left(s.errorQueue, "after the handler succeeded")
+	}},
+	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		keys, done := []string{t.uniqueName(), t.uniqueName()}, make(chan struct{}, endless)
+		s := t.service(transport, func(c *core.Config) { c.Middleware = []core.Middleware{runsUntil(&seen, len(keys))} })
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			n := seen.add(m)
+			if err := t.suite.h.Work.Do(ctx, keys[min(n, len(keys))-1]); err != nil {
+				t.fail("Harness.Work.Do works in the context of a handler that middleware runs again", "%v", err)
+			}
+			if n < len(keys) {
+				return errHandler
+			}
+			done <- struct{}{}
+			return nil
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		t.receives(done, "middleware runs the handler again")
+		s.leftNothing("after the handler succeeded")
+		for _, key := range keys {
+			t.done(key, "after middleware ran the handler again, and it succeeded")
+		}
 	}},
 	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *trial) {
 		transport := t.open()

@@ -71,6 +71,45 @@ var outboxMutants = []mutant{
 			return next()
 		}}
 	}},
+	{rule: "R20", name: "sends at once no message that it sent before in the same delivery", breaks: func() changes {
+		type sending struct{}
+		var mu sync.Mutex
+		sent := map[*brokenDelivery]map[string]bool{}
+		return changes{
+			bind: func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context {
+				return context.WithValue(next(ctx), sending{}, d)
+			},
+			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+				d, ok := ctx.Value(sending{}).(*brokenDelivery)
+				if !ok {
+					return next(ctx, out...)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if sent[d] == nil {
+					sent[d] = map[string]bool{}
+				}
+				for _, o := range out {
+					if sent[d][o.ID] {
+						continue
+					}
+					if err := next(ctx, o); err != nil {
+						return err
+					}
+					sent[d][o.ID] = true
+				}
+				return nil
+			},
+		}
+	}},
+	{rule: "R20", name: "commits the handler's last work alone", breaks: func() changes {
+		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+			if operation == "CompleteWith" {
+				d.work.forgetAllButLast()
+			}
+			return next()
+		}}
+	}},
 	{rule: "R20", name: "commits the handler's work when a message is abandoned", breaks: func() changes { return keepsWork("Abandon") }},
 	{rule: "R20", name: "commits the handler's work when a message is replaced", breaks: func() changes { return keepsWork("ReplaceWith") }},
 }

@@ -146,6 +146,7 @@ func (r *runner) newAttempt(item held) *attempt {
 	var messageType string
 	messageType, a.handlers = r.ep.registry.lookup(in.Headers.Get(HeaderMessageTypes))
 	a.message.begin(r.ep.env, in, messageType)
+	a.message.scope = r.ep.scope
 	if r.ep.auditAddress != "" {
 		a.message.started = time.Now()
 	}

@@ -33,6 +33,7 @@ type Endpoint struct {
 	composer      *composer
 	env           *environment
 	chain         HandlerFunc
+	scope         string // of what the outermost middleware sends
 	host          host
 	observers     *observers
 	observed      ObservedEndpoint
@@ -113,11 +114,11 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.env = &environment{composer: ep.composer, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)
 	}}
-	ep.chain = dispatch
-	for i, middleware := range slices.Backward(c.Middleware) {
-		if ep.chain = middleware(ep.chain); ep.chain == nil {
-			return fail(fmt.Errorf("Middleware[%d] returned no handler", i))
-		}
+	if ep.chain, err = wrap(dispatch, c.Middleware); err != nil {
+		return fail(err)
+	}
+	if len(c.Middleware) > 0 {
+		ep.scope = middlewareScope(0)
 	}
 	return ep, nil
 }
@@ -214,6 +215,7 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	var name string
 	name, a.handlers = ep.registry.lookup(messageType)
 	a.message.begin(ep.env, in, name)
+	a.message.scope = ep.scope
 	err = call(ep.chain, a, &a.message, a.handlers)
 	collected := a.message.end()
 	if err != nil || len(collected) == 0 {

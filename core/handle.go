@@ -13,14 +13,6 @@ import (
 	"unsafe"
 )
 
-// HandlerFunc handles one message in one attempt. It is what middleware wraps.
-type HandlerFunc func(ctx context.Context, m *Message) error
-
-// Middleware wraps the handling of every message: decoding and all handlers of
-// the message's type. It sees the message before and the error after, and may
-// return a verdict of its own (R53).
-type Middleware func(next HandlerFunc) HandlerFunc
-
 // Handle registers a handler for a command. The message type is the name on the
 // wire, chosen once and independent of Go's names. T is what the body is
 // decoded into; []byte gets a copy of the raw body.

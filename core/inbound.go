@@ -17,12 +17,14 @@ type Inbound[T any] struct {
 }
 
 // Message is one attempt at handling one message: what is known of it, and the
-// means to send others. What Send, Publish and Reply are given leaves when all
-// handlers have succeeded, and never otherwise.
+// means to send others. The messages that Send, Publish and Reply collect leave
+// when all handlers have succeeded, and never otherwise. Where middleware runs
+// the handlers more than once, each run has a Message of its own (see
+// Middleware).
 //
-// The fields are the attempt's own copies; changing them affects later
-// middleware and handlers of this attempt alone. The methods may be called from
-// several goroutines, but not after the handler has returned: they return
+// The fields are copies; changing them affects the inner middleware and the
+// handlers of this attempt alone. The methods may be called from several
+// goroutines, but not after the handler has returned: they return
 // ErrHandlingEnded then.
 type Message struct {
 	// ID is the message id.
@@ -47,12 +49,16 @@ type Message struct {
 	env      *environment
 	handlers *handlerSet
 	started  time.Time // where there is an audit queue
-	scope    string    // keeps the derived ids of HandleFailed apart
+	scope    string    // keeps the derived ids of middleware and HandleFailed apart
+	parent   *Message  // of the middleware that called next for this one, or nil
 
 	mu       sync.Mutex
 	outgoing []Outgoing
-	composed int // messages composed so far, those sent at once included
-	ended    bool
+	// outgoing[adoptedAt:][:adopted] were collected by the last run of next that
+	// succeeded.
+	adoptedAt, adopted int
+	composed           int // messages composed so far, those sent at once included
+	ended              bool
 }
 
 // environment is what messages need of their endpoint.
@@ -133,7 +139,8 @@ func (m *Message) RawBody() []byte { return slices.Clone(m.incoming.Body) }
 // Native returns the client library's own message, or nil. See Incoming.Native.
 func (m *Message) Native() any { return m.incoming.Native }
 
-// Outgoing returns copies of the messages collected so far.
+// Outgoing returns copies of the messages collected so far: to middleware, also
+// those of the last run of next that succeeded.
 func (m *Message) Outgoing() []Outgoing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +203,7 @@ func (m *Message) now(ctx context.Context, intent, queue, messageType string, bo
 
 // compose is called with mu held.
 func (m *Message) compose(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
-	if m.ended {
+	if m.endedLocked() {
 		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.ID, ErrHandlingEnded)
 	}
 	from := origin{

@@ -216,6 +216,44 @@ func traced(next core.HandlerFunc) core.HandlerFunc {
 
 type tenantKey struct{}
 
+// snippet: again
+// again is a middleware: it runs the handlers up to three times in one attempt.
+func again(next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) (err error) {
+		for range 3 {
+			if err = next(ctx, m); err == nil || core.IsVerdict(err) {
+				return err // a verdict decides about the message, not about a run
+			}
+		}
+		return err
+	}
+}
+
+// end
+
+func TestRunsOfOneAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := inmemory.New()
+		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"shipping"}}); err != nil {
+			t.Fatal(err)
+		}
+		run := 0
+		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{again}}, func(ep *core.Endpoint) {
+			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.Inbound[PlaceOrder]) error {
+				run++
+				return errors.Join(m.Send("shipping", "orders.ship", m.Body), charge(ctx, run))
+			})
+		})
+		if err := ep.Send(t.Context(), "orders", "orders.place", PlaceOrder{ID: "42"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if shipped, err := transport.Peek("shipping"); len(shipped) != 1 || err != nil || run != 3 {
+			t.Errorf("%d runs, shipped %v, %v", run, shipped, err)
+		}
+	})
+}
+
 func TestLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tenant := ""

@@ -1,0 +1,408 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// tries is middleware that runs the handlers up to n times, until they succeed.
+func tries(n int) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) (err error) {
+			for range n {
+				if err = next(ctx, m); err == nil || core.IsVerdict(err) {
+					return err
+				}
+			}
+			return err
+		}
+	}
+}
+
+// survivor is middleware under which a run may panic or end its goroutine.
+func survivor(next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error {
+		err, done := errors.New("the run did not return"), make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { _ = recover() }()
+			err = next(ctx, m)
+		}()
+		<-done
+		return err
+	}
+}
+
+// sends collects a message of a type for the queue "shipping".
+func sends(b *bed, m *core.Message, messageType string) {
+	b.Helper()
+	if err := m.Send("shipping", messageType, "x"); err != nil {
+		b.Error(err)
+	}
+}
+
+// shipped returns the types of the messages in the queue "shipping", in order.
+func (b *bed) shipped() string {
+	b.Helper()
+	var types []string
+	for _, m := range b.queue("shipping") {
+		types = append(types, m.Headers.Get(core.HeaderMessageTypes))
+	}
+	return strings.Join(types, " ")
+}
+
+// What leaves when middleware runs the handlers several times or decides instead
+// of them. The handler is given the number of its call and sends "run 1" and so on
+// before it does what the case says.
+var runs = []struct {
+	name       string
+	middleware func(b *bed) []core.Middleware
+	run        func(ctx context.Context, n int) error // nil succeeds
+	err        error                                  // of the attempt
+	want       string
+}{
+	{
+		name:       "the run that succeeds after two that failed",
+		middleware: func(*bed) []core.Middleware { return []core.Middleware{tries(3)} },
+		run: func(_ context.Context, n int) error {
+			if n < 3 {
+				return errBoom
+			}
+			return nil
+		},
+		want: "run 3",
+	},
+	{
+		name:       "nothing of runs that all fail",
+		middleware: func(*bed) []core.Middleware { return []core.Middleware{tries(3)} },
+		run:        func(context.Context, int) error { return errBoom },
+		err:        errBoom,
+	},
+	{
+		name: "the answer of middleware that takes the error",
+		middleware: func(b *bed) []core.Middleware {
+			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					if next(ctx, m) != nil {
+						sends(b, m, "answer")
+					}
+					return nil
+				}
+			}}
+		},
+		run:  func(context.Context, int) error { return errBoom },
+		want: "answer",
+	},
+	{
+		name: "what middleware collects before, between and after runs",
+		middleware: func(b *bed) []core.Middleware {
+			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					sends(b, m, "before")
+					if next(ctx, m) == nil {
+						b.Error("the first run succeeded")
+					}
+					sends(b, m, "between")
+					err := next(ctx, m)
+					sends(b, m, "after")
+					equal(b, "messages that middleware sees", len(m.Outgoing()), 4)
+					return err
+				}
+			}}
+		},
+		run: func(_ context.Context, n int) error {
+			if n == 1 {
+				return errBoom
+			}
+			return nil
+		},
+		want: "before between run 2 after",
+	},
+	{
+		name: "the last of two runs that succeed",
+		middleware: func(b *bed) []core.Middleware {
+			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					sends(b, m, "before")
+					err := next(ctx, m)
+					sends(b, m, "between")
+					return errors.Join(err, next(ctx, m))
+				}
+			}}
+		},
+		run:  func(context.Context, int) error { return nil },
+		want: "before between run 2",
+	},
+	{
+		name: "the run that succeeded before one that failed",
+		middleware: func(b *bed) []core.Middleware {
+			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					err := next(ctx, m)
+					if next(ctx, m) == nil {
+						b.Error("the second run succeeded")
+					}
+					return err
+				}
+			}}
+		},
+		run: func(_ context.Context, n int) error {
+			if n == 2 {
+				return errBoom
+			}
+			return nil
+		},
+		want: "run 1",
+	},
+	{
+		name: "nothing of a run that succeeded under middleware that fails",
+		middleware: func(*bed) []core.Middleware {
+			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error { return errors.Join(next(ctx, m), errBoom) }
+			}}
+		},
+		run: func(context.Context, int) error { return nil },
+		err: errBoom,
+	},
+	{
+		name:       "nothing of a run that panicked or ended its goroutine",
+		middleware: func(*bed) []core.Middleware { return []core.Middleware{tries(3), survivor} },
+		run: func(_ context.Context, n int) error {
+			switch n {
+			case 1:
+				panic("boom")
+			case 2:
+				runtime.Goexit()
+			}
+			return nil
+		},
+		want: "run 3",
+	},
+	{
+		name: "what inner middleware collected in the run that succeeded",
+		middleware: func(b *bed) []core.Middleware {
+			return []core.Middleware{tries(2), func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					sends(b, m, "inner")
+					return next(ctx, m)
+				}
+			}}
+		},
+		run: func(_ context.Context, n int) error {
+			if n == 1 {
+				return errBoom
+			}
+			return nil
+		},
+		want: "inner run 2",
+	},
+	{
+		name: "the last of two runs at the same time",
+		middleware: func(*bed) []core.Middleware {
+			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					var wg sync.WaitGroup
+					wg.Go(func() { _ = next(ctx, m) })
+					wg.Go(func() { _ = next(ctx, m) })
+					wg.Wait()
+					return nil
+				}
+			}}
+		},
+		run: func(_ context.Context, n int) error {
+			if n == 1 {
+				return errBoom
+			}
+			return nil
+		},
+		want: "run 2",
+	},
+}
+
+func TestR20OnlyARunThatSucceededSends(t *testing.T) {
+	for _, c := range runs {
+		t.Run(c.name, func(t *testing.T) {
+			handler := func(b *bed) core.HandlerFunc {
+				var calls record[int]
+				return func(ctx context.Context, m *core.Message) error {
+					n := calls.add(0)
+					sends(b, m, fmt.Sprintf("run %d", n))
+					return c.run(ctx, n)
+				}
+			}
+			inModes(t, everyMode, func(b *bed) {
+				b.orders(core.Config{Recoverability: noRetries, Middleware: c.middleware(b)}, handler(b))
+				b.put("m1")
+				equal(b, "types that left", b.shipped(), c.want)
+				b.holds("orders", 0)
+				if failed := len(b.queue("error")) > 0; failed != (c.err != nil) {
+					b.Errorf("failed: %t", failed)
+				}
+			})
+			t.Run("Invoke", func(t *testing.T) {
+				bubble(t, func(b *bed) {
+					ep := b.endpoint("orders", core.Config{Middleware: c.middleware(b)})
+					b.handle(ep, "order", handler(b))
+					if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, c.err) {
+						b.Errorf("Invoke: %v", err)
+					}
+					equal(b, "types that left", b.shipped(), c.want)
+				})
+			})
+		})
+	}
+}
+
+func TestR20SeveralHandlersOfATypeAreOneRun(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{tries(2)}})
+		var calls record[int]
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			sends(b, m, "first")
+			return nil
+		})
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			sends(b, m, "second")
+			if calls.add(0) == 1 {
+				return errBoom
+			}
+			return nil
+		})
+		b.run(ep)
+		b.put("m1")
+		equal(b, "types that left", b.shipped(), "first second")
+	})
+}
+
+func TestR20ARunThatEndedTakesNoMoreSends(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		var calls record[*core.Message]
+		late, refused := make(chan struct{}), make(chan error, 2)
+		b.orders(core.Config{Middleware: []core.Middleware{tries(2)}}, func(ctx context.Context, m *core.Message) error {
+			if calls.add(m) == 1 {
+				go func() {
+					<-late
+					refused <- m.Send("shipping", "late", "x")
+					refused <- m.SendNow(b.Context(), "shipping", "late", "x")
+				}()
+				return errBoom
+			}
+			close(late)
+			for range 2 {
+				if err := <-refused; !errors.Is(err, core.ErrHandlingEnded) {
+					b.Errorf("a send by the run that failed: %v, want ErrHandlingEnded", err)
+				}
+			}
+			sends(b, m, "in time")
+			return nil
+		})
+		b.put("m1")
+		equal(b, "types that left", b.shipped(), "in time")
+		if all := calls.all(); len(all) != 2 || all[0] == all[1] {
+			b.Errorf("%d runs, with messages %p", len(all), all)
+		}
+	})
+}
+
+// Middleware that gives a slow run up answers itself; the run goes on alone.
+func TestR20ARunThatWasGivenUpSendsNothing(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		slow, stuck, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		b.orders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return func(ctx context.Context, m *core.Message) error {
+				go func() { _ = next(ctx, m) }()
+				<-slow
+				sends(b, m, "too slow")
+				return nil
+			}
+		}}}, func(_ context.Context, m *core.Message) error {
+			sends(b, m, "slow")
+			close(slow)
+			<-stuck
+			refused <- m.Send("shipping", "slower", "x")
+			return nil
+		})
+		b.put("m1")
+		close(stuck)
+		if err := <-refused; !errors.Is(err, core.ErrHandlingEnded) {
+			b.Errorf("a send after the attempt: %v, want ErrHandlingEnded", err)
+		}
+		equal(b, "types that left", b.shipped(), "too slow")
+	})
+}
+
+func TestR20EachRunHasTheSameMessageIDs(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var calls record[int]
+		b.orders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return func(ctx context.Context, m *core.Message) error {
+				err := tries(2)(next)(ctx, m)
+				return errors.Join(err, m.SendNow(ctx, "shipping", "middleware", "x"))
+			}
+		}}}, func(ctx context.Context, m *core.Message) error {
+			if err := m.SendNow(ctx, "shipping", "handler", "x"); err != nil {
+				return err
+			}
+			if calls.add(0) < 4 { // both runs of the first attempt, one of the second
+				return errBoom
+			}
+			return nil
+		})
+		b.put("m1")
+		ids := map[string][]string{}
+		for _, m := range b.queue("shipping") {
+			messageType := m.Headers.Get(core.HeaderMessageTypes)
+			ids[messageType] = append(ids[messageType], m.ID)
+		}
+		equal(b, "sends of the handler", len(ids["handler"]), 4)
+		equal(b, "sends of middleware", len(ids["middleware"]), 2)
+		for messageType, of := range ids {
+			ids[messageType] = slices.Compact(of)
+			equal(b, "ids of "+messageType, len(ids[messageType]), 1)
+		}
+		if ids["handler"][0] == ids["middleware"][0] {
+			b.Error("a message of the handler and one of middleware have the same id")
+		}
+	})
+}
+
+func TestMiddlewareChangesTheMessageForInnerOnesAlone(t *testing.T) {
+	bubble(t, func(b *bed) {
+		sees := func(name string, m *core.Message, want string) {
+			b.Helper()
+			equal(b, name+" sees", m.Headers.Get("by"), want)
+		}
+		step := func(name, before string) core.Middleware {
+			return func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					sees(name, m, before)
+					if from, ok := core.MessageFrom(ctx); !ok || from != m {
+						b.Errorf("the context of %s has another message", name)
+					}
+					m.Headers.Set("by", name)
+					err := next(ctx, m)
+					sees(name, m, name)
+					return err
+				}
+			}
+		}
+		b.orders(core.Config{Middleware: []core.Middleware{step("outer", ""), step("inner", "outer")}}, func(ctx context.Context, m *core.Message) error {
+			sees("the handler", m, "inner")
+			if from, ok := core.MessageFrom(ctx); !ok || from != m {
+				b.Error("the context of the handler has another message")
+			}
+			m.Headers.Set("by", "handler")
+			return nil
+		})
+		b.put("m1")
+		b.holds("orders", 0)
+	})
+}

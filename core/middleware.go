@@ -1,0 +1,99 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+// HandlerFunc handles one message in one attempt. It is what middleware wraps.
+type HandlerFunc func(ctx context.Context, m *Message) error
+
+// Middleware wraps the handling of every message: decoding and all handlers of
+// the message's type. It sees the message before and the error after, and may
+// return a verdict of its own (R53).
+//
+// It may call next several times, or replace next's error. Each call of next is
+// a run with a Message of its own: the messages that a run collected leave if
+// the run returned nil, if it is the last one that did, and if the attempt
+// succeeds. What the middleware itself collects, before or after, does not
+// depend on any run. MessageFrom returns to each the Message that it was given.
+type Middleware func(next HandlerFunc) HandlerFunc
+
+// wrap puts middleware around handler, the first outermost.
+func wrap(handler HandlerFunc, middleware []Middleware) (HandlerFunc, error) {
+	chain := handler
+	for i, each := range slices.Backward(middleware) {
+		scope := ""
+		if i < len(middleware)-1 {
+			scope = middlewareScope(i + 1)
+		}
+		if chain = each(inRuns(chain, scope)); chain == nil {
+			return nil, fmt.Errorf("Middleware[%d] returned no handler", i)
+		}
+	}
+	return chain, nil
+}
+
+// middlewareScope keeps the ids of messages that middleware sends apart from
+// those of the handlers, which a run that failed may have used (SendNow).
+func middlewareScope(i int) string { return "/middleware/" + strconv.Itoa(i) }
+
+// inRuns returns next with each call as a run.
+func inRuns(next HandlerFunc, scope string) HandlerFunc {
+	return func(ctx context.Context, m *Message) error {
+		r := &run{Context: ctx}
+		r.message.beginRun(m, scope)
+		defer r.message.end() // also where next panics
+		if err := next(r, &r.message); err != nil {
+			return err
+		}
+		m.adopt(r.message.end())
+		return nil
+	}
+}
+
+// run is one call of a middleware's next: its context and its message.
+type run struct {
+	context.Context
+	message Message
+}
+
+// Value adds the message to the context.
+func (r *run) Value(key any) any {
+	if key == (messageKey{}) {
+		return &r.message
+	}
+	return r.Context.Value(key)
+}
+
+// beginRun fills m for one run that by asked for.
+func (m *Message) beginRun(by *Message, scope string) {
+	m.ID, m.Type, m.Headers = by.ID, by.Type, by.Headers
+	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
+	m.LastError, m.EnqueuedAt = by.LastError, by.EnqueuedAt
+	m.incoming, m.env, m.handlers = by.incoming, by.env, by.handlers
+	m.scope, m.parent = scope, by
+}
+
+// adopt collects what a run collected that succeeded, instead of what an earlier
+// one did.
+func (m *Message) adopt(out []Outgoing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.outgoing = slices.Delete(m.outgoing, m.adoptedAt, m.adoptedAt+m.adopted)
+	m.adoptedAt, m.adopted = len(m.outgoing), len(out)
+	m.outgoing = append(m.outgoing, out...)
+}
+
+// isEnded reports whether m's run, or one that it is part of, has ended.
+func (m *Message) isEnded() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.endedLocked()
+}
+
+func (m *Message) endedLocked() bool {
+	return m.ended || m.parent != nil && m.parent.isEnded()
+}
