@@ -150,6 +150,7 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 		deadLetter:   c.DeadLetter,
 		mode:         r.mode,
 		caps:         caps,
+		address:      func(queue string) (string, error) { return queue, nil },
 	}
 	base := &r.rules.config
 	base.Failed.ErrorQueue = c.ErrorQueue
@@ -189,6 +190,7 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 			p.add(prefix+"MaxDeliveries.Count is %d, which a round of %d immediate retries would exceed; use more than that", r.maxDeliveries, most)
 		}
 	}
+	r.rules.maxDeliveries = r.maxDeliveries
 }
 
 func (r *resolved) resolveRateLimit(p *problems) {
@@ -228,7 +230,7 @@ func (r *resolved) setDelayed(p *problems, prefix string, delayed Delayed, c *Re
 	}
 	orDefault(&c.schedule.increase, defaultIncrease)
 	c.Delayed.TimeIncrease = c.schedule.increase
-	c.Delayed.MaxNumberOfRetries = r.delayedRetries(p, prefix+"Delayed", delayed, c.schedule)
+	c.Delayed.MaxNumberOfRetries, c.delayedReduced = r.delayedRetries(p, prefix+"Delayed", delayed, c.schedule)
 }
 
 func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int {
@@ -251,7 +253,9 @@ func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int 
 	return c.Retries
 }
 
-func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedule) int {
+// delayedRetries returns how many there are, and why a default that cannot be
+// done became 0.
+func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedule) (retries int, reduced string) {
 	before := len(p.list)
 	p.notNegative(field+".Retries", c.Retries)
 	p.notNegativeDuration(field+".Increase", c.Increase)
@@ -279,10 +283,10 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 		p.add("%s has Retries or Delays and Off; remove one of the two", field)
 	}
 	if len(p.list) > before || c.Off || r.config.SendOnly {
-		return 0
+		return 0, ""
 	}
 
-	retries := c.Retries
+	retries = c.Retries
 	if retries == 0 {
 		retries = len(c.Delays)
 	}
@@ -300,15 +304,15 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 	switch {
 	case obstacle != "" && !isZeroDelayed(c):
 		p.add("%s asks for %d retries, but %s; set %s.Off or choose what the transport can do", field, retries, obstacle, field)
-		return 0
+		return 0, ""
 	case obstacle != "":
 		r.reduced = append(r.reduced, field+": "+obstacle)
-		return 0
+		return 0, "delayed retries are off: " + obstacle
 	case longest >= longestDelay && r.config.Recoverability.Policy == nil:
 		p.add("%s has a delay of %v; after 24 h or more no further retry is allowed (R5), so keep every delay below", field, longest)
-		return 0
+		return 0, ""
 	}
-	return retries
+	return retries, ""
 }
 
 // warnings are what a user should know at start-up. handled are the message

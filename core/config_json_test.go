@@ -239,7 +239,8 @@ func FuzzConfigJSON(f *testing.F) {
 				}
 			}
 		}
-		if reason := ep.rules.cannot(ep.rules.decide(t.Context(), failedTimes(1, 0, errFailed)).action); reason != "" {
+		first := failedTimes(1, 0, errFailed)
+		if reason := ep.rules.cannot(ep.rules.decide(t.Context(), first).action, first); reason != "" {
 			t.Errorf("R8 the decision cannot be carried out: %s", reason)
 		}
 	})

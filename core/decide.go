@@ -16,8 +16,12 @@ type decision struct {
 	deadLetter bool // a MoveToError that goes to the broker's own queue
 	verdict    bool // the handler decided, not the policy
 
-	// fallback says what had been asked for and why it cannot be done (R8), or
-	// is "".
+	// err is the failure to report instead of the handler's error, which it
+	// wraps, or nil.
+	err error
+
+	// fallback says which action had been asked for and why it cannot be
+	// fulfilled (R8), or is "".
 	fallback string
 	// policyErr is what was wrong with the policy (R12), or nil.
 	policyErr error
@@ -35,9 +39,16 @@ type rules struct {
 	requeueDelay time.Duration
 	requeueLimit int
 	deadLetter   bool
-	ownQueue     []string // name and address of the endpoint's queue
 	mode         TransactionMode
 	caps         Capabilities
+
+	// maxDeliveries bounds the deliveries of one copy of a message; 0 is
+	// without limit.
+	maxDeliveries int
+	// ownAddress is that of the endpoint's queue.
+	ownAddress string
+	// address is Transport.Address.
+	address func(queue string) (string, error)
 }
 
 // configFor returns what is in force for a message type.
@@ -68,15 +79,21 @@ type failure struct {
 func (r *rules) decide(ctx context.Context, f failure) decision {
 	config := r.configFor(f.MessageType)
 	d := r.choose(ctx, config, f)
-	if reason := r.cannot(d.action); reason != "" {
-		d.fallback = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
-		d.action = MoveToError("")
-		d.deferral = false
+	d.action.Delay = max(d.action.Delay, 0)
+	if reason := r.cannot(d.action, f); reason != "" {
+		d.fallBack(reason)
 	}
 	if d.action.Kind == ActionMoveToError && d.action.Queue == "" {
 		d.action.Queue = config.Failed.ErrorQueue
 	}
 	return d
+}
+
+// fallBack replaces an action that cannot be fulfilled, and keeps the reason.
+func (d *decision) fallBack(reason string) {
+	d.fallback = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
+	d.action = MoveToError("")
+	d.deferral = false
 }
 
 // choose asks verdicts and policy, and answers for users' code that panics: a
@@ -110,23 +127,27 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	case VerdictReject:
 		d.action, d.deadLetter = MoveToError(""), r.deadLetter && r.caps.DeadLetter
 	case VerdictDefer:
-		if unrecoverable() {
+		switch {
+		case unrecoverable():
 			d.action = MoveToError("")
-			break
+		case r.requeueLimit > 0 && f.deferrals >= r.requeueLimit:
+			d.action, d.err = MoveToError(""), &RequeueLimitError{Limit: r.requeueLimit, Err: f.Err}
+		case v.Delay <= 0:
+			d.action, d.deferral = DelayedRetry(r.requeueDelay), true
+		default:
+			d.action, d.deferral = DelayedRetry(v.Delay), true
 		}
-		if r.requeueLimit > 0 && f.deferrals >= r.requeueLimit {
-			d.action = MoveToError("")
-			break
-		}
-		delay := v.Delay
-		if delay == 0 {
-			delay = r.requeueDelay
-		}
-		d.action, d.deferral = DelayedRetry(delay), true
 	case VerdictRetryAfter:
-		d.action = MoveToError("")
-		if !unrecoverable() && f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries {
+		switch {
+		case unrecoverable():
+			d.action = MoveToError("")
+		case config.delayedReduced != "":
 			d.action = DelayedRetry(v.Delay)
+			d.fallBack(config.delayedReduced)
+		case f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries:
+			d.action = DelayedRetry(v.Delay)
+		default:
+			d.action = MoveToError("")
 		}
 	default: // VerdictUnrecoverable
 		d.action = MoveToError("")
@@ -154,14 +175,25 @@ func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f Er
 }
 
 // cannot says why an action cannot be fulfilled (R8), or "".
-func (r *rules) cannot(a Action) string {
+func (r *rules) cannot(a Action, f failure) string {
 	switch a.Kind {
 	case ActionImmediateRetry:
-		if r.mode == TransactionNone {
+		switch {
+		case r.mode == TransactionNone:
 			return "transaction mode None cannot give a message back"
+		case r.maxDeliveries > 0 && f.ImmediateProcessingFailures >= r.maxDeliveries:
+			return fmt.Sprintf("this was delivery %d and MaxDeliveries is %d, so no handler would get the next one; raise Recoverability.MaxDeliveries.Count, or set Off",
+				f.ImmediateProcessingFailures, r.maxDeliveries)
 		}
 	case ActionMoveToError:
-		if slices.Contains(r.ownQueue, a.Queue) {
+		if a.Queue == "" { // the configured one, which has been checked
+			return ""
+		}
+		address, err := r.address(a.Queue)
+		switch {
+		case err != nil:
+			return fmt.Sprintf("that cannot be a queue's name: %v", err)
+		case address == r.ownAddress:
 			return "that is the endpoint's own queue, which the message would never leave"
 		}
 	case ActionDelayedRetry:
@@ -170,8 +202,6 @@ func (r *rules) cannot(a Action) string {
 			return "transaction mode None allows no retries"
 		case !r.caps.DelayedDelivery:
 			return "the transport has no delayed delivery"
-		case a.Delay < 0:
-			return "a delay cannot be negative"
 		case r.caps.MaxDelay > 0 && a.Delay > r.caps.MaxDelay:
 			return fmt.Sprintf("the transport's longest delay is %v", r.caps.MaxDelay)
 		}

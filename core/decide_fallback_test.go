@@ -45,7 +45,6 @@ func TestR8WhatCannotBeFulfilledGoesToTheErrorQueue(t *testing.T) {
 		{atomic, short, DelayedRetry(time.Hour), "the transport's longest delay is 1m0s"},
 		{receive, delays, DelayedRetry(1<<63 - 1), ""},
 		{receive, delays, DelayedRetry(0), ""},
-		{receive, delays, DelayedRetry(-1), "a delay cannot be negative"},
 		{receive, noDelays, DelayedRetry(0), "the transport has no delayed delivery"},
 		{none, noDelays, MoveToError("elsewhere"), ""},
 		{receive, noDelays, MoveToError("elsewhere"), ""},
@@ -88,12 +87,10 @@ func TestR8AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
 		{"Defer in mode None", Defer(time.Second), TransactionNone, Capabilities{DelayedDelivery: true}},
 		{"Defer without delayed delivery", Defer(time.Second), TransactionReceiveOnly, Capabilities{}},
 		{"Defer for longer than can be", Defer(time.Hour), TransactionReceiveOnly, Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}},
-		{"Defer for a negative time", Defer(-1), TransactionReceiveOnly, Capabilities{DelayedDelivery: true}},
 		{"DeferError in mode None", DeferError(errFailed, 0), TransactionNone, Capabilities{DelayedDelivery: true}},
 		{"RetryAfter in mode None", RetryAfter(errFailed, time.Second), TransactionNone, Capabilities{DelayedDelivery: true}},
 		{"RetryAfter without delayed delivery", RetryAfter(errFailed, time.Second), TransactionReceiveOnly, Capabilities{}},
 		{"RetryAfter for longer than can be", RetryAfter(errFailed, time.Hour), TransactionReceiveOnly, Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}},
-		{"RetryAfter for a negative time", RetryAfter(errFailed, -time.Hour), TransactionReceiveOnly, Capabilities{DelayedDelivery: true}},
 		{"the default policy in mode None", errFailed, TransactionNone, Capabilities{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,6 +101,106 @@ func TestR8AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		})
+	}
+}
+
+func TestR8ADowngradedRetryAfterSaysWhy(t *testing.T) {
+	undelayed, short := ableCapabilities(), ableCapabilities()
+	undelayed.DelayedDelivery = false
+	short.MaxDelay = 20 * time.Second
+	for _, test := range []struct {
+		name   string
+		config Config
+		caps   Capabilities
+		says   string // "" where nothing was downgraded
+	}{
+		{"in mode None", Config{Transactions: TransactionNone}, ableCapabilities(), "the transaction mode is None"},
+		{"without delayed delivery", Config{}, undelayed, "no delayed delivery"},
+		{"where the default delays are too long", Config{}, short, "the longest delay would be 30s"},
+		{"for a type that inherits them", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 1}}}}}, undelayed, "no delayed delivery"},
+		{"where delayed retries are off", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}}}, ableCapabilities(), ""},
+		{"where they are off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}}}, undelayed, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := resolve(test.config, test.caps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := r.rules.decide(t.Context(), failedTimes(1, 0, RetryAfter(errFailed, 5*time.Second)))
+			if d.action != MoveToError("error") || (d.fallback != "") != (test.says != "") || !strings.Contains(d.fallback, test.says) {
+				t.Errorf("%+v", d)
+			}
+			if test.says != "" && !strings.HasPrefix(d.fallback, "DelayedRetry(5s) was asked for, but ") {
+				t.Errorf("fallback %q", d.fallback)
+			}
+		})
+	}
+	t.Run("used up is no downgrade", func(t *testing.T) {
+		if d := rulesOf(t, Recoverability{}).decide(t.Context(), failedTimes(1, 3, RetryAfter(errFailed, 1))); d.action != MoveToError("error") || d.fallback != "" {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestR34APolicysImmediateRetriesEndAtMaxDeliveries(t *testing.T) {
+	stubborn := policyOf(ImmediateRetry())
+	for _, test := range []struct {
+		name       string
+		config     Recoverability
+		deliveries int
+		ends       bool
+	}{
+		{"below the default", Recoverability{Policy: stubborn}, 49, false},
+		{"at the default", Recoverability{Policy: stubborn}, 50, true},
+		{"beyond it", Recoverability{Policy: stubborn}, 1000, true},
+		{"at a configured one", Recoverability{Policy: stubborn, MaxDeliveries: MaxDeliveries{Count: 7}}, 7, true},
+		{"never when off", Recoverability{Policy: stubborn, MaxDeliveries: MaxDeliveries{Off: true}}, 1 << 30, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := rulesOf(t, test.config).decide(t.Context(), failedTimes(test.deliveries, 0, errFailed))
+			want := ImmediateRetry()
+			if test.ends {
+				want = MoveToError("error")
+			}
+			if d.action != want || (d.fallback != "") != test.ends {
+				t.Errorf("%+v, want %v", d, want)
+			}
+			if test.ends && !strings.Contains(d.fallback, fmt.Sprintf("ImmediateRetry was asked for, but this was delivery %d and MaxDeliveries is", test.deliveries)) {
+				t.Errorf("fallback %q", d.fallback)
+			}
+		})
+	}
+}
+
+func TestR8TheOwnQueueByAnySpelling(t *testing.T) {
+	ep, err := New("Billing", ableTransport(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for queue, says := range map[string]string{
+		"Billing": "own queue", "billing": "own queue", "BILLING": "own queue", "b#": "that cannot be a queue's name: '#' is not allowed", "billing2": "",
+	} {
+		for _, cause := range []error{MoveTo(queue, errFailed), errFailed} {
+			r := ep.rules
+			r.policy = policyOf(MoveToError(queue))
+			d := r.decide(t.Context(), failedTimes(1, 0, cause))
+			want := MoveToError("error")
+			if says == "" {
+				want = MoveToError(queue)
+			}
+			if d.action != want || (d.fallback != "") != (says != "") || !strings.Contains(d.fallback, says) {
+				t.Errorf("%q: %+v", queue, d)
+			}
+		}
+	}
+}
+
+func TestANegativeDelayOfAPolicyIsNone(t *testing.T) {
+	for _, action := range []Action{DelayedRetry(-time.Hour), {Kind: ActionDelayedRetry, Delay: -1}} {
+		d := rulesOf(t, Recoverability{Policy: policyOf(action)}).decide(t.Context(), failedTimes(1, 0, errFailed))
+		if d.action != DelayedRetry(0) || d.fallback != "" {
+			t.Errorf("%+v", d)
+		}
 	}
 }
 

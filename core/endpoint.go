@@ -83,7 +83,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	if !c.SendOnly {
 		ep.address = address("the name", name)
-		ep.rules.ownQueue = []string{name, ep.address}
+		ep.rules.ownAddress, ep.rules.address = ep.address, t.Address
 		errorQueue := address("Recoverability.ErrorQueue", r.config.Recoverability.ErrorQueue)
 		if c.AuditQueue != "" {
 			ep.auditAddress = address("AuditQueue", c.AuditQueue)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -158,7 +159,15 @@ func TestR8AnActionThatCannotBeFulfilledMovesToTheDefaultErrorQueue(t *testing.T
 			name: "delay beyond MaxDelay", action: core.DelayedRetry(time.Hour), modes: retrying,
 			able: func(c *core.Capabilities) { c.MaxDelay = time.Minute }, why: "longest delay is 1m0s",
 		},
-		{name: "negative delay", action: core.DelayedRetry(-1), modes: retrying, why: "negative"},
+		{name: "retry after in None", fail: core.RetryAfter(errBoom, time.Second), modes: everyMode[:1], why: "DelayedRetry(1s) was asked for"},
+		{
+			name: "retry after without delayed delivery", fail: core.RetryAfter(errBoom, time.Second), modes: retrying,
+			able: func(c *core.Capabilities) { c.DelayedDelivery = false }, why: "no delayed delivery",
+		},
+		{
+			name: "retry after where the default delays are too long", fail: core.RetryAfter(errBoom, time.Second), modes: retrying,
+			able: func(c *core.Capabilities) { c.MaxDelay = 20 * time.Second }, why: "delayed retries are off: the longest delay would be 30s",
+		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -188,6 +197,36 @@ func TestR8AnActionThatCannotBeFulfilledMovesToTheDefaultErrorQueue(t *testing.T
 			})
 		})
 	}
+}
+
+func TestR34APolicyWithoutEndIsToldAndEndedAtMaxDeliveries(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		runs, told := 0, 0
+		var last error
+		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{
+			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+				return core.ImmediateRetry()
+			},
+		}})
+		b.handle(ep, "order", func(context.Context, *core.Message) error {
+			runs++
+			return fmt.Errorf("attempt %d: %w", runs, errBoom)
+		})
+		core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			told++
+			last = f.Err
+			return nil
+		})
+		b.run(ep)
+		b.put("m1")
+		equal(b, "attempts", runs, 50)
+		equal(b, "calls of HandleFailed", told, 1)
+		if !errors.Is(last, errBoom) || errors.Is(last, core.ErrDeliveryCountExceeded) {
+			b.Errorf("HandleFailed was given %v", last)
+		}
+		equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "attempt 50: boom")
+		equal(b, "lines that name MaxDeliveries", len(b.logs.about("MaxDeliveries is 50")), 1)
+	})
 }
 
 func TestR29AHandlersChangesReachNobodyElse(t *testing.T) {

@@ -24,10 +24,10 @@ func TestVerdictsDecideAtTheFirstAttempt(t *testing.T) {
 	}{
 		"Unrecoverable":  {core.Unrecoverable(errBoom), "error", "boom", "Moving message 'm1' to the error queue 'error'"},
 		"Reject":         {core.Reject(errBoom), "error", "boom", "Moving message 'm1' to the error queue 'error'"},
-		"Reject nothing": {core.Reject(nil), "error", "handler rejected the message", "Moving message 'm1'"},
 		"MoveTo":         {core.MoveTo("shipping", errBoom), "shipping", "boom", "Moving message 'm1' to the error queue 'shipping'"},
 		"MoveTo missing": {core.MoveTo("nowhere", errBoom), "error", "boom", "'nowhere' does not exist"},
 		"Discard":        {core.Discard("too old"), "", "", "Discarding message with id 'm1'. Reason: too old"},
+		"DiscardError":   {core.DiscardError(errBoom, "too old"), "", "", "Discarding message with id 'm1'. Reason: too old"},
 		"several":        {errors.Join(core.RetryAfter(errBoom, 0), core.Defer(0), core.Unrecoverable(errBoom), core.Discard("wins")), "", "", "Reason: wins"},
 	} {
 		for _, wrapped := range []bool{false, true} {
@@ -119,7 +119,11 @@ func TestDeferredTooOftenMovesToTheErrorQueue(t *testing.T) {
 		if value, ok := failed.Headers.Lookup(core.HeaderDeferrals); ok {
 			b.Errorf("the error queue shows %s deferrals", value)
 		}
-		equal(b, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "boom")
+		equal(b, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "deferred more often than RequeueLimit (3): boom")
+		lines := b.logs.about("Moving message 'm1' to the error queue 'error'")
+		if len(lines) != 1 || !errors.Is(lines[0].attrs["error"].(error), core.ErrRequeueLimitExceeded) {
+			b.Errorf("logged %+v", lines)
+		}
 	})
 }
 

@@ -24,6 +24,10 @@ var (
 	// MaxDeliveries, as one does that kills its process (R34).
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 
+	// ErrRequeueLimitExceeded matches the failure of a message that its handler
+	// deferred more often than RequeueLimit allows: a *RequeueLimitError.
+	ErrRequeueLimitExceeded = errors.New("deferred more often than RequeueLimit")
+
 	// ErrNoReplyAddress: Reply to a message that names no address for replies.
 	ErrNoReplyAddress = errors.New("message has no reply address; its sender must have a queue or set SendOptions.ReplyTo")
 
@@ -93,3 +97,21 @@ func (e *DecodeError) Unwrap() error { return e.Err }
 
 // Is reports that a *DecodeError matches ErrUndecodable.
 func (e *DecodeError) Is(target error) bool { return target == ErrUndecodable }
+
+// RequeueLimitError is the failure of a message that its handler deferred more
+// often than RequeueLimit allows.
+type RequeueLimitError struct {
+	Limit int   // the RequeueLimit in force
+	Err   error // what the handler returned
+}
+
+// Error implements error.
+func (e *RequeueLimitError) Error() string {
+	return fmt.Sprintf("%v (%d): %v", ErrRequeueLimitExceeded, e.Limit, e.Err)
+}
+
+// Unwrap returns what the handler returned.
+func (e *RequeueLimitError) Unwrap() error { return e.Err }
+
+// Is reports that a *RequeueLimitError matches ErrRequeueLimitExceeded.
+func (e *RequeueLimitError) Is(target error) bool { return target == ErrRequeueLimitExceeded }

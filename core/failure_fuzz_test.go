@@ -73,7 +73,7 @@ func errorOf(text string, shape byte) error {
 	case 3:
 		err = &PanicError{Value: err, Stack: []byte(text)}
 	case 4:
-		err = MoveTo(text, nil)
+		err = Discard(text)
 	case 5:
 		err = recall(&DecodeError{text, text, err})
 	case 6:

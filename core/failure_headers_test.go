@@ -119,7 +119,7 @@ func TestR23ErrorsAreDescribed(t *testing.T) {
 		{"nothing but text", errors.New("x"), "*errors.errorString", "", "x", "*errors.errorString: x\n"},
 		{"a verdict tells its error", Unrecoverable(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
 		{"a verdict in between", fmt.Errorf("a: %w", Reject(codeError{1})), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
-		{"a verdict alone", Reject(nil), "*core.Verdict", "", "handler rejected the message", "handler rejected the message"},
+		{"a verdict alone", Defer(0), "*core.Verdict", "", "message deferred", "message deferred"},
 		{"a panic", panicked, "*core.PanicError", "", "panic: oh no", "*core.PanicError: panic: oh no\n\ngoroutine 7 [running]:\nmain.go:1"},
 		{"a panic with an error, wrapped", fmt.Errorf("a: %w", &PanicError{Value: codeError{1}, Stack: []byte("stack")}), "core.codeError", "core.codeError", "a: panic: code 1", "\n\nstack"},
 		{"an error without a package", errFunc(func() string { return "f" }), "core.errFunc", "", "f", "core.errFunc: f\n"},

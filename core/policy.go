@@ -13,7 +13,9 @@ import (
 // Policy decides what happens to a message whose handling failed. It may call
 // DefaultPolicy and change its answer, or decide all by itself. It must be safe
 // for concurrent use. An action that cannot be fulfilled becomes MoveToError
-// with the default error queue (R8), and so does a panic or no action (R12).
+// with the default error queue (R8), and so does a panic or no action (R12). An
+// ImmediateRetry of a message that was delivered MaxDeliveries times is one:
+// MaxDeliveries bounds policies too, 50 deliveries by default.
 //
 // In TransactionSendsAtomicWithReceive ctx carries the native transaction, from
 // which the failed handler's work has been undone.
@@ -75,10 +77,10 @@ func (a Action) String() string {
 // ImmediateRetry makes the message available again at once.
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 
-// DelayedRetry sends the message to its own queue again with a delay of 0 or
-// more.
+// DelayedRetry sends the message to its own queue again with a delay. A negative
+// delay is 0.
 func DelayedRetry(delay time.Duration) Action {
-	return Action{Kind: ActionDelayedRetry, Delay: delay}
+	return Action{Kind: ActionDelayedRetry, Delay: max(delay, 0)}
 }
 
 // MoveToError moves the message to an error queue. A queue other than the
@@ -109,6 +111,7 @@ type RecoverabilityConfig struct {
 	maxRetryAge       time.Duration
 	unrecoverableFunc func(error) bool
 	handlerTimeout    time.Duration // 0 is without limit
+	delayedReduced    string        // why the default delayed retries cannot be done, or ""
 }
 
 // IsUnrecoverable reports whether err is one that is not retried (R6): an

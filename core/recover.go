@@ -24,6 +24,9 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 	f := r.describe(a, err)
 	r.prepareRecovery(a, f)
 	d := r.ep.rules.decide(a, *f)
+	if d.err != nil {
+		f.Err = d.err
+	}
 	if d.policyErr != nil { // what the policy did half is undone too
 		r.prepareRecovery(a, f)
 	}

@@ -31,10 +31,12 @@ const (
 	VerdictRetryAfter
 )
 
-// Defer asks for the message to come again after delay, counted apart from
-// failures. 0 is the endpoint's RequeueDelay. After RequeueLimit deferrals the
-// message goes to the error queue.
-func Defer(delay time.Duration) error { return &Verdict{Kind: VerdictDefer, Delay: delay} }
+// Defer asks for the message to be redelivered after delay, which is counted
+// apart from failures. A delay of 0 or less is the endpoint's RequeueDelay.
+// After RequeueLimit deferrals the message goes to the error queue.
+func Defer(delay time.Duration) error {
+	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0)}
+}
 
 // DeferError is Defer with the error that was the reason. If err is nil, so is
 // the result.
@@ -42,12 +44,18 @@ func DeferError(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &Verdict{Kind: VerdictDefer, Delay: delay, Err: err}
+	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0), Err: err}
 }
 
 // Reject moves the message to the error queue without a retry, or to the
-// broker's own dead-letter queue where Recoverability.DeadLetter is set.
-func Reject(err error) error { return &Verdict{Kind: VerdictReject, Err: err} }
+// broker's own dead-letter queue where Recoverability.DeadLetter is set. If err
+// is nil, so is the result: Reject(validate(m)) rejects invalid messages alone.
+func Reject(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Verdict{Kind: VerdictReject, Err: err}
+}
 
 // Unrecoverable moves the message to the error queue without a retry. If err is
 // nil, so is the result.
@@ -62,20 +70,34 @@ func Unrecoverable(err error) error {
 // audit queue. The reason is logged.
 func Discard(reason string) error { return &Verdict{Kind: VerdictDiscard, Reason: reason} }
 
+// DiscardError is Discard with the error that was the cause, which is logged
+// with the reason. If err is nil, so is the result.
+func DiscardError(err error, reason string) error {
+	if err == nil {
+		return nil
+	}
+	return &Verdict{Kind: VerdictDiscard, Reason: reason, Err: err}
+}
+
 // MoveTo moves the message to the given queue as a failed one. The queue must
-// exist; where it does not, the message goes to the error queue.
+// exist; if it does not, the message goes to the error queue. If err is nil, so
+// is the result: a message is only moved with an error that says why.
 func MoveTo(queue string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &Verdict{Kind: VerdictMoveTo, Queue: queue, Err: err}
 }
 
 // RetryAfter asks for one delayed retry with this delay, skipping immediate
-// retries. When the configured number of delayed retries has been used up, the
-// message goes to the error queue. If err is nil, so is the result.
+// retries. A negative delay is 0, so that time.Until may compute it. When the
+// configured number of delayed retries has been used up, the message goes to
+// the error queue. If err is nil, so is the result.
 func RetryAfter(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &Verdict{Kind: VerdictRetryAfter, Delay: delay, Err: err}
+	return &Verdict{Kind: VerdictRetryAfter, Delay: max(delay, 0), Err: err}
 }
 
 // IsVerdict reports whether err holds a verdict. Retry middleware must pass
@@ -85,6 +107,8 @@ func IsVerdict(err error) bool { return VerdictOf(err) != nil }
 // Error implements error.
 func (v *Verdict) Error() string {
 	switch {
+	case v.Kind == VerdictDiscard && v.Err != nil:
+		return "message discarded: " + v.Reason + ": " + v.Err.Error()
 	case v.Kind == VerdictDiscard:
 		return "message discarded: " + v.Reason
 	case v.Err != nil:

@@ -19,10 +19,13 @@ func TestVerdictsCanBeRead(t *testing.T) {
 		{"Discard", core.Discard("too late"), core.Verdict{Kind: core.VerdictDiscard, Reason: "too late"}},
 		{"MoveTo", core.MoveTo("fraud", errBoom), core.Verdict{Kind: core.VerdictMoveTo, Queue: "fraud", Err: errBoom}},
 		{"Reject", core.Reject(errBoom), core.Verdict{Kind: core.VerdictReject, Err: errBoom}},
-		{"Reject of nothing", core.Reject(nil), core.Verdict{Kind: core.VerdictReject}},
+		{"DiscardError", core.DiscardError(errBoom, "too late"), core.Verdict{Kind: core.VerdictDiscard, Reason: "too late", Err: errBoom}},
 		{"Unrecoverable", core.Unrecoverable(errBoom), core.Verdict{Kind: core.VerdictUnrecoverable, Err: errBoom}},
 		{"Defer", core.Defer(time.Minute), core.Verdict{Kind: core.VerdictDefer, Delay: time.Minute}},
 		{"DeferError", core.DeferError(errBoom, time.Minute), core.Verdict{Kind: core.VerdictDefer, Delay: time.Minute, Err: errBoom}},
+		{"Defer until a time that has passed", core.Defer(-time.Minute), core.Verdict{Kind: core.VerdictDefer}},
+		{"DeferError until a time that has passed", core.DeferError(errBoom, -time.Minute), core.Verdict{Kind: core.VerdictDefer, Err: errBoom}},
+		{"RetryAfter a time that has passed", core.RetryAfter(errBoom, -time.Hour), core.Verdict{Kind: core.VerdictRetryAfter, Err: errBoom}},
 		{"RetryAfter", core.RetryAfter(errBoom, time.Hour), core.Verdict{Kind: core.VerdictRetryAfter, Delay: time.Hour, Err: errBoom}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

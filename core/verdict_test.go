@@ -23,6 +23,8 @@ func TestVerdictsDecide(t *testing.T) {
 	}{
 		{name: "Defer", err: Defer(time.Minute), want: DelayedRetry(time.Minute), deferral: true},
 		{name: "Defer without a delay uses the endpoint's", err: Defer(0), want: DelayedRetry(3 * time.Second), deferral: true},
+		{name: "Defer until a time that has passed", err: Defer(-time.Minute), want: DelayedRetry(3 * time.Second), deferral: true},
+		{name: "Defer written by hand", err: &Verdict{Kind: VerdictDefer, Delay: -1}, want: DelayedRetry(3 * time.Second), deferral: true},
 		{name: "Defer is not bound by the number of delayed retries", err: Defer(1), delayed: 9, want: DelayedRetry(1), deferral: true},
 		{name: "Defer once more before the limit", err: Defer(1), deferrals: 1, want: DelayedRetry(1), deferral: true},
 		{name: "Defer at the limit", err: Defer(1), deferrals: 2, want: MoveToError("failed")},
@@ -30,13 +32,15 @@ func TestVerdictsDecide(t *testing.T) {
 		{name: "DeferError", err: DeferError(errFailed, time.Minute), want: DelayedRetry(time.Minute), deferral: true},
 		{name: "DeferError of an unrecoverable error", err: DeferError(errListed, time.Minute), want: MoveToError("failed")},
 		{name: "Reject", err: Reject(errFailed), want: MoveToError("failed"), deadLetter: true},
-		{name: "Reject without an error", err: Reject(nil), want: MoveToError("failed"), deadLetter: true},
 		{name: "Unrecoverable", err: Unrecoverable(errFailed), want: MoveToError("failed")},
 		{name: "Discard", err: Discard("too late"), want: DiscardMessage("too late")},
+		{name: "DiscardError", err: DiscardError(errFailed, "too late"), want: DiscardMessage("too late")},
 		{name: "MoveTo", err: MoveTo("poison", errFailed), want: MoveToError("poison")},
 		{name: "MoveTo without a queue", err: MoveTo("", errFailed), want: MoveToError("failed")},
 		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour)},
 		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0)},
+		{name: "RetryAfter a time that has passed", err: RetryAfter(errFailed, -time.Hour), want: DelayedRetry(0)},
+		{name: "RetryAfter written by hand", err: &Verdict{Kind: VerdictRetryAfter, Err: errFailed, Delay: -1}, want: DelayedRetry(0)},
 		{name: "RetryAfter for the last time", err: RetryAfter(errFailed, time.Hour), delayed: 1, want: DelayedRetry(time.Hour)},
 		{name: "RetryAfter when retries are used up", err: RetryAfter(errFailed, time.Hour), delayed: 2, want: MoveToError("failed")},
 		{name: "RetryAfter of an unrecoverable error", err: RetryAfter(errListed, time.Hour), want: MoveToError("failed")},
@@ -71,6 +75,40 @@ func TestVerdictDeferForEverByDefault(t *testing.T) {
 	f.deferrals = 1 << 30
 	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != DelayedRetry(time.Second) || !d.deferral {
 		t.Errorf("%+v", d)
+	}
+}
+
+func TestVerdictDeferBeyondTheLimitSaysSo(t *testing.T) {
+	r := rulesOf(t, Recoverability{RequeueLimit: 2, Unrecoverable: []error{errListed}})
+	for _, test := range []struct {
+		name      string
+		err       error
+		deferrals int
+		text      string // of the failure; "" where it is the handler's error alone
+		errorType string // as the failure headers show it
+	}{
+		{"within the limit", Defer(1), 1, "", ""},
+		{"at the limit", Defer(0), 2, "deferred more often than RequeueLimit (2): message deferred", "*core.RequeueLimitError"},
+		{"above it, with an error", fmt.Errorf("busy: %w", DeferError(codeError{7}, 1)), 3, "deferred more often than RequeueLimit (2): busy: code 7", "core.codeError"},
+		{"an unrecoverable error", DeferError(errListed, 1), 3, "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := failedTimes(1, 0, test.err)
+			f.deferrals = test.deferrals
+			d := r.decide(t.Context(), f)
+			if test.text == "" {
+				if d.err != nil {
+					t.Errorf("failed with %v", d.err)
+				}
+				return
+			}
+			if d.err == nil || d.err.Error() != test.text || !errors.Is(d.err, ErrRequeueLimitExceeded) || !errors.Is(d.err, test.err) {
+				t.Fatalf("failed with %v, want %q", d.err, test.text)
+			}
+			if shown := describe(d.err); shown.exceptionType != test.errorType || shown.message != test.text {
+				t.Errorf("the headers show %q, %q", shown.exceptionType, shown.message)
+			}
+		})
 	}
 }
 
@@ -141,6 +179,9 @@ func TestVerdictPrecedence(t *testing.T) {
 func TestVerdictsOfNilErrors(t *testing.T) {
 	for name, err := range map[string]error{
 		"DeferError":    DeferError(nil, time.Second),
+		"DiscardError":  DiscardError(nil, "old"),
+		"MoveTo":        MoveTo("q", nil),
+		"Reject":        Reject(nil),
 		"Unrecoverable": Unrecoverable(nil),
 		"RetryAfter":    RetryAfter(nil, time.Second),
 	} {
@@ -149,7 +190,7 @@ func TestVerdictsOfNilErrors(t *testing.T) {
 		}
 	}
 	for name, err := range map[string]error{
-		"Defer": Defer(0), "Reject": Reject(nil), "MoveTo": MoveTo("q", nil), "Discard": Discard(""),
+		"Defer": Defer(0), "Discard": Discard(""),
 	} {
 		if err == nil {
 			t.Errorf("%s is no error", name)
@@ -170,8 +211,9 @@ func TestVerdictText(t *testing.T) {
 		{DeferError(errFailed, time.Minute), "handler failed"},
 		{Unrecoverable(errFailed), "handler failed"},
 		{Reject(errFailed), "handler failed"},
-		{Reject(nil), "handler rejected the message"},
-		{MoveTo("poison", nil), `handler moved the message to "poison"`},
+		{DiscardError(errFailed, "too late"), "message discarded: too late: handler failed"},
+		{&Verdict{Kind: VerdictReject}, "handler rejected the message"},
+		{&Verdict{Kind: VerdictMoveTo, Queue: "poison"}, `handler moved the message to "poison"`},
 		{MoveTo("poison", errFailed), "handler failed"},
 		{RetryAfter(errFailed, time.Minute), "handler failed"},
 	} {
@@ -183,7 +225,7 @@ func TestVerdictText(t *testing.T) {
 
 func TestVerdictsKeepTheirError(t *testing.T) {
 	for name, err := range map[string]error{
-		"DeferError": DeferError(codeError{7}, 0), "Reject": Reject(codeError{7}), "Unrecoverable": Unrecoverable(codeError{7}),
+		"DeferError": DeferError(codeError{7}, 0), "DiscardError": DiscardError(codeError{7}, "old"), "Reject": Reject(codeError{7}), "Unrecoverable": Unrecoverable(codeError{7}),
 		"MoveTo": MoveTo("q", codeError{7}), "RetryAfter": RetryAfter(codeError{7}, 0),
 	} {
 		if found, ok := errors.AsType[codeError](fmt.Errorf("x: %w", err)); !ok || found.code != 7 {
