@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Outgoing is a message on its way to a transport. An application developer
 // seldom makes one: Endpoint.Send and the methods of Message compose it.
@@ -40,6 +43,44 @@ type Outgoing struct {
 	// used where the broker can.
 	GroupKey   string
 	Properties map[string]string
+
+	// Reason says why the message is sent. It is not transmitted: SendObservers
+	// and diagnostics look at it.
+	Reason SendReason
+}
+
+// SendReason says why a message is sent.
+type SendReason int
+
+// The reasons for a send. All but ReasonApplication are the engine's own: the message is
+// a copy of one that was received, or control traffic.
+const (
+	// ReasonApplication is a send of the application: the zero value.
+	ReasonApplication SendReason = iota
+	// ReasonDelayedRetry is the copy of a failed message for a delayed retry.
+	ReasonDelayedRetry
+	// ReasonDeferral is the copy of a message that its handler deferred.
+	ReasonDeferral
+	// ReasonMoveToError is the move of a failed message to an error queue.
+	ReasonMoveToError
+	// ReasonAudit is the copy of a handled message for the audit queue.
+	ReasonAudit
+	// ReasonAcknowledgement tells an operator's tool that the message it returned from
+	// the error queue was handled.
+	ReasonAcknowledgement
+	// ReasonUndelivered is a copy that waits in the endpoint's own queue because its
+	// destination cannot be reached (R25).
+	ReasonUndelivered
+)
+
+var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy"}
+
+// String returns the reason in words.
+func (r SendReason) String() string {
+	if r >= 0 && int(r) < len(sendReasons) {
+		return sendReasons[r]
+	}
+	return fmt.Sprintf("SendReason(%d)", int(r))
 }
 
 // Incoming is a message as it was received. Nobody writes to it after Receive
@@ -68,6 +109,10 @@ type Incoming struct {
 	// the broker tells. It is implied by a DeliveryCount above 1; what it adds
 	// are deliveries that no count shows, such as one whose lock ran out.
 	Redelivered bool
+
+	// GroupKey and Properties are those of the Outgoing. Nobody writes the map.
+	GroupKey   string
+	Properties map[string]string
 
 	// LastError is what the adapter remembers of the previous failure, or "".
 	LastError string

@@ -300,6 +300,9 @@ type Capabilities struct {
 	// SubscribeLag is how long after Subscribe returned a subscription is sure
 	// to be in force.
 	SubscribeLag time.Duration
+	// MaxLockTime is how long one delivery may be kept unsettled at most, renewals
+	// included. The engine gives a message back well before that.
+	MaxLockTime time.Duration
 	// MaxReceiveBatch is the most deliveries that one Receive can return.
 	MaxReceiveBatch int
 	// MaxMessageBytes bounds body and headers together.
