@@ -225,8 +225,8 @@ func (t *trial) renew(deliveries ...core.Delivery) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	for _, d := range deliveries {
-		if r, ok := d.(core.Renewer); ok && !r.LockedUntil().IsZero() {
-			if err := r.Renew(ctx); err != nil {
+		if !d.LockedUntil().IsZero() {
+			if err := d.Renew(ctx); err != nil {
 				t.stop("Renew returns nil for a delivery that is held", "%v", err)
 			}
 		}

@@ -58,12 +58,12 @@ var atomicCases = slices.Concat(
 // done through BindContext.
 type dispatch struct {
 	name string
-	call func(d core.AtomicDelivery, ctx context.Context, out []core.Outgoing) error
+	call func(d core.Delivery, ctx context.Context, out []core.Outgoing) error
 }
 
 var (
-	completing = dispatch{"CompleteWith", core.AtomicDelivery.CompleteWith}
-	replacing  = dispatch{"ReplaceWith", core.AtomicDelivery.ReplaceWith}
+	completing = dispatch{"CompleteWith", core.Delivery.CompleteWith}
+	replacing  = dispatch{"ReplaceWith", core.Delivery.ReplaceWith}
 )
 
 func dispatchCases(s dispatch) []testCase {
@@ -193,7 +193,7 @@ func dispatchCases(s dispatch) []testCase {
 		}},
 		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, run: func(t *trial) {
 			f := t.forwarding()
-			t.lockOf(f.d) // where locks end, those of this mode need not
+			t.needsLock(f.d) // where locks end, those of this mode need not
 			t.rest(t.suite.lock + t.suite.h.Slack)
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
@@ -234,7 +234,7 @@ type forwarding struct {
 	transport core.Transport
 	from, to  string
 	r         *receiver
-	d         core.AtomicDelivery
+	d         core.Delivery
 }
 
 // forwarded is the body of the message of a forwarding.
@@ -245,16 +245,8 @@ func (t *trial) forwarding() *forwarding {
 	f.from, f.to = t.queue(f.transport), t.queue(f.transport)
 	t.send(f.transport, t.message(f.from, forwarded))
 	f.r = t.receiver(f.transport, f.from, 1)
-	f.d = t.atomic(f.r.next())
+	f.d = f.r.next()
 	return f
-}
-
-func (t *trial) atomic(d core.Delivery) core.AtomicDelivery {
-	atomic, ok := d.(core.AtomicDelivery)
-	if !ok {
-		t.stop("a delivery in SendsAtomicWithReceive is a core.AtomicDelivery", "%T is not", d)
-	}
-	return atomic
 }
 
 // ends closes the receiver and checks what is left in both queues.
@@ -264,20 +256,20 @@ func (t *trial) ends(f *forwarding, when string, from, to []string) {
 	t.left(f.to, when+", the queue that was sent to", to...)
 }
 
-func (t *trial) trySends(s dispatch, d core.AtomicDelivery, out ...core.Outgoing) error {
+func (t *trial) trySends(s dispatch, d core.Delivery, out ...core.Outgoing) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return s.call(d, ctx, slices.Clone(out)) // which takes it over
 }
 
-func (t *trial) sends(s dispatch, d core.AtomicDelivery, out ...core.Outgoing) {
+func (t *trial) sends(s dispatch, d core.Delivery, out ...core.Outgoing) {
 	if err := t.trySends(s, d, out...); err != nil {
 		t.stop(fmt.Sprintf("%s sends %d messages with a delivery that is held", s.name, len(out)), "%v", err)
 	}
 }
 
 // sendsNot checks that it is refused, and says so of every message.
-func (t *trial) sendsNot(s dispatch, d core.AtomicDelivery, want error, out ...core.Outgoing) {
+func (t *trial) sendsNot(s dispatch, d core.Delivery, want error, out ...core.Outgoing) {
 	err := t.trySends(s, d, out...)
 	if !errors.Is(err, want) {
 		t.stop(s.name+" returns an error matching "+errorName(want), "%v", err)
@@ -289,7 +281,7 @@ func (t *trial) sendsNot(s dispatch, d core.AtomicDelivery, want error, out ...c
 	}
 }
 
-func (t *trial) reset(d core.AtomicDelivery) {
+func (t *trial) reset(d core.Delivery) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := d.Reset(ctx); err != nil {
@@ -340,7 +332,7 @@ func (t *trial) forwardConcurrently(n int) {
 	r := t.receiver(transport, from, workers)
 	var all sync.WaitGroup
 	for range n {
-		d := t.atomic(r.next()) // waits until one of those held is settled
+		d := r.next() // waits until one of those held is settled
 		out := t.message(to, string(d.Incoming().Body))
 		t.beside(&all, func() {
 			if err := t.trySends(completing, d, out); err != nil {

@@ -179,7 +179,7 @@ func (r *brokenReceiver) Close(ctx context.Context) error {
 	return next()
 }
 
-// deliver wraps a delivery, with the optional interfaces that it has.
+// deliver wraps a delivery.
 func (r *brokenReceiver) deliver(sound core.Delivery) core.Delivery {
 	if r.transport.changes.deliver != nil {
 		sound = r.transport.changes.deliver(r, sound)
@@ -189,56 +189,10 @@ func (r *brokenReceiver) deliver(sound core.Delivery) core.Delivery {
 	if r.transport.changes.arrive != nil {
 		r.transport.changes.arrive(r, &d.in)
 	}
-	_, atomic := sound.(core.AtomicDelivery)
-	if atomic && r.transport.stage != nil {
+	if r.cfg.Mode == core.TransactionSendsAtomicWithReceive && r.transport.stage != nil {
 		d.work = &transaction{db: &r.transport.stage.database}
 	}
-	_, renews := sound.(core.Renewer)
-	_, buries := sound.(core.DeadLetterer)
-	switch {
-	case atomic && renews && buries:
-		return struct {
-			*brokenDelivery
-			brokenAtomic
-			brokenRenewer
-			brokenDeadLetterer
-		}{d, brokenAtomic{d}, brokenRenewer{d}, brokenDeadLetterer{d}}
-	case atomic && renews:
-		return struct {
-			*brokenDelivery
-			brokenAtomic
-			brokenRenewer
-		}{d, brokenAtomic{d}, brokenRenewer{d}}
-	case atomic && buries:
-		return struct {
-			*brokenDelivery
-			brokenAtomic
-			brokenDeadLetterer
-		}{d, brokenAtomic{d}, brokenDeadLetterer{d}}
-	case renews && buries:
-		return struct {
-			*brokenDelivery
-			brokenRenewer
-			brokenDeadLetterer
-		}{d, brokenRenewer{d}, brokenDeadLetterer{d}}
-	case atomic:
-		return struct {
-			*brokenDelivery
-			brokenAtomic
-		}{d, brokenAtomic{d}}
-	case renews:
-		return struct {
-			*brokenDelivery
-			brokenRenewer
-		}{d, brokenRenewer{d}}
-	case buries:
-		return struct {
-			*brokenDelivery
-			brokenDeadLetterer
-		}{d, brokenDeadLetterer{d}}
-	default:
-		return d
-	}
+	return d
 }
 
 type brokenDelivery struct {
@@ -280,61 +234,54 @@ func (d *brokenDelivery) Release(ctx context.Context) error {
 	})
 }
 
-type brokenAtomic struct{ delivered *brokenDelivery }
-
-func (a brokenAtomic) sound() core.AtomicDelivery { return a.delivered.Delivery.(core.AtomicDelivery) }
-
-func (a brokenAtomic) BindContext(ctx context.Context) context.Context {
-	next := func(ctx context.Context) context.Context { return a.delivered.work.bind(a.sound().BindContext(ctx)) }
-	if bind := a.delivered.receiver.transport.changes.bind; bind != nil {
-		return bind(a.delivered, ctx, next)
+func (d *brokenDelivery) BindContext(ctx context.Context) context.Context {
+	next := func(ctx context.Context) context.Context {
+		if ctx = d.Delivery.BindContext(ctx); d.work == nil {
+			return ctx
+		}
+		return d.work.bind(ctx)
+	}
+	if bind := d.receiver.transport.changes.bind; bind != nil {
+		return bind(d, ctx, next)
 	}
 	return next(ctx)
 }
 
-func (a brokenAtomic) CompleteWith(ctx context.Context, out []core.Outgoing) error {
-	a.delivered.out = out
-	return a.delivered.settle("CompleteWith", func() error {
-		return a.delivered.work.commits(func() error { return a.sound().CompleteWith(ctx, a.delivered.out) })
+func (d *brokenDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	d.out = out
+	return d.settle("CompleteWith", func() error {
+		return d.work.commits(func() error { return d.Delivery.CompleteWith(ctx, d.out) })
 	})
 }
 
-func (a brokenAtomic) Reset(ctx context.Context) error {
-	return a.delivered.settle("Reset", func() error {
-		return a.delivered.work.undoes(func() error { return a.sound().Reset(ctx) })
+func (d *brokenDelivery) Reset(ctx context.Context) error {
+	return d.settle("Reset", func() error {
+		return d.work.undoes(func() error { return d.Delivery.Reset(ctx) })
 	})
 }
 
-func (a brokenAtomic) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
-	a.delivered.out = out
-	return a.delivered.settle("ReplaceWith", func() error {
-		return a.delivered.work.undoes(func() error { return a.sound().ReplaceWith(ctx, a.delivered.out) })
+func (d *brokenDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	d.out = out
+	return d.settle("ReplaceWith", func() error {
+		return d.work.undoes(func() error { return d.Delivery.ReplaceWith(ctx, d.out) })
 	})
 }
 
-type brokenRenewer struct{ delivered *brokenDelivery }
-
-func (r brokenRenewer) sound() core.Renewer { return r.delivered.Delivery.(core.Renewer) }
-
-func (r brokenRenewer) LockedUntil() time.Time {
-	if lockedUntil := r.delivered.receiver.transport.changes.lockedUntil; lockedUntil != nil {
-		return lockedUntil(r.delivered, r.sound().LockedUntil)
+func (d *brokenDelivery) LockedUntil() time.Time {
+	if lockedUntil := d.receiver.transport.changes.lockedUntil; lockedUntil != nil {
+		return lockedUntil(d, d.Delivery.LockedUntil)
 	}
-	return r.sound().LockedUntil()
+	return d.Delivery.LockedUntil()
 }
 
-func (r brokenRenewer) Renew(ctx context.Context) error {
-	return r.delivered.settle("Renew", func() error { return r.sound().Renew(ctx) })
+func (d *brokenDelivery) Renew(ctx context.Context) error {
+	return d.settle("Renew", func() error { return d.Delivery.Renew(ctx) })
 }
 
-type brokenDeadLetterer struct{ delivered *brokenDelivery }
-
-func (l brokenDeadLetterer) DeadLetter(ctx context.Context, reason, description string) error {
-	l.delivered.reason, l.delivered.description = reason, description
-	return l.delivered.settle("DeadLetter", func() error {
-		return l.delivered.work.commits(func() error {
-			return l.delivered.Delivery.(core.DeadLetterer).DeadLetter(ctx, l.delivered.reason, l.delivered.description)
-		})
+func (d *brokenDelivery) DeadLetter(ctx context.Context, reason, description string) error {
+	d.reason, d.description = reason, description
+	return d.settle("DeadLetter", func() error {
+		return d.work.commits(func() error { return d.Delivery.DeadLetter(ctx, d.reason, d.description) })
 	})
 }
 

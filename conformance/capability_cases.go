@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -72,19 +73,55 @@ var capabilityCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C1", title: "deliveries implement what the capabilities say", run: func(t *trial) {
+	{rule: "C1", title: "methods that do not apply to a delivery are refused and change nothing", run: func(t *trial) {
+		transport := t.open()
+		queue, out := t.queue(transport), t.queue(transport)
+		names := []string{"first", "second"}
+		t.sendEach(transport, queue, names...)
+		r := t.receiver(transport, queue, len(names))
+		held := r.takeThese("the messages are delivered", names...)
+		for _, method := range t.unclaimedMethods(out) {
+			for _, name := range names {
+				if err := method.call(held[name]); !errors.Is(err, errors.ErrUnsupported) {
+					t.fail(fmt.Sprintf("in %v %s is refused with errors.ErrUnsupported", t.mode, method.name), "%v", err)
+				}
+			}
+		}
+		for _, name := range names {
+			t.complete(held[name]) // stops the case if one of them settled it
+		}
+		r.shut()
+		t.left(queue, "after all were completed, methods that do not apply having been called before")
+		t.left(out, "after CompleteWith and ReplaceWith were refused with errors.ErrUnsupported")
+	}},
+	{rule: "C1", title: "methods that apply to a delivery are not refused as unsupported", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 1)
+		for _, way := range t.waysToSettle(t.queue(transport)) {
+			t.sendEach(transport, queue, way.name)
+			d := r.next()
+			if t.mode == core.TransactionSendsAtomicWithReceive {
+				t.reset(d)
+			}
+			if err := t.trySettling(way, d); err != nil {
+				t.stop(fmt.Sprintf("in %v %s settles a delivery that is held", t.mode, way.name), "%v", err)
+			}
+			if !way.consumes {
+				t.complete(r.next())
+			}
+		}
+	}},
+	{rule: "C1", title: "a delivery tells what it is without doing anything", run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
 		d := t.receiver(transport, queue, 1).next()
-		if _, is := d.(core.AtomicDelivery); is != (t.mode == core.TransactionSendsAtomicWithReceive) {
-			t.fail("a delivery is a core.AtomicDelivery exactly in SendsAtomicWithReceive", "in %v: %t (%T)", t.mode, is, d)
+		if until := d.LockedUntil(); t.mode == core.TransactionNone && !until.IsZero() {
+			t.fail("in mode None a delivery has no lock that could end", "LockedUntil is %v", until)
 		}
-		if _, is := d.(core.DeadLetterer); is != t.caps.DeadLetter && t.mode != core.TransactionNone {
-			t.fail(fmt.Sprintf("a delivery is a core.DeadLetterer exactly when DeadLetter is claimed, here %t", t.caps.DeadLetter), "%t (%T)", is, d)
-		}
-		if r, is := d.(core.Renewer); is && t.mode == core.TransactionNone && !r.LockedUntil().IsZero() {
-			t.fail("in mode None a delivery has no lock that could end", "LockedUntil is %v", r.LockedUntil())
+		if t.mode != core.TransactionSendsAtomicWithReceive && d.BindContext(t.ctx) != t.ctx {
+			t.fail("BindContext returns the context that it was given, but in SendsAtomicWithReceive", "in %v it is another", t.mode)
 		}
 		if first, second := d.Incoming(), d.Incoming(); first != second {
 			t.fail("Incoming returns the same pointer at every call", "%p, then %p", first, second)
@@ -189,5 +226,44 @@ func (t *trial) unsupported(queue string) (list []core.Outgoing) {
 	if !t.caps.PublishSubscribe {
 		add(func(o *core.Outgoing) { o.Queue, o.Topic = "", t.uniqueName() })
 	}
+	return list
+}
+
+// method is a method of a delivery.
+type method struct {
+	name string
+	call func(d core.Delivery) error
+}
+
+// unclaimedMethods returns those that the case's deliveries refuse: of abilities
+// that are not claimed, and of other modes. What CompleteWith and ReplaceWith are
+// given to send goes to the queue out.
+func (t *trial) unclaimedMethods(out string) (list []method) {
+	add := func(name string, call func(d core.Delivery, ctx context.Context) error) {
+		list = append(list, method{name, func(d core.Delivery) error {
+			ctx, cancel := t.patient()
+			defer cancel()
+			return call(d, ctx)
+		}})
+	}
+	if t.mode != core.TransactionSendsAtomicWithReceive {
+		for _, s := range []dispatch{completing, replacing} {
+			add(s.name, func(d core.Delivery, ctx context.Context) error {
+				return s.call(d, ctx, []core.Outgoing{t.message(out, "sent by "+s.name)})
+			})
+		}
+		add("Reset", core.Delivery.Reset)
+	}
+	if !t.caps.DeadLetter {
+		add("DeadLetter", func(d core.Delivery, ctx context.Context) error {
+			return d.DeadLetter(ctx, "tried", "by the conformance suite")
+		})
+	}
+	add("Renew of a lock that does not end", func(d core.Delivery, ctx context.Context) error {
+		if !d.LockedUntil().IsZero() {
+			return errors.ErrUnsupported // this lock ends, so Renew works
+		}
+		return d.Renew(ctx)
+	})
 	return list
 }

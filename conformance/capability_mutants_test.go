@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/inmemory"
@@ -47,6 +49,47 @@ var capabilityMutants = []mutant{
 				c.DeadLetter = true
 				return c
 			}}
+		}},
+	{rule: "C1", name: "claims a transaction and cannot send in it", breaks: func() changes {
+		return pretending("CompleteWith", func(*brokenDelivery) error { return errors.ErrUnsupported })
+	}},
+	{rule: "C1", name: "sends with a settlement of another mode", on: receivingOnly, breaks: func() changes {
+		return pretending("CompleteWith", func(d *brokenDelivery) error {
+			return errors.Join(d.receiver.transport.base.Send(ctxBackground, d.out...), errors.ErrUnsupported)
+		})
+	}},
+	{rule: "C1", name: "settles with a settlement of another mode", on: receivingOnly, breaks: func() changes {
+		return pretending("ReplaceWith", func(d *brokenDelivery) error {
+			return errors.Join(d.Delivery.Complete(ctxBackground), errors.ErrUnsupported)
+		})
+	}},
+	{rule: "C1", name: "pretends to reset without a transaction", on: receivingOnly, breaks: func() changes {
+		return pretending("Reset", func(*brokenDelivery) error { return nil })
+	}},
+	{rule: "C1", name: "pretends to dead-letter when it cannot",
+		on: able(func(c *core.Capabilities) { c.DeadLetter = false }),
+		breaks: func() changes {
+			return pretending("DeadLetter", func(*brokenDelivery) error { return nil })
+		}},
+	{rule: "C1", name: "gives back when it cannot dead-letter",
+		on: able(func(c *core.Capabilities) { c.DeadLetter = false }),
+		breaks: func() changes {
+			return pretending("DeadLetter", func(d *brokenDelivery) error {
+				return errors.Join(d.Delivery.Release(ctxBackground), errors.ErrUnsupported)
+			})
+		}},
+	{rule: "C1", name: "pretends to renew a lock that does not end", breaks: func() changes {
+		return pretending("Renew", func(*brokenDelivery) error { return nil })
+	}},
+	{rule: "C1", name: "binds a context where it has no transaction", on: receivingOnly, breaks: func() changes {
+		return changes{bind: func(_ *brokenDelivery, ctx context.Context, _ func(context.Context) context.Context) context.Context {
+			return context.WithoutCancel(ctx)
+		}}
+	}},
+	{rule: "C1", name: "tells of a lock on a message that is consumed",
+		on: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionNone} }),
+		breaks: func() changes {
+			return changes{lockedUntil: func(*brokenDelivery, func() time.Time) time.Time { return time.Now().Add(time.Minute) }}
 		}},
 	{rule: "C1", name: "ignores a delay that it cannot honour",
 		on: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
@@ -111,6 +154,16 @@ var capabilityMutants = []mutant{
 			return c
 		}}
 	}},
+}
+
+// pretending does something instead of one method of a delivery.
+func pretending(method string, do func(d *brokenDelivery) error) changes {
+	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+		if operation == method {
+			return do(d)
+		}
+		return next()
+	}}
 }
 
 // withoutSubscriber hides that a transport is a core.Subscriber.

@@ -114,7 +114,7 @@ var (
 	receiveBatch       = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
 	provisioning       = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
 	checking           = need{"the transport is no core.Checker", func(s *suite) bool { return s.checker }}
-	locks              = need{"no delivery is a core.Renewer with a LockedUntil, so that locks do not end by themselves", func(s *suite) bool { return s.lock > 0 }}
+	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.lock > 0 }}
 	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
 	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
 	deadLetterView     = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}

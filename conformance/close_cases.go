@@ -168,10 +168,8 @@ var closeCases = []testCase{
 				_ = t.trySettling(way, held[way.name])
 				held[way.name].Incoming()
 			}
-			if lock, ok := held["Complete"].(core.Renewer); ok {
-				lock.LockedUntil()
-				_ = lock.Renew(t.ctx)
-			}
+			held["Complete"].LockedUntil()
+			_ = held["Complete"].Renew(t.ctx)
 		}
 		late()
 		t.close(transport)

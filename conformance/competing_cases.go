@@ -97,7 +97,7 @@ func (c *competition) take(d core.Delivery) {
 	defer c.mu.Unlock()
 	id := d.Incoming().NativeID
 	if other := c.held[id]; other != nil && !c.t.caps.Duplicates {
-		if lock, ok := other.(core.Renewer); !ok || lock.LockedUntil().IsZero() || time.Now().Before(lock.LockedUntil()) {
+		if until := other.LockedUntil(); until.IsZero() || time.Now().Before(until) {
 			c.t.fail("a message that one receiver holds is delivered to no other", "%q, with NativeID %q, was delivered a second time", d.Incoming().Body, id)
 		}
 	}

@@ -76,7 +76,8 @@ var completionCases = []testCase{
 		ends := time.Now()
 		for _, way := range ways {
 			d := held[way.name]
-			if until := t.lockOf(d).LockedUntil(); until.After(ends) {
+			t.needsLock(d)
+			if until := d.LockedUntil(); until.After(ends) {
 				ends = until
 			}
 			if err := t.trySettling(way, d); err != nil {
@@ -319,6 +320,5 @@ func (w *randomWorker) settle(d core.Delivery, chance int) bool {
 
 // lockEnded reports whether a settlement was refused because it came too late.
 func lockEnded(d core.Delivery, err error) bool {
-	r, ok := d.(core.Renewer)
-	return ok && errors.Is(err, core.ErrLockLost) && !r.LockedUntil().IsZero() && !time.Now().Before(r.LockedUntil())
+	return errors.Is(err, core.ErrLockLost) && !d.LockedUntil().IsZero() && !time.Now().Before(d.LockedUntil())
 }

@@ -208,11 +208,7 @@ var deadLetterCases = []testCase{
 		d := r.next()
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
-		letterer, ok := d.(core.DeadLetterer)
-		if !ok {
-			t.stop("a delivery is a core.DeadLetterer where DeadLetter is claimed", "%T is not", d)
-		}
-		err := letterer.DeadLetter(ended, "reason", "description")
+		err := d.DeadLetter(ended, "reason", "description")
 		r.shut()
 		when := fmt.Sprintf("after DeadLetter in an ended context returned %v", err)
 		if err == nil {
@@ -255,14 +251,9 @@ var deadLetterCases = []testCase{
 }
 
 func (t *trial) tryDeadLetter(d core.Delivery, reason, description string) error {
-	letterer, ok := d.(core.DeadLetterer)
-	if !ok {
-		t.fail("a delivery is a core.DeadLetterer where DeadLetter is claimed", "%T is not", d)
-		return errors.ErrUnsupported
-	}
 	ctx, cancel := t.patient()
 	defer cancel()
-	return letterer.DeadLetter(ctx, reason, description)
+	return d.DeadLetter(ctx, reason, description)
 }
 
 func (t *trial) deadLetter(d core.Delivery, reason, description string) {

@@ -14,8 +14,8 @@ import (
 // has come because its lock ended, or by a delay.
 func (t *trial) atOnce(d core.Delivery) time.Duration {
 	limit := t.suite.h.Slack + t.quiet()
-	if r, ok := d.(core.Renewer); ok && !r.LockedUntil().IsZero() {
-		limit = min(limit, time.Until(r.LockedUntil()))
+	if until := d.LockedUntil(); !until.IsZero() {
+		limit = min(limit, time.Until(until))
 	}
 	return limit
 }

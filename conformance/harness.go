@@ -42,7 +42,7 @@ type Harness struct {
 	// can look.
 	DeadLetters func(t testing.TB, queue string) []DeadLetter
 
-	// Work does something in the native transaction that an AtomicDelivery
+	// Work does something in the native transaction that Delivery.BindContext
 	// hands out. nil: BindContext returns its argument.
 	Work *NativeWork
 
@@ -110,7 +110,7 @@ type Broker interface {
 // NativeWork is something that a handler could do in the transport's native
 // transaction: for a database, inserting a row.
 type NativeWork struct {
-	// Do does it. ctx comes from AtomicDelivery.BindContext.
+	// Do does it. ctx comes from Delivery.BindContext.
 	Do func(ctx context.Context, key string) error
 	// Done reports whether it was committed.
 	Done func(t testing.TB, key string) bool

@@ -48,13 +48,12 @@ type interferingReceiver struct {
 func (r *interferingReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	n, err := r.Receiver.Receive(ctx, dst)
 	for i, d := range dst[:max(n, 0)] {
-		dst[i] = r.by.deliver(d)
+		dst[i] = &interferingDelivery{d, r.by}
 	}
 	return n, err
 }
 
-// interferingDelivery and interferingSends are what a delivery is made of:
-// every delivery is the one, an AtomicDelivery both.
+// interferingDelivery passes on what is not interfered with.
 type interferingDelivery struct {
 	core.Delivery
 	by *interfering
@@ -67,79 +66,10 @@ func (d *interferingDelivery) Complete(ctx context.Context) error {
 	return d.by.complete(ctx, d.Delivery)
 }
 
-type interferingSends struct {
-	sound core.AtomicDelivery
-	by    *interfering
+func (d *interferingDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	return d.by.sending(ctx, out, func(ctx context.Context) error { return d.Delivery.CompleteWith(ctx, out) })
 }
 
-func (s interferingSends) BindContext(ctx context.Context) context.Context {
-	return s.sound.BindContext(ctx)
-}
-
-func (s interferingSends) Reset(ctx context.Context) error { return s.sound.Reset(ctx) }
-
-func (s interferingSends) CompleteWith(ctx context.Context, out []core.Outgoing) error {
-	return s.by.sending(ctx, out, func(ctx context.Context) error { return s.sound.CompleteWith(ctx, out) })
-}
-
-func (s interferingSends) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
-	return s.by.sending(ctx, out, func(ctx context.Context) error { return s.sound.ReplaceWith(ctx, out) })
-}
-
-// deliver wraps a delivery, with the optional interfaces that it has.
-func (i *interfering) deliver(sound core.Delivery) core.Delivery {
-	type (
-		sends   = interferingSends
-		renewer = core.Renewer
-		letter  = core.DeadLetterer
-	)
-	d := &interferingDelivery{sound, i}
-	atomic, isAtomic := sound.(core.AtomicDelivery)
-	r, renews := sound.(core.Renewer)
-	l, buries := sound.(core.DeadLetterer)
-	s := sends{atomic, i}
-	switch {
-	case isAtomic && renews && buries:
-		return struct {
-			*interferingDelivery
-			sends
-			renewer
-			letter
-		}{d, s, r, l}
-	case isAtomic && renews:
-		return struct {
-			*interferingDelivery
-			sends
-			renewer
-		}{d, s, r}
-	case isAtomic && buries:
-		return struct {
-			*interferingDelivery
-			sends
-			letter
-		}{d, s, l}
-	case renews && buries:
-		return struct {
-			*interferingDelivery
-			renewer
-			letter
-		}{d, r, l}
-	case isAtomic:
-		return struct {
-			*interferingDelivery
-			sends
-		}{d, s}
-	case renews:
-		return struct {
-			*interferingDelivery
-			renewer
-		}{d, r}
-	case buries:
-		return struct {
-			*interferingDelivery
-			letter
-		}{d, l}
-	default:
-		return d
-	}
+func (d *interferingDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	return d.by.sending(ctx, out, func(ctx context.Context) error { return d.Delivery.ReplaceWith(ctx, out) })
 }

@@ -107,7 +107,7 @@ var limitCases = []testCase{
 		for _, s := range []dispatch{completing, replacing} {
 			t.send(transport, t.message(from, "received"))
 			r := t.receiver(transport, from, 1)
-			d := t.atomic(r.next())
+			d := r.next()
 			for _, bad := range t.illegal(to) {
 				t.renew(d)
 				out := []core.Outgoing{t.message(to, "sound"), bad.message}

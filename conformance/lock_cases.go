@@ -11,21 +11,19 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// lockOf returns the lock of a delivery. Where locks do not end by themselves in
-// the case's mode, the case has no meaning there, and ends.
-func (t *trial) lockOf(d core.Delivery) core.Renewer {
-	r, ok := d.(core.Renewer)
-	if !ok || r.LockedUntil().IsZero() {
+// needsLock ends the case where locks do not end by themselves in its mode.
+func (t *trial) needsLock(d core.Delivery) {
+	if d.LockedUntil().IsZero() {
 		t.notRun(fmt.Sprintf("in %v a delivery's lock does not end by itself", t.mode))
 	}
-	return r
 }
 
 // outlive rests until the locks of all these deliveries have ended.
 func (t *trial) outlive(deliveries ...core.Delivery) {
 	var last time.Time
 	for _, d := range deliveries {
-		if until := t.lockOf(d).LockedUntil(); until.After(last) {
+		t.needsLock(d)
+		if until := d.LockedUntil(); until.After(last) {
 			last = until
 		}
 	}
@@ -38,8 +36,8 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.ctx)
 	ended := make(chan error, len(deliveries))
 	for _, d := range deliveries {
-		lock := t.lockOf(d)
-		pause := max(time.Until(lock.LockedUntil())/3, time.Millisecond)
+		t.needsLock(d)
+		pause := max(time.Until(d.LockedUntil())/3, time.Millisecond)
 		t.apart(func() {
 			var err error
 			defer func() { ended <- err }()
@@ -48,7 +46,7 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 				if ctx.Err() != nil {
 					return
 				}
-				err = lock.Renew(t.ctx)
+				err = d.Renew(t.ctx)
 			}
 		})
 	}
@@ -95,8 +93,8 @@ var lockCases = []testCase{
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed")
 		d := t.receiver(transport, queue, 1).next()
-		lock := t.lockOf(d)
-		until := lock.LockedUntil()
+		t.needsLock(d)
+		until := d.LockedUntil()
 		left := time.Until(until)
 		if left <= 0 {
 			t.stop("LockedUntil is in the future when a message is delivered", "it was %v ago", -left)
@@ -104,7 +102,7 @@ var lockCases = []testCase{
 		for range 3 {
 			t.rest(left / 5)
 			t.renew(d)
-			now := lock.LockedUntil()
+			now := d.LockedUntil()
 			// Some brokers keep whole seconds.
 			if now.Before(until) {
 				t.fail("Renew never moves LockedUntil back", "by %v", until.Sub(now))
@@ -129,7 +127,7 @@ var lockCases = []testCase{
 			all = append(all, d)
 		}
 		stop := t.keepRenewing(all...)
-		duration := time.Until(t.lockOf(all[0]).LockedUntil())
+		duration := time.Until(all[0].LockedUntil())
 		others := []*receiver{t.receiver(transport, queue, 3), t.receiver(t.open(), queue, 3)}
 		for end := time.Now().Add(min(3*duration, 2*t.patience())); time.Now().Before(end); {
 			for _, other := range others {
@@ -153,12 +151,12 @@ var lockCases = []testCase{
 		other := t.receiver(t.open(), queue, 1)
 		other.SetMaxInFlight(0)
 		d := r.next()
-		lock := t.lockOf(d)
+		t.needsLock(d)
 		r.SetMaxInFlight(0)
 		other.SetMaxInFlight(1)
-		until := lock.LockedUntil()
+		until := d.LockedUntil()
 		again := other.comesAt(until)
-		t.lostFor(lock, "after the message went to another receiver")
+		t.lostFor(d, "after the message went to another receiver")
 		t.complete(again)
 		t.left(queue, "after the other receiver completed it")
 	}},
@@ -170,13 +168,13 @@ var lockCases = []testCase{
 		other := t.receiver(t.open(), queue, 1)
 		other.SetMaxInFlight(0)
 		d := r.next()
-		lock := t.lockOf(d)
+		t.needsLock(d)
 		r.SetMaxInFlight(0)
 		other.SetMaxInFlight(1)
-		t.rest(time.Until(lock.LockedUntil()) / 2)
+		t.rest(time.Until(d.LockedUntil()) / 2)
 		t.renew(d)
-		again := other.comesAt(lock.LockedUntil())
-		t.lostFor(lock, "after the message went to another receiver")
+		again := other.comesAt(d.LockedUntil())
+		t.lostFor(d, "after the message went to another receiver")
 		t.complete(again)
 		t.left(queue, "after the other receiver completed it")
 	}},
@@ -186,11 +184,11 @@ var lockCases = []testCase{
 		t.sendEach(transport, queue, "forgotten")
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		lock := t.lockOf(d)
+		t.needsLock(d)
 		r.SetMaxInFlight(0)
 		t.outlive(d)
-		t.lostFor(lock, "after LockedUntil")
-		t.lostFor(lock, "after LockedUntil, tried again")
+		t.lostFor(d, "after LockedUntil")
+		t.lostFor(d, "after LockedUntil, tried again")
 		t.complete(t.receiver(t.open(), queue, 1).next())
 		t.left(queue, "after another receiver completed it")
 	}},
@@ -199,10 +197,10 @@ var lockCases = []testCase{
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "held")
 		d := t.receiver(transport, queue, 1).next()
-		lock := t.lockOf(d)
+		t.needsLock(d)
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
-		if err := lock.Renew(ended); err != nil && (errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrSettled)) {
+		if err := d.Renew(ended); err != nil && (errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrSettled)) {
 			t.fail("Renew, with a context that has ended, returns that context's error and leaves the lock alone", "%v", err)
 		}
 		t.renew(d)
@@ -241,8 +239,8 @@ var lockCases = []testCase{
 // adapter may have forgotten that its broker's leases end. Whether they do is a
 // matter of the mode, so the case sees for itself whether it has a meaning.
 func keepsForEver(t *trial) {
-	const expected = "a delivery that is no core.Renewer, or whose LockedUntil is the zero time, stays with its receiver; " +
-		"if the broker's locks end, the delivery must be a core.Renewer and say when"
+	const expected = "a delivery whose LockedUntil is the zero time stays with its receiver; " +
+		"if the broker's locks end, LockedUntil must say when"
 	hold := 10 * time.Second
 	if t.suite.h.Bubble {
 		hold = time.Hour // which costs nothing
@@ -253,7 +251,7 @@ func keepsForEver(t *trial) {
 	t.sendEach(transport, queue, "held for long")
 	r := t.receiver(transport, queue, 1)
 	d := r.next()
-	if lock, ok := d.(core.Renewer); ok && !lock.LockedUntil().IsZero() {
+	if !d.LockedUntil().IsZero() {
 		t.notRun(fmt.Sprintf("in %v a delivery's lock ends by itself, and the delivery says when", t.mode))
 	}
 	began := time.Now()
@@ -280,10 +278,10 @@ func keepsForEver(t *trial) {
 }
 
 // lostFor checks that a lock cannot be renewed any more.
-func (t *trial) lostFor(lock core.Renewer, when string) {
+func (t *trial) lostFor(d core.Delivery, when string) {
 	ctx, cancel := t.patient()
 	defer cancel()
-	if err := lock.Renew(ctx); !errors.Is(err, core.ErrLockLost) {
+	if err := d.Renew(ctx); !errors.Is(err, core.ErrLockLost) {
 		t.fail("Renew returns core.ErrLockLost "+when, "%v", err)
 	}
 }
@@ -291,7 +289,7 @@ func (t *trial) lostFor(lock core.Renewer, when string) {
 // settleWhileRenewing settles a delivery while its lock is renewed and looked
 // at, as the engine does.
 func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
-	lock := t.lockOf(d)
+	t.needsLock(d)
 	begun, settled, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var wrong error
 	t.apart(func() {
@@ -299,8 +297,8 @@ func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 		begin := sync.OnceFunc(func() { close(begun) })
 		defer begin()
 		for {
-			lock.LockedUntil()
-			err := lock.Renew(t.ctx)
+			d.LockedUntil()
+			err := d.Renew(t.ctx)
 			begin()
 			select {
 			case <-settled:

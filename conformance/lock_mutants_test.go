@@ -51,7 +51,7 @@ func readsWithoutLocking() changes {
 		},
 		receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			if in := read(r); in != nil {
-				dst[0] = r.deliver(unlocked{in})
+				dst[0] = r.deliver(unlocked{in: in})
 				return 1, nil
 			}
 			return next(ctx, dst)
@@ -146,7 +146,7 @@ var lockMutants = []mutant{
 			times := 0
 			var again func()
 			again = func() {
-				if times++; times < 20 && d.Delivery.(core.Renewer).Renew(ctxBackground) == nil {
+				if times++; times < 20 && d.Delivery.Renew(ctxBackground) == nil {
 					time.AfterFunc(6*time.Second, again)
 				}
 			}
@@ -182,7 +182,7 @@ var lockMutants = []mutant{
 		return changes{lockedUntil: func(*brokenDelivery, func() time.Time) time.Time { return time.Time{} }}
 	}},
 	{rule: "C17", name: "cannot renew locks that end", on: withLocks, breaks: func() changes {
-		return changes{deliver: func(_ *brokenReceiver, d core.Delivery) core.Delivery { return struct{ core.Delivery }{d} }}
+		return pretending("Renew", func(*brokenDelivery) error { return errors.ErrUnsupported })
 	}},
 	{rule: "C17", name: "cannot settle what it is just renewing", on: withLocks, breaks: func() changes {
 		var mu sync.Mutex

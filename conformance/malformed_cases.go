@@ -108,7 +108,7 @@ var malformedCases = []testCase{
 			queue, errorQueue := t.queue(transport), t.queue(transport)
 			body := t.suite.h.Corrupt(t, queue)
 			r := t.receiver(transport, queue, 1)
-			d := t.atomic(r.next())
+			d := r.next()
 			t.malformed(d, body)
 			t.sendsNot(s, d, core.ErrQueueNotFound, t.message(errorQueue, "too many"), t.message(t.uniqueName(), "lost"))
 			t.sends(s, d, t.message(errorQueue, string(body)))

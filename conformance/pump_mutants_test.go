@@ -47,7 +47,7 @@ var pumpMutants = []mutant{
 			mu.Lock()
 			defer mu.Unlock()
 			if r.cfg.Mode == core.TransactionReceiveOnly && seen != nil && by != r.transport {
-				dst[0], seen = unlocked{seen}, nil
+				dst[0], seen = unlocked{in: seen}, nil
 				return 1, nil
 			}
 			mu.Unlock()
@@ -219,7 +219,10 @@ func releasesByAbandoning() changes {
 }
 
 // unlocked is a delivery of a message that somebody else has as well.
-type unlocked struct{ in *core.Incoming }
+type unlocked struct {
+	core.UnsupportedDelivery
+	in *core.Incoming
+}
 
 func (u unlocked) Incoming() *core.Incoming           { return u.in }
 func (unlocked) Complete(context.Context) error       { return nil }

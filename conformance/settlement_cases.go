@@ -27,26 +27,18 @@ func (t *trial) waysToSettle(out string) []wayToSettle {
 		{"Release", false, func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) }},
 	}
 	if t.mode == core.TransactionSendsAtomicWithReceive {
-		with := func(name string, do func(d core.AtomicDelivery, ctx context.Context, out []core.Outgoing) error) wayToSettle {
+		with := func(name string, do func(d core.Delivery, ctx context.Context, out []core.Outgoing) error) wayToSettle {
 			return wayToSettle{name, true, func(ctx context.Context, d core.Delivery) error {
-				atomic, ok := d.(core.AtomicDelivery)
-				if !ok {
-					return fmt.Errorf("%T is no core.AtomicDelivery", d)
-				}
-				return do(atomic, ctx, []core.Outgoing{t.message(out, name+" for "+string(d.Incoming().Body))})
+				return do(d, ctx, []core.Outgoing{t.message(out, name+" for "+string(d.Incoming().Body))})
 			}}
 		}
 		ways = append(ways,
-			with("CompleteWith", core.AtomicDelivery.CompleteWith),
-			with("ReplaceWith", core.AtomicDelivery.ReplaceWith))
+			with("CompleteWith", core.Delivery.CompleteWith),
+			with("ReplaceWith", core.Delivery.ReplaceWith))
 	}
 	if t.caps.DeadLetter && t.mode != core.TransactionNone {
 		ways = append(ways, wayToSettle{"DeadLetter", true, func(ctx context.Context, d core.Delivery) error {
-			buries, ok := d.(core.DeadLetterer)
-			if !ok {
-				return fmt.Errorf("%T is no core.DeadLetterer", d)
-			}
-			return buries.DeadLetter(ctx, "tried", "by the conformance suite")
+			return d.DeadLetter(ctx, "tried", "by the conformance suite")
 		}})
 	}
 	return ways
@@ -192,13 +184,13 @@ var settlementCases = []testCase{
 		for _, way := range t.waysToSettle(t.queue(transport)) {
 			t.sendEach(transport, queue, way.name)
 			d := r.next()
-			lock := t.lockOf(d)
+			t.needsLock(d)
 			if err := t.trySettling(way, d); err != nil {
 				t.stop(way.name+" settles a delivery that is held", "%v", err)
 			}
-			lock.LockedUntil() // whatever it says: it is called while a delivery is settled
+			d.LockedUntil() // whatever it says: it is called while a delivery is settled
 			ctx, cancel := t.patient()
-			if err := lock.Renew(ctx); !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
+			if err := d.Renew(ctx); !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
 				t.fail("Renew after "+way.name+" returns core.ErrSettled or core.ErrLockLost", "%v", err)
 			}
 			cancel()

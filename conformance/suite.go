@@ -124,10 +124,8 @@ func (t *trial) lockIn(mode core.TransactionMode, transport core.Transport) (loc
 	t.send(transport, t.message(queue, "probe"))
 	r := t.receiverIn(mode, transport, queue, 1)
 	d := r.next()
-	if renewer, ok := d.(core.Renewer); ok {
-		if until := renewer.LockedUntil(); !until.IsZero() {
-			lock = max(time.Until(until), 1)
-		}
+	if until := d.LockedUntil(); !until.IsZero() {
+		lock = max(time.Until(until), 1)
 	}
 	t.complete(d)
 	r.shut()

@@ -287,10 +287,8 @@ func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core
 
 // lockEndedAgo says that a delivery was not held any more, if it knows.
 func lockEndedAgo(d core.Delivery) string {
-	if lock, ok := d.(core.Renewer); ok {
-		if until := lock.LockedUntil(); !until.IsZero() && time.Now().After(until) {
-			return fmt.Sprintf("; its LockedUntil was %v ago", time.Since(until))
-		}
+	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
+		return fmt.Sprintf("; its LockedUntil was %v ago", time.Since(until))
 	}
 	return ""
 }

@@ -179,7 +179,7 @@ func (s *wireServer) Settle(settlement WireSettlement, _ *struct{}) error {
 	case "Release":
 		return d.Release(ctxBackground)
 	default:
-		return d.(core.AtomicDelivery).CompleteWith(ctxBackground, out)
+		return d.CompleteWith(ctxBackground, out)
 	}
 }
 
@@ -263,14 +263,10 @@ func (r *wireReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, e
 		r.mu.Lock()
 		r.asked = false
 		r.mu.Unlock()
-		d := &wireDelivery{r.wire, m.Number, core.Incoming{
+		dst[0] = &wireDelivery{wire: r.wire, mode: r.mode, number: m.Number, in: core.Incoming{
 			ID: m.ID, NativeID: m.NativeID, Headers: core.HeadersFromMap(m.Headers), Body: m.Body,
 			DeliveryCount: m.DeliveryCount, Redelivered: m.Redelivered,
 		}}
-		dst[0] = d
-		if r.mode == core.TransactionSendsAtomicWithReceive {
-			dst[0] = wireAtomic{d}
-		}
 		return 1, nil
 	case <-r.closed:
 		return 0, core.ErrClosed
@@ -287,7 +283,9 @@ func (r *wireReceiver) Close(context.Context) error {
 }
 
 type wireDelivery struct {
+	core.UnsupportedDelivery
 	wire   *wire
+	mode   core.TransactionMode
 	number int
 	in     core.Incoming
 }
@@ -305,15 +303,20 @@ func (d *wireDelivery) Abandon(ctx context.Context, _ error) error {
 	return d.settle(ctx, "Abandon", nil)
 }
 
-type wireAtomic struct{ *wireDelivery }
-
-func (a wireAtomic) BindContext(ctx context.Context) context.Context { return ctx }
-func (a wireAtomic) Reset(context.Context) error                     { return nil }
-
-func (a wireAtomic) CompleteWith(ctx context.Context, out []core.Outgoing) error {
-	return a.settle(ctx, "CompleteWith", out)
+func (d *wireDelivery) Reset(ctx context.Context) error {
+	if d.mode != core.TransactionSendsAtomicWithReceive {
+		return d.UnsupportedDelivery.Reset(ctx)
+	}
+	return nil
 }
 
-func (a wireAtomic) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
-	return a.settle(ctx, "CompleteWith", out)
+func (d *wireDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	if d.mode != core.TransactionSendsAtomicWithReceive {
+		return d.UnsupportedDelivery.CompleteWith(ctx, out)
+	}
+	return d.settle(ctx, "CompleteWith", out)
+}
+
+func (d *wireDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	return d.CompleteWith(ctx, out)
 }

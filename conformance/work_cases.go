@@ -140,7 +140,7 @@ var workCases = []testCase{
 	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
 	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, run: func(t *trial) {
 		f := t.forwarding()
-		t.lockOf(f.d) // where locks end, those of this mode need not
+		t.needsLock(f.d) // where locks end, those of this mode need not
 		key := t.work(f.d.BindContext(t.ctx))
 		t.rest(t.suite.lock + t.suite.h.Slack)
 		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
@@ -224,7 +224,7 @@ func independentWork(t *trial) {
 	}
 	var working, settling sync.WaitGroup
 	for i, d := range deliveries {
-		atomic := t.atomic(d)
+		atomic := d
 		t.beside(&working, func() {
 			if err := t.suite.h.Work.Do(atomic.BindContext(t.ctx), keys[i]); err != nil {
 				t.fail("Harness.Work.Do works in the contexts of different deliveries concurrently", "%v", err)
@@ -238,7 +238,7 @@ func independentWork(t *trial) {
 			s = replacing
 		}
 		t.beside(&settling, func() {
-			if err := t.trySends(s, t.atomic(d)); err != nil {
+			if err := t.trySends(s, d); err != nil {
 				t.fail("different deliveries are settled concurrently", "%v", err)
 			}
 		})

@@ -66,11 +66,6 @@ func (r *runner) handle(w *worker, item held) {
 		r.settleAgain(w, item)
 		return
 	}
-	if _, ok := item.delivery.(AtomicDelivery); !ok && r.ep.mode == TransactionSendsAtomicWithReceive {
-		r.giveBack(item)
-		r.end(fmt.Errorf("the adapter's delivery %T is no AtomicDelivery, though the receiver was opened with %v (C12)", item.delivery, r.ep.mode))
-		return
-	}
 	a := r.newAttempt(item)
 	if a == nil { // the lock was lost before anything began
 		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it comes again", "message_id", in.ID)
@@ -140,8 +135,8 @@ func (r *runner) newAttempt(item held) *attempt {
 		}
 		a.Context = a.hold
 	}
-	if atomic, ok := r.atomic(a); ok {
-		a.Context = atomic.BindContext(a.Context)
+	if r.isAtomic() {
+		a.Context = a.delivery.BindContext(a.Context)
 	}
 	var messageType string
 	messageType, a.handlers = r.ep.registry.lookup(in.Headers.Get(HeaderMessageTypes))
@@ -153,13 +148,9 @@ func (r *runner) newAttempt(item held) *attempt {
 	return a
 }
 
-func (r *runner) atomic(a *attempt) (AtomicDelivery, bool) {
-	if r.ep.mode != TransactionSendsAtomicWithReceive {
-		return nil, false // in which no delivery should be one (C12), but who knows
-	}
-	atomic, ok := a.delivery.(AtomicDelivery)
-	return atomic, ok
-}
+// isAtomic reports whether a message's sends and its settlement are one
+// transaction.
+func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
 
 // refusal says why a message is not given to any handler.
 func (r *runner) refusal(in *Incoming) error {
@@ -269,8 +260,8 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		return nil
 	}
 	out = r.withAudit(a, out)
-	if atomic, ok := r.atomic(a); ok {
-		err := r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error { return atomic.CompleteWith(ctx, out) })
+	if r.isAtomic() {
+		err := r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error { return a.delivery.CompleteWith(ctx, out) })
 		if errors.Is(err, ErrLockLost) {
 			r.abandonLost(a)
 			return nil

@@ -190,21 +190,6 @@ func TestAReceiverWhoseCountIsNoneBreaksTheContract(t *testing.T) {
 	}
 }
 
-func TestDeliveriesThatAreNotAtomicBreakTheContract(t *testing.T) {
-	inModes(t, everyMode[2:], func(b *bed) {
-		b.broker.notAtomic = true
-		_, run := b.orders(core.Config{}, func(context.Context, *core.Message) error {
-			b.Error("the handler ran")
-			return nil
-		})
-		b.put("m1")
-		if err := run.wait(); err == nil || !containsAll(err.Error(), "C12", "faultyDelivery") {
-			b.Errorf("Run returned %v, want the rule that was broken", err)
-		}
-		equal(b, "delivery count", b.only("orders").DeliveryCount, 1)
-	})
-}
-
 func TestWhatRunNeedsIsReported(t *testing.T) {
 	bubble(t, func(b *bed) {
 		b.broker.provoke(faults{open: func(context.Context) error { return errBoom }})

@@ -16,8 +16,7 @@ import (
 // in which handlers can do work that commits or rolls back with the message.
 type faulty struct {
 	*inmemory.Transport
-	caps      core.Capabilities
-	notAtomic bool // deliveries are no AtomicDelivery, whatever the mode
+	caps core.Capabilities
 
 	settled   record[string]   // "Abandon m1": what succeeded
 	requested record[string]   // the same, also what failed
@@ -130,19 +129,18 @@ func (r *faultyReceiver) Receive(ctx context.Context, dst []core.Delivery) (int,
 			change(&f.in)
 		}
 		dst[i] = f
-		if native, ok := d.(core.AtomicDelivery); ok && !r.broker.notAtomic {
-			dst[i] = &atomicDelivery{faultyDelivery: f, native: native}
-		}
 	}
 	return n, err
 }
 
-// faultyDelivery implements core.Renewer and core.DeadLetterer always: a lock
-// that does not end and an ability that is not claimed keep the engine away.
+// faultyDelivery has a native transaction: a list of the work done in it.
 type faultyDelivery struct {
 	core.Delivery
 	broker *faulty
 	in     core.Incoming
+
+	mu   sync.Mutex
+	work []string
 }
 
 func (d *faultyDelivery) Incoming() *core.Incoming { return &d.in }
@@ -161,7 +159,7 @@ func (d *faultyDelivery) Release(ctx context.Context) error {
 
 func (d *faultyDelivery) DeadLetter(ctx context.Context, reason, description string) error {
 	return d.settle("DeadLetter", func() error {
-		return d.Delivery.(core.DeadLetterer).DeadLetter(ctx, reason, description)
+		return d.Delivery.DeadLetter(ctx, reason, description)
 	})
 }
 
@@ -189,10 +187,7 @@ func (d *faultyDelivery) LockedUntil() time.Time {
 			return until
 		}
 	}
-	if lock, ok := d.Delivery.(core.Renewer); ok {
-		return lock.LockedUntil()
-	}
-	return time.Time{}
+	return d.Delivery.LockedUntil()
 }
 
 func (d *faultyDelivery) Renew(ctx context.Context) error {
@@ -204,7 +199,7 @@ func (d *faultyDelivery) Renew(ctx context.Context) error {
 	d.broker.mu.Lock()
 	d.broker.renewed++
 	d.broker.mu.Unlock()
-	return d.Delivery.(core.Renewer).Renew(ctx)
+	return d.Delivery.Renew(ctx)
 }
 
 func (f *faulty) renewals() int {
@@ -213,33 +208,24 @@ func (f *faulty) renewals() int {
 	return f.renewed
 }
 
-// atomicDelivery has a native transaction: a list of what was done in it.
-type atomicDelivery struct {
-	*faultyDelivery
-	native core.AtomicDelivery
-
-	mu   sync.Mutex
-	work []string
-}
-
 type transactionKey struct{}
 
 // work does something in the native transaction, if ctx carries one.
 func work(ctx context.Context, what string) {
-	if d, ok := ctx.Value(transactionKey{}).(*atomicDelivery); ok {
+	if d, ok := ctx.Value(transactionKey{}).(*faultyDelivery); ok {
 		d.mu.Lock()
 		d.work = append(d.work, what)
 		d.mu.Unlock()
 	}
 }
 
-func (d *atomicDelivery) BindContext(ctx context.Context) context.Context {
-	return context.WithValue(d.native.BindContext(ctx), transactionKey{}, d)
+func (d *faultyDelivery) BindContext(ctx context.Context) context.Context {
+	return context.WithValue(d.Delivery.BindContext(ctx), transactionKey{}, d)
 }
 
-func (d *atomicDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+func (d *faultyDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
 	return d.settle("CompleteWith", func() error {
-		err := d.broker.sending(out, func() error { return d.native.CompleteWith(ctx, out) })
+		err := d.broker.sending(out, func() error { return d.Delivery.CompleteWith(ctx, out) })
 		if err == nil {
 			for _, done := range d.undo() {
 				d.broker.committed.add(done)
@@ -249,21 +235,21 @@ func (d *atomicDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) 
 	})
 }
 
-func (d *atomicDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+func (d *faultyDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	return d.settle("ReplaceWith", func() error {
 		d.undo()
-		return d.broker.sending(out, func() error { return d.native.ReplaceWith(ctx, out) })
+		return d.broker.sending(out, func() error { return d.Delivery.ReplaceWith(ctx, out) })
 	})
 }
 
-func (d *atomicDelivery) Reset(ctx context.Context) error {
+func (d *faultyDelivery) Reset(ctx context.Context) error {
 	return d.settle("Reset", func() error {
 		d.undo()
-		return d.native.Reset(ctx)
+		return d.Delivery.Reset(ctx)
 	})
 }
 
-func (d *atomicDelivery) undo() []string {
+func (d *faultyDelivery) undo() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	work := d.work

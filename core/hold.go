@@ -13,7 +13,7 @@ import (
 // handlers do not, and each such context would be entered in the work context, under
 // one lock for all of them, and taken out again.
 type hold struct {
-	lock Renewer
+	delivery Delivery
 
 	// Guarded by the renewer's mu.
 	next          time.Time

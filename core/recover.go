@@ -64,11 +64,10 @@ func (r *runner) describe(a *attempt, err error) *failure {
 // prepareRecovery undoes the failed work where users' code is about to run in
 // the same transaction: a custom policy, or HandleFailed.
 func (r *runner) prepareRecovery(a *attempt, f *failure) {
-	atomic, ok := r.atomic(a)
-	if !ok || r.ep.rules.policy == nil && fallbackOf(a) == nil {
+	if !r.isAtomic() || r.ep.rules.policy == nil && fallbackOf(a) == nil {
 		return
 	}
-	err := atomic.Reset(r.settle)
+	err := a.delivery.Reset(r.settle)
 	a.undone = err == nil
 	if err != nil {
 		r.ep.log.recoverability.LogAttrs(a, slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
@@ -164,11 +163,10 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 // giveUp runs HandleFailed and moves the message to an error or dead-letter
 // queue unless it was taken over.
 func (r *runner) giveUp(a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
-	_, atomic := r.atomic(a)
 	switch {
 	case u == nil:
 		d.extra, takenOver = r.lastResort(a, f, d)
-	case atomic && !d.deadLetter: // what it did in the transaction went with the earlier try
+	case r.isAtomic() && !d.deadLetter: // what it did in the transaction went with the earlier try
 		r.prepareRecovery(a, f)
 		d.extra, takenOver = r.lastResort(a, f, d)
 	}
@@ -204,7 +202,7 @@ func (r *runner) move(a *attempt, f *failure, d *decision) error {
 	if r.lockLost(a) {
 		return ErrLockLost
 	}
-	if _, atomic := r.atomic(a); (!atomic || d.deadLetter) && len(d.extra) > 0 {
+	if (!r.isAtomic() || d.deadLetter) && len(d.extra) > 0 {
 		if err := r.ep.transportSend(a.settling(r), d.extra); err != nil {
 			return err
 		}
@@ -252,12 +250,12 @@ func (r *runner) replace(a *attempt, out []Outgoing) error {
 	if r.lockLost(a) { // while policy or HandleFailed ran: another copy must not leave
 		return ErrLockLost
 	}
-	if atomic, ok := r.atomic(a); ok {
+	if r.isAtomic() {
 		return r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error {
 			if a.undone { // what HandleFailed or the policy did is kept
-				return atomic.CompleteWith(ctx, out)
+				return a.delivery.CompleteWith(ctx, out)
 			}
-			return atomic.ReplaceWith(ctx, out)
+			return a.delivery.ReplaceWith(ctx, out)
 		})
 	}
 	if len(out) > 0 {
@@ -299,16 +297,12 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 
 // deadLetter uses the broker's own queue.
 func (r *runner) deadLetter(a *attempt, f *failure) error {
-	if atomic, ok := r.atomic(a); ok && !a.undone {
-		if err := atomic.Reset(r.settle); err != nil {
+	if r.isAtomic() && !a.undone {
+		if err := a.delivery.Reset(r.settle); err != nil {
 			return err
 		}
 	}
-	letter, ok := a.delivery.(DeadLetterer)
-	if !ok {
-		return fmt.Errorf("the transport claims DeadLetter but its delivery %T has no such method (C22)", a.delivery)
-	}
-	return letter.DeadLetter(r.settle, "Rejected", boundedText(f.Err.Error(), 4<<10))
+	return a.delivery.DeadLetter(r.settle, "Rejected", boundedText(f.Err.Error(), 4<<10))
 }
 
 func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
@@ -325,7 +319,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	if fallback == nil || errors.Is(f.Err, ErrUndecodable) || refused(f.Err) {
 		return nil, false
 	}
-	if _, atomic := r.atomic(a); atomic && !a.undone {
+	if r.isAtomic() && !a.undone {
 		return nil, false // what it did would be undone with the failed work
 	}
 	m := &Message{scope: "/failed"}
@@ -356,16 +350,16 @@ func (r *runner) keep(a *attempt, f *failure, d *decision, cause error) {
 			f.MessageID, len(f.Body), f.Err, d.action, cause))
 		return
 	}
-	if _, atomic := r.atomic(a); atomic && !d.deadLetter {
+	if r.isAtomic() && !d.deadLetter {
 		d.extra = nil // HandleFailed runs again, in the next transaction
 	}
 	tries := r.ep.memory.rememberPending(in.NativeID, f, d)
 	pause := min(time.Second<<min(tries-1, 10), longestUndeliveredHold)
 	r.ep.critical(fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause, cause))
-	if atomic, ok := r.atomic(a); ok {
-		// The failed work shall not hold locks of its own meanwhile. If it cannot
+	if r.isAtomic() {
+		// The failed work shall not keep its locks during the pause. If it cannot
 		// be undone now, the release undoes it.
-		_ = atomic.Reset(r.settle)
+		_ = a.delivery.Reset(r.settle)
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

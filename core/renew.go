@@ -38,15 +38,11 @@ func newRenewer(ctx context.Context) *renewer {
 // watch begins to renew d, if it has a lock that runs out. It returns nil
 // otherwise.
 func (r *renewer) watch(d Delivery) *hold {
-	lock, ok := d.(Renewer)
-	if !ok {
-		return nil
-	}
-	until := lock.LockedUntil()
+	until := d.LockedUntil()
 	if until.IsZero() {
 		return nil
 	}
-	h := &hold{lock: lock, next: halfway(until)}
+	h := &hold{delivery: d, next: halfway(until)}
 	r.mu.Lock()
 	r.holds.insert(h)
 	sooner := r.armed.IsZero() || h.next.Before(r.armed)
@@ -147,9 +143,9 @@ func (r *renewer) due() (due []*hold, next time.Time) {
 }
 
 func (r *renewer) renew(h *hold) {
-	until := h.lock.LockedUntil()
+	until := h.delivery.LockedUntil()
 	ctx, cancel := context.WithDeadline(r.ctx, until)
-	err := h.lock.Renew(ctx)
+	err := h.delivery.Renew(ctx)
 	cancel()
 
 	lost := false
@@ -159,7 +155,7 @@ func (r *renewer) renew(h *hold) {
 	switch {
 	case !h.listed():
 	case err == nil:
-		h.next = halfway(h.lock.LockedUntil())
+		h.next = halfway(h.delivery.LockedUntil())
 		if !h.next.After(now) { // a lock that was renewed, but did not move: no reason to spin
 			h.next = now.Add(renewalPause)
 		}

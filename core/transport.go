@@ -79,20 +79,26 @@ type Receiver interface {
 	Close(ctx context.Context) error
 }
 
-// Delivery is one message, held by this receiver until it is settled or its
-// lock is lost. It is settled exactly once, by Complete, Abandon, Release or
-// one of the optional settlements: a second settlement is ErrSettled and
+// Delivery is one message, locked for this receiver until it is settled or its
+// lock is lost. It is settled exactly once, by Complete, Abandon, Release,
+// CompleteWith, ReplaceWith or DeadLetter: a second settlement is ErrSettled and
 // changes nothing (C5), a settlement after the lock was lost, or its receiver
-// closed, is ErrLockLost (C6) and changes nothing for whoever has the message by
-// then. A settlement that failed with any other error left the delivery
-// unsettled, as far as the adapter can tell; another may be tried. Where ctx has
-// ended it happens wholly or not at all, and nil says that it did.
+// closed, is ErrLockLost (C6) and changes nothing for the receiver that has the
+// message by then. A settlement that failed with any other error left the
+// delivery unsettled, as far as the adapter can tell; another may be tried. Where
+// ctx has ended it happens wholly or not at all, and nil says that it did.
+//
+// Every delivery has every method, so that a wrapper is one type. A method for an
+// ability that the transport does not claim, or that the receiver's mode does not
+// have, returns an error matching errors.ErrUnsupported and changes nothing: the
+// delivery is still unsettled (C1). UnsupportedDelivery has these methods, for an
+// adapter to embed.
 //
 // Settlements are never called concurrently for one delivery, but are for
 // different ones. Renew may run while its delivery is being settled.
 type Delivery interface {
-	// Incoming returns the message. It is the same pointer at every call;
-	// nobody writes what it points to.
+	// Incoming returns the message. It is the same pointer at every call, and
+	// neither side writes to the message.
 	Incoming() *Incoming
 
 	// Complete consumes the message: it is never delivered again (C7). In
@@ -109,19 +115,15 @@ type Delivery interface {
 	// Release gives back a message that has not failed: it is available at
 	// once, and its DeliveryCount is unchanged unless CountsEveryDelivery (C8).
 	Release(ctx context.Context) error
-}
 
-// AtomicDelivery is what every Delivery of a receiver opened with
-// TransactionSendsAtomicWithReceive implements, and no other (C12). Its Abandon
-// and Release undo what was done through BindContext, Complete commits it.
-type AtomicDelivery interface {
-	Delivery
+	// The methods of TransactionSendsAtomicWithReceive (C12), in which Abandon
+	// and Release undo the work done through BindContext, and Complete commits it.
 
 	// BindContext returns a context that carries the native transaction, for
-	// the handler. Where there is none to hand out it returns ctx itself.
+	// the handler. Without one it returns ctx itself.
 	BindContext(ctx context.Context) context.Context
 
-	// CompleteWith commits what was done through BindContext, sends out and
+	// CompleteWith commits the work done through BindContext, sends out and
 	// consumes the message: all or nothing. It takes over out and the bodies
 	// in it. Where messages were refused, its error matches *SendError, as
 	// that of Send does, in which every message is refused; ReplaceWith's too.
@@ -129,19 +131,18 @@ type AtomicDelivery interface {
 	// Complete, and the delivery is still held.
 	CompleteWith(ctx context.Context, out []Outgoing) error
 
-	// Reset undoes what was done through BindContext, also when that has
+	// Reset undoes the work done through BindContext, also when that has
 	// broken the transaction, and keeps the lock. The context that BindContext
 	// returned stays usable.
 	Reset(ctx context.Context) error
 
-	// ReplaceWith undoes all that was done through BindContext, sends out and
+	// ReplaceWith undoes all work done through BindContext, sends out and
 	// consumes the message, atomically. It takes over out and the bodies in it.
 	ReplaceWith(ctx context.Context, out []Outgoing) error
-}
 
-// Renewer is implemented by a Delivery whose lock runs out (C17). The engine
-// renews every delivery it holds, started or not.
-type Renewer interface {
+	// The methods of a lock that ends by itself (C17). The engine renews every
+	// delivery that it has, started or not.
+
 	// LockedUntil returns when the lock ends, by the clock of this process. The
 	// zero time means that it does not end by itself; such a delivery is not
 	// renewed.
@@ -151,16 +152,13 @@ type Renewer interface {
 	// settlement it may return ErrSettled as well. ctx ends with the lock, and
 	// ends Renew, which then leaves the lock as it is.
 	Renew(ctx context.Context) error
-}
 
-// DeadLetterer is implemented by a Delivery exactly when Capabilities says
-// DeadLetter.
-type DeadLetterer interface {
 	// DeadLetter moves the message with reason and description to the broker's
 	// own dead-letter queue and consumes it, atomically (C22). Any text will do;
-	// of a long one the beginning is kept. The message keeps its headers. An
-	// AtomicDelivery commits with it what was done through BindContext since
-	// the last Reset.
+	// of a long one the beginning is kept. The message keeps its headers. In
+	// TransactionSendsAtomicWithReceive it commits the work done through
+	// BindContext since the last Reset. In TransactionNone, where the broker
+	// has the message no more, it may be unsupported.
 	DeadLetter(ctx context.Context, reason, description string) error
 }
 
@@ -286,8 +284,8 @@ type Capabilities struct {
 	// TimeToBeReceived: Outgoing.TimeToBeReceived works (C20).
 	TimeToBeReceived bool
 
-	// DeadLetter: the broker has a dead-letter queue of its own and each
-	// Delivery is a DeadLetterer.
+	// DeadLetter: the broker has a dead-letter queue of its own, and
+	// Delivery.DeadLetter works.
 	DeadLetter bool
 
 	// Limits. Zero means none.

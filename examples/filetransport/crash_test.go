@@ -346,7 +346,7 @@ func (j job) handle(d core.Delivery) {
 		chance = rand.IntN(10)
 		time.Sleep(rand.N(2 * time.Millisecond))
 		if rand.IntN(2) == 0 {
-			if err := d.(core.Renewer).Renew(ctx); err == nil {
+			if err := d.Renew(ctx); err == nil {
 				renewed := j.hold(d)
 				_ = os.Remove(note)
 				note = renewed
@@ -366,7 +366,7 @@ func (j job) handle(d core.Delivery) {
 	default:
 		err = d.Release(ctx)
 	}
-	if err != nil && time.Now().Before(d.(core.Renewer).LockedUntil()) {
+	if err != nil && time.Now().Before(d.LockedUntil()) {
 		j.log("unsettled %s %v", in.ID, err)
 	}
 }
@@ -375,7 +375,7 @@ func (j job) handle(d core.Delivery) {
 // The notes are one file each, so that those of a killed process are there to be
 // compared with: its locks count.
 func (j job) hold(d core.Delivery) (note string) {
-	until := d.(core.Renewer).LockedUntil()
+	until := d.LockedUntil()
 	claimed := until.Add(-j.Lock)
 	note = filepath.Join(j.Holders, fmt.Sprintf("%s_%d_%d", d.Incoming().NativeID, until.UnixNano(), os.Getpid()))
 	if err := os.WriteFile(note, nil, 0o600); err != nil {

@@ -287,11 +287,12 @@ func (r *receiver) Close(context.Context) error {
 	return nil
 }
 
-// delivery is a message in the hands of a receiver. It implements core.Renewer.
+// delivery is a message that is locked for a receiver.
 type delivery struct {
+	core.UnsupportedDelivery
 	in       core.Incoming
 	receiver *receiver
-	message  message // held, until it is settled
+	message  message // locked, until it is settled
 }
 
 func (d *delivery) Incoming() *core.Incoming                   { return &d.in }

@@ -25,22 +25,13 @@ func competing(t *testing.T) (a, b core.Receiver, first *filetransport.Transport
 	return receiver(t, first, 1), receiver(t, second, 1), first, dir
 }
 
-func lease(t *testing.T, d core.Delivery) core.Renewer {
-	t.Helper()
-	renewer, ok := d.(core.Renewer)
-	if !ok {
-		t.Fatalf("%T is no core.Renewer", d)
-	}
-	return renewer
-}
-
 // settlements are all that can be done to a delivery.
 var settlements = map[string]func(context.Context, core.Delivery) error{
 	"Complete": func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) },
 	"Abandon":  func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("boom")) },
 	"Release":  func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) },
 	"Renew": func(ctx context.Context, d core.Delivery) error {
-		return d.(core.Renewer).Renew(ctx)
+		return d.Renew(ctx)
 	},
 }
 
@@ -52,7 +43,7 @@ func TestALockThatRanOutIsTakenOver(t *testing.T) {
 				send(t, transport, "m")
 				late := receive(t, a)
 				start := time.Now()
-				if until := lease(t, late).LockedUntil(); !until.Equal(start.Add(lock)) {
+				if until := late.LockedUntil(); !until.Equal(start.Add(lock)) {
 					t.Errorf("locked until %v, received at %v", until, start)
 				}
 				taken := receive(t, b) // blocks until then
@@ -82,9 +73,9 @@ func TestTheNameProtectsAMessageThatWasTakenOver(t *testing.T) {
 			send(t, transport, "m")
 			d := receive(t, receiver(t, transport, 1))
 			for _, change := range []struct{ until, token string }{
-				{future(), "held-OTHER"},                      // taken over
-				{future(), "back"},                            // and given back
-				{at(lease(t, d).LockedUntil()), "held-OTHER"}, // and held until the same moment
+				{future(), "held-OTHER"},            // taken over
+				{future(), "back"},                  // and given back
+				{at(d.LockedUntil()), "held-OTHER"}, // and held until the same moment
 			} {
 				taken := strings.Join([]string{change.until, "1", d.Incoming().NativeID, change.token}, "_")
 				settled(t, os.Rename(filepath.Join(dir, names(t, dir)[0]), filepath.Join(dir, taken)))
@@ -104,16 +95,16 @@ func TestRenewKeepsALock(t *testing.T) {
 		d := receive(t, a)
 		for range 5 {
 			time.Sleep(lock / 2)
-			settled(t, lease(t, d).Renew(t.Context()))
-			if until := lease(t, d).LockedUntil(); !until.Equal(time.Now().Add(lock)) {
+			settled(t, d.Renew(t.Context()))
+			if until := d.LockedUntil(); !until.Equal(time.Now().Add(lock)) {
 				t.Errorf("renewed until %v at %v", until, time.Now())
 			}
 			nothing(t, b)
 		}
-		settled(t, lease(t, d).Renew(t.Context())) // to the name that it has
-		settled(t, lease(t, d).Renew(t.Context()))
+		settled(t, d.Renew(t.Context())) // to the name that it has
+		settled(t, d.Renew(t.Context()))
 		settled(t, d.Abandon(t.Context(), nil))
-		matches(t, "Renew", lease(t, d).Renew(t.Context()), core.ErrSettled)
+		matches(t, "Renew", d.Renew(t.Context()), core.ErrSettled)
 		equal(t, "count", receive(t, b).Incoming().DeliveryCount, 2)
 	})
 }

@@ -15,10 +15,10 @@ import (
 // sendingSettlements are the two that send and consume.
 var sendingSettlements = map[string]func(context.Context, core.Delivery, ...core.Outgoing) error{
 	"CompleteWith": func(ctx context.Context, d core.Delivery, out ...core.Outgoing) error {
-		return d.(core.AtomicDelivery).CompleteWith(ctx, out)
+		return d.CompleteWith(ctx, out)
 	},
 	"ReplaceWith": func(ctx context.Context, d core.Delivery, out ...core.Outgoing) error {
-		return d.(core.AtomicDelivery).ReplaceWith(ctx, out)
+		return d.ReplaceWith(ctx, out)
 	},
 }
 
@@ -111,7 +111,7 @@ func TestC12ResetKeepsTheLockAndBindContextTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		send(t, transport, message("q", "a"))
-		d := receive(t, receiver(t, transport, "q", core.TransactionSendsAtomicWithReceive, 1), "a").(core.AtomicDelivery)
+		d := receive(t, receiver(t, transport, "q", core.TransactionSendsAtomicWithReceive, 1), "a")
 		if d.BindContext(t.Context()) != t.Context() {
 			t.Error("BindContext returned another context")
 		}

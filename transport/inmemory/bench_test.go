@@ -120,7 +120,7 @@ func BenchmarkCompetingWorkers(b *testing.B) {
 				if _, err := r.Receive(b.Context(), dst); err != nil {
 					return
 				}
-				if err := dst[0].(core.AtomicDelivery).CompleteWith(b.Context(), nil); err != nil {
+				if err := dst[0].CompleteWith(b.Context(), nil); err != nil {
 					b.Error(err)
 				}
 				left.Done()

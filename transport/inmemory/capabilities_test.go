@@ -74,14 +74,26 @@ func TestC1ModesAndInterfacesAgreeWithTheCapabilities(t *testing.T) {
 							return
 						}
 						d := receive(t, receiver(t, transport, "q", mode, 1), "a")
-						if _, ok := d.(core.AtomicDelivery); ok != (mode == core.TransactionSendsAtomicWithReceive) {
-							t.Errorf("AtomicDelivery: %t", ok)
+						refused := func(method string, err error, want bool) {
+							t.Helper()
+							if errors.Is(err, errors.ErrUnsupported) != want || !want && err != nil {
+								t.Errorf("%s: %v; refused as unsupported: want %t", method, err, want)
+							}
 						}
-						if _, ok := d.(core.DeadLetterer); ok != deadLetter {
-							t.Errorf("DeadLetterer: %t", ok)
+						locked := lock > 0 && mode != core.TransactionNone
+						if until := d.LockedUntil(); until.IsZero() == locked {
+							t.Errorf("LockedUntil: %v", until)
 						}
-						if _, ok := d.(core.Renewer); ok != (lock > 0 && mode != core.TransactionNone) {
-							t.Errorf("Renewer: %t", ok)
+						refused("Renew", d.Renew(t.Context()), !locked)
+						atomic := mode == core.TransactionSendsAtomicWithReceive
+						refused("Reset", d.Reset(t.Context()), !atomic)
+						if !atomic {
+							refused("CompleteWith", d.CompleteWith(t.Context(), nil), true)
+							refused("ReplaceWith", d.ReplaceWith(t.Context(), nil), true)
+						}
+						refused("DeadLetter", d.DeadLetter(t.Context(), "reason", "description"), !deadLetter)
+						if !deadLetter {
+							succeed(t, d.Complete(t.Context()))
 						}
 					})
 				}

@@ -21,6 +21,8 @@ type delivery struct {
 	prev, next  *delivery // among the receiver's unsettled
 }
 
+var _ core.Delivery = (*delivery)(nil)
+
 type deliveryState uint8
 
 const (

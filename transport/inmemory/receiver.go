@@ -18,7 +18,6 @@ type receiver struct {
 	queue     *queue
 	name      string
 	mode      core.TransactionMode
-	abilities abilities
 	lock      time.Duration          // 0: deliveries have no lock that expires
 	batch     int                    // the most deliveries of one Receive
 	log       *transport.DeliveryLog // nil: the messages themselves count
@@ -45,15 +44,6 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	}
 	if cfg.Mode != core.TransactionNone {
 		r.lock = t.cfg.LockDuration
-	}
-	if r.lock > 0 {
-		r.abilities |= canRenew
-	}
-	if cfg.Mode == core.TransactionSendsAtomicWithReceive {
-		r.abilities |= canSend
-	}
-	if t.caps.DeadLetter {
-		r.abilities |= canDeadLetter
 	}
 	if !t.caps.NativeDeliveryCount {
 		r.log = transport.NewDeliveryLog(cfg.MaxInFlight)
@@ -128,22 +118,19 @@ func (r *receiver) take(dst []core.Delivery) int {
 }
 
 func (r *receiver) deliver(m *message, until time.Time) core.Delivery {
-	handle, d := newDelivery(r.abilities)
-	d.receiver = r
-	d.lockedUntil = until
-	d.in = m.incoming()
+	d := &delivery{receiver: r, lockedUntil: until, in: m.incoming()}
 	m.delivered = true
 	if r.log != nil {
 		d.in.DeliveryCount, d.in.LastError = r.log.Delivered(m.nativeID)
 	}
 	if r.mode == core.TransactionNone {
 		m.state = gone // consumed before it is handed out
-		return handle
+		return d
 	}
 	d.message = m
 	r.unsettled.add(d)
 	r.queue.hold(m, d, until)
-	return handle
+	return d
 }
 
 // room is how many more deliveries the receiver may hold. In TransactionNone

@@ -19,11 +19,11 @@ var settlements = map[string]func(context.Context, core.Delivery) error{
 	"Abandon":  func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("no")) },
 	"Release":  func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) },
 	"CompleteWith": func(ctx context.Context, d core.Delivery) error {
-		return d.(core.AtomicDelivery).CompleteWith(ctx, nil)
+		return d.CompleteWith(ctx, nil)
 	},
-	"ReplaceWith": func(ctx context.Context, d core.Delivery) error { return d.(core.AtomicDelivery).ReplaceWith(ctx, nil) },
+	"ReplaceWith": func(ctx context.Context, d core.Delivery) error { return d.ReplaceWith(ctx, nil) },
 	"DeadLetter": func(ctx context.Context, d core.Delivery) error {
-		return d.(core.DeadLetterer).DeadLetter(ctx, "reason", "description")
+		return d.DeadLetter(ctx, "reason", "description")
 	},
 }
 
@@ -40,8 +40,8 @@ func TestC5ASecondSettlementChangesNothing(t *testing.T) {
 				before, _ := transport.Depth("q")
 				dead, _ := transport.Depth(inmemory.DeadLetterQueue("q"))
 				failWith(t, settleAgain(t.Context(), d), core.ErrSettled)
-				failWith(t, d.(core.AtomicDelivery).Reset(t.Context()), core.ErrSettled)
-				failWith(t, d.(core.Renewer).Renew(t.Context()), core.ErrSettled)
+				failWith(t, d.Reset(t.Context()), core.ErrSettled)
+				failWith(t, d.Renew(t.Context()), core.ErrSettled)
 				depth(t, transport, "q", before)
 				depth(t, transport, inmemory.DeadLetterQueue("q"), dead)
 				time.Sleep(time.Hour) // nor is the settled lock lost later
@@ -75,8 +75,8 @@ func TestC6SettlingAfterTheLockWasLost(t *testing.T) {
 			d := receive(t, r, "a")
 			time.Sleep(time.Minute) // to the very end: its timer may be yet to run
 			failWith(t, settle(t.Context(), d), core.ErrLockLost)
-			failWith(t, d.(core.AtomicDelivery).Reset(t.Context()), core.ErrLockLost)
-			failWith(t, d.(core.Renewer).Renew(t.Context()), core.ErrLockLost)
+			failWith(t, d.Reset(t.Context()), core.ErrLockLost)
+			failWith(t, d.Renew(t.Context()), core.ErrLockLost)
 			depth(t, transport, "q", inmemory.Depth{Ready: 1})
 			again := receive(t, r, "a")
 			counts(t, again, 2, "")
@@ -266,7 +266,7 @@ func TestC22DeadLetterMovesTheMessage(t *testing.T) {
 			h.Set("k", "v")
 			send(t, transport, core.Outgoing{ID: "id", Queue: "q", Headers: h, Body: []byte("a"), TimeToBeReceived: time.Second})
 			d := receive(t, receiver(t, transport, "q", mode, 1), "a")
-			succeed(t, d.(core.DeadLetterer).DeadLetter(t.Context(), "poison", "cannot be\xff read"))
+			succeed(t, d.DeadLetter(t.Context(), "poison", "cannot be\xff read"))
 			depth(t, transport, "q", inmemory.Depth{})
 			time.Sleep(time.Hour) // what is dead does not expire
 			dead := receive(t, receiver(t, transport, inmemory.DeadLetterQueue("q"), mode, 1), "a")
@@ -280,7 +280,7 @@ func TestC22DeadLetterMovesTheMessage(t *testing.T) {
 			if d.Incoming().Headers.Len() != 1 {
 				t.Errorf("the delivery's own headers changed: %v", d.Incoming().Headers.Map())
 			}
-			failWith(t, dead.(core.DeadLetterer).DeadLetter(t.Context(), "twice", ""), errors.ErrUnsupported)
+			failWith(t, dead.DeadLetter(t.Context(), "twice", ""), errors.ErrUnsupported)
 		})
 	}
 }

@@ -76,7 +76,7 @@ func TestC13AnHourOfDelayedRetriesTakesNoTime(t *testing.T) {
 		start := time.Now()
 		send(t, transport, message("q", "a"))
 		for range 360 {
-			d := receive(t, r, "a").(core.AtomicDelivery)
+			d := receive(t, r, "a")
 			succeed(t, d.ReplaceWith(t.Context(), []core.Outgoing{later(message("q", "a"), 10*time.Second, 0)}))
 		}
 		receive(t, r, "a")
@@ -99,7 +99,7 @@ func TestC17AnUnrenewedLockIsLostWhileNobodyCalls(t *testing.T) {
 			send(t, transport, message("q", "a"))
 			start := time.Now()
 			d := receive(t, r, "a")
-			if until := d.(core.Renewer).LockedUntil(); !until.Equal(start.Add(time.Minute)) {
+			if until := d.LockedUntil(); !until.Equal(start.Add(time.Minute)) {
 				t.Errorf("LockedUntil is %v after the delivery", until.Sub(start))
 			}
 			counts(t, receive(t, other, "a"), c.count, "")
@@ -123,9 +123,9 @@ func TestC17RenewMovesTheLockForward(t *testing.T) {
 		start := time.Now()
 		for i := range 10 {
 			time.Sleep(50 * time.Second)
-			succeed(t, d.(core.Renewer).Renew(t.Context()))
+			succeed(t, d.Renew(t.Context()))
 			want := start.Add(time.Duration(i+1)*50*time.Second + time.Minute)
-			if until := d.(core.Renewer).LockedUntil(); !until.Equal(want) {
+			if until := d.LockedUntil(); !until.Equal(want) {
 				t.Fatalf("LockedUntil is %v, want %v", until, want)
 			}
 		}

@@ -8,16 +8,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// atomicMessage is a message whose transaction the handler and its sends take part
-// in.
-type atomicMessage struct{ *heldMessage }
+// The methods of a message whose transaction the handler and its sends take part in.
 
-var _ core.AtomicDelivery = (*atomicMessage)(nil)
-
-// BindContext implements core.AtomicDelivery: Tx and SQLTx find the transaction in the
+// BindContext implements core.Delivery: Tx and SQLTx find the transaction in the
 // context.
-func (d *atomicMessage) BindContext(ctx context.Context) context.Context {
-	return &boundContext{ctx, d.heldMessage}
+func (d *heldMessage) BindContext(ctx context.Context) context.Context {
+	if !d.isAtomic() {
+		return ctx
+	}
+	return &boundContext{ctx, d}
 }
 
 // boundContext is a context with a message's transaction.
@@ -37,13 +36,16 @@ func (c *boundContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// CompleteWith implements core.AtomicDelivery.
-func (d *atomicMessage) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+// CompleteWith implements core.Delivery.
+func (d *heldMessage) CompleteWith(ctx context.Context, out []core.Outgoing) error {
 	return d.send(ctx, "complete", withWork, out, d.commit)
 }
 
-// Reset implements core.AtomicDelivery.
-func (d *atomicMessage) Reset(ctx context.Context) error {
+// Reset implements core.Delivery.
+func (d *heldMessage) Reset(ctx context.Context) error {
+	if !d.isAtomic() {
+		return d.failed("reset", transport.Unsupported("SendsAtomicWithReceive"))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.reset(ctx); err != nil {
@@ -52,7 +54,7 @@ func (d *atomicMessage) Reset(ctx context.Context) error {
 	return nil
 }
 
-func (d *atomicMessage) reset(ctx context.Context) error {
+func (d *heldMessage) reset(ctx context.Context) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
@@ -72,13 +74,16 @@ func (d *atomicMessage) reset(ctx context.Context) error {
 	return err
 }
 
-// ReplaceWith implements core.AtomicDelivery.
-func (d *atomicMessage) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+// ReplaceWith implements core.Delivery.
+func (d *heldMessage) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	return d.send(ctx, "replace", withoutWork, out, d.commitUndone)
 }
 
 // send is a settlement that sends.
-func (d *atomicMessage) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
+func (d *heldMessage) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
+	if !d.isAtomic() {
+		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
+	}
 	mail, err := d.r.t.address(ctx, out)
 	if err != nil {
 		return d.failed(what, err)

@@ -39,6 +39,7 @@ func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (n int, mor
 
 // consumed is a message that is gone already.
 type consumed struct {
+	core.UnsupportedDelivery
 	in      core.Incoming
 	settled bool
 }

@@ -19,9 +19,9 @@ func TestFailuresAreForgottenWithTheirMessage(t *testing.T) {
 		settle func(d core.Delivery) error
 	}{
 		"Complete":     {core.TransactionReceiveOnly, func(d core.Delivery) error { return d.Complete(t.Context()) }},
-		"CompleteWith": {core.TransactionSendsAtomicWithReceive, func(d core.Delivery) error { return d.(core.AtomicDelivery).CompleteWith(t.Context(), nil) }},
+		"CompleteWith": {core.TransactionSendsAtomicWithReceive, func(d core.Delivery) error { return d.CompleteWith(t.Context(), nil) }},
 		"ReplaceWith": {core.TransactionSendsAtomicWithReceive, func(d core.Delivery) error {
-			return d.(core.AtomicDelivery).ReplaceWith(t.Context(), []core.Outgoing{{ID: "moved", Queue: "billing"}})
+			return d.ReplaceWith(t.Context(), []core.Outgoing{{ID: "moved", Queue: "billing"}})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -113,14 +113,14 @@ var (
 )
 
 // inUse receives a message and begins to use its transaction.
-func inUse(t *testing.T, u use) (db *testDatabase, r core.Receiver, d core.AtomicDelivery, ended <-chan error) {
+func inUse(t *testing.T, u use) (db *testDatabase, r core.Receiver, d core.Delivery, ended <-chan error) {
 	t.Helper()
 	db = newSchema(t)
 	transport := db.open(t, u.cfg(t, db.url))
 	provision(t, transport, "orders")
 	send(t, transport, letter("a", "orders"))
 	r = openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive)
-	d = receive(t, r).(core.AtomicDelivery)
+	d = receive(t, r)
 	begun, returned := make(chan struct{}), make(chan error, 1)
 	ctx := d.BindContext(t.Context())
 	go func() { returned <- u.do(ctx, func() { close(begun) }) }()

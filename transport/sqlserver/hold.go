@@ -38,7 +38,7 @@ func (r *receiver) takeInTransaction(ctx context.Context, dst []core.Delivery) (
 			return 0, err == nil, err
 		}
 	}
-	dst[0] = d.handle
+	dst[0] = d
 	return 1, false, nil
 }
 
@@ -56,7 +56,7 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	}
 	start := time.Now()
 	statements := []*statement{take}
-	if r.mode == core.TransactionSendsAtomicWithReceive {
+	if d.isAtomic() {
 		statements = append(statements, r.t.dialect.savepoint(beforeHandler))
 	}
 	tx, err := r.t.db.begin(ctx, statements...)
@@ -70,20 +70,16 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	}
 	d.tx = tx
 	d.in = r.incoming(&d.record)
-	d.handle = d
-	if r.mode == core.TransactionSendsAtomicWithReceive {
-		d.handle = &atomicMessage{d}
-	}
 	return d, nil
 }
 
 // heldMessage is a message whose row is deleted in a transaction under way. When the
 // connection breaks, the row is back for everybody.
 type heldMessage struct {
+	core.UnsupportedDelivery
 	record
-	r      *receiver
-	in     core.Incoming
-	handle holding // what the engine has
+	r  *receiver
+	in core.Incoming
 
 	mu    sync.Mutex // held through a settlement; Close may come in between
 	tx    transaction
@@ -250,7 +246,7 @@ func (d *heldMessage) lose(ctx context.Context, cause error) error {
 
 // end takes the message out of the receiver's hands.
 func (d *heldMessage) end() {
-	d.r.settled(d.handle)
+	d.r.settled(d)
 	d.r.t.returnConnection()
 }
 
@@ -326,7 +322,7 @@ func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *s
 	case ready && slices.ContainsFunc(statements, func(s *statement) bool { return !s.done }), isAboutText(err):
 		err = &refusedError{d.r.t.explained(err)}
 	}
-	if ready && d.savepoints() {
+	if ready && d.isAtomic() {
 		err = errors.Join(err, d.tx.run(ctx, d.r.t.dialect.rollbackTo(savepoint)))
 	}
 	return err
@@ -339,5 +335,6 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// savepoints reports whether the transaction has any.
-func (d *heldMessage) savepoints() bool { return d.r.mode == core.TransactionSendsAtomicWithReceive }
+// isAtomic reports whether the handler and its sends take part in the transaction,
+// which then has savepoints.
+func (d *heldMessage) isAtomic() bool { return d.r.mode == core.TransactionSendsAtomicWithReceive }

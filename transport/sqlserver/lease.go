@@ -65,6 +65,7 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (n int, more 
 // by the row's count of claims: once another one has claimed it, nothing that is
 // said here has an effect.
 type leased struct {
+	core.UnsupportedDelivery
 	r       *receiver
 	in      core.Incoming
 	seq     int64
@@ -86,10 +87,7 @@ const (
 	lost
 )
 
-var _ interface {
-	holding
-	core.Renewer
-} = (*leased)(nil)
+var _ holding = (*leased)(nil)
 
 // Incoming implements core.Delivery.
 func (d *leased) Incoming() *core.Incoming { return &d.in }
@@ -164,10 +162,10 @@ func (d *leased) failed(what action, err error) error {
 	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.in.NativeID, d.r.q.table.address, err)
 }
 
-// LockedUntil implements core.Renewer.
+// LockedUntil implements core.Delivery.
 func (d *leased) LockedUntil() time.Time { return *d.until.Load() }
 
-// Renew implements core.Renewer.
+// Renew implements core.Delivery.
 func (d *leased) Renew(ctx context.Context) error {
 	d.mu.Lock()
 	now := d.state

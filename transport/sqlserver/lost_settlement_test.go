@@ -10,7 +10,7 @@ import (
 )
 
 // renewed renews a delivery's lease.
-func renewed(ctx context.Context, d core.Delivery) error { return d.(core.Renewer).Renew(ctx) }
+func renewed(ctx context.Context, d core.Delivery) error { return d.Renew(ctx) }
 
 // leaseActions are what can be said about a leased message, and the count with which
 // it comes again; 0: never, or not before its lease ends.
@@ -38,7 +38,7 @@ func TestAConnectionThatBreaksAtASettlement(t *testing.T) {
 				r := openReceiver(t, transport, inputQueue, e.mode)
 				e.order(1)
 				d := receive(t, r)
-				lease := d.(core.Renewer).LockedUntil()
+				lease := d.LockedUntil()
 				struck := how.at(e.broker.proxy, carriedOut(statements(t, transport, inputQueue)[action.name]))
 				if err := action.do(t.Context(), d); err != nil {
 					t.Errorf("it failed, though it happened: %v", err)
@@ -46,7 +46,7 @@ func TestAConnectionThatBreaksAtASettlement(t *testing.T) {
 				next(t, "the connection breaks", struck)
 				switch action.name {
 				case "renew":
-					if until := d.(core.Renewer).LockedUntil(); !until.After(lease) {
+					if until := d.LockedUntil(); !until.After(lease) {
 						t.Errorf("the lease ends at %v, as before", until)
 					}
 					if n := e.number(`select count(*) from `+inputQueue+` where leased_until > $1`, lease.Add(-time.Second)); n != 1 {

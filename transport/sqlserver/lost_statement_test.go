@@ -133,7 +133,7 @@ func TestAConnectionThatBreaksAtTheCommit(t *testing.T) {
 			transport := open(t, e.transport)
 			r := openReceiver(t, transport, inputQueue, e.mode)
 			e.order(1)
-			d := receive(t, r).(core.AtomicDelivery)
+			d := receive(t, r)
 			if c.works {
 				if err := work(d.BindContext(t.Context()), write, "1"); err != nil {
 					t.Fatal(err)

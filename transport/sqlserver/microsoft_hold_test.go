@@ -14,11 +14,11 @@ import (
 )
 
 // holdOne returns a message held in a transaction that a handler has, and has used.
-func holdOne(t *testing.T, s *standIn, handler string) (core.AtomicDelivery, error) {
+func holdOne(t *testing.T, s *standIn, handler string) (core.Delivery, error) {
 	t.Helper()
 	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
-	held := d.(core.AtomicDelivery)
+	held := d
 	_, err := handlersTx(t, held).ExecContext(t.Context(), handler)
 	wantSteps(t, s, begins, "take orders", "savepoint", handler)
 	return held, err
@@ -30,17 +30,17 @@ var billed = []core.Outgoing{{ID: "1", Queue: "billing"}}
 
 func TestMicrosoftTransactionOfTheMessage(t *testing.T) {
 	for name, c := range map[string]struct {
-		settle func(ctx context.Context, d core.AtomicDelivery) error
+		settle func(ctx context.Context, d core.Delivery) error
 		want   []string
 	}{
-		"complete": {func(ctx context.Context, d core.AtomicDelivery) error { return d.CompleteWith(ctx, billed) },
+		"complete": {func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) },
 			[]string{"intact", "second savepoint", "insert billing", commits}},
-		"replace": {func(ctx context.Context, d core.AtomicDelivery) error { return d.ReplaceWith(ctx, billed) },
+		"replace": {func(ctx context.Context, d core.Delivery) error { return d.ReplaceWith(ctx, billed) },
 			[]string{"undo", "insert billing", commits}},
-		"abandon": {func(ctx context.Context, d core.AtomicDelivery) error { return d.Abandon(ctx, errors.New("bad")) },
+		"abandon": {func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("bad")) },
 			[]string{"undo", "give back orders", commits}},
-		"release": {func(ctx context.Context, d core.AtomicDelivery) error { return d.Release(ctx) }, []string{rollsBack}},
-		"reset, then complete": {func(ctx context.Context, d core.AtomicDelivery) error {
+		"release": {func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) }, []string{rollsBack}},
+		"reset, then complete": {func(ctx context.Context, d core.Delivery) error {
 			return errors.Join(d.Reset(ctx), d.Reset(ctx), d.Complete(ctx))
 		}, []string{"undo", "undo", "intact", commits}},
 	} {
@@ -64,7 +64,7 @@ func TestMicrosoftTransactionOfTheMessage(t *testing.T) {
 // endedByDeadlock is a message whose handler was the victim of a deadlock. After that
 // nothing may reach the server outside of a new transaction, because it would be
 // committed at once.
-func endedByDeadlock(t *testing.T, s *standIn) core.AtomicDelivery {
+func endedByDeadlock(t *testing.T, s *standIn) core.Delivery {
 	t.Helper()
 	victim := failsWith(1205, 13)
 	victim.ends = true
@@ -79,18 +79,18 @@ func endedByDeadlock(t *testing.T, s *standIn) core.AtomicDelivery {
 
 func TestMicrosoftTransactionThatTheServerHasEnded(t *testing.T) {
 	for name, c := range map[string]struct {
-		settle func(ctx context.Context, d core.AtomicDelivery) error
+		settle func(ctx context.Context, d core.Delivery) error
 		want   []string // once the row is taken again
 		fails  bool
 	}{
-		"complete, then abandon": {func(ctx context.Context, d core.AtomicDelivery) error {
+		"complete, then abandon": {func(ctx context.Context, d core.Delivery) error {
 			return errors.Join(d.CompleteWith(ctx, billed), d.Abandon(ctx, errors.New("deadlock")))
 		}, []string{"give back orders", commits}, true},
-		"replace": {func(ctx context.Context, d core.AtomicDelivery) error { return d.ReplaceWith(ctx, billed) },
+		"replace": {func(ctx context.Context, d core.Delivery) error { return d.ReplaceWith(ctx, billed) },
 			[]string{"insert billing", commits}, false},
-		"abandon": {func(ctx context.Context, d core.AtomicDelivery) error { return d.Abandon(ctx, errors.New("deadlock")) },
+		"abandon": {func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("deadlock")) },
 			[]string{"give back orders", commits}, false},
-		"reset, then complete": {func(ctx context.Context, d core.AtomicDelivery) error {
+		"reset, then complete": {func(ctx context.Context, d core.Delivery) error {
 			return errors.Join(d.Reset(ctx), d.CompleteWith(ctx, billed))
 		}, []string{"insert billing", commits}, false},
 	} {
@@ -111,11 +111,11 @@ func TestMicrosoftTransactionThatTheServerHasEnded(t *testing.T) {
 var inVain = slices.Repeat([]string{begins, "retake orders", "savepoint", rollsBack}, retakes)
 
 func TestMicrosoftTransactionThatTheServerHasEndedAndSomebodyElseHasTheMessage(t *testing.T) {
-	for name, settle := range map[string]func(ctx context.Context, d core.AtomicDelivery) error{
-		"complete": func(ctx context.Context, d core.AtomicDelivery) error { return d.CompleteWith(ctx, billed) },
-		"replace":  func(ctx context.Context, d core.AtomicDelivery) error { return d.ReplaceWith(ctx, billed) },
-		"abandon":  func(ctx context.Context, d core.AtomicDelivery) error { return d.Abandon(ctx, errors.New("bad")) },
-		"reset":    func(ctx context.Context, d core.AtomicDelivery) error { return d.Reset(ctx) },
+	for name, settle := range map[string]func(ctx context.Context, d core.Delivery) error{
+		"complete": func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) },
+		"replace":  func(ctx context.Context, d core.Delivery) error { return d.ReplaceWith(ctx, billed) },
+		"abandon":  func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("bad")) },
+		"reset":    func(ctx context.Context, d core.Delivery) error { return d.Reset(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startStandIn(t)
@@ -134,7 +134,7 @@ func TestMicrosoftTransactionThatTheServerHasEndedAndSomebodyElseHasTheMessage(t
 func TestMicrosoftSettlementThatFails(t *testing.T) {
 	victim := failsWith(1205, 13)
 	victim.ends = true
-	complete := func(ctx context.Context, d core.AtomicDelivery) error { return d.CompleteWith(ctx, billed) }
+	complete := func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) }
 	for name, c := range map[string]struct {
 		text  string
 		reply reply
@@ -182,7 +182,7 @@ func TestMicrosoftSettlementThatFails(t *testing.T) {
 }
 
 // handlersTx returns the transaction that a handler has.
-func handlersTx(t *testing.T, d core.AtomicDelivery) *sql.Tx {
+func handlersTx(t *testing.T, d core.Delivery) *sql.Tx {
 	t.Helper()
 	tx, err := SQLTx(d.BindContext(t.Context()))
 	if err != nil {
@@ -285,7 +285,7 @@ func TestMicrosoftCloseCutsOffTheHandlersStatement(t *testing.T) {
 	s := startStandIn(t)
 	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
 	r, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
-	tx := handlersTx(t, d.(core.AtomicDelivery))
+	tx := handlersTx(t, d)
 	under := reply{never: make(chan struct{})}
 	s.says(business, under)
 	failed := make(chan error)

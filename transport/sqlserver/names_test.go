@@ -237,12 +237,12 @@ func useDeliveries(t *testing.T, r core.Receiver) {
 		func(d core.Delivery) error { return d.Release(ctx) },
 		func(d core.Delivery) error { return d.Complete(ctx) },
 		func(d core.Delivery) error {
-			if atomic, ok := d.(core.AtomicDelivery); ok {
-				_, err := sqlserver.Tx(atomic.BindContext(context.WithoutCancel(ctx)))
-				return errors.Join(err, atomic.Reset(ctx), atomic.CompleteWith(ctx, nil))
+			if err := d.Reset(ctx); !errors.Is(err, errors.ErrUnsupported) {
+				_, noTx := sqlserver.Tx(d.BindContext(context.WithoutCancel(ctx)))
+				return errors.Join(err, noTx, d.Reset(ctx), d.CompleteWith(ctx, nil))
 			}
-			if renewer, ok := d.(core.Renewer); ok {
-				return errors.Join(renewer.Renew(ctx), d.Complete(ctx))
+			if !d.LockedUntil().IsZero() {
+				return errors.Join(d.Renew(ctx), d.Complete(ctx))
 			}
 			return d.Complete(ctx)
 		},

@@ -238,10 +238,7 @@ func TestADelayedMessageOfAHandlerBelongsToItsTransaction(t *testing.T) {
 	provision(t, transport)
 	db.exec(t, on(input, theirSend), "11111111-1111-4111-8111-111111111111", nil, theirHeaders, nil)
 	r := openReceiver(t, transport, "input", core.TransactionSendsAtomicWithReceive)
-	d, ok := receive(t, r).(core.AtomicDelivery)
-	if !ok {
-		t.Fatal("the delivery is not atomic")
-	}
+	d := receive(t, r)
 	err := d.CompleteWith(t.Context(), []core.Outgoing{delayed("0", "theirs", time.Millisecond), letter("0", "no such queue")})
 	if !errors.Is(err, core.ErrQueueNotFound) {
 		t.Errorf("CompleteWith = %v, want ErrQueueNotFound", err)

@@ -55,7 +55,7 @@ func TestTheServerRefusesWhatAHandlerSends(t *testing.T) {
 					for _, text := range c.prepare {
 						db.exec(t, text)
 					}
-					d := receive(t, openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive)).(core.AtomicDelivery)
+					d := receive(t, openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive))
 					if used {
 						_ = work(d.BindContext(t.Context()), c.used)
 					}

@@ -46,7 +46,7 @@ func (d *heldMessage) again(ctx context.Context) (tx transaction, found bool, er
 		found = true
 		return scan(&seq)
 	}, text, args...)}
-	if d.savepoints() {
+	if d.isAtomic() {
 		statements = append(statements, d.r.t.dialect.savepoint(beforeHandler))
 	}
 	tx, err = d.r.t.db.begin(ctx, statements...)

@@ -296,7 +296,7 @@ func TestATableThatHasAnotherMakerNow(t *testing.T) {
 			provision(t, transport, "input")
 			send(t, transport, letter("in", "input"))
 			r := openReceiver(t, transport, "input", core.TransactionSendsAtomicWithReceive)
-			err := receive(t, r).(core.AtomicDelivery).CompleteWith(t.Context(), []core.Outgoing{delayed(id, "q", time.Millisecond)})
+			err := receive(t, r).CompleteWith(t.Context(), []core.Outgoing{delayed(id, "q", time.Millisecond)})
 			return errors.Join(err, r.Close(t.Context()))
 		},
 	}

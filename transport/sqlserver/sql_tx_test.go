@@ -28,7 +28,7 @@ func TestSQLTxBelongsToTheMessage(t *testing.T) {
 	if _, err := r.Receive(t.Context(), dst); err != nil {
 		t.Fatal(err)
 	}
-	d := dst[0].(core.AtomicDelivery)
+	d := dst[0]
 	ctx := d.BindContext(t.Context())
 	tx, err := sqlserver.SQLTx(ctx)
 	if err != nil {

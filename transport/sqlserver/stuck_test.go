@@ -61,7 +61,7 @@ func TestALockedRowHoldsUpNoOtherMessage(t *testing.T) {
 	outcome := make(chan error, 1)
 	go func() { outcome <- locked.Complete(t.Context()) }()
 	awaitBlocked(t, db)
-	if err := kept.(core.Renewer).Renew(t.Context()); err != nil {
+	if err := kept.Renew(t.Context()); err != nil {
 		t.Errorf("a renewal returns %v", err)
 	}
 	settled := make(chan error, len(others))

@@ -1,0 +1,53 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// UnsupportedDelivery has the methods of a [Delivery] that not every transport
+// can offer, each refused with an error matching errors.ErrUnsupported. An
+// adapter's delivery embeds it and declares the methods that the adapter has; a
+// method that a later version adds to Delivery is then refused too, instead of
+// breaking the adapter's build.
+//
+// A wrapper of deliveries embeds Delivery instead, which passes every method on.
+type UnsupportedDelivery struct{}
+
+// BindContext returns ctx: there is no native transaction.
+func (UnsupportedDelivery) BindContext(ctx context.Context) context.Context { return ctx }
+
+// CompleteWith is refused: TransactionSendsAtomicWithReceive has it.
+func (UnsupportedDelivery) CompleteWith(context.Context, []Outgoing) error {
+	return unclaimed("CompleteWith", "SendsAtomicWithReceive")
+}
+
+// Reset is refused: TransactionSendsAtomicWithReceive has it.
+func (UnsupportedDelivery) Reset(context.Context) error {
+	return unclaimed("Reset", "SendsAtomicWithReceive")
+}
+
+// ReplaceWith is refused: TransactionSendsAtomicWithReceive has it.
+func (UnsupportedDelivery) ReplaceWith(context.Context, []Outgoing) error {
+	return unclaimed("ReplaceWith", "SendsAtomicWithReceive")
+}
+
+// LockedUntil returns the zero time: the lock does not end by itself.
+func (UnsupportedDelivery) LockedUntil() time.Time { return time.Time{} }
+
+// Renew is refused: a lock that does not end by itself needs none.
+func (UnsupportedDelivery) Renew(context.Context) error {
+	return fmt.Errorf("Renew: the delivery's lock does not end by itself: %w", errors.ErrUnsupported)
+}
+
+// DeadLetter is refused: Capabilities.DeadLetter is not claimed.
+func (UnsupportedDelivery) DeadLetter(context.Context, string, string) error {
+	return unclaimed("DeadLetter", "DeadLetter")
+}
+
+// unclaimed has the form of transport.Unsupported, with the method before it.
+func unclaimed(method, capability string) error {
+	return fmt.Errorf("%s: the receiver does not have the capability %s: %w", method, capability, errors.ErrUnsupported)
+}

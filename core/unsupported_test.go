@@ -1,0 +1,38 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// plainDelivery is that of a transport with nothing but ReceiveOnly.
+type plainDelivery struct{ core.UnsupportedDelivery }
+
+func (plainDelivery) Incoming() *core.Incoming             { return &core.Incoming{} }
+func (plainDelivery) Complete(context.Context) error       { return nil }
+func (plainDelivery) Abandon(context.Context, error) error { return nil }
+func (plainDelivery) Release(context.Context) error        { return nil }
+
+func TestUnsupportedDelivery_RefusesWhatIsNotOverridden(t *testing.T) {
+	var d core.Delivery = plainDelivery{}
+	for name, err := range map[string]error{
+		"CompleteWith": d.CompleteWith(t.Context(), nil),
+		"ReplaceWith":  d.ReplaceWith(t.Context(), nil),
+		"Reset":        d.Reset(t.Context()),
+		"Renew":        d.Renew(t.Context()),
+		"DeadLetter":   d.DeadLetter(t.Context(), "reason", "description"),
+	} {
+		if !errors.Is(err, errors.ErrUnsupported) || !containsAll(err.Error(), name) {
+			t.Errorf("%s: %v, want errors.ErrUnsupported with the method's name", name, err)
+		}
+	}
+	if until := d.LockedUntil(); !until.IsZero() {
+		t.Errorf("LockedUntil: %v, want the zero time", until)
+	}
+	if bound := d.BindContext(t.Context()); bound != t.Context() {
+		t.Errorf("BindContext: %v, want its argument", bound)
+	}
+}

@@ -1,0 +1,140 @@
+package inmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// The methods of a delivery that depend on Config and the receiver's mode. Each
+// refuses with errors.ErrUnsupported where it does not apply.
+
+// BindContext implements core.Delivery. It returns ctx: the broker has no native transaction to hand out.
+func (d *delivery) BindContext(ctx context.Context) context.Context { return ctx }
+
+// CompleteWith sends out and consumes the message, or does neither.
+func (d *delivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	return d.consumeAndSend(ctx, "complete", out)
+}
+
+// Reset has nothing to undo. It tells whether the delivery is still held.
+func (d *delivery) Reset(ctx context.Context) error {
+	err := d.atomic()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		d.receiver.queue.mu.Lock()
+		err = d.held()
+		d.receiver.queue.unlock()
+	}
+	if err != nil {
+		return d.failed("reset", err)
+	}
+	return nil
+}
+
+// ReplaceWith sends out and consumes the message, or does neither.
+func (d *delivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	return d.consumeAndSend(ctx, "replace", out)
+}
+
+func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.Outgoing) error {
+	if err := d.atomic(); err != nil {
+		return d.failed(verb, err)
+	}
+	// All that can be refused is refused here: a queue, once it exists, does so
+	// for ever and takes everything.
+	destinations := make([][]*queue, len(out))
+	for i := range out {
+		err := transport.CheckOutgoing(&out[i], &d.receiver.transport.caps)
+		if err == nil {
+			destinations[i], err = d.receiver.transport.broker.destinations(&out[i], new([1]*queue))
+		}
+		if err != nil {
+			return d.failed(verb, transport.NoneSent(out, i, err))
+		}
+	}
+	if err := d.settle(ctx, verb); err != nil {
+		return err
+	}
+	d.consume()
+	d.receiver.queue.unlock()
+	// Between the consumption and here only a crash could come, and it would
+	// take the whole broker along. So no lock over several queues is needed.
+	now := time.Now()
+	for i := range out {
+		d.receiver.transport.broker.deliver(&out[i], destinations[i], now)
+	}
+	return nil
+}
+
+// atomic returns nil where sends and the settlement are one transaction.
+func (d *delivery) atomic() error {
+	if d.receiver.mode != core.TransactionSendsAtomicWithReceive {
+		return transport.Unsupported("SendsAtomicWithReceive")
+	}
+	return nil
+}
+
+// LockedUntil returns when the message becomes available to others, or the zero
+// time.
+func (d *delivery) LockedUntil() time.Time {
+	if d.receiver.lock == 0 {
+		return time.Time{}
+	}
+	q := d.receiver.queue
+	q.mu.Lock()
+	defer q.unlock()
+	return d.lockedUntil
+}
+
+// Renew moves LockedUntil to Config.LockDuration from now. A settled delivery is
+// core.ErrSettled.
+func (d *delivery) Renew(ctx context.Context) error {
+	if d.receiver.lock == 0 {
+		return d.failed("renew", fmt.Errorf("its lock does not end by itself: %w", errors.ErrUnsupported))
+	}
+	if err := ctx.Err(); err != nil {
+		return d.failed("renew", err)
+	}
+	q := d.receiver.queue
+	q.mu.Lock()
+	defer q.unlock()
+	if err := d.held(); err != nil {
+		return d.failed("renew", err)
+	}
+	d.lockedUntil = time.Now().Add(d.receiver.lock)
+	q.deadlines.move(d.message, d.lockedUntil)
+	q.arm()
+	return nil
+}
+
+// DeadLetter moves the message to its queue's DeadLetterQueue.
+func (d *delivery) DeadLetter(ctx context.Context, reason, description string) error {
+	if !d.receiver.transport.caps.DeadLetter {
+		return d.failed("dead-letter", transport.Unsupported("DeadLetter"))
+	}
+	dead := d.receiver.queue.deadLetters
+	if dead == nil {
+		return d.failed("dead-letter", fmt.Errorf("it is in a dead-letter queue already: %w", errors.ErrUnsupported))
+	}
+	if err := d.settle(ctx, "dead-letter"); err != nil {
+		return err
+	}
+	d.consume()
+	d.receiver.queue.unlock()
+	headers := d.in.Headers
+	headers.Set(HeaderDeadLetterReason, strings.ToValidUTF8(reason, "?"))
+	headers.Set(HeaderDeadLetterDescription, strings.ToValidUTF8(description, "?"))
+	broker := d.receiver.transport.broker
+	now := time.Now()
+	// The body is written by nobody, so the new copy may share it.
+	dead.send(broker.newMessage(&core.Outgoing{ID: d.in.ID, Headers: headers}, d.in.Body, now), now)
+	return nil
+}
