@@ -15,7 +15,6 @@ type attempt struct {
 	message  Message
 	delivery Delivery
 	hold     *hold
-	handlers *handlerSet
 	undone   bool            // the failed handler's work has been undone (Reset)
 	observed context.Context // what observers made of the context, or nil
 }
@@ -81,6 +80,7 @@ func (r *runner) handle(w *worker, item held) {
 	}()
 	if u, ok := r.ep.memory.pendingDecision(in.NativeID); ok {
 		u.failure.Headers, u.failure.Body = in.Headers, in.Body
+		a.message.begin(r.ep.env, in, r.ep.handlingOf(u.failure.MessageType))
 		r.carryOut(w, a, &u.failure, &u.decision, &u)
 		dealtWith = true
 		return
@@ -98,7 +98,10 @@ func (r *runner) handle(w *worker, item held) {
 			dealtWith = true
 		}
 	}()
-	err := r.invoke(a)
+	err := r.ep.identify(a)
+	if err == nil {
+		err = r.ep.invoke(a)
+	}
 	finished = true
 	if err == nil {
 		err = r.succeeded(w, a)
@@ -117,7 +120,7 @@ func (r *runner) surrender(a *attempt) {
 	err := a.delivery.Abandon(r.settle, cause)
 	r.release(a)
 	if !errors.Is(err, ErrSettled) {
-		r.ep.log.endpoint.Error("message was left in the middle of being settled", "message_id", a.message.ID, "message_type", a.message.Type,
+		r.ep.log.endpoint.Error("message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType,
 			"error", cause, "settle_error", err)
 	}
 }
@@ -138,9 +141,7 @@ func (r *runner) newAttempt(item held) *attempt {
 	if r.isAtomic() {
 		a.Context = a.delivery.BindContext(a.Context)
 	}
-	var messageType string
-	messageType, a.handlers = r.ep.registry.lookup(in.Headers.Get(HeaderMessageTypes))
-	a.message.begin(r.ep.env, in, messageType)
+	a.message.begin(r.ep.env, in, r.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
 	a.message.scope = r.ep.scope
 	if r.ep.auditAddress != "" {
 		a.message.started = time.Now()
@@ -167,25 +168,48 @@ func (r *runner) refusal(in *Incoming) error {
 	return nil
 }
 
-// invoke calls middleware and handlers, with observers around them.
-func (r *runner) invoke(a *attempt) error {
-	if len(r.ep.observers.handle) == 0 {
-		return call(r.ep.chain, a, &a.message, a.handlers)
+// handlingOf returns how messages of a type are handled. A header may list several.
+func (ep *Endpoint) handlingOf(messageType string) (h handling) {
+	h.messageType, h.handlers = ep.registry.lookup(messageType)
+	return h
+}
+
+// identify asks Config.MessageType for the type of the message.
+func (ep *Endpoint) identify(a *attempt) (err error) {
+	name := ep.config.MessageType
+	if name == nil {
+		return nil
 	}
-	ctx := r.ep.observers.handleStart(a, r.ep.observerPanicked, HandleStart{r.ep.observed, &a.message})
+	defer func() {
+		if value := recover(); value != nil {
+			err = readable(fmt.Errorf("Config.MessageType: %w", &PanicError{Value: value, Stack: debug.Stack()}))
+		}
+	}()
+	in := a.delivery.Incoming()
+	if messageType := name(in); messageType != "" {
+		a.message.begin(ep.env, in, ep.handlingOf(messageType))
+	}
+	return nil
+}
+
+// invoke calls middleware and handlers, with observers around them.
+func (ep *Endpoint) invoke(a *attempt) error {
+	if len(ep.observers.handle) == 0 {
+		return call(ep.chain, a, &a.message)
+	}
+	ctx := ep.observers.handleStart(a, ep.observerPanicked, HandleStart{ep.observed, &a.message})
 	a.observed = ctx
 	start := time.Now()
 	err := errGoexit
 	defer func() {
-		r.ep.observers.handleEnd(ctx, r.ep.observerPanicked, HandleEnd{r.ep.observed, &a.message, err, time.Since(start)})
+		ep.observers.handleEnd(ctx, ep.observerPanicked, HandleEnd{ep.observed, &a.message, err, time.Since(start)})
 	}()
-	err = call(r.ep.chain, ctx, &a.message, a.handlers)
+	err = call(ep.chain, ctx, &a.message)
 	return err
 }
 
 // call turns a panic into an error (R26).
-func call(chain HandlerFunc, ctx context.Context, m *Message, handlers *handlerSet) (err error) {
-	m.handlers = handlers
+func call(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value, Stack: debug.Stack()}
@@ -240,10 +264,11 @@ func readable(err error) (result error) {
 // dispatch is the innermost handler: it runs those registered for the type, in
 // order.
 func dispatch(ctx context.Context, m *Message) error {
-	if m.handlers == nil || len(m.handlers.run) == 0 {
+	handlers := m.choose()
+	if handlers == nil {
 		return fmt.Errorf("%w: %q; register one, or check the spelling", ErrNoHandler, m.Type)
 	}
-	for _, handler := range m.handlers.run {
+	for _, handler := range handlers.run {
 		if err := handler(ctx, m); err != nil {
 			return err
 		}
@@ -298,7 +323,7 @@ func (r *runner) complete(a *attempt) {
 	if err != nil {
 		r.ep.memory.rememberSettled(in.NativeID)
 		r.ep.log.endpoint.Warn("message was handled but could not be settled; if it comes again here, it is settled without being handled",
-			"message_id", in.ID, "message_type", a.message.Type, "error", err)
+			"message_id", in.ID, "message_type", a.message.handledAs().messageType, "error", err)
 	}
 }
 
@@ -340,7 +365,7 @@ func (r *runner) lockLost(a *attempt) bool {
 func (r *runner) abandonLost(a *attempt) {
 	r.release(a)
 	r.ep.log.endpoint.Warn("lock on a message was lost while it was being handled; it comes again",
-		"message_id", a.message.ID, "message_type", a.message.Type)
+		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 }
 
 // withAudit adds what a success sends on the endpoint's own account: the audit
@@ -377,7 +402,7 @@ func (r *runner) withAudit(a *attempt, out []Outgoing) []Outgoing {
 		// The copy must not fail a message that was handled.
 		if audit = legible(audit); !fits(audit, in.Body, r.ep.caps) {
 			r.ep.log.endpoint.Warn("message is too large for the headers of its audit copy; the copy goes without them",
-				"message_id", in.ID, "message_type", a.message.Type)
+				"message_id", in.ID, "message_type", a.message.handledAs().messageType)
 			audit = legible(in.Headers)
 		}
 		out = append(out, Outgoing{ID: in.ID, Queue: r.ep.auditAddress, Headers: audit, Body: in.Body})

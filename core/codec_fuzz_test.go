@@ -32,13 +32,13 @@ func FuzzDecode(f *testing.F) {
 		in := &Incoming{ID: "m1", DeliveryCount: 1, Body: body}
 		in.Headers.Set(HeaderContentType, contentType)
 		var m Message
-		m.begin(env, in, "order")
+		m.begin(env, in, handling{messageType: "order"})
 		for name, handle := range map[string]HandlerFunc{
 			"struct":  func(_ context.Context, m *Message) error { _, err := decodeInbound[order](m); return err },
 			"pointer": func(_ context.Context, m *Message) error { _, err := decodeInbound[*order](m); return err },
 			"any":     func(_ context.Context, m *Message) error { _, err := decodeInbound[any](m); return err },
 		} {
-			err := call(handle, t.Context(), &m, nil)
+			err := call(handle, t.Context(), &m)
 			if err != nil && !errors.Is(err, ErrUndecodable) {
 				t.Errorf("%s: %v is retried", name, err)
 			}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // SendOptions are what a send may say besides destination, type and body. The
@@ -165,7 +164,7 @@ next:
 // anything is encoded.
 func (c *composer) checkRequest(out *Outgoing, messageType string) error {
 	switch {
-	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
+	case !isMessageType(messageType):
 		return fmt.Errorf("%q cannot be a message type; use UTF-8 text without ';' and ','", messageType)
 	case out.Topic == "" && out.Queue == "":
 		return errors.New("no destination queue was given")

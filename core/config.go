@@ -65,6 +65,15 @@ type Config struct {
 	// type.
 	Codecs []Codec `json:"-"`
 
+	// MessageType names the type of a message, by which its handlers and its
+	// settings are chosen. It is called for each delivery of a message that could
+	// be parsed, and returns "" where the header
+	// NServiceBus.EnclosedMessageTypes decides, as it does without it. So it can
+	// name the type of a foreign message, which has no such header, or give a
+	// type another name. It must not write to the message; a panic is a failed
+	// attempt.
+	MessageType func(in *Incoming) string `json:"-"`
+
 	// Middleware wraps the handling of every message, outermost first.
 	Middleware []Middleware `json:"-"`
 

@@ -316,7 +316,7 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 }
 
 // warnings are what a user should know at start-up. handled are the message
-// types that have handlers.
+// types that have handlers; anyType stands for default ones.
 func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []string) {
 	for _, text := range r.reduced {
 		log.Warn("default retries are off; " + text)
@@ -330,7 +330,7 @@ func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []strin
 		log.Warn("the endpoint has no handlers; every message that it receives will fail")
 	}
 	for _, messageType := range slices.Sorted(maps.Keys(r.config.Recoverability.MessageTypes)) {
-		if !slices.Contains(handled, messageType) {
+		if !slices.Contains(handled, messageType) && !slices.Contains(handled, anyType) {
 			log.Warn("Recoverability.MessageTypes has settings for a message type without a handler; check the spelling", "message_type", messageType)
 		}
 	}

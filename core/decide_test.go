@@ -44,7 +44,7 @@ func (d incomingOnly) Incoming() *Incoming { return d.in }
 // failureOf describes a failed delivery the way the engine does.
 func failureOf(in *Incoming, messageType string, err error, at time.Time) failure {
 	r := &runner{ep: &Endpoint{address: "input"}}
-	f := r.describe(&attempt{delivery: incomingOnly{in: in}, message: Message{Type: messageType}}, err)
+	f := r.describe(&attempt{delivery: incomingOnly{in: in}, message: Message{handling: handling{messageType: messageType}}}, err)
 	f.FailedAt = at
 	return *f
 }

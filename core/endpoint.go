@@ -111,7 +111,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps, address: t.Address}
-	ep.env = &environment{composer: ep.composer, send: func(ctx context.Context, out ...Outgoing) error {
+	ep.env = &environment{composer: ep.composer, registry: &ep.registry, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)
 	}}
 	if ep.chain, err = wrap(dispatch, c.Middleware); err != nil {
@@ -199,8 +199,9 @@ func (ep *Endpoint) observerPanicked(value any) {
 
 // Invoke runs middleware and handlers for a message in this process, without a
 // queue in between: no retries, no error queue; the handlers' error is returned
-// as it is. What they send leaves if they succeed. It ends the registration of
-// handlers, as Run does.
+// as it is. The messages that they collect leave if they succeed. HandleObservers
+// and SendObservers are called, observers of what happens to received messages
+// are not. Invoke ends the registration of handlers, as Run does.
 func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
 	if err := ep.registry.seal(); err != nil {
 		return err
@@ -212,14 +213,15 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	out.Headers.Del(HeaderReplyToAddress)
 	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
 	a := &attempt{Context: ctx}
-	var name string
-	name, a.handlers = ep.registry.lookup(messageType)
-	a.message.begin(ep.env, in, name)
+	a.message.begin(ep.env, in, ep.handlingOf(messageType))
 	a.message.scope = ep.scope
-	err = call(ep.chain, a, &a.message, a.handlers)
+	err = ep.invoke(a)
 	collected := a.message.end()
 	if err != nil || len(collected) == 0 {
 		return err
+	}
+	if a.observed != nil {
+		ctx = a.observed
 	}
 	return ep.transportSend(ctx, collected)
 }

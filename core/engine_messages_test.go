@@ -297,6 +297,38 @@ func TestInvokeRunsHandlersInProcess(t *testing.T) {
 	})
 }
 
+func TestInvokeRunsObservers(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var seen calls
+		ep := b.endpoint("orders", core.Config{Observers: []any{&seen}})
+		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
+			equal(b, "value of the observer", ctx.Value(callKey{}), any("traced"))
+			m.ID = "m1"
+			if string(m.RawBody()) == "bad" {
+				return errBoom
+			}
+			return m.Send("shipping", "ship", "x")
+		})
+		if err := ep.Invoke(b.Context(), "order", []byte("good")); err != nil {
+			b.Error(err)
+		}
+		if err := ep.Invoke(b.Context(), "order", []byte("bad")); !errors.Is(err, errBoom) {
+			b.Errorf("Invoke returned %v", err)
+		}
+		all := seen.all()
+		for i, start := range []int{0, 4} {
+			if !strings.HasPrefix(all[start], "handle ") || !strings.HasSuffix(all[start], " 1 orders") {
+				b.Errorf("call %d began with %q", i, all[start])
+			}
+		}
+		all = slices.Delete(slices.Delete(all, 4, 5), 0, 1)
+		want := []string{"handled <nil> 0s traced", "send shipping traced", "sent <nil>", "handled boom 0s traced"}
+		if !slices.Equal(all, want) { // the message was not received: Succeeded is not called
+			b.Errorf("observed %q, want %q", all, want)
+		}
+	})
+}
+
 func TestDelayedSendsOfHandlersArriveWhenDue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {

@@ -238,7 +238,6 @@ func TestR29AHandlersChangesReachNobodyElse(t *testing.T) {
 			Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.Headers.Set("Middleware", "was here")
-					m.Type = "something else"
 					return next(ctx, m)
 				}
 			}},
@@ -250,7 +249,7 @@ func TestR29AHandlersChangesReachNobodyElse(t *testing.T) {
 			m.Headers.Set("Sender", "overwritten")
 			m.Headers.Set("Handler", "was here")
 			m.Headers.Del(core.HeaderMessageTypes)
-			m.ID = "another"
+			m.ID, m.Type = "another", "something else"
 			return errBoom
 		})
 		b.send(sender)

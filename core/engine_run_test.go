@@ -37,9 +37,6 @@ func TestWrongRegistrationsAreReportedAndRepeatedByRun(t *testing.T) {
 		"nil HandleFailed":  {func(ep *core.Endpoint) error { return core.HandleFailed[int](ep, "order", nil) }, "nil"},
 		"no type":           {func(ep *core.Endpoint) error { return core.Handle(ep, "", raw) }, "message type"},
 		"two types":         {func(ep *core.Endpoint) error { return core.Handle(ep, "a;b", raw) }, "message type"},
-		"same handler twice": {func(ep *core.Endpoint) error {
-			return errors.Join(core.Handle(ep, "order", raw), core.Handle(ep, "order", raw))
-		}, "twice"},
 		"contradicting types": {func(ep *core.Endpoint) error {
 			return errors.Join(core.Handle(ep, "order", raw), core.Handle(ep, "order", number))
 		}, "contradict"},

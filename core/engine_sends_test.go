@@ -151,6 +151,29 @@ func TestR20ARetrySendsTheSameMessageIDs(t *testing.T) {
 	})
 }
 
+func TestR20IDsDoNotDependOnWhatAHandlerWritesToItsMessage(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			if m.Headers.Get("overwrite") != "" {
+				m.ID = "another"
+			}
+			return m.Send("shipping", "ship", "x")
+		})
+		overwriting := order("m1")
+		overwriting.Headers.Set("overwrite", "yes")
+		b.send(order("m1"), overwriting)
+		sent := b.queue("shipping")
+		if len(sent) != 2 || sent[0].ID != sent[1].ID {
+			b.Fatalf("sent %v", sent)
+		}
+		for _, m := range sent {
+			for _, key := range []string{core.HeaderRelatedTo, core.HeaderConversationID, core.HeaderCorrelationID} {
+				equal(b, key, m.Headers.Get(key), "m1")
+			}
+		}
+	})
+}
+
 func TestR24ApplicationSendsLeaveRoomForFailureHeaders(t *testing.T) {
 	const limit = 64 << 10
 	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(b *bed) {

@@ -165,7 +165,7 @@ func TestR23TypedNilErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &Message{}
-			err := call(func(context.Context, *Message) error { return err }, t.Context(), m, nil)
+			err := call(func(context.Context, *Message) error { return err }, t.Context(), m)
 			f := failedTimes(1, 0, err)
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), f)
 			h := copyForError(&f, d.action, signature, Capabilities{})

@@ -7,10 +7,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
-	"unsafe"
 )
 
 // Handle registers a handler for a command. The message type is the name on the
@@ -22,13 +22,22 @@ import (
 // before the first Run or Invoke; an error that is ignored here is returned by
 // the next Run.
 func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
-	return register(ep, messageType, handler, false)
+	return register(ep, "Handle", messageType, handler, false)
 }
 
 // HandleEvent registers a handler as Handle does, and subscribes the endpoint's
 // queue to the messages that are published with this type.
 func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
-	return register(ep, messageType, handler, true)
+	return register(ep, "HandleEvent", messageType, handler, true)
+}
+
+// HandleDefault registers a handler for messages whose type has no handler, or
+// that name no type. Inbound.Type tells the type, "" where there is none; a type
+// of their own is what Config.MessageType can give them. T is often []byte. The
+// endpoint is subscribed to nothing by it. Several default handlers run as several
+// handlers of one type do.
+func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error) error {
+	return register(ep, "HandleDefault", anyType, handler, false)
 }
 
 // HandleFailed registers a last resort for messages of one type: it runs when a
@@ -75,17 +84,22 @@ func (f *Failed) TakeOver() { f.takenOver = true }
 // TakenOver reports whether TakeOver was called.
 func (f *Failed) TakenOver() bool { return f.takenOver }
 
-func register[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool) error {
-	name := "Handle"
-	if event {
-		name = "HandleEvent"
+// anyType is the type under which default handlers are registered. No message
+// type is "".
+const anyType = ""
+
+// shown is a message type in the text of an error.
+func shown(messageType string) string {
+	if messageType == anyType {
+		return "messages without a handler"
 	}
+	return strconv.Quote(messageType)
+}
+
+func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool) error {
 	err := ep.checkRegistration(name, messageType, handler == nil)
 	if err == nil {
-		// Two func values are the same closure exactly if they point to the same
-		// place, which Go lets nobody compare otherwise.
-		identity := *(*unsafe.Pointer)(unsafe.Pointer(&handler))
-		err = ep.registry.add(messageType, reflect.TypeFor[T](), event, identity, func(ctx context.Context, m *Message) error {
+		err = ep.registry.add(messageType, reflect.TypeFor[T](), event, func(ctx context.Context, m *Message) error {
 			in, err := decodeInbound[T](m)
 			if err != nil {
 				return err
@@ -97,15 +111,25 @@ func register[T any](ep *Endpoint, messageType string, handler func(ctx context.
 }
 
 func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil bool) error {
+	call := name
+	if messageType != anyType {
+		call = fmt.Sprintf("%s %q", name, messageType)
+	}
 	switch {
-	case ep.config.SendOnly:
-		return fmt.Errorf("%s %q: the endpoint is send-only and handles nothing; remove the handler or Config.SendOnly", name, messageType)
-	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
+	case name != "HandleDefault" && !isMessageType(messageType):
 		return fmt.Errorf("%s: %q cannot be a message type; use UTF-8 text without ';' and ','", name, messageType)
+	case ep.config.SendOnly:
+		return fmt.Errorf("%s: the endpoint is send-only and handles nothing; remove the handler or Config.SendOnly", call)
 	case handlerIsNil:
-		return fmt.Errorf("%s %q: the handler is nil", name, messageType)
+		return fmt.Errorf("%s: the handler is nil", call)
 	}
 	return nil
+}
+
+// isMessageType reports whether a message can have this type: a header lists
+// types separated by ';', with a .NET assembly after ','.
+func isMessageType(name string) bool {
+	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, ";,")
 }
 
 func decodeInbound[T any](m *Message) (*Inbound[T], error) {
@@ -128,16 +152,15 @@ type registry struct {
 }
 
 type handlerSet struct {
-	body       reflect.Type
-	event      bool
-	run        []HandlerFunc
-	identities []unsafe.Pointer
-	fallback   func(ctx context.Context, m *Message, f *Failed) error
+	body     reflect.Type
+	event    bool
+	run      []HandlerFunc
+	fallback func(ctx context.Context, m *Message, f *Failed) error
 }
 
 var errSealed = errors.New("handlers are registered before the first Run or Invoke")
 
-func (r *registry) add(messageType string, body reflect.Type, event bool, identity unsafe.Pointer, h HandlerFunc) error {
+func (r *registry) add(messageType string, body reflect.Type, event bool, h HandlerFunc) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	set, err := r.set(messageType, body)
@@ -146,12 +169,9 @@ func (r *registry) add(messageType string, body reflect.Type, event bool, identi
 		return err
 	case len(set.run) > 0 && set.event != event:
 		return fmt.Errorf("%q is registered both by Handle and by HandleEvent; a message type is a command or an event", messageType)
-	case slices.Contains(set.identities, identity):
-		return fmt.Errorf("the same handler is registered twice for %q", messageType)
 	}
 	set.event = event
 	set.run = append(set.run, h)
-	set.identities = append(set.identities, identity)
 	return nil
 }
 
@@ -172,7 +192,7 @@ func (r *registry) addFallback(messageType string, body reflect.Type, h func(con
 // set returns the handlers of a type, all of which take the same body.
 func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, error) {
 	if r.sealed {
-		return nil, fmt.Errorf("handler for %q: %w", messageType, errSealed)
+		return nil, fmt.Errorf("handler for %s: %w", shown(messageType), errSealed)
 	}
 	set, ok := r.handlers[messageType]
 	if !ok {
@@ -183,7 +203,7 @@ func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, erro
 		r.handlers[messageType] = set
 	}
 	if set.body != body {
-		return nil, fmt.Errorf("handlers for %q contradict each other: one takes %v, another %v; let both take the same, or give the messages different types", messageType, set.body, body)
+		return nil, fmt.Errorf("handlers for %s contradict each other: one takes %v, another %v; let both take the same, or give the messages different types", shown(messageType), set.body, body)
 	}
 	return set, nil
 }
@@ -214,14 +234,21 @@ func (r *registry) seal() error {
 	}
 	r.sealed = true
 	for messageType, set := range r.handlers {
-		if len(set.run) == 0 {
-			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle or HandleEvent", messageType))
+		if len(set.run) > 0 {
+			continue
 		}
+		byDefault, ok := r.handlers[anyType]
+		if !ok {
+			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle, HandleEvent or HandleDefault", messageType))
+			continue
+		}
+		set.run = byDefault.run
 	}
 	return errors.Join(r.ignored...)
 }
 
-// types returns the message types that have handlers.
+// types returns the message types that have handlers; anyType stands for default
+// ones.
 func (r *registry) types() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,21 +272,24 @@ func (r *registry) topics() []string {
 // lookup returns the message type by which a message is handled, and its
 // handlers. The header lists types from the most to the least specific,
 // separated by ';', perhaps with a .NET assembly after ','; the first that has
-// a handler wins.
+// a handler wins. Without one the message has the first type and the default
+// handlers, if there are any.
 func (r *registry) lookup(header string) (messageType string, set *handlerSet) {
 	if set, ok := r.handlers[header]; ok {
 		return header, set
 	}
-	first := ""
+	first := anyType
 	for entry := range strings.SplitSeq(header, ";") {
 		name, _, _ := strings.Cut(entry, ",")
-		name = strings.TrimSpace(name)
+		if name = strings.TrimSpace(name); name == anyType {
+			continue
+		}
 		if set, ok := r.handlers[name]; ok {
 			return name, set
 		}
-		if first == "" {
+		if first == anyType {
 			first = name
 		}
 	}
-	return first, nil
+	return first, r.handlers[anyType]
 }

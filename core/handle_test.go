@@ -17,51 +17,47 @@ func newEndpoint(t *testing.T) *Endpoint {
 	return ep
 }
 
-// ignore returns a handler of its own at every call.
-func ignore[T any]() func(context.Context, *Inbound[T]) error {
-	var own int
-	return func(context.Context, *Inbound[T]) error { own++; return nil }
-}
+func ignore[T any](context.Context, *Inbound[T]) error { return nil }
 
 func ignoreFailed[T any](context.Context, *Inbound[T], *Failed) error { return nil }
 
 func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
-	same := ignore[string]()
 	for _, test := range []struct {
 		name     string
 		register func(ep *Endpoint) error
 		says     string
 	}{
-		{"no name", func(ep *Endpoint) error { return Handle(ep, "", ignore[string]()) }, `Handle: "" cannot be a message type`},
-		{"a name with ';'", func(ep *Endpoint) error { return Handle(ep, "a;b", ignore[string]()) }, `"a;b" cannot be a message type`},
-		{"a name with ','", func(ep *Endpoint) error { return HandleEvent(ep, "a, b", ignore[string]()) }, `HandleEvent: "a, b" cannot be a message type`},
+		{"no name", func(ep *Endpoint) error { return Handle(ep, "", ignore[string]) }, `Handle: "" cannot be a message type`},
+		{"a name with ';'", func(ep *Endpoint) error { return Handle(ep, "a;b", ignore[string]) }, `"a;b" cannot be a message type`},
+		{"a name with ','", func(ep *Endpoint) error { return HandleEvent(ep, "a, b", ignore[string]) }, `HandleEvent: "a, b" cannot be a message type`},
 		{"a name that is not UTF-8", func(ep *Endpoint) error { return HandleFailed(ep, "a\xff", ignoreFailed[string]) }, `HandleFailed: "a\xff" cannot be`},
 		{"no handler", func(ep *Endpoint) error { return Handle[string](ep, "a", nil) }, `Handle "a": the handler is nil`},
 		{"no handler of an event", func(ep *Endpoint) error { return HandleEvent[string](ep, "a", nil) }, `HandleEvent "a": the handler is nil`},
 		{"no handler of failures", func(ep *Endpoint) error { return HandleFailed[string](ep, "a", nil) }, `HandleFailed "a": the handler is nil`},
-		{"the same handler twice", func(ep *Endpoint) error {
-			return errors.Join(Handle(ep, "a", same), Handle(ep, "b", same), Handle(ep, "a", same))
-		}, `the same handler is registered twice for "a"`},
+		{"no default handler", func(ep *Endpoint) error { return HandleDefault[string](ep, nil) }, `HandleDefault: the handler is nil`},
+		{"two types for default handlers", func(ep *Endpoint) error {
+			return errors.Join(HandleDefault(ep, ignore[string]), HandleDefault(ep, ignore[int]))
+		}, "handlers for messages without a handler contradict each other: one takes string, another int"},
 		{"two types for one message", func(ep *Endpoint) error {
-			return errors.Join(Handle(ep, "a", ignore[string]()), Handle(ep, "a", ignore[int]()))
+			return errors.Join(Handle(ep, "a", ignore[string]), Handle(ep, "a", ignore[int]))
 		}, `handlers for "a" contradict each other: one takes string, another int`},
 		{"a value and a pointer", func(ep *Endpoint) error {
-			return errors.Join(Handle(ep, "a", ignore[string]()), Handle(ep, "a", ignore[*string]()))
+			return errors.Join(Handle(ep, "a", ignore[string]), Handle(ep, "a", ignore[*string]))
 		}, "one takes string, another *string"},
 		{"another type for failures", func(ep *Endpoint) error {
-			return errors.Join(Handle(ep, "a", ignore[string]()), HandleFailed(ep, "a", ignoreFailed[int]))
+			return errors.Join(Handle(ep, "a", ignore[string]), HandleFailed(ep, "a", ignoreFailed[int]))
 		}, "one takes string, another int"},
 		{"another type than for failures", func(ep *Endpoint) error {
-			return errors.Join(HandleFailed(ep, "a", ignoreFailed[int]), Handle(ep, "a", ignore[string]()))
+			return errors.Join(HandleFailed(ep, "a", ignoreFailed[int]), Handle(ep, "a", ignore[string]))
 		}, "one takes int, another string"},
 		{"a command and an event", func(ep *Endpoint) error {
-			return errors.Join(Handle(ep, "a", ignore[string]()), HandleEvent(ep, "a", ignore[string]()))
+			return errors.Join(Handle(ep, "a", ignore[string]), HandleEvent(ep, "a", ignore[string]))
 		}, `"a" is registered both by Handle and by HandleEvent`},
 		{"an event and a command", func(ep *Endpoint) error {
-			return errors.Join(HandleEvent(ep, "a", ignore[string]()), Handle(ep, "a", ignore[string]()))
+			return errors.Join(HandleEvent(ep, "a", ignore[string]), Handle(ep, "a", ignore[string]))
 		}, `"a" is registered both by Handle and by HandleEvent`},
 		{"failures handled twice", func(ep *Endpoint) error {
-			return errors.Join(Handle(ep, "a", ignore[string]()), HandleFailed(ep, "a", ignoreFailed[string]), HandleFailed(ep, "a", ignoreFailed[string]))
+			return errors.Join(Handle(ep, "a", ignore[string]), HandleFailed(ep, "a", ignoreFailed[string]), HandleFailed(ep, "a", ignoreFailed[string]))
 		}, `HandleFailed is registered twice for "a"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -95,15 +91,24 @@ func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+	t.Run("HandleFailed for a type with the default handler", func(t *testing.T) {
+		ep := newEndpoint(t)
+		if err := errors.Join(HandleFailed(ep, "a", ignoreFailed[string]), HandleDefault(ep, ignore[[]byte]), ep.registry.seal()); err != nil {
+			t.Fatal(err)
+		}
+		if _, set := ep.registry.lookup("a"); len(set.run) != 1 || set.fallback == nil {
+			t.Errorf("%d handlers, last resort %t", len(set.run), set.fallback != nil)
+		}
+	})
 	t.Run("too late", func(t *testing.T) {
 		ep := newEndpoint(t)
-		if err := Handle(ep, "a", ignore[string]()); err != nil {
+		if err := Handle(ep, "a", ignore[string]); err != nil {
 			t.Fatal(err)
 		}
 		if err := ep.Invoke(t.Context(), "a", "x"); err != nil {
 			t.Fatal(err)
 		}
-		if err := Handle(ep, "b", ignore[string]()); !errors.Is(err, errSealed) {
+		if err := Handle(ep, "b", ignore[string]); !errors.Is(err, errSealed) {
 			t.Errorf("%v", err)
 		}
 		if err := HandleFailed(ep, "a", ignoreFailed[string]); !errors.Is(err, errSealed) {
@@ -120,13 +125,13 @@ func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range []error{Handle(ep, "a", ignore[string]()), HandleEvent(ep, "b", ignore[string]()), HandleFailed(ep, "a", ignoreFailed[string])} {
+		for _, err := range []error{Handle(ep, "a", ignore[string]), HandleEvent(ep, "b", ignore[string]), HandleDefault(ep, ignore[string]), HandleFailed(ep, "a", ignoreFailed[string])} {
 			if err == nil || !strings.Contains(err.Error(), "the endpoint is send-only") {
 				t.Errorf("%v", err)
 			}
 		}
 		err = ep.Run(t.Context())
-		for _, name := range []string{`Handle "a"`, `HandleEvent "b"`, `HandleFailed "a"`} {
+		for _, name := range []string{`Handle "a"`, `HandleEvent "b"`, `HandleDefault`, `HandleFailed "a"`} {
 			if err == nil || !strings.Contains(err.Error(), name+": the endpoint is send-only") {
 				t.Errorf("Run: %v, want it to repeat that of %s", err, name)
 			}
@@ -137,10 +142,10 @@ func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
 func TestRegistrationsThatAreFine(t *testing.T) {
 	ep := newEndpoint(t)
 	for _, err := range []error{
-		Handle(ep, "a", ignore[string]()), Handle(ep, "a", ignore[string]()),
-		HandleEvent(ep, "z.event", ignore[int]()), HandleEvent(ep, "b event", ignore[int]()), HandleEvent(ep, "b event", ignore[int]()),
+		Handle(ep, "a", ignore[string]), Handle(ep, "a", ignore[string]),
+		HandleEvent(ep, "z.event", ignore[int]), HandleEvent(ep, "b event", ignore[int]), HandleEvent(ep, "b event", ignore[int]),
 		HandleFailed(ep, "a", ignoreFailed[string]), HandleFailed(ep, "b event", ignoreFailed[int]),
-		HandleFailed(ep, "c", ignoreFailed[[]byte]), Handle(ep, "c", ignore[[]byte]()),
+		HandleFailed(ep, "c", ignoreFailed[[]byte]), Handle(ep, "c", ignore[[]byte]),
 	} {
 		if err != nil {
 			t.Error(err)
@@ -160,7 +165,7 @@ func TestRegistrationsThatAreFine(t *testing.T) {
 func TestMessageTypeOfAMessage(t *testing.T) {
 	ep := newEndpoint(t)
 	for _, name := range []string{"orders.place", "Sales.OrderPlaced", "Sales.IEvent"} {
-		if err := Handle(ep, name, ignore[string]()); err != nil {
+		if err := Handle(ep, name, ignore[string]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,6 +198,25 @@ func TestMessageTypeOfAMessage(t *testing.T) {
 	}
 }
 
+func TestMessageTypeOfAMessageForTheDefaultHandler(t *testing.T) {
+	ep := newEndpoint(t)
+	if err := errors.Join(Handle(ep, "orders.place", ignore[string]), HandleDefault(ep, ignore[[]byte])); err != nil {
+		t.Fatal(err)
+	}
+	for header, want := range map[string]string{
+		"":                                   "",
+		";,;":                                "",
+		";orders.place":                      "orders.place",
+		"orders.cancel, Orders;orders.other": "orders.cancel",
+		"orders.cancel;orders.place":         "orders.place",
+	} {
+		got, set := ep.registry.lookup(header)
+		if isDefault := set == ep.registry.handlers[anyType]; got != want || isDefault != (want != "orders.place") {
+			t.Errorf("%q is %q, for the default handler: %t", header, got, isDefault)
+		}
+	}
+}
+
 func TestHandlersGetBodiesOfTheirOwn(t *testing.T) {
 	ep := newEndpoint(t)
 	var got []string
@@ -202,8 +226,7 @@ func TestHandlersGetBodiesOfTheirOwn(t *testing.T) {
 		copy(m.RawBody(), "YYY")
 		return nil
 	}
-	second := func(ctx context.Context, m *Inbound[[]byte]) error { return change(ctx, m) }
-	if err := errors.Join(Handle(ep, "a", change), Handle(ep, "a", second)); err != nil {
+	if err := errors.Join(Handle(ep, "a", change), Handle(ep, "a", change)); err != nil {
 		t.Fatal(err)
 	}
 	if err := ep.Invoke(t.Context(), "a", []byte("raw")); err != nil || !slices.Equal(got, []string{"raw", "raw"}) {

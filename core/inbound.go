@@ -29,7 +29,8 @@ type Inbound[T any] struct {
 type Message struct {
 	// ID is the message id.
 	ID string
-	// Type is the message type by which handlers were chosen.
+	// Type is the message type. Its handlers are chosen when the innermost
+	// middleware calls next: a middleware may change the type before.
 	Type string
 	// Headers are those of the message.
 	Headers Headers
@@ -47,12 +48,12 @@ type Message struct {
 
 	incoming *Incoming
 	env      *environment
-	handlers *handlerSet
 	started  time.Time // where there is an audit queue
 	scope    string    // keeps the derived ids of middleware and HandleFailed apart
 	parent   *Message  // of the middleware that called next for this one, or nil
 
 	mu       sync.Mutex
+	handling handling // of the outermost Message
 	outgoing []Outgoing
 	// outgoing[adoptedAt:][:adopted] were collected by the last run of next that
 	// succeeded.
@@ -64,7 +65,14 @@ type Message struct {
 // environment is what messages need of their endpoint.
 type environment struct {
 	composer *composer
+	registry *registry
 	send     func(ctx context.Context, out ...Outgoing) error
+}
+
+// handling is by which type a message is handled, and by which handlers.
+type handling struct {
+	messageType string
+	handlers    *handlerSet // nil if there are none
 }
 
 // InboundConfig describes an Inbound that no endpoint received. See NewInbound.
@@ -107,14 +115,15 @@ func NewInbound[T any](body T, c InboundConfig) *Inbound[T] {
 		env.send = func(context.Context, ...Outgoing) error { return nil }
 	}
 	m := &Message{}
-	m.begin(env, &c.Incoming, c.Type)
+	m.begin(env, &c.Incoming, handling{messageType: c.Type})
 	return &Inbound[T]{Message: m, Body: body}
 }
 
 // begin fills m for one attempt.
-func (m *Message) begin(env *environment, in *Incoming, messageType string) {
+func (m *Message) begin(env *environment, in *Incoming, h handling) {
 	m.ID = in.ID
-	m.Type = messageType
+	m.Type = h.messageType
+	m.handling = h
 	m.Headers = in.Headers
 	m.Attempt = in.DeliveryCount
 	m.DelayedRetries = intHeader(in.Headers, HeaderRetries)
@@ -123,6 +132,31 @@ func (m *Message) begin(env *environment, in *Incoming, messageType string) {
 	m.EnqueuedAt = in.EnqueuedAt
 	m.incoming = in
 	m.env = env
+}
+
+// choose returns the handlers for m's type, which middleware may have changed,
+// and notes both.
+func (m *Message) choose() *handlerSet {
+	outermost := m
+	for outermost.parent != nil {
+		outermost = outermost.parent
+	}
+	outermost.mu.Lock()
+	defer outermost.mu.Unlock()
+	h := &outermost.handling
+	if m.Type != h.messageType {
+		m.Type, h.handlers = m.env.registry.lookup(m.Type)
+		h.messageType = m.Type
+	}
+	return h.handlers
+}
+
+// handledAs returns how the message of an attempt was handled in the last run, or
+// would have been. Unlike m's fields nothing but choose changes it.
+func (m *Message) handledAs() handling {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.handling
 }
 
 // end closes m and returns what was collected.
@@ -164,7 +198,7 @@ func (m *Message) Publish(messageType string, body any, opts ...SendOptions) err
 func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error {
 	to := m.incoming.Headers.Get(HeaderReplyToAddress)
 	if to == "" {
-		return fmt.Errorf("core: reply to message %s: %w", m.ID, ErrNoReplyAddress)
+		return fmt.Errorf("core: reply to message %s: %w", m.incoming.ID, ErrNoReplyAddress)
 	}
 	return m.collect(IntentReply, to, messageType, body, opts)
 }
@@ -204,19 +238,19 @@ func (m *Message) now(ctx context.Context, intent, queue, messageType string, bo
 // compose is called with mu held.
 func (m *Message) compose(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
 	if m.endedLocked() {
-		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.ID, ErrHandlingEnded)
+		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, ErrHandlingEnded)
 	}
 	from := origin{
-		id:             m.ID,
+		id:             m.incoming.ID,
 		conversationID: m.incoming.Headers.Get(HeaderConversationID),
 		correlationID:  m.incoming.Headers.Get(HeaderCorrelationID),
 	}
 	m.composed++
 	out, err := m.env.composer.compose(intent, queue, messageType, body, opts, from, func() string {
-		return derivedID(m.ID, m.env.composer.endpoint+m.scope, m.composed)
+		return derivedID(m.incoming.ID, m.env.composer.endpoint+m.scope, m.composed)
 	})
 	if err != nil {
-		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.ID, err)
+		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, err)
 	}
 	return out, nil
 }

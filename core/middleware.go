@@ -73,7 +73,7 @@ func (m *Message) beginRun(by *Message, scope string) {
 	m.ID, m.Type, m.Headers = by.ID, by.Type, by.Headers
 	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
 	m.LastError, m.EnqueuedAt = by.LastError, by.EnqueuedAt
-	m.incoming, m.env, m.handlers = by.incoming, by.env, by.handlers
+	m.incoming, m.env = by.incoming, by.env
 	m.scope, m.parent = scope, by
 }
 

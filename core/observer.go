@@ -16,7 +16,7 @@ type ObservedEndpoint struct {
 	Queue    string // the address of its input queue; "" if send-only
 }
 
-// HandleObserver is called around every attempt: its Start before middleware
+// HandleObserver is called around every attempt, that of Invoke too: its Start before middleware
 // and handlers, its End after them, on the same goroutine, with the context
 // that Start returned. Both run inline and should be quick. That the handlers
 // succeeded does not mean yet that the message is done: see SuccessObserver.

@@ -47,7 +47,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 		ErrorContext: ErrorContext{
 			Err:                         err,
 			MessageID:                   in.ID,
-			MessageType:                 a.message.Type,
+			MessageType:                 a.message.handledAs().messageType,
 			Headers:                     in.Headers,
 			Body:                        in.Body,
 			ReceiveQueue:                r.ep.address,
@@ -306,10 +306,10 @@ func (r *runner) deadLetter(a *attempt, f *failure) error {
 }
 
 func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
-	if a.handlers == nil {
-		return nil
+	if handlers := a.message.handledAs().handlers; handlers != nil {
+		return handlers.fallback
 	}
-	return a.handlers.fallback
+	return nil
 }
 
 // lastResort runs HandleFailed. It returns what is to be sent with the move, or
@@ -323,11 +323,11 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 		return nil, false // what it did would be undone with the failed work
 	}
 	m := &Message{scope: "/failed"}
-	m.begin(r.ep.env, a.delivery.Incoming(), a.message.Type)
+	m.begin(r.ep.env, a.delivery.Incoming(), a.message.handledAs())
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
 	ctx := WithMessage(a, m)
 	err := apart(func() error {
-		return call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m, a.handlers)
+		return call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m)
 	})
 	out = m.end()
 	if err != nil {

@@ -379,7 +379,7 @@ func (r *runner) waitDrained(idle <-chan struct{}) bool {
 func (r *runner) unfinished() error {
 	var names []string
 	for _, a := range r.pump.attempts() {
-		names = append(names, fmt.Sprintf("message %s (%s)", a.message.incoming.ID, a.message.incoming.Headers.Get(HeaderMessageTypes)))
+		names = append(names, fmt.Sprintf("message %s (%s)", a.message.incoming.ID, a.message.handledAs().messageType))
 	}
 	if len(names) == 0 {
 		return fmt.Errorf("the transport's Receive has not returned %v after its context ended (C3)", handlerGrace)
