@@ -380,7 +380,7 @@ func (r *runner) withAudit(a *attempt, out []Outgoing) []Outgoing {
 	audit := in.Headers
 	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
 		id := derivedID(in.ID, r.ep.name+"/retry-acknowledgement", 1)
-		out = append(out, Outgoing{ID: id, Queue: ackQueue, Headers: Headers{pairs: []header{
+		out = append(out, Outgoing{ID: id, Queue: ackQueue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
 			{HeaderMessageID, id},
 			{HeaderControlMessage, "True"},
 			{HeaderRetrySuccessful, now},
@@ -405,7 +405,7 @@ func (r *runner) withAudit(a *attempt, out []Outgoing) []Outgoing {
 				"message_id", in.ID, "message_type", a.message.handledAs().messageType)
 			audit = legible(in.Headers)
 		}
-		out = append(out, Outgoing{ID: in.ID, Queue: r.ep.auditAddress, Headers: audit, Body: in.Body})
+		out = append(out, in.copyTo(r.ep.auditAddress, audit, ReasonAudit))
 	}
 	return out
 }

@@ -39,13 +39,18 @@ type Outgoing struct {
 	// the transport refuses the two together with errors.ErrUnsupported (C20).
 	TimeToBeReceived time.Duration
 
-	// GroupKey and Properties (ordering and broker specifics) are carried, and
-	// used where the broker can.
+	// GroupKey names the messages among which order matters, and Properties are
+	// those that the adapter documents. Every transport carries both, UTF-8 and no
+	// empty name, and hands them back with each delivery (C10), whether it knows a
+	// property or not; one that has a use for them uses them. Neither side writes
+	// the map after Send.
 	GroupKey   string
 	Properties map[string]string
 
-	// Reason says why the message is sent. It is not transmitted: SendObservers
-	// and diagnostics look at it.
+	// Reason says why the message is sent. It is not transmitted, and what arrives
+	// does not depend on it: an adapter may use it for its limits, such as a quota
+	// for applications that the engine's own sends do not count for, and for
+	// diagnostics.
 	Reason SendReason
 }
 
@@ -83,6 +88,15 @@ func (r SendReason) String() string {
 	return fmt.Sprintf("SendReason(%d)", int(r))
 }
 
+// copyTo returns a copy of the message that the engine sends to a queue: with
+// other headers, and with all else that the application sent.
+func (in *Incoming) copyTo(queue string, headers Headers, reason SendReason) Outgoing {
+	return Outgoing{
+		ID: in.ID, Queue: queue, Headers: headers, Body: in.Body,
+		GroupKey: in.GroupKey, Properties: in.Properties, Reason: reason,
+	}
+}
+
 // Incoming is a message as it was received. Nobody writes to it after Receive
 // returned it.
 type Incoming struct {
@@ -110,7 +124,8 @@ type Incoming struct {
 	// are deliveries that no count shows, such as one whose lock ran out.
 	Redelivered bool
 
-	// GroupKey and Properties are those of the Outgoing. Nobody writes the map.
+	// GroupKey and Properties are as they were sent; of a foreign message, what
+	// the adapter finds of them in the broker's own fields.
 	GroupKey   string
 	Properties map[string]string
 

@@ -57,6 +57,11 @@ type Success struct {
 // whatever sends: the application, a handler's success, a delayed retry, a move
 // to the error queue. Start may set headers on the messages, such as a trace
 // context. Both run inline.
+//
+// Outgoing.Reason tells why each message is sent. A header that belongs to the
+// first send of a message, such as the traceparent of its creation, is set where
+// Reason is ReasonApplication: with the other reasons but ReasonAcknowledgement
+// the message is a copy of one that was received, and has the header already.
 type SendObserver interface {
 	SendStart(ctx context.Context, e SendStart) context.Context
 	SendEnd(ctx context.Context, e SendEnd)

@@ -137,8 +137,14 @@ func (r *runner) execute(w *worker, a *attempt, f *failure, d *decision, u *unde
 // sendAgain sends the message to the endpoint's own queue with a delay, without
 // the decision trace where that makes it fit (R24).
 func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
+	reason := ReasonDelayedRetry
+	if d.deferral {
+		reason = ReasonDeferral
+	}
 	send := func(headers Headers) error {
-		return r.replace(a, []Outgoing{{ID: f.MessageID, Queue: r.ep.address, Headers: headers, Body: f.Body, Delay: d.action.Delay}})
+		out := a.delivery.Incoming().copyTo(r.ep.address, headers, reason)
+		out.Delay = d.action.Delay
+		return r.replace(a, []Outgoing{out})
 	}
 	compose := func() Headers {
 		if d.deferral {
@@ -272,7 +278,7 @@ func (r *runner) replace(a *attempt, out []Outgoing) error {
 // not fit give way to the message (R24).
 func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	send := func(headers Headers) error {
-		return r.replace(a, append(slices.Clone(d.extra), Outgoing{ID: f.MessageID, Queue: d.action.Queue, Headers: headers, Body: f.Body}))
+		return r.replace(a, append(slices.Clone(d.extra), a.delivery.Incoming().copyTo(d.action.Queue, headers, ReasonMoveToError)))
 	}
 	standard := r.ep.rules.config.Failed.ErrorQueue
 	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps))

@@ -1,0 +1,91 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// tracer gives each message the application sends a trace of its own, and notes
+// why messages were sent.
+type tracer struct{ record[string] }
+
+func (tr *tracer) SendStart(ctx context.Context, e core.SendStart) context.Context {
+	for i := range e.Messages {
+		m := &e.Messages[i]
+		tr.add(fmt.Sprint(m.Reason, " to ", m.Queue))
+		if m.Reason == core.ReasonApplication {
+			m.Headers.Set("traceparent", "of "+m.ID)
+		}
+	}
+	return ctx
+}
+
+func (tr *tracer) SendEnd(context.Context, core.SendEnd) {}
+
+// TestSendReason_TellsCopiesFromSends also shows that an observer can keep the
+// trace context of a message's creation.
+func TestSendReason_TellsCopiesFromSends(t *testing.T) {
+	for name, c := range map[string]struct {
+		outcome func(m *core.Message) error
+		want    []string
+		in      string // the queue that has the copy at the end
+	}{
+		"handled": {
+			func(m *core.Message) error { return m.Send("shipping", "ship", "x") },
+			[]string{"send to shipping", "acknowledgement to acks", "audit copy to audit"}, "audit",
+		},
+		"retried, then moved": {
+			func(*core.Message) error { return errBoom },
+			[]string{"delayed retry to orders", "move to the error queue to error"}, "error",
+		},
+		"deferred, then moved": {
+			func(m *core.Message) error {
+				if m.Deferrals == 0 {
+					return core.Defer(time.Minute)
+				}
+				return core.Reject(errBoom)
+			},
+			[]string{"deferral to orders", "move to the error queue to error"}, "error",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				var seen tracer
+				if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"audit", "acks"}}); err != nil {
+					b.Fatal(err)
+				}
+				rules := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}
+				b.orders(core.Config{Observers: []any{&seen}, AuditQueue: "audit", Recoverability: rules}, func(_ context.Context, m *core.Message) error {
+					return c.outcome(m)
+				})
+				m := order("m1")
+				m.Headers.Set("traceparent", "of its creation")
+				if c.in == "audit" {
+					m.Headers.Set(core.HeaderRetryAckQueue, "acks")
+					m.Headers.Set(core.HeaderRetryUniqueMessageID, "campaign")
+				}
+				b.send(m)
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				equal(b, "reasons", fmt.Sprint(seen.all()), fmt.Sprint(c.want))
+				equal(b, "trace of the copy", b.only(c.in).Headers.Get("traceparent"), "of its creation")
+			})
+		})
+	}
+}
+
+func TestSendReason_String(t *testing.T) {
+	for reason := core.ReasonApplication; reason <= core.ReasonUndelivered; reason++ {
+		if text := reason.String(); text == "" || text == fmt.Sprintf("SendReason(%d)", int(reason)) {
+			t.Errorf("reason %d is called %q", int(reason), text)
+		}
+	}
+	if text := core.SendReason(-1).String(); text != "SendReason(-1)" {
+		t.Errorf("-1 is called %q", text)
+	}
+}
