@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -211,4 +213,65 @@ var countCases = []testCase{
 		t.complete(r.next())
 		t.left(queue, "after it was completed")
 	}},
+	{rule: "C9", title: "an instance counts, however many messages that failed there others took", in: givingBack, needs: []need{noNativeCount}, run: func(t *trial) {
+		first, second := t.open(), t.open()
+		queue := t.queue(first)
+		const batch = 50
+		r, other := t.receiver(first, queue, batch), t.receiver(second, queue, batch)
+		other.SetMaxInFlight(0)
+		for range manyFailures / batch {
+			t.send(first, t.messages(queue, batch)...)
+			failed := r.take(batch)
+			r.SetMaxInFlight(0)
+			t.abandon(failed...)
+			other.SetMaxInFlight(batch)
+			t.complete(other.take(batch)...)
+			other.SetMaxInFlight(0)
+			r.SetMaxInFlight(batch)
+		}
+		t.sendEach(first, queue, "failing")
+		for failures := 0; ; failures++ {
+			d := r.next()
+			if d.Incoming().DeliveryCount > 3 {
+				t.complete(d)
+				break
+			}
+			if failures == 1000 {
+				t.stop(fmt.Sprintf("after an instance saw %d messages fail that others completed, it counts the failures of one more", manyFailures),
+					"after %d failures its DeliveryCount is %d", failures, d.Incoming().DeliveryCount)
+			}
+			t.abandon(d)
+		}
+		t.left(queue, "after it was completed")
+	}},
+	{rule: "R1", title: "more messages fail than an instance can remember, and each reaches the error queue", in: givingBack, needs: []need{noNativeCount}, run: func(t *trial) {
+		const attemptsOfOne = 50 // where 2 are configured: more, but not without end
+		transport := t.open()
+		var attempts atomic.Int64
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate = t.immediate(1)
+			c.Recoverability.UnacceptableMessageLimit = 0
+		})
+		s.handle("order", func(context.Context, *core.Message) error {
+			if attempts.Add(1) > manyFailures*attemptsOfOne {
+				return nil // to bring it to an end
+			}
+			return errHandler
+		})
+		msgs := make([]core.Outgoing, manyFailures)
+		for i := range msgs {
+			msgs[i] = t.command(s.queue, "order", fmt.Sprint(i))
+		}
+		t.send(transport, msgs...)
+		s.run()
+		s.moved(manyFailures)
+		if n := attempts.Load(); n > manyFailures*attemptsOfOne {
+			t.fail(fmt.Sprintf("%d messages that always fail end in the error queue after %d attempts on average at most", manyFailures, attemptsOfOne), "after %d attempts of all of them they had not", n)
+		}
+		s.leftNothing("after all messages went to the error queue")
+	}},
 }
+
+// manyFailures is more messages than a transport.DeliveryLog of a small receiver
+// remembers, which are 1,000.
+const manyFailures = 1250

@@ -60,4 +60,54 @@ var countMutants = []mutant{
 			return c
 		}}
 	}},
+	{rule: "C9", name: "counts no other message once its memory is full", on: countingAlone(), breaks: func() changes {
+		return remembersFailures(func(*countMemory) {})
+	}},
+	{rule: "R1", name: "forgets the oldest count when its memory is full", on: countingAlone(), breaks: func() changes {
+		return remembersFailures(func(m *countMemory) {
+			delete(m.failures, m.order[0])
+			m.order = m.order[1:]
+		})
+	}},
+}
+
+// countMemory is how often messages failed at one transport.
+type countMemory struct {
+	failures map[string]int
+	order    []string // the oldest first
+}
+
+// remembersFailures remembers 1,000 messages for each transport. full may make room.
+func remembersFailures(full func(*countMemory)) changes {
+	var mu sync.Mutex
+	memories := map[*broken]*countMemory{}
+	memory := func(r *brokenReceiver) *countMemory {
+		m := memories[r.transport]
+		if m == nil {
+			m = &countMemory{failures: map[string]int{}}
+			memories[r.transport] = m
+		}
+		return m
+	}
+	c := failing(func(d *brokenDelivery, next func() error) error {
+		mu.Lock()
+		m, id := memory(d.receiver), d.in.NativeID
+		if m.failures[id] == 0 && len(m.failures) == 1000 {
+			full(m)
+		}
+		if m.failures[id] > 0 || len(m.failures) < 1000 {
+			if m.failures[id] == 0 {
+				m.order = append(m.order, id)
+			}
+			m.failures[id]++
+		}
+		mu.Unlock()
+		return next()
+	})
+	c.arrive = func(r *brokenReceiver, in *core.Incoming) {
+		mu.Lock()
+		defer mu.Unlock()
+		in.DeliveryCount = 1 + memory(r).failures[in.NativeID]
+	}
+	return c
 }

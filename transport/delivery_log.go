@@ -22,23 +22,48 @@ const MaxErrorText = 4 << 10
 // minDeliveryLog is the least number of messages that a DeliveryLog remembers.
 const minDeliveryLog = 1000
 
-// DeliveryLog remembers how often each message failed and with what text, for
-// an adapter whose broker keeps no delivery count. It lives in the memory of
-// one process: another instance counts for itself and a restart begins at 1, so
-// an adapter that uses it says NativeDeliveryCount: false.
-//
-// It holds the larger of 1,000 and 4 x MaxInFlight, at its highest, messages and
-// forgets the one
-// whose failure was recorded or asked for longest ago. A forgotten message
-// counts from 1 again: it gets more attempts than configured, never fewer. The
-// bound is on memory, which stays flat however many distinct messages fail.
+// DeliveryLog is delivery counting for a broker that keeps no delivery count: a
+// bounded cache of errors, which remembers how often each message failed and
+// with what text. It lives in the memory of one process: another instance counts
+// for itself and a restart begins at 1, so an adapter that uses it says
+// NativeDeliveryCount: false.
 //
 // The adapter calls Delivered for every message it hands out, Failed in
 // Abandon, and Forget once the message is gone for good. A key is what
 // DeliveryKey returns. A DeliveryLog is safe for concurrent use.
+//
+// # When more messages fail than it can hold
+//
+// It holds the larger of 1,000 and 4 x MaxInFlight, at its highest, messages. A
+// message that it does not hold counts from 1 again: it gets more attempts than
+// configured, never fewer.
+//
+// A plain LRU cache would lose every count in an outage: once more messages fail
+// than it holds, and the broker gives each back to the tail of the queue, each is
+// forgotten before its next delivery, and none ever reaches its delayed retries.
+// Therefore messages keep their places in three quarters of the log: each is
+// counted there until Forget, and then the next message takes its place. So all
+// of them reach their last attempt, some after others. The last quarter is an LRU
+// cache for the rest, so that a message that is redelivered at once is counted
+// even if all other places are taken.
+//
+// Some messages never return to this receiver, because another instance has
+// taken them. A place is free again when 8, 64 or 512 times as many other
+// failures as the log holds messages were recorded since its message failed, a
+// third of the places each: the first ones soon, the last ones after a queue of
+// half a million messages. It is measured in failures, not in seconds, because a
+// message waits for those before it, however long their handlers take.
 type DeliveryLog struct {
 	mu       sync.Mutex
 	capacity int
+	failed   int64 // calls of Failed
+	segments [4]segment
+}
+
+// segment is a quarter of a DeliveryLog. A new message takes the place of the
+// segment's oldest one if that one failed more than patience calls of Failed ago.
+type segment struct {
+	patience int64
 	failures *lru.Cache[string, failure]
 }
 
@@ -47,13 +72,18 @@ type DeliveryLog struct {
 type failure struct {
 	count     int
 	lastError string
+	at        int64 // the last one, in calls of Failed
 }
 
 // NewDeliveryLog returns an empty log for a receiver that holds at most
 // maxInFlight unsettled deliveries.
 func NewDeliveryLog(maxInFlight int) *DeliveryLog {
-	capacity := deliveryLogCapacity(maxInFlight)
-	return &DeliveryLog{capacity: capacity, failures: lru.New[string, failure](capacity)}
+	l := &DeliveryLog{}
+	for i := range l.segments {
+		l.segments[i].failures = lru.New[string, failure](0)
+	}
+	l.Resize(maxInFlight)
+	return l
 }
 
 // Resize follows a change of MaxInFlight, that of an endpoint that pauses or is
@@ -62,12 +92,13 @@ func NewDeliveryLog(maxInFlight int) *DeliveryLog {
 func (l *DeliveryLog) Resize(maxInFlight int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.capacity = max(l.capacity, deliveryLogCapacity(maxInFlight))
-	l.failures.Resize(l.capacity)
-}
-
-func deliveryLogCapacity(maxInFlight int) int {
-	return max(minDeliveryLog, 4*maxInFlight)
+	l.capacity = max(l.capacity, minDeliveryLog, 4*maxInFlight)
+	for i := range l.segments {
+		s := &l.segments[i]
+		s.failures.Resize(l.capacity / len(l.segments))
+		s.patience = int64(l.capacity) << (3 * (len(l.segments) - 1 - i)) // 512, 64, 8 times
+	}
+	l.segments[len(l.segments)-1].patience = 0 // the LRU cache
 }
 
 // Failed records one more failure of the message and its cause, which may be
@@ -76,8 +107,36 @@ func (l *DeliveryLog) Failed(key string, cause error) {
 	text := ErrorText(cause)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, _ := l.failures.Get(key)
-	l.failures.Put(key, failure{count: f.count + 1, lastError: text})
+	l.failed++
+	s, f := l.find(key)
+	if s == nil {
+		s = l.segmentForNew()
+	}
+	s.failures.Put(key, failure{count: f.count + 1, lastError: text, at: l.failed})
+}
+
+// find returns the segment that holds a message, or nil.
+func (l *DeliveryLog) find(key string) (*segment, failure) {
+	for i := range l.segments {
+		s := &l.segments[i]
+		if f, ok := s.failures.Get(key); ok {
+			return s, f
+		}
+	}
+	return nil, failure{}
+}
+
+// segmentForNew returns the segment with the most patience that has a free place.
+// The last one always has.
+func (l *DeliveryLog) segmentForNew() *segment {
+	for i := range l.segments {
+		s := &l.segments[i]
+		_, oldest, _ := s.failures.Oldest()
+		if s.failures.Len() < l.capacity/len(l.segments) || l.failed-oldest.at > s.patience {
+			return s
+		}
+	}
+	return nil
 }
 
 // Delivered returns Incoming.DeliveryCount (1 and the failures recorded so far)
@@ -87,7 +146,7 @@ func (l *DeliveryLog) Failed(key string, cause error) {
 func (l *DeliveryLog) Delivered(key string) (count int, lastError string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, _ := l.failures.Get(key)
+	_, f := l.find(key)
 	return 1 + f.count, f.lastError
 }
 
@@ -95,14 +154,19 @@ func (l *DeliveryLog) Delivered(key string) (count int, lastError string) {
 func (l *DeliveryLog) Forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failures.Delete(key)
+	if s, _ := l.find(key); s != nil {
+		s.failures.Delete(key)
+	}
 }
 
 // Len returns how many messages the log remembers.
-func (l *DeliveryLog) Len() int {
+func (l *DeliveryLog) Len() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failures.Len()
+	for i := range l.segments {
+		n += l.segments[i].failures.Len()
+	}
+	return n
 }
 
 // DeliveryKey returns the key of a message in a DeliveryLog: its NativeID or,

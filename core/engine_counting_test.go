@@ -1,0 +1,47 @@
+package core_test
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// TestCounting_MoreFailingMessagesThanTheTransportRemembers lets five times as many
+// messages fail as the memory of a transport without a delivery count holds (1,000),
+// on a queue that takes every failed message back at its tail: each of them must reach
+// its delayed retry and then the error queue.
+func TestCounting_MoreFailingMessagesThanTheTransportRemembers(t *testing.T) {
+	const messages, attemptsOfOne = 5000, 100
+	bubbleOn(t, able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }), func(b *bed) {
+		b.mode = core.TransactionReceiveOnly
+		for i := range messages {
+			b.send(order(strconv.Itoa(i)))
+		}
+		var attempts, delayed atomic.Int64
+		b.orders(core.Config{Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Retries: 1},
+			Delayed:   core.Delayed{Retries: 1},
+		}}, func(_ context.Context, m *core.Message) error {
+			if attempts.Add(1) > messages*attemptsOfOne {
+				return nil // it would go on for ever
+			}
+			if m.Attempt == 1 && m.DelayedRetries == 1 && m.LastError == "" {
+				delayed.Add(1)
+			}
+			return errBoom
+		})
+		time.Sleep(time.Minute)
+		b.holds("error", messages)
+		b.holds("orders", 0)
+		equal(b, "delayed retries of all messages, at least", delayed.Load() >= messages, true)
+		if n := attempts.Load(); n < 4*messages {
+			b.Errorf("%d attempts of %d messages, want 4 of each at least", n, messages)
+		} else {
+			b.Logf("%.1f attempts of each message", float64(n)/messages)
+		}
+	})
+}
