@@ -325,3 +325,45 @@ func TestAFetchForFastHandlersIsWorthIt(t *testing.T) {
 		}
 	})
 }
+
+// Handlers hang in one of two instances, on a database for example: the messages that it
+// has prefetched go to the other one.
+func TestPrefetched_GivenBackWhenAllSlotsHang(t *testing.T) {
+	inModesOn(t, aheadConfig(time.Minute), retrying[:1], func(b *bed) {
+		var hang atomic.Bool
+		release := make(chan struct{})
+		b.orders(core.Config{Concurrency: 4, Instance: "one"}, func(context.Context, *core.Message) error {
+			if hang.Load() {
+				<-release
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		for i := range 1000 { // so that it knows its handlers as quick
+			b.send(order(fmt.Sprint("quick", i)))
+		}
+		b.pass(10 * time.Second)
+		b.holds("orders", 0)
+		hang.Store(true)
+		for i := range 100 {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		synctest.Wait()
+		if held := b.depth("orders").InFlight; held < 20 {
+			b.Fatalf("%d in flight, want many that are prefetched", held)
+		}
+		var handled atomic.Int64
+		ep := b.endpoint("orders", core.Config{Concurrency: 4, Instance: "two"})
+		b.handle(ep, "order", func(context.Context, *core.Message) error {
+			handled.Add(1)
+			return nil
+		})
+		b.run(ep)
+		b.pass(2 * time.Second)
+		equal(b, "handled by the other instance", handled.Load(), 96)
+		equal(b, "in flight", b.depth("orders").InFlight, 4)
+		close(release)
+		b.pass(time.Second)
+		b.holds("orders", 0)
+	})
+}

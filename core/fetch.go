@@ -22,6 +22,9 @@ const (
 	quickWindow = 20 * time.Millisecond
 	// manyAhead is the most that are held ahead of fewer slots than that.
 	manyAhead = 256
+	// stallWindow is how long all slots may hang before unstarted deliveries are
+	// given back to other instances.
+	stallWindow = time.Second
 )
 
 // extraFetchWait is how long a Receive beside another one may wait: an idle queue
@@ -82,6 +85,7 @@ func (w *worker) receive(want int) {
 	p.asked -= want
 	p.full = n == want
 	p.push(l.arrived...)
+	p.watchStall()
 	clear(l.arrived)
 	p.landings = append(p.landings, l)
 	p.checkReceive(ctx, n, err)
@@ -173,7 +177,7 @@ func (p *pump) worthTelling(room int) bool {
 // than were measured.
 func (p *pump) aheadRoom(limit int) int {
 	switch {
-	case !p.ahead || p.measured == 0 || p.slowed:
+	case !p.ahead || p.measured == 0 || p.slowed || p.stalled:
 		return 0
 	case p.average > aheadWindow:
 		return p.done(limit, aheadWindow)
@@ -204,10 +208,35 @@ func (p *pump) excess() int {
 // mayStay is how many deliveries that are held already may wait for handlers that
 // were fast before: they are not given back because one took longer.
 func (p *pump) mayStay() int {
-	if !p.ahead || p.measured == 0 {
+	if !p.ahead || p.measured == 0 || p.stalled {
 		return 0
 	}
 	return min(p.done(p.limit, aheadWindow), manyAhead)
+}
+
+// watchStall begins to look for slots that all hang, where deliveries are held ahead
+// of them: how long handlers take is learnt when they end, and these may never do.
+func (p *pump) watchStall() {
+	if !p.ahead || p.stallTimer != nil || p.stopping || p.buffered() == 0 {
+		return
+	}
+	ended := p.ended
+	p.stallTimer = time.AfterFunc(stallWindow, func() { p.checkStall(ended) })
+}
+
+// checkStall ends the prefetching where no slot was released since the last look.
+func (p *pump) checkStall(ended int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stallTimer == nil { // stopped
+		return
+	}
+	p.stallTimer = nil
+	if p.ended == ended && p.running >= p.limit && p.buffered() > 0 {
+		p.stalled = true
+		p.apply()
+	}
+	p.watchStall()
 }
 
 func (p *pump) buffered() int { return len(p.buffer) - p.head }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/inmemory"
@@ -209,6 +210,12 @@ func (b *bed) put(ids ...string) {
 	for _, id := range ids {
 		b.send(order(id))
 	}
+	synctest.Wait()
+}
+
+// pass lets time pass, and waits for all that happens in it.
+func (b *bed) pass(d time.Duration) {
+	time.Sleep(d)
 	synctest.Wait()
 }
 

@@ -28,6 +28,8 @@ type pump struct {
 	handle   func(w *worker, item held)
 	giveBack func(item held)
 	onError  func(error) // the receiver failed for good; called once, must not block
+	onSlow   func(a *attempt, running time.Duration)
+	slow     time.Duration // after which onSlow is called, once an attempt; 0 = never
 
 	wg sync.WaitGroup
 
@@ -56,6 +58,11 @@ type pump struct {
 	measured    int                // deliveries that average is of, up to manyAhead
 	mayBeAhead  int                // deliveries to hold beyond the slots
 	landings    []*landing         // not in use
+	retained    int                // deliveries kept without a slot, see backlog
+	ended       int                // slots released so far
+	stallTimer  *time.Timer        // while unstarted deliveries wait, where ahead
+	stalled     bool               // all slots hang: nothing is prefetched until one is released
+	slowTimer   *time.Timer        // while an attempt runs
 }
 
 // held is a delivery with the renewal of its lock, if it has one.
@@ -68,7 +75,8 @@ type held struct {
 type worker struct {
 	pump     *pump
 	occupied bool                    // it has a slot
-	since    time.Time               // when it got it; where ahead
+	since    time.Time               // when it got it
+	told     bool                    // onSlow was called for this slot's attempt
 	current  atomic.Pointer[attempt] // what it is handling, for the report of those that never return
 }
 
@@ -81,12 +89,13 @@ func newPump(base context.Context, r Receiver) *pump {
 	return p
 }
 
-// maxInFlight is what the receiver may hold for a given number of slots.
+// maxInFlight is how many unsettled deliveries the receiver may hold for a given
+// number of slots.
 func (p *pump) maxInFlight(limit int) int {
 	if p.slowed {
-		return 1
+		return 1 + p.retained
 	}
-	n := limit + p.mayBeAhead
+	n := limit + p.mayBeAhead + p.retained
 	if p.overlap {
 		n += p.besideSlots(limit)
 	}
@@ -173,11 +182,23 @@ func (p *pump) waited() {
 	p.apply()
 }
 
-func (p *pump) endWait() {
-	if p.waiting != nil {
-		p.waiting.Stop()
-		p.waiting = nil
+func (p *pump) endWait() { stopTimer(&p.waiting) }
+
+func stopTimer(t **time.Timer) {
+	if *t != nil {
+		(*t).Stop()
+		*t = nil
 	}
+}
+
+// retain tells that n more deliveries are kept without a slot, or fewer where n is
+// negative: the receiver may hold as many more, so that none takes the place of
+// another message.
+func (p *pump) retain(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retained += n
+	p.apply()
 }
 
 // gate stops fetching and starting, until as many calls of ungate.
@@ -206,6 +227,8 @@ func (p *pump) stop() {
 func (p *pump) end() {
 	p.stopping = true
 	p.endWait()
+	stopTimer(&p.stallTimer)
+	stopTimer(&p.slowTimer)
 	p.apply()
 	p.interrupt()
 }
@@ -217,7 +240,56 @@ func (p *pump) inFlight() int {
 	return p.running
 }
 
-// attempts returns those under way.
+// oldest is how long the attempt has been running that began first.
+func (p *pump) oldest() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var oldest time.Duration
+	for w := range p.everyWorker {
+		if w.occupied {
+			oldest = max(oldest, time.Since(w.since))
+		}
+	}
+	return oldest
+}
+
+// watchSlow calls onSlow for attempts that have been running for as long as slow.
+func (p *pump) watchSlow() {
+	p.mu.Lock()
+	if p.slowTimer == nil {
+		p.mu.Unlock()
+		return
+	}
+	next := time.Duration(-1)
+	var found []*attempt
+	var running []time.Duration
+	for w := range p.everyWorker {
+		if !w.occupied || w.told {
+			continue
+		}
+		age := time.Since(w.since)
+		if left := p.slow - age; left > 0 {
+			if next < 0 || left < next {
+				next = left
+			}
+			continue
+		}
+		w.told = true
+		if a := w.current.Load(); a != nil {
+			found, running = append(found, a), append(running, age)
+		}
+	}
+	p.slowTimer = nil
+	if next >= 0 {
+		p.slowTimer = time.AfterFunc(next, p.watchSlow)
+	}
+	p.mu.Unlock()
+	for i, a := range found { // without the lock: it logs
+		p.onSlow(a, running[i])
+	}
+}
+
+// attempts returns those in progress.
 func (p *pump) attempts() []*attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,10 +385,12 @@ func (w *worker) freeSlot() {
 }
 
 func (w *worker) occupy() {
-	w.occupied = true
-	w.pump.running++
-	if w.pump.ahead {
-		w.since = time.Now()
+	p := w.pump
+	w.occupied, w.told = true, false
+	w.since = time.Now()
+	p.running++
+	if p.slow > 0 && p.slowTimer == nil && !p.stopping {
+		p.slowTimer = time.AfterFunc(p.slow, p.watchSlow)
 	}
 }
 
@@ -326,10 +400,13 @@ func (w *worker) vacate() {
 	if !w.occupied {
 		return
 	}
+	p := w.pump
 	w.occupied = false
-	w.pump.running--
-	if w.pump.ahead {
-		w.pump.measure(time.Since(w.since))
+	p.running--
+	p.ended++
+	p.stalled = false
+	if p.ahead {
+		p.measure(time.Since(w.since))
 	}
 }
 

@@ -25,6 +25,10 @@ type renewer struct {
 // renewals that run at the same time; more would only queue at the broker.
 const parallelRenewals = 16
 
+// renewalPatience is how long renewals that are due wait for others to return before
+// they start beside them: renewals that hang must not let the other locks run out.
+const renewalPatience = 100 * time.Millisecond
+
 // renewalPause is the least between two renewals of one lock.
 const renewalPause = 10 * time.Millisecond
 
@@ -101,10 +105,14 @@ func (r *renewer) run() {
 	defer timer.Stop()
 	for {
 		due, next := r.due()
+		patience := renewalPatience
 		for _, h := range due {
-			slots <- struct{}{}
+			free, ok := acquire(slots, patience)
+			if !ok {
+				patience = 0
+			}
 			r.wg.Go(func() {
-				defer func() { <-slots }()
+				defer free()
 				r.renew(h)
 			})
 		}
@@ -120,6 +128,25 @@ func (r *renewer) run() {
 		case <-r.wake:
 		case <-tick:
 		}
+	}
+}
+
+// acquire takes one of the slots, or none (not ok) if that takes longer than patience.
+// free gives it back.
+func acquire(slots chan struct{}, patience time.Duration) (free func(), ok bool) {
+	release := func() { <-slots }
+	select {
+	case slots <- struct{}{}:
+		return release, true
+	default:
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return release, true
+	case <-timer.C:
+		return func() {}, false
 	}
 }
 
