@@ -181,7 +181,16 @@ var outboxCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		out, missing := t.queue(transport), t.uniqueName()
-		s := t.service(transport, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(2) })
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate = t.immediate(2)
+			// Such a failure is unrecoverable; a policy may retry it all the same.
+			c.Recoverability.Policy = func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				if f.ImmediateProcessingFailures <= c.Immediate.MaxNumberOfRetries {
+					return core.ImmediateRetry()
+				}
+				return core.MoveToError("")
+			}
+		})
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			if seen.add(m) > endless {
 				return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,6 +16,7 @@ type attempt struct {
 	message  Message
 	delivery Delivery
 	hold     *hold
+	returned atomic.Bool     // the handlers have
 	undone   bool            // the failed handler's work has been undone (Reset)
 	observed context.Context // what observers made of the context, or nil
 }
@@ -43,6 +45,19 @@ func (c *settlingContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
+// deciding returns the context for policies and HandleFailed: the attempt's, with the
+// values that observers put into that of its handlers, a trace for example.
+func (a *attempt) deciding() context.Context {
+	if a.observed == nil {
+		return a
+	}
+	return &decidingContext{a}
+}
+
+type decidingContext struct{ *attempt }
+
+func (c *decidingContext) Value(key any) any { return c.observed.Value(key) }
+
 // attemptKey is how Shutdown finds that it was called by one whom it would wait
 // for.
 type attemptKey struct{}
@@ -58,7 +73,7 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// handle takes one delivery from fetched to settled.
+// handle takes one delivery from fetched to settled, or to the backlog.
 func (r *runner) handle(w *worker, item held) {
 	in := item.delivery.Incoming()
 	if (in.DeliveryCount > 1 || in.Redelivered) && r.ep.memory.wasSettled(in.NativeID) {
@@ -67,7 +82,7 @@ func (r *runner) handle(w *worker, item held) {
 	}
 	a := r.newAttempt(item)
 	if a == nil { // the lock was lost before anything began
-		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it comes again", "message_id", in.ID)
+		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it is redelivered", "message_id", in.ID)
 		return
 	}
 	w.current.Store(a)
@@ -75,13 +90,16 @@ func (r *runner) handle(w *worker, item held) {
 	dealtWith := false
 	defer func() {
 		if !dealtWith {
-			r.surrender(a)
+			r.abandonAfterGoexit(a)
 		}
 	}()
-	if u, ok := r.ep.memory.pendingDecision(in.NativeID); ok {
-		u.failure.Headers, u.failure.Body = in.Headers, in.Body
-		a.message.begin(r.ep.env, in, r.ep.handlingOf(u.failure.MessageType))
-		r.carryOut(w, a, &u.failure, &u.decision, &u)
+	if note, ok := readNote(in.Headers); ok {
+		r.deliverStored(w, a, note)
+		dealtWith = true
+		return
+	}
+	if u, ok := r.ep.memory.decisionFor(in); ok {
+		r.resume(w, a, &u)
 		dealtWith = true
 		return
 	}
@@ -103,6 +121,7 @@ func (r *runner) handle(w *worker, item held) {
 		err = r.ep.invoke(a)
 	}
 	finished = true
+	a.returned.Store(true)
 	if err == nil {
 		err = r.succeeded(w, a)
 	}
@@ -112,17 +131,22 @@ func (r *runner) handle(w *worker, item held) {
 	dealtWith = true
 }
 
-// surrender gives back a message when a policy, a filter or an observer ended
+// abandonAfterGoexit gives back a message when a policy, a filter or an observer ended
 // the worker's goroutine (runtime.Goexit) before the message was settled. It
 // counts as a failure, so that MaxDeliveries bounds the attempts.
-func (r *runner) surrender(a *attempt) {
+func (r *runner) abandonAfterGoexit(a *attempt) {
 	cause := errors.New("a policy, filter or observer ended the goroutine with runtime.Goexit (testing's FailNow does)")
 	err := a.delivery.Abandon(r.settle, cause)
-	r.release(a)
-	if !errors.Is(err, ErrSettled) {
-		r.ep.log.endpoint.Error("message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType,
-			"error", cause, "settle_error", err)
+	if errors.Is(err, ErrSettled) {
+		r.release(a)
+		return
 	}
+	r.ep.log.endpoint.Error("message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "error", cause)
+	if err == nil {
+		r.release(a)
+		return
+	}
+	r.settleLater(held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, cause) }, a.end)
 }
 
 var errGoexit = errors.New("the code called ended its goroutine with runtime.Goexit (testing's FailNow does)")
@@ -192,12 +216,28 @@ func (ep *Endpoint) identify(a *attempt) (err error) {
 	return nil
 }
 
-// invoke calls middleware and handlers, with observers around them.
+// invoke calls middleware and handlers, with observers around them, for no longer than
+// the handler timeout.
 func (ep *Endpoint) invoke(a *attempt) error {
-	if len(ep.observers.handle) == 0 {
-		return call(ep.chain, a, &a.message)
+	timeout := ep.rules.handlerTimeout(a.message.handledAs().messageType)
+	if timeout == 0 {
+		return ep.observedCall(a, a)
 	}
-	ctx := ep.observers.handleStart(a, ep.observerPanicked, HandleStart{ep.observed, &a.message})
+	ctx, cancel := context.WithTimeoutCause(a, timeout, ErrHandlerTimeout)
+	defer cancel()
+	err := ep.observedCall(ctx, a)
+	if err != nil && context.Cause(ctx) == ErrHandlerTimeout {
+		err = fmt.Errorf("%w of %v: %w", ErrHandlerTimeout, timeout, err)
+	}
+	return err
+}
+
+// observedCall calls middleware and handlers, with observers around them.
+func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
+	if len(ep.observers.handle) == 0 {
+		return call(ep.chain, ctx, &a.message)
+	}
+	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{ep.observed, &a.message})
 	a.observed = ctx
 	start := time.Now()
 	err := errGoexit
@@ -284,9 +324,9 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		r.abandonLost(a)
 		return nil
 	}
-	out = r.withAudit(a, out)
+	own := r.ownSends(a)
 	if r.isAtomic() {
-		err := r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error { return a.delivery.CompleteWith(ctx, out) })
+		err := r.completeWith(a, out, own)
 		if errors.Is(err, ErrLockLost) {
 			r.abandonLost(a)
 			return nil
@@ -296,8 +336,8 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		}
 		r.release(a)
 	} else {
-		if len(out) > 0 {
-			if err := r.ep.transportSend(a.settling(r), out); err != nil {
+		if len(out)+len(own) > 0 {
+			if err := r.sendAll(a, out, own); err != nil {
 				return err
 			}
 		}
@@ -314,47 +354,97 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 // complete consumes a message that has been dealt with. A failure is remembered
 // for the redelivery that follows it (R28).
 func (r *runner) complete(a *attempt) {
-	in := a.delivery.Incoming()
 	if !r.ep.caps.ConfirmsSettlement {
-		r.ep.memory.rememberSettled(in.NativeID)
+		r.ep.memory.rememberSettled(a.delivery.Incoming().NativeID)
 	}
 	err := a.delivery.Complete(r.settle)
-	r.release(a)
-	if err != nil {
-		r.ep.memory.rememberSettled(in.NativeID)
-		r.ep.log.endpoint.Warn("message was handled but could not be settled; if it comes again here, it is settled without being handled",
-			"message_id", in.ID, "message_type", a.message.handledAs().messageType, "error", err)
+	if err == nil {
+		r.release(a)
+		return
 	}
+	r.ep.memory.rememberSettled(a.delivery.Incoming().NativeID)
+	r.settleLater(held{a.delivery, a.hold}, "completed", err, func() error { return a.delivery.Complete(r.settle) }, a.end)
 }
 
 // settleAgain completes a message that was dealt with before.
 func (r *runner) settleAgain(w *worker, item held) {
-	in := item.delivery.Incoming()
 	w.freeSlot()
 	err := item.delivery.Complete(r.settle)
-	r.renewer.forget(item.hold)
-	if err != nil {
-		r.ep.log.endpoint.Warn("message was handled before but could not be settled again", "message_id", in.ID, "error", err)
+	if err == nil {
+		r.renewer.forget(item.hold)
+		return
 	}
+	r.settleLater(item, "completed", err, func() error { return item.delivery.Complete(r.settle) }, nil)
 }
 
 // release ends the attempt's hold on the delivery, whatever became of it.
 func (r *runner) release(a *attempt) {
+	r.renewer.forget(a.hold)
+	a.end()
+}
+
+// end ends the attempt's context.
+func (a *attempt) end() {
 	if a.hold != nil {
-		r.renewer.forget(a.hold)
 		a.hold.end()
 	}
 }
 
-// giveBack releases a delivery that was not started.
+// giveBack releases a delivery that was not started, or could not be dealt with.
 func (r *runner) giveBack(item held) {
-	if r.renewer.forget(item.hold) {
+	if item.hold != nil && item.hold.isLost() {
+		r.renewer.forget(item.hold)
 		return
 	}
-	if err := item.delivery.Release(r.settle); err != nil && !errors.Is(err, ErrLockLost) {
-		r.ep.log.endpoint.Warn("unstarted message could not be given back; it comes again when its lock ends",
-			"message_id", item.delivery.Incoming().ID, "error", err)
+	err := item.delivery.Release(r.settle)
+	if err == nil {
+		r.renewer.forget(item.hold)
+		return
 	}
+	r.settleLater(item, "released", err, func() error { return item.delivery.Release(r.settle) }, nil)
+}
+
+// settlementTries is after how many tries of a settlement that fails it is a critical
+// error: about half a minute.
+const settlementTries = 10
+
+// settleLater repeats a settlement that failed with err, for as long as the lock is
+// renewed: until it succeeds, the lock is lost or the endpoint stops. end may be nil.
+func (r *runner) settleLater(item held, what string, err error, settle func() error, end func()) {
+	in := item.delivery.Incoming()
+	ended := func(err error) bool {
+		if err != nil && !errors.Is(err, ErrLockLost) && !errors.Is(err, ErrSettled) {
+			return false
+		}
+		if err != nil && what != "released" {
+			r.ep.log.endpoint.Warn("message could not be "+what+" while its lock held; it is redelivered", "message_id", in.ID, "error", err)
+		}
+		r.renewer.forget(item.hold)
+		if end != nil {
+			end()
+		}
+		return true
+	}
+	if ended(err) {
+		return
+	}
+	r.ep.log.endpoint.Warn("message could not be "+what+"; it is tried again while its lock holds", "message_id", in.ID, "error", err)
+	tries := 1
+	r.backlog.add(&unfinished{
+		pause: settlementPauses,
+		try: func() bool {
+			err := settle()
+			if tries++; tries == settlementTries && err != nil {
+				r.critical(fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, what, tries, err))
+			}
+			return ended(err)
+		},
+		giveUp: func() {
+			if err := settle(); !ended(err) { // the receiver's Close gives it back
+				ended(fmt.Errorf("%w: %w", ErrLockLost, err))
+			}
+		},
+	})
 }
 
 func (r *runner) lockLost(a *attempt) bool {
@@ -364,48 +454,6 @@ func (r *runner) lockLost(a *attempt) bool {
 // abandonLost leaves a message alone whose lock is lost (R27).
 func (r *runner) abandonLost(a *attempt) {
 	r.release(a)
-	r.ep.log.endpoint.Warn("lock on a message was lost while it was being handled; it comes again",
+	r.ep.log.endpoint.Warn("lock on a message was lost while it was being handled; it is redelivered",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
-}
-
-// withAudit adds what a success sends on the endpoint's own account: the audit
-// copy, and the acknowledgement that an operator's retry asks for.
-func (r *runner) withAudit(a *attempt, out []Outgoing) []Outgoing {
-	in := a.delivery.Incoming()
-	ackQueue := in.Headers.Get(HeaderRetryAckQueue)
-	if ackQueue == "" && r.ep.auditAddress == "" {
-		return out
-	}
-	now := FormatTime(time.Now())
-	audit := in.Headers
-	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
-		id := derivedID(in.ID, r.ep.name+"/retry-acknowledgement", 1)
-		out = append(out, Outgoing{ID: id, Queue: ackQueue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
-			{HeaderMessageID, id},
-			{HeaderControlMessage, "True"},
-			{HeaderRetrySuccessful, now},
-			{HeaderRetryUniqueMessageID, unique},
-			{HeaderMessageIntent, IntentSend},
-			{HeaderOriginatingEndpoint, r.ep.name},
-			{HeaderTimeSent, now},
-		}}})
-		audit.Set(HeaderRetryAckSent, "true")
-	}
-	if r.ep.auditAddress != "" {
-		audit.Set(HeaderMessageID, in.ID)
-		audit.Set(HeaderProcessingEndpoint, r.ep.host.endpoint)
-		audit.Set(HeaderProcessingMachine, r.ep.host.machine)
-		audit.Set(HeaderHostID, r.ep.host.hostID)
-		audit.Set(HeaderHostDisplayName, r.ep.host.instance)
-		audit.Set(HeaderProcessingStarted, FormatTime(a.message.started))
-		audit.Set(HeaderProcessingEnded, now)
-		// The copy must not fail a message that was handled.
-		if audit = legible(audit); !fits(audit, in.Body, r.ep.caps) {
-			r.ep.log.endpoint.Warn("message is too large for the headers of its audit copy; the copy goes without them",
-				"message_id", in.ID, "message_type", a.message.handledAs().messageType)
-			audit = legible(in.Headers)
-		}
-		out = append(out, in.copyTo(r.ep.auditAddress, audit, ReasonAudit))
-	}
-	return out
 }

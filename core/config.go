@@ -92,9 +92,9 @@ type Config struct {
 	LogFormat LogFormat
 
 	// OnCriticalError is called when the endpoint cannot do what it must: a
-	// failed message could not be moved, a connection does not come back. It
-	// runs in a goroutine of its own and may call Shutdown. Such errors are
-	// logged in any case.
+	// failed message could not be moved, a settlement fails again and again. Calls
+	// are made one after the other, behind a queue of 100, on a goroutine of their own;
+	// they may call Shutdown. Such errors are logged and counted in any case.
 	OnCriticalError func(ctx context.Context, err error) `json:"-"`
 }
 
@@ -262,8 +262,10 @@ const (
 	defaultTimeToWait      = time.Second
 	defaultMaxDeliveries   = 50
 	handlerGrace           = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
+	closeGrace             = 4 * time.Second // for all that follows
 	memoryEntries          = 1000            // settled memory and pending decisions (R28, R25)
 	longestDelay           = 24 * time.Hour  // R5
 	applicationReserve     = 8 << 10         // bytes kept free for failure headers (R24)
 	longestUndeliveredHold = 30 * time.Second
+	pendingExpiry          = 10 * time.Minute // of a decision whose message is not redelivered
 )

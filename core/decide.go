@@ -59,6 +59,15 @@ func (r *rules) configFor(messageType string) RecoverabilityConfig {
 	return r.config
 }
 
+// errorQueues returns the error queues of the configuration.
+func (r *rules) errorQueues() []string {
+	queues := []string{r.config.Failed.ErrorQueue}
+	for _, c := range r.perType {
+		queues = append(queues, c.Failed.ErrorQueue)
+	}
+	return queues
+}
+
 // handlerTimeout returns how long an attempt of a message type may take; 0 is
 // without limit.
 func (r *rules) handlerTimeout(messageType string) time.Duration {

@@ -40,10 +40,10 @@ type Endpoint struct {
 	log           *loggers
 	resolved      *resolved
 	memory        *memory
+	destinations  *destinations
 
 	criticals    atomic.Int64
 	lastCritical atomic.Pointer[CriticalError]
-	connection   atomic.Pointer[ConnectionChange]
 
 	mu          sync.Mutex
 	current     *runner // of the Run under way
@@ -79,7 +79,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
 		rules: r.rules, maxDeliveries: r.maxDeliveries, resolved: r, observers: r.observers,
-		memory: newMemory(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
+		memory: newMemory(), destinations: newDestinations(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
 	if !c.SendOnly {
 		ep.address = address("the name", name)
@@ -250,14 +250,4 @@ func (ep *Endpoint) topology() Topology {
 		queues = append(queues, ep.config.AuditQueue)
 	}
 	return Topology{Queues: queues}
-}
-
-// critical reports what the endpoint must do and cannot.
-func (ep *Endpoint) critical(err error) {
-	ep.criticals.Add(1)
-	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
-	ep.log.endpoint.Error("critical error", "error", err)
-	if f := ep.config.OnCriticalError; f != nil {
-		go guarded(ep.observerPanicked, func() { f(context.Background(), err) })
-	}
 }

@@ -173,7 +173,12 @@ func TestR51WhatItSendsGoesWithTheMoveOnceThatSucceeds(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var broken atomic.Bool
 		broken.Store(true)
-		b.broker.provoke(refuse("error", broken.Load))
+		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			if broken.Load() && (goesTo(out, "error") || goesTo(out, "orders")) { // it cannot be stored either
+				return errBoom
+			}
+			return nil
+		}})
 		var runs atomic.Int64
 		b.lastResort(core.Config{Recoverability: noRetries}, func(ctx context.Context, m *core.Message, _ *core.Failed) error {
 			runs.Add(1)

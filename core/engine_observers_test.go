@@ -52,7 +52,7 @@ func TestR32ARecoveryObserverThatNeverReturnsIsLeftBehind(t *testing.T) {
 		if err := run.stop(); err != nil {
 			b.Error(err)
 		}
-		equal(b, "time to stop", time.Since(start), 5*time.Second)
+		equal(b, "time to stop", time.Since(start), 4*time.Second)
 		equal(b, "lines", len(b.logs.about("has not returned; it is left behind")), 1)
 		close(release)
 	})

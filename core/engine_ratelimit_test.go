@@ -65,10 +65,23 @@ func TestR40ImmediateRetriesOfOneMessageCount(t *testing.T) {
 	})
 }
 
-func TestR40WhatNeitherCountsNorResets(t *testing.T) {
-	for name, fail := range map[string]error{
-		"defer": core.Defer(time.Hour), "discard": core.Discard("x"), "reject": core.Reject(errBoom), "unrecoverable": core.Unrecoverable(errBoom),
-		"move": core.MoveTo("shipping", errBoom), "filtered": errors.New("filtered"),
+// A verdict proves that the handler ran to a decision: it ends the row, but for those
+// with which handlers answer an outage.
+func TestRateLimit_ErrorsThatCount(t *testing.T) {
+	const counts, endsTheRow, neither = "counts", "ends the row", "neither"
+	for name, c := range map[string]struct {
+		fail error
+		want string
+	}{
+		"defer":               {core.Defer(time.Hour), endsTheRow},
+		"discard":             {core.Discard("x"), endsTheRow},
+		"reject":              {core.Reject(errBoom), endsTheRow},
+		"unrecoverable":       {core.Unrecoverable(errBoom), endsTheRow},
+		"move":                {core.MoveTo("shipping", errBoom), endsTheRow},
+		"filtered":            {errors.New("filtered"), neither},
+		"filtered in verdict": {core.RetryAfter(errors.New("filtered"), time.Hour), neither},
+		"retry after":         {core.RetryAfter(errBoom, time.Hour), counts},
+		"defer with error":    {core.DeferError(errBoom, time.Hour), counts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retrying, func(b *bed) {
@@ -87,18 +100,20 @@ func TestR40WhatNeitherCountsNorResets(t *testing.T) {
 					case "m2":
 						return errors.New("panic")
 					default:
-						return fail
+						return c.fail
 					}
 				})
-				for i := range 5 {
-					b.put(fmt.Sprint("other", i))
+				if c.want != counts {
+					for i := range 5 {
+						b.put(fmt.Sprint("other", i))
+					}
+					equal(b, "rate limited by them alone", ep.Health().RateLimited, false)
 				}
-				equal(b, "rate limited by them alone", ep.Health().RateLimited, false)
 				b.put("m1")
 				b.put("another")
-				equal(b, "rate limited by one failure", ep.Health().RateLimited, false)
+				equal(b, "rate limited by one failure and another", ep.Health().RateLimited, c.want == counts)
 				b.put("m2")
-				equal(b, "rate limited by two failures with another between them", ep.Health().RateLimited, true)
+				equal(b, "rate limited by two failures with another between them", ep.Health().RateLimited, c.want != endsTheRow)
 			})
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,27 +44,4 @@ func TestR44AFailureWhoseDecisionIsRepeatedCountsOnceAndByItsOwnError(t *testing
 			})
 		})
 	}
-}
-
-func TestR25ADecisionIsForgottenWhenAnotherInstanceDealtWithTheMessage(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var broken atomic.Bool
-		broken.Store(true)
-		b.broker.provoke(refuse("error", broken.Load))
-		one, run := b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1")
-		if err := run.stop(); err != nil {
-			b.Fatal(err)
-		}
-		equal(b, "undelivered", one.Health().Undelivered, 1)
-		_, other := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
-		b.holds("orders", 0)
-		if err := other.stop(); err != nil {
-			b.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		equal(b, "undelivered, while it may come again", one.Health().Undelivered, 1)
-		time.Sleep(10 * time.Minute)
-		equal(b, "undelivered, after it cannot have", one.Health().Undelivered, 0)
-	})
 }

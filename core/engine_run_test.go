@@ -234,6 +234,7 @@ func TestHealthTellsOfConnections(t *testing.T) {
 		if health := ep.Health(); !health.Connected || health.ConnectionError != nil {
 			b.Errorf("after it: %+v", health)
 		}
+		synctest.Wait()
 		equal(b, "told", told.len(), 2)
 		equal(b, "lines", len(b.logs.about("connection")), 2)
 	})
@@ -249,7 +250,7 @@ func (panickyConnection) ConnectionChanged(core.ConnectionChange) { panic("boom"
 
 func TestOnCriticalErrorMayShutDown(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
-		b.broker.provoke(refuse("error", func() bool { return true }))
+		b.unreachable("error", "orders")
 		var down atomic.Bool
 		var ep *core.Endpoint
 		ep = b.endpoint("orders", core.Config{Recoverability: noRetries, OnCriticalError: func(context.Context, error) {

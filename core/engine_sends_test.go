@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/inmemory"
@@ -118,13 +120,8 @@ func TestR20ARetrySendsTheSameMessageIDs(t *testing.T) {
 			if err := m.Send("shipping", "collected", "x"); err != nil {
 				return err
 			}
-			if m.Attempt < 3 {
-				return errBoom
-			}
-			// A message too many: the second is refused, the first was accepted
-			// where sends are not atomic.
 			if m.Attempt < 5 {
-				return m.Send("nowhere", "ship", "x")
+				return errBoom
 			}
 			return nil
 		})
@@ -240,5 +237,94 @@ func TestSendsTheTransportCannotDoAreRefusedBeforeAnythingLeaves(t *testing.T) {
 		})
 		b.put("m1")
 		b.holds("error", 0)
+	})
+}
+
+// accepts lets a broker accept the messages to one queue of a send, and not answer for
+// the others.
+func (b *bed) accepts(queue string) faults {
+	return faults{send: func(out []core.Outgoing) error {
+		failed := &core.SendError{}
+		for _, o := range out {
+			result := core.SendResult{ID: o.ID, To: o.Queue, State: core.SendUnknown, Err: errBoom}
+			if o.Queue == queue {
+				b.send(o)
+				result.State, result.Err = core.SendAccepted, nil
+			}
+			failed.Results = append(failed.Results, result)
+		}
+		return failed
+	}}
+}
+
+// The broker accepted one of two sends: the next attempt sends the other one alone.
+func TestSends_AcceptedOnesAreNotRepeated(t *testing.T) {
+	inModes(t, everyMode[1:2], func(b *bed) {
+		b.broker.provoke(b.accepts("shipping"))
+		runs := 0
+		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			if runs++; runs == 3 {
+				b.broker.provoke(faults{})
+			}
+			return errors.Join(m.Send("shipping", "ship", "x"), m.Send("error", "bill", "x"))
+		})
+		b.put("m1")
+		equal(b, "runs", runs, 3)
+		b.holds("shipping", 1)
+		b.holds("error", 1)
+		b.holds("orders", 0)
+		b.put("m1") // an operator's copy: all of it is sent again
+		b.holds("shipping", 2)
+		b.holds("error", 2)
+	})
+}
+
+// A queue that does not exist will not exist at the 24th attempt either, and each
+// attempt repeats all else that the handler does.
+func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
+	for name, send := range map[string]func(m *core.Message) error{
+		"no such queue": func(m *core.Message) error { return m.Send("shiping", "ship", "x") },
+		"invalid header": func(m *core.Message) error {
+			return m.Send("shipping", "ship", "x", core.SendOptions{Headers: map[string]string{"\xff": "x"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				runs := 0
+				b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+					runs++
+					if err := m.Send("error", "bill", "x"); err != nil {
+						return err
+					}
+					return send(m)
+				})
+				b.put("m1")
+				b.pass(time.Hour)
+				equal(b, "runs", runs, 1)
+				b.holds("orders", 0)
+				failed := b.queue("error")
+				if last := failed[len(failed)-1]; !strings.Contains(last.Headers.Get(core.HeaderExceptionMessage), "a message that the handler sent was refused") {
+					b.Errorf("the error queue tells %q", last.Headers.Get(core.HeaderExceptionMessage))
+				}
+			})
+		})
+	}
+	t.Run("but a policy may decide otherwise", func(t *testing.T) {
+		inModes(t, retrying, func(b *bed) {
+			runs := 0
+			recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				if errors.Is(f.Err, core.ErrSendRefused) && f.ImmediateProcessingFailures < 3 {
+					return core.ImmediateRetry()
+				}
+				return core.DefaultPolicy(ctx, c, f)
+			}}
+			b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+				runs++
+				return m.Send("shiping", "ship", "x")
+			})
+			b.put("m1")
+			equal(b, "runs", runs, 3)
+			b.only("error")
+		})
 	})
 }

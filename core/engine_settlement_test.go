@@ -63,7 +63,7 @@ func TestR28AMessageThatCouldNotBeSettledIsCompletedWithoutRunning(t *testing.T)
 				if c.sent != "orders" {
 					b.holds("orders", 0)
 				}
-				equal(b, "warnings", len(b.logs.about("could not be settled")), 3)
+				equal(b, "warnings", len(b.logs.about("could not be completed")), 1)
 			})
 		})
 	}
@@ -384,5 +384,91 @@ func TestALockThatEndsSoonerThanTheOthersIsRenewedInTime(t *testing.T) {
 		if got := renewed.all(); len(got) == 0 || got[0] >= 6*time.Second {
 			b.Errorf("a lock of 5 s was renewed after %v, because another of a minute came first", got)
 		}
+	})
+}
+
+// A delivery without a lock that ends was stuck until the process ended.
+func TestSettlement_IsRepeatedWhileTheLockHolds(t *testing.T) {
+	for _, operation := range []string{"Complete", "Abandon", "Release"} {
+		t.Run(operation, func(t *testing.T) {
+			for name, cfg := range map[string]inmemory.Config{"no lock that ends": {}, "a lock": locking} {
+				t.Run(name, func(t *testing.T) {
+					inModesOn(t, cfg, retrying[:1], func(b *bed) {
+						left := 5
+						b.broker.provoke(faults{settle: func(asked string, in *core.Incoming) error {
+							if asked != operation || in.ID != "m1" {
+								return nil
+							}
+							if left--; left >= 0 {
+								return errBoom
+							}
+							return nil
+						}})
+						var others atomic.Int64
+						runs := 0
+						ep, run := b.orders(core.Config{Concurrency: 1, Recoverability: immediate(1)}, func(ctx context.Context, m *core.Message) error {
+							if m.ID != "m1" {
+								others.Add(1)
+								return nil
+							}
+							if runs++; operation == "Abandon" && runs == 1 {
+								return errBoom
+							}
+							if operation == "Release" && runs == 1 {
+								<-ctx.Done()
+								return ctx.Err()
+							}
+							return nil
+						})
+						if operation == "Release" {
+							b.put("m1")
+							if err := run.stop(); err != nil {
+								b.Fatal(err)
+							}
+							run = b.run(ep)
+						} else {
+							b.put("m1", "m2", "m3")
+							equal(b, "others handled at once", others.Load(), 2)
+							equal(b, "unsettled", ep.Health().Unsettled, 1)
+						}
+						b.pass(time.Minute)
+						b.holds("orders", 0)
+						equal(b, "unsettled", ep.Health().Unsettled, 0)
+						if operation == "Complete" {
+							equal(b, "runs", runs, 1)
+						} else {
+							equal(b, "runs", runs, 2)
+						}
+						_ = run
+					})
+				})
+			}
+		})
+	}
+}
+
+// Nothing is lost, and nothing hangs, if it fails until the end.
+func TestSettlement_FailsUntilShutdown(t *testing.T) {
+	inModes(t, retrying[:1], func(b *bed) {
+		b.broker.provoke(failing("Complete", 1_000_000))
+		var critical record[string]
+		runs := 0
+		ep, run := b.orders(core.Config{OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) }}, func(context.Context, *core.Message) error {
+			runs++
+			return nil
+		})
+		b.put("m1")
+		b.pass(time.Hour)
+		if got := critical.all(); len(got) != 1 || !containsAll(got[0], "m1", "completed", "boom") {
+			b.Errorf("critical errors %q", got)
+		}
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+		equal(b, "orders", b.depth("orders"), inmemory.Depth{Ready: 1})
+		b.broker.provoke(faults{})
+		b.run(ep)
+		b.holds("orders", 0)
+		equal(b, "runs", runs, 1)
 	})
 }

@@ -162,7 +162,7 @@ func TestTypeOfAMessageWhoseMoveHasToWait(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		began := time.Now()
 		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
-			if goesTo(out, "error") && time.Since(began) < time.Minute {
+			if (goesTo(out, "error") || goesTo(out, "orders")) && time.Since(began) < time.Minute {
 				return errBoom
 			}
 			return nil

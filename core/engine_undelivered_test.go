@@ -3,11 +3,11 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -31,8 +31,23 @@ func since(start time.Time) func() bool {
 	return func() bool { return time.Since(start) < time.Hour }
 }
 
-// The decision is tried after pauses of 1, 2, 4, 8, 16, 30, 30, ... s.
-func TestR25AMoveThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
+// unreachable makes sends to the queues fail until reachable is called.
+func (b *bed) unreachable(queues ...string) (reachable func()) {
+	var broken atomic.Bool
+	broken.Store(true)
+	b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+		for _, queue := range queues {
+			if goesTo(out, queue) && broken.Load() {
+				return errors.New("cannot send to " + queue)
+			}
+		}
+		return nil
+	}})
+	return func() { broken.Store(false) }
+}
+
+// The pauses of a stored message are 1, 2, 4, 8, 16, 30, 30, ... s.
+func TestUndelivered_StoredUntilTheErrorQueueIsReached(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		start := time.Now()
 		var tries record[time.Duration]
@@ -54,45 +69,265 @@ func TestR25AMoveThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
 		})
 		failedAt := time.Now()
 		b.put("m1")
-		time.Sleep(30 * time.Minute)
-		synctest.Wait()
+		b.pass(30 * time.Minute)
 		equal(b, "runs", runs, 2)
 		b.holds("error", 0)
-		b.holds("orders", 1)
-		equal(b, "undelivered", ep.Health().Undelivered, 1)
-		if got := tries.all(); len(got) < 5 || !slices.Equal(got[:7], []time.Duration{0, 1e9, 3e9, 7e9, 15e9, 31e9, 61e9}) || len(got) > 70 {
+		equal(b, "stored, locked by nothing", b.depth("orders"), inmemory.Depth{Delayed: 1})
+		health := ep.Health()
+		equal(b, "undelivered", health.Undelivered, 1)
+		equal(b, "unreachable since", health.UnreachableSince, start)
+		if got := tries.all(); len(got) < 7 || !slices.Equal(got[:7], []time.Duration{0, 1e9, 3e9, 7e9, 15e9, 31e9, 61e9}) || len(got) > 70 {
 			b.Errorf("%d tries, the first after %v", len(got), got[:min(7, len(got))])
 		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
+		b.pass(time.Hour)
 		failed := b.only("error")
 		b.holds("orders", 0)
 		equal(b, "runs", runs, 2)
 		equal(b, "critical errors", critical.len(), tries.len()-1)
 		equal(b, "critical errors that are logged", len(b.logs.about("critical error")), tries.len()-1)
-		if text := critical.all()[1].Error(); !containsAll(text, "m1", "error", "cannot send to error", "2s") {
+		if text := critical.all()[1].Error(); !containsAll(text, `"error"`, "cannot send to error", "2000-01-01T00:00:00Z", "1 so far") {
 			b.Errorf("a critical error says %q", text)
 		}
-		health := ep.Health()
+		health = ep.Health()
 		equal(b, "undelivered", health.Undelivered, 0)
+		equal(b, "unreachable since", health.UnreachableSince, time.Time{})
 		equal(b, "critical errors in Health", health.CriticalErrors, int64(critical.len()))
 		equal(b, "error type", failed.Headers.Get(core.HeaderExceptionType), "*core_test.orderError")
 		equal(b, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
 		equal(b, "time of failure", failed.Headers.Get(core.HeaderTimeOfFailure), core.FormatTime(failedAt))
+		equal(b, "failed queue", failed.Headers.Get(core.HeaderFailedQ), "orders")
+		equal(b, "note", failed.Headers.Get(core.HeaderUndelivered), "")
 		equal(b, "body", string(failed.Body), "body of m1")
+		equal(b, "header of the sender", failed.Headers.Get("Sender"), "unit é")
 		equal(b, "attempts in the trace", strings.Count(failed.Headers.Get(core.HeaderAttempts), `"attempts":2,`), 1)
 		equal(b, "lines that it is moved", len(b.logs.about("Moving message")), 1)
+		equal(b, "lines that it was delivered in the end", len(b.logs.about("stored message was delivered")), 1)
 		equal(b, "kinds of recovery", recovered.kinds(), "ImmediateRetry MoveToError")
 	})
 }
 
-func TestR25ADelayedRetryThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
+// The slots' number of messages that cannot be moved stopped an endpoint.
+func TestUndelivered_CostsNoSlot(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg    inmemory.Config
+		queues []string
+	}{
+		"stored":                   {inmemory.Config{}, []string{"error"}},
+		"kept, on any transport":   {inmemory.Config{}, []string{"error", "orders"}},
+		"without delayed delivery": {able(func(c *core.Capabilities) { c.DelayedDelivery = false }), []string{"error"}},
+		"with prefetching":         {aheadConfig(10 * time.Second), []string{"error", "orders"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, c.cfg, retrying[:1], func(b *bed) {
+				const slots, bad, good = 4, 8, 1000
+				reachable := b.unreachable(c.queues...)
+				var handled, failed atomic.Int64
+				ep, _ := b.orders(core.Config{Concurrency: slots, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+					time.Sleep(time.Second)
+					if strings.HasPrefix(m.ID, "bad") {
+						failed.Add(1)
+						return errBoom
+					}
+					handled.Add(1)
+					return nil
+				})
+				for i := range bad {
+					b.send(order(fmt.Sprint("bad", i)))
+				}
+				for i := range good {
+					b.send(order(fmt.Sprint("good", i)))
+				}
+				b.pass((bad+good)/slots*time.Second + time.Second/2)
+				equal(b, "healthy messages handled in the time that all take", int(handled.Load()), good)
+				equal(b, "undelivered", ep.Health().Undelivered, bad)
+				b.pass(time.Hour)
+				reachable()
+				b.pass(6 * time.Minute)
+				b.holds("error", bad)
+				b.holds("orders", 0)
+				equal(b, "runs of handlers that failed", int(failed.Load()), bad)
+				equal(b, "undelivered", ep.Health().Undelivered, 0)
+				equal(b, "unsettled", ep.Health().Unsettled, 0)
+			})
+		})
+	}
+}
+
+// Rate limiting leaves one slot: one undeliverable message was enough to keep it.
+func TestUndelivered_RateLimitedEndpointRecovers(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.unreachable("error", "orders")
+		recover := noRetries
+		recover.RateLimit = core.RateLimit{ConsecutiveFailures: 3}
+		var handled atomic.Int64
+		ep, _ := b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+			if strings.HasPrefix(m.ID, "bad") {
+				return errBoom
+			}
+			handled.Add(1)
+			return nil
+		})
+		b.put("bad1", "bad2", "bad3", "good1", "good2", "good3")
+		b.pass(time.Minute)
+		equal(b, "handled", int(handled.Load()), 3)
+		equal(b, "rate limited", ep.Health().RateLimited, false)
+	})
+}
+
+// What waits in an outage of an hour must neither crowd out the rest nor reach the
+// broker's delivery limit.
+func TestUndelivered_DeliveryCountDoesNotRise(t *testing.T) {
+	inModesOn(t, inmemory.LikeRabbitMQ(), retrying[:1], func(b *bed) {
+		b.unreachable("error")
+		var highest atomic.Int64
+		b.broker.mu.Lock()
+		b.broker.faults.arrive = func(in *core.Incoming) { highest.Store(max(highest.Load(), int64(in.DeliveryCount))) }
+		b.broker.mu.Unlock()
+		b.orders(core.Config{Recoverability: immediate(1)}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1", "m2")
+		b.pass(24 * time.Hour)
+		equal(b, "highest delivery count in a day", highest.Load(), 2)
+	})
+}
+
+func TestUndelivered_AnotherInstanceDeliversWithoutItsHandler(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		reachable := b.unreachable("error")
+		one, run := b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		if err := run.stop(); err != nil {
+			b.Fatal(err)
+		}
+		equal(b, "undelivered", one.Health().Undelivered, 1)
+		reachable()
+		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			b.Errorf("the handler of another instance ran for %s", m.ID)
+			return nil
+		})
+		b.pass(time.Second)
+		b.holds("orders", 0)
+		b.only("error")
+		b.pass(10 * time.Minute)
+		equal(b, "undelivered, once another instance must have had it", one.Health().Undelivered, 0)
+	})
+}
+
+// A foreign message has no NativeID: its handler ran once a second.
+func TestUndelivered_ForeignMessageIsHandledOnce(t *testing.T) {
+	for name, queues := range map[string][]string{"stored": {"error"}, "kept": {"error", "orders"}} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, locking, retrying, func(b *bed) {
+				reachable := b.unreachable(queues...)
+				b.broker.mu.Lock()
+				b.broker.faults.arrive = func(in *core.Incoming) { in.NativeID = "" }
+				b.broker.mu.Unlock()
+				runs := 0
+				b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+					runs++
+					return errBoom
+				})
+				b.put("m1")
+				b.pass(time.Hour)
+				reachable()
+				b.pass(10 * time.Minute)
+				b.only("error")
+				b.holds("orders", 0)
+				equal(b, "runs", runs, 1)
+			})
+		})
+	}
+}
+
+// While the error queue is known to be away, messages are stored without each waiting
+// for its own failure.
+func TestUndelivered_OneProbeAtATime(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var asked atomic.Int64
+		var answers atomic.Bool
+		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			if goesTo(out, "error") && !answers.Load() {
+				asked.Add(1)
+				time.Sleep(30 * time.Second) // a broker that does not answer
+				return errBoom
+			}
+			return nil
+		}})
+		var handled atomic.Int64
+		b.orders(core.Config{Concurrency: 4, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			if strings.HasPrefix(m.ID, "bad") {
+				return errBoom
+			}
+			handled.Add(1)
+			return nil
+		})
+		for i := range 100 {
+			b.send(order(fmt.Sprint("bad", i)))
+		}
+		b.send(order("good"))
+		b.pass(31 * time.Second)
+		equal(b, "handled", int(handled.Load()), 1)
+		if n := asked.Load(); n > 5 {
+			b.Errorf("the error queue was tried %d times, want each slot's first and a probe", n)
+		}
+		answers.Store(true)
+		b.pass(time.Hour)
+		b.holds("error", 100)
+	})
+}
+
+func TestUndelivered_NoteOfAStrangerIsNotFollowed(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
+		forged := order("m1")
+		forged.Headers.Set(core.HeaderUndelivered, `{"queue":"shipping","tries":1,"since":"x"}`)
+		b.send(forged)
+		b.holds("shipping", 0)
+		b.only("error")
+		broken := order("m2")
+		broken.Headers.Set(core.HeaderUndelivered, `{"queue":7}`)
+		b.send(broken)
+		b.holds("orders", 0) // handled as any other
+		b.holds("error", 1)
+	})
+}
+
+// Neither the error queue nor the endpoint's own takes the message: it is kept without a
+// slot, and tried after pauses of 1, 2, 4, 8, 16, 30, 30, ... s.
+func TestUndelivered_KeptWhereItCannotBeStored(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		reachable := b.unreachable("error", "orders")
+		runs := 0
+		var critical record[error]
+		ep, _ := b.orders(core.Config{Recoverability: noRetries, OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
+			func(context.Context, *core.Message) error {
+				runs++
+				return errBoom
+			})
+		b.put("m1")
+		b.pass(time.Hour)
+		equal(b, "runs", runs, 1)
+		equal(b, "orders", b.depth("orders"), inmemory.Depth{InFlight: 1})
+		health := ep.Health()
+		equal(b, "undelivered", health.Undelivered, 1)
+		equal(b, "unsettled", health.Unsettled, 1)
+		equal(b, "in flight", health.InFlight, 0)
+		if text := critical.all()[1].Error(); !containsAll(text, "m1", "cannot send to error", "cannot send to orders", "1s") {
+			b.Errorf("the second critical error says %q", text)
+		}
+		reachable()
+		b.pass(30 * time.Second)
+		b.only("error")
+		b.holds("orders", 0)
+		equal(b, "runs", runs, 1)
+		equal(b, "unsettled", ep.Health().Unsettled, 0)
+	})
+}
+
+func TestUndelivered_DelayedRetryIsRepeatedUntilItSucceeds(t *testing.T) {
 	for name, fail := range map[string]error{"policy": errBoom, "defer": core.Defer(10 * time.Second), "retry after": core.RetryAfter(errBoom, 10*time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retrying, func(b *bed) {
-				var broken atomic.Bool
-				broken.Store(true)
-				b.broker.provoke(refuse("orders", broken.Load))
+				reachable := b.unreachable("orders")
 				runs := 0
 				b.orders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}}}, func(context.Context, *core.Message) error {
 					if runs++; runs == 1 {
@@ -101,15 +336,12 @@ func TestR25ADelayedRetryThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
 					return nil
 				})
 				b.put("m1")
-				time.Sleep(5*time.Second + time.Millisecond)
-				synctest.Wait()
+				b.pass(5*time.Second + time.Millisecond)
 				equal(b, "runs while it cannot be sent", runs, 1)
-				broken.Store(false)
-				time.Sleep(2 * time.Second) // the try after 7 s succeeds
-				synctest.Wait()
+				reachable()
+				b.pass(2 * time.Second) // the try after 7 s succeeds
 				equal(b, "messages delayed", b.depth("orders").Delayed, 1)
-				time.Sleep(10 * time.Second)
-				synctest.Wait()
+				b.pass(10 * time.Second)
 				equal(b, "runs", runs, 2)
 				b.holds("orders", 0)
 				b.holds("error", 0)
@@ -118,18 +350,16 @@ func TestR25ADelayedRetryThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
 	}
 }
 
-func TestR25ThePauseDoesNotOutliveShutdown(t *testing.T) {
+func TestUndelivered_PauseDoesNotOutliveShutdown(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
-		var broken atomic.Bool
-		broken.Store(true)
-		b.broker.provoke(refuse("error", broken.Load))
+		reachable := b.unreachable("error", "orders")
 		runs := 0
 		ep, run := b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
 			runs++
 			return errBoom
 		})
 		b.put("m1")
-		time.Sleep(10 * time.Second) // in the pause of 8 s
+		b.pass(10 * time.Second) // in the pause of 8 s
 		start := time.Now()
 		if err := run.stop(); err != nil {
 			b.Error(err)
@@ -137,7 +367,7 @@ func TestR25ThePauseDoesNotOutliveShutdown(t *testing.T) {
 		equal(b, "time to shut down", time.Since(start), 0)
 		equal(b, "messages ready", b.depth("orders").Ready, 1)
 		equal(b, "delivery count", b.only("orders").DeliveryCount, 1)
-		broken.Store(false)
+		reachable()
 		b.run(ep)
 		b.holds("orders", 0)
 		b.only("error")
@@ -145,25 +375,74 @@ func TestR25ThePauseDoesNotOutliveShutdown(t *testing.T) {
 	})
 }
 
-func TestR25OtherMessagesAreHandledMeanwhile(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.broker.provoke(refuse("error", func() bool { return true }))
-		var good record[string]
-		b.orders(core.Config{Concurrency: 2, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
-			if m.ID == "bad" {
+// Above a bound nothing more is fetched, and that is said; what is in hand stays there.
+func TestUndelivered_BoundOfWhatIsKept(t *testing.T) {
+	inModes(t, retrying[1:], func(b *bed) {
+		reachable := b.unreachable("error", "orders")
+		var critical record[error]
+		ep, _ := b.orders(core.Config{Concurrency: 2, Recoverability: noRetries, OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
+			func(_ context.Context, m *core.Message) error {
+				if m.ID == "good" {
+					return nil
+				}
 				return errBoom
+			})
+		b.put("m1")
+		equal(b, "stalled by one", ep.Health().Stalled, false)
+		b.put("m2")
+		equal(b, "stalled by two", ep.Health().Stalled, true)
+		b.put("good")
+		equal(b, "orders", b.depth("orders"), inmemory.Depth{Ready: 1, InFlight: 2})
+		equal(b, "critical errors about it", strings.Count(fmt.Sprint(critical.all()), "no more messages are fetched"), 1)
+		reachable()
+		b.pass(time.Minute)
+		b.holds("orders", 0)
+		b.holds("error", 2)
+		equal(b, "stalled", ep.Health().Stalled, false)
+	})
+}
+
+// A queue that a verdict or a policy named is not the endpoint's own: no note is
+// followed there. After a minute the error queue takes its place.
+func TestUndelivered_CustomQueueGivesWayToTheErrorQueue(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.unreachable("shipping")
+		b.orders(core.Config{}, func(context.Context, *core.Message) error { return core.MoveTo("shipping", errBoom) })
+		b.put("m1")
+		b.pass(30 * time.Second)
+		b.holds("error", 0)
+		b.holds("orders", 1)
+		b.pass(2 * time.Minute)
+		b.only("error")
+		b.holds("orders", 0)
+	})
+}
+
+// A message that its broker accepted once is moved, whatever the transport refuses of it.
+func TestUndelivered_WhatIsRefusedForGoodIsMovedBare(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			for _, o := range out {
+				if o.Headers.Get("Sender") != "" {
+					return fmt.Errorf("%w: Sender", core.ErrInvalidHeader)
+				}
 			}
-			good.add(m.ID)
 			return nil
-		})
-		b.put("bad", "m1", "m2", "m3")
-		if got := good.all(); !slices.Equal(got, []string{"m1", "m2", "m3"}) {
-			b.Errorf("handled %v", got)
+		}})
+		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		failed := b.only("error")
+		equal(b, "body", string(failed.Body), "body of m1")
+		equal(b, "failed queue", failed.Headers.Get(core.HeaderFailedQ), "orders")
+		equal(b, "type", failed.Headers.Get(core.HeaderMessageTypes), "order")
+		lines := b.logs.about("without headers of its sender")
+		if len(lines) != 1 || fmt.Sprint(lines[0].attrs["headers_left_out"]) != "[Sender]" {
+			b.Errorf("logged %+v", lines)
 		}
 	})
 }
 
-func TestR25DeadLetteringThatFailsIsRepeated(t *testing.T) {
+func TestUndelivered_DeadLetteringIsRepeated(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var broken atomic.Bool
 		broken.Store(true)
@@ -181,21 +460,21 @@ func TestR25DeadLetteringThatFailsIsRepeated(t *testing.T) {
 		b.put("m1")
 		b.holds("orders", 1)
 		broken.Store(false)
-		time.Sleep(time.Second)
+		b.pass(time.Second)
 		letter := b.only(inmemory.DeadLetterQueue("orders"))
 		equal(b, "description", letter.Headers.Get(inmemory.HeaderDeadLetterDescription), "rejected")
 		equal(b, "runs", runs, 1)
 	})
 }
 
-func TestR25InNoneItIsLostAndSaysSo(t *testing.T) {
+func TestUndelivered_InNoneItIsLostAndSaysSo(t *testing.T) {
 	inModes(t, everyMode[:1], func(b *bed) {
-		b.broker.provoke(refuse("error", func() bool { return true }))
+		b.unreachable("error")
 		var critical record[error]
 		ep, _ := b.orders(core.Config{OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
 			func(context.Context, *core.Message) error { return errBoom })
 		b.put("m1")
-		time.Sleep(time.Minute)
+		b.pass(time.Minute)
 		if critical.len() != 1 {
 			b.Fatalf("critical errors %v, want one", critical.all())
 		}
@@ -211,31 +490,50 @@ func TestR25InNoneItIsLostAndSaysSo(t *testing.T) {
 	})
 }
 
-func TestR25ALockLostDuringThePauseIsNotSettled(t *testing.T) {
+// The lock of a message that is kept may be lost: it is redelivered, and the decision
+// about it is carried out then, without its handler.
+func TestUndelivered_LockLostWhileKept(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
-		var broken atomic.Bool
-		broken.Store(true)
-		b.broker.provoke(faults{
-			send: refuse("error", broken.Load).send,
-			settle: func(operation string, _ *core.Incoming) error {
-				if operation == "Renew" {
-					return errBoom
-				}
-				return nil
-			},
-		})
+		reachable := b.unreachable("error", "orders")
+		b.broker.mu.Lock()
+		b.broker.faults.settle = func(operation string, _ *core.Incoming) error {
+			if operation == "Renew" {
+				return errBoom
+			}
+			return nil
+		}
+		b.broker.mu.Unlock()
 		runs := 0
 		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
 			runs++
 			return errBoom
 		})
 		b.put("m1")
-		time.Sleep(25 * time.Second) // in the pause from 15 s to 31 s
-		synctest.Wait()
-		broken.Store(false)
-		time.Sleep(time.Minute)
+		b.pass(25 * time.Second)
+		reachable()
+		b.pass(time.Minute)
 		b.only("error")
 		b.holds("orders", 0)
+		equal(b, "runs", runs, 1)
+	})
+}
+
+// A broker that takes a delivery away after a while gets it back before.
+func TestUndelivered_GivenBackBeforeTheLongestLockTime(t *testing.T) {
+	inModesOn(t, able(func(c *core.Capabilities) { c.MaxLockTime = time.Hour }), retrying, func(b *bed) {
+		b.unreachable("error", "orders")
+		runs := 0
+		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+			runs++
+			return errBoom
+		})
+		b.put("m1")
+		b.pass(29 * time.Minute)
+		equal(b, "given back after 29 minutes", b.broker.settledAs("Release", "m1"), 0)
+		b.pass(5 * time.Hour)
+		if n := b.broker.settledAs("Release", "m1"); n < 9 || n > 11 {
+			b.Errorf("given back %d times in five and a half hours, want every half hour", n)
+		}
 		equal(b, "runs", runs, 1)
 	})
 }

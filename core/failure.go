@@ -46,6 +46,10 @@ var (
 	// cancelled. Their messages were not settled and come again.
 	ErrHandlersRunning = errors.New("handlers are still running")
 
+	// ErrHandlerTimeout is the cause with which a handler's context is cancelled when
+	// Config.HandlerTimeout ended, and matches the failure of such an attempt.
+	ErrHandlerTimeout = errors.New("handler timeout")
+
 	// ErrUnacceptableMessageLimit: as many messages failed for good as
 	// UnacceptableMessageLimit allows (R50). Run may be called again.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")

@@ -106,6 +106,20 @@ func copyForErrorMinimal(f *failure) Headers {
 	return h
 }
 
+// copyForErrorBare is the last resort for a message whose own headers no transport
+// takes: what an operator needs to recognise and return it.
+func copyForErrorBare(f *failure) Headers {
+	var h Headers
+	for _, key := range []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered} {
+		if value := f.Headers.Get(key); value != "" && len(value) <= maxTypeName {
+			h.Set(key, value)
+		}
+	}
+	h.Set(HeaderMessageID, f.MessageID)
+	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	return legible(h)
+}
+
 // staleFailureHeaders returns what an earlier failure of the same message left.
 func staleFailureHeaders(h Headers) []string {
 	stale := append([]string(nil), failureHeaders...)

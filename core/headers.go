@@ -154,6 +154,17 @@ func (h Headers) index(key string) int {
 	return -1
 }
 
+// without returns the keys of h that other does not have.
+func (h Headers) without(other Headers) []string {
+	var keys []string
+	for key := range h.All() {
+		if _, ok := other.Lookup(key); !ok {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // MarshalJSON writes a JSON object, keys in order.
 func (h Headers) MarshalJSON() ([]byte, error) { return json.Marshal(h.Map()) }
 

@@ -24,9 +24,24 @@ type Health struct {
 	Concurrency int // slots, as configured or set
 	InFlight    int // messages being handled
 
-	// Undelivered is how many decisions (delayed retries, moves to the error
-	// queue) could not be carried out yet (R25).
+	// OldestAttempt is for how long the attempt has been running that began first,
+	// or 0 if none is. One that grows without end is a handler that hangs: see
+	// Config.HandlerTimeout and Config.SlowHandler.
+	OldestAttempt time.Duration
+
+	// Undelivered is how many messages this process knows of that wait because
+	// their destination, such as the error queue, cannot be reached: they are
+	// stored in the endpoint's own queue, or kept by this process (R25).
 	Undelivered int
+	// UnreachableSince is since when the error or audit queue cannot be reached that
+	// failed first, or the zero time.
+	UnreachableSince time.Time
+	// Unsettled is how many messages this process keeps without a slot because their
+	// settlement or their decision has failed and is tried again. At 1,000 (in
+	// SendsAtomicWithReceive at Concurrency), Stalled is set.
+	Unsettled int
+	// Stalled: so many messages are Unsettled that nothing more is fetched.
+	Stalled bool
 	// CriticalErrors is how many there were; LastCritical is the newest.
 	CriticalErrors int64
 	LastCritical   *CriticalError
@@ -47,7 +62,7 @@ func (ep *Endpoint) Health() Health {
 	defer ep.mu.Unlock()
 	h := Health{
 		Paused: ep.paused, Connected: true, Concurrency: ep.concurrency,
-		Undelivered:    ep.memory.undelivered(),
+		Undelivered: ep.undelivered(), UnreachableSince: ep.destinations.oldest(),
 		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
 	}
 	if r := ep.current; r != nil && r.pump != nil {
@@ -55,11 +70,16 @@ func (ep *Endpoint) Health() Health {
 		h.Running = !h.Draining
 		h.RateLimited = r.limiter.isLimited()
 		h.InFlight = r.pump.inFlight()
+		h.OldestAttempt = r.pump.oldest()
+		h.Unsettled = r.backlog.size()
+		h.Stalled = h.Unsettled >= r.backlog.most
 		h.NotificationsDropped = r.notifier.dropped.Load()
 	}
-	if c := ep.connection.Load(); c != nil && !c.Connected {
-		h.Connected = false
-		h.ConnectionError, h.DisconnectedSince = c.Err, c.Since
+	if r := ep.current; r != nil {
+		if c := r.connection.Load(); c != nil && !c.Connected {
+			h.Connected = false
+			h.ConnectionError, h.DisconnectedSince = c.Err, c.Since
+		}
 	}
 	return h
 }
@@ -114,19 +134,26 @@ func (ep *Endpoint) setPaused(paused bool) {
 	}
 }
 
-// connectionWatch is an endpoint as the observer of its receiver's connection.
-type connectionWatch struct{ ep *Endpoint }
+// connectionWatch observes the connection of one Run's receiver.
+type connectionWatch struct{ r *runner }
 
-// ConnectionChanged implements ConnectionObserver.
+// ConnectionChanged implements ConnectionObserver. It is called on a goroutine of the
+// adapter, which no code of the user holds up: observers and the log have one of their
+// own.
 func (w connectionWatch) ConnectionChanged(e ConnectionChange) {
-	ep := w.ep
-	ep.connection.Store(&e)
-	if e.Connected {
-		ep.log.endpoint.Info("connection restored")
-	} else {
-		ep.log.endpoint.Warn("connection lost", "error", e.Err, "since", e.Since, "retry_in", e.RetryIn)
+	r, ep := w.r, w.r.ep
+	if r.isDrained() { // a receiver that is left behind says nothing of the next Run's
+		return
 	}
+	r.connection.Store(&e)
+	r.hooks.notify(func() {
+		if e.Connected {
+			ep.log.endpoint.Info("connection restored", "since", e.Since)
+		} else {
+			ep.log.endpoint.Warn("connection lost", "error", e.Err, "since", e.Since, "retry_in", e.RetryIn)
+		}
+	})
 	for _, o := range ep.observers.connection {
-		guarded(ep.observerPanicked, func() { o.ConnectionChanged(e) })
+		r.hooks.notify(func() { o.ConnectionChanged(e) })
 	}
 }

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"crypto/sha256"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,28 +10,34 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-// memory is what an endpoint remembers of messages beyond their settlement,
-// bounded whatever the load. It survives Run, because messages do.
+// memory is the endpoint's memory of messages beyond their settlement, bounded
+// whatever the load. It survives Run, because messages do.
 type memory struct {
-	mu      sync.Mutex
-	settled *lru.Cache[string, struct{}]     // R28
-	pending *lru.Cache[string, *undelivered] // R25
-	// waiting is pending's length, so that the usual case takes no lock.
-	waiting atomic.Int64
+	mu       sync.Mutex
+	settled  *lru.Cache[string, struct{}]         // R28; by NativeID
+	pending  *lru.Cache[string, *pendingDecision] // R25; by pendingKey
+	accepted *lru.Cache[string, []fingerprint]    // by the id of the message that was handled
+	// The lengths of pending and accepted, so that the usual case takes no lock.
+	waiting  atomic.Int64
+	partials atomic.Int64
 }
 
-// undelivered is a decision that could not be carried out yet.
-type undelivered struct {
+// pendingDecision is a decision that could not be carried out yet.
+type pendingDecision struct {
 	failure  failure
 	decision decision
 	tries    int
 	triedAt  time.Time
 }
 
+// fingerprint tells the messages that one handler sends apart.
+type fingerprint [sha256.Size]byte
+
 func newMemory() *memory {
 	return &memory{
-		settled: lru.New[string, struct{}](memoryEntries),
-		pending: lru.New[string, *undelivered](memoryEntries),
+		settled:  lru.New[string, struct{}](memoryEntries),
+		pending:  lru.New[string, *pendingDecision](memoryEntries),
+		accepted: lru.New[string, []fingerprint](memoryEntries),
 	}
 }
 
@@ -52,55 +60,75 @@ func (m *memory) wasSettled(nativeID string) bool {
 	return ok
 }
 
-// rememberPending notes a decision that could not be carried out, and returns
-// how often that was tried. It keeps neither the message, which the redelivery
-// brings again, nor the error, which may be of any size.
-func (m *memory) rememberPending(nativeID string, f *failure, d *decision) (tries int) {
-	if nativeID == "" {
-		return 1
+// pendingKey names a stored copy. A foreign message may have no NativeID: it is known
+// by its id and body. Two with the same of both share a decision, which is then
+// carried out for each.
+func pendingKey(in *Incoming) string {
+	if in.NativeID != "" {
+		return in.NativeID
 	}
+	body := sha256.Sum256(in.Body)
+	return "foreign\x00" + in.ID + "\x00" + string(body[:])
+}
+
+// mostRemembered bounds the sends of HandleFailed that are remembered with a decision.
+const mostRemembered = 64 << 10
+
+// rememberPending notes a decision that could not be carried out, for the case that the
+// message is delivered again before it was. It keeps neither the message, which the
+// redelivery brings again, nor the error, which may be of any size. Of a decision
+// with too many sends it keeps nothing: the handler runs again then.
+func (m *memory) rememberPending(in *Incoming, f *failure, d *decision) {
+	size := 0
+	for _, out := range d.extra {
+		size += len(out.Body) + out.Headers.Bytes()
+	}
+	if size > mostRemembered {
+		m.forgetPending(in)
+		return
+	}
+	key := pendingKey(in)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u, ok := m.pending.Get(nativeID)
+	u, ok := m.pending.Get(key)
 	if !ok {
-		u = &undelivered{failure: *f}
-		u.failure.Headers, u.failure.Body = Headers{}, nil
+		u = &pendingDecision{failure: *f}
+		u.failure.setMessage(&Incoming{})
 		u.failure.Err = recall(f.Err)
 	}
 	u.decision = *d
 	u.tries++
 	u.triedAt = time.Now()
-	m.pending.Put(nativeID, u)
+	m.pending.Put(key, u)
 	m.waiting.Store(int64(m.pending.Len()))
-	return u.tries
 }
 
-// pendingDecision returns a copy: whoever lost the message's lock may still be
-// trying to carry out the same decision.
-func (m *memory) pendingDecision(nativeID string) (u undelivered, ok bool) {
-	if m.waiting.Load() == 0 {
-		return undelivered{}, false
+// decisionFor returns a copy of the decision about a redelivered message: the holder of
+// the message's earlier delivery may still be trying to carry out the same one.
+func (m *memory) decisionFor(in *Incoming) (u pendingDecision, ok bool) {
+	if m.waiting.Load() == 0 || in.NativeID == "" && !in.Redelivered && in.DeliveryCount <= 1 {
+		return pendingDecision{}, false
 	}
+	key := pendingKey(in)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire()
-	p, ok := m.pending.Get(nativeID)
+	p, ok := m.pending.Get(key)
 	if !ok {
-		return undelivered{}, false
+		return pendingDecision{}, false
 	}
 	return *p, true
 }
 
-// expire forgets decisions about messages that have not come again for long:
-// another instance has dealt with them. A message may have to wait for all the
-// others to be tried and held, one after the other.
+// expire forgets decisions about messages that have not been delivered again for long:
+// another instance has dealt with them.
 func (m *memory) expire() {
 	for {
-		id, u, ok := m.pending.Oldest()
-		if !ok || time.Since(u.triedAt) < time.Duration(10+m.pending.Len())*longestUndeliveredHold {
+		key, u, ok := m.pending.Oldest()
+		if !ok || time.Since(u.triedAt) < pendingExpiry {
 			break
 		}
-		m.pending.Delete(id)
+		m.pending.Delete(key)
 	}
 	m.waiting.Store(int64(m.pending.Len()))
 }
@@ -113,12 +141,88 @@ func (m *memory) undelivered() int {
 	return m.pending.Len()
 }
 
-func (m *memory) forgetPending(nativeID string) {
+func (m *memory) forgetPending(in *Incoming) {
 	if m.waiting.Load() == 0 {
 		return
 	}
+	key := pendingKey(in)
 	m.mu.Lock()
-	m.pending.Delete(nativeID)
+	m.pending.Delete(key)
 	m.waiting.Store(int64(m.pending.Len()))
 	m.mu.Unlock()
+}
+
+// rememberAccepted notes which sends of a handler the broker has accepted although the
+// attempt failed: the next attempt sends the others alone.
+func (m *memory) rememberAccepted(incomingID string, out []Outgoing, err error) {
+	sent, ok := asSendError(err, len(out))
+	if !ok {
+		return
+	}
+	var accepted []fingerprint
+	for i := range out {
+		if sent.Results[i].State == SendAccepted {
+			accepted = append(accepted, fingerprintOf(&out[i]))
+		}
+	}
+	if len(accepted) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, _ := m.accepted.Get(incomingID)
+	m.accepted.Put(incomingID, append(slices.Clip(before), accepted...))
+	m.partials.Store(int64(m.accepted.Len()))
+}
+
+// withoutAccepted returns the sends that the broker has not accepted from an earlier
+// attempt at the same message. A send that differs from the earlier one in any part but
+// its time is another one.
+func (m *memory) withoutAccepted(incomingID string, out []Outgoing) []Outgoing {
+	if len(out) == 0 || m.partials.Load() == 0 {
+		return out
+	}
+	m.mu.Lock()
+	before, _ := m.accepted.Get(incomingID)
+	m.mu.Unlock()
+	if len(before) == 0 {
+		return out
+	}
+	left := make([]Outgoing, 0, len(out))
+	for i := range out {
+		if !slices.Contains(before, fingerprintOf(&out[i])) {
+			left = append(left, out[i])
+		}
+	}
+	return left
+}
+
+func (m *memory) forgetAccepted(incomingID string) {
+	if m.partials.Load() == 0 {
+		return
+	}
+	m.mu.Lock()
+	m.accepted.Delete(incomingID)
+	m.partials.Store(int64(m.accepted.Len()))
+	m.mu.Unlock()
+}
+
+func fingerprintOf(out *Outgoing) fingerprint {
+	h := sha256.New()
+	part := func(text string) {
+		var length [8]byte
+		for i, n := 0, uint64(len(text)); i < len(length); i++ {
+			length[i] = byte(n >> (8 * i))
+		}
+		h.Write(length[:])
+		h.Write([]byte(text))
+	}
+	part(out.ID)
+	part(out.Queue)
+	part(out.Topic)
+	part(out.GroupKey)
+	part(out.Headers.Get(HeaderMessageTypes))
+	part(out.Delay.String())
+	part(string(out.Body))
+	return fingerprint(h.Sum(nil))
 }

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestR28SettledMemory(t *testing.T) {
@@ -37,30 +40,33 @@ func TestR28SettledMemory(t *testing.T) {
 	})
 }
 
-func TestR25PendingDecisions(t *testing.T) {
+// copyOf is a stored copy of a message.
+func copyOf(nativeID string) *Incoming {
+	return &Incoming{ID: "id of " + nativeID, NativeID: nativeID, DeliveryCount: 2}
+}
+
+func TestPendingDecisions(t *testing.T) {
 	m := newMemory()
-	if _, ok := m.pendingDecision("n1"); ok {
+	if _, ok := m.decisionFor(copyOf("n1")); ok {
 		t.Error("remembers what never was")
 	}
 	f := failedTimes(3, 1, errFailed)
 	f.Body, f.Headers = make([]byte, 100), HeadersFromMap(map[string]string{"k": "v"})
 	d := decision{action: MoveToError("error")}
-	for want := 1; want <= 3; want++ {
-		if tries := m.rememberPending("n1", &f, &d); tries != want {
-			t.Errorf("try %d, want %d", tries, want)
-		}
+	for range 3 {
+		m.rememberPending(copyOf("n1"), &f, &d)
 	}
-	u, ok := m.pendingDecision("n1")
-	if !ok || u.decision.action != d.action || u.failure.ImmediateProcessingFailures != 3 || u.failure.DelayedDeliveriesPerformed != 1 {
+	u, ok := m.decisionFor(copyOf("n1"))
+	if !ok || u.tries != 3 || u.decision.action != d.action || u.failure.ImmediateProcessingFailures != 3 || u.failure.DelayedDeliveriesPerformed != 1 {
 		t.Fatalf("%+v", u)
 	}
 	if u.failure.Body != nil || u.failure.Headers.Len() != 0 {
 		t.Error("keeps the message, which the redelivery brings again")
 	}
-	t.Run("describes the error as before", func(t *testing.T) {
+	t.Run("describe the error as before", func(t *testing.T) {
 		f := failedTimes(1, 0, fmt.Errorf("save: %w", codeError{7}))
-		m.rememberPending("n2", &f, &d)
-		u, _ := m.pendingDecision("n2")
+		m.rememberPending(copyOf("n2"), &f, &d)
+		u, _ := m.decisionFor(copyOf("n2"))
 		kept := f
 		kept.Err = u.failure.Err
 		first, later := copyForError(&f, d.action, signature, Capabilities{}), copyForError(&kept, d.action, signature, Capabilities{})
@@ -71,35 +77,122 @@ func TestR25PendingDecisions(t *testing.T) {
 			t.Errorf("%q", kept.Err)
 		}
 	})
-	t.Run("is copied", func(t *testing.T) {
-		one, _ := m.pendingDecision("n1")
+	t.Run("are copied", func(t *testing.T) {
+		one, _ := m.decisionFor(copyOf("n1"))
 		one.decision.action, one.tries = ImmediateRetry(), 99
-		if two, _ := m.pendingDecision("n1"); two.decision.action != d.action || two.tries != 3 {
+		if two, _ := m.decisionFor(copyOf("n1")); two.decision.action != d.action || two.tries != 3 {
 			t.Errorf("%+v", two)
 		}
 	})
-	t.Run("is forgotten when asked", func(t *testing.T) {
-		m.forgetPending("n1")
-		m.forgetPending("never was")
-		_, first := m.pendingDecision("n1")
-		if _, second := m.pendingDecision("n2"); first || !second {
+	t.Run("are forgotten when asked", func(t *testing.T) {
+		m.forgetPending(copyOf("n1"))
+		m.forgetPending(copyOf("never was"))
+		_, first := m.decisionFor(copyOf("n1"))
+		if _, second := m.decisionFor(copyOf("n2")); first || !second {
 			t.Error("the wrong one is forgotten")
 		}
-		m.forgetPending("n2")
+		m.forgetPending(copyOf("n2"))
 		if m.waiting.Load() != 0 {
 			t.Errorf("%d wait", m.waiting.Load())
 		}
 	})
-	t.Run("without a native id every try is the first", func(t *testing.T) {
-		for range 2 {
-			if tries := m.rememberPending("", &f, &d); tries != 1 {
-				t.Errorf("try %d", tries)
-			}
-		}
-		if _, ok := m.pendingDecision(""); ok {
-			t.Error("is remembered")
+	t.Run("with more sends than are worth remembering are not remembered", func(t *testing.T) {
+		large := decision{action: d.action, extra: []Outgoing{{Body: make([]byte, mostRemembered+1)}}}
+		m.rememberPending(copyOf("n3"), &f, &d)
+		m.rememberPending(copyOf("n3"), &f, &large)
+		if _, ok := m.decisionFor(copyOf("n3")); ok {
+			t.Error("they are")
 		}
 	})
+	t.Run("expire ten minutes after the last try", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMemory()
+			m.rememberPending(copyOf("n0"), &f, &d)
+			m.rememberPending(copyOf("n1"), &f, &d)
+			for range 30 {
+				time.Sleep(longestUndeliveredHold)
+				m.rememberPending(copyOf("n0"), &f, &d)
+			}
+			if n := m.undelivered(); n != 1 {
+				t.Errorf("%d wait, want the one that was tried", n)
+			}
+			time.Sleep(pendingExpiry)
+			if n := m.undelivered(); n != 0 || m.waiting.Load() != 0 {
+				t.Errorf("%d wait, want none", n)
+			}
+		})
+	})
+}
+
+// A foreign message has an id of its sender's, or none, and perhaps no NativeID.
+func TestPendingDecisions_ForeignMessages(t *testing.T) {
+	f, d := failedTimes(1, 0, errFailed), decision{action: MoveToError("error")}
+	foreign := func(id, body string, redelivered bool) *Incoming {
+		return &Incoming{ID: id, Body: []byte(body), DeliveryCount: 1, Redelivered: redelivered}
+	}
+	m := newMemory()
+	m.rememberPending(foreign("7", "a", false), &f, &d)
+	for name, c := range map[string]struct {
+		in   *Incoming
+		want bool
+	}{
+		"delivered again":                {foreign("7", "a", true), true},
+		"the first delivery of its twin": {foreign("7", "a", false), false},
+		"another id":                     {foreign("8", "a", true), false},
+		"another body":                   {foreign("7", "b", true), false},
+	} {
+		if _, ok := m.decisionFor(c.in); ok != c.want {
+			t.Errorf("%s: %t", name, ok)
+		}
+	}
+	m.forgetPending(foreign("7", "a", true))
+	if m.undelivered() != 0 {
+		t.Error("is not forgotten")
+	}
+}
+
+func TestAcceptedSends(t *testing.T) {
+	out := []Outgoing{{ID: "o1", Queue: "a", Body: []byte("1")}, {ID: "o2", Queue: "b", Body: []byte("2")}}
+	states := func(states ...SendState) error {
+		err := &SendError{}
+		for i, state := range states {
+			err.Results = append(err.Results, SendResult{ID: out[i].ID, To: out[i].Queue, State: state})
+		}
+		return err
+	}
+	ids := func(out []Outgoing) (ids []string) {
+		for _, o := range out {
+			ids = append(ids, o.ID)
+		}
+		return ids
+	}
+	m := newMemory()
+	m.rememberAccepted("m1", out, states(SendRefused, SendUnknown))
+	m.rememberAccepted("m1", out, states(SendAccepted)) // about another call
+	m.rememberAccepted("m1", out, errFailed)
+	if got := m.withoutAccepted("m1", out); len(got) != 2 {
+		t.Errorf("%v are left of two that were not accepted", ids(got))
+	}
+	m.rememberAccepted("m1", out, fmt.Errorf("send: %w", states(SendAccepted, SendUnknown)))
+	if got := m.withoutAccepted("m1", out); fmt.Sprint(ids(got)) != "[o2]" {
+		t.Errorf("%v are left, want o2", ids(got))
+	}
+	if got := m.withoutAccepted("m2", out); len(got) != 2 {
+		t.Errorf("%v are left of another message's", ids(got))
+	}
+	changed := slices.Clone(out)
+	changed[0].Body = []byte("other")
+	if got := m.withoutAccepted("m1", changed); len(got) != 2 {
+		t.Errorf("%v are left, though the first is another message now", ids(got))
+	}
+	m.rememberAccepted("m1", out, states(SendUnknown, SendAccepted))
+	if got := m.withoutAccepted("m1", out); len(got) != 0 {
+		t.Errorf("%v are left, want none", ids(got))
+	}
+	m.forgetAccepted("m1")
+	if got := m.withoutAccepted("m1", out); len(got) != 2 {
+		t.Errorf("%v are left of a message that was dealt with", ids(got))
+	}
 }
 
 func TestMemoryIsFlat(t *testing.T) {
@@ -116,7 +209,7 @@ func TestMemoryIsFlat(t *testing.T) {
 		// An error that pins much, though its text is short.
 		f := failedTimes(1, 0, pinning{text: errors.New("short"), ballast: make([]byte, 256<<10)})
 		f.Body = make([]byte, 1<<10)
-		m.rememberPending(fmt.Sprint(i), &f, &d)
+		m.rememberPending(copyOf(fmt.Sprint(i)), &f, &d)
 		m.rememberSettled(fmt.Sprint(i))
 	}
 	if after := inUse(); after > before+8<<20 {
@@ -127,8 +220,8 @@ func TestMemoryIsFlat(t *testing.T) {
 	}
 	t.Run("with huge texts too", func(t *testing.T) {
 		f := failedTimes(1, 0, errors.New(strings.Repeat("x", 1<<20)))
-		m.rememberPending("huge", &f, &d)
-		u, _ := m.pendingDecision("huge")
+		m.rememberPending(copyOf("huge"), &f, &d)
+		u, _ := m.decisionFor(copyOf("huge"))
 		if n := len(u.failure.Err.Error()); n == 0 || n > maxErrorText {
 			t.Errorf("keeps %d bytes", n)
 		}

@@ -19,13 +19,26 @@ type notifier struct {
 
 func newNotifier(capacity int, caught func(value any)) *notifier {
 	n := &notifier{calls: make(chan func(), capacity), done: make(chan struct{}), caught: caught}
-	go func() {
-		defer close(n.done)
-		for call := range n.calls {
-			guarded(n.caught, call)
-		}
-	}()
+	go n.run()
 	return n
+}
+
+// run makes the calls. A call that ends the goroutine (runtime.Goexit) ends itself
+// alone: another goroutine goes on.
+func (n *notifier) run() {
+	finished := false
+	defer func() {
+		if finished {
+			close(n.done)
+			return
+		}
+		go n.run()
+		guarded(func(any) {}, func() { n.caught(errGoexit) })
+	}()
+	for call := range n.calls {
+		guarded(n.caught, call)
+	}
+	finished = true
 }
 
 // notify queues a call, or counts it as dropped.

@@ -123,8 +123,9 @@ type RateLimitChange struct {
 	Limited bool
 }
 
-// ConnectionObserver is told by transports of outages and their end. It may be
-// called from any goroutine and should be quick.
+// ConnectionObserver is told of outages and their end, by a goroutine that it shares
+// with the hooks of rate limiting, behind a queue of 1,000 events. An adapter calls the
+// endpoint's own from any goroutine, and is not held up.
 type ConnectionObserver interface {
 	ConnectionChanged(e ConnectionChange)
 }

@@ -12,7 +12,8 @@ type rateLimiter struct {
 	threshold int // 0 is off
 	filter    func(error) bool
 
-	// The switches are called with mu held, so in order. They must not block.
+	// The switches are called with mu held, so in order. They must not block, and so
+	// call no code of the user's, a log handler included.
 	onLimit  func()          // entering the mode
 	onProbe  func()          // after a failed attempt in the mode and its action: wait
 	onNormal func()          // leaving the mode

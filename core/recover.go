@@ -18,38 +18,52 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 		return
 	case r.work.Err() != nil && r.ep.mode != TransactionNone: // cut off by the shutdown: not its fault (R27)
 		r.giveBack(held{a.delivery, a.hold})
-		r.release(a)
+		a.end()
 		return
 	}
 	f := r.describe(a, err)
 	r.prepareRecovery(a, f)
-	d := r.ep.rules.decide(a, *f)
+	d := r.ep.rules.decide(a.deciding(), *f)
 	if d.err != nil {
 		f.Err = d.err
 	}
 	if d.policyErr != nil { // what the policy did half is undone too
 		r.prepareRecovery(a, f)
 	}
-	counts := !d.verdict && !refused(err) && r.limiter.counts(err)
+	outage := tellsOfOutage(err, d.verdict)
+	counts := outage && r.limiter.counts(err)
 	if counts { // before a retry can begin, and succeed
 		r.limiter.failed()
 	}
-	r.carryOut(w, a, f, &d, nil)
-	if counts {
+	r.carryOut(w, a, f, &d)
+	switch {
+	case counts:
 		r.limiter.probed()
+	case d.verdict && !outage: // the handler ran to a decision
+		r.limiter.succeeded()
 	}
+}
+
+// tellsOfOutage reports whether a failure may come from an outage, which rate limiting
+// is for (R44). With a verdict that is final, or a plain Defer, the handler decided in
+// full knowledge of its message; RetryAfter, and Defer with an error, are its answers
+// to a service that is away.
+func tellsOfOutage(err error, verdict bool) bool {
+	if !verdict {
+		return !refused(err)
+	}
+	v := VerdictOf(err)
+	return v.Kind == VerdictRetryAfter || v.Kind == VerdictDefer && v.Err != nil
 }
 
 // describe gathers what the decision and the failure headers need.
 func (r *runner) describe(a *attempt, err error) *failure {
 	in := a.delivery.Incoming()
-	return &failure{
+	f := &failure{
 		ErrorContext: ErrorContext{
 			Err:                         err,
 			MessageID:                   in.ID,
 			MessageType:                 a.message.handledAs().messageType,
-			Headers:                     in.Headers,
-			Body:                        in.Body,
 			ReceiveQueue:                r.ep.address,
 			ImmediateProcessingFailures: max(in.DeliveryCount, 1),
 			DelayedDeliveriesPerformed:  intHeader(in.Headers, HeaderRetries),
@@ -59,6 +73,13 @@ func (r *runner) describe(a *attempt, err error) *failure {
 		},
 		deferrals: intHeader(in.Headers, HeaderDeferrals),
 	}
+	f.setMessage(in)
+	return f
+}
+
+// setMessage makes f about this delivery of its message.
+func (f *failure) setMessage(in *Incoming) {
+	f.Headers, f.Body = in.Headers, in.Body
 }
 
 // prepareRecovery undoes the failed work where users' code is about to run in
@@ -75,48 +96,55 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 	}
 }
 
-// carryOut does what was decided, tells about it, and keeps the message where
-// it cannot be done. u is the memory of an earlier try, or nil.
-func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision, u *undelivered) {
-	if u == nil {
-		r.ep.log.logReasons(a, f, d)
-		if d.action.Kind != ActionMoveToError { // HandleFailed comes first
-			r.ep.log.logAction(a, f, d)
-		}
+// carryOut does what was decided, and tells about it. Where it cannot be done the
+// message is kept for another try.
+func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
+	r.ep.log.logReasons(a, f, d)
+	if d.action.Kind != ActionMoveToError { // HandleFailed comes first
+		r.ep.log.logAction(a, f, d)
 	}
-	takenOver, err := r.execute(w, a, f, d, u)
-	switch {
-	case errors.Is(err, ErrLockLost):
+	if d.action.Kind == ActionImmediateRetry {
+		r.announce(a, f, d, false) // before the retry can begin
+		w.freeSlot()
+		r.abandon(a, f)
+		return
+	}
+	takenOver, err := r.execute(a, f, d, firstTry)
+	if err != nil && !errors.Is(err, ErrLockLost) {
+		w.freeSlot()
+		r.keep(a, f, d, err, 1)
+		return
+	}
+	r.conclude(a, f, d, takenOver, err)
+}
+
+// Whether a decision is carried out for the first time.
+const (
+	firstTry   = true
+	anotherTry = false
+)
+
+// conclude follows a decision that was carried out, or a lock that was lost on the way.
+func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, err error) {
+	if errors.Is(err, ErrLockLost) {
 		r.abandonLost(a)
 		return
-	case err != nil:
-		r.keep(a, f, d, err)
-		return
 	}
-	if u != nil { // else a retry that fails already may have remembered its own
-		r.ep.memory.forgetPending(a.delivery.Incoming().NativeID)
-	}
-	r.release(a)
+	r.ep.memory.forgetPending(a.delivery.Incoming())
+	r.ep.memory.forgetAccepted(f.MessageID)
 	if takenOver {
 		r.ep.log.recoverability.LogAttrs(a, slog.LevelInfo, fmt.Sprintf("HandleFailed took message '%s' over; it is not moved.", f.MessageID), failureAttrs(f)...)
 	}
-	if d.action.Kind != ActionImmediateRetry {
-		r.announce(a, f, d, takenOver)
-	}
+	r.announce(a, f, d, takenOver)
 	if d.action.Kind == ActionMoveToError && !takenOver {
 		r.terminated(f.FailedAt)
 	}
 }
 
-// execute carries a decision out. An error means that the message was not
-// settled.
-func (r *runner) execute(w *worker, a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
+// execute carries a decision out that is not an immediate retry. An error means that
+// the message was not settled.
+func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (takenOver bool, err error) {
 	switch d.action.Kind {
-	case ActionImmediateRetry:
-		r.announce(a, f, d, false) // before the retry can begin
-		w.freeSlot()
-		r.abandon(a, f)
-		return false, nil
 	case ActionDelayedRetry:
 		err := r.sendAgain(a, f, d)
 		if err == nil || !refusedFor(err, f.MessageID, ErrTooLarge) && !refusedFor(err, f.MessageID, errors.ErrUnsupported) {
@@ -124,13 +152,13 @@ func (r *runner) execute(w *worker, a *attempt, f *failure, d *decision, u *unde
 		}
 		// What is refused now always will be (R8).
 		d.fallback = fmt.Sprintf("%v was asked for, but the transport refused it: %v", d.action, err)
-		d.action, d.deferral = MoveToError(r.ep.rules.config.Failed.ErrorQueue), false
+		d.action, d.deferral = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue), false
 		r.ep.log.logReasons(a, f, d)
-		return r.giveUp(a, f, d, nil)
+		return r.giveUp(a, f, d, firstTry)
 	case ActionDiscard:
 		return false, r.replace(a, nil)
 	default:
-		return r.giveUp(a, f, d, u)
+		return r.giveUp(a, f, d, first)
 	}
 }
 
@@ -142,7 +170,7 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 		reason = ReasonDeferral
 	}
 	send := func(headers Headers) error {
-		out := a.delivery.Incoming().copyTo(r.ep.address, headers, reason)
+		out := failedCopy(a, f, r.ep.address, headers, reason)
 		out.Delay = d.action.Delay
 		return r.replace(a, []Outgoing{out})
 	}
@@ -168,9 +196,9 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 
 // giveUp runs HandleFailed and moves the message to an error or dead-letter
 // queue unless it was taken over.
-func (r *runner) giveUp(a *attempt, f *failure, d *decision, u *undelivered) (takenOver bool, err error) {
+func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenOver bool, err error) {
 	switch {
-	case u == nil:
+	case first:
 		d.extra, takenOver = r.lastResort(a, f, d)
 	case r.isAtomic() && !d.deadLetter: // what it did in the transaction went with the earlier try
 		r.prepareRecovery(a, f)
@@ -183,13 +211,13 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, u *undelivered) (ta
 		}
 		r.dropExtra(a, f, d, err)
 	}
-	if u == nil {
+	if first {
 		r.ep.log.logAction(a, f, d)
 	}
-	err = r.move(a, f, d)
+	err = r.moveOrStore(a, f, d)
 	if err != nil && slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(err, out.ID) }) {
 		r.dropExtra(a, f, d, err)
-		err = r.move(a, f, d)
+		err = r.moveOrStore(a, f, d)
 	}
 	return false, err
 }
@@ -202,22 +230,65 @@ func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
 	a.undone = false // so that the move undoes its work too
 }
 
-// move moves the message. What HandleFailed sent goes with it as one where the
-// mode can, and before it otherwise.
+// moveOrStore moves the message or, where its queue cannot be reached, stores it in
+// the endpoint's own queue until it can.
+func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
+	if err := r.sendExtra(a, d); err != nil {
+		return err
+	}
+	queue := d.action.Queue
+	if d.deadLetter || r.ep.mode == TransactionNone || !r.ep.ownDestination(queue) {
+		return r.move(a, f, d)
+	}
+	cause := r.ep.destinations.blocked(queue)
+	if cause == nil {
+		began := time.Now()
+		cause = r.move(a, f, d)
+		switch {
+		case cause == nil:
+			r.reached(queue)
+			return nil
+		case errors.Is(cause, ErrLockLost), slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(cause, out.ID) }):
+			return cause
+		case !refusedForGood(cause, f.MessageID) || refusedFor(cause, f.MessageID, ErrQueueNotFound):
+			r.unreachable(queue, cause, began)
+		}
+	}
+	if !r.ep.storable(queue) {
+		return cause
+	}
+	err := r.store(a, f, d)
+	if err != nil && !errors.Is(err, ErrLockLost) {
+		err = fmt.Errorf("%w; nor can it be stored in the endpoint's own queue: %w", cause, err)
+	}
+	return err
+}
+
+// move moves the message.
 func (r *runner) move(a *attempt, f *failure, d *decision) error {
 	if r.lockLost(a) {
 		return ErrLockLost
-	}
-	if (!r.isAtomic() || d.deadLetter) && len(d.extra) > 0 {
-		if err := r.ep.transportSend(a.settling(r), d.extra); err != nil {
-			return err
-		}
-		d.extra = nil
 	}
 	if d.deadLetter {
 		return r.deadLetter(a, f)
 	}
 	return r.moveToError(a, f, d)
+}
+
+// sendExtra sends the messages of HandleFailed before the move, where they cannot be
+// one with it.
+func (r *runner) sendExtra(a *attempt, d *decision) error {
+	if r.isAtomic() && !d.deadLetter || len(d.extra) == 0 {
+		return nil
+	}
+	if r.lockLost(a) {
+		return ErrLockLost
+	}
+	if err := r.ep.transportSend(a.settling(r), d.extra); err != nil {
+		return err
+	}
+	d.extra = nil
+	return nil
 }
 
 // refusedFor reports whether err says that a message was refused for the sake
@@ -244,10 +315,12 @@ func refusedForGood(err error, id string) bool {
 
 // abandon gives the message back for its next attempt.
 func (r *runner) abandon(a *attempt, f *failure) {
-	if err := a.delivery.Abandon(r.settle, f.Err); err != nil {
-		r.ep.log.immediate.LogAttrs(a, slog.LevelWarn, "message could not be given back; it comes again when its lock ends",
-			append(failureAttrs(f), slog.Any("settle_error", err))...)
+	err := a.delivery.Abandon(r.settle, f.Err)
+	if err == nil {
+		r.release(a)
+		return
 	}
+	r.settleLater(held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, f.Err) }, a.end)
 }
 
 // replace sends out and consumes the message: as one where the mode can, in
@@ -257,12 +330,16 @@ func (r *runner) replace(a *attempt, out []Outgoing) error {
 		return ErrLockLost
 	}
 	if r.isAtomic() {
-		return r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error {
+		err := r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error {
 			if a.undone { // what HandleFailed or the policy did is kept
 				return a.delivery.CompleteWith(ctx, out)
 			}
 			return a.delivery.ReplaceWith(ctx, out)
 		})
+		if err == nil {
+			r.release(a)
+		}
+		return err
 	}
 	if len(out) > 0 {
 		if err := r.ep.transportSend(a.settling(r), out); err != nil {
@@ -274,31 +351,54 @@ func (r *runner) replace(a *attempt, out []Outgoing) error {
 }
 
 // moveToError sends the failed message to the decided error queue. A custom
-// queue that does not exist gives way to the default one (R31), headers that do
-// not fit give way to the message (R24).
+// queue that does not exist gives way to the default one (R31).
 func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	send := func(headers Headers) error {
-		return r.replace(a, append(slices.Clone(d.extra), a.delivery.Incoming().copyTo(d.action.Queue, headers, ReasonMoveToError)))
+		out := failedCopy(a, f, d.action.Queue, headers, ReasonMoveToError)
+		return r.replace(a, append(slices.Clone(d.extra), out))
 	}
-	standard := r.ep.rules.config.Failed.ErrorQueue
-	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps))
-	if err != nil && refusedFor(err, f.MessageID, ErrInvalidHeader) {
-		f.makeLegible()
-		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps))
-	}
+	err := r.sendFailed(a, f, d, send)
+	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
 	if err != nil && d.action.Queue != standard && refusedFor(err, f.MessageID, ErrQueueNotFound) {
 		r.ep.log.moved.LogAttrs(a, slog.LevelError,
 			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead. Create it, or name another.", d.action.Queue, f.MessageID, standard),
 			failureAttrs(f)...)
 		d.action.Queue = standard
+		err = r.sendFailed(a, f, d, send)
+	}
+	return err
+}
+
+// sendFailed sends a failed message. Headers that do not fit, or that the transport
+// does not take, give way to the message (R24).
+func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Headers) error) error {
+	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps))
+	if err != nil && refusedFor(err, f.MessageID, ErrInvalidHeader) {
+		f.makeLegible()
 		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps))
 	}
-	if err != nil && refusedFor(err, f.MessageID, ErrTooLarge) {
-		if err = send(copyForErrorMinimal(f)); err != nil && refusedFor(err, f.MessageID, ErrTooLarge) {
+	if noRoom := func(err error) bool {
+		return err != nil && (refusedFor(err, f.MessageID, ErrTooLarge) || refusedFor(err, f.MessageID, ErrInvalidHeader))
+	}; noRoom(err) {
+		if err = send(copyForErrorMinimal(f)); noRoom(err) {
 			err = send(f.Headers)
+		}
+		if noRoom(err) {
+			bare := copyForErrorBare(f)
+			if err = send(bare); err == nil {
+				r.ep.log.moved.LogAttrs(a, slog.LevelError, "message was moved without headers of its sender, which the transport refused",
+					append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(bare)))...)
+			}
 		}
 	}
 	return err
+}
+
+// failedCopy returns the failed message for a queue.
+func failedCopy(a *attempt, f *failure, queue string, headers Headers, reason SendReason) Outgoing {
+	out := a.delivery.Incoming().copyTo(queue, headers, reason)
+	out.ID = f.MessageID // made legible
+	return out
 }
 
 // deadLetter uses the broker's own queue.
@@ -308,7 +408,11 @@ func (r *runner) deadLetter(a *attempt, f *failure) error {
 			return err
 		}
 	}
-	return a.delivery.DeadLetter(r.settle, "Rejected", boundedText(f.Err.Error(), 4<<10))
+	err := a.delivery.DeadLetter(r.settle, "Rejected", boundedText(f.Err.Error(), 4<<10))
+	if err == nil {
+		r.release(a)
+	}
+	return err
 }
 
 func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
@@ -331,7 +435,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	m := &Message{scope: "/failed"}
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.handledAs())
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
-	ctx := WithMessage(a, m)
+	ctx := WithMessage(a.deciding(), m)
 	err := apart(func() error {
 		return call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m)
 	})
@@ -343,38 +447,6 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 		return nil, false
 	}
 	return out, failed.takenOver
-}
-
-// keep holds a message whose decision cannot be carried out, and gives it back
-// after a growing pause; the decision is remembered and tried again without
-// running the handler (R25).
-func (r *runner) keep(a *attempt, f *failure, d *decision, cause error) {
-	in := a.delivery.Incoming()
-	if r.ep.mode == TransactionNone {
-		r.release(a)
-		r.ep.critical(fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
-			f.MessageID, len(f.Body), f.Err, d.action, cause))
-		return
-	}
-	if r.isAtomic() && !d.deadLetter {
-		d.extra = nil // HandleFailed runs again, in the next transaction
-	}
-	tries := r.ep.memory.rememberPending(in.NativeID, f, d)
-	pause := min(time.Second<<min(tries-1, 10), longestUndeliveredHold)
-	r.ep.critical(fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause, cause))
-	if r.isAtomic() {
-		// The failed work shall not keep its locks during the pause. If it cannot
-		// be undone now, the release undoes it.
-		_ = a.delivery.Reset(r.settle)
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.fetch.Done():
-	}
-	r.giveBack(held{a.delivery, a.hold})
-	r.release(a)
 }
 
 // announce tells recovery observers.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,10 +16,14 @@ type runner struct {
 	ep       *Endpoint
 	receiver Receiver
 	pump     *pump
+	backlog  *backlog
 	limiter  *rateLimiter
 	renewer  *renewer
-	notifier *notifier // of recovery observers
-	hooks    *notifier // of rate limiting, so that neither crowds the other out
+	// Calls of the user's code: of recovery observers, of critical errors, and of
+	// rate limiting and connections, so that none crowds the others out.
+	notifier, criticals, hooks *notifier
+	toldAll                    bool // they are closed
+	connection                 atomic.Pointer[ConnectionChange]
 
 	values context.Context // Run's values, never cancelled
 	fetch  context.Context // ends when fetching ends
@@ -31,6 +36,7 @@ type runner struct {
 
 	ended    chan struct{} // closed by end
 	hurry    chan struct{} // closed by Shutdown when its context ended
+	drained  chan struct{} // closed when the handlers have ended and the receiver is closed
 	finished chan struct{} // closed when Run returns
 
 	mu        sync.Mutex
@@ -116,7 +122,7 @@ func (ep *Endpoint) open(ctx context.Context) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.receiver, err = ep.connect(r.fetch); err == nil {
+	if r.receiver, err = ep.connect(r.fetch, connectionWatch{r}); err == nil {
 		return r, nil
 	}
 	ended := ctx.Err() != nil || r.isEnded()
@@ -141,28 +147,45 @@ func (r *runner) serve(ctx context.Context) error {
 	return nil
 }
 
-// close ends what was opened and never served.
+// close ends a Run that was opened and never served.
 func (r *runner) close() {
-	r.closeReceiver()
+	r.closeReceiver(closeGrace)
 	r.ep.finish(r)
 }
 
-func (r *runner) closeReceiver() {
-	ctx, cancel := context.WithTimeout(r.values, handlerGrace)
+func (r *runner) closeReceiver(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(r.values, timeout)
 	defer cancel()
 	if err := r.receiver.Close(ctx); err != nil {
 		r.ep.log.endpoint.Warn("receiver could not be closed", "error", err)
 	}
 }
 
+// closeNotifiers waits for the calls of the user's code that are queued, once.
+func (r *runner) closeNotifiers(deadline time.Time) {
+	if r.toldAll {
+		return
+	}
+	r.toldAll = true
+	told := true
+	for _, n := range []*notifier{r.notifier, r.criticals, r.hooks} {
+		told = n.close(time.Until(deadline)) && told
+	}
+	if !told {
+		r.ep.log.endpoint.Warn("an observer or hook has not returned; it is left behind")
+	}
+}
+
 // Shutdown ends Run in two steps: no new message is started, and running
-// handlers may finish until ctx ends; then their contexts are cancelled. It
-// returns when Run is about to, with ctx's error if that was needed. Without a
-// Run under way it does nothing. A ctx that cannot end leaves it to DrainTimeout
-// to cancel them.
+// handlers may finish until ctx ends; then their contexts are cancelled. It returns nil
+// when all handlers have ended and their messages are settled, which is before the
+// observers have been told of all and Run returns. When ctx ends before that, it returns
+// ctx's error at once: Run returns at most 10 s later. Without a Run in progress it does
+// nothing. A ctx that cannot end leaves it to DrainTimeout to cancel them.
 //
 // Called with the context of a handler of this endpoint it does not wait, since
-// it would wait for the handler: it returns nil, and Run ends after it.
+// it would wait for the handler: it returns nil, and Run ends after it. Observers,
+// OnCriticalError and the hooks of RateLimit may call it.
 func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	ep.mu.Lock()
 	r := ep.current
@@ -181,17 +204,16 @@ func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	}
 	r.end(nil)
 	select {
-	case <-r.finished:
+	case <-r.drained:
 		return nil
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !r.hurried {
 		r.hurried = true
 		close(r.hurry)
 	}
-	r.mu.Unlock()
-	<-r.finished
 	return context.Cause(ctx)
 }
 
@@ -203,20 +225,23 @@ func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 	}
 	r := &runner{
 		ep: ep, values: context.WithoutCancel(ctx),
-		ended: make(chan struct{}), hurry: make(chan struct{}), finished: make(chan struct{}),
+		ended: make(chan struct{}), hurry: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
+		notifier: newNotifier(1000, ep.observerPanicked), criticals: newNotifier(100, ep.observerPanicked), hooks: newNotifier(1000, ep.observerPanicked),
 	}
 	r.fetch, r.stopFetch = context.WithCancel(ctx)
 	r.work, r.cancelWork = context.WithCancelCause(r.values)
 	r.settle, r.stopSettle = context.WithCancel(r.values)
-	ep.connection.Store(nil) // that of an earlier Run is gone
+	ep.destinations.retry()
 	ep.current = r
 	return r, nil
 }
 
+// finish ends a Run, one that failed to start included.
 func (ep *Endpoint) finish(r *runner) {
 	r.stopFetch()
 	r.cancelWork(ErrShutdown)
 	r.stopSettle()
+	r.closeNotifiers(time.Now().Add(closeGrace))
 	ep.mu.Lock()
 	ep.current = nil
 	select {
@@ -225,11 +250,23 @@ func (ep *Endpoint) finish(r *runner) {
 	default:
 	}
 	ep.mu.Unlock()
+	if !r.isDrained() { // it failed to start
+		close(r.drained)
+	}
 	close(r.finished)
 }
 
+func (r *runner) isDrained() bool {
+	select {
+	case <-r.drained:
+		return true
+	default:
+		return false
+	}
+}
+
 // connect does what comes before the first message.
-func (ep *Endpoint) connect(ctx context.Context) (Receiver, error) {
+func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receiver, error) {
 	ep.resolved.warnings(ep.log.endpoint, ep.caps, ep.registry.types())
 	_, canProvision := ep.transport.(Provisioner)
 	switch {
@@ -259,7 +296,7 @@ func (ep *Endpoint) connect(ctx context.Context) (Receiver, error) {
 	ep.mu.Unlock()
 	p := ep.shapePump(&pump{})
 	return ep.transport.OpenReceiver(ctx, ReceiverConfig{
-		Queue: ep.name, Mode: ep.mode, MaxInFlight: p.maxInFlight(concurrency), MaxDeliveries: ep.maxDeliveries, Observer: connectionWatch{ep},
+		Queue: ep.name, Mode: ep.mode, MaxInFlight: p.maxInFlight(concurrency), MaxDeliveries: ep.maxDeliveries, Observer: watch,
 	})
 }
 
@@ -276,8 +313,6 @@ func (ep *Endpoint) shapePump(p *pump) *pump {
 func (r *runner) start() {
 	ep := r.ep
 	ep.mu.Lock()
-	r.notifier = newNotifier(1000, ep.observerPanicked)
-	r.hooks = newNotifier(1000, ep.observerPanicked)
 	r.renewer = newRenewer(r.settle)
 	go r.renewer.run()
 	r.pump = ep.shapePump(newPump(r.fetch, r.receiver))
@@ -285,6 +320,8 @@ func (r *runner) start() {
 	r.pump.handle = r.handle
 	r.pump.giveBack = r.giveBack
 	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
+	r.pump.slow, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.slowHandler
+	r.backlog = newBacklog(r.mostUnsettled(), r.pump.retain, r.stall)
 	r.limiter = r.newLimiter()
 	if ep.paused {
 		r.pump.gate()
@@ -320,6 +357,43 @@ func (r *runner) reason() error {
 	return r.endErr
 }
 
+// mostUnsettled bounds the deliveries that are kept without a slot. One that is a native
+// transaction takes a connection of the transport.
+func (r *runner) mostUnsettled() int {
+	if r.ep.mode == TransactionSendsAtomicWithReceive {
+		return r.ep.concurrency
+	}
+	return mostUnfinished
+}
+
+// stall stops fetching while too many messages are kept without a slot.
+func (r *runner) stall(full bool) {
+	if !full {
+		r.pump.ungate()
+		r.ep.log.endpoint.Info("messages are fetched again: fewer of them wait to be settled or moved")
+		return
+	}
+	r.pump.gate()
+	r.critical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.most))
+}
+
+// slowHandler tells of a handler that takes long.
+func (r *runner) slowHandler(a *attempt, running time.Duration) {
+	r.ep.log.endpoint.Warn("handler is slow; its message is kept locked until it returns",
+		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "running_for", running)
+}
+
+// critical reports that the endpoint cannot do its duty.
+func (r *runner) critical(err error) {
+	ep := r.ep
+	ep.criticals.Add(1)
+	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
+	ep.log.endpoint.Error("critical error", "error", err)
+	if f := ep.config.OnCriticalError; f != nil {
+		r.criticals.notify(func() { f(r.values, err) })
+	}
+}
+
 // drain ends the run.
 func (r *runner) drain() error {
 	r.stopFetch()
@@ -342,14 +416,16 @@ func (r *runner) drain() error {
 			err = r.unfinished()
 		}
 	}
-	if !r.renewer.stop(handlerGrace) {
+	deadline := time.Now().Add(closeGrace)
+	if !r.backlog.stop(time.Until(deadline)) {
+		r.ep.log.endpoint.Warn("a settlement that was tried again has not returned; its message is redelivered")
+	}
+	if !r.renewer.stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
 	}
-	r.closeReceiver()
-	told := r.notifier.close(handlerGrace)
-	if !r.hooks.close(handlerGrace) || !told {
-		r.ep.log.endpoint.Warn("an observer or hook has not returned; it is left behind")
-	}
+	r.closeReceiver(max(time.Until(deadline), closeGrace/4))
+	close(r.drained)
+	r.closeNotifiers(deadline)
 	r.ep.log.endpoint.Info("endpoint has stopped")
 	return err
 }
@@ -375,17 +451,31 @@ func (r *runner) waitDrained(idle <-chan struct{}) bool {
 	}
 }
 
-// unfinished names the messages whose handlers have not returned.
+// unfinished names the messages whose handlers, or whose settlements, have not
+// returned.
 func (r *runner) unfinished() error {
-	var names []string
+	var handlers, settlements []string
 	for _, a := range r.pump.attempts() {
-		names = append(names, fmt.Sprintf("message %s (%s)", a.message.incoming.ID, a.message.handledAs().messageType))
+		name := fmt.Sprintf("message %s (%s)", a.message.incoming.ID, a.message.handledAs().messageType)
+		if a.returned.Load() {
+			settlements = append(settlements, name)
+		} else {
+			handlers = append(handlers, name)
+		}
 	}
-	if len(names) == 0 {
-		return fmt.Errorf("the transport's Receive has not returned %v after its context ended (C3)", handlerGrace)
+	slices.Sort(handlers)
+	slices.Sort(settlements)
+	var errs []error
+	if len(handlers) > 0 {
+		errs = append(errs, fmt.Errorf("%w %v after their contexts were cancelled: %s", ErrHandlersRunning, handlerGrace, strings.Join(handlers, ", ")))
 	}
-	slices.Sort(names)
-	return fmt.Errorf("%w %v after their contexts were cancelled: %s", ErrHandlersRunning, handlerGrace, strings.Join(names, ", "))
+	if len(settlements) > 0 {
+		errs = append(errs, fmt.Errorf("the transport has neither sent for nor settled messages whose handlers have returned: %s", strings.Join(settlements, ", ")))
+	}
+	if len(errs) == 0 {
+		return fmt.Errorf("a call of the transport (Receive, or Release of an unstarted message) has not returned %v after its context ended (C3)", handlerGrace)
+	}
+	return errors.Join(errs...)
 }
 
 // newLimiter connects rate limiting with the pump. In rate-limited mode there
@@ -406,14 +496,16 @@ func (r *runner) newLimiter() *rateLimiter {
 		filter:    c.Filter,
 		onPanic:   r.ep.observerPanicked,
 		onLimit: func() {
-			log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
 			r.pump.setSlowed(true)
+			r.hooks.notify(func() {
+				log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
+			})
 			tell(true, c.OnStarted)
 		},
 		onProbe: func() { r.pump.waitFor(c.TimeToWait) },
 		onNormal: func() {
-			log.Info("rate limiting ended")
 			r.pump.setSlowed(false)
+			r.hooks.notify(func() { log.Info("rate limiting ended") })
 			tell(false, c.OnEnded)
 		},
 	}

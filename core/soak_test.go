@@ -44,7 +44,7 @@ var fates = []fate{
 	{"missing queue", 1, "error"},
 	{"reject", 1, "letters"},
 	{"slow", 1, "done"},
-	{"dispatch fails once", 2, "done"},
+	{"send refused", 1, "error"},
 }
 
 // fateOf lets nine of ten messages succeed at once.
@@ -99,6 +99,8 @@ func (s *soak) handle(_ context.Context, m *core.Inbound[int]) error {
 		return core.MoveTo("nowhere", errSoak)
 	case "reject":
 		return core.Reject(errSoak)
+	case "send refused":
+		return m.Send("nowhere", "soak", n)
 	case "slow":
 		switch {
 		case n == 1000:
@@ -119,8 +121,6 @@ func (s *soak) handle(_ context.Context, m *core.Inbound[int]) error {
 			return core.Defer(time.Millisecond)
 		case "retry after":
 			return core.RetryAfter(errSoak, time.Millisecond)
-		case "dispatch fails once":
-			return m.Send("nowhere", "soak", n)
 		}
 	}
 	return m.Send("done", "done", n, core.SendOptions{Headers: map[string]string{headerNumber: strconv.Itoa(n)}})

@@ -1,0 +1,182 @@
+package core
+
+import (
+	"sync"
+	"time"
+)
+
+// backlog keeps deliveries whose slot has been released although they are not
+// settled yet: a settlement failed, or a decision cannot be carried out. Each is
+// tried again after a growing pause, with its lock renewed, until it is settled,
+// its lock is lost or the endpoint stops. It costs the other messages nothing: the
+// receiver may hold as many deliveries more (pump.retain).
+//
+// What an endpoint owes without a delivery, such as an acknowledgement that could
+// not be sent, is kept here too.
+type backlog struct {
+	retain func(n int)    // tells the pump how many more deliveries are kept
+	full   func(now bool) // called when the bound is reached, and when it no longer is
+	most   int            // deliveries; above it nothing new is fetched
+
+	mu      sync.Mutex
+	entries map[*unfinished]struct{}
+	kept    int // entries with a delivery
+	stopped bool
+	empty   chan struct{} // closed when stopped and nothing is left
+}
+
+// unfinished is one entry of a backlog. Its functions are called by one goroutine
+// at a time.
+type unfinished struct {
+	// try reports whether there is nothing left to do.
+	try func() (done bool)
+	// giveUp is called instead of a further try when the endpoint stops.
+	giveUp func()
+	pause  pauses
+	// owed: there is no delivery to keep.
+	owed bool
+
+	timer *time.Timer
+}
+
+// pauses are the pauses between tries: doubling from the first to the last.
+type pauses struct {
+	first, last time.Duration
+}
+
+// after returns the pause that follows so many tries.
+func (p pauses) after(tries int) time.Duration {
+	if tries > 30 {
+		return p.last
+	}
+	return min(p.first<<max(tries-1, 0), p.last)
+}
+
+var (
+	// settlementPauses are between the tries of a settlement.
+	settlementPauses = pauses{50 * time.Millisecond, 10 * time.Second}
+	// movePauses are between the tries of a decision (R25).
+	movePauses = pauses{time.Second, longestUndeliveredHold}
+)
+
+// mostUnfinished bounds the deliveries of a backlog, and apart from them what is
+// owed.
+const mostUnfinished = 1000
+
+func newBacklog(most int, retain func(n int), full func(now bool)) *backlog {
+	return &backlog{most: most, retain: retain, full: full, entries: map[*unfinished]struct{}{}, empty: make(chan struct{})}
+}
+
+// add keeps an entry, of which one try has failed. It returns false, and has called
+// giveUp, if the endpoint has stopped, or if too much is owed already.
+func (b *backlog) add(u *unfinished) bool {
+	b.mu.Lock()
+	if b.stopped || u.owed && len(b.entries)-b.kept >= mostUnfinished {
+		b.mu.Unlock()
+		u.giveUp()
+		return false
+	}
+	b.entries[u] = struct{}{}
+	b.wait(u, 1)
+	if u.owed {
+		b.mu.Unlock()
+		return true
+	}
+	b.kept++
+	full := b.kept == b.most
+	b.mu.Unlock()
+	b.retain(1)
+	if full {
+		b.full(true)
+	}
+	return true
+}
+
+// wait sets the timer for the next try. b.mu is held.
+func (b *backlog) wait(u *unfinished, tries int) {
+	u.timer = time.AfterFunc(u.pause.after(tries), func() { b.again(u, tries+1) })
+}
+
+// again makes one more try.
+func (b *backlog) again(u *unfinished, tries int) {
+	b.mu.Lock()
+	stopped := b.stopped
+	b.mu.Unlock()
+	done := false
+	defer func() { // also if users' code ended this goroutine: HandleFailed, an observer
+		b.mu.Lock()
+		if !done && !b.stopped {
+			b.wait(u, tries)
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		if !done {
+			u.giveUp()
+		}
+		b.remove(u)
+	}()
+	if !stopped {
+		done = u.try()
+	}
+}
+
+func (b *backlog) remove(u *unfinished) {
+	b.mu.Lock()
+	delete(b.entries, u)
+	notFull := false
+	if !u.owed {
+		b.kept--
+		notFull = b.kept == b.most-1
+	}
+	stopped := b.stopped
+	if stopped && len(b.entries) == 0 {
+		close(b.empty)
+	}
+	b.mu.Unlock()
+	if stopped || u.owed {
+		return
+	}
+	b.retain(-1)
+	if notFull {
+		b.full(false)
+	}
+}
+
+// stop gives up all that is not being tried at the moment, and waits for the tries
+// in progress, but not longer than the timeout.
+func (b *backlog) stop(timeout time.Duration) bool {
+	b.mu.Lock()
+	b.stopped = true
+	var waiting []*unfinished
+	for u := range b.entries {
+		if u.timer.Stop() {
+			waiting = append(waiting, u)
+		}
+	}
+	if len(b.entries) == 0 {
+		close(b.empty)
+	}
+	b.mu.Unlock()
+	go func() {
+		for _, u := range waiting {
+			u.giveUp()
+			b.remove(u)
+		}
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-b.empty:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// size returns how many deliveries are kept.
+func (b *backlog) size() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.kept
+}

@@ -1,0 +1,246 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// This file is about the sends of the engine beside those of handlers, when a message
+// was handled: the audit copy, and the acknowledgement that an operator's retry asks
+// for. They leave together with the handlers' sends, but never fail an attempt: the
+// engine delivers them later or gives them up.
+
+// ownSends returns the engine's sends for a message that was handled.
+func (r *runner) ownSends(a *attempt) []Outgoing {
+	in := a.delivery.Incoming()
+	ackQueue := in.Headers.Get(HeaderRetryAckQueue)
+	if ackQueue == "" && r.ep.auditAddress == "" {
+		return nil
+	}
+	var own []Outgoing
+	now := FormatTime(time.Now())
+	audit := in.Headers
+	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
+		id := derivedID(in.ID, r.ep.name+"/retry-acknowledgement", 1)
+		own = append(own, Outgoing{ID: id, Queue: ackQueue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
+			{HeaderMessageID, id},
+			{HeaderControlMessage, "True"},
+			{HeaderRetrySuccessful, now},
+			{HeaderRetryUniqueMessageID, unique},
+			{HeaderMessageIntent, IntentSend},
+			{HeaderOriginatingEndpoint, r.ep.name},
+			{HeaderTimeSent, now},
+		}}})
+		audit.Set(HeaderRetryAckSent, "true")
+	}
+	if r.ep.auditAddress != "" {
+		own = append(own, r.auditCopy(a, audit, now))
+	}
+	return own
+}
+
+// auditCopy returns the message for the audit queue, or for the endpoint's own queue
+// while the audit queue cannot be reached.
+func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
+	in := a.delivery.Incoming()
+	audit.Set(HeaderMessageID, in.ID)
+	audit.Set(HeaderProcessingEndpoint, r.ep.host.endpoint)
+	audit.Set(HeaderProcessingMachine, r.ep.host.machine)
+	audit.Set(HeaderHostID, r.ep.host.hostID)
+	audit.Set(HeaderHostDisplayName, r.ep.host.instance)
+	audit.Set(HeaderProcessingStarted, FormatTime(a.message.started))
+	audit.Set(HeaderProcessingEnded, now)
+	// The copy must not fail a message that was handled.
+	if audit = legible(audit); !fits(audit, in.Body, r.ep.caps) {
+		r.ep.log.endpoint.Warn("message is too large for the headers of its audit copy; the copy is sent without them",
+			"message_id", in.ID, "message_type", a.message.handledAs().messageType)
+		audit = legible(in.Headers)
+	}
+	out := in.copyTo(r.ep.auditAddress, audit, ReasonAudit)
+	if r.ep.storable(out.Queue) {
+		if r.ep.destinations.blocked(out.Queue) != nil {
+			return r.ep.storedAudit(out)
+		}
+	}
+	return out
+}
+
+// storedAudit returns an audit copy for the endpoint's own queue.
+func (ep *Endpoint) storedAudit(out Outgoing) Outgoing {
+	return ep.storedCopy(out, undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: FormatTime(time.Now())})
+}
+
+// sendAll sends what the handlers collected and the engine's own sends. An error is
+// that of the handlers' sends.
+func (r *runner) sendAll(a *attempt, out, own []Outgoing) error {
+	id := a.delivery.Incoming().ID
+	out = r.ep.memory.withoutAccepted(id, out)
+	all := slices.Concat(out, own)
+	if len(own) == 0 {
+		all = out
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	began := time.Now()
+	err := r.ep.transportSend(a.settling(r), all)
+	if err == nil {
+		r.ownSent(a, own)
+		r.ep.memory.forgetAccepted(id)
+		return nil
+	}
+	r.ep.memory.rememberAccepted(id, all, err)
+	if len(own) == 0 {
+		return failedSend(err, out)
+	}
+	if left := r.ep.memory.withoutAccepted(id, out); len(left) > 0 { // perhaps for the sake of the engine's own sends
+		if err := r.ep.transportSend(a.settling(r), left); err != nil {
+			r.ep.memory.rememberAccepted(id, left, err)
+			return failedSend(err, left)
+		}
+	}
+	r.sendOwnLater(a, r.ep.memory.withoutAccepted(id, own), err, began)
+	r.ep.memory.forgetAccepted(id)
+	return nil
+}
+
+// completeWith commits what the handlers did and collected together with the engine's
+// own sends or, where those cannot be sent, without them. An error is that of the
+// handlers' work.
+func (r *runner) completeWith(a *attempt, out, own []Outgoing) error {
+	commit := func(all []Outgoing) error {
+		return r.ep.observedSend(a.settling(r), all, func(ctx context.Context) error { return a.delivery.CompleteWith(ctx, all) })
+	}
+	began := time.Now()
+	if len(own) == 0 {
+		return failedSend(commit(out), out)
+	}
+	err := commit(slices.Concat(out, own))
+	if err == nil {
+		r.ownSent(a, own)
+		return nil
+	}
+	if errors.Is(err, ErrLockLost) || errors.Is(err, ErrSettled) {
+		return err
+	}
+	// Nothing was sent, and the handlers' work is as it was, unless the transaction broke:
+	// then another try fails too. Audit copies are stored in the same transaction.
+	kept, later := slices.Clone(out), []Outgoing{}
+	for _, o := range own {
+		if o.Reason == ReasonAudit && r.ep.storable(o.Queue) {
+			kept = append(kept, r.ep.storedAudit(o))
+		} else {
+			later = append(later, o)
+		}
+	}
+	retried := commit(kept)
+	if retried != nil && len(kept) > len(out) {
+		later = own
+		retried = commit(out)
+	}
+	if retried != nil {
+		return failedSend(retried, out)
+	}
+	if len(later) < len(own) {
+		r.unreachable(r.ep.auditAddress, refusalOf(err, r.ep.auditAddress), began)
+		r.ownSent(a, kept[len(out):])
+	}
+	r.sendOwnLater(a, later, err, began)
+	return nil
+}
+
+// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
+// a reason that does not pass by itself: the queue does not exist, the message is too
+// large, the transport cannot do it. Such a failure is unrecoverable (R6): another run
+// of the handler would repeat its effects and fail again.
+var ErrSendRefused = errors.New("a message that the handler sent was refused")
+
+// failedSend returns the error of an attempt whose sends failed with err.
+func failedSend(err error, out []Outgoing) error {
+	if err == nil {
+		return nil
+	}
+	if slices.ContainsFunc(out, func(o Outgoing) bool { return refusedForGood(err, o.ID) }) {
+		return fmt.Errorf("%w: %w", ErrSendRefused, err)
+	}
+	return err
+}
+
+// ownSent notes that the engine's own sends were accepted.
+func (r *runner) ownSent(ctx context.Context, own []Outgoing) {
+	for i := range own {
+		switch own[i].Reason {
+		case ReasonAudit:
+			r.reached(own[i].Queue)
+		case ReasonUndelivered:
+			note, _ := readNote(own[i].Headers)
+			r.tellStored(ctx, &own[i], note)
+		}
+	}
+}
+
+// sendOwnLater delivers the engine's own sends that failed with err. An audit copy is
+// stored in the endpoint's own queue where that can be, and kept in this process
+// otherwise, as an acknowledgement is. None of them is worth failing a message for.
+func (r *runner) sendOwnLater(a *attempt, own []Outgoing, err error, began time.Time) {
+	for _, out := range own {
+		cause := refusalOf(err, out.Queue)
+		switch {
+		case out.Reason == ReasonAcknowledgement && refusedForGood(err, out.ID):
+			r.ep.log.endpoint.LogAttrs(a, slog.LevelWarn, "the acknowledgement that an operator's retry asks for was refused; it is given up",
+				slog.String("message_id", a.delivery.Incoming().ID), slog.String("queue", out.Queue), slog.Any("error", cause))
+			continue
+		case out.Reason == ReasonAudit:
+			r.unreachable(out.Queue, cause, began)
+			if r.ep.storable(out.Queue) {
+				stored := []Outgoing{r.ep.storedAudit(out)}
+				if r.ep.transportSend(a.settling(r), stored) == nil {
+					r.ownSent(a, stored)
+					continue
+				}
+			}
+		}
+		r.sendFromMemory(out, cause)
+	}
+}
+
+// refusalOf returns the error of the message to a queue.
+func refusalOf(err error, queue string) error {
+	if sent, ok := errors.AsType[*SendError](err); ok {
+		for _, result := range sent.Results {
+			if result.To == queue && result.Err != nil {
+				return result.Err
+			}
+		}
+	}
+	return err
+}
+
+// sendFromMemory repeats a send of the engine's own, which this process alone knows of,
+// and gives it up after auditPatience or when the endpoint stops.
+func (r *runner) sendFromMemory(out Outgoing, err error) {
+	began := time.Now()
+	giveUp := func() {
+		r.critical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, out.ID, out.Queue, err))
+	}
+	r.backlog.add(&unfinished{owed: true, pause: movePauses, giveUp: giveUp, try: func() bool {
+		if err = r.ep.transportSend(r.settle, []Outgoing{out}); err != nil && time.Since(began) > auditPatience {
+			giveUp()
+			return true
+		}
+		if err == nil && out.Reason == ReasonAudit {
+			r.reached(out.Queue)
+		}
+		return err == nil
+	}})
+}
+
+// asSendError returns the SendError in err that is about so many messages.
+func asSendError(err error, messages int) (*SendError, bool) {
+	sent, ok := errors.AsType[*SendError](err)
+	return sent, ok && len(sent.Results) == messages
+}

@@ -1,0 +1,443 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A message that cannot be moved because its destination cannot be reached is stored
+// in the endpoint's own queue with a delay, complete as it is to be moved, and with a
+// note of where it goes. The note is all that a later delivery needs: it outlives the
+// process, and another instance carries the decision out as well. No handler runs
+// again, no slot and no lock are kept, and no delivery count rises (R25).
+
+// HeaderUndelivered is on a message that waits in the endpoint's own queue until its
+// destination can be reached. The value is JSON.
+const HeaderUndelivered = "Reprise.Undelivered"
+
+// undeliveredNote is the value of HeaderUndelivered.
+type undeliveredNote struct {
+	// Queue is the destination. Only a queue that the endpoint is configured with is
+	// honoured: whoever may send to the endpoint cannot make it send elsewhere.
+	Queue string `json:"queue"`
+	// Audit: it is an audit copy, which is given up after auditPatience.
+	Audit bool `json:"audit,omitempty"`
+	// Tries is how often it could not be delivered.
+	Tries int `json:"tries"`
+	// Since is when it first could not.
+	Since string `json:"since"`
+}
+
+// A stored message is tried again after 1, 2, 4, ... 30 s and then every 30 s or, where
+// more are stored, at such a rate that they leave the queue to the others: about a
+// hundred a second in all.
+const (
+	storedPause      = time.Second
+	storedRate       = 100 // a second
+	longestStoredFor = 5 * time.Minute
+)
+
+// auditPatience is how long an audit copy is tried to deliver. A copy that is lost
+// loses no message, and a queue without an end would.
+const auditPatience = time.Hour
+
+func (n undeliveredNote) String() string {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return "" // unreachable: strings and integers always encode
+	}
+	return string(text)
+}
+
+// readNote reads the header. A header that is not ours counts as none.
+func readNote(h Headers) (n undeliveredNote, ok bool) {
+	text, ok := h.Lookup(HeaderUndelivered)
+	if !ok || json.Unmarshal([]byte(text), &n) != nil || n.Queue == "" {
+		return undeliveredNote{}, false
+	}
+	n.Tries = min(max(n.Tries, 1), 1000)
+	return n, true
+}
+
+// destinations knows which of the endpoint's queues cannot be reached. While one
+// cannot, a single message at a time is a probe, and all others are stored without
+// waiting for their own failure.
+type destinations struct {
+	mu      sync.Mutex
+	outages map[string]*outage
+	stored  map[string]time.Time // message id: when its next delivery is due, at most mostStored
+}
+
+type outage struct {
+	since  time.Time
+	err    error
+	probes int
+	next   time.Time // of the next probe
+}
+
+// mostStored bounds how many stored messages are counted in Health.
+const mostStored = 30_000
+
+// probePauses are between the probes of one destination.
+var probePauses = pauses{time.Second, longestUndeliveredHold}
+
+func newDestinations() *destinations {
+	return &destinations{outages: map[string]*outage{}, stored: map[string]time.Time{}}
+}
+
+// blocked returns why a queue is not to be tried now, or nil. The caller to whom it
+// returns nil during an outage is the probe.
+func (d *destinations) blocked(queue string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.outages[queue]
+	if o == nil {
+		return nil
+	}
+	now := time.Now()
+	if now.Before(o.next) {
+		return o.err
+	}
+	o.next = now.Add(probePauses.after(o.probes))
+	return nil
+}
+
+// failed notes that a queue could not be reached, and reports whether this is news:
+// the beginning of an outage or a probe, not one more of several that failed together.
+func (d *destinations) failed(queue string, err error, began time.Time) (news bool, since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	o := d.outages[queue]
+	switch {
+	case o == nil:
+		o = &outage{since: now}
+		d.outages[queue] = o
+	case began.Before(o.since): // it was sent before the outage was known
+		return false, o.since
+	}
+	o.err = err
+	o.probes++
+	o.next = now.Add(probePauses.after(o.probes))
+	return true, o.since
+}
+
+// reached ends an outage.
+func (d *destinations) reached(queue string) (since time.Time, wasOut bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.outages[queue]
+	if o == nil {
+		return time.Time{}, false
+	}
+	delete(d.outages, queue)
+	return o.since, true
+}
+
+// retry lets the next message to each queue be a probe.
+func (d *destinations) retry() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.outages {
+		o.next = time.Time{}
+	}
+}
+
+// oldest returns since when a queue cannot be reached, or the zero time.
+func (d *destinations) oldest() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var oldest time.Time
+	for _, o := range d.outages {
+		if oldest.IsZero() || o.since.Before(oldest) {
+			oldest = o.since
+		}
+	}
+	return oldest
+}
+
+// pause is how long a message is stored after so many tries.
+func (d *destinations) pause(tries int) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	turn := time.Duration(len(d.stored)) * time.Second / storedRate
+	last := min(max(turn, longestUndeliveredHold), longestStoredFor)
+	return pauses{storedPause, last}.after(tries)
+}
+
+// noteStored counts a message that is stored until the given time.
+func (d *destinations) noteStored(id string, due time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.stored) >= mostStored {
+		d.forgetOverdue()
+	}
+	if _, known := d.stored[id]; known || len(d.stored) < mostStored {
+		d.stored[id] = due
+	}
+}
+
+// noteDelivered ends that.
+func (d *destinations) noteDelivered(id string) {
+	d.mu.Lock()
+	delete(d.stored, id)
+	d.mu.Unlock()
+}
+
+// forgetOverdue drops the messages that another instance has received. d.mu is held.
+func (d *destinations) forgetOverdue() {
+	now := time.Now()
+	maps.DeleteFunc(d.stored, func(_ string, due time.Time) bool { return now.Sub(due) > longestStoredFor })
+}
+
+// storedMessages returns how many stored messages this process knows of.
+func (d *destinations) storedMessages() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forgetOverdue()
+	return len(d.stored)
+}
+
+// storable reports whether messages for a queue may be stored in the endpoint's own
+// queue until it can be reached.
+func (ep *Endpoint) storable(queue string) bool {
+	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.ownDestination(queue)
+}
+
+// ownDestination reports whether the endpoint's configuration names the queue.
+func (ep *Endpoint) ownDestination(queue string) bool {
+	return queue != "" && (queue == ep.auditAddress || slices.Contains(ep.rules.errorQueues(), queue))
+}
+
+// storedCopy returns a message as it is stored until its destination can be reached.
+func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
+	out.Queue = ep.address
+	out.Headers.Set(HeaderUndelivered, note.String())
+	out.Delay = ep.destinations.pause(note.Tries)
+	if ep.caps.MaxDelay > 0 {
+		out.Delay = min(out.Delay, ep.caps.MaxDelay)
+	}
+	out.Reason = ReasonUndelivered
+	return out
+}
+
+// unreachable notes that a queue of the endpoint's cannot be reached, and tells about
+// it once for each probe.
+func (r *runner) unreachable(queue string, cause error, began time.Time) {
+	news, since := r.ep.destinations.failed(queue, cause, began)
+	if !news {
+		return
+	}
+	r.critical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w",
+		queue, since.UTC().Format(time.RFC3339), r.ep.undelivered(), cause))
+}
+
+// reached notes that a queue of the endpoint's can be reached.
+func (r *runner) reached(queue string) {
+	if since, wasOut := r.ep.destinations.reached(queue); wasOut {
+		r.ep.log.endpoint.Info("queue can be reached again; the messages that were kept for it are delivered", "queue", queue, "unreachable_since", since)
+	}
+}
+
+// store stores a failed message in the endpoint's own queue, with the headers that it
+// is to have in the error queue.
+func (r *runner) store(a *attempt, f *failure, d *decision) error {
+	note := undeliveredNote{Queue: d.action.Queue, Tries: 1, Since: FormatTime(time.Now())}
+	noted := *f
+	noted.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
+	var stored Outgoing
+	err := r.sendFailed(a, &noted, d, func(headers Headers) error {
+		stored = r.ep.storedCopy(failedCopy(a, &noted, "", headers, ReasonUndelivered), note)
+		return r.replace(a, append(slices.Clone(d.extra), stored))
+	})
+	if err == nil {
+		r.tellStored(a, &stored, note)
+	}
+	return err
+}
+
+// tellStored logs and counts a message that was stored.
+func (r *runner) tellStored(ctx context.Context, stored *Outgoing, note undeliveredNote) {
+	r.ep.destinations.noteStored(note.key(stored.ID), time.Now().Add(stored.Delay))
+	r.ep.log.moved.LogAttrs(ctx, slog.LevelWarn, "message is stored in the endpoint's own queue until its destination can be reached",
+		slog.String("message_id", stored.ID), slog.String("queue", note.Queue), slog.Int("tries", note.Tries),
+		slog.String("since", note.Since), slog.Duration("retry_in", stored.Delay))
+}
+
+// deliverStored delivers a stored message to its destination, or stores it again.
+func (r *runner) deliverStored(w *worker, a *attempt, note undeliveredNote) {
+	in := a.delivery.Incoming()
+	out := in.copyTo(note.Queue, in.Headers, ReasonMoveToError)
+	if note.Audit {
+		out.Reason = ReasonAudit
+	}
+	if !r.ep.ownDestination(note.Queue) { // the configuration has changed, or the note is not ours
+		out.Queue = r.ep.rules.config.Failed.ErrorQueue
+		r.ep.log.moved.LogAttrs(a, slog.LevelWarn, "the queue of a stored message is not one of the endpoint's configuration; it goes to the error queue",
+			slog.String("message_id", in.ID), slog.String("queue", note.Queue), slog.String("error_queue", out.Queue))
+		note.Queue, note.Audit = out.Queue, false
+	}
+	out.Headers.Del(HeaderUndelivered)
+	if r.tryStored(a, out, note) {
+		return
+	}
+	w.freeSlot()
+	r.keepDelivery(a, movePauses, func() bool { return r.tryStored(a, out, note) })
+}
+
+// tryStored makes one try, and reports whether the delivery has ended.
+func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done bool) {
+	if r.lockLost(a) {
+		r.abandonLost(a)
+		return true
+	}
+	since := timeText(note.Since)
+	cause := r.ep.destinations.blocked(out.Queue)
+	if cause == nil {
+		began := time.Now()
+		cause = r.replace(a, []Outgoing{out})
+		switch {
+		case cause == nil:
+			r.reached(out.Queue)
+			r.ep.destinations.noteDelivered(note.key(out.ID))
+			r.ep.log.moved.LogAttrs(a, slog.LevelInfo, "stored message was delivered",
+				slog.String("message_id", out.ID), slog.String("queue", out.Queue), slog.Int("tries", note.Tries+1), slog.String("since", note.Since))
+			return true
+		case errors.Is(cause, ErrLockLost):
+			r.abandonLost(a)
+			return true
+		}
+		r.unreachable(out.Queue, cause, began)
+	}
+	if note.Audit && time.Since(since) > auditPatience {
+		err := r.replace(a, nil)
+		if err == nil || errors.Is(err, ErrLockLost) {
+			r.ep.destinations.noteDelivered(note.key(out.ID))
+			r.critical(fmt.Errorf("audit copy of message %s is given up after %v: %w", out.ID, auditPatience, cause))
+			return true
+		}
+		return false
+	}
+	note.Tries++
+	stored := r.ep.storedCopy(out, note)
+	switch err := r.replace(a, []Outgoing{stored}); {
+	case err == nil:
+		r.tellStored(a, &stored, note)
+		return true
+	case errors.Is(err, ErrLockLost):
+		r.abandonLost(a)
+		return true
+	}
+	return false
+}
+
+// keep keeps a failed message whose decision cannot be carried out, without a slot; the
+// decision is remembered and tried again without running the handler (R25).
+func (r *runner) keep(a *attempt, f *failure, d *decision, cause error, tries int) {
+	if r.ep.mode == TransactionNone {
+		r.release(a)
+		r.critical(fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
+			f.MessageID, len(f.Body), f.Err, d.action, cause))
+		return
+	}
+	r.stillKept(a, f, d, cause, tries)
+	r.keepDelivery(a, movePauses, func() bool {
+		if r.lockLost(a) {
+			r.abandonLost(a)
+			return true
+		}
+		tries++
+		r.leaveCustomQueue(a, f, d, tries)
+		takenOver, err := r.execute(a, f, d, anotherTry)
+		if err != nil && !errors.Is(err, ErrLockLost) {
+			r.stillKept(a, f, d, err, tries)
+			return false
+		}
+		r.conclude(a, f, d, takenOver, err)
+		return true
+	})
+}
+
+// resume carries out the decision about a message that was delivered again before that
+// was done.
+func (r *runner) resume(w *worker, a *attempt, u *pendingDecision) {
+	in := a.delivery.Incoming()
+	f, d := &u.failure, &u.decision
+	f.setMessage(in)
+	a.message.begin(r.ep.env, in, r.ep.handlingOf(f.MessageType)) // that of the attempt that failed
+	takenOver, err := r.execute(a, f, d, anotherTry)
+	if err != nil && !errors.Is(err, ErrLockLost) {
+		w.freeSlot()
+		r.keep(a, f, d, err, u.tries+1)
+		return
+	}
+	r.conclude(a, f, d, takenOver, err)
+}
+
+// stillKept notes a try that failed.
+func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tries int) {
+	if r.isAtomic() {
+		if !d.deadLetter {
+			d.extra = nil // HandleFailed runs again, in the next try
+		}
+		// The failed work shall not hold locks until then. If it cannot be undone
+		// now, the next try or the release undoes it.
+		_ = a.delivery.Reset(r.settle)
+		a.undone = false
+	}
+	r.ep.memory.rememberPending(a.delivery.Incoming(), f, d)
+	r.critical(fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, movePauses.after(tries), cause))
+}
+
+// customQueueTries is how often a move to a queue that a policy or a verdict named is
+// tried before the error queue takes its place: about a minute.
+const customQueueTries = 7
+
+// leaveCustomQueue gives a custom queue up that could not be reached for too long.
+func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int) {
+	if tries <= customQueueTries || d.action.Kind != ActionMoveToError || d.deadLetter || r.ep.ownDestination(d.action.Queue) {
+		return
+	}
+	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
+	r.ep.log.moved.LogAttrs(a, slog.LevelError, fmt.Sprintf("Error queue '%s' cannot be reached. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard), failureAttrs(f)...)
+	d.action.Queue = standard
+}
+
+// keepDelivery keeps an attempt's delivery without a slot until try reports that it
+// is done with it. When the endpoint stops, or when the broker would soon take the
+// delivery away, the message is given back.
+func (r *runner) keepDelivery(a *attempt, pause pauses, try func() (done bool)) {
+	giveBack := func() {
+		r.giveBack(held{a.delivery, a.hold})
+		a.end()
+	}
+	began := time.Now()
+	r.backlog.add(&unfinished{pause: pause, giveUp: giveBack, try: func() bool {
+		if most := r.ep.caps.MaxLockTime; most > 0 && time.Since(began) > most/2 {
+			giveBack()
+			return true
+		}
+		return try()
+	}})
+}
+
+// key tells stored messages apart in Health.
+func (n undeliveredNote) key(id string) string {
+	if n.Audit {
+		return "audit/" + id
+	}
+	return id
+}
+
+// undelivered is how many messages this process knows of that wait for their
+// destination.
+func (ep *Endpoint) undelivered() int {
+	return ep.memory.undelivered() + ep.destinations.storedMessages()
+}
