@@ -15,10 +15,11 @@ type Codec interface {
 	// ContentType is the media type that it writes and reads, such as
 	// "application/json".
 	ContentType() string
-	// Encode returns a body that nobody else holds.
+	// Encode returns a new body. A panic reaches the caller of Send, in a handler
+	// as a failure of the attempt.
 	Encode(v any) ([]byte, error)
 	// Decode reads body into the value that v points to. It must not keep or
-	// write body.
+	// write body. A panic is an error like others: the body cannot be decoded.
 	Decode(body []byte, v any) error
 }
 
@@ -46,7 +47,10 @@ func newCodecs(standard Codec, more []Codec) (*codecs, error) {
 	}
 	c := &codecs{standard: standard, byType: map[string]Codec{}}
 	for i, codec := range append([]Codec{standard}, more...) {
-		if codec == nil {
+		switch {
+		case i == 0 && isNilPointer(codec):
+			return nil, fmt.Errorf("Codec is a nil %T; remove it", codec)
+		case codec == nil, isNilPointer(codec):
 			return nil, fmt.Errorf("Codecs[%d] is nil; remove it", i-1)
 		}
 		mediaType := mediaTypeOf(codec.ContentType())
@@ -73,11 +77,6 @@ func (c *codecs) encode(messageType string, v any) (body []byte, contentType str
 	if raw, ok := v.([]byte); ok {
 		return slices.Clone(raw), rawContentType, nil
 	}
-	defer func() {
-		if value := recover(); value != nil {
-			err = fmt.Errorf("encode %q: %w", messageType, &PanicError{Value: value, Stack: debug.Stack()})
-		}
-	}()
 	body, err = c.standard.Encode(v)
 	if err != nil {
 		return nil, "", fmt.Errorf("encode %q from %T: %w", messageType, v, err)

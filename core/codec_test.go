@@ -74,12 +74,6 @@ func TestEncode(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-	t.Run("a panic is an error", func(t *testing.T) {
-		_, _, err := codecsOf(t, tagCodec{"tag:", "text/tag"}).encode("order", "panic")
-		if p, ok := errors.AsType[*PanicError](err); !ok || p.Value != "cannot encode this" || len(p.Stack) == 0 {
-			t.Errorf("%v", err)
-		}
-	})
 }
 
 func TestDecode(t *testing.T) {
@@ -146,6 +140,8 @@ func TestCodecsThatContradict(t *testing.T) {
 		{"two for one type", nil, []Codec{JSON}, `both for content type "application/json"`},
 		{"two that differ in parameters alone", nil, []Codec{tagCodec{"a", "text/a"}, tagCodec{"b", "TEXT/A; x=y"}}, `both for content type "text/a"`},
 		{"none", nil, []Codec{tagCodec{"a", "text/a"}, nil}, "Codecs[1] is nil"},
+		{"a nil pointer", (*tagCodec)(nil), nil, "Codec is a nil *core.tagCodec"},
+		{"a nil pointer among others", nil, []Codec{(*tagCodec)(nil)}, "Codecs[0] is nil"},
 		{"no content type", tagCodec{"a", ""}, nil, "core.tagCodec has no content type"},
 		{"only parameters", nil, []Codec{tagCodec{"a", "; x=y"}}, "core.tagCodec has no content type"},
 	} {

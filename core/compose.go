@@ -12,7 +12,8 @@ import (
 // SendOptions are what a send may say besides destination, type and body. The
 // zero value is a plain send.
 type SendOptions struct {
-	// Delay makes the message available so much later.
+	// Delay is how much later the message becomes available. The header
+	// NServiceBus.DeliverAt tells when.
 	Delay time.Duration
 
 	// TimeToBeReceived is how long the message is worth delivering. It governs
@@ -24,7 +25,8 @@ type SendOptions struct {
 	Headers map[string]string
 
 	// ID is the message id. The default is a new one or, inside a handler, one
-	// derived from the message being handled, the same at every attempt.
+	// derived from the message being handled and the number of its deferrals
+	// (Defer), the same at every attempt.
 	ID string
 
 	// CorrelationID and ConversationID override what flows from the message
@@ -117,6 +119,7 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		contentType = o.ContentType
 	}
 
+	now := time.Now()
 	pairs := make([]header, 0, 12+len(o.Headers))
 	add := func(key, value string) {
 		if value != "" {
@@ -133,7 +136,10 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	add(HeaderReplyToAddress, firstOf(o.ReplyTo, c.replyTo))
 	add(HeaderOriginatingEndpoint, c.endpoint)
 	add(HeaderOriginatingMachine, c.machine)
-	add(HeaderTimeSent, FormatTime(time.Now()))
+	add(HeaderTimeSent, FormatTime(now))
+	if o.Delay > 0 {
+		add(HeaderDeliverAt, FormatTime(now.Add(o.Delay)))
+	}
 	if _, ok := o.Headers[HeaderMessageID]; ok {
 		return Outgoing{}, fmt.Errorf("header %s cannot be set by SendOptions.Headers; use SendOptions.ID", HeaderMessageID)
 	}

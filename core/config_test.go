@@ -123,6 +123,15 @@ func TestNewChecksNameAndTransport(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a transport whose Capabilities panics", func(t *testing.T) {
+		defer func() {
+			if value := recover(); value != "no config file" {
+				t.Errorf("New panicked with %v", value)
+			}
+		}()
+		_, err := New("billing", panickingTransport{}, Config{})
+		t.Errorf("New returned %v", err)
+	})
 	t.Run("R10 the transport is named", func(t *testing.T) {
 		_, err := New("billing", ableTransport(), Config{Concurrency: -1})
 		if err == nil || !strings.Contains(err.Error(), "namedTransport") {
@@ -135,6 +144,10 @@ func TestNewChecksNameAndTransport(t *testing.T) {
 		}
 	})
 }
+
+type panickingTransport struct{ Transport }
+
+func (panickingTransport) Capabilities() Capabilities { panic("no config file") }
 
 func TestConfigDefaults(t *testing.T) {
 	r, err := resolve(Config{}, ableCapabilities())

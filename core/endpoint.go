@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +59,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	fail := func(err error) (*Endpoint, error) {
 		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
 	}
-	if isNil(t) {
+	if t == nil || isNilPointer(t) {
 		return fail(errors.New("the transport is nil; pass one such as inmemory.New()"))
 	}
 	caps := t.Capabilities()
@@ -123,18 +123,10 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	return ep, nil
 }
 
-// isNil also sees a nil pointer in an interface.
-func isNil(t Transport) (is bool) {
-	if t == nil {
-		return true
-	}
-	defer func() {
-		if recover() != nil {
-			is = true
-		}
-	}()
-	t.Capabilities()
-	return false
+// isNilPointer reports a nil pointer in an interface, which is not nil.
+func isNilPointer(v any) bool {
+	value := reflect.ValueOf(v)
+	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
 // Name returns the endpoint's name.
@@ -168,10 +160,10 @@ func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, o
 func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
 	out, err := ep.composer.compose(intent, queue, messageType, body, opts, origin{}, newID)
 	if err != nil {
-		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, strings.TrimSuffix(sendVerb(intent), " with"), messageType, err)
+		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, sendVerb(intent), messageType, err)
 	}
 	if err := ep.transportSend(ctx, []Outgoing{out}); err != nil {
-		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, strings.TrimSuffix(sendVerb(intent), " with"), messageType, err)
+		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, sendVerb(intent), messageType, err)
 	}
 	return nil
 }

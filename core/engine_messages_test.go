@@ -329,6 +329,33 @@ func TestInvokeRunsObservers(t *testing.T) {
 	})
 }
 
+func TestDelayedSendsTellWhenTheyAreDue(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var seen record[string]
+		began := time.Now()
+		due := core.FormatTime(began.Add(time.Minute))
+		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}})
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			seen.add(m.Headers.Get(core.HeaderDeliverAt))
+			if m.DelayedRetries == 0 {
+				return errBoom
+			}
+			return m.Send("shipping", "at once", "x")
+		})
+		b.run(ep)
+		if err := ep.Send(b.Context(), "orders", "order", []byte("x"), core.SendOptions{Delay: time.Minute}); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if got := seen.all(); !slices.Equal(got, []string{due, due}) {
+			b.Errorf("handlers saw %q, want twice %q", got, due)
+		}
+		if value, ok := b.only("shipping").Headers.Lookup(core.HeaderDeliverAt); ok {
+			b.Errorf("a message without a delay is due at %q", value)
+		}
+	})
+}
+
 func TestDelayedSendsOfHandlersArriveWhenDue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {

@@ -93,7 +93,8 @@ func TestR26MiddlewareMayPanicToo(t *testing.T) {
 // A codec is users' code as well.
 type panickingCodec struct{ core.Codec }
 
-func (panickingCodec) Decode([]byte, any) error { panic("in codec") }
+func (panickingCodec) Decode([]byte, any) error   { panic("in codec") }
+func (panickingCodec) Encode(any) ([]byte, error) { panic("in codec") }
 
 func TestR26ACodecThatPanicsMakesAnUndecodableMessage(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
@@ -108,6 +109,21 @@ func TestR26ACodecThatPanicsMakesAnUndecodableMessage(t *testing.T) {
 			b.Errorf("error text is %q", text)
 		}
 	})
+}
+
+func TestR26ACodecThatPanicsWhileItEncodesFailsTheAttempt(t *testing.T) {
+	for name, send := range map[string]func(m *core.Message) error{
+		"Send":    func(m *core.Message) error { return m.Send("shipping", "ship", "x") },
+		"SendNow": func(m *core.Message) error { return m.SendNow(context.Background(), "shipping", "ship", "x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				b.orders(core.Config{Codec: panickingCodec{core.JSON}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error { return send(m) })
+				b.put("m1")
+				equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "panic: in codec")
+			})
+		})
+	}
 }
 
 func TestR12APolicyThatPanicsOrDecidesNothingMovesTheMessage(t *testing.T) {

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,45 @@ func TestR20ARetrySendsTheSameMessageIDs(t *testing.T) {
 				seen[id] = kind
 			}
 		}
+	})
+}
+
+// A handler that defers its message runs again because it wants to, not because
+// it failed: what it sends then is a new message.
+func TestR20EachDeferralHasMessageIDsOfItsOwn(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+			if err := m.SendNow(ctx, "shipping", fmt.Sprint("run ", m.Deferrals), "x"); err != nil {
+				return err
+			}
+			switch {
+			case m.Attempt == 1:
+				return errBoom
+			case m.Deferrals < 3:
+				return core.Defer(time.Second)
+			}
+			return nil
+		})
+		b.put("m1")
+		time.Sleep(time.Minute)
+		ids := map[string]map[string]int{}
+		all := map[string]bool{}
+		for _, m := range b.queue("shipping") {
+			run := m.Headers.Get(core.HeaderMessageTypes)
+			if ids[run] == nil {
+				ids[run] = map[string]int{}
+			}
+			ids[run][m.ID]++
+			all[m.ID] = true
+		}
+		equal(b, "runs", len(ids), 4)
+		equal(b, "ids", len(all), 4)
+		for run, of := range ids {
+			for _, n := range of {
+				equal(b, "attempts with one id in "+run, n, 2)
+			}
+		}
+		b.holds("orders", 0)
 	})
 }
 

@@ -15,6 +15,7 @@ const (
 	HeaderOriginatingEndpoint  = "NServiceBus.OriginatingEndpoint"
 	HeaderOriginatingMachine   = "NServiceBus.OriginatingMachine"
 	HeaderTimeSent             = "NServiceBus.TimeSent"
+	HeaderDeliverAt            = "NServiceBus.DeliverAt" // with SendOptions.Delay
 	HeaderControlMessage       = "NServiceBus.ControlMessage"
 	HeaderProcessingEndpoint   = "NServiceBus.ProcessingEndpoint"
 	HeaderProcessingMachine    = "NServiceBus.ProcessingMachine"

@@ -19,10 +19,10 @@ import (
 // All runs in the order in which the keys were first set.
 type Headers struct {
 	// pairs is never overwritten once visible through any Headers. Set appends
-	// to its spare capacity only after winning the next place in tail; what
-	// other copies see ends at their own length.
+	// to its spare capacity only after winning the next place in tail; other
+	// copies end at their own length. Without a tail, nothing is appended to it.
 	pairs []header
-	tail  *atomic.Int64
+	tail  *atomic.Int64 // or nil
 }
 
 type header struct{ key, value string }
@@ -106,7 +106,7 @@ func (h *Headers) Set(key, value string) {
 // several copies the one that is written first has the room.
 func (h *Headers) Grow(n int) {
 	length, room := len(h.pairs), cap(h.pairs)-len(h.pairs)
-	if n > room || n > 0 && h.tail.Load() > int64(length) {
+	if n > room || n > 0 && (h.tail == nil || h.tail.Load() > int64(length)) {
 		h.own(length + n)
 	}
 }

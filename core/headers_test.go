@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -87,12 +88,22 @@ func keysOf(h Headers) []string {
 }
 
 func TestHeadersCopiesNeverSeeEachOther(t *testing.T) {
-	base := func() Headers {
-		var h Headers
-		h.Set("a", "1")
-		h.Set("b", "2")
-		return h
+	for origin, base := range map[string]func() Headers{
+		"set": func() Headers {
+			var h Headers
+			h.Set("a", "1")
+			h.Set("b", "2")
+			return h
+		},
+		"composed": func() Headers { return composed("a", "b") },
+		"a map":    func() Headers { return HeadersFromMap(map[string]string{"a": "1", "b": "2"}) },
+	} {
+		t.Run(origin, func(t *testing.T) { copiesNeverSeeEachOther(t, base) })
 	}
+}
+
+func copiesNeverSeeEachOther(t *testing.T, base func() Headers) {
+	t.Helper()
 	writes := map[string]func(*Headers){
 		"a new key":           func(h *Headers) { h.Set("new", "x") },
 		"another new key":     func(h *Headers) { h.Set("other", "y") },
@@ -100,6 +111,7 @@ func TestHeadersCopiesNeverSeeEachOther(t *testing.T) {
 		"the same value":      func(h *Headers) { h.Set("a", "1") },
 		"a removal":           func(h *Headers) { h.Del("a") },
 		"a removal and a key": func(h *Headers) { h.Del("b"); h.Set("new", "z") },
+		"much room and a key": func(h *Headers) { h.Grow(30); h.Set("roomy", "r") },
 		"room and a key":      func(h *Headers) { h.Grow(1); h.Set("roomy", "r") },
 		"many keys": func(h *Headers) {
 			for i := range 50 {
@@ -260,12 +272,27 @@ var headerKeys = func() (keys [64]string) {
 	return keys
 }()
 
+// composed returns headers as compose and an adapter's parser make them: with room
+// behind them that no Headers has claimed.
+func composed(keys ...string) Headers {
+	pairs := make([]header, 0, len(keys)+2)
+	for _, key := range keys {
+		pairs = append(pairs, header{key, "composed"})
+	}
+	return Headers{pairs: pairs}
+}
+
 // FuzzHeaders plays a program of writes and copies against plain maps. Each
 // step is three bytes: what to do, on which of eight variables, and with what.
 func FuzzHeaders(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 3, 0, 1, 0, 0, 2, 0, 1, 2})
 	f.Add([]byte{4, 0, 2, 3, 0, 1, 0, 0, 1, 4, 1, 1, 0, 1, 2, 0, 1, 3, 0, 0, 4})
 	f.Add([]byte{0, 0, 1, 0, 0, 2, 3, 0, 1, 1, 1, 1, 0, 0, 3, 0, 1, 4, 2, 0, 1})
+	f.Add([]byte{0, 0, 1, 3, 0, 1, 0, 1, 1, 1, 0, 1, 3, 1, 2, 0, 2, 1})
+	f.Add([]byte{5, 0, 3, 4, 0, 1, 0, 0, 9, 3, 0, 1, 0, 1, 8, 0, 0, 7})
+	f.Add([]byte{5, 0, 3, 3, 0, 1, 0, 0, 9, 0, 1, 8, 4, 1, 2, 1, 0, 1, 0, 0, 1, 0, 1, 1})
+	f.Add([]byte{6, 0, 3, 4, 0, 1, 0, 0, 9, 3, 0, 1, 0, 1, 8, 4, 0, 0, 4, 1, 200, 0, 1, 9})
+	f.Add([]byte{7, 0, 7, 3, 0, 1, 0, 0, 9, 0, 1, 9, 1, 1, 0, 4, 2, 1, 4, 0, 20, 0, 0, 30})
 	f.Fuzz(func(t *testing.T, program []byte) {
 		type model struct {
 			keys   []string
@@ -280,7 +307,12 @@ func FuzzHeaders(f *testing.F) {
 			i, argument := program[step+1]%8, program[step+2]
 			key, value := fmt.Sprint("k", argument%16), fmt.Sprint(step)
 			m := &want[i]
-			switch program[step] % 5 {
+			made := model{values: map[string]string{}}
+			for n := range argument % 8 {
+				made.keys = append(made.keys, fmt.Sprint("k", n))
+				made.values[made.keys[n]] = "composed"
+			}
+			switch program[step] % 8 {
 			case 0:
 				real[i].Set(key, value)
 				if _, ok := m.values[key]; !ok {
@@ -303,6 +335,16 @@ func FuzzHeaders(f *testing.F) {
 				want[to] = model{m.keys, maps.Clone(m.values)}
 			case 4:
 				real[i].Grow(int(argument))
+			case 5:
+				real[i], want[i] = composed(made.keys...), made
+			case 6:
+				real[i], want[i] = HeadersFromMap(made.values), made
+			case 7:
+				text, err := json.Marshal(HeadersFromMap(made.values))
+				if err := errors.Join(err, json.Unmarshal(text, &real[i])); err != nil {
+					t.Fatal(err)
+				}
+				want[i] = made
 			}
 			for j := range real {
 				if got := real[j].Map(); !maps.Equal(got, want[j].values) || real[j].Len() != len(want[j].values) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -204,7 +205,8 @@ func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error
 }
 
 // SendNow sends a command at once: it leaves even if the handler fails, and at
-// every attempt again, with the same message id.
+// every attempt again, with the same message id. After a deferral (Defer) the id
+// is another one.
 func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
 	return m.now(ctx, IntentSend, queue, messageType, body, opts)
 }
@@ -217,7 +219,7 @@ func (m *Message) PublishNow(ctx context.Context, messageType string, body any, 
 func (m *Message) collect(intent, queue, messageType string, body any, opts []SendOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out, err := m.compose(intent, queue, messageType, body, opts)
+	out, err := m.composeLocked(intent, queue, messageType, body, opts)
 	if err != nil {
 		return err
 	}
@@ -226,17 +228,20 @@ func (m *Message) collect(intent, queue, messageType string, body any, opts []Se
 }
 
 func (m *Message) now(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	m.mu.Lock()
 	out, err := m.compose(intent, queue, messageType, body, opts)
-	m.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	return m.env.send(ctx, out)
 }
 
-// compose is called with mu held.
 func (m *Message) compose(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.composeLocked(intent, queue, messageType, body, opts)
+}
+
+func (m *Message) composeLocked(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
 	if m.endedLocked() {
 		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, ErrHandlingEnded)
 	}
@@ -247,7 +252,13 @@ func (m *Message) compose(intent, queue, messageType string, body any, opts []Se
 	}
 	m.composed++
 	out, err := m.env.composer.compose(intent, queue, messageType, body, opts, from, func() string {
-		return derivedID(m.incoming.ID, m.env.composer.endpoint+m.scope, m.composed)
+		sender := m.env.composer.endpoint + m.scope
+		if n := intHeader(m.incoming.Headers, HeaderDeferrals); n > 0 {
+			// Deferred, the message is not attempted again but handled anew, and
+			// sends (SendNow) other messages.
+			sender += "/deferral/" + strconv.Itoa(n)
+		}
+		return derivedID(m.incoming.ID, sender, m.composed)
 	})
 	if err != nil {
 		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, err)
