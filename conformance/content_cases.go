@@ -43,6 +43,7 @@ var contentCases = []testCase{
 			"x-opt-enqueued-time", "x-opt-scheduled-enqueue-time", "DeadLetterReason", "DeadLetterErrorDescription",
 			"ApproximateReceiveCount", "SentTimestamp", "SenderId", "DelaySeconds", "AWS.Message", "AWSTraceHeader", "Amazon.Headers",
 			"Recoverable", "Expires", "RowVersion", "NServiceBus.Transport.Encoding", "traceparent", "tracestate",
+			"Reprise.GroupKey", "Reprise.Properties", "Reprise.Escaped.", "Reprise.Escaped.Reprise.GroupKey", "GroupKey", "MessageGroupId", "SessionId",
 		)...)
 	}},
 	{rule: "C10", title: "a header's value may be any text", in: once, run: func(t *trial) {
@@ -100,6 +101,47 @@ var contentCases = []testCase{
 			map[string]string{"Long value": strings.Repeat("ü", long/2)},
 			map[string]string{strings.Repeat("k", min(key, long)): "of a long key"},
 		)
+	}},
+	{rule: "C10", title: "a group key arrives as it was sent", in: once, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		sent := t.messages(queue, 5)
+		for i, key := range []string{"customer-7", "customer-8", "", "order 4711/a", "customer-7"} {
+			sent[i].GroupKey = key
+		}
+		t.unchanged(transport, queue, sent...)
+	}},
+	{rule: "C10", title: "properties arrive as they were sent", in: once, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		sent := t.messages(queue, 4)
+		for i, properties := range []map[string]string{
+			{"Conformance.One": "1"},
+			{"Conformance.One": "2", "Conformance.Two": "", "conformance.two": "lower"},
+			nil,
+			{"Conformance ключ": "\"значение\" \x00 👩‍👩‍👧\r\n", "Conformance:1/2": " round it "},
+		} {
+			sent[i].Properties = properties
+		}
+		t.unchanged(transport, queue, sent...)
+	}},
+	{rule: "C10", title: "group key and properties are there at every delivery", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.rich(queue)
+		m.Body = []byte("given back")
+		t.send(transport, m)
+		r := t.receiver(transport, queue, 1)
+		for _, way := range t.waysToSettle("")[1:3] {
+			d := r.next()
+			t.same(d.Incoming(), m)
+			if err := t.trySettling(way, d); err != nil {
+				t.stop(way.name+" settles a delivery that is held", "%v", err)
+			}
+		}
+		d := r.next()
+		t.same(d.Incoming(), m)
+		t.complete(d)
 	}},
 	{rule: "C10", title: "a message without headers arrives without headers", in: once, run: func(t *trial) {
 		transport := t.open()
@@ -243,6 +285,8 @@ func (t *trial) randomBytes(size int) []byte {
 // rich returns a message with what is often lost on the way.
 func (t *trial) rich(queue string) core.Outgoing {
 	m := t.message(queue, "not UTF-8: \xff\xfe \x00 zero, ünïcödé ✓\r\n")
+	m.GroupKey = "customer-7"
+	m.Properties = map[string]string{"Conformance.Property": "значение", "Conformance.Empty": ""}
 	for key, value := range map[string]string{
 		"Empty": "", "id": "the application's", "content-type": "text/x", "x-death": "never", "$.diagnostics.hostid": "a=b; c",
 		"ключ": "значение 👩‍👩‍👧", "UPPER": "1", "upper": "2", " Spaces ": " round it ", "Number": "007",

@@ -2,12 +2,14 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -53,11 +55,52 @@ func altersHeaders(change func(headers map[string]string)) func() changes {
 	})
 }
 
+func altersProperties(change func(properties map[string]string)) func() changes {
+	return alters(func(in *core.Incoming) {
+		if in.Properties = maps.Clone(in.Properties); in.Properties != nil {
+			change(in.Properties)
+		}
+	})
+}
+
 func altersBody(change func(body []byte) []byte) func() changes {
 	return alters(func(in *core.Incoming) { in.Body = change(in.Body) })
 }
 
 var contentMutants = []mutant{
+	{rule: "C10", name: "does not carry the group key", breaks: alters(func(in *core.Incoming) { in.GroupKey = "" })},
+	{rule: "C10", name: "hands back the group key of another message", breaks: func() changes {
+		var mu sync.Mutex
+		var last string
+		return alters(func(in *core.Incoming) {
+			mu.Lock()
+			defer mu.Unlock()
+			if in.GroupKey != "" {
+				in.GroupKey, last = cmp.Or(last, in.GroupKey), in.GroupKey
+			}
+		})()
+	}},
+	{rule: "C10", name: "makes up a group key", breaks: alters(func(in *core.Incoming) { in.GroupKey = cmp.Or(in.GroupKey, in.ID) })},
+	{rule: "C10", name: "does not carry properties that it does not know", breaks: alters(func(in *core.Incoming) { in.Properties = nil })},
+	{rule: "C10", name: "loses a property without a value", breaks: altersProperties(func(properties map[string]string) {
+		maps.DeleteFunc(properties, func(_, value string) bool { return value == "" })
+	})},
+	{rule: "C10", name: "writes properties' names in lower case", breaks: altersProperties(func(properties map[string]string) {
+		for name, value := range maps.Clone(properties) {
+			delete(properties, name)
+			properties[strings.ToLower(name)] = value
+		}
+	})},
+	{rule: "C10", name: "forgets the group key of a message that is given back", breaks: alters(func(in *core.Incoming) {
+		if in.Redelivered {
+			in.GroupKey = ""
+		}
+	})},
+	{rule: "C10", name: "leaves the group key among the headers", breaks: alters(func(in *core.Incoming) {
+		if in.GroupKey != "" {
+			in.Headers.Set("Mutant.GroupKey", in.GroupKey)
+		}
+	})},
 	{rule: "C10", name: "allows names of attributes alone as keys", breaks: altersKeys(func(key string) string {
 		return strings.Map(func(c rune) rune {
 			if c < utf8.RuneSelf && (unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("-_.", c)) {

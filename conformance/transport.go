@@ -304,6 +304,12 @@ func (t *trial) same(in *core.Incoming, sent core.Outgoing) {
 	if got, want := in.Headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
 		t.fail("the headers are those that were sent, "+excerptHeaders(want, got), "%s", excerptHeaders(got, want))
 	}
+	if in.GroupKey != sent.GroupKey {
+		t.fail(fmt.Sprintf("Incoming.GroupKey is that which was sent, %q", sent.GroupKey), "%q", in.GroupKey)
+	}
+	if got, want := in.Properties, sent.Properties; !maps.Equal(got, want) {
+		t.fail("Incoming.Properties are those that were sent, "+excerptHeaders(want, got), "%s", excerptHeaders(got, want))
+	}
 	if !bytes.Equal(in.Body, sent.Body) {
 		t.fail(fmt.Sprintf("the body is that which was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
 	}

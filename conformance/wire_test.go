@@ -26,6 +26,8 @@ type WireMessage struct {
 	ID, NativeID, Queue string
 	Headers             map[string]string
 	Body                []byte
+	GroupKey            string
+	Properties          map[string]string
 	Delay               time.Duration
 	DeliveryCount       int
 	Redelivered         bool
@@ -34,14 +36,14 @@ type WireMessage struct {
 
 func toWire(out []core.Outgoing) (list []WireMessage) {
 	for _, o := range out {
-		list = append(list, WireMessage{ID: o.ID, Queue: o.Queue, Headers: o.Headers.Map(), Body: o.Body, Delay: o.Delay})
+		list = append(list, WireMessage{ID: o.ID, Queue: o.Queue, Headers: o.Headers.Map(), Body: o.Body, Delay: o.Delay, GroupKey: o.GroupKey, Properties: o.Properties})
 	}
 	return list
 }
 
 func fromWire(list []WireMessage) (out []core.Outgoing) {
 	for _, m := range list {
-		out = append(out, core.Outgoing{ID: m.ID, Queue: m.Queue, Headers: core.HeadersFromMap(m.Headers), Body: m.Body, Delay: m.Delay})
+		out = append(out, core.Outgoing{ID: m.ID, Queue: m.Queue, Headers: core.HeadersFromMap(m.Headers), Body: m.Body, Delay: m.Delay, GroupKey: m.GroupKey, Properties: m.Properties})
 	}
 	return out
 }
@@ -146,7 +148,7 @@ func (s *wireServer) Receive(_ struct{}, m *WireMessage) error {
 		_ = dst[0].Complete(ctxBackground)
 	}
 	*m = WireMessage{
-		ID: in.ID, NativeID: in.NativeID, Headers: in.Headers.Map(), Body: in.Body,
+		ID: in.ID, NativeID: in.NativeID, Headers: in.Headers.Map(), Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties,
 		DeliveryCount: in.DeliveryCount, Redelivered: in.Redelivered, Number: s.last,
 	}
 	return nil
@@ -264,7 +266,7 @@ func (r *wireReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, e
 		r.asked = false
 		r.mu.Unlock()
 		dst[0] = &wireDelivery{wire: r.wire, mode: r.mode, number: m.Number, in: core.Incoming{
-			ID: m.ID, NativeID: m.NativeID, Headers: core.HeadersFromMap(m.Headers), Body: m.Body,
+			ID: m.ID, NativeID: m.NativeID, Headers: core.HeadersFromMap(m.Headers), Body: m.Body, GroupKey: m.GroupKey, Properties: m.Properties,
 			DeliveryCount: m.DeliveryCount, Redelivered: m.Redelivered,
 		}}
 		return 1, nil

@@ -42,7 +42,9 @@ type SendOptions struct {
 	// else can be said here.
 	ContentType string
 
-	// GroupKey and Properties are passed to the transport as they are.
+	// GroupKey names the messages among which order matters, and Properties are
+	// for the broker. Every transport carries them, to retries and error queues
+	// too; its documentation says what use it has for them.
 	GroupKey   string
 	Properties map[string]string
 }

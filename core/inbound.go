@@ -171,6 +171,11 @@ func (m *Message) end() []Outgoing {
 // RawBody returns a copy of the body as it was received.
 func (m *Message) RawBody() []byte { return slices.Clone(m.incoming.Body) }
 
+// GroupKey returns the key that the message was sent with (SendOptions.GroupKey).
+// The messages that the handler sends have it only where their own SendOptions say
+// so.
+func (m *Message) GroupKey() string { return m.incoming.GroupKey }
+
 // Native returns the client library's own message, or nil. See Incoming.Native.
 func (m *Message) Native() any { return m.incoming.Native }
 

@@ -9,6 +9,9 @@
 //
 // [Outages] says when to try again what an outage made fail, and tells observers.
 //
+// [PackHeaders] and [UnpackHeaders] carry the group key and the properties of a
+// message where the broker has no fields for them.
+//
 // [AppendHeadersJSON] and [ParseHeadersJSON] write and read headers as one text,
 // for a column or an attribute, as NServiceBus does.
 //

@@ -10,8 +10,8 @@ import (
 
 // CheckOutgoing returns what is wrong with a message whatever its destination, for
 // a transport with these capabilities: an ability that is not claimed
-// (errors.ErrUnsupported, C1), a limit (core.ErrTooLarge, C10), a header that is not
-// UTF-8 (core.ErrInvalidHeader), a negative duration. An adapter's Send calls it for
+// (errors.ErrUnsupported, C1), a limit (core.ErrTooLarge, C10), a header, group key or
+// property that is not UTF-8 (core.ErrInvalidHeader), a negative duration. An adapter's Send calls it for
 // every message before it sends the first.
 func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 	switch {
@@ -44,6 +44,19 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 			return &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: limit, Size: len(key)}
 		}
 		size += len(key) + len(value)
+	}
+	if !validText(out.GroupKey) {
+		return fmt.Errorf("%w: GroupKey is not UTF-8", core.ErrInvalidHeader)
+	}
+	size += len(out.GroupKey)
+	for name, value := range out.Properties {
+		if name == "" {
+			return fmt.Errorf("%w: the name of a property is empty", core.ErrInvalidHeader)
+		}
+		if !validText(name) || !validText(value) {
+			return fmt.Errorf("%w: the property %q is not UTF-8 or its value is not", core.ErrInvalidHeader, name)
+		}
+		size += len(name) + len(value)
 	}
 	if limit := caps.MaxHeaderBytes; limit > 0 && size > limit {
 		return &core.TooLargeError{Limit: "MaxHeaderBytes", Max: limit, Size: size}

@@ -59,6 +59,9 @@ type Options struct {
 	// LastError is the text of the previous attempt's error.
 	LastError string
 
+	// GroupKey is the key that the message was sent with.
+	GroupKey string
+
 	// EnqueuedAt is when the message became available. The default is the time
 	// of the call.
 	EnqueuedAt time.Time
@@ -118,6 +121,7 @@ func Inbound[T any](messageType string, body T, opts ...Options) (*core.Inbound[
 			Body:          raw,
 			DeliveryCount: o.Attempt,
 			LastError:     o.LastError,
+			GroupKey:      o.GroupKey,
 			EnqueuedAt:    o.EnqueuedAt,
 		},
 		SendNow: func(ctx context.Context, out ...core.Outgoing) error { return rec.sendNow(ctx, o.SendNow, out) },

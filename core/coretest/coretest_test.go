@@ -46,11 +46,14 @@ func TestInboundIsAFirstAttemptByDefault(t *testing.T) {
 func TestInboundIsAsTheOptionsSay(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	in, rec := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{
-		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
+		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", GroupKey: "customer 7", EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
 		Headers: map[string]string{"tenant": "acme", core.HeaderConversationID: "c-1"},
 	})
 	if in.ID != "m-1" || in.Attempt != 3 || in.DelayedRetries != 2 || in.Deferrals != 4 || in.LastError != "timeout" || !in.EnqueuedAt.Equal(at) {
 		t.Errorf("message is %q, attempt %d, delayed retries %d, deferrals %d, last error %q, of %v", in.ID, in.Attempt, in.DelayedRetries, in.Deferrals, in.LastError, in.EnqueuedAt)
+	}
+	if got := in.GroupKey(); got != "customer 7" {
+		t.Errorf("group key is %q", got)
 	}
 	if got := in.Headers.Get("tenant"); got != "acme" {
 		t.Errorf("header tenant is %q", got)

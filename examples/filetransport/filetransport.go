@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Config says where the messages are. Processes share them by naming the same Dir; the rest may differ.
@@ -122,7 +123,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	return nil
 }
 
-// Send checks all messages (C10), then stores one by one until that fails (C2). GroupKey and Properties are not kept.
+// Send checks all messages (C10), then stores one by one until that fails (C2).
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	err := check(msgs)
 	var results []core.SendResult
@@ -153,12 +154,13 @@ func check(msgs []core.Outgoing) error {
 	return nil
 }
 
-// store writes the headers as a line of JSON, and the body, into a file that is no message yet, and renames it when it
-// is on the disk: nobody ever sees half of a message, not after a power failure either.
+// store writes the headers as a line of JSON, GroupKey and Properties among them, and the body, into a file that is no
+// message yet, and renames it when it is on the disk: no receiver ever sees half of a message, not after a power failure
+// either.
 func store(dir string, out core.Outgoing) (core.SendState, error) {
 	m := message{time.Now().Add(out.Delay), 1, rand.Text(), "new"}
-	unsent := filepath.Join(dir, "unsent-"+m.id) // what a kill leaves of it harms nobody
-	headers, _ := json.Marshal(out.Headers)      // of texts: it cannot fail
+	unsent := filepath.Join(dir, "unsent-"+m.id)            // what a kill leaves of it harms nobody
+	headers, _ := json.Marshal(transport.PackHeaders(&out)) // of texts: it cannot fail
 	err := os.WriteFile(unsent, append(append(headers, '\n'), out.Body...), 0o600)
 	if err == nil {
 		err = syncPath(unsent)
@@ -262,6 +264,7 @@ func (r *receiver) claim(m message) core.Delivery {
 	if _, empty := d.in.Headers.Lookup(""); d.in.Malformed != nil || empty || !utf8.Valid(line) {
 		d.in.Body, d.in.Headers, d.in.Malformed = content, core.Headers{}, cmp.Or(d.in.Malformed, core.ErrInvalidHeader) // C4
 	}
+	transport.UnpackHeaders(&d.in)
 	d.in.ID = cmp.Or(d.in.Headers.Get(core.HeaderMessageID), m.id)
 	if os.Rename(r.file(m), r.file(d.message)) != nil {
 		return nil // another receiver was faster

@@ -157,6 +157,8 @@ func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time) *mes
 		seq:      b.lastSeq.Add(1),
 		headers:  out.Headers,
 		body:     body,
+		group:    out.GroupKey,
+		props:    maps.Clone(out.Properties),
 		enqueued: now.Add(out.Delay),
 	}
 	m.nativeID = strconv.FormatUint(m.seq, 10)

@@ -15,6 +15,8 @@ type message struct {
 	nativeID string
 	headers  core.Headers
 	body     []byte // written by nobody; copies for several subscribers share it
+	group    string
+	props    map[string]string // as body
 	enqueued time.Time
 	expires  time.Time // zero: never
 
@@ -46,6 +48,8 @@ func (m *message) incoming() core.Incoming {
 		NativeID:      m.nativeID,
 		Headers:       m.headers,
 		Body:          m.body,
+		GroupKey:      m.group,
+		Properties:    m.props,
 		DeliveryCount: 1 + m.failures,
 		Redelivered:   m.delivered,
 		LastError:     m.lastError,

@@ -134,7 +134,8 @@ func (d *delivery) DeadLetter(ctx context.Context, reason, description string) e
 	headers.Set(HeaderDeadLetterDescription, strings.ToValidUTF8(description, "?"))
 	broker := d.receiver.transport.broker
 	now := time.Now()
-	// The body is written by nobody, so the new copy may share it.
-	dead.send(broker.newMessage(&core.Outgoing{ID: d.in.ID, Headers: headers}, d.in.Body, now), now)
+	out := core.Outgoing{ID: d.in.ID, Headers: headers, GroupKey: d.in.GroupKey, Properties: d.in.Properties}
+	// Neither copy's body is ever written, so the new one may share it.
+	dead.send(broker.newMessage(&out, d.in.Body, now), now)
 	return nil
 }

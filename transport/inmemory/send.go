@@ -15,7 +15,7 @@ import (
 // destination that does not exist concerns only its own message.
 //
 // Time to be received counts from the Send, also for a delayed message.
-// GroupKey and Properties have no use here and are not kept.
+// GroupKey and Properties are carried, and have no other effect.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	err := t.usable(ctx)
 	bad := -1

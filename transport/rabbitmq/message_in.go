@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -26,6 +27,10 @@ const manyHeaders = 64
 // A message of ours has its headers as they were sent. To a foreign one headers are
 // added from its properties, where it has none of the name.
 //
+// A foreign message with a priority has it as a property, so that it keeps it when it
+// is retried. That it may be transient is no property: its copy in an error queue shall
+// survive a restart of the broker.
+//
 // EnqueuedAt stays zero: the property timestamp is the sender's clock, and its sending.
 func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	d.Acknowledger = nil
@@ -46,6 +51,10 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 		})
 	}
 	in.Headers, in.Malformed = r.read, r.malformed()
+	transport.UnpackHeaders(in)
+	if in.NativeID == "" && in.Properties == nil && d.Priority > 0 {
+		in.Properties = map[string]string{propertyPriority: strconv.Itoa(int(d.Priority))}
+	}
 
 	in.ID = in.Headers.Get(core.HeaderMessageID)
 	if in.ID == "" {

@@ -317,3 +317,23 @@ func BenchmarkIncoming(b *testing.B) {
 		})
 	}
 }
+
+// TestIncoming_PriorityOfForeignMessageIsAProperty keeps it for the copies that the engine makes.
+func TestIncoming_PriorityOfForeignMessageIsAProperty(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		delivery amqp.Delivery
+		want     map[string]string
+	}{
+		"foreign":              {amqp.Delivery{MessageId: "1", Priority: 9}, map[string]string{"rabbitmq.priority": "9"}},
+		"foreign without":      {amqp.Delivery{MessageId: "1"}, nil},
+		"ours":                 {amqp.Delivery{Priority: 9, Headers: amqp.Table{"Reprise.CopyID": "c1@q", "Reprise.Properties": `{"rabbitmq.priority":"9","p":""}`}}, map[string]string{"rabbitmq.priority": "9", "p": ""}},
+		"ours, sent elsewhere": {amqp.Delivery{Priority: 9, Headers: amqp.Table{"Reprise.CopyID": "c1@other", "Reprise.Properties": `{"p":"1"}`}}, map[string]string{"p": "1"}},
+	} {
+		var in core.Incoming
+		newFormat(&Config{}).incoming(&c.delivery, "q", &in)
+		if !maps.Equal(in.Properties, c.want) {
+			t.Errorf("%s: properties %q, want %q", name, in.Properties, c.want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // format turns messages of the engine into those of AMQP, and back. It is safe for
@@ -115,7 +116,8 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	if err := setProperties(&p, out.Properties); err != nil {
 		return amqp.Publishing{}, err
 	}
-	if n := out.Headers.Len(); n > mostHeaders {
+	headers := transport.PackHeaders(out)
+	if n := headers.Len(); n > mostHeaders {
 		return amqp.Publishing{}, fmt.Errorf("%w: it has %d headers, the most is %d", core.ErrTooLarge, n, mostHeaders)
 	}
 	if out.TimeToBeReceived > 0 && out.Delay > 0 {
@@ -127,10 +129,10 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	if out.Queue != "" {
 		copyID += "@" + out.Queue
 	}
-	p.Headers = f.table(out.Headers.Len() + 2)
+	p.Headers = f.table(headers.Len() + 2)
 	p.Headers[copyIDHeader] = copyID
 	size := len(copyID)
-	for key, value := range out.Headers.All() {
+	for key, value := range headers.All() {
 		switch key {
 		case core.HeaderContentType:
 			if value := property(value); value != "" {
@@ -144,10 +146,11 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 			p.ReplyTo = property(value)
 		}
 		if key != "" && escaped(key) {
-			if key = escapePrefix + key; len(key) > maxShortString {
-				f.recycle(p.Headers)
-				return amqp.Publishing{}, &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: maxShortString, Size: len(key)}
-			}
+			key = escapePrefix + key
+		}
+		if len(key) > maxShortString { // it has become longer than CheckOutgoing saw it
+			f.recycle(p.Headers)
+			return amqp.Publishing{}, &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: maxShortString, Size: len(key)}
 		}
 		p.Headers[key] = value
 		size += fieldOverhead + len(key) + len(value)

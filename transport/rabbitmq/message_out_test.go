@@ -79,11 +79,21 @@ func TestPublishing(t *testing.T) {
 		},
 		"properties of its own": {
 			core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.delivery-mode": "transient", "rabbitmq.priority": "255", "sqs.group": "g"}},
-			amqp.Publishing{ContentType: "application/octet-stream", Priority: 255, DeliveryMode: 1, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{ContentType: "application/octet-stream", Priority: 255, DeliveryMode: 1, Headers: amqp.Table{
+				"Reprise.CopyID": "c1@q", "Reprise.Properties": `{"rabbitmq.delivery-mode":"transient","rabbitmq.priority":"255","sqs.group":"g"}`,
+			}},
 		},
 		"persistent": {
 			core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.delivery-mode": "persistent", "rabbitmq.priority": "0"}},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
+				"Reprise.CopyID": "c1@q", "Reprise.Properties": `{"rabbitmq.delivery-mode":"persistent","rabbitmq.priority":"0"}`,
+			}},
+		},
+		"with a group": {
+			core.Outgoing{Queue: "q", GroupKey: "customer 7", Headers: headers("Reprise.GroupKey", "the application's")},
+			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
+				"Reprise.CopyID": "c1@q", "Reprise.GroupKey": "customer 7", "Reprise.Escaped.Reprise.GroupKey": "the application's",
+			}},
 		},
 		"headers that mean something to the broker": {
 			core.Outgoing{Queue: "q", Headers: headers("CC", "a", "BCC", "b", "Cc", "c", "x-death", "d", "x-first-death-queue", "e", "x-delivery-count", "9", "x-other", "f", "Reprise.CopyID", "g", "Reprise.Header.CC", "h", "Reprise.Deferrals", "i")},

@@ -44,8 +44,9 @@ func undeliverableTo(address string, err error) error {
 
 // forwarding returns the statements that pass a message on.
 func (r *receiver) forwarding(in *core.Incoming, to *queue) []*statement {
-	out := outgoing{headers: string(transport.AppendHeadersJSON(nil, in.Headers)), body: in.Body}
-	return r.t.dialect.insert(to.queueTexts, []outgoing{out}, to.known() == nserviceBus)
+	headers := transport.PackHeaders(&core.Outgoing{Headers: in.Headers, GroupKey: in.GroupKey, Properties: in.Properties})
+	row := outgoing{headers: string(transport.AppendHeadersJSON(nil, headers)), body: in.Body}
+	return r.t.dialect.insert(to.queueTexts, []outgoing{row}, to.known() == nserviceBus)
 }
 
 // passOn passes a message on in the transaction that removed it. If that cannot be,

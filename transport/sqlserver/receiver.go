@@ -395,6 +395,7 @@ func (r *receiver) incoming(m *record) core.Incoming {
 		DeliveryCount: m.deliveries,
 		LastError:     m.lastError,
 	}
+	transport.UnpackHeaders(&in)
 	if malformed != nil {
 		in.Malformed = fmt.Errorf("the headers of row %s are no JSON object of strings: %w", m.id, malformed)
 	}

@@ -1,0 +1,67 @@
+package core_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// TestGroupKey_SurvivesInCopies: a queue with ordered groups refuses a copy that
+// has lost its group, and a copy without its properties is another message.
+func TestGroupKey_SurvivesInCopies(t *testing.T) {
+	twoRounds := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, DeadLetter: true}
+	for name, c := range map[string]struct {
+		outcome func(m *core.Message) error
+		at      string // the queue that has the copy
+		after   time.Duration
+	}{
+		"audit copy":           {func(*core.Message) error { return nil }, "audit", time.Second},
+		"error queue":          {func(*core.Message) error { return errBoom }, "error", time.Hour},
+		"a named error queue":  {func(*core.Message) error { return core.MoveTo("shipping", errBoom) }, "shipping", time.Second},
+		"deferral, then audit": {deferOnce, "audit", time.Hour},
+		"retry, then audit":    {failOneRound, "audit", time.Hour},
+		"dead letter":          {func(*core.Message) error { return core.Reject(errBoom) }, inmemory.DeadLetterQueue("orders"), time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"audit"}}); err != nil {
+					b.Fatal(err)
+				}
+				properties := map[string]string{"priority": "9", "empty": ""}
+				b.orders(core.Config{AuditQueue: "audit", Recoverability: twoRounds}, func(_ context.Context, m *core.Message) error {
+					equal(b, "group key that the handler sees", m.GroupKey(), "customer 7")
+					return c.outcome(m)
+				})
+				m := order("m1")
+				m.GroupKey, m.Properties = "customer 7", maps.Clone(properties)
+				b.send(m)
+				time.Sleep(c.after)
+				synctest.Wait()
+				got := b.only(c.at)
+				equal(b, "group key of the copy", got.GroupKey, "customer 7")
+				if !maps.Equal(got.Properties, properties) {
+					b.Errorf("the copy has the properties %q, want %q", got.Properties, properties)
+				}
+			})
+		})
+	}
+}
+
+func deferOnce(m *core.Message) error {
+	if m.Deferrals == 0 {
+		return core.Defer(time.Minute)
+	}
+	return nil
+}
+
+func failOneRound(m *core.Message) error {
+	if m.DelayedRetries == 0 {
+		return errBoom
+	}
+	return nil
+}

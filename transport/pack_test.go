@@ -1,0 +1,58 @@
+package transport_test
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+func TestUnpackHeaders_UndoesPackHeaders(t *testing.T) {
+	for name, out := range map[string]core.Outgoing{
+		"nothing":             {},
+		"headers":             {Headers: core.HeadersFromMap(map[string]string{"a": "1", "Reprise.Attempts": "2"})},
+		"a group key":         {GroupKey: "customer 7"},
+		"an odd group key":    {GroupKey: " \x00\"ключ\"\n"},
+		"properties":          {Properties: map[string]string{"rabbitmq.priority": "9", "empty": "", "ключ": "\"значение\"\x00"}},
+		"headers of our name": {Headers: core.HeadersFromMap(map[string]string{"Reprise.GroupKey": "the application's", "Reprise.Properties": "[]"})},
+		"all of it": {
+			GroupKey: "g", Properties: map[string]string{"p": "1"},
+			Headers: core.HeadersFromMap(map[string]string{"Reprise.GroupKey": "x", "Reprise.Escaped.": "y", "Reprise.Escaped.Reprise.GroupKey": "z", "z": ""}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := core.Incoming{Headers: transport.PackHeaders(&out)}
+			transport.UnpackHeaders(&in)
+			if in.GroupKey != out.GroupKey {
+				t.Errorf("group key %q, want %q", in.GroupKey, out.GroupKey)
+			}
+			if !maps.Equal(in.Properties, out.Properties) {
+				t.Errorf("properties %q, want %q", in.Properties, out.Properties)
+			}
+			if got, want := in.Headers.Map(), out.Headers.Map(); !maps.Equal(got, want) {
+				t.Errorf("headers %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestUnpackHeaders_LeavesForeignProperties(t *testing.T) {
+	sent := map[string]string{"Reprise.Properties": "no JSON", "a": "1"}
+	in := core.Incoming{Headers: core.HeadersFromMap(sent)}
+	transport.UnpackHeaders(&in)
+	if got := in.Headers.Map(); !maps.Equal(got, sent) || in.Properties != nil {
+		t.Errorf("headers %q and properties %q, want the headers %q alone", got, in.Properties, sent)
+	}
+}
+
+func TestPackHeaders_AllocatesNothingWithoutNeed(t *testing.T) {
+	out := core.Outgoing{Headers: core.HeadersFromMap(map[string]string{"NServiceBus.MessageId": "1", "Reprise.Attempts": "2"})}
+	in := core.Incoming{Headers: out.Headers}
+	if n := testing.AllocsPerRun(100, func() {
+		in.Headers = transport.PackHeaders(&out)
+		transport.UnpackHeaders(&in)
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
