@@ -7,14 +7,22 @@ import (
 )
 
 // Config says how an endpoint works. The zero value is ready for use; New
-// checks every field and reports all that is wrong together.
+// checks every field, refuses what would have no effect, and reports all that
+// is wrong together. A field that is 0 has its default. Retries and
+// MaxDeliveries have a field Off, other settings take the constant Off where
+// their comment says so.
 //
-// A Config can be read from JSON: keys are the field names in camel case,
-// durations are text such as "10s", unknown keys are errors. Fields that hold
-// code (functions, errors, a logger) are set in Go.
+// A Config is read from JSON and written to it: keys are the field names in
+// camel case (exactly: "concurrency", not "Concurrency"), durations are text
+// such as "10s", unknown keys are errors. A number that is 0 in JSON is never
+// taken for a default: it is obeyed or refused (see UnmarshalJSON). Fields that
+// hold code (functions, errors, a logger) are set in Go and left out of JSON.
+//
+// Give a Config in a struct that is read from JSON a name. A struct that embeds
+// it has its UnmarshalJSON and MarshalJSON and with them no other keys.
 type Config struct {
-	// Concurrency is how many messages are handled at the same time. The
-	// default is 16.
+	// Concurrency is how many messages are handled at the same time, at most
+	// 10,000. The default is 16.
 	Concurrency int
 
 	// Transactions is the transaction mode. The default is the highest mode
@@ -28,19 +36,20 @@ type Config struct {
 	// successfully. The default, "", is none.
 	AuditQueue string
 
-	// Provision says when Run creates the input queue, the default error queue
-	// and the audit queue.
+	// Provision says when Run creates the input queue, the error queues of the
+	// configuration and the audit queue.
 	Provision Provisioning
 
 	// SendOnly makes an endpoint without an input queue. It sends and
-	// publishes; handlers are refused, and so is Run.
+	// publishes; handlers are refused, and so are Run and the settings for
+	// receiving.
 	SendOnly bool
 
 	// HandlerTimeout is how long one attempt of a message may take: middleware
 	// and all handlers of its type. Then their context is cancelled with a
 	// cause that matches context.DeadlineExceeded, and the attempt has failed.
 	// The default, 0, is without limit.
-	// Recoverability.MessageTypes can have other ones.
+	// Recoverability.MessageTypes can have another one for a message type.
 	HandlerTimeout time.Duration
 
 	// SlowHandler is after how long a handler that is still running is logged,
@@ -50,12 +59,12 @@ type Config struct {
 	// DrainTimeout is how long handlers may go on after Run's context ended,
 	// before their contexts are cancelled. The default is 20 s: with the 5 s
 	// that handlers then have to return, Run ends before Kubernetes, which
-	// waits for 30 s, ends the process.
+	// waits for 30 s, ends the process. With Off they are cancelled at once.
 	DrainTimeout time.Duration
 
 	// Instance tells this running endpoint from others of the same name in
-	// logs and headers. The default is the machine's name, the process id and a
-	// random part.
+	// logs and headers, and has no control characters. The default is the
+	// machine's name, the process id and a random part.
 	Instance string
 
 	// Codec encodes and decodes message bodies. The default is JSON.
@@ -98,8 +107,9 @@ type Config struct {
 	OnCriticalError func(ctx context.Context, err error) `json:"-"`
 }
 
-// Off switches off a setting of a Config whose 0 is a default that is not
-// "none", or is inherited: SlowHandler, and the fields of a TypeRecoverability.
+// Off switches off a setting that has a default, or that a message type would
+// inherit from Recoverability: Config{SlowHandler: Off}. Which fields take it is
+// said in their comments. In JSON it is 0 or "0s".
 const Off = -1
 
 // LogFormat says how the log lines about messages are written.
@@ -138,12 +148,13 @@ type Recoverability struct {
 	// is "error".
 	ErrorQueue string
 
-	// MessageTypes has settings of their own for some message types. A level
-	// left zero there is as configured above.
+	// MessageTypes has other settings for some message types. The keys are the
+	// names with which handlers are registered.
 	MessageTypes map[string]TypeRecoverability
 
-	// MaxRetryAge is how long after a message's first failure delayed retries
-	// may still be scheduled. The default, 0, is without limit.
+	// MaxRetryAge is how long after a message's first failure DefaultPolicy may
+	// still schedule delayed retries. The default, 0, is without limit. A Policy
+	// finds it in its RecoverabilityConfig.
 	MaxRetryAge time.Duration
 
 	// MaxDeliveries bounds how often one copy of a message is delivered,
@@ -154,15 +165,16 @@ type Recoverability struct {
 	RequeueDelay time.Duration
 
 	// RequeueLimit is how often one message may be deferred before it goes to
-	// the error queue. The default, 0, is without limit.
+	// the error queue with ErrRequeueLimitExceeded. The default, 0, is without
+	// limit.
 	RequeueLimit int
 
 	// UnacceptableMessageLimit stops the endpoint when as many messages were
 	// moved to an error or dead-letter queue. The default, 0, is without limit.
 	UnacceptableMessageLimit int
 
-	// UnacceptableMessageWindow limits that count to the messages of the last
-	// so long. The default, 0, counts since Run began.
+	// UnacceptableMessageWindow limits that count to messages that were moved
+	// within this time. The default, 0, counts since Run began.
 	UnacceptableMessageWindow time.Duration
 
 	// DeadLetter sends messages that a handler rejected (Reject) to the
@@ -198,30 +210,60 @@ type Delayed struct {
 	Retries int
 	// Off turns them off.
 	Off bool
-	// Increase is the first delay and what each later one is longer by. The
+	// Increase is the first delay, and by how much each later one is longer. The
 	// default is 10 s.
 	Increase time.Duration
-	// Factor, at least 1, makes each delay so many times the one before it
-	// instead: Increase, Increase x Factor, Increase x Factor x Factor. The
-	// default, 0, is the linear growth of Increase.
+	// Factor, at least 1, multiplies each delay instead: Increase,
+	// Increase x Factor, Increase x Factor x Factor. The default, 0 or Off, is
+	// the linear growth of Increase.
 	Factor float64
-	// MaxDelay is the ceiling of a delay before jitter. The default, 0, is none.
+	// MaxDelay is the ceiling of a delay before jitter, at least Increase. The
+	// default, 0 or Off, is none.
 	MaxDelay time.Duration
-	// Delays lists each delay; Increase, Factor and MaxDelay are not used.
+	// Delays lists each delay, instead of Increase, Factor and MaxDelay.
 	Delays []time.Duration
-	// Jitter, between 0 and 1, lengthens a delay by a random part of so much
-	// of itself, never shortens it. The default is 0.
+	// Jitter, between 0 and 1, lengthens a delay by a random part of it: 0.2 by
+	// up to a fifth. It never shortens one. The default, 0 or Off, is none.
 	Jitter float64
 }
 
-// TypeRecoverability is what one message type has of its own.
+// TypeRecoverability is the settings of one message type. It is merged with
+// those of the endpoint field by field: with Delayed{Retries: 10, Increase:
+// time.Minute} in Recoverability, Delayed{MaxDelay: 5 * time.Minute} here is 10
+// retries that grow by a minute up to five.
+//
+//   - A field that is 0 is inherited.
+//   - Immediate.Off and Delayed.Off switch a level off; Retries or Delays switch
+//     on a level that is off for the endpoint.
+//   - Delays replace the inherited Retries, Increase, Factor and MaxDelay;
+//     Retries and Increase together replace inherited Delays.
+//   - Off, where a comment mentions it, replaces an inherited value by none. So
+//     it does in Delayed.Factor, Delayed.MaxDelay and Delayed.Jitter.
 type TypeRecoverability struct {
 	Immediate Immediate
 	Delayed   Delayed
 
-	// HandlerTimeout is used instead of Config.HandlerTimeout. Off is without
-	// limit.
+	// ErrorQueue is the error queue of this type. Like that of the endpoint it
+	// is created by Provision, and must exist when Run begins.
+	ErrorQueue string
+
+	// HandlerTimeout replaces Config.HandlerTimeout. Off is without limit.
 	HandlerTimeout time.Duration
+
+	// MaxRetryAge replaces that of the endpoint. Off is without limit.
+	MaxRetryAge time.Duration
+
+	// RequeueDelay replaces that of the endpoint.
+	RequeueDelay time.Duration
+
+	// RequeueLimit replaces that of the endpoint. Off is without limit.
+	RequeueLimit int
+
+	// Unrecoverable errors are added to those of the endpoint.
+	Unrecoverable []error `json:"-"`
+
+	// UnrecoverableFunc is asked as well as that of the endpoint.
+	UnrecoverableFunc func(error) bool `json:"-"`
 }
 
 // MaxDeliveries bounds deliveries of one copy of a message.
@@ -239,8 +281,8 @@ type RateLimit struct {
 	// messages of the endpoint and counting immediate retries, switch to one
 	// attempt at a time. The default, 0, is never.
 	ConsecutiveFailures int
-	// TimeToWait is the pause after each failed attempt in that mode. The
-	// default is 1 s.
+	// TimeToWait is the pause after each failed attempt in that mode, at most an
+	// hour. The default is 1 s.
 	TimeToWait time.Duration
 	// Filter reports which errors count. The default is all.
 	Filter func(error) bool `json:"-"`
@@ -252,6 +294,7 @@ type RateLimit struct {
 // Defaults of Config.
 const (
 	defaultConcurrency     = 16
+	maxConcurrency         = 10_000 // each is a goroutine or two
 	defaultImmediate       = 5
 	defaultDelayed         = 3
 	defaultIncrease        = 10 * time.Second
@@ -260,6 +303,7 @@ const (
 	defaultDrainTimeout    = 20 * time.Second
 	defaultRequeueDelay    = time.Second
 	defaultTimeToWait      = time.Second
+	maxTimeToWait          = time.Hour
 	defaultMaxDeliveries   = 50
 	handlerGrace           = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
 	closeGrace             = 4 * time.Second // for all that follows

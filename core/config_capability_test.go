@@ -150,7 +150,7 @@ func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {
 		{"the delayed level above MaxDelay", Config{}, short, 5, 0,
 			[]string{"Recoverability.Delayed: the longest delay would be 30s and the transport's Capabilities.MaxDelay is 20s"}},
 		{"a level once, though message types inherit it", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{
-			"order": {}, "price": {Immediate: Immediate{Retries: 1}},
+			"order": {HandlerTimeout: 1}, "price": {Immediate: Immediate{Retries: 1}},
 		}}}, undelayed, 5, 0, []string{"Recoverability.Delayed: the transport has no delayed delivery"}},
 		{"a default requeue delay is never told of", Config{Recoverability: Recoverability{Delayed: Delayed{Retries: 1, Increase: time.Millisecond}}}, brief, 5, 1, nil},
 		{"nothing that is off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}, MessageTypes: off}}, undelayed, 5, 0, nil},

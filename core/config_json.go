@@ -6,21 +6,43 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// UnmarshalJSON reads a configuration. Keys are field names in camel case,
-// durations are text such as "10s" or "1h30m". Unknown keys, and values of the
-// wrong kind, are errors that name the key. Fields that the JSON does not
-// mention keep their values.
+// UnmarshalJSON reads a configuration. Keys are field names in camel case, with
+// exactly this case; durations are text such as "10s" or "1h30m". Unknown keys,
+// negative values and values of the wrong kind are errors that name the key.
+// Fields that the JSON does not mention keep their values, so that a second text
+// may change some settings of a first. A level of retries is switched off by
+// "off": true, and on again by retries or delays.
+//
+// A 0 is obeyed where it means none (a limit, a timeout, jitter), and refused
+// with the way out where Config has another default for it, as for retries.
 func (c *Config) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
 // UnmarshalJSON reads the part of a configuration, as Config does.
 func (c *Recoverability) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
+
+// UnmarshalJSON reads the part of a configuration, as Config does.
+func (c *Immediate) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
+
+// UnmarshalJSON reads the part of a configuration, as Config does.
+func (c *Delayed) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
+
+// UnmarshalJSON reads the part of a configuration, as Config does.
+func (c *TypeRecoverability) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
+
+// UnmarshalJSON reads the part of a configuration, as Config does.
+func (c *MaxDeliveries) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
+
+// UnmarshalJSON reads the part of a configuration, as Config does.
+func (c *RateLimit) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
 // provisioningNames are the names in configuration files.
 var provisioningNames = [...]string{ProvisionAuto: "Auto", ProvisionAlways: "Always", ProvisionNever: "Never"}
@@ -82,6 +104,34 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown log format %q; use NServiceBus or Constant", text)
 }
 
+// zeros says of the fields whose 0, or "", is not their default in JSON as it
+// is in Go what becomes of one that the JSON has: "" is Off, another text says
+// why it is refused and what to write instead.
+var zeros = map[string]string{
+	"Config.Concurrency":                `write 1 or more, or leave the key out for the default`,
+	"Config.HandlerTimeout":             "",
+	"Config.SlowHandler":                "",
+	"Config.DrainTimeout":               "",
+	"Config.Instance":                   `leave the key out for the default`,
+	"Recoverability.ErrorQueue":         `leave the key out for the default`,
+	"Recoverability.MaxRetryAge":        "",
+	"Recoverability.RequeueDelay":       `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the default`,
+	"Recoverability.RequeueLimit":       "",
+	"Immediate.Retries":                 `write "off": true for none, or leave the key out for the default`,
+	"Delayed.Retries":                   `write "off": true for none, or leave the key out for the default`,
+	"Delayed.Increase":                  `list such delays: "delays": ["0s", "0s"], or leave the key out for the default`,
+	"Delayed.Factor":                    "",
+	"Delayed.MaxDelay":                  "",
+	"Delayed.Jitter":                    "",
+	"TypeRecoverability.ErrorQueue":     `leave the key out for the endpoint's`,
+	"TypeRecoverability.HandlerTimeout": "",
+	"TypeRecoverability.MaxRetryAge":    "",
+	"TypeRecoverability.RequeueDelay":   `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the endpoint's`,
+	"TypeRecoverability.RequeueLimit":   "",
+	"MaxDeliveries.Count":               `write "off": true for no limit, or leave the key out for the default`,
+	"RateLimit.TimeToWait":              `messages would fail without a pause: write "1ms" or more, or leave the key out for the default`,
+}
+
 func decodeConfig(data []byte, target any) error {
 	if err := decodeValue(data, reflect.ValueOf(target).Elem(), ""); err != nil {
 		return fmt.Errorf("core: configuration: %w", err)
@@ -112,6 +162,9 @@ func decodeValue(data []byte, v reflect.Value, path string) error {
 		if err != nil {
 			return fmt.Errorf("%s is %q, which is no duration; write one such as \"10s\" or \"1h30m\"", path, text)
 		}
+		if d < 0 {
+			return fmt.Errorf("%s is %q; it cannot be negative", path, text)
+		}
 		v.SetInt(int64(d))
 		return nil
 	case v.Kind() == reflect.Struct:
@@ -122,33 +175,106 @@ func decodeValue(data []byte, v reflect.Value, path string) error {
 		return decodeSlice(data, v, path)
 	}
 	kind := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Bool: "true or false", reflect.String: "text"}
-	return decodeScalar(data, v, path, kind[v.Kind()])
+	if err := decodeScalar(data, v, path, kind[v.Kind()]); err != nil {
+		return err
+	}
+	if v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0 {
+		return fmt.Errorf("%s is %s; it cannot be negative", path, data)
+	}
+	return nil
 }
 
+// decodeStruct changes the fields that the JSON mentions.
 func decodeStruct(data []byte, v reflect.Value, path string) error {
+	switch level := v.Addr().Interface().(type) {
+	case *Immediate:
+		return decodeLevel(data, level, path)
+	case *Delayed:
+		return decodeLevel(data, level, path)
+	case *MaxDeliveries:
+		return decodeLevel(data, level, path)
+	}
+	_, err := decodeFields(data, v, path)
+	return err
+}
+
+// decodeLevel reads what can be Off, and puts it over what was there: a level
+// that the JSON switches off keeps nothing, for example.
+func decodeLevel[T layer[T]](data []byte, level *T, path string) error {
+	var own T
+	keys, err := decodeFields(data, reflect.ValueOf(&own).Elem(), path)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(keys, "off") { // false, or over sets it
+		reflect.ValueOf(level).Elem().FieldByName("Off").SetBool(false)
+	}
+	*level = own.over(*level)
+	return nil
+}
+
+// decodeFields returns the keys that the JSON mentions.
+func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err error) {
 	fields := map[string]int{}
 	var known []string
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.IsExported() && f.Tag.Get("json") != "-" {
-			name := camelCase(f.Name)
-			fields[name] = i
-			known = append(known, name)
-		}
+	for i, name := range jsonFields(v.Type()) {
+		fields[name] = i
+		known = append(known, name)
 	}
-	return decodeObject(data, path, func(key string, value json.RawMessage) error {
+	err = decodeObject(data, path, func(key string, value json.RawMessage) error {
+		keys = append(keys, key)
 		i, ok := fields[key]
 		if !ok {
-			return fmt.Errorf("%s is unknown here; known are %s", join(path, key), strings.Join(known, ", "))
+			hint := ""
+			if path == "" {
+				hint = fmt.Sprintf(" (a struct that embeds core.%s reads no other keys: give that field a name)", v.Type().Name())
+			}
+			return fmt.Errorf("%s is unknown here; known are %s%s", join(path, key), strings.Join(known, ", "), hint)
 		}
-		return decodeValue(value, v.Field(i), join(path, key))
+		field, at := v.Field(i), join(path, key)
+		if err := decodeValue(value, field, at); err != nil {
+			return err
+		}
+		if !field.IsZero() {
+			return nil
+		}
+		switch instead, listed := zeros[v.Type().Name()+"."+v.Type().Field(i).Name]; {
+		case !listed: // 0 is what it says
+		case instead != "":
+			return fmt.Errorf("%s is %s; %s", at, value, instead)
+		case field.CanInt():
+			field.SetInt(Off)
+		case field.CanFloat():
+			field.SetFloat(Off)
+		}
+		return nil
 	})
+	return keys, err
 }
 
+// jsonFields returns the indexes and keys of the fields that JSON has.
+func jsonFields(t reflect.Type) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.IsExported() && f.Tag.Get("json") != "-" && !yield(i, camelCase(f.Name)) {
+				return
+			}
+		}
+	}
+}
+
+// decodeMap changes the entries that the JSON mentions, in a map of its own.
 func decodeMap(data []byte, v reflect.Value, path string) error {
 	m := reflect.MakeMap(v.Type())
+	for entries := v.MapRange(); entries.Next(); {
+		m.SetMapIndex(entries.Key(), entries.Value())
+	}
 	err := decodeObject(data, path, func(key string, value json.RawMessage) error {
 		element := reflect.New(v.Type().Elem()).Elem()
+		if existing := m.MapIndex(reflect.ValueOf(key)); existing.IsValid() {
+			element.Set(existing)
+		}
 		if err := decodeValue(value, element, fmt.Sprintf("%s[%q]", path, key)); err != nil {
 			return err
 		}
@@ -163,6 +289,9 @@ func decodeSlice(data []byte, v reflect.Value, path string) error {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(data, &elements); err != nil {
 		return fmt.Errorf("%s is %s; it must be a list", path, abbreviated(data))
+	}
+	if len(elements) == 0 {
+		return fmt.Errorf("%s is an empty list; leave the key out, or switch the level off with \"off\": true", path)
 	}
 	s := reflect.MakeSlice(v.Type(), len(elements), len(elements))
 	for i, element := range elements {

@@ -25,7 +25,15 @@ const wholeConfig = `{
 		"errorQueue": "failed",
 		"messageTypes": {
 			"orders.placed": {"immediate": {"off": true}, "delayed": {"delays": ["1s", "1m", "0s"]}},
-			"": {}
+			"orders.shipped": {
+				"immediate": {"retries": 1},
+				"delayed": {"retries": 9, "increase": "1s", "factor": 2, "maxDelay": "1m", "jitter": 0.5},
+				"errorQueue": "unshipped",
+				"handlerTimeout": "1m",
+				"maxRetryAge": "6h",
+				"requeueDelay": "3s",
+				"requeueLimit": 20
+			}
 		},
 		"maxRetryAge": "12h",
 		"maxDeliveries": {"count": 99},
@@ -49,7 +57,11 @@ func TestR13WholeConfigurationFromJSON(t *testing.T) {
 			ErrorQueue: "failed",
 			MessageTypes: map[string]TypeRecoverability{
 				"orders.placed": {Immediate: Immediate{Off: true}, Delayed: Delayed{Delays: []time.Duration{time.Second, time.Minute, 0}}},
-				"":              {},
+				"orders.shipped": {
+					Immediate:  Immediate{Retries: 1},
+					Delayed:    Delayed{Retries: 9, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
+					ErrorQueue: "unshipped", HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
+				},
 			},
 			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99},
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
@@ -69,6 +81,7 @@ func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	}
 	t.Run("the text above has every field that is not code", func(t *testing.T) {
 		everyField(t, reflect.ValueOf(got), "")
+		everyField(t, reflect.ValueOf(got.Recoverability.MessageTypes["orders.shipped"]), "MessageTypes.")
 	})
 	t.Run("recoverability alone", func(t *testing.T) {
 		var r Recoverability
@@ -113,7 +126,7 @@ func everyField(t *testing.T, v reflect.Value, path string) {
 		f := v.Type().Field(i)
 		name := path + f.Name
 		switch {
-		case f.Tag.Get("json") == "-", f.Name == "Off", f.Name == "SendOnly", name == "Recoverability.Delayed.Delays":
+		case f.Tag.Get("json") == "-", f.Name == "Off", f.Name == "SendOnly", f.Name == "Delays":
 		case f.Type.Kind() == reflect.Struct:
 			everyField(t, v.Field(i), name+".")
 		case v.Field(i).IsZero():
@@ -207,7 +220,9 @@ func FuzzConfigJSON(f *testing.F) {
 	for _, seed := range []string{
 		wholeConfig, "{}", "null", `{"recoverability":{"delayed":{"retries":3,"increase":"-1s"}}}`,
 		`{"recoverability":{"immediate":{"retries":9223372036854775807},"delayed":{"retries":9223372036854775807,"factor":1,"maxDelay":"1h","jitter":1}}}`,
-		`{"transactions":"None"}`, `{"sendOnly":true}`, `{"concurrency":1}}`,
+		`{"transactions":"None"}`, `{"sendOnly":true}`, `{"concurrency":1}}`, `{"concurrency":0}`, `{"slowHandler":"0s","drainTimeout":"1.5ns"}`,
+		`{"recoverability":{"delayed":{"off":true},"messageTypes":{"orders.placed":{"delayed":{"retries":2,"jitter":0},"maxRetryAge":"0s"}}}}`,
+		`{"recoverability":{"delayed":{"delays":["0s"],"jitter":1e-300},"messageTypes":{"a":{"delayed":{"factor":1.5,"retries":1,"increase":"1h"}}}}}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -222,9 +237,25 @@ func FuzzConfigJSON(f *testing.F) {
 		if !json.Valid(text) {
 			t.Errorf("accepted, but no JSON")
 		}
+		roundTrip := func(c Config) {
+			t.Helper()
+			var again Config
+			written, err := c.MarshalJSON()
+			if err == nil {
+				err = again.UnmarshalJSON(written)
+			}
+			if err != nil || !reflect.DeepEqual(again, c) {
+				t.Errorf("%v\n%+v is written as\n%s and read as\n%+v", err, c, written, again)
+			}
+		}
+		roundTrip(c)
 		ep, err := New("billing", ableTransport(), c)
 		if err != nil {
 			return
+		}
+		roundTrip(ep.Config())
+		if again, err := New("billing", ableTransport(), ep.Config()); err != nil || !reflect.DeepEqual(again.Config(), ep.Config()) {
+			t.Errorf("%v\n%+v", err, ep.Config())
 		}
 		for _, messageType := range []string{"order", "orders.placed", ""} {
 			for _, round := range []int{0, 1, 1000, 1<<63 - 1} {

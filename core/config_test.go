@@ -33,14 +33,14 @@ func TestNewReportsEveryWrongField(t *testing.T) {
 		says   []string // field, value, remedy
 	}{
 		{"Concurrency", Config{Concurrency: -1}, []string{"Concurrency is -1", "cannot be negative (0 is the default)"}},
-		{"DrainTimeout", Config{DrainTimeout: -time.Second}, []string{"DrainTimeout is -1s", "cannot be negative (0 is the default)"}},
-		{"HandlerTimeout", Config{HandlerTimeout: -time.Second}, []string{"HandlerTimeout is -1s", "cannot be negative (0 is the default)"}},
-		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default)"}},
+		{"DrainTimeout", Config{DrainTimeout: -time.Second}, []string{"DrainTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
+		{"HandlerTimeout", Config{HandlerTimeout: -time.Second}, []string{"HandlerTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
+		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"LogFormat", Config{LogFormat: 7}, []string{"LogFormat is 7", "LogNServiceBus, LogConstant"}},
 		{"HandlerTimeout of a type", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {HandlerTimeout: -2}}}}, []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
 		{"Provision", Config{Provision: 7}, []string{"Provision is 7", "ProvisionAuto, ProvisionAlways, ProvisionNever"}},
 		{"Instance", Config{Instance: "a\xffb"}, []string{`Instance is "a\xffb"`, "UTF-8"}},
-		{"AuditQueue of a send-only endpoint", Config{SendOnly: true, AuditQueue: "audit"}, []string{`AuditQueue is "audit"`, "send-only", "remove one"}},
+		{"AuditQueue of a send-only endpoint", Config{SendOnly: true, AuditQueue: "audit"}, []string{"AuditQueue is set on a send-only endpoint", "remove it, or SendOnly"}},
 		{"AuditQueue that is the input queue", Config{AuditQueue: "Billing"}, []string{`AuditQueue is "billing"`, "the endpoint's own queue"}},
 		{"AuditQueue that the transport refuses", Config{AuditQueue: "a#b"}, []string{`AuditQueue "a#b" cannot be a queue's name`, "'#' is not allowed"}},
 		{"Middleware", Config{Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }, nil}}, []string{"Middleware[1] is nil", "remove it"}},
@@ -50,9 +50,9 @@ func TestNewReportsEveryWrongField(t *testing.T) {
 		{"an Observer that is nil", Config{Observers: []any{nil}}, []string{"Observers[0] is nil; remove it"}},
 		{"ErrorQueue that is the input queue", Config{Recoverability: Recoverability{ErrorQueue: "BILLING"}}, []string{`Recoverability.ErrorQueue is "billing"`, "the endpoint's own queue"}},
 		{"ErrorQueue that the transport refuses", Config{Recoverability: Recoverability{ErrorQueue: "#"}}, []string{`Recoverability.ErrorQueue "#" cannot be a queue's name`}},
-		{"MaxRetryAge", Config{Recoverability: Recoverability{MaxRetryAge: -1}}, []string{"Recoverability.MaxRetryAge is -1ns", "cannot be negative"}},
+		{"MaxRetryAge", Config{Recoverability: Recoverability{MaxRetryAge: -2}}, []string{"Recoverability.MaxRetryAge is -2ns", "cannot be negative"}},
 		{"RequeueDelay", Config{Recoverability: Recoverability{RequeueDelay: -1}}, []string{"Recoverability.RequeueDelay is -1ns", "cannot be negative"}},
-		{"RequeueLimit", Config{Recoverability: Recoverability{RequeueLimit: -1}}, []string{"Recoverability.RequeueLimit is -1", "cannot be negative"}},
+		{"RequeueLimit", Config{Recoverability: Recoverability{RequeueLimit: -2}}, []string{"Recoverability.RequeueLimit is -2", "cannot be negative"}},
 		{"UnacceptableMessageLimit", Config{Recoverability: Recoverability{UnacceptableMessageLimit: -1}}, []string{"Recoverability.UnacceptableMessageLimit is -1"}},
 		{"UnacceptableMessageWindow", Config{Recoverability: Recoverability{UnacceptableMessageWindow: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.UnacceptableMessageWindow is -1ns"}},
 		{"UnacceptableMessageWindow alone", Config{Recoverability: Recoverability{UnacceptableMessageWindow: time.Minute}}, []string{"Recoverability.UnacceptableMessageWindow is set without", "set the limit or remove the window"}},
@@ -83,10 +83,10 @@ func TestNewReportsEveryWrongField(t *testing.T) {
 
 func TestNewReportsAllTogether(t *testing.T) {
 	_, err := New("", ableTransport(), Config{
-		Concurrency: -1, DrainTimeout: -1, Provision: -1, Transactions: 9, AuditQueue: "#",
+		Concurrency: -1, DrainTimeout: -2, Provision: -1, Transactions: 9, AuditQueue: "#",
 		Recoverability: Recoverability{
-			Immediate: Immediate{Retries: -1}, Delayed: Delayed{Retries: 1, Off: true}, RequeueLimit: -1, MaxRetryAge: -1,
-			MessageTypes: map[string]TypeRecoverability{"b": {Immediate: Immediate{Retries: -2}}, "a": {Delayed: Delayed{Factor: -1}}},
+			Immediate: Immediate{Retries: -1}, Delayed: Delayed{Retries: 1, Off: true}, RequeueLimit: -2, MaxRetryAge: -2,
+			MessageTypes: map[string]TypeRecoverability{"b": {Immediate: Immediate{Retries: -2}}, "a": {Delayed: Delayed{Factor: -2}}},
 			RateLimit:    RateLimit{ConsecutiveFailures: -1},
 		},
 	})
@@ -156,8 +156,8 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	c := r.config
 	if c.Concurrency != 16 || c.DrainTimeout != 20*time.Second || c.SlowHandler != time.Minute || c.HandlerTimeout != 0 || c.Recoverability.ErrorQueue != "error" ||
-		c.Recoverability.RequeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
-		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.requeueLimit != 0 || r.maxDeliveries != 50 {
+		r.rules.config.requeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
+		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.config.requeueLimit != 0 || r.maxDeliveries != 50 {
 		t.Errorf("%+v", r)
 	}
 	t.Run("what is set is kept", func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestConfigDefaults(t *testing.T) {
 		}
 		c := r.config
 		if c.Concurrency != 3 || c.DrainTimeout != time.Minute || c.Recoverability.ErrorQueue != "failed" ||
-			r.rules.requeueDelay != time.Hour || r.rules.requeueLimit != 4 || c.Recoverability.RateLimit.TimeToWait != 2 {
+			r.rules.config.requeueDelay != time.Hour || r.rules.config.requeueLimit != 4 || c.Recoverability.RateLimit.TimeToWait != 2 {
 			t.Errorf("%+v", r)
 		}
 	})

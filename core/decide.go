@@ -33,14 +33,12 @@ type decision struct {
 // rules is what decisions depend on besides the failure: the configuration in
 // force and what the transport can honour.
 type rules struct {
-	config       RecoverabilityConfig
-	perType      map[string]RecoverabilityConfig
-	policy       Policy // nil is DefaultPolicy
-	requeueDelay time.Duration
-	requeueLimit int
-	deadLetter   bool
-	mode         TransactionMode
-	caps         Capabilities
+	config     RecoverabilityConfig
+	perType    map[string]RecoverabilityConfig
+	policy     Policy // nil is DefaultPolicy
+	deadLetter bool
+	mode       TransactionMode
+	caps       Capabilities
 
 	// maxDeliveries bounds the deliveries of one copy of a message; 0 is
 	// without limit.
@@ -139,10 +137,10 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		switch {
 		case unrecoverable():
 			d.action = MoveToError("")
-		case r.requeueLimit > 0 && f.deferrals >= r.requeueLimit:
-			d.action, d.err = MoveToError(""), &RequeueLimitError{Limit: r.requeueLimit, Err: f.Err}
+		case config.requeueLimit > 0 && f.deferrals >= config.requeueLimit:
+			d.action, d.err = MoveToError(""), &RequeueLimitError{Limit: config.requeueLimit, Err: f.Err}
 		case v.Delay <= 0:
-			d.action, d.deferral = DelayedRetry(r.requeueDelay), true
+			d.action, d.deferral = DelayedRetry(config.requeueDelay), true
 		default:
 			d.action, d.deferral = DelayedRetry(v.Delay), true
 		}

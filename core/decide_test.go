@@ -17,9 +17,10 @@ var (
 // ableCapabilities can do everything that recoverability needs.
 func ableCapabilities() Capabilities {
 	return Capabilities{
-		Transactions:    []TransactionMode{TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive},
-		DelayedDelivery: true,
-		DeadLetter:      true,
+		Transactions:     []TransactionMode{TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive},
+		DelayedDelivery:  true,
+		PublishSubscribe: true,
+		DeadLetter:       true,
 	}
 }
 

@@ -83,7 +83,6 @@ func TestR5DelaysOfADayAreRefused(t *testing.T) {
 		{"not quite as many", Recoverability{Delayed: Delayed{Retries: 8639}}, false},
 		{"as many as there can be", Recoverability{Delayed: Delayed{Retries: 1<<63 - 1, Factor: 1.5}}, true},
 		{"for one message type", Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{Increase: 25 * time.Hour}}}}, true},
-		{"where they are off", Recoverability{Delayed: Delayed{Off: true, Increase: 25 * time.Hour}}, false},
 		{"beside a custom policy", Recoverability{Delayed: Delayed{Increase: 25 * time.Hour}, Policy: forever}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

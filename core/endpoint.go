@@ -69,31 +69,13 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if name == "" || !utf8.ValidString(name) {
 		p.add("the name %q is empty or not UTF-8; it names the endpoint and its input queue", name)
 	}
-	address := func(what, queue string) string {
-		canonical, err := t.Address(queue)
-		if err != nil {
-			p.add("%s %q cannot be a queue's name: %w", what, queue, err)
-		}
-		return canonical
-	}
+	r.checkTransport(&p, t)
+	r.resolveQueues(&p, name, t)
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
+		address: r.rules.ownAddress, auditAddress: r.auditAddress,
 		rules: r.rules, maxDeliveries: r.maxDeliveries, resolved: r, observers: r.observers,
 		memory: newMemory(), destinations: newDestinations(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
-	}
-	if !c.SendOnly {
-		ep.address = address("the name", name)
-		ep.rules.ownAddress, ep.rules.address = ep.address, t.Address
-		errorQueue := address("Recoverability.ErrorQueue", r.config.Recoverability.ErrorQueue)
-		if c.AuditQueue != "" {
-			ep.auditAddress = address("AuditQueue", c.AuditQueue)
-		}
-		if ep.address != "" && ep.address == errorQueue {
-			p.add("Recoverability.ErrorQueue is %q, the endpoint's own queue; failed messages would never leave it", errorQueue)
-		}
-		if ep.address != "" && ep.address == ep.auditAddress {
-			p.add("AuditQueue is %q, the endpoint's own queue; messages would go round for ever", ep.auditAddress)
-		}
 	}
 	if err := errors.Join(p.list...); err != nil {
 		return fail(err)
@@ -233,13 +215,4 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 	return nil
 }
 
-func (ep *Endpoint) topology() Topology {
-	if ep.config.SendOnly {
-		return Topology{}
-	}
-	queues := []string{ep.name, ep.config.Recoverability.ErrorQueue}
-	if ep.config.AuditQueue != "" {
-		queues = append(queues, ep.config.AuditQueue)
-	}
-	return Topology{Queues: queues}
-}
+func (ep *Endpoint) topology() Topology { return Topology{Queues: ep.resolved.queues} }

@@ -122,6 +122,8 @@ func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil boo
 		return fmt.Errorf("%s: the endpoint is send-only and handles nothing; remove the handler or Config.SendOnly", call)
 	case handlerIsNil:
 		return fmt.Errorf("%s: the handler is nil", call)
+	case name == "HandleEvent" && !ep.caps.PublishSubscribe:
+		return fmt.Errorf("%s: the transport has no events (Capabilities.PublishSubscribe); use Handle for messages that are sent to the queue: %w", call, errors.ErrUnsupported)
 	}
 	return nil
 }

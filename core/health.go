@@ -100,6 +100,9 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 	if n < 1 {
 		return fmt.Errorf("core: endpoint %q: concurrency %d is below 1; use Pause to stop receiving", ep.name, n)
 	}
+	if n > maxConcurrency {
+		return fmt.Errorf("core: endpoint %q: concurrency %d is above %d; use more instances", ep.name, n, maxConcurrency)
+	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	ep.concurrency = n

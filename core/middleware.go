@@ -2,7 +2,9 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 )
@@ -29,11 +31,25 @@ func wrap(handler HandlerFunc, middleware []Middleware) (HandlerFunc, error) {
 		if i < len(middleware)-1 {
 			scope = middlewareScope(i + 1)
 		}
-		if chain = each(inRuns(chain, scope)); chain == nil {
-			return nil, fmt.Errorf("Middleware[%d] returned no handler", i)
+		var err error
+		if chain, err = apply(each, inRuns(chain, scope)); err != nil {
+			return nil, fmt.Errorf("Middleware[%d] %w", i, err)
 		}
 	}
 	return chain, nil
+}
+
+// apply answers for middleware that panics or returns nothing.
+func apply(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("panicked when it was given the next handler: %w", &PanicError{Value: value, Stack: debug.Stack()})
+		}
+	}()
+	if wrapped = each(next); wrapped == nil {
+		return nil, errors.New("returned no handler")
+	}
+	return wrapped, nil
 }
 
 // middlewareScope keeps the ids of messages that middleware sends apart from

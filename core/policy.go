@@ -107,11 +107,16 @@ type RecoverabilityConfig struct {
 		Unrecoverable []error
 	}
 
-	schedule          schedule
-	maxRetryAge       time.Duration
-	unrecoverableFunc func(error) bool
-	handlerTimeout    time.Duration // 0 is without limit
-	delayedReduced    string        // why the default delayed retries cannot be done, or ""
+	// MaxRetryAge is how long after a message's first failure DefaultPolicy may
+	// schedule delayed retries; 0 is without limit.
+	MaxRetryAge time.Duration
+
+	schedule           schedule
+	unrecoverableFuncs []func(error) bool
+	requeueDelay       time.Duration
+	requeueLimit       int           // 0 is without limit
+	handlerTimeout     time.Duration // 0 is without limit
+	delayedReduced     string        // why the default delayed retries cannot be done, or ""
 }
 
 // IsUnrecoverable reports whether err is one that is not retried (R6): an
@@ -119,7 +124,7 @@ type RecoverabilityConfig struct {
 // verdict Unrecoverable, an error of
 // Failed.Unrecoverable, or one that the configured function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
-	return c.listsUnrecoverable(err) || c.unrecoverableFunc != nil && c.unrecoverableFunc(err)
+	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
 }
 
 // listsUnrecoverable leaves the configured function out, which may report all
@@ -187,7 +192,7 @@ func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
 	if !f.LastDelayedRetry.IsZero() && f.FailedAt.Sub(f.LastDelayedRetry) > longestDelay {
 		return false
 	}
-	return c.maxRetryAge == 0 || f.FirstFailure.IsZero() || f.FailedAt.Sub(f.FirstFailure) <= c.maxRetryAge
+	return c.MaxRetryAge == 0 || f.FirstFailure.IsZero() || f.FailedAt.Sub(f.FirstFailure) <= c.MaxRetryAge
 }
 
 // delay computes the delay from the exported fields, so that a policy that

@@ -21,7 +21,7 @@ func TestR13DelaySchedules(t *testing.T) {
 		{"a factor of 1 repeats", Delayed{Retries: 3, Increase: s, Factor: 1}, []time.Duration{s, s, s}},
 		{"a ceiling bounds growth", Delayed{Retries: 5, Increase: s, Factor: 3, MaxDelay: 10 * s}, []time.Duration{s, 3 * s, 9 * s, 10 * s, 10 * s}},
 		{"a ceiling bounds the linear increase", Delayed{Retries: 4, Increase: 10 * s, MaxDelay: 25 * s}, []time.Duration{10 * s, 20 * s, 25 * s, 25 * s}},
-		{"a ceiling below the first delay is the delay", Delayed{Retries: 2, Increase: m, MaxDelay: s}, []time.Duration{s, s}},
+		{"a ceiling as long as the first delay is the delay", Delayed{Retries: 2, Increase: m, MaxDelay: m}, []time.Duration{m, m}},
 		{"delays are taken as listed", Delayed{Delays: []time.Duration{h, 0, s}}, []time.Duration{h, 0, s}},
 		{"as many retries as listed may be said", Delayed{Retries: 2, Delays: []time.Duration{s, s}}, []time.Duration{s, s}},
 	} {
@@ -111,7 +111,7 @@ func TestR13SettingsOfAMessageType(t *testing.T) {
 			"immediate": {Immediate: Immediate{Retries: 1}},
 			"delayed":   {Delayed: Delayed{Delays: []time.Duration{time.Minute}}},
 			"hopeless":  {Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}},
-			"inherited": {},
+			"inherited": {HandlerTimeout: time.Hour},
 		},
 	})
 	i, e := ImmediateRetry(), MoveToError("failed")
@@ -176,7 +176,7 @@ func TestR13ContradictionsAreRefused(t *testing.T) {
 		})
 	}
 	t.Run("zero is the default and off is none", func(t *testing.T) {
-		off := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true, Increase: time.Second}})
+		off := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}})
 		if got := life(t, off, errFailed); len(got) != 1 {
 			t.Errorf("%v", got)
 		}
@@ -193,7 +193,7 @@ func TestR13ContradictionsAreRefused(t *testing.T) {
 		if n := strings.Count(err.Error(), "Recoverability.Delayed"); n != 1 {
 			t.Errorf("told %d times: %v", n, err)
 		}
-		inherited := map[string]TypeRecoverability{"a": {}, "b": {Immediate: Immediate{Retries: 1}}}
+		inherited := map[string]TypeRecoverability{"a": {RequeueDelay: 1}, "b": {Immediate: Immediate{Retries: 1}}}
 		_, err = resolve(Config{Recoverability: Recoverability{Delayed: Delayed{Retries: -1}, MessageTypes: inherited}}, ableCapabilities())
 		if n := strings.Count(err.Error(), "Delayed.Retries is -1"); n != 1 {
 			t.Errorf("told %d times, where message types inherit it: %v", n, err)

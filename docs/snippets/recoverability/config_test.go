@@ -58,9 +58,11 @@ var listed = core.Recoverability{
 
 // snippet: types
 var perType = core.Recoverability{
+	Delayed: core.Delayed{Retries: 10, Increase: time.Minute}, // 1, 2, 3, ... 10 minutes
 	MessageTypes: map[string]core.TypeRecoverability{
-		"orders.ship":   {Delayed: core.Delayed{Retries: 10, Increase: time.Minute}},
+		"orders.ship":   {Delayed: core.Delayed{MaxDelay: 5 * time.Minute}}, // 1, 2, 3, 4, 5, 5, ... minutes
 		"prices.update": {Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+		"reports.make":  {HandlerTimeout: time.Hour, ErrorQueue: "failed-reports"},
 	},
 }
 
@@ -178,9 +180,9 @@ func TestConfigurationsRetryAsTheGuideSays(t *testing.T) {
 		{"more patience", "any", 18, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s]"},
 		{"no retries", "any", 1, "[0s]"},
 		{"listed", "any", 24, "[0s 10s 1m10s 1h1m10s]"},
-		{"per type", "orders.ship", 66, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 21m0s 28m0s 36m0s 45m0s 55m0s]"},
+		{"per type", "orders.ship", 66, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 20m0s 25m0s 30m0s 35m0s 40m0s]"},
 		{"per type", "prices.update", 1, "[0s]"},
-		{"per type", "any", 24, "[0s 10s 30s 1m0s]"},
+		{"per type", "any", 66, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 21m0s 28m0s 36m0s 45m0s 55m0s]"},
 		// The failure after 2 h 16 min is later than two hours after the first.
 		{"age", "any", 17 * 6, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 21m0s 28m0s 36m0s 45m0s 55m0s 1h6m0s 1h18m0s 1h31m0s 1h45m0s 2h0m0s 2h16m0s]"},
 	} {

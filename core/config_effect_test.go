@@ -1,0 +1,428 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pointerCodec and pointerObserver are used by pointer, which may be nil.
+type pointerCodec struct{ contentType string }
+
+func (c *pointerCodec) ContentType() string        { return c.contentType }
+func (c *pointerCodec) Encode(any) ([]byte, error) { return nil, nil }
+func (c *pointerCodec) Decode([]byte, any) error   { return nil }
+
+type pointerObserver struct{ n int }
+
+func (o *pointerObserver) Recovered(context.Context, Recovery) { o.n++ }
+
+func perType(name string, own TypeRecoverability) Config {
+	return Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{name: own}}}
+}
+
+// A setting that would have no effect, or not the one that it promises, is
+// refused by New with the field, the value and the way out.
+func TestNewRefusesSettingsWithoutEffect(t *testing.T) {
+	undelayed, letterless := ableCapabilities(), ableCapabilities()
+	undelayed.DelayedDelivery = false
+	letterless.Transactions = []TransactionMode{TransactionNone}
+	delayed := func(d Delayed) Config { return Config{Recoverability: Recoverability{Delayed: d}} }
+	for _, test := range []struct {
+		name   string
+		config Config
+		caps   Capabilities
+		says   []string
+	}{
+		{"audit queue that is the error queue", Config{AuditQueue: "Error"}, ableCapabilities(), []string{`AuditQueue is "error"`, "which is Recoverability.ErrorQueue too", "name another queue"}},
+		{
+			"audit queue that is the error queue of a type",
+			Config{AuditQueue: "bad", Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {ErrorQueue: "BAD"}}}},
+			ableCapabilities(), []string{`AuditQueue is "bad"`, `which is Recoverability.MessageTypes["order"].ErrorQueue too`},
+		},
+		{"blank error queue", Config{Recoverability: Recoverability{ErrorQueue: " "}}, ableCapabilities(), []string{`Recoverability.ErrorQueue is " "`, "white space"}},
+		{"audit queue with white space", Config{AuditQueue: "audit\n"}, ableCapabilities(), []string{`AuditQueue is "audit\n"`, "white space"}},
+		{"concurrency without bounds", Config{Concurrency: 1 << 40}, ableCapabilities(), []string{"Concurrency is 1099511627776", "use at most 10000"}},
+		{"an endless pause", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: 1000 * time.Hour}}}, ableCapabilities(), []string{"Recoverability.RateLimit.TimeToWait is 1000h0m0s", "use at most 1h0m0s"}},
+		{"Off and Increase", delayed(Delayed{Off: true, Increase: time.Second}), ableCapabilities(), []string{"Recoverability.Delayed has Increase and Off", "remove one"}},
+		{"Off and the rest", delayed(Delayed{Off: true, Factor: 2, Jitter: 0.5, MaxDelay: time.Hour}), ableCapabilities(), []string{"Recoverability.Delayed has Factor, MaxDelay, Jitter and Off"}},
+		{"a ceiling below the first delay", delayed(Delayed{Increase: time.Minute, MaxDelay: time.Second}), ableCapabilities(), []string{"Recoverability.Delayed has MaxDelay 1s below its Increase of 1m0s", "raise MaxDelay or lower Increase"}},
+		{"a ceiling below the default increase", delayed(Delayed{MaxDelay: 5 * time.Second}), ableCapabilities(), []string{"MaxDelay 5s below its Increase of 10s"}},
+		{"an empty list of delays", delayed(Delayed{Delays: []time.Duration{}}), ableCapabilities(), []string{"Recoverability.Delayed.Delays is empty", "set Recoverability.Delayed.Off"}},
+		{"MaxRetryAge and no delayed retries", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}}, ableCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s", "no delayed retries", "remove it"}},
+		{"MaxRetryAge in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxRetryAge: time.Hour}}, ableCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
+		{"MaxRetryAge where None is all there is", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour}}, letterless, []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
+		{"MaxRetryAge without delayed delivery", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour}}, undelayed, []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
+		{"MaxRetryAge of a type without delayed retries", perType("order", TypeRecoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}), ableCapabilities(), []string{`Recoverability.MessageTypes["order"].MaxRetryAge is 1h0m0s`}},
+		{"RequeueLimit in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{RequeueLimit: 3}}, ableCapabilities(), []string{"Recoverability.RequeueLimit is 3", "nothing can be deferred", "remove it"}},
+		{"RequeueLimit without delayed delivery", Config{Recoverability: Recoverability{RequeueLimit: 3}}, undelayed, []string{"Recoverability.RequeueLimit is 3", "Capabilities.DelayedDelivery"}},
+		{"RequeueLimit of a type without delayed delivery", perType("order", TypeRecoverability{RequeueLimit: 3}), undelayed, []string{`Recoverability.MessageTypes["order"].RequeueLimit is 3`}},
+		{"RequeueDelay of a type without delayed delivery", perType("order", TypeRecoverability{RequeueDelay: 3}), undelayed, []string{`Recoverability.MessageTypes["order"].RequeueDelay is 3ns`}},
+		{"MaxDeliveries in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60}}}, ableCapabilities(), []string{"Recoverability.MaxDeliveries.Count is 60", "delivered once", "remove it"}},
+		{"a type without a name", perType("", TypeRecoverability{HandlerTimeout: 1}), ableCapabilities(), []string{`Recoverability.MessageTypes: "" cannot be a message type`}},
+		{"two types in one", perType("a;b", TypeRecoverability{HandlerTimeout: 1}), ableCapabilities(), []string{`"a;b" cannot be a message type`, "without ';'"}},
+		{"a type with white space", perType(" a", TypeRecoverability{HandlerTimeout: 1}), ableCapabilities(), []string{`" a" cannot be a message type`}},
+		{"a type without settings", perType("order", TypeRecoverability{}), ableCapabilities(), []string{`Recoverability.MessageTypes["order"] has no settings`, "remove it"}},
+		{"a negative timeout of a type", perType("order", TypeRecoverability{HandlerTimeout: -2}), ableCapabilities(), []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
+		{"an error of a type that is nil", perType("order", TypeRecoverability{Unrecoverable: []error{nil}}), ableCapabilities(), []string{`MessageTypes["order"].Unrecoverable[0] is nil`}},
+		{"an instance on two lines", Config{Instance: "a\nb"}, ableCapabilities(), []string{`Instance is "a\nb"`, "control characters"}},
+		{"an instance with NUL", Config{Instance: "a\x00"}, ableCapabilities(), []string{`Instance is "a\x00"`}},
+		{"a nil pointer as codec", Config{Codec: (*pointerCodec)(nil)}, ableCapabilities(), []string{"Codec is a nil *core.pointerCodec", "remove it"}},
+		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, ableCapabilities(), []string{"Codecs[0] is nil"}},
+		{"a nil pointer as observer", Config{Observers: []any{(*pointerObserver)(nil)}}, ableCapabilities(), []string{"Observers[0] is a nil *core.pointerObserver", "remove it"}},
+		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, ableCapabilities(), []string{"Middleware[0] panicked", "no database"}},
+		{"ProvisionAlways without a Provisioner", Config{Provision: ProvisionAlways}, ableCapabilities(), []string{"Provision is Always", "cannot create queues", "remove it"}},
+		{"an error queue of a type that the transport refuses", perType("order", TypeRecoverability{ErrorQueue: "#"}), ableCapabilities(), []string{`Recoverability.MessageTypes["order"].ErrorQueue "#" cannot be a queue's name`}},
+		{"an error queue of a type that is the input queue", perType("order", TypeRecoverability{ErrorQueue: "BILLING"}), ableCapabilities(), []string{`MessageTypes["order"].ErrorQueue is "billing"`, "own queue"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := New("billing", &namedTransport{caps: test.caps}, test.config)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, text := range test.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q is missing in: %v", text, err)
+				}
+			}
+			if n := strings.Count(err.Error(), "\n"); n > 0 {
+				t.Errorf("one mistake, %d errors: %v", n+1, err)
+			}
+		})
+	}
+}
+
+// What looks like the above, and has an effect.
+func TestNewAcceptsSettingsWithAnEffect(t *testing.T) {
+	undelayed := ableCapabilities()
+	undelayed.DelayedDelivery = false
+	policy := policyOf(MoveToError(""))
+	for name, test := range map[string]struct {
+		config Config
+		caps   Capabilities
+	}{
+		"MaxRetryAge of a policy, which reads it":          {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, Policy: policy}}, ableCapabilities()},
+		"MaxRetryAge that a type inherits":                 {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, MessageTypes: map[string]TypeRecoverability{"a": {Delayed: Delayed{Retries: 1}}}}}, ableCapabilities()},
+		"RequeueLimit beside Off, which Defer ignores":     {Config{Recoverability: Recoverability{RequeueLimit: 3, Delayed: Delayed{Off: true}}}, ableCapabilities()},
+		"MaxDeliveries beside Off, for processes that die": {Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 1}, Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}}, ableCapabilities()},
+		"as many slots as there can be":                    {Config{Concurrency: 10_000}, ableCapabilities()},
+		"Off where it is the default":                      {Config{HandlerTimeout: Off, Recoverability: Recoverability{MaxRetryAge: Off, RequeueLimit: Off, Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}}, ableCapabilities()},
+		"Off where nothing can be deferred":                {Config{Recoverability: Recoverability{RequeueLimit: Off}}, undelayed},
+		"one error queue of several types":                 {Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"a": {ErrorQueue: "bad"}, "b": {ErrorQueue: "bad"}, "c": {ErrorQueue: "error"}}}}, ableCapabilities()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := New("billing", &namedTransport{caps: test.caps}, test.config); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
+	for field, c := range map[string]Config{
+		"Concurrency":    {Concurrency: 2},
+		"Transactions":   {Transactions: 99},
+		"Recoverability": {Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 1}}},
+		"AuditQueue":     {AuditQueue: "audit"},
+		"Provision":      {Provision: ProvisionAlways},
+		"HandlerTimeout": {HandlerTimeout: 1},
+		"SlowHandler":    {SlowHandler: Off},
+		"DrainTimeout":   {DrainTimeout: 1},
+		"Codecs":         {Codecs: []Codec{&pointerCodec{"text/x"}}},
+		"Middleware":     {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
+	} {
+		c.SendOnly = true
+		if _, err := New("website", ableTransport(), c); err == nil || !strings.Contains(err.Error(), field+" is set on a send-only endpoint") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	ep, err := New("website", ableTransport(), Config{
+		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []any{&pointerObserver{}}, OnCriticalError: func(context.Context, error) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ep.RecoverabilityConfig("order"); got.Immediate.MaxNumberOfRetries != 0 || got.Delayed.MaxNumberOfRetries != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestHandleEventNeedsATransportWithEvents(t *testing.T) {
+	transport := ableTransport()
+	transport.caps.PublishSubscribe = false
+	ep, err := New("billing", transport, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = HandleEvent(ep, "orders.placed", func(context.Context, *Inbound[string]) error { return nil })
+	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), `HandleEvent "orders.placed": the transport has no events`) {
+		t.Errorf("%v", err)
+	}
+	if err := ep.Run(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestErrorQueuesOfTypesAreProvisioned(t *testing.T) {
+	ep, err := New("billing", ableTransport(), Config{AuditQueue: "audit", Recoverability: Recoverability{
+		MessageTypes: map[string]TypeRecoverability{"b": {ErrorQueue: "bad.b"}, "a": {ErrorQueue: "bad.a"}, "c": {ErrorQueue: "BAD.A"}, "d": {ErrorQueue: "error"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ep.topology().Queues; !slices.Equal(got, []string{"billing", "error", "bad.a", "bad.b", "audit"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestSetConcurrencyIsBoundedLikeConcurrency(t *testing.T) {
+	ep, err := New("billing", ableTransport(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, fine := range map[int]bool{0: false, 1: true, 10_000: true, 10_001: false, math.MaxInt: false} {
+		if err := ep.SetConcurrency(n); (err == nil) != fine {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
+func TestR13OverridesMergeFieldByField(t *testing.T) {
+	const s, m, h = time.Second, time.Minute, time.Hour
+	base := Recoverability{Immediate: Immediate{Retries: 2}, Delayed: Delayed{Retries: 10, Increase: m, Jitter: 0.1}}
+	off := Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}
+	listed := Recoverability{Delayed: Delayed{Delays: []time.Duration{s, m}, Jitter: 0.5}}
+	exponential := Recoverability{Delayed: Delayed{Retries: 4, Increase: s, Factor: 2, MaxDelay: 3 * s, Jitter: 0.5}}
+	for _, test := range []struct {
+		name      string
+		base      Recoverability
+		own       TypeRecoverability
+		immediate Immediate // in force; Retries 0 is none
+		delayed   Delayed
+	}{
+		{"a ceiling", base, TypeRecoverability{Delayed: Delayed{MaxDelay: 5 * m}}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: m, MaxDelay: 5 * m, Jitter: 0.1}},
+		{"retries", base, TypeRecoverability{Delayed: Delayed{Retries: 3}}, Immediate{Retries: 2}, Delayed{Retries: 3, Increase: m, Jitter: 0.1}},
+		{"an increase", base, TypeRecoverability{Delayed: Delayed{Increase: h}}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: h, Jitter: 0.1}},
+		{"a factor", exponential, TypeRecoverability{Delayed: Delayed{Factor: 3}}, Immediate{Retries: 5}, Delayed{Retries: 4, Increase: s, Factor: 3, MaxDelay: 3 * s, Jitter: 0.5}},
+		{"jitter", base, TypeRecoverability{Delayed: Delayed{Jitter: 1}}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: m, Jitter: 1}},
+		{"everything off that can be", exponential, TypeRecoverability{Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}, Immediate{Retries: 5}, Delayed{Retries: 4, Increase: s}},
+		{"over the defaults", Recoverability{}, TypeRecoverability{Delayed: Delayed{MaxDelay: 20 * s}}, Immediate{Retries: 5}, Delayed{Retries: 3, Increase: 10 * s, MaxDelay: 20 * s}},
+		{"a list over growing delays", exponential, TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{h}}}, Immediate{Retries: 5}, Delayed{Retries: 1, Increase: 10 * s, Delays: []time.Duration{h}, Jitter: 0.5}},
+		{"growing delays over a list", listed, TypeRecoverability{Delayed: Delayed{Retries: 5, Increase: h}}, Immediate{Retries: 5}, Delayed{Retries: 5, Increase: h, Jitter: 0.5}},
+		{"jitter over a list", listed, TypeRecoverability{Delayed: Delayed{Jitter: 0.2}}, Immediate{Retries: 5}, Delayed{Retries: 2, Increase: 10 * s, Delays: []time.Duration{s, m}, Jitter: 0.2}},
+		{"a level off", base, TypeRecoverability{Delayed: Delayed{Off: true}}, Immediate{Retries: 2}, Delayed{Increase: 10 * s}},
+		{"the other level off", base, TypeRecoverability{Immediate: Immediate{Off: true}}, Immediate{}, Delayed{Retries: 10, Increase: m, Jitter: 0.1}},
+		{"levels on by retries", off, TypeRecoverability{Immediate: Immediate{Retries: 1}, Delayed: Delayed{Retries: 7}}, Immediate{Retries: 1}, Delayed{Retries: 7, Increase: 10 * s}},
+		{"a level on by delays", off, TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{s}}}, Immediate{}, Delayed{Retries: 1, Increase: 10 * s, Delays: []time.Duration{s}}},
+		{"something else", base, TypeRecoverability{HandlerTimeout: 1}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: m, Jitter: 0.1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.base.MessageTypes = map[string]TypeRecoverability{"order": test.own}
+			c := rulesOf(t, test.base).configFor("order")
+			got := Delayed{
+				Retries: c.Delayed.MaxNumberOfRetries, Increase: c.schedule.increase, Factor: c.schedule.factor,
+				MaxDelay: c.schedule.ceiling, Delays: c.schedule.list, Jitter: c.schedule.jitter,
+			}
+			if !reflect.DeepEqual(got, test.delayed) || c.Delayed.TimeIncrease != test.delayed.Increase {
+				t.Errorf("delayed\n%+v, want\n%+v", got, test.delayed)
+			}
+			if c.Immediate.MaxNumberOfRetries != test.immediate.Retries {
+				t.Errorf("%d immediate, want %d", c.Immediate.MaxNumberOfRetries, test.immediate.Retries)
+			}
+		})
+	}
+	for _, test := range []struct {
+		name string
+		base Recoverability
+		own  Delayed
+		says string
+	}{
+		{"a ceiling of a level that is off", off, Delayed{MaxDelay: m}, "has MaxDelay and Off; remove one of the two (the fields that it leaves 0 are those of Recoverability.Delayed)"},
+		{"another number of listed delays", listed, Delayed{Retries: 5}, ".Retries is 5, but Delays lists 2; remove Retries (the fields"},
+		{"an increase beside a list", listed, Delayed{Increase: h}, "has Delays, with which Increase, Factor and MaxDelay mean nothing"},
+		{"a ceiling below the inherited increase", base, Delayed{MaxDelay: s}, "has MaxDelay 1s below its Increase of 1m0s"},
+		{"retries and off", base, Delayed{Retries: 1, Off: true}, "has Retries and Off"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.base.MessageTypes = map[string]TypeRecoverability{"order": {Delayed: test.own}}
+			refusedBecause(t, Config{Recoverability: test.base}, ableCapabilities(), `Recoverability.MessageTypes["order"].Delayed`, test.says)
+		})
+	}
+}
+
+func TestR13OtherSettingsOfAMessageType(t *testing.T) {
+	errOwn := errors.New("of the type")
+	r := rulesOf(t, Recoverability{
+		ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueDelay: 2 * time.Second, RequeueLimit: 3,
+		Unrecoverable: []error{errListed}, UnrecoverableFunc: func(err error) bool { return err.Error() == "by func" },
+		MessageTypes: map[string]TypeRecoverability{
+			"own": {
+				ErrorQueue: "bad", MaxRetryAge: time.Minute, RequeueDelay: time.Minute, RequeueLimit: 1,
+				Unrecoverable: []error{errOwn}, UnrecoverableFunc: func(err error) bool { return err.Error() == "by own func" },
+			},
+			"endless": {MaxRetryAge: Off, RequeueLimit: Off},
+		},
+	})
+	at := func(messageType string, err error, change func(*failure)) decision {
+		f := failedTimes(1, 0, err)
+		f.MessageType = messageType
+		if change != nil {
+			change(&f)
+		}
+		return r.decide(t.Context(), f)
+	}
+	aged := func(age time.Duration) func(*failure) {
+		return func(f *failure) { f.ImmediateProcessingFailures, f.FirstFailure = 6, f.FailedAt.Add(-age) }
+	}
+	deferred := func(n int) func(*failure) { return func(f *failure) { f.deferrals = n } }
+	retry := DelayedRetry(10 * time.Second)
+	for _, test := range []struct {
+		name        string
+		messageType string
+		err         error
+		change      func(*failure)
+		want        Action
+	}{
+		{"the endpoint's error queue", "other", errListed, nil, MoveToError("failed")},
+		{"its own error queue", "own", errListed, nil, MoveToError("bad")},
+		{"its own error queue for a verdict", "own", Reject(errFailed), nil, MoveToError("bad")},
+		{"its own error queue where an action cannot be done", "own", MoveTo("", errFailed), nil, MoveToError("bad")},
+		{"the endpoint's error is no error of the type's", "other", errOwn, nil, ImmediateRetry()},
+		{"its own unrecoverable error", "own", errOwn, nil, MoveToError("bad")},
+		{"the endpoint's function", "own", errors.New("by func"), nil, MoveToError("bad")},
+		{"its own function", "own", errors.New("by own func"), nil, MoveToError("bad")},
+		{"not of others", "other", errors.New("by own func"), nil, ImmediateRetry()},
+		{"the endpoint's requeue delay", "other", Defer(0), nil, DelayedRetry(2 * time.Second)},
+		{"its own requeue delay", "own", Defer(0), nil, DelayedRetry(time.Minute)},
+		{"the endpoint's requeue limit", "other", Defer(1), deferred(3), MoveToError("failed")},
+		{"its own requeue limit", "own", Defer(1), deferred(1), MoveToError("bad")},
+		{"no requeue limit", "endless", Defer(1), deferred(1000), DelayedRetry(1)},
+		{"the endpoint's age", "other", errFailed, aged(2 * time.Hour), MoveToError("failed")},
+		{"younger than it", "other", errFailed, aged(2 * time.Minute), retry},
+		{"its own age", "own", errFailed, aged(2 * time.Minute), MoveToError("bad")},
+		{"no age", "endless", errFailed, aged(2 * time.Hour), retry},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := at(test.messageType, test.err, test.change); got.action != test.want || got.fallback != "" {
+				t.Errorf("%+v, want %v", got, test.want)
+			}
+		})
+	}
+	t.Run("a policy sees them", func(t *testing.T) {
+		for messageType, want := range map[string]time.Duration{"other": time.Hour, "own": time.Minute, "endless": 0} {
+			if got := r.configFor(messageType); got.MaxRetryAge != want || (got.Failed.ErrorQueue == "bad") != (messageType == "own") {
+				t.Errorf("%s: %+v", messageType, got)
+			}
+		}
+	})
+}
+
+// New accepts what Endpoint.Config returns, with the same effect.
+func TestEffectiveConfigIsAFixedPoint(t *testing.T) {
+	undelayed, brief := ableCapabilities(), ableCapabilities()
+	undelayed.DelayedDelivery = false
+	brief.MaxDelay = time.Millisecond
+	types := func(own ...TypeRecoverability) map[string]TypeRecoverability {
+		m := map[string]TypeRecoverability{}
+		for i, each := range own {
+			m[fmt.Sprint("type", i)] = each
+		}
+		return m
+	}
+	for name, test := range map[string]struct {
+		config Config
+		caps   Capabilities
+	}{
+		"defaults":            {Config{}, ableCapabilities()},
+		"mode None":           {Config{Transactions: TransactionNone}, ableCapabilities()},
+		"no delays":           {Config{}, undelayed},
+		"delays too short":    {Config{}, brief},
+		"send-only":           {Config{SendOnly: true, Instance: "one"}, ableCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
+		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, ableCapabilities()},
+		"everything": {Config{
+			Concurrency: 3, AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
+			Recoverability: Recoverability{
+				Delayed:    Delayed{Retries: 4, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
+				ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueLimit: 9, RateLimit: RateLimit{ConsecutiveFailures: 20},
+				MessageTypes: types(
+					TypeRecoverability{Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}, MaxRetryAge: Off, RequeueLimit: Off, HandlerTimeout: Off},
+					TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{1, 2}}, Immediate: Immediate{Off: true}, ErrorQueue: "bad"},
+					TypeRecoverability{Delayed: Delayed{Off: true}},
+					TypeRecoverability{RequeueDelay: 5},
+				),
+			},
+		}, ableCapabilities()},
+		"a list": {Config{Recoverability: Recoverability{
+			Delayed:      Delayed{Delays: []time.Duration{1, 2}, Jitter: 1},
+			MessageTypes: types(TypeRecoverability{Delayed: Delayed{Jitter: Off}}, TypeRecoverability{Delayed: Delayed{Retries: 4, Increase: 7}}),
+		}}, ableCapabilities()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, err := New("billing", &namedTransport{caps: test.caps}, test.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := first.Config().MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var read Config
+			if err := read.UnmarshalJSON(text); err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
+			if !reflect.DeepEqual(read, first.Config()) {
+				t.Errorf("got  %+v\nwant %+v", read, first.Config())
+			}
+			second, err := New("billing", &namedTransport{caps: test.caps}, read)
+			if err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
+			if !reflect.DeepEqual(second.Config(), first.Config()) {
+				t.Errorf("\n%+v becomes\n%+v", first.Config(), second.Config())
+			}
+			for _, messageType := range []string{"", "type0", "type1", "type2", "type3"} {
+				a, b := first.rules.configFor(messageType), second.rules.configFor(messageType)
+				a.delayedReduced, b.delayedReduced = "", "" // what is off on its own account the second time
+				if !reflect.DeepEqual(a, b) {
+					t.Errorf("%q\n%+v becomes\n%+v", messageType, a, b)
+				}
+			}
+			if first.maxDeliveries != second.maxDeliveries {
+				t.Errorf("MaxDeliveries %d becomes %d", first.maxDeliveries, second.maxDeliveries)
+			}
+		})
+	}
+	t.Run("shows defaults", func(t *testing.T) {
+		ep, err := New("billing", ableTransport(), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := ep.Config().MarshalJSON()
+		const want = `{"concurrency":16,"transactions":"SendsAtomicWithReceive","recoverability":{"immediate":{"retries":5},"delayed":{"retries":3,"increase":"10s"},` +
+			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","drainTimeout":"20s"}`
+		if err != nil || string(text) != want {
+			t.Errorf("%v\n%s, want\n%s", err, text, want)
+		}
+	})
+	t.Run("is a copy", func(t *testing.T) {
+		types := types(TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{1}}})
+		ep, err := New("billing", ableTransport(), Config{Recoverability: Recoverability{MessageTypes: types}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(types, "type0")
+		c := ep.Config()
+		c.Recoverability.MessageTypes["type0"].Delayed.Delays[0] = 9
+		delete(c.Recoverability.MessageTypes, "type0")
+		if got := ep.Config().Recoverability.MessageTypes["type0"].Delayed.Delays; !slices.Equal(got, []time.Duration{1}) {
+			t.Errorf("%v", got)
+		}
+	})
+}

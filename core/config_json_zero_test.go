@@ -1,0 +1,283 @@
+package core
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A 0 in JSON is refused or obeyed, never replaced by a default.
+func TestAnExplicitZeroIsNoDefault(t *testing.T) {
+	const obeyed = "" // as the value in the table; otherwise what the refusal says
+	for _, test := range []struct {
+		path, zero string // the key in the configuration, and its zero
+		says       string
+		want       any // of the field, where obeyed
+	}{
+		{"concurrency", "0", "write 1 or more", nil},
+		{"handlerTimeout", `"0s"`, obeyed, time.Duration(Off)},
+		{"slowHandler", `"0s"`, obeyed, time.Duration(Off)},
+		{"drainTimeout", `"0s"`, obeyed, time.Duration(Off)},
+		{"recoverability.immediate.retries", "0", `write "off": true for none`, nil},
+		{"recoverability.delayed.retries", "0", `write "off": true for none`, nil},
+		{"recoverability.delayed.increase", `"0s"`, `"delays": ["0s", "0s"]`, nil},
+		{"recoverability.delayed.factor", "0", obeyed, float64(Off)},
+		{"recoverability.delayed.maxDelay", `"0s"`, obeyed, time.Duration(Off)},
+		{"recoverability.delayed.jitter", "0", obeyed, float64(Off)},
+		{"recoverability.maxRetryAge", `"0s"`, obeyed, time.Duration(Off)},
+		{"recoverability.maxDeliveries.count", "0", `write "off": true for no limit`, nil},
+		{"recoverability.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
+		{"recoverability.requeueLimit", "0", obeyed, Off},
+		{"recoverability.unacceptableMessageLimit", "0", obeyed, 0},
+		{"recoverability.unacceptableMessageWindow", `"0s"`, obeyed, time.Duration(0)},
+		{"recoverability.rateLimit.consecutiveFailures", "0", obeyed, 0},
+		{"recoverability.rateLimit.timeToWait", `"0s"`, `write "1ms" or more`, nil},
+		{"recoverability.messageTypes.order.handlerTimeout", `"0s"`, obeyed, time.Duration(Off)},
+		{"recoverability.messageTypes.order.maxRetryAge", `"0s"`, obeyed, time.Duration(Off)},
+		{"recoverability.messageTypes.order.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
+		{"recoverability.messageTypes.order.requeueLimit", "0", obeyed, Off},
+		{"instance", `""`, "leave the key out", nil},
+		{"auditQueue", `""`, obeyed, ""},
+		{"recoverability.errorQueue", `""`, "leave the key out", nil},
+		{"recoverability.messageTypes.order.errorQueue", `""`, "leave the key out for the endpoint's", nil},
+		{"recoverability.delayed.delays", "[]", `switch the level off with "off": true`, nil},
+	} {
+		t.Run(test.path, func(t *testing.T) {
+			keys := strings.Split(test.path, ".")
+			text := test.zero
+			for _, key := range slices.Backward(keys) {
+				text = fmt.Sprintf(`{%q: %s}`, key, text)
+			}
+			var c Config
+			err := json.Unmarshal([]byte(text), &c)
+			if test.says != obeyed {
+				at := strings.Replace(test.path, "messageTypes.order.", `messageTypes["order"].`, 1) + " is "
+				if err == nil || !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("%v, want it to say %s and %s", err, at, test.says)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := reflect.ValueOf(c)
+			for _, key := range keys {
+				if v.Kind() == reflect.Map {
+					v = v.MapIndex(reflect.ValueOf(key))
+					continue
+				}
+				v = v.FieldByName(strings.ToUpper(key[:1]) + key[1:])
+			}
+			if v.Interface() != test.want {
+				t.Errorf("%v, want %v", v, test.want)
+			}
+			// A second text with a 0 takes back what a first one has set.
+			if _, err := New("billing", ableTransport(), c); err != nil && !strings.Contains(err.Error(), "has no settings") {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("the tables above and in zeros have every number and duration", func(t *testing.T) {
+		known := map[string]bool{ // 0 is the default, and is none
+			"Recoverability.UnacceptableMessageLimit": true, "Recoverability.UnacceptableMessageWindow": true, "RateLimit.ConsecutiveFailures": true,
+		}
+		for _, part := range []any{Config{}, Recoverability{}, Immediate{}, Delayed{}, TypeRecoverability{}, MaxDeliveries{}, RateLimit{}} {
+			for i := range jsonFields(reflect.TypeOf(part)) {
+				f := reflect.TypeOf(part).Field(i)
+				name := reflect.TypeOf(part).Name() + "." + f.Name
+				number := f.Type.Kind() == reflect.Int && f.Type.Name() == "int" || f.Type == durationType || f.Type.Kind() == reflect.Float64
+				if _, listed := zeros[name]; number && !listed && !known[name] {
+					t.Errorf("%s is missing", name)
+				}
+			}
+		}
+	})
+}
+
+func TestNegativeNumbersInJSONAreRefused(t *testing.T) {
+	for text, says := range map[string]string{
+		`{"concurrency": -1}`:                                    "concurrency is -1; it cannot be negative",
+		`{"slowHandler": "-1ns"}`:                                `slowHandler is "-1ns"; it cannot be negative`,
+		`{"recoverability": {"delayed": {"jitter": -1}}}`:        "recoverability.delayed.jitter is -1; it cannot be negative",
+		`{"recoverability": {"requeueLimit": -1}}`:               "recoverability.requeueLimit is -1; it cannot be negative",
+		`{"recoverability": {"delayed": {"delays": ["-1s"]}}}`:   `recoverability.delayed.delays[0] is "-1s"; it cannot be negative`,
+		`{"recoverability": {"immediate": {"retries": -1}}}`:     "recoverability.immediate.retries is -1; it cannot be negative",
+		`{"recoverability": {"unacceptableMessageLimit": -100}}`: "recoverability.unacceptableMessageLimit is -100; it cannot be negative",
+	} {
+		var c Config
+		if err := json.Unmarshal([]byte(text), &c); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// A second text changes what it mentions and nothing else.
+func TestASecondTextKeepsTheFirst(t *testing.T) {
+	for _, test := range []struct{ name, first, second, want string }{
+		{
+			"other message types", `{"messageTypes": {"a": {"immediate": {"off": true}}}}`, `{"messageTypes": {"b": {"requeueLimit": 3}}}`,
+			`{"messageTypes": {"a": {"immediate": {"off": true}}, "b": {"requeueLimit": 3}}}`,
+		},
+		{
+			"other fields of a message type", `{"messageTypes": {"a": {"immediate": {"off": true}, "errorQueue": "x"}}}`, `{"messageTypes": {"a": {"errorQueue": "y", "maxRetryAge": "1h"}}}`,
+			`{"messageTypes": {"a": {"immediate": {"off": true}, "errorQueue": "y", "maxRetryAge": "1h"}}}`,
+		},
+		{"no message types", `{"messageTypes": {"a": {"errorQueue": "x"}}}`, `{"messageTypes": {}}`, `{"messageTypes": {"a": {"errorQueue": "x"}}}`},
+		{"other fields of a level", `{"delayed": {"retries": 9, "increase": "2s"}}`, `{"delayed": {"maxDelay": "1m"}}`, `{"delayed": {"retries": 9, "increase": "2s", "maxDelay": "1m"}}`},
+		{"a level off", `{"immediate": {"retries": 2}, "delayed": {"retries": 9, "jitter": 1}}`, `{"immediate": {"off": true}, "delayed": {"off": true}}`, `{"immediate": {"off": true}, "delayed": {"off": true}}`},
+		{"a level on by retries", `{"immediate": {"off": true}, "delayed": {"off": true}}`, `{"immediate": {"retries": 2}, "delayed": {"retries": 9}}`, `{"immediate": {"retries": 2}, "delayed": {"retries": 9}}`},
+		{"a level on by delays", `{"delayed": {"off": true}}`, `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"delays": ["1s"]}}`},
+		{"a level on with its defaults", `{"immediate": {"off": true}, "delayed": {"off": true}, "maxDeliveries": {"off": true}}`, `{"immediate": {"off": false}, "delayed": {"off": false}, "maxDeliveries": {"off": false}}`, `{}`},
+		{"a list instead of growing delays", `{"delayed": {"retries": 9, "increase": "2s", "factor": 2, "jitter": 1}}`, `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"delays": ["1s"], "jitter": 1}}`},
+		{"growing delays instead of a list", `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"retries": 9, "increase": "2s"}}`, `{"delayed": {"retries": 9, "increase": "2s"}}`},
+		{"a limit instead of none", `{"maxDeliveries": {"off": true}}`, `{"maxDeliveries": {"count": 9}}`, `{"maxDeliveries": {"count": 9}}`},
+		{"no limit instead of one", `{"maxDeliveries": {"count": 9}, "maxRetryAge": "1h"}`, `{"maxDeliveries": {"off": true}, "maxRetryAge": "0s"}`, `{"maxDeliveries": {"off": true}, "maxRetryAge": "0s"}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got, want Recoverability
+			for _, text := range []string{test.first, test.second} {
+				if err := json.Unmarshal([]byte(text), &got); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := json.Unmarshal([]byte(test.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %+v\nwant %+v", got, want)
+			}
+		})
+	}
+	t.Run("contradictions within one text stay", func(t *testing.T) {
+		c := Config{Recoverability: Recoverability{Immediate: Immediate{Retries: 1}}}
+		if err := json.Unmarshal([]byte(`{"recoverability": {"immediate": {"off": true, "retries": 3}}}`), &c); err != nil {
+			t.Fatal(err)
+		}
+		if c.Recoverability.Immediate != (Immediate{Retries: 3, Off: true}) {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("a map that was there is not written", func(t *testing.T) {
+		shared := map[string]TypeRecoverability{"a": {ErrorQueue: "x"}}
+		r := Recoverability{MessageTypes: shared}
+		if err := json.Unmarshal([]byte(`{"messageTypes": {"a": {"errorQueue": "y"}, "b": {"errorQueue": "z"}}}`), &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(shared) != 1 || shared["a"].ErrorQueue != "x" {
+			t.Errorf("%+v", shared)
+		}
+	})
+}
+
+func TestPartsOfAConfigurationReadAndWrittenAlone(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		into any // a pointer
+		want any
+	}{
+		{`{"retries":2}`, &Immediate{}, Immediate{Retries: 2}},
+		{`{"off":true}`, &Immediate{Retries: 2}, Immediate{Off: true}},
+		{`{"retries":2,"increase":"1m0s","jitter":0}`, &Delayed{}, Delayed{Retries: 2, Increase: time.Minute, Jitter: Off}},
+		{`{"delays":["1s","0s"]}`, &Delayed{}, Delayed{Delays: []time.Duration{time.Second, 0}}},
+		{`{"consecutiveFailures":9,"timeToWait":"5s"}`, &RateLimit{}, RateLimit{ConsecutiveFailures: 9, TimeToWait: 5 * time.Second}},
+		{`{"count":60}`, &MaxDeliveries{}, MaxDeliveries{Count: 60}},
+		{`{"immediate":{"off":true},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &TypeRecoverability{}, TypeRecoverability{Immediate: Immediate{Off: true}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: Off}},
+		{`{"errorQueue":"x","requeueLimit":0}`, &Recoverability{}, Recoverability{ErrorQueue: "x", RequeueLimit: Off}},
+		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","logFormat":"Constant"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, LogFormat: LogConstant}},
+		{`{}`, &Config{}, Config{}},
+	} {
+		if err := json.Unmarshal([]byte(test.text), test.into); err != nil {
+			t.Errorf("%s: %v", test.text, err)
+			continue
+		}
+		got := reflect.ValueOf(test.into).Elem().Interface()
+		if !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s is read as %+v, want %+v", test.text, got, test.want)
+		}
+		for _, value := range []any{got, test.into} {
+			if text, err := json.Marshal(value); err != nil || string(text) != test.text {
+				t.Errorf("%s is written as %s, %v", test.text, text, err)
+			}
+		}
+	}
+	t.Run("an unknown key", func(t *testing.T) {
+		var d Delayed
+		if err := json.Unmarshal([]byte(`{"retrys": 2}`), &d); err == nil || !strings.HasPrefix(err.Error(), "core: configuration: retrys is unknown here; known are retries, off") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestMarshalledConfigurationsReadTheSame(t *testing.T) {
+	var c Config
+	if err := json.Unmarshal([]byte(wholeConfig), &c); err != nil {
+		t.Fatal(err)
+	}
+	c.Recoverability.Unrecoverable = []error{errFailed} // code is left out
+	c.Recoverability.UnrecoverableFunc = func(error) bool { return false }
+	c.Codec = JSON
+	text, err := json.MarshalIndent(c, "", "\t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again Config
+	if err := json.Unmarshal(text, &again); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	c.Recoverability.Unrecoverable, c.Recoverability.UnrecoverableFunc, c.Codec = nil, nil, nil
+	if !reflect.DeepEqual(again, c) {
+		t.Errorf("got  %+v\nwant %+v", again, c)
+	}
+	t.Run("in a struct", func(t *testing.T) {
+		type file struct {
+			Name    string  `json:"name"`
+			Billing Config  `json:"billing"`
+			Retries Delayed `json:"retries"`
+		}
+		want := file{"x", c, Delayed{Retries: 2}}
+		text, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got file
+		if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v: %+v", err, got)
+		}
+	})
+	t.Run("what JSON cannot hold is an error", func(t *testing.T) {
+		for says, c := range map[string]Config{
+			"concurrency is -1; it cannot be negative":                    {Concurrency: -1},
+			"slowHandler is -2ns; it cannot be negative":                  {SlowHandler: -2},
+			"recoverability.delayed.retries is -3; it cannot be negative": {Recoverability: Recoverability{Delayed: Delayed{Retries: -3}}},
+			"recoverability.delayed.jitter is NaN; it cannot be negative": {Recoverability: Recoverability{Delayed: Delayed{Jitter: nan()}}},
+			"provision: ":                            {Provision: 9},
+			"transactions:":                          {Transactions: 9},
+			"logFormat: ":                            {LogFormat: -2},
+			`instance is "\xff", which is not UTF-8`: {Instance: "\xff"},
+			`recoverability.messageTypes["\xff"] is "\xff", which is not`:   {Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"\xff": {}}}},
+			`recoverability.messageTypes["a"].requeueDelay is -1ns; it can`: perType("a", TypeRecoverability{RequeueDelay: -1}),
+		} {
+			if _, err := c.MarshalJSON(); err == nil || !strings.HasPrefix(err.Error(), "core: configuration: "+says) {
+				t.Errorf("%v, want it to say %s", err, says)
+			}
+		}
+	})
+}
+
+func nan() float64 { zero := 0.0; return zero / zero }
+
+// An embedding struct is read by Config alone. It is told.
+func TestAStructThatEmbedsAConfigIsToldToNameIt(t *testing.T) {
+	var file struct {
+		Config
+		Name string `json:"name"`
+	}
+	err := json.Unmarshal([]byte(`{"concurrency": 3, "name": "x"}`), &file)
+	if err == nil || !strings.Contains(err.Error(), "name is unknown here") || !strings.Contains(err.Error(), "(a struct that embeds core.Config reads no other keys: give that field a name)") {
+		t.Errorf("%v", err)
+	}
+}

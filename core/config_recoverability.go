@@ -1,0 +1,386 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// resolveRecoverability checks the settings for failures and makes rules of
+// them.
+func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
+	c := &r.config.Recoverability
+	const prefix = "Recoverability."
+	before := len(p.list)
+	orDefault(&c.ErrorQueue, defaultErrorQueue)
+	notNegative(p, prefix+"UnacceptableMessageLimit", c.UnacceptableMessageLimit)
+	notNegative(p, prefix+"UnacceptableMessageWindow", c.UnacceptableMessageWindow)
+	if c.UnacceptableMessageWindow > 0 && c.UnacceptableMessageLimit == 0 {
+		p.add(prefix + "UnacceptableMessageWindow is set without UnacceptableMessageLimit; set the limit or remove the window")
+	}
+	if c.DeadLetter && !caps.DeadLetter {
+		p.add(prefix + "DeadLetter is set, but the transport has no dead-letter queue of its own (Capabilities.DeadLetter); remove it")
+	}
+	r.resolveRateLimit(p)
+
+	r.rules = rules{
+		policy:     c.Policy,
+		deadLetter: c.DeadLetter,
+		mode:       r.mode,
+		caps:       caps,
+		address:    func(queue string) (string, error) { return queue, nil },
+	}
+	base := &r.rules.config
+	base.Failed.ErrorQueue = c.ErrorQueue
+	base.handlerTimeout = r.config.HandlerTimeout
+	r.checkShared(p, prefix, TypeRecoverability{
+		MaxRetryAge: c.MaxRetryAge, RequeueDelay: c.RequeueDelay, RequeueLimit: c.RequeueLimit,
+		Unrecoverable: c.Unrecoverable, UnrecoverableFunc: c.UnrecoverableFunc,
+	}, base)
+	orDefault(&base.requeueDelay, defaultRequeueDelay)
+	base.Immediate.MaxNumberOfRetries = r.immediateRetries(p, prefix+"Immediate", c.Immediate)
+	beforeDelayed := len(p.list)
+	if r.checkDelayedFields(p, prefix+"Delayed", c.Delayed) {
+		r.setDelayed(p, prefix+"Delayed", c.Delayed, base)
+	}
+	delayedRight := len(p.list) == beforeDelayed
+
+	r.rules.perType = map[string]RecoverabilityConfig{}
+	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
+		own := c.MessageTypes[messageType]
+		field := fmt.Sprintf("%sMessageTypes[%q]", prefix, messageType)
+		if !isMessageType(messageType) || strings.TrimSpace(messageType) != messageType {
+			p.add("%s: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", prefix+"MessageTypes", messageType)
+		}
+		if reflect.ValueOf(own).IsZero() {
+			p.add("%s has no settings; set some, or remove it", field)
+		}
+		r.rules.perType[messageType] = r.resolveType(p, field+".", own, delayedRight)
+	}
+	r.resolveMaxDeliveries(p)
+	if len(p.list) == before {
+		r.checkMaxRetryAge(p)
+	}
+}
+
+// resolveType merges the settings of a message type with the endpoint's, of
+// which the delayed retries may be wrong.
+func (r *resolved) resolveType(p *problems, prefix string, own TypeRecoverability, delayedRight bool) RecoverabilityConfig {
+	base, c := r.config.Recoverability, r.rules.config
+	if own.ErrorQueue != "" {
+		c.Failed.ErrorQueue = own.ErrorQueue
+	}
+	notNegativeOrOff(p, prefix+"HandlerTimeout", own.HandlerTimeout)
+	if own.HandlerTimeout != 0 {
+		c.handlerTimeout = offAsZero(own.HandlerTimeout)
+	}
+	r.checkShared(p, prefix, own, &c)
+	if own.Immediate != (Immediate{}) {
+		c.Immediate.MaxNumberOfRetries = r.immediateRetries(p, prefix+"Immediate", own.Immediate.over(base.Immediate))
+	}
+	if !own.Delayed.isZero() && r.checkDelayedFields(p, prefix+"Delayed", own.Delayed) && delayedRight {
+		before := len(p.list)
+		r.setDelayed(p, prefix+"Delayed", own.Delayed.over(base.Delayed), &c)
+		if !base.Delayed.isZero() && !own.Delayed.Off {
+			for i, err := range p.list[before:] {
+				p.list[before+i] = fmt.Errorf("%w (the fields that it leaves 0 are those of Recoverability.Delayed)", err)
+			}
+		}
+	}
+	return c
+}
+
+// checkShared checks the settings that the endpoint and message types have
+// alike, and sets them where they are set.
+func (r *resolved) checkShared(p *problems, prefix string, own TypeRecoverability, c *RecoverabilityConfig) {
+	caps := r.rules.caps
+	notNegativeOrOff(p, prefix+"MaxRetryAge", own.MaxRetryAge)
+	notNegativeOrOff(p, prefix+"RequeueLimit", own.RequeueLimit)
+	notNegative(p, prefix+"RequeueDelay", own.RequeueDelay)
+	for i, err := range own.Unrecoverable {
+		if err == nil {
+			p.add(prefix+"Unrecoverable[%d] is nil; remove it", i)
+		}
+	}
+	undeferred := r.mode == TransactionNone || !caps.DelayedDelivery
+	const why = "nothing can be deferred in transaction mode None or without Capabilities.DelayedDelivery; remove it"
+	switch {
+	case own.RequeueDelay <= 0:
+	case undeferred:
+		p.add("%sRequeueDelay is %v, but %s", prefix, own.RequeueDelay, why)
+	case caps.MaxDelay > 0 && own.RequeueDelay > caps.MaxDelay:
+		p.add("%sRequeueDelay is %v, but the transport's Capabilities.MaxDelay is %v; use no more", prefix, own.RequeueDelay, caps.MaxDelay)
+	}
+	if own.RequeueLimit > 0 && undeferred {
+		p.add("%sRequeueLimit is %d, but %s", prefix, own.RequeueLimit, why)
+	}
+	if own.MaxRetryAge != 0 {
+		c.MaxRetryAge = offAsZero(own.MaxRetryAge)
+	}
+	if own.RequeueLimit != 0 {
+		c.requeueLimit = offAsZero(own.RequeueLimit)
+	}
+	if own.RequeueDelay != 0 {
+		c.requeueDelay = own.RequeueDelay
+	}
+	c.Failed.Unrecoverable = slices.Concat(c.Failed.Unrecoverable, own.Unrecoverable)
+	if own.UnrecoverableFunc != nil {
+		c.unrecoverableFuncs = append(slices.Clone(c.unrecoverableFuncs), own.UnrecoverableFunc)
+	}
+}
+
+func (r *resolved) resolveRateLimit(p *problems) {
+	c := &r.config.Recoverability.RateLimit
+	const prefix = "Recoverability.RateLimit"
+	notNegative(p, prefix+".ConsecutiveFailures", c.ConsecutiveFailures)
+	notNegative(p, prefix+".TimeToWait", c.TimeToWait)
+	if c.TimeToWait > maxTimeToWait {
+		p.add("%s.TimeToWait is %v, for which the endpoint would stand still after the outage has ended; use at most %v", prefix, c.TimeToWait, maxTimeToWait)
+	}
+	if c.ConsecutiveFailures == 0 && (c.TimeToWait != 0 || c.Filter != nil || c.OnStarted != nil || c.OnEnded != nil) {
+		p.add("%s is configured without ConsecutiveFailures, which would leave it off; set ConsecutiveFailures to 1 or more", prefix)
+	}
+	orDefault(&c.TimeToWait, defaultTimeToWait)
+}
+
+// resolveMaxDeliveries bounds deliveries above the retries in force (R34).
+func (r *resolved) resolveMaxDeliveries(p *problems) {
+	c, most := r.config.Recoverability.MaxDeliveries, r.mostImmediate()
+	const field = "Recoverability.MaxDeliveries"
+	notNegative(p, field+".Count", c.Count)
+	switch {
+	case c.Off && c.Count > 0:
+		p.add("%s has Count %d and Off; remove one of the two", field, c.Count)
+	case c.Off:
+		return
+	case c.Count > 0 && r.mode == TransactionNone:
+		p.add("%s.Count is %d, but in transaction mode None a message is delivered once; remove it", field, c.Count)
+	case c.Count > 0 && c.Count <= most:
+		p.add("%s.Count is %d, which a round of %d immediate retries would exceed; use more than that", field, c.Count, most)
+	case c.Count > 0:
+		r.maxDeliveries = c.Count
+	case most < math.MaxInt/4:
+		r.maxDeliveries = max(defaultMaxDeliveries, 4*(most+1))
+	default: // retries without end
+		r.maxDeliveries = math.MaxInt
+	}
+	r.rules.maxDeliveries = r.maxDeliveries
+}
+
+// checkMaxRetryAge refuses a limit for delayed retries where there are none. A
+// policy may make some.
+func (r *resolved) checkMaxRetryAge(p *problems) {
+	c := r.config.Recoverability
+	if c.Policy != nil {
+		return
+	}
+	const why = "but there are no delayed retries to limit; remove it, or set Delayed.Retries"
+	inherited := c.MaxRetryAge > 0
+	used := r.rules.config.Delayed.MaxNumberOfRetries > 0
+	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
+		retries := r.rules.perType[messageType].Delayed.MaxNumberOfRetries > 0
+		switch age := c.MessageTypes[messageType].MaxRetryAge; {
+		case age == 0:
+			used = used || retries
+		case age > 0 && !retries:
+			p.add("Recoverability.MessageTypes[%q].MaxRetryAge is %v, %s", messageType, age, why)
+		}
+	}
+	if inherited && !used {
+		p.add("Recoverability.MaxRetryAge is %v, %s", c.MaxRetryAge, why)
+	}
+}
+
+// mostImmediate returns the largest number of immediate retries in force.
+func (r *resolved) mostImmediate() int {
+	most := r.rules.config.Immediate.MaxNumberOfRetries
+	for _, own := range r.rules.perType {
+		most = max(most, own.Immediate.MaxNumberOfRetries)
+	}
+	return most
+}
+
+// immediateRetries and setDelayed resolve a level of retries. What was asked for
+// explicitly and cannot be done is refused; a default that cannot be done
+// becomes 0 (R10).
+func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int {
+	switch {
+	case c.Retries < 0:
+		p.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
+		return 0
+	case c.Off && c.Retries > 0:
+		p.add("%s has Retries %d and Off; remove one of the two", field, c.Retries)
+		return 0
+	case c.Off || r.config.SendOnly:
+		return 0
+	case r.mode == TransactionNone && c.Retries > 0:
+		p.add("%s.Retries is %d, but the transaction mode is None, in which a message cannot be given back; set %s.Off, or use a transaction mode above None", field, c.Retries, field)
+		return 0
+	case r.mode == TransactionNone:
+		r.reduced = append(r.reduced, field+": transaction mode None allows no retries")
+		return 0
+	case c.Retries == 0:
+		return defaultImmediate
+	}
+	return c.Retries
+}
+
+// checkDelayedFields checks each field by itself, and reports whether all are
+// right.
+func (r *resolved) checkDelayedFields(p *problems, field string, c Delayed) bool {
+	before := len(p.list)
+	if c.Retries < 0 {
+		p.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
+	}
+	notNegative(p, field+".Increase", c.Increase)
+	notNegativeOrOff(p, field+".MaxDelay", c.MaxDelay)
+	for i, delay := range c.Delays {
+		if delay < 0 {
+			p.add("%s.Delays[%d] is %v; it cannot be negative", field, i, delay)
+		}
+	}
+	if c.Delays != nil && len(c.Delays) == 0 {
+		p.add("%s.Delays is empty; list delays, or set %s.Off for no retries", field, field)
+	}
+	if c.Factor != 0 && c.Factor != Off && !(c.Factor >= 1 && c.Factor <= 1e6) {
+		p.add("%s.Factor is %v; use 1 or more, or 0 for linear growth", field, c.Factor)
+	}
+	if c.Jitter != Off && !(c.Jitter >= 0 && c.Jitter <= 1) {
+		p.add("%s.Jitter is %v; use a part between 0 and 1", field, c.Jitter)
+	}
+	return len(p.list) == before
+}
+
+// setDelayed checks fields of a level against each other and the transport, and
+// puts the level in force.
+func (r *resolved) setDelayed(p *problems, field string, c Delayed, inForce *RecoverabilityConfig) {
+	s := schedule{
+		increase: c.Increase, factor: offAsZero(c.Factor), ceiling: offAsZero(c.MaxDelay),
+		list: slices.Clone(c.Delays), jitter: offAsZero(c.Jitter),
+	}
+	orDefault(&s.increase, defaultIncrease)
+	inForce.schedule = s
+	inForce.Delayed.TimeIncrease = s.increase
+	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(p, field, c, s)
+}
+
+// delayedRetries returns how many there are, and why a default that cannot be
+// done became 0.
+func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedule) (retries int, reduced string) {
+	before := len(p.list)
+	switch set := c.set(); {
+	case c.Off && len(set) > 0:
+		p.add("%s has %s and Off; remove one of the two", field, strings.Join(set, ", "))
+	case c.Off || r.config.SendOnly:
+		return 0, ""
+	case len(c.Delays) > 0:
+		if c.Retries > 0 && c.Retries != len(c.Delays) {
+			p.add("%s.Retries is %d, but Delays lists %d; remove Retries", field, c.Retries, len(c.Delays))
+		}
+		if c.Increase != 0 || c.Factor > 0 || c.MaxDelay > 0 {
+			p.add("%s has Delays, with which Increase, Factor and MaxDelay mean nothing; remove them", field)
+		}
+	case s.ceiling > 0 && s.ceiling < s.increase:
+		p.add("%s has MaxDelay %v below its Increase of %v, which would never be used; raise MaxDelay or lower Increase", field, s.ceiling, s.increase)
+	}
+	if len(p.list) > before {
+		return 0, ""
+	}
+
+	retries = c.Retries
+	if retries == 0 {
+		retries = len(c.Delays)
+	}
+	orDefault(&retries, defaultDelayed)
+	longest := s.longest(retries)
+	obstacle := ""
+	switch caps := r.rules.caps; {
+	case r.mode == TransactionNone:
+		obstacle = "the transaction mode is None, in which a message cannot be given back"
+	case !caps.DelayedDelivery:
+		obstacle = "the transport has no delayed delivery (Capabilities.DelayedDelivery)"
+	case caps.MaxDelay > 0 && longest > caps.MaxDelay:
+		obstacle = fmt.Sprintf("the longest delay would be %v and the transport's Capabilities.MaxDelay is %v", longest, caps.MaxDelay)
+	}
+	switch {
+	case obstacle != "" && !c.isZero():
+		p.add("%s asks for %d retries, but %s; set %s.Off or choose what the transport can do", field, retries, obstacle, field)
+		return 0, ""
+	case obstacle != "":
+		r.reduced = append(r.reduced, field+": "+obstacle)
+		return 0, "delayed retries are off: " + obstacle
+	case longest >= longestDelay && r.config.Recoverability.Policy == nil:
+		p.add("%s has a delay of %v; after 24 h or more no further retry is allowed (R5), so keep every delay below", field, longest)
+		return 0, ""
+	}
+	return retries, ""
+}
+
+func (c Delayed) isZero() bool { return !c.Off && len(c.set()) == 0 }
+
+// set returns the names of the fields but Off that are set.
+func (c Delayed) set() []string {
+	var names []string
+	v := reflect.ValueOf(c)
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Name; name != "Off" && !v.Field(i).IsZero() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A layer is settings that can be put over others.
+type layer[T any] interface{ over(base T) T }
+
+var _ layer[MaxDeliveries] = MaxDeliveries{}
+
+// over returns base with the fields that c has.
+func (c Immediate) over(base Immediate) Immediate {
+	if c == (Immediate{}) {
+		return base
+	}
+	return c
+}
+
+// over returns base with the fields that c has. A level that is switched off
+// keeps nothing, Retries or Delays switch one on, and listed delays and growing
+// ones replace each other.
+func (c Delayed) over(base Delayed) Delayed {
+	merged := base
+	switch {
+	case c.Off:
+		return c
+	case c.Delays != nil:
+		merged = Delayed{Delays: c.Delays, Jitter: base.Jitter}
+	case c.Retries != 0 && c.Increase != 0:
+		merged.Delays = nil
+	}
+	if c.Retries != 0 {
+		merged.Off, merged.Retries = false, c.Retries
+	}
+	overrideIfSet(&merged.Increase, c.Increase)
+	overrideIfSet(&merged.Factor, c.Factor)
+	overrideIfSet(&merged.MaxDelay, c.MaxDelay)
+	overrideIfSet(&merged.Jitter, c.Jitter)
+	return merged
+}
+
+// over returns base with the fields that c has.
+func (c MaxDeliveries) over(base MaxDeliveries) MaxDeliveries {
+	if c == (MaxDeliveries{}) {
+		return base
+	}
+	return c
+}
+
+// overrideIfSet replaces a value by one that is set.
+func overrideIfSet[T int | float64 | time.Duration](field *T, own T) {
+	if own != 0 {
+		*field = own
+	}
+}
