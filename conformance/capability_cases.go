@@ -46,6 +46,7 @@ var capabilityCases = []testCase{
 		}
 		for name, value := range map[string]int64{
 			"MaxDelay": int64(c.MaxDelay), "DelayPrecision": int64(c.DelayPrecision), "SubscribeLag": int64(c.SubscribeLag),
+			"MaxLockTime":     int64(c.MaxLockTime),
 			"MaxReceiveBatch": int64(c.MaxReceiveBatch), "MaxMessageBytes": int64(c.MaxMessageBytes),
 			"MaxHeaderBytes": int64(c.MaxHeaderBytes), "MaxHeaderKeyBytes": int64(c.MaxHeaderKeyBytes),
 		} {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"slices"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -97,23 +98,26 @@ func unclaimed(name string, has func(c core.Capabilities) bool) need {
 
 // What cases need.
 var (
-	delays             = claimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })
-	noDelays           = unclaimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })
-	longestDelay       = need{"MaxDelay is without limit", func(s *suite) bool { return s.caps.MaxDelay > 0 }}
-	publishing         = claimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
-	noPublishing       = unclaimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
-	expiry             = claimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
-	noExpiry           = unclaimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
-	deadLettering      = claimed("DeadLetter", func(c core.Capabilities) bool { return c.DeadLetter })
-	nativeCount        = claimed("NativeDeliveryCount", func(c core.Capabilities) bool { return c.NativeDeliveryCount })
-	noNativeCount      = unclaimed("NativeDeliveryCount", func(c core.Capabilities) bool { return c.NativeDeliveryCount })
-	durable            = claimed("Durable", func(c core.Capabilities) bool { return c.Durable })
-	messageLimit       = need{"MaxMessageBytes is without limit", func(s *suite) bool { return s.caps.MaxMessageBytes > 0 }}
-	headerLimit        = need{"MaxHeaderBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderBytes > 0 }}
-	headerKeyLimit     = need{"MaxHeaderKeyBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderKeyBytes > 0 }}
-	receiveBatch       = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
-	provisioning       = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
-	checking           = need{"the transport is no core.Checker", func(s *suite) bool { return s.checker }}
+	delays         = claimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })
+	noDelays       = unclaimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })
+	longestDelay   = need{"MaxDelay is without limit", func(s *suite) bool { return s.caps.MaxDelay > 0 }}
+	publishing     = claimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
+	noPublishing   = unclaimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
+	expiry         = claimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
+	noExpiry       = unclaimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
+	deadLettering  = claimed("DeadLetter", func(c core.Capabilities) bool { return c.DeadLetter })
+	nativeCount    = claimed("NativeDeliveryCount", func(c core.Capabilities) bool { return c.NativeDeliveryCount })
+	noNativeCount  = unclaimed("NativeDeliveryCount", func(c core.Capabilities) bool { return c.NativeDeliveryCount })
+	durable        = claimed("Durable", func(c core.Capabilities) bool { return c.Durable })
+	messageLimit   = need{"MaxMessageBytes is without limit", func(s *suite) bool { return s.caps.MaxMessageBytes > 0 }}
+	headerLimit    = need{"MaxHeaderBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderBytes > 0 }}
+	headerKeyLimit = need{"MaxHeaderKeyBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderKeyBytes > 0 }}
+	receiveBatch   = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
+	provisioning   = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
+	checking       = need{"the transport is no core.Checker", func(s *suite) bool { return s.checker }}
+	shortestLife   = need{"MaxLockTime is without limit, or longer than a case can wait", func(s *suite) bool {
+		return s.caps.MaxLockTime > 0 && (s.caps.MaxLockTime <= time.Minute || s.h.Bubble && s.caps.MaxLockTime <= 5*time.Minute)
+	}}
 	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.lock > 0 }}
 	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
 	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}

@@ -192,6 +192,21 @@ var lockCases = []testCase{
 		t.complete(t.receiver(t.open(), queue, 1).next())
 		t.left(queue, "after another receiver completed it")
 	}},
+	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", in: givingBack, needs: []need{locks, shortestLife}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.sendEach(transport, queue, "kept for long")
+		began := time.Now()
+		d := t.receiver(transport, queue, 1).next()
+		t.needsLock(d)
+		stop := t.keepRenewing(d)
+		t.rest(time.Until(began.Add(t.caps.MaxLockTime * 9 / 10)))
+		if err := stop(); err != nil {
+			t.stop(fmt.Sprintf("Renew returns nil until a delivery has been kept for MaxLockTime, %v", t.caps.MaxLockTime), "%v", err)
+		}
+		t.complete(d)
+		t.left(queue, "after it was completed, shortly before MaxLockTime")
+	}},
 	{rule: "C17", title: "renewing ends with its context", in: givingBack, needs: []need{locks}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
@@ -246,6 +261,9 @@ func keepsForEver(t *trial) {
 		hold = time.Hour // which costs nothing
 	}
 	hold = min(hold, 3*t.patience()) // a case has to end
+	if longest := t.caps.MaxLockTime; longest > 0 {
+		hold = min(hold, longest*9/10)
+	}
 	transport := t.open()
 	queue := t.queue(transport)
 	t.sendEach(transport, queue, "held for long")

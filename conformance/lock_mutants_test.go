@@ -96,6 +96,14 @@ var lockMutants = []mutant{
 			return first[d]
 		}}
 	}},
+	{rule: "C17", name: "keeps a delivery for less time than it claims",
+		on: locking(able(func(c *core.Capabilities) { c.MaxLockTime = 2 * time.Minute })),
+		breaks: func() changes {
+			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
+				c.MaxLockTime = 5 * time.Minute
+				return c
+			}}
+		}},
 	{rule: "C17", name: "renews for a moment only", on: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		until := map[*brokenDelivery]time.Time{}

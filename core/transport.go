@@ -148,9 +148,9 @@ type Delivery interface {
 	// renewed.
 	LockedUntil() time.Time
 
-	// Renew moves LockedUntil forward, or returns ErrLockLost; after the
-	// settlement it may return ErrSettled as well. ctx ends with the lock, and
-	// ends Renew, which then leaves the lock as it is.
+	// Renew moves LockedUntil forward, but not beyond MaxLockTime, or returns
+	// ErrLockLost; after the settlement it may return ErrSettled as well. With any
+	// other error, as that of ctx, the lock is as it was. ctx ends with the lock.
 	Renew(ctx context.Context) error
 
 	// DeadLetter moves the message with reason and description to the broker's
@@ -299,7 +299,8 @@ type Capabilities struct {
 	// to be in force.
 	SubscribeLag time.Duration
 	// MaxLockTime is how long one delivery may be kept unsettled at most, renewals
-	// included. The engine gives a message back well before that.
+	// included: then the broker redelivers the message, whatever LockedUntil said.
+	// The engine gives a message back well before that.
 	MaxLockTime time.Duration
 	// MaxReceiveBatch is the most deliveries that one Receive can return.
 	MaxReceiveBatch int

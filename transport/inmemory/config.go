@@ -25,7 +25,8 @@ type Config struct {
 	// beyond. Default: Everything(). It may claim less than that, never more.
 	// Limits and expectations such as MaxReceiveBatch, MaxMessageBytes or
 	// CountsEveryDelivery are honoured as well: CountsEveryDelivery makes
-	// Release raise the count. Without NativeDeliveryCount each receiver counts
+	// Release raise the count, and a delivery that was kept for MaxLockTime is
+	// lost, renewed or not. Without NativeDeliveryCount each receiver counts
 	// alone in a transport.DeliveryLog and forgets when it is closed.
 	// A DelayPrecision of 0 becomes the transport's own. Duplicates,
 	// ConfirmsSettlement and Ahead are claims only: this transport never
@@ -106,6 +107,7 @@ func (c Config) capabilities() (core.Capabilities, error) {
 	}{
 		{"MaxDelay", int64(caps.MaxDelay)},
 		{"SubscribeLag", int64(caps.SubscribeLag)},
+		{"MaxLockTime", int64(caps.MaxLockTime)},
 		{"MaxReceiveBatch", int64(caps.MaxReceiveBatch)},
 		{"MaxMessageBytes", int64(caps.MaxMessageBytes)},
 		{"MaxHeaderBytes", int64(caps.MaxHeaderBytes)},

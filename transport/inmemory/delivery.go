@@ -18,6 +18,7 @@ type delivery struct {
 
 	state       deliveryState
 	lockedUntil time.Time // zero: until it is settled
+	keptUntil   time.Time // which no renewal goes beyond; zero: any may be
 	prev, next  *delivery // among the receiver's unsettled
 }
 

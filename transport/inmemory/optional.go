@@ -94,8 +94,20 @@ func (d *delivery) LockedUntil() time.Time {
 	return d.lockedUntil
 }
 
-// Renew moves LockedUntil to Config.LockDuration from now. A settled delivery is
-// core.ErrSettled.
+// renewed returns until when a lock holds that is taken or renewed now.
+func (d *delivery) renewed(now time.Time) time.Time {
+	if d.receiver.lock == 0 {
+		return d.keptUntil
+	}
+	until := now.Add(d.receiver.lock)
+	if !d.keptUntil.IsZero() && until.After(d.keptUntil) {
+		until = d.keptUntil
+	}
+	return until
+}
+
+// Renew moves LockedUntil to Config.LockDuration from now, but not beyond
+// Capabilities.MaxLockTime. A settled delivery is core.ErrSettled.
 func (d *delivery) Renew(ctx context.Context) error {
 	if d.receiver.lock == 0 {
 		return d.failed("renew", fmt.Errorf("its lock does not end by itself: %w", errors.ErrUnsupported))
@@ -109,7 +121,10 @@ func (d *delivery) Renew(ctx context.Context) error {
 	if err := d.held(); err != nil {
 		return d.failed("renew", err)
 	}
-	d.lockedUntil = time.Now().Add(d.receiver.lock)
+	if d.lockedUntil.Equal(d.keptUntil) {
+		return d.failed("renew", fmt.Errorf("it has been kept for as long as Capabilities.MaxLockTime allows, %v", d.receiver.longest))
+	}
+	d.lockedUntil = d.renewed(time.Now())
 	q.deadlines.move(d.message, d.lockedUntil)
 	q.arm()
 	return nil

@@ -17,8 +17,8 @@ import (
 
 // LikeSQS is as able as Amazon SQS standard queues with SNS: no atomic sends, no
 // dead-lettering by the receiver, delays of at most 15 minutes, batches of 10,
-// 1 MiB messages, locks (the visibility timeout) of 30 seconds, and a count
-// that rises with every receive.
+// 1 MiB messages, locks (the visibility timeout) of 30 seconds that can be renewed
+// for 12 hours, and a count that rises with every receive.
 func LikeSQS() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
@@ -29,6 +29,7 @@ func LikeSQS() Config {
 			TimeToBeReceived:    true,
 			MaxDelay:            15 * time.Minute,
 			DelayPrecision:      time.Second,
+			MaxLockTime:         12 * time.Hour,
 			MaxReceiveBatch:     10,
 			MaxMessageBytes:     1 << 20,
 			CountsEveryDelivery: true,
@@ -65,8 +66,9 @@ func LikeAzureServiceBus() Config {
 
 // LikeRabbitMQ is as able as RabbitMQ with quorum queues: TransactionReceiveOnly
 // alone, delays of at most 8.5 years, 16 MiB messages with 64 KiB of headers,
-// settlements that are not confirmed, deliveries without a lock to renew, and a
-// count that rises with every return. What no capability tells it does not
+// settlements that are not confirmed, deliveries without a lock to renew that are
+// taken back after 30 minutes (consumer_timeout), and a count that rises with every
+// return. What no capability tells it does not
 // refuse: a delay together with a time to be received, and names that the broker
 // would not take.
 func LikeRabbitMQ() Config {
@@ -79,6 +81,7 @@ func LikeRabbitMQ() Config {
 			TimeToBeReceived:    true,
 			MaxDelay:            (1<<28 - 1) * time.Second,
 			DelayPrecision:      2 * time.Second,
+			MaxLockTime:         30 * time.Minute,
 			MaxMessageBytes:     16 << 20,
 			MaxHeaderBytes:      64 << 10,
 			MaxHeaderKeyBytes:   255,

@@ -19,6 +19,7 @@ type receiver struct {
 	name      string
 	mode      core.TransactionMode
 	lock      time.Duration          // 0: deliveries have no lock that expires
+	longest   time.Duration          // 0: a delivery may be kept for any time
 	batch     int                    // the most deliveries of one Receive
 	log       *transport.DeliveryLog // nil: the messages themselves count
 
@@ -43,7 +44,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		r.batch = t.caps.MaxReceiveBatch
 	}
 	if cfg.Mode != core.TransactionNone {
-		r.lock = t.cfg.LockDuration
+		r.lock, r.longest = t.cfg.LockDuration, t.caps.MaxLockTime
 	}
 	if !t.caps.NativeDeliveryCount {
 		r.log = transport.NewDeliveryLog(cfg.MaxInFlight)
@@ -103,22 +104,27 @@ func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error
 // take fills dst with what is ready and may be held, without waiting.
 func (r *receiver) take(dst []core.Delivery) int {
 	n := min(len(dst), r.room(), r.batch)
-	var until time.Time
+	var now time.Time
 	for i := range n {
 		m := r.queue.next()
 		if m == nil {
 			return i
 		}
-		if r.lock > 0 && until.IsZero() {
-			until = time.Now().Add(r.lock)
+		if (r.lock > 0 || r.longest > 0) && now.IsZero() {
+			now = time.Now()
 		}
-		dst[i] = r.deliver(m, until)
+		dst[i] = r.deliver(m, now)
 	}
 	return max(n, 0)
 }
 
-func (r *receiver) deliver(m *message, until time.Time) core.Delivery {
-	d := &delivery{receiver: r, lockedUntil: until, in: m.incoming()}
+// deliver hands a message out. now is not needed where locks do not end.
+func (r *receiver) deliver(m *message, now time.Time) core.Delivery {
+	d := &delivery{receiver: r, in: m.incoming()}
+	if r.longest > 0 {
+		d.keptUntil = now.Add(r.longest)
+	}
+	d.lockedUntil = d.renewed(now)
 	m.delivered = true
 	if r.log != nil {
 		d.in.DeliveryCount, d.in.LastError = r.log.Delivered(m.nativeID)
@@ -129,7 +135,7 @@ func (r *receiver) deliver(m *message, until time.Time) core.Delivery {
 	}
 	d.message = m
 	r.unsettled.add(d)
-	r.queue.hold(m, d, until)
+	r.queue.hold(m, d, d.lockedUntil)
 	return d
 }
 

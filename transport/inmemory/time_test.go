@@ -2,6 +2,7 @@ package inmemory_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +134,49 @@ func TestC17RenewMovesTheLockForward(t *testing.T) {
 		receive(t, r, "left")
 		time.Sleep(59 * time.Second)
 		succeed(t, d.Complete(t.Context()))
+	})
+}
+
+func TestC17MaxLockTime_EndsALockThatIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := open(t, inmemory.Config{LockDuration: time.Minute, Capabilities: able(func(c *core.Capabilities) { c.MaxLockTime = 150 * time.Second })}, "q")
+		r := peekLock(t, transport, "q")
+		send(t, transport, message("q", "a"))
+		start := time.Now()
+		d := receive(t, r, "a")
+		for _, until := range []time.Duration{110 * time.Second, 150 * time.Second} {
+			time.Sleep(50 * time.Second)
+			succeed(t, d.Renew(t.Context()))
+			if got := d.LockedUntil().Sub(start); got != until {
+				t.Errorf("LockedUntil is %v after the delivery, want %v", got, until)
+			}
+		}
+		if err := d.Renew(t.Context()); err == nil || errors.Is(err, core.ErrLockLost) || !strings.Contains(err.Error(), "MaxLockTime") {
+			t.Errorf("Renew at the limit: %v, want an error that names MaxLockTime, and a lock that holds", err)
+		}
+		counts(t, receive(t, r, "a"), 2, "")
+		if waited := time.Since(start); waited != 150*time.Second {
+			t.Errorf("the delivery was kept for %v", waited)
+		}
+		failWith(t, d.Complete(t.Context()), core.ErrLockLost)
+	})
+}
+
+func TestC17MaxLockTime_EndsADeliveryWithoutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := open(t, inmemory.LikeRabbitMQ(), "q")
+		r := peekLock(t, transport, "q")
+		send(t, transport, message("q", "a"))
+		start := time.Now()
+		d := receive(t, r, "a")
+		if until := d.LockedUntil(); !until.IsZero() {
+			t.Errorf("LockedUntil is %v", until)
+		}
+		receive(t, r, "a")
+		if waited := time.Since(start); waited != 30*time.Minute {
+			t.Errorf("the delivery was kept for %v", waited)
+		}
+		failWith(t, d.Complete(t.Context()), core.ErrLockLost)
 	})
 }
 

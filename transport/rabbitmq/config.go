@@ -82,6 +82,12 @@ type Config struct {
 	// whole seconds; a broker that asks for less gets less.
 	Heartbeat time.Duration
 
+	// ConsumerTimeout is the broker's consumer_timeout: how long a message may be
+	// unacknowledged before the broker takes it back (Capabilities.MaxLockTime). AMQP
+	// does not tell it. The default is the broker's, 30 minutes; set it where the broker's
+	// is another.
+	ConsumerTimeout time.Duration
+
 	// ConnectionName is shown by the management plugin and in the broker's log. The
 	// default is the name of the program.
 	ConnectionName string
@@ -92,6 +98,7 @@ const (
 	defaultMaxMessageBytes = 16 << 20
 	mostMessageBytes       = 512 << 20 // the broker's own bound of max_message_size
 	defaultHeartbeat       = 10 * time.Second
+	defaultConsumerTimeout = 30 * time.Minute
 	maxHeartbeat           = math.MaxUint16 * time.Second // two bytes on the wire
 )
 
@@ -218,6 +225,12 @@ func (c *Config) complete() ([]endpoint, error) {
 		wrong("Config.Heartbeat is %v, but must be from 1s to %v", c.Heartbeat, maxHeartbeat)
 	case c.Heartbeat%time.Second != 0:
 		wrong("Config.Heartbeat is %v, but must be in whole seconds", c.Heartbeat)
+	}
+	switch {
+	case c.ConsumerTimeout == 0:
+		c.ConsumerTimeout = defaultConsumerTimeout
+	case c.ConsumerTimeout < 0:
+		wrong("Config.ConsumerTimeout is %v, but must be more than 0, or 0 for the default of %v", c.ConsumerTimeout, defaultConsumerTimeout)
 	}
 	if c.ConnectionName == "" {
 		c.ConnectionName = programName()

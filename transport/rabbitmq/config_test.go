@@ -22,10 +22,10 @@ func TestDefaults(t *testing.T) {
 	}
 	name := filepath.Base(os.Args[0])
 	if c.QueueType != Quorum || c.Topology != Conventional || c.DeliveryLimit != 100_000 || c.MaxMessageBytes != 16<<20 ||
-		c.Heartbeat != 10*time.Second || c.ConnectionName != name {
+		c.Heartbeat != 10*time.Second || c.ConsumerTimeout != 30*time.Minute || c.ConnectionName != name {
 		t.Errorf("the defaults are %v", c)
 	}
-	set := Config{URLs: []string{broker}, QueueType: Classic, Topology: Direct, DeliveryLimit: 1, MaxMessageBytes: 512 << 20, Heartbeat: time.Second, ConnectionName: "shop"}
+	set := Config{URLs: []string{broker}, QueueType: Classic, Topology: Direct, DeliveryLimit: 1, MaxMessageBytes: 512 << 20, Heartbeat: time.Second, ConsumerTimeout: time.Hour, ConnectionName: "shop"}
 	c = set
 	if _, err := c.complete(); err != nil {
 		t.Fatal(err)
@@ -45,6 +45,7 @@ func TestAllThatIsWrong(t *testing.T) {
 		DeliveryLimit:   -1,
 		MaxMessageBytes: 512<<20 + 1,
 		Heartbeat:       time.Millisecond,
+		ConsumerTimeout: -time.Second,
 		ManagementURL:   "amqp://app:hunter2@h",
 	}
 	endpoints, err := c.complete()
@@ -53,7 +54,7 @@ func TestAllThatIsWrong(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Config.URLs[0]", `the port in "h:0"`, "Config.URLs[2]", "Config.QueueType is 2", "Config.Topology is -1",
-		"Config.DeliveryLimit is -1", "Config.MaxMessageBytes is 536870913", "Config.Heartbeat is 1ms", "Config.ManagementURL",
+		"Config.DeliveryLimit is -1", "Config.MaxMessageBytes is 536870913", "Config.Heartbeat is 1ms", "Config.ConsumerTimeout is -1s", "Config.ManagementURL",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)

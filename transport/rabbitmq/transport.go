@@ -102,6 +102,7 @@ func capabilities(cfg *Config) core.Capabilities {
 		TimeToBeReceived:    true,
 		MaxDelay:            maxDelay,
 		DelayPrecision:      delayPrecision,
+		MaxLockTime:         cfg.ConsumerTimeout,
 		MaxMessageBytes:     cfg.MaxMessageBytes,
 		MaxHeaderBytes:      maxHeaderBytes,
 		MaxHeaderKeyBytes:   maxShortString,
