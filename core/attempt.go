@@ -417,7 +417,7 @@ func (r *runner) settleLater(item held, what string, err error, settle func() er
 			return false
 		}
 		if err != nil && what != "released" {
-			r.ep.log.endpoint.Warn("message could not be "+what+" while its lock held; it is redelivered", "message_id", in.ID, "error", err)
+			r.ep.log.endpoint.Warn("message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", what, "error", err)
 		}
 		r.renewer.forget(item.hold)
 		if end != nil {
@@ -428,7 +428,7 @@ func (r *runner) settleLater(item held, what string, err error, settle func() er
 	if ended(err) {
 		return
 	}
-	r.ep.log.endpoint.Warn("message could not be "+what+"; it is tried again while its lock holds", "message_id", in.ID, "error", err)
+	r.ep.log.endpoint.Warn("message could not be settled; it is tried again while its lock holds", "message_id", in.ID, "settlement", what, "error", err)
 	tries := 1
 	r.backlog.add(&unfinished{
 		pause: settlementPauses,

@@ -170,7 +170,7 @@ func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {
 			var text bytes.Buffer
 			r.warnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps, []string{"order"})
 			for _, line := range test.logged {
-				if n := strings.Count(text.String(), "default retries are off; "+line); n != 1 {
+				if n := strings.Count(text.String(), `msg="default retries are off" reason="`+line); n != 1 {
 					t.Errorf("%q is logged %d times: %s", line, n, text.String())
 				}
 			}

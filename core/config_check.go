@@ -222,7 +222,7 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 // types that have handlers; anyType stands for default ones.
 func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []string) {
 	for _, text := range r.reduced {
-		log.Warn("default retries are off; " + text)
+		log.Warn("default retries are off", "reason", text)
 	}
 	limit := r.config.Recoverability.RateLimit.ConsecutiveFailures
 	if immediate := r.mostImmediate(); limit > 0 && limit <= immediate {

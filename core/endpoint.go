@@ -91,7 +91,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
-	ep.log = newLoggers(c.Logger, name, ep.instance)
+	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps, address: t.Address}
 	ep.env = &environment{composer: ep.composer, registry: &ep.registry, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)

@@ -63,7 +63,7 @@ func TestR28AMessageThatCouldNotBeSettledIsCompletedWithoutRunning(t *testing.T)
 				if c.sent != "orders" {
 					b.holds("orders", 0)
 				}
-				equal(b, "warnings", len(b.logs.about("could not be completed")), 1)
+				equal(b, "warnings", len(b.logs.about("could not be settled")), 1)
 			})
 		})
 	}

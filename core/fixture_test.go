@@ -85,7 +85,13 @@ func newBed(t *testing.T, cfg inmemory.Config, mode core.TransactionMode) *bed {
 	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders", "shipping", "error"}}); err != nil {
 		t.Fatal(err)
 	}
-	return &bed{T: t, mode: mode, broker: &faulty{Transport: transport, caps: transport.Capabilities()}, logs: &logBook{}}
+	logs := &logBook{}
+	t.Cleanup(func() {
+		for _, twice := range logs.twice.all() {
+			t.Errorf("logged an attribute twice: %s", twice)
+		}
+	})
+	return &bed{T: t, mode: mode, broker: &faulty{Transport: transport, caps: transport.Capabilities()}, logs: logs}
 }
 
 // endpoint makes an endpoint in the bed's mode, with its logger.
@@ -295,8 +301,12 @@ func (r *record[T]) all() []T {
 
 func (r *record[T]) len() int { return len(r.all()) }
 
-// logBook keeps log lines.
-type logBook struct{ record[logLine] }
+// logBook keeps log lines, and those that have an attribute twice.
+type logBook struct {
+	record[logLine]
+
+	twice record[string]
+}
 
 type logLine struct {
 	level   slog.Level
@@ -331,13 +341,17 @@ func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	line := logLine{r.Level, r.Message, map[string]any{}}
-	for _, a := range h.attrs {
-		line.attrs[a.Key] = a.Value.Any()
-	}
-	r.Attrs(func(a slog.Attr) bool {
+	add := func(a slog.Attr) bool {
+		if _, ok := line.attrs[a.Key]; ok {
+			h.book.twice.add(a.Key + " in " + r.Message)
+		}
 		line.attrs[a.Key] = a.Value.Any()
 		return true
-	})
+	}
+	for _, a := range h.attrs {
+		add(a)
+	}
+	r.Attrs(add)
 	h.book.add(line)
 	return nil
 }

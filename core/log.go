@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,9 +12,11 @@ import (
 // carries one as the attribute "logger".
 type loggers struct {
 	endpoint, immediate, delayed, moved, discarded, recoverability, rateLimit *slog.Logger
+
+	format LogFormat
 }
 
-func newLoggers(base *slog.Logger, endpoint, instance string) *loggers {
+func newLoggers(base *slog.Logger, format LogFormat, endpoint, instance string) *loggers {
 	if base == nil {
 		base = slog.Default()
 	}
@@ -21,6 +24,7 @@ func newLoggers(base *slog.Logger, endpoint, instance string) *loggers {
 		return base.With("logger", name, "endpoint", endpoint, "instance", instance)
 	}
 	return &loggers{
+		format:         format,
 		endpoint:       named("reprise.Endpoint"),
 		immediate:      named("reprise.ImmediateRetry"),
 		delayed:        named("reprise.DelayedRetry"),
@@ -31,7 +35,7 @@ func newLoggers(base *slog.Logger, endpoint, instance string) *loggers {
 	}
 }
 
-// failureAttrs are on every line about a message.
+// failureAttrs are on every line about a failed message.
 func failureAttrs(f *failure) []slog.Attr {
 	return []slog.Attr{
 		slog.String("message_id", f.MessageID),
@@ -42,47 +46,75 @@ func failureAttrs(f *failure) []slog.Attr {
 	}
 }
 
+// about writes a line about a failed message. Its text is the sentence in which format
+// and args result or, with LogConstant, always the same; whatever the sentence tells is
+// an attribute too.
+func (l *loggers) about(ctx context.Context, to *slog.Logger, level slog.Level, f *failure, more []slog.Attr, constant, format string, args ...any) {
+	if !to.Enabled(ctx, level) {
+		return
+	}
+	text := constant
+	if l.format != LogConstant {
+		text = fmt.Sprintf(format, args...)
+	}
+	to.LogAttrs(ctx, level, text, append(failureAttrs(f), more...)...)
+}
+
 // logReasons says what was wrong with the policy, or why its answer cannot be
 // fulfilled.
 func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
 	if d.policyErr != nil {
-		l.recoverability.LogAttrs(ctx, slog.LevelError,
-			fmt.Sprintf("Recoverability policy failed for message '%s'. Moving message to error queue instead.", f.MessageID),
-			append(failureAttrs(f), slog.Any("policy_error", d.policyErr))...)
+		l.about(ctx, l.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("policy_error", d.policyErr)}, "policy_stack", d.policyErr),
+			"recoverability policy failed; moving message to the error queue",
+			"Recoverability policy failed for message '%s'. Moving message to error queue instead.", f.MessageID)
 	}
 	if d.fallback != "" {
-		l.recoverability.LogAttrs(ctx, slog.LevelWarn,
-			fmt.Sprintf("Recoverability for message '%s': %s. Moving message to error queue instead.", f.MessageID, d.fallback),
-			failureAttrs(f)...)
+		l.about(ctx, l.recoverability, slog.LevelWarn, f, []slog.Attr{slog.String("reason", d.fallback)},
+			"recoverability action cannot be carried out; moving message to the error queue",
+			"Recoverability for message '%s': %s. Moving message to error queue instead.", f.MessageID, d.fallback)
 	}
 }
 
-// logAction writes the line of seed 001, "Retry logging". It comes before the
-// action, so that it is there whatever happens next.
+// logAction writes the line about a failed attempt, by default in the words of
+// NServiceBus, which its operators search for. It comes before the action, so that it is
+// there whatever happens next.
 func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
+	stack := withStack(nil, "stack", f.Err)
 	switch a := d.action; {
 	case a.Kind == ActionImmediateRetry:
 		// The one line that a flood of failures writes at every attempt: without Sprintf.
 		if l.immediate.Enabled(ctx, slog.LevelInfo) {
-			l.immediate.LogAttrs(ctx, slog.LevelInfo, "Immediate Retry is going to retry message '"+f.MessageID+"' because of an exception:", failureAttrs(f)...)
+			text := "retrying message immediately"
+			if l.format != LogConstant {
+				text = "Immediate Retry is going to retry message '" + f.MessageID + "' because of an exception:"
+			}
+			l.immediate.LogAttrs(ctx, slog.LevelInfo, text, append(failureAttrs(f), stack...)...)
 		}
 	case d.deferral:
-		l.log(ctx, l.delayed, slog.LevelInfo, f, "Deferring message '%s' for %s.", f.MessageID, clock(a.Delay))
+		l.about(ctx, l.delayed, slog.LevelInfo, f, append(stack, slog.Duration("delay", a.Delay)),
+			"deferring message", "Deferring message '%s' for %s.", f.MessageID, clock(a.Delay))
 	case a.Kind == ActionDelayedRetry:
-		l.log(ctx, l.delayed, slog.LevelWarn, f, "Delayed Retry will reschedule message '%s' after a delay of %s because of an exception:", f.MessageID, clock(a.Delay))
+		l.about(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
+			"retrying message after a delay", "Delayed Retry will reschedule message '%s' after a delay of %s because of an exception:", f.MessageID, clock(a.Delay))
 	case d.deadLetter:
-		l.log(ctx, l.moved, slog.LevelError, f, "Moving message '%s' to the broker's dead-letter queue because processing failed due to an exception:", f.MessageID)
+		l.about(ctx, l.moved, slog.LevelError, f, stack,
+			"moving message to the broker's dead-letter queue", "Moving message '%s' to the broker's dead-letter queue because processing failed due to an exception:", f.MessageID)
 	case a.Kind == ActionMoveToError:
-		l.log(ctx, l.moved, slog.LevelError, f, "Moving message '%s' to the error queue '%s' because processing failed due to an exception:", f.MessageID, a.Queue)
+		l.about(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("queue", a.Queue)),
+			"moving message to the error queue", "Moving message '%s' to the error queue '%s' because processing failed due to an exception:", f.MessageID, a.Queue)
 	case a.Kind == ActionDiscard:
-		l.log(ctx, l.discarded, slog.LevelInfo, f, "Discarding message with id '%s'. Reason: %s", f.MessageID, a.Reason)
+		l.about(ctx, l.discarded, slog.LevelInfo, f, append(stack, slog.String("reason", a.Reason)),
+			"discarding message", "Discarding message with id '%s'. Reason: %s", f.MessageID, a.Reason)
 	}
 }
 
-func (l *loggers) log(ctx context.Context, to *slog.Logger, level slog.Level, f *failure, format string, args ...any) {
-	if to.Enabled(ctx, level) {
-		to.LogAttrs(ctx, level, fmt.Sprintf(format, args...), failureAttrs(f)...)
+// withStack adds the stack of a panic. A retry may succeed, and then no header in an
+// error queue has it.
+func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		attrs = append(attrs, slog.String(key, string(p.Stack)))
 	}
+	return attrs
 }
 
 // clock writes a duration as HH:MM:SS, with a fraction where there is one.

@@ -133,7 +133,8 @@ func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, e
 	r.ep.memory.forgetPending(a.delivery.Incoming())
 	r.ep.memory.forgetAccepted(f.MessageID)
 	if takenOver {
-		r.ep.log.recoverability.LogAttrs(a, slog.LevelInfo, fmt.Sprintf("HandleFailed took message '%s' over; it is not moved.", f.MessageID), failureAttrs(f)...)
+		r.ep.log.about(a, r.ep.log.recoverability, slog.LevelInfo, f, nil,
+			"HandleFailed took the message over; it is not moved", "HandleFailed took message '%s' over; it is not moved.", f.MessageID)
 	}
 	r.announce(a, f, d, takenOver)
 	if d.action.Kind == ActionMoveToError && !takenOver {
@@ -224,8 +225,9 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 
 // dropExtra lets the move happen without what HandleFailed did and sent (R51).
 func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
-	r.ep.log.recoverability.LogAttrs(a, slog.LevelError, fmt.Sprintf("What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID),
-		append(failureAttrs(f), slog.Any("send_error", cause))...)
+	r.ep.log.about(a, r.ep.log.recoverability, slog.LevelError, f, []slog.Attr{slog.Any("send_error", cause)},
+		"messages of HandleFailed could not be delivered; the message is moved",
+		"What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID)
 	d.extra = nil
 	a.undone = false // so that the move undoes its work too
 }
@@ -360,9 +362,9 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	err := r.sendFailed(a, f, d, send)
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
 	if err != nil && d.action.Queue != standard && refusedFor(err, f.MessageID, ErrQueueNotFound) {
-		r.ep.log.moved.LogAttrs(a, slog.LevelError,
-			fmt.Sprintf("Error queue '%s' does not exist. Moving message '%s' to '%s' instead. Create it, or name another.", d.action.Queue, f.MessageID, standard),
-			failureAttrs(f)...)
+		r.ep.log.about(a, r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("missing_queue", d.action.Queue), slog.String("queue", standard)},
+			"error queue does not exist; moving message to the default one",
+			"Error queue '%s' does not exist. Moving message '%s' to '%s' instead. Create it, or name another.", d.action.Queue, f.MessageID, standard)
 		d.action.Queue = standard
 		err = r.sendFailed(a, f, d, send)
 	}
@@ -441,8 +443,8 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	})
 	out = m.end()
 	if err != nil {
-		r.ep.log.recoverability.LogAttrs(a, slog.LevelError, fmt.Sprintf("HandleFailed failed for message '%s'; the message is moved.", f.MessageID),
-			append(failureAttrs(f), slog.Any("fallback_error", err))...)
+		r.ep.log.about(a, r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
+			"HandleFailed failed; the message is moved", "HandleFailed failed for message '%s'; the message is moved.", f.MessageID)
 		a.undone = false // so that the move undoes what it did
 		return nil, false
 	}

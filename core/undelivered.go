@@ -406,7 +406,9 @@ func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int
 		return
 	}
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
-	r.ep.log.moved.LogAttrs(a, slog.LevelError, fmt.Sprintf("Error queue '%s' cannot be reached. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard), failureAttrs(f)...)
+	r.ep.log.about(a, r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", d.action.Queue), slog.String("queue", standard)},
+		"error queue cannot be reached; moving message to the default one",
+		"Error queue '%s' cannot be reached. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard)
 	d.action.Queue = standard
 }
 
