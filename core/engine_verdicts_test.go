@@ -258,6 +258,32 @@ func TestR50DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	})
 }
 
+// The example of "How many attempts".
+func TestR52EachDeferralBeginsARoundOfAttempts(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var calls record[int]
+		recover := immediate(2)
+		recover.RequeueLimit = 3
+		b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+			calls.add(m.Attempt)
+			if m.Attempt == 3 {
+				return core.Defer(time.Second)
+			}
+			return errBoom
+		})
+		b.put("m1")
+		time.Sleep(time.Minute)
+		failed := b.only("error")
+		if want := slices.Repeat([]int{1, 2, 3}, 4); !slices.Equal(calls.all(), want) {
+			b.Errorf("attempts %v, want %v", calls.all(), want)
+		}
+		rounds := core.Rounds(failed.Headers)
+		if len(rounds) != 1 || rounds[0].Attempts != 3 || rounds[0].Deferrals != 3 {
+			b.Errorf("rounds %+v", rounds)
+		}
+	})
+}
+
 func TestR53MiddlewareSeesTheAttemptAndMayDecide(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var order record[string]
