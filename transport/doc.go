@@ -1,13 +1,17 @@
-// Package transport is the adapter author's toolkit: what two adapters or more
-// would otherwise each write for themselves. An application developer needs
-// nothing of it.
+// Package transport is the toolkit for adapter authors: parts that each adapter would
+// otherwise write again. Applications do not need it.
 //
-// [DeliveryLog] counts deliveries for a broker that does not.
+// [Lifecycle] knows whether a transport is open, its receivers and its goroutines, and
+// closes them.
 //
 // [CheckOutgoing] and [CheckReceiver] check what every transport has to, and [NoneSent] and
 // [AllSent] say what became of a failed Send.
 //
 // [Outages] says when to try again what an outage made fail, and tells observers.
+// [Permanent] marks errors that no retry helps. [Sleep] is a pause that a context ends, and
+// [Signal] wakes a goroutine.
+//
+// [DeliveryLog] counts deliveries for a broker that does not. [Cache] is a bounded map.
 //
 // [PackHeaders] and [UnpackHeaders] carry the group key and the properties of a
 // message where the broker has no fields for them.

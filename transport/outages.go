@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ const (
 )
 
 // Failed notes a failed attempt and when it began, and returns how long to wait before
-// the next one. Attempts that were under way together, and failed together, are one.
+// the next one. Attempts that were in progress at the same time, and failed together, are one.
 func (o *Outages) Failed(err error, began time.Time) time.Duration {
 	return o.FailedFor(err, began, 0)
 }
@@ -59,6 +60,28 @@ func (o *Outages) End() {
 	o.mu.Unlock()
 	if !since.IsZero() {
 		o.tell(core.ConnectionChange{Connected: true, Since: since})
+	}
+}
+
+// Retry calls try until it succeeds, fails with an error that is not transient, or ctx
+// ends, which is the error then. It pauses with sleep for as long as Failed says, and an
+// error of sleep ends it too.
+func (o *Outages) Retry(ctx context.Context, try func() error, transient func(error) bool, sleep func(time.Duration) error) error {
+	for {
+		began := time.Now()
+		err := try()
+		switch {
+		case err == nil:
+			o.End()
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !transient(err):
+			return err
+		}
+		if err := sleep(o.Failed(err, began)); err != nil {
+			return err
+		}
 	}
 }
 

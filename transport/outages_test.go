@@ -1,7 +1,9 @@
 package transport_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,5 +72,53 @@ func TestC15AnAttemptThatHasToWaitIsToldSo(t *testing.T) {
 	}
 	if wait := o.FailedFor(errors.New("refused"), time.Now(), time.Nanosecond); wait < 25*time.Millisecond {
 		t.Errorf("the pause is %v, no longer than it has to be at least", wait)
+	}
+}
+
+func TestOutages_Retry(t *testing.T) {
+	down, refused := errors.New("connection refused"), errors.New("login refused")
+	transient := func(err error) bool { return errors.Is(err, down) }
+	for name, c := range map[string]struct {
+		results []error // of try
+		asleep  error   // of the first sleep
+		want    error
+		tries   int
+		told    []bool // connected
+	}{
+		"success at once":           {results: []error{nil}, tries: 1},
+		"success after an outage":   {results: []error{down, down, nil}, tries: 3, told: []bool{false, false, true}},
+		"a permanent error":         {results: []error{down, refused}, want: refused, tries: 2, told: []bool{false}},
+		"closed during the pause":   {results: []error{down}, asleep: core.ErrClosed, want: core.ErrClosed, tries: 1, told: []bool{false}},
+		"context ended by that try": {results: []error{context.Canceled}, want: context.Canceled, tries: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := &changes{}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tries := 0
+			o := &transport.Outages{Observer: seen}
+			err := o.Retry(ctx, func() error {
+				tries++
+				if errors.Is(c.results[tries-1], context.Canceled) {
+					cancel()
+				}
+				return c.results[tries-1]
+			}, transient, func(d time.Duration) error {
+				if d <= 0 {
+					t.Errorf("a pause of %v", d)
+				}
+				return c.asleep
+			})
+			if !errors.Is(err, c.want) || tries != c.tries {
+				t.Errorf("Retry returned %v after %d tries, want %v after %d", err, tries, c.want, c.tries)
+			}
+			var told []bool
+			for _, change := range seen.all {
+				told = append(told, change.Connected)
+			}
+			if !slices.Equal(told, c.told) {
+				t.Errorf("the observer is told %v, want %v", told, c.told)
+			}
+		})
 	}
 }

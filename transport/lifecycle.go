@@ -1,0 +1,112 @@
+package transport
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Lifecycle is what a Transport knows of its own life: whether it is open, the
+// receivers that are open, and the goroutines that must have ended when Close returns
+// (C14). NewLifecycle makes one in the adapter's New; it is safe for concurrent use.
+type Lifecycle struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Close has done everything
+
+	closed atomic.Bool // written with mu held
+
+	mu         sync.Mutex // guards receivers, and that nothing is added after Close
+	receivers  map[core.Receiver]struct{}
+	goroutines sync.WaitGroup
+}
+
+// NewLifecycle returns that of an open transport. It keeps the values of ctx; the end of
+// ctx does not end it.
+func NewLifecycle(ctx context.Context) *Lifecycle {
+	l := &Lifecycle{done: make(chan struct{}), receivers: map[core.Receiver]struct{}{}}
+	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return l
+}
+
+// Context ends in Close, once all receivers are closed. Goroutines and connections of the
+// transport live by it.
+func (l *Lifecycle) Context() context.Context { return l.ctx }
+
+// Err returns core.ErrClosed after Close, otherwise ctx.Err(). Every operation asks it
+// first.
+func (l *Lifecycle) Err(ctx context.Context) error {
+	if l.closed.Load() {
+		return core.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Add notes a receiver that was opened, for Close. It returns core.ErrClosed if the
+// transport was closed while the receiver was being opened; then Close does not know it.
+func (l *Lifecycle) Add(r core.Receiver) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return core.ErrClosed
+	}
+	l.receivers[r] = struct{}{}
+	return nil
+}
+
+// Remove forgets a receiver that is closed. A receiver's Close calls it last.
+func (l *Lifecycle) Remove(r core.Receiver) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.receivers, r)
+}
+
+// Receivers returns those that are open.
+func (l *Lifecycle) Receivers() []core.Receiver {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.receivers))
+}
+
+// Go runs f in a goroutine that Close waits for. f returns when Context has ended, or when
+// the function given to Close has cut it off. After Close it does not run, and Go returns
+// false.
+func (l *Lifecycle) Go(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed.Load() {
+		return false
+	}
+	l.goroutines.Go(f)
+	return true
+}
+
+// Close closes all receivers, at the same time and with ctx, ends Context, calls
+// disconnect unless it is nil, and waits for the goroutines. From its beginning on
+// everything else is refused. It returns true for the first call, and false for all
+// others, which wait until the first one has returned.
+func (l *Lifecycle) Close(ctx context.Context, disconnect func()) bool {
+	l.mu.Lock()
+	first := !l.closed.Swap(true)
+	l.mu.Unlock()
+	if !first {
+		<-l.done
+		return false
+	}
+	defer close(l.done)
+	var closing sync.WaitGroup
+	for _, r := range l.Receivers() {
+		closing.Go(func() { _ = r.Close(ctx) })
+	}
+	closing.Wait()
+	l.cancel()
+	if disconnect != nil {
+		disconnect()
+	}
+	l.goroutines.Wait()
+	return true
+}

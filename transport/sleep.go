@@ -1,0 +1,51 @@
+package transport
+
+import (
+	"context"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Sleep pauses for d, or until early gets a value or is closed; early may be nil. Its
+// error says why it ended before that: ctx.Err(), or core.ErrClosed when life, the
+// Context of the Lifecycle or that of a receiver, has ended.
+func Sleep(ctx, life context.Context, d time.Duration, early <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-early:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-life.Done():
+		return core.ErrClosed
+	}
+}
+
+// Signal wakes a goroutine that receives from it. It remembers one wake-up: a goroutine
+// that begins to receive after Notify wakes at once, and several Notify before that wake
+// one goroutine once. Who changes something calls Notify afterwards; who is woken looks at
+// everything that may have changed.
+type Signal chan struct{}
+
+// NewSignal returns one without a wake-up.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Notify wakes a goroutine that receives, or the next one that will. It never blocks.
+func (s Signal) Notify() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// Clear takes back a wake-up that no goroutine has received.
+func (s Signal) Clear() {
+	select {
+	case <-s:
+	default:
+	}
+}
