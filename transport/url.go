@@ -102,6 +102,18 @@ func ShownURL(u *url.URL) string {
 	return shown.String()
 }
 
-// UnreadableURL is what is shown instead of a URL that ReadURL refuses: who knows where
-// the password is.
-const UnreadableURL = "(a URL that cannot be read)"
+// RedactURL returns a URL of a configuration for its String method: ShownURL of the URL that
+// read returns, "" for "", and a constant text if read refuses it, because the password may
+// be anywhere in it.
+func RedactURL(text string, read func(text string) (*url.URL, error)) string {
+	if text == "" {
+		return ""
+	}
+	u, err := read(text)
+	if err != nil {
+		return unreadableURL
+	}
+	return ShownURL(u)
+}
+
+const unreadableURL = "(a URL that cannot be read)"

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -59,6 +60,22 @@ func TestShownURL(t *testing.T) {
 		}
 		if got := transport.ShownURL(u); got != want {
 			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestRedactURL(t *testing.T) {
+	t.Parallel()
+	read := func(text string) (*url.URL, error) { return transport.ReadURL("Config.URL", text, "amqp://") }
+	for text, want := range map[string]string{
+		"":                          "",
+		"amqp://app:hunter2@h:1/":   "amqp://app@h:1/",
+		"amqp://app:hunt#er2@h:1/":  "(a URL that cannot be read)",
+		"app:hunter2@h:1":           "(a URL that cannot be read)",
+		"amqp://app:hunter%2@h:1/?": "(a URL that cannot be read)",
+	} {
+		if got := transport.RedactURL(text, read); got != want {
+			t.Errorf("%s is shown as %q, want %q", text, got, want)
 		}
 	}
 }

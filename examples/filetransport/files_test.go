@@ -122,7 +122,7 @@ func TestNothingIsWrittenOfARefusedSend(t *testing.T) {
 		want error
 	}{
 		"topic":        {core.Outgoing{Topic: "t"}, errors.ErrUnsupported},
-		"queue, topic": {core.Outgoing{Queue: "orders", Topic: "t"}, errors.ErrUnsupported},
+		"queue, topic": {core.Outgoing{Queue: "orders", Topic: "t"}, nil},
 		"neither":      {core.Outgoing{}, nil},
 		"expiry":       {core.Outgoing{Queue: "orders", TimeToBeReceived: 1}, errors.ErrUnsupported},
 		"delay":        {core.Outgoing{Queue: "orders", Delay: -1}, nil},

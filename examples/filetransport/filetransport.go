@@ -34,9 +34,8 @@ type Config struct {
 
 // Transport implements core.Transport, core.Provisioner and core.Checker. It runs no goroutine.
 type Transport struct {
-	cfg       Config
-	closed    atomic.Bool
-	receivers sync.Map // of *receiver: those that are open
+	cfg  Config
+	life *transport.Lifecycle // open or closed, and the receivers that are open
 }
 
 // Open makes the directory.
@@ -48,7 +47,7 @@ func Open(cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("filetransport: open: %w", err)
 	}
 	cfg.LockDuration, cfg.PollInterval = cmp.Or(cfg.LockDuration, 30*time.Second), cmp.Or(cfg.PollInterval, 10*time.Millisecond)
-	return &Transport{cfg: cfg}, nil
+	return &Transport{cfg: cfg, life: transport.NewLifecycle(context.Background())}, nil
 }
 
 // Capabilities implements core.Transport (C1).
@@ -87,10 +86,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 
 // each does something with the directories of queues.
 func (t *Transport) each(ctx context.Context, operation string, queues []string, do func(dir string) error) error {
-	err := ctx.Err()
-	if t.closed.Load() {
-		err = core.ErrClosed
-	}
+	err := t.life.Err(ctx)
 	for i := 0; i < len(queues) && err == nil; i++ {
 		var dir string
 		if dir, err = t.queueDir(queues[i]); err == nil {
@@ -118,14 +114,19 @@ func syncPath(path string) error {
 
 // Close implements core.Transport (C14).
 func (t *Transport) Close(ctx context.Context) error {
-	t.closed.Store(true)
-	t.receivers.Range(func(r, _ any) bool { return r.(*receiver).Close(ctx) == nil })
+	t.life.Close(ctx, nil)
 	return nil
 }
 
 // Send checks all messages (C10), then stores one by one until that fails (C2).
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
-	err := check(msgs)
+	caps := t.Capabilities()
+	for i := range msgs {
+		if err := transport.CheckOutgoing(&msgs[i], &caps); err != nil {
+			return fmt.Errorf("filetransport: send: %w", transport.NoneSent(msgs, i, err))
+		}
+	}
+	var err error
 	var results []core.SendResult
 	for _, out := range msgs {
 		state := core.SendRefused
@@ -136,20 +137,6 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	}
 	if err != nil {
 		return fmt.Errorf("filetransport: send: %w", &core.SendError{Results: results})
-	}
-	return nil
-}
-
-func check(msgs []core.Outgoing) error {
-	for _, out := range msgs {
-		if out.Queue == "" || out.Topic != "" || out.TimeToBeReceived != 0 || out.Delay < 0 {
-			return fmt.Errorf("message %s: it needs a Queue, no Topic, no TimeToBeReceived, no Delay below 0: %w", out.ID, errors.ErrUnsupported)
-		}
-		for key, value := range out.Headers.All() {
-			if key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
-				return fmt.Errorf("message %s, %q: %w: an empty key, or not UTF-8", out.ID, key, core.ErrInvalidHeader)
-			}
-		}
 	}
 	return nil
 }
@@ -194,15 +181,18 @@ type receiver struct {
 
 // OpenReceiver implements core.Transport.
 func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
-	if !t.Capabilities().Supports(cfg.Mode) || cfg.MaxInFlight < 1 {
-		return nil, fmt.Errorf("filetransport: open receiver: mode %v, MaxInFlight %d: %w", cfg.Mode, cfg.MaxInFlight, errors.ErrUnsupported)
+	caps := t.Capabilities()
+	if err := transport.CheckReceiver(&cfg, &caps); err != nil {
+		return nil, fmt.Errorf("filetransport: open receiver of %q: %w", cfg.Queue, err)
 	}
 	r := &receiver{transport: t, cfg: cfg, held: map[*delivery]bool{}}
 	r.maxInFlight.Store(int64(cfg.MaxInFlight))
-	t.receivers.Store(r, nil)
 	err := t.each(ctx, "open receiver of", []string{cfg.Queue}, func(dir string) error { r.dir = dir; return syncPath(dir) })
 	if err != nil {
-		return nil, errors.Join(err, r.Close(ctx))
+		return nil, err
+	}
+	if err := t.life.Add(r); err != nil {
+		return nil, fmt.Errorf("filetransport: open receiver of %q: %w", cfg.Queue, err)
 	}
 	return r, nil
 }
@@ -213,10 +203,7 @@ func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error
 		if n, err := r.fetch(dst); n > 0 || err != nil {
 			return n, err
 		}
-		select {
-		case <-time.After(r.transport.cfg.PollInterval):
-		case <-ctx.Done():
-		}
+		_ = transport.Sleep(ctx, r.transport.life.Context(), r.transport.cfg.PollInterval, nil) // fetch sees that it was closed
 	}
 	return 0, ctx.Err()
 }
@@ -286,7 +273,7 @@ func (r *receiver) Close(context.Context) error {
 	for d := range r.held {
 		_ = os.Rename(r.file(d.message), r.file(release(d.message, 0)))
 	}
-	r.transport.receivers.Delete(r)
+	r.transport.life.Remove(r)
 	return nil
 }
 

@@ -162,10 +162,8 @@ func (r *receiver) SetMaxInFlight(n int) {
 // Close implements core.Receiver. Settling a delivery afterwards returns an
 // error matching both core.ErrLockLost and core.ErrClosed.
 func (r *receiver) Close(context.Context) error {
-	r.transport.mu.Lock()
-	delete(r.transport.receivers, r)
-	r.transport.mu.Unlock()
 	r.close()
+	r.transport.life.Remove(r)
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 // Time to be received counts from the Send, also for a delayed message.
 // GroupKey and Properties are carried, and have no other effect.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	bad := -1
 	for i := 0; i < len(msgs) && err == nil; i++ {
 		err, bad = transport.CheckOutgoing(&msgs[i], &t.caps), i

@@ -322,7 +322,7 @@ func TestNothingPilesUp(t *testing.T) {
 		if err := r.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(q.receivers) != 0 || len(transport.receivers) != 0 {
+		if len(q.receivers) != 0 || len(transport.life.Receivers()) != 0 {
 			t.Error("the closed receiver is still known")
 		}
 	})

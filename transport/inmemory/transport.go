@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -26,9 +23,7 @@ type Transport struct {
 	cfg    Config
 	caps   core.Capabilities
 
-	closed    atomic.Bool
-	mu        sync.Mutex // guards receivers
-	receivers map[*receiver]struct{}
+	life *transport.Lifecycle
 }
 
 var _ interface {
@@ -56,11 +51,11 @@ func Open(cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("inmemory: open: %w", err)
 	}
 	t := &Transport{
-		broker:    cfg.Broker,
-		shared:    cfg.Broker != nil,
-		cfg:       cfg,
-		caps:      caps,
-		receivers: map[*receiver]struct{}{},
+		broker: cfg.Broker,
+		shared: cfg.Broker != nil,
+		cfg:    cfg,
+		caps:   caps,
+		life:   transport.NewLifecycle(context.Background()),
 	}
 	if t.broker == nil {
 		t.broker = NewBroker()
@@ -85,7 +80,7 @@ func (t *Transport) Address(queue string) (string, error) {
 
 // Check reports whether the transport is open and the queues exist.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
-	if err := t.usable(ctx); err != nil {
+	if err := t.life.Err(ctx); err != nil {
 		return fmt.Errorf("inmemory: check: %w", err)
 	}
 	var missing []error
@@ -103,7 +98,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 // Provision creates the queues that do not exist. There is nothing about a
 // queue that could mismatch.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	if err == nil {
 		err = t.broker.provision(topology.Queues)
 	}
@@ -126,7 +121,7 @@ func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...str
 }
 
 func (t *Transport) changeSubscription(ctx context.Context, operation, queue string, topics []string, on bool) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	if err == nil && !t.caps.PublishSubscribe {
 		err = transport.Unsupported("PublishSubscribe")
 	}
@@ -149,7 +144,7 @@ func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 }
 
 func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (*receiver, error) {
-	if err := t.usable(ctx); err != nil {
+	if err := t.life.Err(ctx); err != nil {
 		return nil, err
 	}
 	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
@@ -160,37 +155,22 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	r := newReceiver(t, q, cfg)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Load() { // Close has collected the receivers
-		return nil, core.ErrClosed
-	}
-	t.receivers[r] = struct{}{}
 	r.attach()
+	if err := t.life.Add(r); err != nil {
+		r.close()
+		return nil, err
+	}
 	return r, nil
 }
 
 // Close closes every receiver that is still open and, unless the broker is
 // shared, stops its timers. Messages stay, for inspection. It is idempotent and
 // takes no time: ctx is not looked at.
-func (t *Transport) Close(context.Context) error {
-	t.mu.Lock()
-	t.closed.Store(true)
-	receivers := slices.Collect(maps.Keys(t.receivers))
-	clear(t.receivers)
-	t.mu.Unlock()
-	for _, r := range receivers {
-		r.close()
-	}
-	if !t.shared {
-		t.broker.stop()
-	}
+func (t *Transport) Close(ctx context.Context) error {
+	t.life.Close(ctx, func() {
+		if !t.shared {
+			t.broker.stop()
+		}
+	})
 	return nil
-}
-
-func (t *Transport) usable(ctx context.Context) error {
-	if t.closed.Load() {
-		return core.ErrClosed
-	}
-	return ctx.Err()
 }
