@@ -3,6 +3,8 @@ package rabbitmq
 import (
 	"slices"
 	"sync"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // acks are the acknowledgements of a session that have been ordered and not written yet.
@@ -20,10 +22,10 @@ type acks struct {
 	atOnce      int      // so many are not kept waiting
 	batch       batch    // whose slices are used again
 
-	some    chan struct{} // there is something to write
-	enough  chan struct{} // and it need not wait for more
-	stopped chan struct{} // nothing more will come
-	stop    func()        // lets everything be written, and then no more
+	some    transport.Signal // there is something to write
+	enough  transport.Signal // and it need not wait for more
+	stopped chan struct{}    // nothing more will come
+	stop    func()           // lets everything be written, and then no more
 }
 
 // entry is a tag that is not over.
@@ -63,8 +65,8 @@ const mostTogether = 50
 func newAcks() *acks {
 	a := &acks{
 		atOnce:  1,
-		some:    make(chan struct{}, 1),
-		enough:  make(chan struct{}, 1),
+		some:    transport.NewSignal(),
+		enough:  transport.NewSignal(),
 		stopped: make(chan struct{}),
 	}
 	a.stop = sync.OnceFunc(func() { close(a.stopped) })
@@ -103,14 +105,14 @@ func (a *acks) arrived(e *entry) {
 func (a *acks) holdGiven(yes bool) {
 	a.heldBack = yes
 	if !yes && len(a.given) > 0 {
-		signal(a.some)
-		signal(a.enough)
+		a.some.Notify()
+		a.enough.Notify()
 	}
 }
 
 // settle orders what is to be written for a tag.
 func (a *acks) settle(e *entry, how settlement) {
-	signal(a.some)
+	a.some.Notify()
 	if how == acknowledge {
 		e.state = settled
 		a.waiting++
@@ -118,7 +120,7 @@ func (a *acks) settle(e *entry, how settlement) {
 		a.given = append(a.given, given{e, how == abandon})
 	}
 	if a.waiting+len(a.given) >= a.atOnce {
-		signal(a.enough)
+		a.enough.Notify()
 	}
 }
 
@@ -159,7 +161,7 @@ func (a *acks) take(all bool) *batch {
 		e = e.next
 	}
 	if a.waiting > 0 {
-		signal(a.some)
+		a.some.Notify()
 	}
 	return b
 }

@@ -3,8 +3,6 @@ package rabbitmq
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -90,7 +88,7 @@ func (b *blockade) waited(since time.Time) time.Duration {
 // the observers of all receivers.
 func (t *Transport) watchBlocked(conn *connection) {
 	notices := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
-	t.goes(func() {
+	t.life.Go(func() {
 		for notice := range notices {
 			if notice.Active {
 				t.block(conn, notice.Reason)
@@ -120,25 +118,19 @@ func (t *Transport) unblocked(since time.Time) {
 // reconnects returns when there is a connection for sending, or none any more.
 func (t *Transport) reconnects() bool {
 	var outages transport.Outages
-	for {
-		began := time.Now()
-		_, err := t.sending.get(t.life)
-		if err == nil {
-			return true
-		}
-		if t.pause(t.life, outages.Failed(err, began)) != nil {
-			return false
-		}
-	}
+	life := t.life.Context()
+	err := outages.Retry(life, func() error {
+		_, err := t.sending.get(life)
+		return err
+	}, func(error) bool { return true }, func(d time.Duration) error { return t.pause(life, d) })
+	return err == nil
 }
 
 // tellObservers tells the observers of all receivers. Of a connection it does not tell those
 // of receivers that have none: they will be told when these do.
 func (t *Transport) tellObservers(change core.ConnectionChange) {
-	t.mu.Lock()
-	receivers := slices.Collect(maps.Keys(t.receivers))
-	t.mu.Unlock()
-	for _, r := range receivers {
+	for _, open := range t.life.Receivers() {
+		r := open.(*receiver)
 		o, ok := r.outages.Observer.(core.ConnectionObserver)
 		if ok && (!change.Connected || !r.interrupted()) {
 			o.ConnectionChanged(change)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // operationTimeout bounds what is asked of the broker in one go, but for sends.
@@ -20,7 +21,7 @@ const operationTimeout = 30 * time.Second
 // endpoint cannot do for want of one it finds out before its first message (to
 // subscribe and to receive) or with it (to send), and the message is not lost.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	if err == nil {
 		err = within(ctx, func(ctx context.Context) error { return t.check(ctx, topology) })
 	}
@@ -37,7 +38,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 	}
 	var errs []error
 	if b, err := brokerOf(conn); err == nil && b.before(oldest) {
-		errs = append(errs, finding{fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", b, oldest)})
+		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", b, oldest)))
 	}
 	for i, name := range topology.Queues {
 		queue, err := queueName(name)

@@ -121,7 +121,7 @@ func (d *delivery) settleLocked(ctx context.Context, how settlement) error {
 	d.session.settle(d, how)
 	r.held--
 	if r.first < len(r.arrived) {
-		signal(r.bell)
+		r.bell.Notify()
 	}
 	return nil
 }

@@ -12,24 +12,20 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
-// fault is what an error means to whoever decides whether to wait.
+// fault is the kind of an error, from which follows whether to retry.
 type fault int
 
 const (
-	faultOutage   fault = iota // waiting mends it
+	faultOutage   fault = iota // transient
 	faultNoQueue               // a queue does not exist
 	faultNoTarget              // an exchange does not exist
 	faultRefused               // credentials or rights do not suffice
 	faultMismatch              // something exists, but not as it was declared
-	faultOther                 // nothing that waiting mends
+	faultOther                 // any other permanent error
 )
-
-// finding is an error of our own making, which waiting does not mend.
-type finding struct{ error }
-
-func (f finding) Unwrap() error { return f.error }
 
 // refusedError is a connection that the broker, or the check of its certificate,
 // refused.
@@ -44,7 +40,7 @@ func faultOf(err error) fault {
 	if errors.As(err, new(*refusedError)) {
 		return faultRefused
 	}
-	if errors.As(err, new(finding)) || errors.Is(err, core.ErrClosed) {
+	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
 		return faultOther
 	}
 	said, ok := errors.AsType[*amqp.Error](err)
@@ -83,8 +79,11 @@ func limitReached(said *amqp.Error) bool {
 	return said.Code == amqp.NotAllowed && strings.Contains(said.Reason, "limit (") && strings.HasSuffix(said.Reason, "is reached")
 }
 
-// passes reports whether waiting mends it.
+// passes reports whether a retry may help.
 func (f fault) passes() bool { return f == faultOutage }
+
+// transient reports whether a retry may help against an error.
+func transient(err error) bool { return faultOf(err).passes() }
 
 // explained adds to an error what it means to a caller of the seam, and what to do.
 func explained(err error) error {

@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // facts are what could be found out about a queue.
@@ -87,7 +88,7 @@ func (t *Transport) find(ctx context.Context, queue string) error {
 // locked says what to do about a queue that is another connection's alone.
 func locked(queue string, err error) error {
 	if said, ok := errors.AsType[*amqp.Error](err); ok && said.Code == amqp.ResourceLocked {
-		return finding{fmt.Errorf("the queue %q is exclusive, and ends with the connection that declared it: delete it, so that Provision makes it anew: %w", queue, err)}
+		return transport.Permanent(fmt.Errorf("the queue %q is exclusive, and ends with the connection that declared it: delete it, so that Provision makes it anew: %w", queue, err))
 	}
 	return err
 }
@@ -300,5 +301,5 @@ func (f *facts) mismatch(queue string, want QueueType) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return finding{errors.Join(errs...)}
+	return transport.Permanent(errors.Join(errs...))
 }

@@ -8,6 +8,8 @@ import (
 	"math"
 	"regexp"
 	"strings"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 const (
@@ -184,8 +186,8 @@ func (l *limited) verdict(maxDeliveries int) error {
 	if maxDeliveries == 0 {
 		need = fmt.Sprintf("without MaxDeliveries it must be at least %d", leastLimit)
 	}
-	return finding{fmt.Errorf("the delivery limit of the queue %q is %d (%s), but %s: the broker would drop messages that nobody has handled. What mends it: %s",
-		l.queue, lowest, strings.Join(says, ", "), need, strings.Join(mends, "; and "))}
+	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q is %d (%s), but %s: the broker would drop messages that nobody has handled. What mends it: %s",
+		l.queue, lowest, strings.Join(says, ", "), need, strings.Join(mends, "; and ")))
 }
 
 // unverified is the error for a queue of which only the broker knows the limit.
@@ -197,8 +199,8 @@ func (l *limited) unverified(why error) error {
 	if l.broker.limits() {
 		text += fmt.Sprintf("; by default RabbitMQ %v drops a message after %d returns", l.broker, brokersLimit)
 	}
-	return finding{fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s. What mends it: set Config.ManagementURL, so that the limit can be read; "+
-		"or run %s and set Config.UnverifiedDeliveryLimit", l.queue, text, limitPolicy(l.queue, l.broker).mended(l.vhost, l.wanted))}
+	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s. What mends it: set Config.ManagementURL, so that the limit can be read; "+
+		"or run %s and set Config.UnverifiedDeliveryLimit", l.queue, text, limitPolicy(l.queue, l.broker).mended(l.vhost, l.wanted)))
 }
 
 // errNoVersion: the broker is one whose limits are not known.

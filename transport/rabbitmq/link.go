@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 const (
@@ -70,7 +71,7 @@ func (l *link) get(ctx context.Context) (*connection, error) {
 	a := l.attempt
 	if a == nil {
 		a = &attempt{done: make(chan struct{})}
-		if !l.t.goes(func() { l.connect(a) }) {
+		if !l.t.life.Go(func() { l.connect(a) }) {
 			l.mu.Unlock()
 			return nil, core.ErrClosed
 		}
@@ -145,7 +146,7 @@ func (t *Transport) dial(h endpoint, name string) (*connection, error) {
 }
 
 func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
-	ctx, cancel := context.WithTimeout(t.life, h.timeout)
+	ctx, cancel := context.WithTimeout(t.life.Context(), h.timeout)
 	defer cancel()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", h.addr)
@@ -233,23 +234,8 @@ func (r *returning) wake() {
 }
 
 // pause lets time pass before the next attempt to connect, or less where another
-// connection to the broker was made meanwhile. Its error is why nobody wants to any more.
+// connection to the broker is made first. Its error says that the caller or the transport
+// has ended.
 func (t *Transport) pause(ctx context.Context, d time.Duration) error {
-	return t.pauseUntil(ctx, d, t.returning.wait())
-}
-
-// pauseUntil is pause where something else ends it early, or, with nil, nothing does.
-func (t *Transport) pauseUntil(ctx context.Context, d time.Duration, early <-chan struct{}) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-early:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.life.Done():
-		return core.ErrClosed
-	}
+	return transport.Sleep(ctx, t.life.Context(), d, t.returning.wait())
 }

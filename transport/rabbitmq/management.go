@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 const (
@@ -44,7 +46,7 @@ func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, e
 	if text, ok := q.Arguments[limitArgument]; ok {
 		var n int
 		if err := json.Unmarshal(text, &n); err != nil {
-			return nil, finding{fmt.Errorf("the queue %q has the argument %s %s, which is no number", queue, limitArgument, text)}
+			return nil, transport.Permanent(fmt.Errorf("the queue %q has the argument %s %s, which is no number", queue, limitArgument, text))
 		}
 		f.limit = &n
 	}
@@ -106,7 +108,7 @@ type management struct {
 func (t *Transport) management() (*management, error) {
 	base, err := readManagementURL(t.cfg.ManagementURL)
 	if err != nil {
-		return nil, finding{err}
+		return nil, transport.Permanent(err)
 	}
 	secure := t.cfg.TLS.Clone()
 	if secure == nil && t.hosts[0].tls != nil { // what the URL says holds for both, but for the name in the certificate
@@ -160,8 +162,8 @@ func (m *management) queue(ctx context.Context, vhost, queue string) (*managedQu
 			return page.Items[at], nil
 		}
 		if time.Now().After(until) {
-			return nil, finding{fmt.Errorf("the broker has the queue %q, but the management API at %s does not know it: "+
-				"set Config.ManagementURL to that of the same broker", queue, m.base)}
+			return nil, transport.Permanent(fmt.Errorf("the broker has the queue %q, but the management API at %s does not know it: "+
+				"set Config.ManagementURL to that of the same broker", queue, m.base))
 		}
 		if err := pauseManagement(ctx); err != nil {
 			return nil, err
@@ -208,7 +210,7 @@ func (m *management) ask(ctx context.Context, into any, query url.Values, what, 
 	u.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return finding{fmt.Errorf("Config.ManagementURL: %w", err)}
+		return transport.Permanent(fmt.Errorf("Config.ManagementURL: %w", err))
 	}
 	password, _ := m.user.Password()
 	request.SetBasicAuth(m.user.Username(), password)
@@ -228,7 +230,7 @@ func (m *management) ask(ctx context.Context, into any, query url.Values, what, 
 		return m.refused(response, answer, what, vhost)
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return finding{fmt.Errorf("%s (Config.ManagementURL) does not answer like the management API of RabbitMQ 3.10 or later: %w", m.base, err)}
+		return transport.Permanent(fmt.Errorf("%s (Config.ManagementURL) does not answer like the management API of RabbitMQ 3.10 or later: %w", m.base, err))
 	}
 	return nil
 }
@@ -245,12 +247,12 @@ func (m *management) refused(response *http.Response, answer []byte, what, vhost
 	err := fmt.Errorf("the management API at %s (Config.ManagementURL) answers %s", m.base, reason)
 	switch code := response.StatusCode; {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return finding{fmt.Errorf("%w: the user %q, or its password, is not the right one, has none of the tags management and monitoring "+
-			"(rabbitmqctl set_user_tags), or has no permissions in the virtual host %q (rabbitmqctl set_permissions; empty ones will do)", err, m.user.Username(), vhost)}
+		return transport.Permanent(fmt.Errorf("%w: the user %q, or its password, is not the right one, has none of the tags management and monitoring "+
+			"(rabbitmqctl set_user_tags), or has no permissions in the virtual host %q (rabbitmqctl set_permissions; empty ones will do)", err, m.user.Username(), vhost))
 	case code == http.StatusNotFound:
-		return finding{fmt.Errorf("%w to /api/%s: it has no virtual host %q, so it is another broker's, or it is no management API", err, what, vhost)}
+		return transport.Permanent(fmt.Errorf("%w to /api/%s: it has no virtual host %q, so it is another broker's, or it is no management API", err, what, vhost))
 	case code >= 500, code == http.StatusTooManyRequests:
 		return passing{err}
 	}
-	return finding{err}
+	return transport.Permanent(err)
 }

@@ -151,7 +151,7 @@ func (s *outbox) judge(first *amqp.DeferredConfirmation) {
 	s.mu.Unlock()
 	close(s.given)
 	s.under, s.head, s.first = nil, 0, nil
-	if !s.t.goes(s.discard) {
+	if !s.t.life.Go(s.discard) {
 		close(s.discarded)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Provision creates what is missing: the topology of delayed messages, which all
@@ -19,7 +20,7 @@ import (
 // that names both values (C18). What else a queue was declared with is its owner's
 // affair. Where the user may not configure something that exists, it is taken as it is.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	if err == nil {
 		err = t.provision(ctx, topology)
 	}
@@ -117,8 +118,8 @@ func (t *Transport) compare(ctx context.Context, queue string) error {
 	if b, _ := brokerOf(conn); *f.limit < 0 && b.limits() {
 		return nil // which is none
 	}
-	return finding{fmt.Errorf("the queue %q has the delivery limit (%s) %d, but Config.DeliveryLimit says %d: delete it, so that Provision makes it anew, or set Config.DeliveryLimit to %d or less",
-		queue, limitArgument, *f.limit, t.cfg.DeliveryLimit, max(*f.limit, 1))}
+	return transport.Permanent(fmt.Errorf("the queue %q has the delivery limit (%s) %d, but Config.DeliveryLimit says %d: delete it, so that Provision makes it anew, or set Config.DeliveryLimit to %d or less",
+		queue, limitArgument, *f.limit, t.cfg.DeliveryLimit, max(*f.limit, 1)))
 }
 
 // declareExchange declares the exchange of a queue or of a topic. If the user may not,

@@ -66,7 +66,7 @@ func (p *publisher) send(ctx context.Context, letters []letter, report func(l *l
 			report(&letters[i], core.SendRefused, err)
 		}
 	}
-	p.start.Do(func() { p.up = p.t.goes(p.run) })
+	p.start.Do(func() { p.up = p.t.life.Go(p.run) })
 	if !p.up {
 		refuse(core.ErrClosed)
 		return
@@ -77,7 +77,7 @@ func (p *publisher) send(ctx context.Context, letters []letter, report func(l *l
 	case <-ctx.Done():
 		refuse(fmt.Errorf("waiting to be sent: %w", ctx.Err()))
 		return
-	case <-p.t.life.Done():
+	case <-p.t.life.Context().Done():
 		refuse(core.ErrClosed)
 		return
 	}
@@ -180,7 +180,7 @@ func (p *publisher) run() {
 			p.letGo()
 		case <-p.watch.C:
 			p.sess.admit(nil)
-		case <-p.t.life.Done():
+		case <-p.t.life.Context().Done():
 			return
 		}
 		if p.sess != nil && len(p.sess.under) > p.sess.head {
@@ -226,7 +226,7 @@ func (p *publisher) publish(x *parcel) {
 	}
 	s, err := p.open()
 	if err == nil {
-		err = p.t.blocked.wait(p.t.life, p.letGo)
+		err = p.t.blocked.wait(p.t.life.Context(), p.letGo)
 	}
 	p.failed = nil
 	if err != nil {
@@ -277,13 +277,13 @@ func (p *publisher) open() (*outbox, error) {
 		limit = min(2*last.patience, mostPatience)
 		select {
 		case <-last.discarded: // or the next one would end with its connection
-		case <-p.t.life.Done():
+		case <-p.t.life.Context().Done():
 			return nil, core.ErrClosed
 		}
 	} else if last != nil && !last.heard {
 		limit = last.patience
 	}
-	conn, err := p.t.sending.get(p.t.life)
+	conn, err := p.t.sending.get(p.t.life.Context())
 	if err != nil {
 		return nil, err
 	}

@@ -29,9 +29,9 @@ type receiver struct {
 
 	closing context.Context // ends when the receiver is closed
 	stop    context.CancelFunc
-	ended   chan struct{} // closed when nothing runs any more; nil before it runs
-	changed chan struct{} // what consumers there are may have to change
-	bell    chan struct{} // a Receive should look
+	ended   chan struct{}    // closed when nothing runs any more; nil before it runs
+	changed transport.Signal // consumers may have to begin or end
+	bell    transport.Signal // a Receive should look
 
 	mu          sync.Mutex // guards what follows, and the session
 	session     *session   // nil: there is none
@@ -49,11 +49,11 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 		log:         transport.NewDeliveryLog(cfg.MaxInFlight),
 		counts:      t.caps.NativeDeliveryCount,
 		outages:     transport.Outages{Observer: cfg.Observer},
-		changed:     make(chan struct{}, 1),
-		bell:        make(chan struct{}, 1),
+		changed:     transport.NewSignal(),
+		bell:        transport.NewSignal(),
 		maxInFlight: cfg.MaxInFlight,
 	}
-	r.closing, r.stop = context.WithCancel(t.life)
+	r.closing, r.stop = context.WithCancel(t.life.Context())
 	r.link = newLink(t, t.cfg.ConnectionName+": receive "+queue, nil)
 	return r
 }
@@ -78,7 +78,7 @@ func (r *receiver) open(ctx context.Context) error {
 	r.mu.Lock()
 	r.ended = ended
 	r.mu.Unlock()
-	if !r.t.goes(func() { defer close(ended); r.run(s) }) {
+	if !r.t.life.Go(func() { defer close(ended); r.run(s) }) {
 		s.end()
 		close(ended)
 		return core.ErrClosed
@@ -86,7 +86,7 @@ func (r *receiver) open(ctx context.Context) error {
 	return nil
 }
 
-// run keeps a session, until the receiver is closed or waiting does not help.
+// run keeps a session, until the receiver is closed or the error is permanent.
 func (r *receiver) run(s *session) {
 	defer func() { r.link.close(time.Now().Add(grace)) }()
 	for {
@@ -105,25 +105,24 @@ func (r *receiver) run(s *session) {
 				"take it out of the queue with something else, see docs/transports/rabbitmq.md", err, r.queue)
 		}
 		pause := r.outages.FailedFor(err, began, least)
-		if least > 0 && r.t.pauseUntil(r.closing, least, nil) != nil { // also where another connection is made
+		if least > 0 && transport.Sleep(r.closing, r.t.life.Context(), least, nil) != nil { // also where another connection is made
 			return
 		}
-		pause -= least
-		for {
-			if r.t.pause(r.closing, pause) != nil {
-				return
-			}
-			began = time.Now()
-			if s, err = r.begin(r.closing); err == nil {
-				break
-			}
-			if !faultOf(err).passes() {
-				r.fail(err)
-				return
-			}
-			pause = r.outages.Failed(err, began)
+		if r.t.pause(r.closing, pause-least) != nil {
+			return
 		}
-		r.outages.End()
+		err = r.outages.Retry(r.closing, func() (err error) {
+			s, err = r.begin(r.closing)
+			return err
+		}, transient, func(d time.Duration) error { return r.t.pause(r.closing, d) })
+		switch {
+		case err == nil:
+		case r.closing.Err() != nil:
+			return
+		default:
+			r.fail(err)
+			return
+		}
 	}
 }
 
@@ -149,7 +148,7 @@ func (r *receiver) fail(err error) {
 	r.mu.Lock()
 	r.failed = err
 	r.mu.Unlock()
-	signal(r.bell)
+	r.bell.Notify()
 }
 
 // Receive implements core.Receiver.
@@ -167,7 +166,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 	for {
 		if err := ctx.Err(); err != nil {
-			signal(r.bell) // which may have rung for this one, and is for another now
+			r.bell.Notify() // which may have rung for this one, and is for another now
 			return 0, err
 		}
 		n, err := r.take(dst)
@@ -196,7 +195,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 		err = r.failed
 	}
 	if err != nil {
-		signal(r.bell)
+		r.bell.Notify()
 		return 0, err
 	}
 	var now time.Time
@@ -220,7 +219,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 	if r.first == len(r.arrived) {
 		r.arrived, r.first = r.arrived[:0], 0
 	} else if r.held < r.maxInFlight {
-		signal(r.bell)
+		r.bell.Notify()
 	}
 	return n, nil
 }
@@ -252,7 +251,7 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 	free := r.held < r.maxInFlight
 	r.mu.Unlock()
 	if free {
-		signal(r.bell)
+		r.bell.Notify()
 	}
 }
 
@@ -271,8 +270,8 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.maxInFlight = n
 	r.mu.Unlock()
 	r.log.Resize(n)
-	signal(r.changed)
-	signal(r.bell)
+	r.changed.Notify()
+	r.bell.Notify()
 }
 
 // Close implements core.Receiver. What is not settled goes back, and what was settled is
@@ -283,7 +282,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.closed = true
 	ended := r.ended
 	r.mu.Unlock()
-	signal(r.bell)
+	r.bell.Notify()
 	r.stop()
 	if ended != nil {
 		select {
@@ -294,15 +293,6 @@ func (r *receiver) Close(ctx context.Context) error {
 		}
 	}
 	r.link.close(deadline(ctx))
-	r.t.mu.Lock()
-	delete(r.t.receivers, r)
-	r.t.mu.Unlock()
+	r.t.life.Remove(r)
 	return nil
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

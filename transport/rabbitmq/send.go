@@ -17,7 +17,7 @@ import (
 // many, give Send many at a time. While the broker blocks who sends (memory or disk
 // alarm), Send waits until ctx ends.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
-	if err := t.usable(ctx); err != nil {
+	if err := t.life.Err(ctx); err != nil {
 		return fmt.Errorf("rabbitmq: send: %w", transport.NoneSent(msgs, -1, err))
 	}
 	if len(msgs) == 0 {

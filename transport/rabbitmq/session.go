@@ -261,7 +261,7 @@ func (s *session) settle(d *delivery, how settlement) {
 	d.settled = true
 	d.consumer.unsettled--
 	if d.consumer.cancelled {
-		signal(s.r.changed)
+		s.r.changed.Notify()
 	}
 	s.acks.settle(&d.entry, how)
 }

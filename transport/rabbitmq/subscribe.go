@@ -30,7 +30,7 @@ func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...str
 type source struct{ topic, exchange, key string }
 
 func (t *Transport) changeSubscriptions(ctx context.Context, queue string, topics []string, change func(context.Context, string, []source) error) error {
-	if err := t.usable(ctx); err != nil {
+	if err := t.life.Err(ctx); err != nil {
 		return err
 	}
 	queue, err := queueName(queue)

@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // topologyMemory is what sends need beside the queues, and what is known to be there. It
@@ -17,7 +18,7 @@ import (
 // it, and all wait for that.
 type topologyMemory struct {
 	mu    sync.Mutex
-	known map[need]*declared
+	known *transport.Cache[need, *declared]
 }
 
 // need is something to declare.
@@ -53,7 +54,11 @@ const (
 	delaysTimeout = 2 * time.Minute
 )
 
-func newTopologyMemory() *topologyMemory { return &topologyMemory{known: map[need]*declared{}} }
+func newTopologyMemory() *topologyMemory {
+	m := &topologyMemory{}
+	m.forget()
+	return m
+}
 
 // declareTopic makes sure that the exchange of a topic exists, so that publishing to it
 // without subscribers is no error. It is remembered until forget.
@@ -93,25 +98,22 @@ func (m *topologyMemory) delays(ctx context.Context, t *Transport) error {
 func (m *topologyMemory) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.known = map[need]*declared{} // what is under way is not entered into it
+	m.known = transport.NewCache[need, *declared](manyNeeds) // declarations in progress are not in it
 }
 
 // fulfil declares something that is not known to be there, and remembers it for some
 // time, 0 for ever. The end of ctx ends only the waiting: others wait too.
 func (m *topologyMemory) fulfil(ctx context.Context, t *Transport, n need, known, timeout time.Duration, declare func(context.Context) error) error {
 	m.mu.Lock()
-	d := m.known[n]
+	in := m.known
+	d, _ := in.Get(n)
 	if d == nil || d.expired() {
 		d = &declared{done: make(chan struct{})}
-		in := m.known
-		if len(in) >= manyNeeds {
-			clear(in)
-		}
-		if !t.goes(func() { m.declare(t, d, in, n, known, timeout, declare) }) {
+		if !t.life.Go(func() { m.declare(t, d, in, n, known, timeout, declare) }) {
 			m.mu.Unlock()
 			return core.ErrClosed
 		}
-		in[n] = d
+		in.Put(n, d)
 	}
 	m.mu.Unlock()
 	select {
@@ -122,8 +124,8 @@ func (m *topologyMemory) fulfil(ctx context.Context, t *Transport, n need, known
 	}
 }
 
-func (m *topologyMemory) declare(t *Transport, d *declared, in map[need]*declared, n need, known, timeout time.Duration, declare func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(t.life, timeout)
+func (m *topologyMemory) declare(t *Transport, d *declared, in *transport.Cache[need, *declared], n need, known, timeout time.Duration, declare func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(t.life.Context(), timeout)
 	defer cancel()
 	err := declare(ctx)
 	m.mu.Lock()
@@ -132,8 +134,8 @@ func (m *topologyMemory) declare(t *Transport, d *declared, in map[need]*declare
 	if known > 0 {
 		d.until = time.Now().Add(known)
 	}
-	if err != nil && in[n] == d {
-		delete(in, n)
+	if entered, _ := in.Get(n); err != nil && entered == d {
+		in.Delete(n)
 	}
 	close(d.done)
 }

@@ -106,7 +106,8 @@ func TestABindingIsNotKnownForLong(t *testing.T) {
 	if n != 1 {
 		t.Errorf("it was declared %d times, want once", n)
 	}
-	transport.known.known[need{needsBinding, "q"}].until = time.Now().Add(-1)
+	bound, _ := transport.known.known.Get(need{needsBinding, "q"})
+	bound.until = time.Now().Add(-1)
 	fulfil()
 	if n != 2 {
 		t.Errorf("after its time it was declared %d times, want twice", n)
@@ -141,7 +142,7 @@ func TestMemoryHasAnEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(transport.known.known); n > manyNeeds {
+	if n := transport.known.known.Len(); n > manyNeeds {
 		t.Errorf("%d are remembered, want %d at most", n, manyNeeds)
 	}
 }

@@ -5,11 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,13 +39,7 @@ type Transport struct {
 		last   atomic.Uint64
 	}
 
-	life   context.Context // ends with Close
-	end    context.CancelFunc
-	closed atomic.Bool
-
-	mu        sync.Mutex // guards what follows
-	receivers map[*receiver]struct{}
-	wg        sync.WaitGroup // goroutines of ours
+	life *transport.Lifecycle
 }
 
 var _ interface {
@@ -72,17 +64,16 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("rabbitmq: open: %w", err)
 	}
 	t := &Transport{
-		cfg:       cfg,
-		hosts:     hosts,
-		caps:      capabilities(&cfg),
-		format:    newFormat(&cfg),
-		known:     newTopologyMemory(),
-		receivers: map[*receiver]struct{}{},
+		cfg:    cfg,
+		hosts:  hosts,
+		caps:   capabilities(&cfg),
+		format: newFormat(&cfg),
+		known:  newTopologyMemory(),
+		life:   transport.NewLifecycle(ctx),
 	}
 	var random [9]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	t.copies.prefix = base64.RawURLEncoding.EncodeToString(random[:])
-	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
 	t.sending = newLink(t, cfg.ConnectionName+": send", func(conn *connection) {
 		t.format.frameMax.Store(int64(conn.Config.FrameSize))
 		t.watchBlocked(conn)
@@ -154,7 +145,7 @@ func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 }
 
 func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (*receiver, error) {
-	if err := t.usable(ctx); err != nil {
+	if err := t.life.Err(ctx); err != nil {
 		return nil, err
 	}
 	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
@@ -170,13 +161,9 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	r := newReceiver(t, queue, cfg)
-	t.mu.Lock()
-	if t.closed.Load() { // Close has collected the receivers
-		t.mu.Unlock()
-		return nil, core.ErrClosed
+	if err := t.life.Add(r); err != nil {
+		return nil, err
 	}
-	t.receivers[r] = struct{}{}
-	t.mu.Unlock()
 	if err := r.open(ctx); err != nil {
 		_ = r.Close(ctx)
 		return nil, err
@@ -186,22 +173,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 
 // eventually tries something for as long as the broker cannot be reached.
 func (t *Transport) eventually(ctx context.Context, o *transport.Outages, try func() error) error {
-	for {
-		began := time.Now()
-		err := try()
-		switch {
-		case err == nil:
-			o.End()
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !faultOf(err).passes():
-			return err
-		}
-		if err := t.pause(ctx, o.Failed(err, began)); err != nil {
-			return err
-		}
-	}
+	return o.Retry(ctx, try, transient, func(d time.Duration) error { return t.pause(ctx, d) })
 }
 
 // admin runs something on a channel of its own: what the broker refuses closes the
@@ -228,7 +200,7 @@ func (t *Transport) bound(ctx context.Context, do func() error) error {
 		return err
 	}
 	done := make(chan error, 1)
-	if !t.goes(func() { done <- do() }) {
+	if !t.life.Go(func() { done <- do() }) {
 		return core.ErrClosed
 	}
 	select {
@@ -245,26 +217,13 @@ func (t *Transport) newCopy() string {
 }
 
 // Close ends every connection and goroutine of the transport, and closes receivers that
-// are still open. Where ctx ends meanwhile, what is under way is cut off: what was not
-// settled comes again. Close is idempotent.
+// are still open. If ctx ends first, operations in progress are cut off: messages that
+// were not settled are redelivered. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
-	t.mu.Lock()
-	again := t.closed.Swap(true)
-	receivers := slices.Collect(maps.Keys(t.receivers))
-	t.mu.Unlock()
-	if again {
-		t.wg.Wait()
-		return nil
-	}
-	var wg sync.WaitGroup
-	for _, r := range receivers {
-		wg.Go(func() { _ = r.Close(ctx) })
-	}
-	wg.Wait()
-	t.end()
-	t.sending.close(deadline(ctx))
-	t.asking.close(deadline(ctx))
-	t.wg.Wait()
+	t.life.Close(ctx, func() {
+		t.sending.close(deadline(ctx))
+		t.asking.close(deadline(ctx))
+	})
 	return nil
 }
 
@@ -278,24 +237,4 @@ func deadline(ctx context.Context) time.Time {
 		return time.Now()
 	}
 	return until
-}
-
-// usable returns why nothing can be done.
-func (t *Transport) usable(ctx context.Context) error {
-	if t.closed.Load() {
-		return core.ErrClosed
-	}
-	return ctx.Err()
-}
-
-// goes starts a goroutine that Close waits for, and that ends when life does or its
-// connection is closed. It reports whether the transport is still open.
-func (t *Transport) goes(f func()) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Load() {
-		return false
-	}
-	t.wg.Go(f)
-	return true
 }

@@ -136,14 +136,7 @@ func readManagementURL(text string) (*url.URL, error) {
 
 // redacted returns a URL that can be shown.
 func redacted(text string) string {
-	if text == "" {
-		return ""
-	}
-	u, err := splitURL("", text)
-	if err != nil {
-		return transport.UnreadableURL
-	}
-	return transport.ShownURL(u)
+	return transport.RedactURL(text, func(text string) (*url.URL, error) { return splitURL("", text) })
 }
 
 // splitURL reads the URL of one host with one of the schemes, or with any.
