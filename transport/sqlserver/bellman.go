@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // bellman lets PostgreSQL wake idle receivers, in other processes too. A NOTIFY takes
@@ -29,8 +31,8 @@ type bellman struct {
 	interrupt context.CancelFunc
 	pending   map[*queue]struct{} // got messages
 	expected  []expectation
-	kicked    chan struct{}
-	changed   chan struct{} // the queues to listen for are others
+	kicked    transport.Signal
+	changed   transport.Signal // the queues to listen for are others
 }
 
 const (
@@ -42,7 +44,7 @@ const (
 )
 
 func newBellman(t *Transport, db *pgxDatabase) *bellman {
-	return &bellman{t: t, db: db, pending: map[*queue]struct{}{}, kicked: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	return &bellman{t: t, db: db, pending: map[*queue]struct{}{}, kicked: transport.NewSignal(), changed: transport.NewSignal()}
 }
 
 // channelOf returns the name of a queue's channel, which like all names is limited.
@@ -57,13 +59,13 @@ func (b *bellman) notify(q *queue) {
 	b.pending[q] = struct{}{}
 	b.start()
 	b.mu.Unlock()
-	signal(b.kicked)
+	b.kicked.Notify()
 }
 
 // start is called with mu held.
 func (b *bellman) start() {
 	if !b.notifies {
-		b.notifies = b.t.goes(b.notifying)
+		b.notifies = b.t.life.Go(b.notifying)
 	}
 }
 
@@ -74,11 +76,11 @@ func (b *bellman) notifying() {
 		select {
 		case <-b.kicked:
 		case <-check.C:
-		case <-b.t.life.Done():
+		case <-b.t.life.Context().Done():
 			return
 		}
 		for pause := notifyPause; b.work(); pause = min(2*pause, lastNotifyPause) {
-			if rest(b.t.life, b.t.life, pause) != nil {
+			if transport.Sleep(b.t.life.Context(), b.t.life.Context(), pause, nil) != nil {
 				return
 			}
 		}
@@ -110,7 +112,7 @@ func (b *bellman) send(to []*queue) {
 	for i, q := range to {
 		channels[i] = q.channel
 	}
-	ctx, cancel := context.WithTimeout(b.t.life, notifyTimeout)
+	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
 	defer cancel()
 	_ = b.db.exec(ctx, command(notifyText, channels)) // polling makes good what is lost
 }
@@ -134,7 +136,7 @@ func (b *bellman) expect(xid string, queues []*queue) {
 	b.expected = append(b.expected, expectation{xid, queues, now, now.Add(notifyPause)})
 	b.start()
 	b.mu.Unlock()
-	signal(b.kicked)
+	b.kicked.Notify()
 }
 
 // An expectation is checked after a tenth of the time that has passed since it
@@ -182,7 +184,7 @@ func (b *bellman) checkExpected() bool {
 		xids[i] = expected[i].xid
 	}
 	outcomes := map[string]string{}
-	ctx, cancel := context.WithTimeout(b.t.life, notifyTimeout)
+	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
 	defer cancel()
 	_ = b.db.exec(ctx, query(func(scan scanner) error {
 		var xid, outcome string

@@ -83,25 +83,13 @@ const (
 
 // String returns the configuration without the password.
 func (c Config) String() string {
-	c.URL = redacted(c.URL)
+	c.URL = transport.RedactURL(c.URL, readURL)
 	type plain Config
 	return fmt.Sprintf("%+v", plain(c))
 }
 
 // GoString returns what String does.
 func (c Config) GoString() string { return c.String() }
-
-// redacted returns a URL that can be shown.
-func redacted(text string) string {
-	if text == "" {
-		return ""
-	}
-	u, err := readURL(text)
-	if err != nil {
-		return transport.UnreadableURL
-	}
-	return transport.ShownURL(u)
-}
 
 // connect opens the database that the configuration names, without reaching it.
 func (c *Config) connect(ctx context.Context) (database, dialect, error) {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // sqlDatabase is a server through database/sql: Microsoft SQL Server, and also
@@ -109,7 +111,7 @@ func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
 		for rows.Next() {
 			if err := s.row(rows.Scan); err != nil {
 				if ctx.Err() == nil {
-					err = finding{fmt.Errorf("read a row: %w", err)}
+					err = transport.Permanent(fmt.Errorf("read a row: %w", err))
 				}
 				return err
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // delayed is the table of messages which are delayed on their way to a queue made by
@@ -14,15 +16,15 @@ import (
 // for each other.
 type delayed struct {
 	*delayedTexts
-	t *Transport
+	t     *Transport
+	stuck *transport.Cache[int64, time.Duration] // how long messages that could not be forwarded waited last, by seq
 
 	mu      sync.Mutex // guards what follows
 	started bool
 	exists  bool
 	next    time.Time // when something that this process put there is due; zero: nothing
 	late    time.Time // until when something may be committed that has been due for long
-	wake    chan struct{}
-	stuck   map[int64]time.Duration // how long messages that could not be forwarded waited last, by seq
+	wake    transport.Signal
 }
 
 // manyStuck is how many of those are remembered.
@@ -46,7 +48,7 @@ func newDelayed(t *Transport) *delayed {
 	if err != nil {
 		panic(err) // Config.complete has tried
 	}
-	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: make(chan struct{}, 1)}
+	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: transport.NewSignal(), stuck: transport.NewCache[int64, time.Duration](manyStuck)}
 }
 
 // watch begins to forward.
@@ -54,7 +56,7 @@ func (d *delayed) watch() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.started {
-		d.started = d.t.goes(d.run)
+		d.started = d.t.life.Go(d.run)
 	}
 }
 
@@ -83,7 +85,7 @@ func (d *delayed) lookAt(due time.Time) {
 	defer d.mu.Unlock()
 	if d.next.IsZero() || due.Before(d.next) {
 		d.next = due
-		signal(d.wake)
+		d.wake.Notify()
 	}
 }
 
@@ -137,10 +139,10 @@ func (d *delayed) run() {
 		select {
 		case <-timer.C:
 		case <-d.wake:
-		case <-d.t.life.Done():
+		case <-d.t.life.Context().Done():
 		}
 		timer.Stop()
-		if d.t.life.Err() != nil {
+		if d.t.life.Context().Err() != nil {
 			return
 		}
 	}
@@ -148,7 +150,7 @@ func (d *delayed) run() {
 
 // forwardAll forwards what is due, and returns how long there is nothing to do.
 func (d *delayed) forwardAll() time.Duration {
-	ctx, cancel := context.WithTimeout(d.t.life, operationTimeout)
+	ctx, cancel := context.WithTimeout(d.t.life.Context(), operationTimeout)
 	defer cancel()
 	started := time.Now()
 	d.mu.Lock()
@@ -229,7 +231,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		q, err := d.t.queues.get(w.destination)
 		if err != nil {
 			tx.rollback(ctx)
-			return 0, &undeliverable{w.seq, finding{err}}
+			return 0, &undeliverable{w.seq, transport.Permanent(err)}
 		}
 		statements = append(statements, command(d.delayedTexts.forward(q.table), w.expires, w.headers, w.body))
 		to = append(to, q)
@@ -279,12 +281,8 @@ func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 
 // postponement returns how long a message is to wait again.
 func (d *delayed) postponement(seq int64) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.stuck == nil || len(d.stuck) >= manyStuck {
-		d.stuck = map[int64]time.Duration{}
-	}
-	wait := min(max(2*d.stuck[seq], firstPostponed), postponed)
-	d.stuck[seq] = wait
+	last, _ := d.stuck.Get(seq)
+	wait := min(max(2*last, firstPostponed), postponed)
+	d.stuck.Put(seq, wait)
 	return wait
 }

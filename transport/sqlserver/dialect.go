@@ -1,10 +1,11 @@
 package sqlserver
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // dialect is what differs between the database products: names, the texts of
@@ -263,22 +264,16 @@ const (
 	faultRefused
 )
 
-// finding is an error that no client library returned: something about a table that
-// waiting does not mend.
-type finding struct{ error }
-
-// Unwrap returns the error.
-func (f finding) Unwrap() error { return f.error }
-
-// fault says what an error means.
+// fault says what an error means. What this package found itself wrong, with a table for
+// example, is permanent.
 func (t *Transport) fault(err error) fault {
-	if _, ours := errors.AsType[finding](err); ours {
+	if transport.IsPermanent(err) {
 		return faultStatement
 	}
 	return t.dialect.classify(err)
 }
 
-// passes reports whether waiting may help.
+// passes reports whether a retry may help.
 func (f fault) passes() bool {
 	switch f {
 	case faultOutage, faultUnreached, faultBusy, faultConflict, faultReadOnly:

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // How a receiver of an empty queue learns that there is something to fetch: a bell,
@@ -81,14 +83,7 @@ func (t *Transport) until(ctx context.Context, text string) (wait time.Duration,
 // looks.
 type bell struct {
 	of   *queue
-	rung chan struct{}
-}
-
-func (b *bell) ring() {
-	select {
-	case b.rung <- struct{}{}:
-	default:
-	}
+	rung transport.Signal
 }
 
 // bells are those of this process's receivers, by the address of their queue.
@@ -99,7 +94,7 @@ type bells struct {
 
 // hang adds a bell for a receiver.
 func (t *Transport) hang(of *queue) *bell {
-	b := &bell{of: of, rung: make(chan struct{}, 1)}
+	b := &bell{of: of, rung: transport.NewSignal()}
 	t.bells.mu.Lock()
 	t.bells.rung[of.table.address] = append(t.bells.rung[of.table.address], b)
 	t.bells.mu.Unlock()
@@ -140,7 +135,7 @@ func (all *bells) ring(of *queue) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, b := range all.rung[of.table.address] {
-		b.ring()
+		b.rung.Notify()
 	}
 }
 

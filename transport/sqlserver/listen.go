@@ -22,9 +22,9 @@ func (b *bellman) listen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.listens {
-		b.listens = b.t.goes(b.hearing)
+		b.listens = b.t.life.Go(b.hearing)
 	}
-	signal(b.changed)
+	b.changed.Notify()
 	if b.interrupt != nil {
 		b.interrupt()
 	}
@@ -33,18 +33,18 @@ func (b *bellman) listen() {
 // hearing keeps a connection that listens, while there is a queue to listen for.
 func (b *bellman) hearing() {
 	var o transport.Outages
-	for b.t.life.Err() == nil {
+	for b.t.life.Context().Err() == nil {
 		if len(b.t.bells.queues()) == 0 {
 			select {
 			case <-b.changed:
-			case <-b.t.life.Done():
+			case <-b.t.life.Context().Done():
 			}
 			continue
 		}
 		began := time.Now()
 		err := b.hear(&o)
 		b.listening.Store(false)
-		if err != nil && rest(b.t.life, b.t.life, o.Failed(err, began)) != nil {
+		if err != nil && transport.Sleep(b.t.life.Context(), b.t.life.Context(), o.Failed(err, began), nil) != nil {
 			return
 		}
 	}
@@ -73,7 +73,7 @@ func (b *bellman) hear(o *transport.Outages) error {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.life), time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.life.Context()), time.Second)
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
@@ -105,7 +105,7 @@ func (b *bellman) hear(o *transport.Outages) error {
 
 // connect opens a connection as the pool does, whose hooks may know the password.
 func (b *bellman) connect() (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
+	ctx, cancel := context.WithTimeout(b.t.life.Context(), operationTimeout)
 	defer cancel()
 	cfg := b.db.connections.Config()
 	// To cease to wait for a notification is no reason to ask the server to cancel
@@ -137,14 +137,14 @@ func (b *bellman) quiet() bool {
 	case <-b.changed:
 		return false
 	default:
-		return b.t.life.Err() == nil
+		return b.t.life.Context().Err() == nil
 	}
 }
 
 // hearFor listens for these queues and no others. What came to one before it was
 // listened for is looked for at once.
 func (b *bellman) hearFor(conn *pgx.Conn, heard map[string]*queue, queues []*queue) error {
-	ctx, cancel := context.WithTimeout(b.t.life, operationTimeout)
+	ctx, cancel := context.WithTimeout(b.t.life.Context(), operationTimeout)
 	defer cancel()
 	wanted := map[string]*queue{}
 	for _, q := range queues {
@@ -171,7 +171,7 @@ func (b *bellman) hearFor(conn *pgx.Conn, heard map[string]*queue, queues []*que
 // next returns the channel of the next notification, or "" after a while without
 // one, or when the queues to listen for have changed.
 func (b *bellman) next(conn *pgx.Conn) (string, error) {
-	ctx, cancel := context.WithTimeout(b.t.life, aliveEvery)
+	ctx, cancel := context.WithTimeout(b.t.life.Context(), aliveEvery)
 	defer cancel()
 	b.mu.Lock()
 	b.interrupt = cancel
@@ -186,7 +186,7 @@ func (b *bellman) next(conn *pgx.Conn) (string, error) {
 	case conn.IsClosed():
 		return "", err
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		ctx, cancel := context.WithTimeout(b.t.life, notifyTimeout)
+		ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
 		defer cancel()
 		if err := conn.Ping(ctx); err != nil {
 			return "", errors.Join(errNotify, err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/reprise-go/reprise/core"
 )
 
 const (
@@ -172,19 +170,5 @@ func (o *operation) AfterFunc(f func()) (stop func() bool) {
 		waits := c.f != nil
 		c.f = nil
 		return waits
-	}
-}
-
-// rest lets time pass. Its error is why it ended early.
-func rest(ctx, life context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-life.Done():
-		return core.ErrClosed
 	}
 }

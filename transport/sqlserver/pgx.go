@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // pgxDatabase is PostgreSQL through pgx. Statements that belong together travel
@@ -143,7 +145,7 @@ func (s *statement) read(rows pgx.Rows) error {
 		scan := scanner(rows.Scan) // once, not for each row
 		for rows.Next() {
 			if err := s.row(scan); err != nil {
-				return finding{fmt.Errorf("read a row (with the option default_query_exec_mode, sessions need DateStyle ISO and bytea_output hex): %w", err)}
+				return transport.Permanent(fmt.Errorf("read a row (with the option default_query_exec_mode, sessions need DateStyle ISO and bytea_output hex): %w", err))
 			}
 		}
 	}

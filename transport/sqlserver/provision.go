@@ -15,7 +15,7 @@ import (
 // missing. It changes nothing that exists: a queue that is not as Reprise needs it is
 // an error that names the column and both types (C18).
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	if err == nil {
 		ctx, done := t.bound(ctx)
 		defer done()

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // queue is what is known of one queue.
@@ -108,7 +109,7 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 		return false, nil, err
 	}
 	if len(has) == 0 {
-		return false, nil, finding{fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted, t.dialect.unless())}
+		return false, nil, transport.Permanent(fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted, t.dialect.unless()))
 	}
 	foreign, err = t.maker(q.table, has)
 	if err != nil {
@@ -177,5 +178,5 @@ func found(errs []error) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return finding{errors.Join(errs...)}
+	return transport.Permanent(errors.Join(errs...))
 }

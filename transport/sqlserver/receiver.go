@@ -69,8 +69,8 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		unsettled:   map[holding]struct{}{},
 	}
 	r.outages.Observer = cfg.Observer
-	r.closing, r.close = context.WithCancel(t.life)
-	r.operations.life, r.operations.closing = t.life, r.closing
+	r.closing, r.close = context.WithCancel(t.life.Context())
+	r.operations.life, r.operations.closing = t.life.Context(), r.closing
 	if t.nserviceBusTables {
 		r.count = transport.NewDeliveryLog(cfg.MaxInFlight)
 	}
@@ -144,7 +144,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 			return n, err
 		case more || !waiting: // which the next round sees to
 		case down > 0:
-			_ = rest(ctx, r.closing, down)
+			_ = transport.Sleep(ctx, r.closing, down, nil)
 		default:
 			if pause := r.nextPause(); pause > 0 {
 				r.wait(ctx, pause)
@@ -342,9 +342,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.giveBack(ctx, left)
 	r.fetching.Wait()
 	r.operations.close()
-	r.t.mu.Lock()
-	delete(r.t.receivers, r)
-	r.t.mu.Unlock()
+	r.t.life.Remove(r)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // A row that a transaction has lost is locked until the server has noticed that too.
@@ -28,7 +30,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 			return nil
 		}
 		d.tx = tx
-		if attempt == retakes || rest(ctx, d.r.closing, retakePause) != nil {
+		if attempt == retakes || transport.Sleep(ctx, d.r.closing, retakePause, nil) != nil {
 			return d.lose(ctx, cause)
 		}
 		tx.rollback(ctx)

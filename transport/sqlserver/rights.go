@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // right is one that a use of a table needs.
@@ -83,8 +85,8 @@ func lacking(lacks []lack) (errs []error) {
 			lacks = lacks[1:]
 		}
 		list := strings.Join(verbs, ", ")
-		errs = append(errs, finding{fmt.Errorf("the role %s lacks %s on %s; what mends it: grant %s on %s to %s",
-			first.role, list, first.object, list, first.object, first.role)})
+		errs = append(errs, transport.Permanent(fmt.Errorf("the role %s lacks %s on %s; what mends it: grant %s on %s to %s",
+			first.role, list, first.object, list, first.object, first.role)))
 	}
 	return errs
 }

@@ -21,7 +21,7 @@ import (
 // A message's delay and its time to be received count from the moment at which the
 // server carries out the statement, by the server's clock.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	tx := callersTransaction(ctx)
 	if tx == (noTransaction{}) {
 		err = errors.New("the transaction of WithTx or WithSQLTx is nil")
@@ -119,16 +119,16 @@ func (t *Transport) runIn(ctx context.Context, tx any, statements ...*statement)
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		if _, ok := t.dialect.(postgres); !ok {
-			return finding{fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product())}
+			return transport.Permanent(fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product()))
 		}
 		err = runPgx(ctx, tx, statements)
 	case *sql.Tx:
 		err = runSQL(ctx, tx, statements)
 	default:
-		return finding{fmt.Errorf("a transaction of the type %T is not known", tx)}
+		return transport.Permanent(fmt.Errorf("a transaction of the type %T is not known", tx))
 	}
 	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) {
-		return finding{fmt.Errorf("the transaction of WithTx or WithSQLTx has been committed or rolled back already: %w", err)}
+		return transport.Permanent(fmt.Errorf("the transaction of WithTx or WithSQLTx has been committed or rolled back already: %w", err))
 	}
 	return err
 }

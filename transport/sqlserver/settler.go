@@ -19,9 +19,9 @@ import (
 // two: leases are renewed while a settlement waits for something.
 type settler struct {
 	r    *receiver
-	wake chan struct{} // something is to be done
-	full chan struct{} // and it is not worth to wait for more
-	done chan struct{} // closed when run has returned
+	wake transport.Signal // something is to be done
+	full transport.Signal // and it is not worth to wait for more
+	done chan struct{}    // closed when run has returned
 	life context.Context
 	end  context.CancelFunc
 
@@ -53,12 +53,12 @@ const (
 func newSettler(r *receiver) *settler {
 	s := &settler{
 		r:    r,
-		wake: make(chan struct{}, 1),
-		full: make(chan struct{}, 1),
+		wake: transport.NewSignal(),
+		full: transport.NewSignal(),
 		done: make(chan struct{}),
 		next: newSettlement(0),
 	}
-	s.life, s.end = context.WithCancel(r.t.life)
+	s.life, s.end = context.WithCancel(r.t.life.Context())
 	return s
 }
 
@@ -138,19 +138,12 @@ func (s *settler) add(o order) (*settlement, int) {
 	b.orders = append(b.orders, o)
 	if len(b.orders) == 1 {
 		b.timer = time.AfterFunc(slow, b.stir)
-		signal(s.wake)
+		s.wake.Notify()
 	}
 	if len(b.orders) >= settleBatch || len(b.orders) >= int(s.r.inWork.Load()) {
-		signal(s.full)
+		s.full.Notify()
 	}
 	return b, len(b.orders) - 1
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 func (s *settler) run() {
@@ -183,12 +176,8 @@ func (s *settler) take() *settlement {
 	b := s.next
 	b.begun = true
 	s.current, s.next = b, newSettlement(len(b.orders)) // as many as the last
-	for _, c := range []chan struct{}{s.wake, s.full} {
-		select {
-		case <-c:
-		default:
-		}
-	}
+	s.wake.Clear()
+	s.full.Clear()
 	return b
 }
 
@@ -254,7 +243,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 		if f == faultConflict {
 			pause = conflictPause
 		}
-		if !f.passes() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || rest(s.life, s.r.t.life, pause) != nil {
+		if !f.passes() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || transport.Sleep(s.life, s.r.t.life.Context(), pause, nil) != nil {
 			if s.isClosed() {
 				err = core.ErrLockLost
 			}

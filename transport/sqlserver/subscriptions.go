@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // longestTopic is how many characters the columns of NServiceBus's table of
@@ -17,11 +19,11 @@ const longestTopic = 200
 // it.
 type subscriptions struct {
 	*subscriptionTexts
-	t   *Transport
-	ttl time.Duration
+	t     *Transport
+	ttl   time.Duration
+	known *transport.Cache[string, subscribers]
 
 	mu     sync.Mutex
-	known  map[string]subscribers
 	exists bool // the table
 }
 
@@ -39,7 +41,7 @@ func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptio
 	if err != nil {
 		panic(err) // Config.complete has tried
 	}
-	return &subscriptions{subscriptionTexts: t.dialect.subscriptions(table), t: t, ttl: ttl, known: map[string]subscribers{}}
+	return &subscriptions{subscriptionTexts: t.dialect.subscriptions(table), t: t, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
 }
 
 // of returns the queues subscribed to a topic.
@@ -85,7 +87,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 		}
 	}
 	if s.ttl > 0 {
-		s.remember(topic, found)
+		s.known.Put(topic, found)
 	}
 	return found.queues, nil
 }
@@ -118,26 +120,13 @@ func (s *subscriptions) read(ctx context.Context, of *statement) error {
 
 // remembered returns what was read not long ago.
 func (s *subscriptions) remembered(topic string) ([]*queue, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known, ok := s.known[topic]
+	known, ok := s.known.Get(topic)
 	return known.queues, ok && time.Now().Before(known.until)
 }
 
-func (s *subscriptions) remember(topic string, found subscribers) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.known) >= manyTopics {
-		clear(s.known)
-	}
-	s.known[topic] = found
-}
-
 func (s *subscriptions) forget(topics []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, topic := range topics {
-		delete(s.known, topic)
+		s.known.Delete(topic)
 	}
 }
 
@@ -166,7 +155,7 @@ func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...str
 }
 
 func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics []string, subscribe bool) error {
-	if err := t.usable(ctx); err != nil {
+	if err := t.life.Err(ctx); err != nil {
 		return err
 	}
 	ctx, done := t.bound(ctx)

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -35,13 +32,7 @@ type Transport struct {
 	sends         chan struct{}
 	held          *holders // of connections; nil: there may be any number
 
-	life   context.Context // ends with Close
-	end    context.CancelFunc
-	closed atomic.Bool
-
-	mu        sync.Mutex // guards what follows
-	receivers map[*receiver]struct{}
-	wg        sync.WaitGroup // goroutines of ours
+	life *transport.Lifecycle
 }
 
 var _ interface {
@@ -81,9 +72,8 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		polls:             defaultPolls,
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
-		receivers:         map[*receiver]struct{}{},
+		life:              transport.NewLifecycle(ctx),
 	}
-	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
 	t.caps = capabilities(&cfg)
 	t.queues.t = t
 	t.bells.rung = map[string][]*bell{}
@@ -179,7 +169,7 @@ func (t *Transport) Address(queue string) (string, error) {
 // transport needs them. It also reports what rights are missing to receive from the first
 // of them and to send to the others, with the statement that grants them.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
-	err := t.usable(ctx)
+	err := t.life.Err(ctx)
 	if err == nil {
 		ctx, done := t.bound(ctx)
 		defer done()
@@ -256,7 +246,7 @@ func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 }
 
 func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (*receiver, error) {
-	if err := t.usable(ctx); err != nil {
+	if err := t.life.Err(ctx); err != nil {
 		return nil, err
 	}
 	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
@@ -278,13 +268,9 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, wrongMaker(q.table, foreign)
 	}
 	r := newReceiver(t, q, cfg)
-	t.mu.Lock()
-	if t.closed.Load() { // Close has collected the receivers
-		t.mu.Unlock()
-		return nil, core.ErrClosed
+	if err := t.life.Add(r); err != nil {
+		return nil, err
 	}
-	t.receivers[r] = struct{}{}
-	t.mu.Unlock()
 	r.open()
 	t.delayed.watch()
 	return r, nil
@@ -303,48 +289,29 @@ func (t *Transport) holds(mode core.TransactionMode) bool {
 	return mode == core.TransactionSendsAtomicWithReceive || mode == core.TransactionReceiveOnly && t.nserviceBusTables
 }
 
-// examineEventually examines a queue's table, however long the server cannot be
+// examineEventually examines a queue's table, for as long as the server cannot be
 // reached.
 func (t *Transport) examineEventually(ctx context.Context, q *queue, observer any) (foreign bool, err error) {
 	o := transport.Outages{Observer: observer}
-	for {
-		began := time.Now()
-		foreign, err := t.examine(ctx, q)
-		if err == nil {
-			o.End()
-			return foreign, nil
-		}
-		if !t.fault(err).passes() {
-			return false, err
-		}
-		pause := o.Failed(err, began)
-		if err := rest(ctx, t.life, pause); err != nil {
-			return false, err
-		}
-	}
+	err = o.Retry(ctx, func() error {
+		foreign, err = t.examine(ctx, q)
+		return err
+	}, t.transient, func(d time.Duration) error { return transport.Sleep(ctx, t.life.Context(), d, nil) })
+	return foreign, err
 }
 
+// transient reports whether a retry may help against an error.
+func (t *Transport) transient(err error) bool { return t.fault(err).passes() }
+
 // Close ends every connection and goroutine of the transport, and closes receivers
-// that are still open. Where ctx ends meanwhile, what is under way is cut off: it is
-// undone by the server, or comes again when its lease ends. Its error says that
+// that are still open. If ctx ends first, operations in progress are cut off: the server
+// undoes them, or their messages are redelivered when their leases end. Its error says that
 // connections were not closed soon after that; it goes on. A pool that was given to New
 // stays open. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
-	t.mu.Lock()
-	again := t.closed.Swap(true)
-	receivers := slices.Collect(maps.Keys(t.receivers))
-	t.mu.Unlock()
-	if again {
-		t.wg.Wait()
+	if !t.life.Close(ctx, nil) {
 		return nil
 	}
-	var wg sync.WaitGroup
-	for _, r := range receivers {
-		wg.Go(func() { _ = r.Close(ctx) })
-	}
-	wg.Wait()
-	t.end()
-	t.wg.Wait()
 	t.held.leave()
 	closed := make(chan struct{})
 	go func() { // pools know no contexts
@@ -364,35 +331,15 @@ func (t *Transport) Close(ctx context.Context) error {
 	}
 }
 
-// usable returns why nothing can be done.
-func (t *Transport) usable(ctx context.Context) error {
-	if t.closed.Load() {
-		return core.ErrClosed
-	}
-	return ctx.Err()
-}
-
 // bound returns a context that also ends when the transport is closed, and when the
 // server has not answered for too long.
 func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	stop := context.AfterFunc(t.life, cancel)
+	stop := context.AfterFunc(t.life.Context(), cancel)
 	return ctx, func() {
 		stop()
 		cancel()
 	}
-}
-
-// goes starts a goroutine that Close waits for, and that ends when life does. It
-// reports whether the transport is still open.
-func (t *Transport) goes(f func()) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Load() {
-		return false
-	}
-	t.wg.Go(f)
-	return true
 }
 
 // explained adds to an error what it means to a caller of the seam.

@@ -62,8 +62,8 @@ var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "v
 // a password.
 func withoutSecrets(err error, u *url.URL) string {
 	text := err.Error()
-	if _, after, ok := cutLast(text, "`: "); ok && strings.HasPrefix(text, "cannot parse `") {
-		text = after
+	if end := strings.LastIndex(text, "`: "); end >= 0 && strings.HasPrefix(text, "cannot parse `") {
+		text = text[end+len("`: "):]
 	}
 	options := u.Query()
 	secrets := []string{options.Get("password"), options.Get("sslpassword")}
@@ -78,12 +78,4 @@ func withoutSecrets(err error, u *url.URL) string {
 		}
 	}
 	return text
-}
-
-func cutLast(text, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(text, separator)
-	if i < 0 {
-		return text, "", false
-	}
-	return text[:i], text[i+len(separator):], true
 }
