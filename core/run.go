@@ -268,17 +268,18 @@ func (r *runner) isDrained() bool {
 // connect does what comes before the first message.
 func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receiver, error) {
 	ep.resolved.warnings(ep.log.endpoint, ep.caps, ep.registry.types())
-	_, canProvision := ep.transport.(Provisioner)
+	provisioner, canProvision := ep.transport.(Provisioner)
 	switch {
 	case ep.config.Provision == ProvisionAlways && !canProvision:
 		return nil, fmt.Errorf("Config.Provision is Always, but the transport cannot create queues: %w", errors.ErrUnsupported)
 	case ep.config.Provision == ProvisionAlways, ep.config.Provision == ProvisionAuto && canProvision && !ep.caps.Durable:
-		if err := ep.transport.(Provisioner).Provision(ctx, ep.topology()); err != nil {
+		err := provisioner.Provision(ctx, ep.topology())
+		if err != nil && (ep.config.Provision == ProvisionAlways || !errors.Is(err, errors.ErrUnsupported)) {
 			return nil, fmt.Errorf("provision: %w", err)
 		}
 	}
 	if c, ok := ep.transport.(Checker); ok {
-		if err := c.Check(ctx, ep.topology()); err != nil {
+		if err := c.Check(ctx, ep.topology()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			return nil, fmt.Errorf("check: %w", err)
 		}
 	}

@@ -162,8 +162,13 @@ type Delivery interface {
 	DeadLetter(ctx context.Context, reason, description string) error
 }
 
-// Provisioner is implemented by a Transport that can create what an endpoint
-// needs.
+// Provisioner, Subscriber and Checker are abilities that an adapter has or has not.
+// A wrapper of any adapter implements all three, and returns an error matching
+// errors.ErrUnsupported where the wrapped one lacks an interface: the engine takes
+// that for a transport that does not implement it. transport.Wrapper is one to embed.
+
+// Provisioner is implemented by a Transport that can create the queues of an
+// endpoint.
 type Provisioner interface {
 	// Provision creates what is missing of t. It is idempotent and safe from
 	// many instances at once. It never alters or deletes what exists: a

@@ -16,6 +16,8 @@
 // [PackHeaders] and [UnpackHeaders] carry the group key and the properties of a
 // message where the broker has no fields for them.
 //
+// [Wrapper] is for transports that add something to any other.
+//
 // [AppendHeadersJSON] and [ParseHeadersJSON] write and read headers as one text,
 // for a column or an attribute, as NServiceBus does.
 //

@@ -1,0 +1,66 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Wrapper passes everything on to another transport, whichever of the optional
+// interfaces that implements: a transport for tracing, tests or faults embeds it and
+// declares the methods that it changes.
+//
+//	type tracing struct{ transport.Wrapper }
+//
+//	func (t tracing) Send(ctx context.Context, msgs ...core.Outgoing) error {
+//		...
+//		return t.Wrapper.Send(ctx, msgs...)
+//	}
+//
+// Where the wrapped transport lacks an interface, its methods return an error matching
+// errors.ErrUnsupported, which an endpoint takes for a transport without it. A wrapper
+// of receivers and one of deliveries embed core.Receiver and core.Delivery.
+type Wrapper struct{ core.Transport }
+
+var _ interface {
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+} = Wrapper{}
+
+// Provision implements core.Provisioner.
+func (w Wrapper) Provision(ctx context.Context, t core.Topology) error {
+	if p, ok := w.Transport.(core.Provisioner); ok {
+		return p.Provision(ctx, t)
+	}
+	return w.lacks("Provision")
+}
+
+// Subscribe implements core.Subscriber.
+func (w Wrapper) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	if s, ok := w.Transport.(core.Subscriber); ok {
+		return s.Subscribe(ctx, queue, topics...)
+	}
+	return w.lacks("Subscribe")
+}
+
+// Unsubscribe implements core.Subscriber.
+func (w Wrapper) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+	if s, ok := w.Transport.(core.Subscriber); ok {
+		return s.Unsubscribe(ctx, queue, topics...)
+	}
+	return w.lacks("Unsubscribe")
+}
+
+// Check implements core.Checker.
+func (w Wrapper) Check(ctx context.Context, t core.Topology) error {
+	if c, ok := w.Transport.(core.Checker); ok {
+		return c.Check(ctx, t)
+	}
+	return w.lacks("Check")
+}
+
+func (w Wrapper) lacks(method string) error {
+	return fmt.Errorf("%T: %w", w.Transport, Unsupported(method))
+}

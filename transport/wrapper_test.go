@@ -1,0 +1,105 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// counting is a wrapper as a user writes it.
+type counting struct {
+	transport.Wrapper
+	sent *atomic.Int64
+}
+
+func (c counting) Send(ctx context.Context, msgs ...core.Outgoing) error {
+	c.sent.Add(int64(len(msgs)))
+	return c.Wrapper.Send(ctx, msgs...)
+}
+
+// bare hides the optional interfaces of a transport.
+type bare struct{ core.Transport }
+
+func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
+	able := inmemory.New()
+	defer able.Close(t.Context())
+	topology := core.Topology{Queues: []string{"orders"}}
+	for name, c := range map[string]struct {
+		wrapped core.Transport
+		want    error
+	}{
+		"of a transport with all of them": {able, nil},
+		"of a transport without any":      {bare{able}, errors.ErrUnsupported},
+	} {
+		w := transport.Wrapper{Transport: c.wrapped}
+		for method, err := range map[string]error{
+			"Provision":   w.Provision(t.Context(), topology),
+			"Check":       w.Check(t.Context(), topology),
+			"Subscribe":   w.Subscribe(t.Context(), "orders", "topic"),
+			"Unsubscribe": w.Unsubscribe(t.Context(), "orders", "topic"),
+		} {
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s of a wrapper %s: %v, want %v", method, name, err, c.want)
+			}
+		}
+	}
+}
+
+// TestWrapper_RunsEndpoints: an endpoint runs on a wrapper as it does on the
+// transport itself, whichever interfaces that has.
+func TestWrapper_RunsEndpoints(t *testing.T) {
+	for name, hide := range map[string]bool{"all interfaces": false, "no optional interface": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				able := inmemory.New()
+				defer able.Close(t.Context())
+				var wrapped core.Transport = able
+				if hide {
+					wrapped = bare{able}
+					if err := able.Provision(t.Context(), core.Topology{Queues: []string{"orders", "error"}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var sent atomic.Int64
+				handled := make(chan string, 1)
+				run := func(c core.Config) (*core.Endpoint, func() error) {
+					ep, err := core.New("orders", counting{transport.Wrapper{Transport: wrapped}, &sent}, c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[string]) error {
+						handled <- m.Body
+						return nil
+					}); err != nil {
+						t.Fatal(err)
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					ended := make(chan error, 1)
+					go func() { ended <- ep.Run(ctx) }()
+					synctest.Wait()
+					return ep, func() error { cancel(); return <-ended }
+				}
+				ep, stop := run(core.Config{})
+				if err := ep.Send(t.Context(), "orders", "order", "x"); err != nil {
+					t.Fatal(err)
+				}
+				if body := <-handled; body != "x" || sent.Load() != 1 {
+					t.Errorf("handled %q, and the wrapper saw %d messages", body, sent.Load())
+				}
+				if err := stop(); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				_, stop = run(core.Config{Provision: core.ProvisionAlways})
+				if err := stop(); errors.Is(err, errors.ErrUnsupported) != hide {
+					t.Errorf("Run with ProvisionAlways: %v, want errors.ErrUnsupported: %t", err, hide)
+				}
+			})
+		})
+	}
+}
