@@ -52,7 +52,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		if err == nil {
 			continue
 		}
-		if ctx.Err() != nil || faultOf(err).passes() {
+		if ctx.Err() != nil || transient(err) {
 			return explained(err) // each queue would only repeat it
 		}
 		errs = append(errs, explained(err))

@@ -79,11 +79,8 @@ func limitReached(said *amqp.Error) bool {
 	return said.Code == amqp.NotAllowed && strings.Contains(said.Reason, "limit (") && strings.HasSuffix(said.Reason, "is reached")
 }
 
-// passes reports whether a retry may help.
-func (f fault) passes() bool { return f == faultOutage }
-
 // transient reports whether a retry may help against an error.
-func transient(err error) bool { return faultOf(err).passes() }
+func transient(err error) bool { return faultOf(err) == faultOutage }
 
 // explained adds to an error what it means to a caller of the seam, and what to do.
 func explained(err error) error {

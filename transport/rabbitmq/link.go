@@ -123,7 +123,7 @@ func (l *link) dial(first int) (*connection, error) {
 			return conn, nil
 		}
 		err = fmt.Errorf("connect to %s: %w", h.addr, err)
-		if faultOf(err).passes() {
+		if transient(err) {
 			outage = append(outage, err)
 		} else {
 			refused = append(refused, err)
@@ -139,7 +139,7 @@ func (l *link) dial(first int) (*connection, error) {
 // broker or a network that fails during the login can look the same.
 func (t *Transport) dial(h endpoint, name string) (*connection, error) {
 	conn, err := t.dialOnce(h, name)
-	if errors.Is(err, amqp.ErrCredentials) && !faultOf(err).passes() {
+	if errors.Is(err, amqp.ErrCredentials) && !transient(err) {
 		conn, err = t.dialOnce(h, name)
 	}
 	return conn, err

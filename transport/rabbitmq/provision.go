@@ -45,7 +45,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	for _, queue := range queues {
 		if err := within(ctx, func(ctx context.Context) error { return t.provisionQueue(ctx, queue) }); err != nil {
 			errs = append(errs, explained(err))
-			if ctx.Err() != nil || faultOf(err).passes() {
+			if ctx.Err() != nil || transient(err) {
 				break // each queue would only repeat it
 			}
 		}

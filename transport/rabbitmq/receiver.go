@@ -143,7 +143,7 @@ func (r *receiver) interrupted() bool {
 	return r.session == nil && r.ended != nil
 }
 
-// fail ends the receiver with what waiting does not mend.
+// fail ends the receiver with a permanent error.
 func (r *receiver) fail(err error) {
 	r.mu.Lock()
 	r.failed = err

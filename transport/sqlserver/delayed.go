@@ -167,7 +167,7 @@ func (d *delayed) forwardAll() time.Duration {
 	}
 	for {
 		n, err := d.forward(ctx, forwardBatch)
-		if err != nil && !d.t.fault(err).passes() {
+		if err != nil && !d.t.transient(err) {
 			n, err = d.forwardEach(ctx)
 		}
 		if err != nil {
@@ -265,7 +265,7 @@ func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 		moved, err := d.forward(ctx, 1)
 		var bad *undeliverable
 		switch {
-		case errors.As(err, &bad) && !d.t.fault(err).passes():
+		case errors.As(err, &bad) && !d.t.transient(err):
 			err = d.t.db.exec(ctx, command(d.postpone, bad.seq, d.postponement(bad.seq).Microseconds(), storable(bad.Error())))
 			moved = 1
 		case err == nil && moved == 0:

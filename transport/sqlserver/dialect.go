@@ -273,8 +273,8 @@ func (t *Transport) fault(err error) fault {
 	return t.dialect.classify(err)
 }
 
-// passes reports whether a retry may help.
-func (f fault) passes() bool {
+// transient reports whether a retry may help.
+func (f fault) transient() bool {
 	switch f {
 	case faultOutage, faultUnreached, faultBusy, faultConflict, faultReadOnly:
 		return true

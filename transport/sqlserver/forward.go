@@ -58,7 +58,7 @@ func (d *heldMessage) passOn(ctx context.Context, to *queue) (held bool, err err
 		return false, nil
 	}
 	d.tx.rollback(ctx)
-	if d.r.t.fault(cause).passes() {
+	if d.r.t.transient(cause) {
 		return false, cause
 	}
 	d.in.Malformed = undeliverableTo(to.table.address, cause)

@@ -315,7 +315,7 @@ func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *s
 	ready := first == nil || first.done
 	switch {
 	case d.tx.lost():
-		if !d.used && !d.r.t.fault(err).passes() { // at the commit
+		if !d.used && !d.r.t.transient(err) { // at the commit
 			err = &refusedError{d.r.t.explained(err)}
 		}
 		return err

@@ -235,7 +235,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 		return 0, false, 0, core.ErrClosed
 	case err != nil && cut: // by whom the next round sees
 		return 0, true, 0, nil
-	case err != nil && !r.t.fault(err).passes():
+	case err != nil && !r.t.transient(err):
 		return 0, false, 0, err
 	case err != nil && r.t.fault(err) == faultConflict:
 		return 0, false, conflictPause, nil

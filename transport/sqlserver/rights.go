@@ -63,7 +63,7 @@ func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error
 		return nil
 	}
 	err := t.read(ctx, s)
-	if err != nil && (t.fault(err).passes() || ctx.Err() != nil) {
+	if err != nil && (t.transient(err) || ctx.Err() != nil) {
 		return nil, err
 	}
 	return lacking(lacks), nil

@@ -243,7 +243,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 		if f == faultConflict {
 			pause = conflictPause
 		}
-		if !f.passes() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || transport.Sleep(s.life, s.r.t.life.Context(), pause, nil) != nil {
+		if !f.transient() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || transport.Sleep(s.life, s.r.t.life.Context(), pause, nil) != nil {
 			if s.isClosed() {
 				err = core.ErrLockLost
 			}

@@ -196,7 +196,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 		}
 		if err != nil {
 			f := t.fault(err)
-			if f.passes() {
+			if f.transient() {
 				return err // each queue would only repeat it
 			}
 			if f == faultRefused {
@@ -301,7 +301,7 @@ func (t *Transport) examineEventually(ctx context.Context, q *queue, observer an
 }
 
 // transient reports whether a retry may help against an error.
-func (t *Transport) transient(err error) bool { return t.fault(err).passes() }
+func (t *Transport) transient(err error) bool { return t.fault(err).transient() }
 
 // Close ends every connection and goroutine of the transport, and closes receivers
 // that are still open. If ctx ends first, operations in progress are cut off: the server
