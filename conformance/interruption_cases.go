@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,15 +54,16 @@ func losingComplete(transport core.Transport, result error) *losing {
 	l := &losing{completed: make(chan struct{}, endless)}
 	l.interfering = &interfering{Transport: transport, complete: func(ctx context.Context, d core.Delivery) error {
 		l.mu.Lock()
-		first := l.lost == nil
-		if first {
+		if l.lost == nil {
 			l.lost = d
-		} else {
+		}
+		isLost := l.lost == d // however often the engine repeats it
+		if !isLost {
 			in := d.Incoming()
 			l.redelivered = in.Redelivered || in.DeliveryCount > 1
 		}
 		l.mu.Unlock()
-		if first {
+		if isLost {
 			return result
 		}
 		err := d.Complete(ctx)
@@ -93,6 +95,48 @@ func (t *trial) losesComplete(result, handled error) {
 	}
 }
 
+// keepsUndelivered lets more messages fail than there are slots while the sends that away
+// picks are refused, and checks that healthy messages are handled all the same, and that
+// the others end in the error queue after one attempt each.
+func (t *trial) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue string) bool) {
+	transport := t.open()
+	var seen attempts
+	queue, errorQueue := t.queue(transport), t.queue(transport)
+	var ended atomic.Bool
+	lossy := refusing(transport, math.MaxInt64, func(o core.Outgoing) bool { return !ended.Load() && away(o, queue, errorQueue) })
+	const slots = 2
+	failing := 2 * slots
+	if t.mode == core.TransactionSendsAtomicWithReceive {
+		failing = slots - 1 // each that is kept is a native transaction
+	}
+	handled := make(chan struct{}, endless)
+	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Concurrency = slots })
+	s.handle("order", seen.fail)
+	s.handle("healthy", func(context.Context, *core.Message) error {
+		handled <- struct{}{}
+		return nil
+	})
+	s.run()
+	for i := range failing {
+		t.send(transport, t.command(queue, "order", fmt.Sprint("m", i)))
+	}
+	t.await("all messages that cannot be moved are kept", func() bool { return s.Health().Undelivered == failing })
+	for i := range 3 * slots {
+		t.send(transport, t.command(queue, "healthy", fmt.Sprint("h", i)))
+		t.receives(handled, "a message is handled while others can be moved nowhere")
+	}
+	ended.Store(true)
+	var want []string
+	for i := range failing {
+		want = append(want, fmt.Sprint("m", i))
+	}
+	t.left(errorQueue, "after the error queue could be reached again", want...)
+	for _, id := range want {
+		t.attempted(&seen, id, 1)
+	}
+	s.leftNothing("after all messages were moved")
+}
+
 var unconfirmed = unclaimed("ConfirmsSettlement", func(c core.Capabilities) bool { return c.ConfirmsSettlement })
 
 var interruptionCases = []testCase{
@@ -121,6 +165,30 @@ var interruptionCases = []testCase{
 		t.send(transport, sent)
 		t.failedWith(s.movedOne(), sent)
 		t.attempted(&seen, "m1", 2)
+	}},
+	{rule: "R25", title: "messages whose error queue cannot be reached are kept, and moved when it can", in: givingBack, run: func(t *trial) {
+		t.keepsUndelivered(func(o core.Outgoing, queue, errorQueue string) bool { return o.Queue == errorQueue })
+	}},
+	{rule: "R25", title: "messages that can neither be moved nor stored are kept, and moved when they can", in: givingBack, run: func(t *trial) {
+		t.keepsUndelivered(func(o core.Outgoing, queue, errorQueue string) bool { return o.Queue == errorQueue || o.Queue == queue })
+	}},
+	{rule: "R25", title: "a message that can neither be moved nor stored is moved by the next Run, without its handler", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		queue, errorQueue := t.queue(transport), t.queue(transport)
+		var away atomic.Bool
+		away.Store(true)
+		s := t.serviceOn(refusing(transport, math.MaxInt64, func(core.Outgoing) bool { return away.Load() }), queue, errorQueue, nil)
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(queue, "order", "m1")
+		t.send(transport, sent)
+		t.await("the message that cannot be moved is kept", func() bool { return s.Health().Unsettled == 1 })
+		s.end()
+		away.Store(false)
+		s.run()
+		t.failedWith(s.movedOne(), sent)
+		t.attempted(&seen, "m1", 1)
 	}},
 	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *trial) {
 		transport := t.open()

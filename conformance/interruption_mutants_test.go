@@ -32,6 +32,12 @@ var interruptionMutants = []mutant{
 			return next()
 		}}
 	}},
+	{rule: "R25", name: "holds no more than it was opened for", on: receivingOnly, breaks: func() changes {
+		return changes{maxInFlight: func(r *brokenReceiver, n int, next func(int)) { next(min(n, r.cfg.MaxInFlight)) }}
+	}},
+	{rule: "R25", name: "loses the headers whose meaning it does not know", breaks: altersHeaders(func(headers map[string]string) {
+		delete(headers, core.HeaderUndelivered)
+	})},
 	{rule: "R27", name: "loses what is released", breaks: losesReleased},
 	{rule: "R28", name: "gives each delivery a NativeID of its own", breaks: namesDeliveries},
 	{rule: "R28", name: "gives each delivery a NativeID of its own, and confirms no settlement",

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -174,5 +175,42 @@ func TestChildrenOfAHandlersContextNeedNoGoroutine(t *testing.T) {
 		if err := run.stop(); err != nil {
 			b.Error(err)
 		}
+	})
+}
+
+// Sixteen renewals that hang kept all other locks from being renewed.
+func TestRenewal_ThatHangsHoldsUpNoOther(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		release := make(chan struct{})
+		b.broker.provoke(faults{settle: func(operation string, in *core.Incoming) error {
+			if operation == "Renew" && strings.HasPrefix(in.ID, "hangs") {
+				<-release
+			}
+			return nil
+		}})
+		var lost record[string]
+		b.orders(core.Config{Concurrency: 40}, func(ctx context.Context, m *core.Message) error {
+			select {
+			case <-time.After(time.Minute):
+			case <-ctx.Done():
+				lost.add(m.ID)
+			}
+			return nil
+		})
+		for i := range 20 {
+			b.send(order(fmt.Sprint("hangs", i)))
+		}
+		for i := range 20 {
+			b.send(order(fmt.Sprint("m", i)))
+		}
+		b.pass(50 * time.Second)
+		for _, id := range lost.all() {
+			if !strings.HasPrefix(id, "hangs") {
+				b.Errorf("the lock of %s was lost", id)
+			}
+		}
+		close(release)
+		b.pass(time.Hour)
+		b.holds("orders", 0)
 	})
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,4 +221,92 @@ func (h slowHandler) Handle(ctx context.Context, r slog.Record) error {
 
 func (h slowHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return slowHandler{h.logHandler.WithAttrs(attrs).(logHandler)}
+}
+
+// One event whose observer ends its goroutine ended all that followed.
+func TestObservers_SurviveGoexit(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var told record[string]
+		observer := recoveryFunc(func(_ context.Context, e core.Recovery) {
+			if told.add(e.MessageID) == 1 {
+				runtime.Goexit()
+			}
+		})
+		ep, run := b.orders(core.Config{Recoverability: noRetries, Observers: []any{observer}}, func(context.Context, *core.Message) error { return errBoom })
+		for i := range 5 {
+			b.put(fmt.Sprint("m", i))
+		}
+		equal(b, "told", told.len(), 5)
+		equal(b, "dropped", ep.Health().NotificationsDropped, 0)
+		equal(b, "lines", len(b.logs.about("an observer or hook panicked")), 1)
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// A callback that blocks had a goroutine for each critical error.
+func TestOnCriticalError_ThatBlocks(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.unreachable("error", "orders")
+		release := make(chan struct{})
+		var called atomic.Int64
+		ep, _ := b.orders(core.Config{Recoverability: noRetries, OnCriticalError: func(context.Context, error) {
+			called.Add(1)
+			<-release
+		}}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1", "m2", "m3")
+		before := runtime.NumGoroutine()
+		b.pass(24 * time.Hour)
+		if more := runtime.NumGoroutine() - before; more > 10 {
+			b.Errorf("%d more goroutines after a day", more)
+		}
+		equal(b, "calls", called.Load(), 1)
+		if n := ep.Health().CriticalErrors; n < 1000 {
+			b.Errorf("Health counts %d critical errors", n)
+		}
+		close(release)
+	})
+}
+
+type traceKey struct{}
+
+// tracing puts a span into the context of each attempt.
+type tracing struct{}
+
+func (tracing) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
+	return context.WithValue(ctx, traceKey{}, "span of "+e.Message.ID)
+}
+func (tracing) HandleEnd(context.Context, core.HandleEnd) {}
+
+// The decision belongs to the trace of the attempt that failed.
+func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		var spans record[any]
+		recover := noRetries
+		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			spans.add(ctx.Value(traceKey{}))
+			if m, ok := core.MessageFrom(ctx); !ok || m.ID != "m1" {
+				b.Error("the policy's context has no message")
+			}
+			return core.DefaultPolicy(ctx, c, f)
+		}
+		ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []any{tracing{}}})
+		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
+		if err := core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+			spans.add(ctx.Value(traceKey{}))
+			if from, ok := core.MessageFrom(ctx); !ok || from != m.Message {
+				b.Error("HandleFailed's context has another message")
+			}
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+		b.run(ep)
+		b.put("m1")
+		b.only("error")
+		if got := spans.all(); len(got) != 2 || got[0] != "span of m1" || got[1] != "span of m1" {
+			b.Errorf("spans %v", got)
+		}
+	})
 }

@@ -373,3 +373,58 @@ func TestR45SwitchingNeitherLosesNorDuplicates(t *testing.T) {
 		})
 	}
 }
+
+// Handlers that answer by verdicts enter the mode in an outage, and leave it after.
+func TestRateLimit_ByVerdictsAlone(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var outage atomic.Bool
+		outage.Store(true)
+		ep, _ := b.orders(core.Config{Recoverability: core.Recoverability{RateLimit: core.RateLimit{ConsecutiveFailures: 3}}}, func(context.Context, *core.Message) error {
+			if outage.Load() {
+				return core.RetryAfter(errBoom, time.Minute) // the answer to a 503
+			}
+			return core.Discard("not wanted")
+		})
+		b.put("m1", "m2", "m3")
+		equal(b, "rate limited in the outage", ep.Health().RateLimited, true)
+		outage.Store(false)
+		b.pass(2 * time.Minute)
+		equal(b, "rate limited after it", ep.Health().RateLimited, false)
+		b.holds("orders", 0)
+	})
+}
+
+// A log handler that blocks must not hold up failures.
+func TestRateLimit_LogThatBlocks(t *testing.T) {
+	inModes(t, retrying[:1], func(b *bed) {
+		release := make(chan struct{})
+		config := core.Config{Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}, RateLimit: core.RateLimit{ConsecutiveFailures: 1, TimeToWait: time.Millisecond},
+		}}
+		config.Logger = slog.New(blockingLog{logHandler{book: b.logs}, release})
+		b.orders(config, func(context.Context, *core.Message) error { return errBoom })
+		for i := range 10 {
+			b.put(fmt.Sprint("m", i))
+		}
+		b.pass(time.Second)
+		b.holds("error", 10)
+		close(release)
+	})
+}
+
+// blockingLog blocks at lines about rate limiting.
+type blockingLog struct {
+	slog.Handler
+	release chan struct{}
+}
+
+func (h blockingLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return blockingLog{h.Handler.WithAttrs(attrs), h.release}
+}
+
+func (h blockingLog) Handle(ctx context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "rate limiting") && !strings.Contains(r.Message, "single message") {
+		<-h.release
+	}
+	return h.Handler.Handle(ctx, r)
+}

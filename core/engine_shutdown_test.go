@@ -391,3 +391,78 @@ func TestR30InNoneACutOffMessageGoesToTheErrorQueue(t *testing.T) {
 		equal(b, "error text", failed.Headers.Get(core.HeaderExceptionMessage), core.ErrShutdown.Error())
 	})
 }
+
+// As http.Server's: it does not wait for handlers beyond its context, nor for observers.
+func TestShutdown_KeepsToItsContext(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		release := make(chan struct{})
+		stuck := recoveryFunc(func(context.Context, core.Recovery) { <-release })
+		ep, run := b.orders(core.Config{Observers: []any{stuck}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			if m.ID == "fails" {
+				return errBoom
+			}
+			<-release // and not for its context
+			return nil
+		})
+		b.put("fails", "hangs")
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := ep.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			b.Errorf("Shutdown returned %v", err)
+		}
+		equal(b, "time to shut down", time.Since(start), time.Second)
+		if err := run.wait(); !errors.Is(err, core.ErrHandlersRunning) || !containsAll(err.Error(), "hangs") {
+			b.Errorf("Run returned %v", err)
+		}
+		if took := time.Since(start); took > 10*time.Second {
+			b.Errorf("Run returned after %v", took)
+		}
+		close(release)
+	})
+}
+
+// The whole of a shutdown with handlers, observers and locks that hang ends before
+// Kubernetes kills the process.
+func TestShutdown_DefaultsEndWithinThirtySeconds(t *testing.T) {
+	inModesOn(t, locking, retrying, func(b *bed) {
+		release := make(chan struct{})
+		stuck := recoveryFunc(func(context.Context, core.Recovery) { <-release })
+		_, run := b.orders(core.Config{Observers: []any{stuck}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			if m.ID == "fails" {
+				return errBoom
+			}
+			<-release
+			return nil
+		})
+		b.put("fails", "hangs")
+		start := time.Now()
+		if err := run.stop(); !errors.Is(err, core.ErrHandlersRunning) {
+			b.Errorf("Run returned %v", err)
+		}
+		if took := time.Since(start); took >= 30*time.Second {
+			b.Errorf("Run returned after %v", took)
+		}
+		close(release)
+	})
+}
+
+// The handler returned long ago: it is the settlement that hangs, and that is said.
+func TestShutdown_NamesASettlementThatHangs(t *testing.T) {
+	inModes(t, retrying[:1], func(b *bed) {
+		release := make(chan struct{})
+		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+			if operation == "Complete" {
+				<-release
+			}
+			return nil
+		}})
+		_, run := b.orders(core.Config{DrainTimeout: time.Second}, func(context.Context, *core.Message) error { return nil })
+		b.put("m1")
+		err := run.stop()
+		if err == nil || errors.Is(err, core.ErrHandlersRunning) || !containsAll(err.Error(), "message m1 (order)", "settled", "handlers have returned") {
+			b.Errorf("Run returned %v", err)
+		}
+		close(release)
+	})
+}
