@@ -20,10 +20,11 @@ const (
 	// arguments nor a policy say something else. Before there is none.
 	brokersLimit = 20
 
-	// leastLimit is what the limit must be where MaxDeliveries is off. An endpoint comes
-	// nowhere near it by retrying; one without MaxDeliveries has chosen to run a message
-	// that kills its process for ever, and a dead-letter exchange is no way out: nobody
-	// can say whether it exists, and what gets there has no word about the failure.
+	// leastLimit is the lowest limit that is accepted, whatever MaxDeliveries. The broker
+	// also counts the returns of messages that no handler has seen: those of a pause, a
+	// shutdown, or a message that is kept for very long. A dead-letter exchange is no way
+	// out: there is no telling whether it exists, and a message there does not say why it
+	// failed.
 	leastLimit = 1_000
 
 	// anyLimit stands for a MaxDeliveries that is not known: no limit is too low.
@@ -146,7 +147,7 @@ func (l *limited) bounds() (all []bound) {
 	}
 	if l.argument != nil {
 		add(*l.argument, fmt.Sprintf("its argument %s is %d", limitArgument, *l.argument), fmt.Sprintf(
-			"an argument stays as it is: once the queue is empty, run %s; and create it again with Provision. Or set MaxDeliveries below it",
+			"an argument stays as it is: once the queue is empty, run %s; and create it again with Provision",
 			command("rabbitmqctl", "delete_queue", "--vhost", l.vhost, l.queue))) // --if-empty is not for quorum queues
 	}
 	for _, p := range l.policies {
@@ -174,7 +175,7 @@ func (l *limited) verdict(maxDeliveries int) error {
 	lowest := noLimit
 	var says, mends []string
 	for _, b := range l.bounds() {
-		if b.limit <= maxDeliveries || maxDeliveries == 0 && b.limit < leastLimit {
+		if b.limit <= maxDeliveries || b.limit < leastLimit {
 			lowest = min(lowest, b.limit)
 			says, mends = append(says, b.says), append(mends, b.mend)
 		}
@@ -182,11 +183,11 @@ func (l *limited) verdict(maxDeliveries int) error {
 	if lowest == noLimit {
 		return nil
 	}
-	need := fmt.Sprintf("the endpoint lets a message be delivered %d times (MaxDeliveries)", maxDeliveries)
-	if maxDeliveries == 0 {
-		need = fmt.Sprintf("without MaxDeliveries it must be at least %d", leastLimit)
+	need := fmt.Sprintf("it must be at least %d, because the broker also counts returns that are no attempts", leastLimit)
+	if lowest >= leastLimit {
+		need = fmt.Sprintf("the endpoint lets a message be delivered %d times (MaxDeliveries)", maxDeliveries)
 	}
-	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q is %d (%s), but %s: the broker would drop messages that nobody has handled. What mends it: %s",
+	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q is %d (%s), but %s: the broker would drop messages that no handler has seen. To fix: %s",
 		l.queue, lowest, strings.Join(says, ", "), need, strings.Join(mends, "; and ")))
 }
 
