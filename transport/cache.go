@@ -6,8 +6,8 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-// Cache is a bounded map that forgets the least recently used entry: for what an adapter
-// has learned and can learn again, by names that come from outside, such as the addresses
+// Cache is a bounded map that forgets the least recently used entry. An adapter keeps facts
+// in it that it can look up again, by names that come from outside, such as the addresses
 // to reply to. It is safe for concurrent use, and does not copy values.
 type Cache[K comparable, V any] struct {
 	mu      sync.Mutex

@@ -28,9 +28,10 @@ const minDeliveryLog = 1000
 // for itself and a restart begins at 1, so an adapter that uses it says
 // NativeDeliveryCount: false.
 //
-// The adapter calls Delivered for every message it hands out, Failed in
-// Abandon, and Forget once the message is gone for good. A key is what
-// DeliveryKey returns. A DeliveryLog is safe for concurrent use.
+// The adapter calls [DeliveryLog.Delivered] for every message it hands out,
+// [DeliveryLog.Failed] in Abandon, and [DeliveryLog.Forget] once the message is
+// gone for good. Keys are those of [DeliveryKey]. A DeliveryLog is safe for
+// concurrent use.
 //
 // # When more messages fail than it can hold
 //

@@ -4,10 +4,10 @@
 // [Lifecycle] knows whether a transport is open, its receivers and its goroutines, and
 // closes them.
 //
-// [CheckOutgoing] and [CheckReceiver] check what every transport has to, and [NoneSent] and
-// [AllSent] say what became of a failed Send.
+// [CheckOutgoing] and [CheckReceiver] refuse messages and receivers that the
+// capabilities exclude, and [NoneSent] and [AllSent] make the error of a failed Send.
 //
-// [Outages] says when to try again what an outage made fail, and tells observers.
+// [Outages] says when to retry in an outage, and tells observers of it.
 // [Permanent] marks errors that no retry helps. [Sleep] is a pause that a context ends, and
 // [Signal] wakes a goroutine.
 //

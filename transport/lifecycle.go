@@ -10,9 +10,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Lifecycle is what a Transport knows of its own life: whether it is open, the
-// receivers that are open, and the goroutines that must have ended when Close returns
-// (C14). NewLifecycle makes one in the adapter's New; it is safe for concurrent use.
+// Lifecycle is the part of a Transport that opens and closes: it knows whether the
+// transport is open, its open receivers, and its goroutines, which must have ended when
+// Close returns (C14). An adapter's New makes one with NewLifecycle. It is safe for
+// concurrent use.
 type Lifecycle struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -25,8 +26,8 @@ type Lifecycle struct {
 	goroutines sync.WaitGroup
 }
 
-// NewLifecycle returns that of an open transport. It keeps the values of ctx; the end of
-// ctx does not end it.
+// NewLifecycle returns the Lifecycle of an open transport. It keeps the values of ctx; the
+// end of ctx does not end it.
 func NewLifecycle(ctx context.Context) *Lifecycle {
 	l := &Lifecycle{done: make(chan struct{}), receivers: map[core.Receiver]struct{}{}}
 	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -58,14 +59,14 @@ func (l *Lifecycle) Add(r core.Receiver) error {
 	return nil
 }
 
-// Remove forgets a receiver that is closed. A receiver's Close calls it last.
+// Remove forgets a receiver. A receiver's Close calls it last.
 func (l *Lifecycle) Remove(r core.Receiver) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.receivers, r)
 }
 
-// Receivers returns those that are open.
+// Receivers returns the open receivers.
 func (l *Lifecycle) Receivers() []core.Receiver {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,16 +2,16 @@ package transport
 
 import "errors"
 
-// permanentError is an error that is the same at the next attempt.
+// permanentError is an error that a retry would only repeat.
 type permanentError struct{ err error }
 
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks an error as permanent: a retry does not help, such as what an adapter
-// finds wrong with a queue or a setting. The text of the error stays as it is, and
-// Permanent(nil) is nil. What client libraries and brokers return is judged by the adapter
-// itself, which knows their codes.
+// Permanent marks an error as permanent, so that an adapter does not retry: an error of the
+// adapter itself, about a queue or a setting for example. Errors of client libraries and
+// brokers have codes, which the adapter judges. The text of the error stays as it is.
+// Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

@@ -27,8 +27,8 @@ func Sleep(ctx, life context.Context, d time.Duration, early <-chan struct{}) er
 
 // Signal wakes a goroutine that receives from it. It remembers one wake-up: a goroutine
 // that begins to receive after Notify wakes at once, and several Notify before that wake
-// one goroutine once. Who changes something calls Notify afterwards; who is woken looks at
-// everything that may have changed.
+// one goroutine once. Call Notify after a change; the goroutine that wakes looks at all
+// that may have changed.
 type Signal chan struct{}
 
 // NewSignal returns one without a wake-up.
@@ -42,7 +42,7 @@ func (s Signal) Notify() {
 	}
 }
 
-// Clear takes back a wake-up that no goroutine has received.
+// Clear drops a wake-up that no goroutine has received.
 func (s Signal) Clear() {
 	select {
 	case <-s:
