@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"errors"
 	"maps"
 	"testing"
 
@@ -54,5 +55,25 @@ func TestPackHeaders_AllocatesNothingWithoutNeed(t *testing.T) {
 		transport.UnpackHeaders(&in)
 	}); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+func TestCheckOutgoing_GroupKeyAndPropertiesAreTextAndCount(t *testing.T) {
+	caps := &core.Capabilities{MaxHeaderBytes: 8}
+	for name, c := range map[string]struct {
+		out  core.Outgoing
+		want error
+	}{
+		"as many bytes as there may be": {core.Outgoing{Queue: "q", GroupKey: "1234", Properties: map[string]string{"p": "123"}}, nil},
+		"a group key that is too long":  {core.Outgoing{Queue: "q", GroupKey: "123456789"}, core.ErrTooLarge},
+		"properties that are too long":  {core.Outgoing{Queue: "q", Properties: map[string]string{"p": "12345678"}}, core.ErrTooLarge},
+		"a group key of bytes":          {core.Outgoing{Queue: "q", GroupKey: "\xff"}, core.ErrInvalidHeader},
+		"a property without a name":     {core.Outgoing{Queue: "q", Properties: map[string]string{"": "1"}}, core.ErrInvalidHeader},
+		"a name of bytes":               {core.Outgoing{Queue: "q", Properties: map[string]string{"\xff": "1"}}, core.ErrInvalidHeader},
+		"a value of bytes":              {core.Outgoing{Queue: "q", Properties: map[string]string{"p": "\xff"}}, core.ErrInvalidHeader},
+	} {
+		if err := transport.CheckOutgoing(&c.out, caps); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
 	}
 }
