@@ -268,13 +268,10 @@ func (r *runner) isDrained() bool {
 // connect does what comes before the first message.
 func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receiver, error) {
 	ep.resolved.warnings(ep.log.endpoint, ep.caps, ep.registry.types())
-	provisioner, canProvision := ep.transport.(Provisioner)
-	switch {
-	case ep.config.Provision == ProvisionAlways && !canProvision:
-		return nil, fmt.Errorf("Config.Provision is Always, but the transport cannot create queues: %w", errors.ErrUnsupported)
-	case ep.config.Provision == ProvisionAlways, ep.config.Provision == ProvisionAuto && canProvision && !ep.caps.Durable:
-		err := provisioner.Provision(ctx, ep.topology())
-		if err != nil && (ep.config.Provision == ProvisionAlways || !errors.Is(err, errors.ErrUnsupported)) {
+	always := ep.config.Provision == ProvisionAlways
+	if p, ok := ep.transport.(Provisioner); ok && (always || ep.config.Provision == ProvisionAuto && !ep.caps.Durable) {
+		err := p.Provision(ctx, ep.topology())
+		if err != nil && (always || !errors.Is(err, errors.ErrUnsupported)) {
 			return nil, fmt.Errorf("provision: %w", err)
 		}
 	}
