@@ -150,8 +150,8 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 }
 
 // override adds headers in the order of their keys; one that is there already
-// keeps its place and gets the new value. It writes to pairs, which nobody else
-// has seen yet, and so needs none of the care that Headers.Set takes.
+// keeps its place and gets the new value. It writes to pairs, which no Headers
+// has yet, and so needs none of the care that Headers.Set takes.
 func override(pairs []header, by map[string]string) []header {
 	standard := pairs
 next:

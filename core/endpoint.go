@@ -46,7 +46,7 @@ type Endpoint struct {
 	lastCritical atomic.Pointer[CriticalError]
 
 	mu          sync.Mutex
-	current     *runner // of the Run under way
+	current     *runner // of the Run in progress
 	concurrency int
 	paused      bool
 	ready       chan struct{} // closed while running
@@ -118,8 +118,8 @@ func (ep *Endpoint) Name() string { return ep.name }
 func (ep *Endpoint) Instance() string { return ep.instance }
 
 // RecoverabilityConfig returns what is in force for a message type, as a Policy
-// gets it. With DefaultPolicy and an ErrorContext of one's own it answers in a
-// test what would become of a failure.
+// gets it. A test can call DefaultPolicy with it and an ErrorContext, and so learn
+// how a failure would end.
 func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
 	c := ep.rules.configFor(messageType)
 	c.Failed.Unrecoverable = slices.Clone(c.Failed.Unrecoverable)
@@ -134,7 +134,7 @@ func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body an
 }
 
 // Publish publishes an event to all who subscribed to messageType, as Send
-// does. That nobody has subscribed is no error.
+// does. It is no error that there are no subscribers.
 func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
 	return ep.sendOne(ctx, IntentPublish, "", messageType, body, opts)
 }

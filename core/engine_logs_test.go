@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // The table "Logging" of docs/recoverability.md, to the letter.
@@ -164,7 +165,42 @@ func TestConstantLogTexts(t *testing.T) {
 	})
 }
 
-// A panic that a retry mends is in no error queue: only the log has its stack.
+// Whatever a verdict asked for and did not get is logged with the reason.
+func TestLogSaysWhyAVerdictWasNotCarriedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		on     inmemory.Config
+		asked  error
+		limit  int
+		reason string
+	}{
+		"RetryAfter without delays": {able(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.RetryAfter(errBoom, time.Second), 0, "no delayed delivery"},
+		"Defer without delays":      {able(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Defer(time.Second), 0, "no delayed delivery"},
+		"a delay that is too long":  {able(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Defer(time.Hour), 0, "longest delay is 1m0s"},
+		"RequeueLimit":              {inmemory.Config{}, core.Defer(time.Second), 1, "RequeueLimit"},
+	} {
+		for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
+			t.Run(name+" "+format.String(), func(t *testing.T) {
+				bubbleOn(t, c.on, func(b *bed) {
+					b.orders(core.Config{LogFormat: format, Recoverability: core.Recoverability{RequeueLimit: c.limit}}, func(context.Context, *core.Message) error { return c.asked })
+					b.put("m1")
+					time.Sleep(time.Minute)
+					b.holds("error", 1)
+					told := 0
+					for _, line := range b.logs.all() {
+						if line.level >= slog.LevelWarn && line.attrs["message_id"] == "m1" && strings.Contains(fmt.Sprint(line.attrs["reason"], line.attrs["error"]), c.reason) {
+							told++
+						}
+					}
+					if told == 0 {
+						b.Errorf("no line says %q: %v", c.reason, b.logs.all())
+					}
+				})
+			})
+		}
+	}
+}
+
+// A message whose retry succeeds is in no error queue: only the log has the stack.
 func TestLogHasTheStackOfEachPanic(t *testing.T) {
 	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
 		t.Run(format.String(), func(t *testing.T) {
@@ -179,7 +215,7 @@ func TestLogHasTheStackOfEachPanic(t *testing.T) {
 					return nil
 				})
 				before := b.logs.len()
-				b.put("mended")
+				b.put("recovers")
 				b.put("panics")
 				b.put("error")
 				stacks := map[any]int{}
@@ -192,7 +228,7 @@ func TestLogHasTheStackOfEachPanic(t *testing.T) {
 						stacks[line.attrs["message_id"]]++
 					}
 				}
-				equal(b, "stacks of the message that succeeded", stacks["mended"], 1)
+				equal(b, "stacks of the message that succeeded", stacks["recovers"], 1)
 				equal(b, "stacks of the message that failed", stacks["panics"], 3)
 			})
 		})

@@ -149,9 +149,9 @@ func TestR20ARetrySendsTheSameMessageIDs(t *testing.T) {
 	})
 }
 
-// A handler that defers its message runs again because it wants to, not because
-// it failed: what it sends then is a new message.
-func TestR20EachDeferralHasMessageIDsOfItsOwn(t *testing.T) {
+// A handler that defers its message runs again because it asked for that, not because
+// it failed: the messages that it sends then are new ones.
+func TestR20EachDeferralHasOtherMessageIDs(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", fmt.Sprint("run ", m.Deferrals), "x"); err != nil {

@@ -32,10 +32,10 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 }
 
 // HandleDefault registers a handler for messages whose type has no handler, or
-// that name no type. Inbound.Type tells the type, "" where there is none; a type
-// of their own is what Config.MessageType can give them. T is often []byte. The
-// endpoint is subscribed to nothing by it. Several default handlers run as several
-// handlers of one type do.
+// that name no type. Inbound.Type tells the type, "" where there is none. T is
+// often []byte. It subscribes the endpoint to nothing. Several default handlers
+// run as several handlers of one type do. Config.MessageType can name the types of
+// messages that name none, so that each type can have its handler.
 func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error) error {
 	return register(ep, "HandleDefault", anyType, handler, false)
 }

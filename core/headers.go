@@ -130,7 +130,7 @@ type fewHeaders struct {
 
 const few = 8
 
-// own moves h to storage of its own with at least the given capacity.
+// own moves h to storage that it shares with no other Headers, with at least the given capacity.
 func (h *Headers) own(capacity int) {
 	n := len(h.pairs)
 	var pairs []header

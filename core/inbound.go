@@ -12,15 +12,15 @@ import (
 // Inbound is a message as its handler gets it.
 type Inbound[T any] struct {
 	*Message
-	// Body is the decoded body. It is the handler's own: changes to it are seen
-	// by nobody else, not even by a retry.
+	// Body is the decoded body. It is the handler's copy: no other handler and no
+	// retry sees changes to it.
 	Body T
 }
 
 // Message is one attempt at handling one message: what is known of it, and the
 // means to send others. The messages that Send, Publish and Reply collect leave
 // when all handlers have succeeded, and never otherwise. Where middleware runs
-// the handlers more than once, each run has a Message of its own (see
+// the handlers more than once, each run has a separate Message (see
 // Middleware).
 //
 // The fields are copies; changing them affects the inner middleware and the

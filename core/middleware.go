@@ -14,13 +14,13 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 
 // Middleware wraps the handling of every message: decoding and all handlers of
 // the message's type. It sees the message before and the error after, and may
-// return a verdict of its own (R53).
+// return another error or a verdict instead (R53).
 //
 // It may call next several times, or replace next's error. Each call of next is
-// a run with a Message of its own: the messages that a run collected leave if
-// the run returned nil, if it is the last one that did, and if the attempt
-// succeeds. What the middleware itself collects, before or after, does not
-// depend on any run. MessageFrom returns to each the Message that it was given.
+// a run with a separate Message: the messages that a run collected leave if the
+// run returned nil, if it is the last one that did, and if the attempt succeeds.
+// The messages that the middleware itself collects, before or after, depend on
+// no run. MessageFrom returns to each the Message that it was given.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // wrap puts middleware around handler, the first outermost.

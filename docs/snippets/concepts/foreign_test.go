@@ -13,7 +13,7 @@ import (
 // snippet: foreign
 func newImport(t core.Transport, archive func(messageType string, body []byte) error, charge func(ctx context.Context, id string) error) (*core.Endpoint, error) {
 	ep, err := core.New("import", t, core.Config{
-		// The other system writes CloudEvents: the type is in a header of its own.
+		// The other system writes CloudEvents: the type is in the header ce-type.
 		MessageType: func(in *core.Incoming) string { return in.Headers.Get("ce-type") },
 	})
 	if err != nil {
