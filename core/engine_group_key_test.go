@@ -2,7 +2,9 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,4 +66,27 @@ func failOneRound(m *core.Message) error {
 		return errBoom
 	}
 	return nil
+}
+
+// TestGroupKey_LeavesRoomInTheErrorQueue: headers of the failure are given up one
+// by one, not all at once, where a long group key leaves no room for them.
+func TestGroupKey_LeavesRoomInTheErrorQueue(t *testing.T) {
+	tight := able(func(c *core.Capabilities) { c.MaxHeaderBytes = 2000 })
+	inModesOn(t, tight, retrying, func(b *bed) {
+		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+			return errors.New(strings.Repeat("long ", 200))
+		})
+		m := order("m1")
+		m.GroupKey = strings.Repeat("k", 600)
+		b.send(m)
+		time.Sleep(time.Second)
+		moved := b.only("error")
+		equal(b, "group key", moved.GroupKey, m.GroupKey)
+		for _, key := range []string{core.HeaderFailedQ, core.HeaderExceptionType, core.HeaderTimeOfFailure} {
+			if moved.Headers.Get(key) == "" {
+				b.Errorf("the moved message has no header %s, though there is room: %d bytes of headers and %d of group key, of 2000",
+					key, moved.Headers.Bytes(), len(moved.GroupKey))
+			}
+		}
+	})
 }

@@ -131,6 +131,21 @@ func staleFailureHeaders(h Headers) []string {
 	return stale
 }
 
+// beside returns the limits for the headers and body of a copy of in, whose group
+// key and properties count too.
+func (c Capabilities) beside(in *Incoming) Capabilities {
+	carried := len(in.GroupKey)
+	for name, value := range in.Properties {
+		carried += len(name) + len(value)
+	}
+	for _, limit := range []*int{&c.MaxHeaderBytes, &c.MaxMessageBytes} {
+		if *limit > 0 {
+			*limit = max(*limit-carried, 1)
+		}
+	}
+	return c
+}
+
 func fits(h Headers, body []byte, caps Capabilities) bool {
 	size := h.Bytes()
 	if caps.MaxHeaderBytes > 0 && size > caps.MaxHeaderBytes {

@@ -55,7 +55,7 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 	audit.Set(HeaderProcessingStarted, FormatTime(a.message.started))
 	audit.Set(HeaderProcessingEnded, now)
 	// The copy must not fail a message that was handled.
-	if audit = legible(audit); !fits(audit, in.Body, r.ep.caps) {
+	if audit = legible(audit); !fits(audit, in.Body, r.ep.caps.beside(in)) {
 		r.ep.log.endpoint.Warn("message is too large for the headers of its audit copy; the copy is sent without them",
 			"message_id", in.ID, "message_type", a.message.handledAs().messageType)
 		audit = legible(in.Headers)

@@ -374,10 +374,10 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 // sendFailed sends a failed message. Headers that do not fit, or that the transport
 // does not take, give way to the message (R24).
 func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Headers) error) error {
-	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps))
+	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps.beside(a.delivery.Incoming())))
 	if err != nil && refusedFor(err, f.MessageID, ErrInvalidHeader) {
 		f.makeLegible()
-		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps))
+		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps.beside(a.delivery.Incoming())))
 	}
 	if noRoom := func(err error) bool {
 		return err != nil && (refusedFor(err, f.MessageID, ErrTooLarge) || refusedFor(err, f.MessageID, ErrInvalidHeader))
