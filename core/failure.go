@@ -28,6 +28,12 @@ var (
 	// deferred more often than RequeueLimit allows: a *RequeueLimitError.
 	ErrRequeueLimitExceeded = errors.New("deferred more often than RequeueLimit")
 
+	// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
+	// a reason that does not pass by itself: the queue does not exist, the message is too
+	// large, the transport cannot do it. It is unrecoverable (R6): another run of the
+	// handler would repeat its effects and fail again.
+	ErrSendRefused = errors.New("a message that the handler sent was refused")
+
 	// ErrNoReplyAddress: Reply to a message that names no address for replies.
 	ErrNoReplyAddress = errors.New("message has no reply address; its sender must have a queue or set SendOptions.ReplyTo")
 

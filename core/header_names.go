@@ -35,6 +35,10 @@ const (
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 
+	// HeaderUndelivered is on a message that waits in the endpoint's own queue until
+	// its destination can be reached (R25). The value is JSON.
+	HeaderUndelivered = "Reprise.Undelivered"
+
 	// HeaderAttempts is the decision trace (R33).
 	HeaderAttempts = "Reprise.Attempts"
 

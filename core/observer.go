@@ -98,7 +98,8 @@ type Recovery struct {
 	Headers                            Headers
 	Err                                error
 	Attempt, DelayedRetries, Deferrals int
-	// Action is what was done.
+	// Action is the decision that was carried out. A MoveToError whose queue cannot be
+	// reached counts as carried out when the message is stored (Health.Undelivered).
 	Action Action
 	// Deferred: the handler deferred the message; Action is a DelayedRetry.
 	Deferred bool

@@ -153,12 +153,6 @@ func (r *runner) completeWith(a *attempt, out, own []Outgoing) error {
 	return nil
 }
 
-// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
-// a reason that does not pass by itself: the queue does not exist, the message is too
-// large, the transport cannot do it. Such a failure is unrecoverable (R6): another run
-// of the handler would repeat its effects and fail again.
-var ErrSendRefused = errors.New("a message that the handler sent was refused")
-
 // failedSend returns the error of an attempt whose sends failed with err.
 func failedSend(err error, out []Outgoing) error {
 	if err == nil {

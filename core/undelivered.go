@@ -18,10 +18,6 @@ import (
 // process, and another instance carries the decision out as well. No handler runs
 // again, no slot and no lock are kept, and no delivery count rises (R25).
 
-// HeaderUndelivered is on a message that waits in the endpoint's own queue until its
-// destination can be reached. The value is JSON.
-const HeaderUndelivered = "Reprise.Undelivered"
-
 // undeliveredNote is the value of HeaderUndelivered.
 type undeliveredNote struct {
 	// Queue is the destination. Only a queue that the endpoint is configured with is
@@ -103,11 +99,17 @@ func (d *destinations) blocked(queue string) error {
 	}
 	now := time.Now()
 	if now.Before(o.next) {
-		return o.err
+		return &blockedError{o.err}
 	}
 	o.next = now.Add(probePauses.after(o.probes))
 	return nil
 }
+
+// blockedError is why a queue is not tried: another message's try has just failed.
+type blockedError struct{ err error }
+
+func (e *blockedError) Error() string { return e.err.Error() }
+func (e *blockedError) Unwrap() error { return e.err }
 
 // failed notes that a queue could not be reached, and reports whether this is news:
 // the beginning of an outage or a probe, not one more of several that failed together.
@@ -393,7 +395,12 @@ func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tri
 		a.undone = false
 	}
 	r.ep.memory.rememberPending(a.delivery.Incoming(), f, d)
-	r.critical(fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, movePauses.after(tries), cause))
+	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, movePauses.after(tries), cause)
+	if _, blocked := errors.AsType[*blockedError](cause); blocked { // the critical error was that of the message that tried
+		r.ep.log.moved.LogAttrs(a, slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
+		return
+	}
+	r.critical(err)
 }
 
 // customQueueTries is how often a move to a queue that a policy or a verdict named is
