@@ -226,7 +226,7 @@ func (ep *Endpoint) invoke(a *attempt) error {
 	ctx, cancel := context.WithTimeoutCause(a, timeout, ErrHandlerTimeout)
 	defer cancel()
 	err := ep.observedCall(ctx, a)
-	if err != nil && context.Cause(ctx) == ErrHandlerTimeout {
+	if err != nil && errors.Is(context.Cause(ctx), ErrHandlerTimeout) {
 		err = fmt.Errorf("%w of %v: %w", ErrHandlerTimeout, timeout, err)
 	}
 	return err

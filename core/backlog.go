@@ -67,20 +67,20 @@ func newBacklog(most int, retain func(n int), full func(now bool)) *backlog {
 	return &backlog{most: most, retain: retain, full: full, entries: map[*unfinished]struct{}{}, empty: make(chan struct{})}
 }
 
-// add keeps an entry, of which one try has failed. It returns false, and has called
-// giveUp, if the endpoint has stopped, or if too much is owed already.
-func (b *backlog) add(u *unfinished) bool {
+// add keeps an entry, of which one try has failed. If the endpoint has stopped, or if
+// too much is owed already, it calls giveUp instead.
+func (b *backlog) add(u *unfinished) {
 	b.mu.Lock()
 	if b.stopped || u.owed && len(b.entries)-b.kept >= mostUnfinished {
 		b.mu.Unlock()
 		u.giveUp()
-		return false
+		return
 	}
 	b.entries[u] = struct{}{}
 	b.wait(u, 1)
 	if u.owed {
 		b.mu.Unlock()
-		return true
+		return
 	}
 	b.kept++
 	full := b.kept == b.most
@@ -89,7 +89,6 @@ func (b *backlog) add(u *unfinished) bool {
 	if full {
 		b.full(true)
 	}
-	return true
 }
 
 // wait sets the timer for the next try. b.mu is held.

@@ -323,7 +323,7 @@ func TestSends_AcceptedOnesAreNotRepeated(t *testing.T) {
 // attempt repeats all else that the handler does.
 func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 	for name, send := range map[string]func(m *core.Message) error{
-		"no such queue": func(m *core.Message) error { return m.Send("shiping", "ship", "x") },
+		"no such queue": func(m *core.Message) error { return m.Send("nowhere", "ship", "x") },
 		"invalid header": func(m *core.Message) error {
 			return m.Send("shipping", "ship", "x", core.SendOptions{Headers: map[string]string{"\xff": "x"}})
 		},
@@ -360,7 +360,7 @@ func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 			}}
 			b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 				runs++
-				return m.Send("shiping", "ship", "x")
+				return m.Send("nowhere", "ship", "x")
 			})
 			b.put("m1")
 			equal(b, "runs", runs, 3)

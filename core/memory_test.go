@@ -79,7 +79,10 @@ func TestPendingDecisions(t *testing.T) {
 	})
 	t.Run("are copied", func(t *testing.T) {
 		one, _ := m.decisionFor(copyOf("n1"))
-		one.decision.action, one.tries = ImmediateRetry(), 99
+		one.decision.action, one.tries = ImmediateRetry(), one.tries+99
+		if one.tries != 102 {
+			t.Errorf("%d tries", one.tries)
+		}
 		if two, _ := m.decisionFor(copyOf("n1")); two.decision.action != d.action || two.tries != 3 {
 			t.Errorf("%+v", two)
 		}

@@ -73,15 +73,14 @@ func (h *hold) remove() {
 
 func (h *hold) listed() bool { return h.after != nil }
 
-// forget ends the renewal of h, and reports whether its lock was lost.
-func (r *renewer) forget(h *hold) (lost bool) {
+// forget ends the renewal of h, which may be nil.
+func (r *renewer) forget(h *hold) {
 	if h == nil {
-		return false
+		return
 	}
 	r.mu.Lock()
 	h.remove()
 	r.mu.Unlock()
-	return h.isLost()
 }
 
 // halfway is when a lock that ends at the given time is renewed.
