@@ -98,8 +98,8 @@ func (r *runner) handle(w *worker, item held) {
 		dealtWith = true
 		return
 	}
-	if u, ok := r.ep.memory.decisionFor(in); ok {
-		r.resume(w, a, &u)
+	if u := r.ep.memory.decisionFor(in); u != nil {
+		r.resume(w, a, u)
 		dealtWith = true
 		return
 	}

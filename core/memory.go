@@ -103,11 +103,11 @@ func (m *memory) rememberPending(in *Incoming, f *failure, d *decision) {
 	m.waiting.Store(int64(m.pending.Len()))
 }
 
-// decisionFor returns a copy of the decision about a redelivered message: the holder of
-// the message's earlier delivery may still be trying to carry out the same one.
-func (m *memory) decisionFor(in *Incoming) (u pendingDecision, ok bool) {
+// decisionFor returns a copy of the decision about a redelivered message, or nil. The
+// holder of the message's earlier delivery may still be trying to carry out the same one.
+func (m *memory) decisionFor(in *Incoming) *pendingDecision {
 	if m.waiting.Load() == 0 || in.NativeID == "" && !in.Redelivered && in.DeliveryCount <= 1 {
-		return pendingDecision{}, false
+		return nil
 	}
 	key := pendingKey(in)
 	m.mu.Lock()
@@ -115,9 +115,10 @@ func (m *memory) decisionFor(in *Incoming) (u pendingDecision, ok bool) {
 	m.expire()
 	p, ok := m.pending.Get(key)
 	if !ok {
-		return pendingDecision{}, false
+		return nil
 	}
-	return *p, true
+	u := *p
+	return &u
 }
 
 // expire forgets decisions about messages that have not been delivered again for long:

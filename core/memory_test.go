@@ -47,7 +47,7 @@ func copyOf(nativeID string) *Incoming {
 
 func TestPendingDecisions(t *testing.T) {
 	m := newMemory()
-	if _, ok := m.decisionFor(copyOf("n1")); ok {
+	if m.decisionFor(copyOf("n1")) != nil {
 		t.Error("remembers what never was")
 	}
 	f := failedTimes(3, 1, errFailed)
@@ -56,8 +56,8 @@ func TestPendingDecisions(t *testing.T) {
 	for range 3 {
 		m.rememberPending(copyOf("n1"), &f, &d)
 	}
-	u, ok := m.decisionFor(copyOf("n1"))
-	if !ok || u.tries != 3 || u.decision.action != d.action || u.failure.ImmediateProcessingFailures != 3 || u.failure.DelayedDeliveriesPerformed != 1 {
+	u := m.decisionFor(copyOf("n1"))
+	if u == nil || u.tries != 3 || u.decision.action != d.action || u.failure.ImmediateProcessingFailures != 3 || u.failure.DelayedDeliveriesPerformed != 1 {
 		t.Fatalf("%+v", u)
 	}
 	if u.failure.Body != nil || u.failure.Headers.Len() != 0 {
@@ -66,7 +66,7 @@ func TestPendingDecisions(t *testing.T) {
 	t.Run("describe the error as before", func(t *testing.T) {
 		f := failedTimes(1, 0, fmt.Errorf("save: %w", codeError{7}))
 		m.rememberPending(copyOf("n2"), &f, &d)
-		u, _ := m.decisionFor(copyOf("n2"))
+		u := m.decisionFor(copyOf("n2"))
 		kept := f
 		kept.Err = u.failure.Err
 		first, later := copyForError(&f, d.action, signature, Capabilities{}), copyForError(&kept, d.action, signature, Capabilities{})
@@ -78,20 +78,19 @@ func TestPendingDecisions(t *testing.T) {
 		}
 	})
 	t.Run("are copied", func(t *testing.T) {
-		one, _ := m.decisionFor(copyOf("n1"))
+		one := m.decisionFor(copyOf("n1"))
 		one.decision.action, one.tries = ImmediateRetry(), one.tries+99
 		if one.tries != 102 {
 			t.Errorf("%d tries", one.tries)
 		}
-		if two, _ := m.decisionFor(copyOf("n1")); two.decision.action != d.action || two.tries != 3 {
+		if two := m.decisionFor(copyOf("n1")); two.decision.action != d.action || two.tries != 3 {
 			t.Errorf("%+v", two)
 		}
 	})
 	t.Run("are forgotten when asked", func(t *testing.T) {
 		m.forgetPending(copyOf("n1"))
 		m.forgetPending(copyOf("never was"))
-		_, first := m.decisionFor(copyOf("n1"))
-		if _, second := m.decisionFor(copyOf("n2")); first || !second {
+		if m.decisionFor(copyOf("n1")) != nil || m.decisionFor(copyOf("n2")) == nil {
 			t.Error("the wrong one is forgotten")
 		}
 		m.forgetPending(copyOf("n2"))
@@ -103,7 +102,7 @@ func TestPendingDecisions(t *testing.T) {
 		large := decision{action: d.action, extra: []Outgoing{{Body: make([]byte, mostRemembered+1)}}}
 		m.rememberPending(copyOf("n3"), &f, &d)
 		m.rememberPending(copyOf("n3"), &f, &large)
-		if _, ok := m.decisionFor(copyOf("n3")); ok {
+		if m.decisionFor(copyOf("n3")) != nil {
 			t.Error("they are")
 		}
 	})
@@ -144,8 +143,8 @@ func TestPendingDecisions_ForeignMessages(t *testing.T) {
 		"another id":                     {foreign("8", "a", true), false},
 		"another body":                   {foreign("7", "b", true), false},
 	} {
-		if _, ok := m.decisionFor(c.in); ok != c.want {
-			t.Errorf("%s: %t", name, ok)
+		if found := m.decisionFor(c.in) != nil; found != c.want {
+			t.Errorf("%s: %t", name, found)
 		}
 	}
 	m.forgetPending(foreign("7", "a", true))
@@ -224,7 +223,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	t.Run("with huge texts too", func(t *testing.T) {
 		f := failedTimes(1, 0, errors.New(strings.Repeat("x", 1<<20)))
 		m.rememberPending(copyOf("huge"), &f, &d)
-		u, _ := m.decisionFor(copyOf("huge"))
+		u := m.decisionFor(copyOf("huge"))
 		if n := len(u.failure.Err.Error()); n == 0 || n > maxErrorText {
 			t.Errorf("keeps %d bytes", n)
 		}

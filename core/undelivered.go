@@ -55,7 +55,15 @@ func (n undeliveredNote) String() string {
 // readNote reads the header. A header that is not ours counts as none.
 func readNote(h Headers) (n undeliveredNote, ok bool) {
 	text, ok := h.Lookup(HeaderUndelivered)
-	if !ok || json.Unmarshal([]byte(text), &n) != nil || n.Queue == "" {
+	if !ok { // as a rule, and it costs no allocation
+		return undeliveredNote{}, false
+	}
+	return parseNote(text)
+}
+
+func parseNote(text string) (undeliveredNote, bool) {
+	var n undeliveredNote
+	if json.Unmarshal([]byte(text), &n) != nil || n.Queue == "" {
 		return undeliveredNote{}, false
 	}
 	n.Tries = min(max(n.Tries, 1), 1000)
@@ -342,7 +350,9 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 
 // keep keeps a failed message whose decision cannot be carried out, without a slot; the
 // decision is remembered and tried again without running the handler (R25).
-func (r *runner) keep(a *attempt, f *failure, d *decision, cause error, tries int) {
+func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries int) {
+	copied := *made // so that no other decision has to be on the heap
+	d := &copied
 	if r.ep.mode == TransactionNone {
 		r.release(a)
 		r.critical(fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
