@@ -168,7 +168,7 @@ func (r *runner) newAttempt(item held) *attempt {
 	a.message.begin(r.ep.env, in, r.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
 	a.message.scope = r.ep.scope
 	if r.ep.auditAddress != "" {
-		a.message.started = time.Now()
+		a.message.started = time.Now().UnixNano()
 	}
 	return a
 }
@@ -219,6 +219,9 @@ func (ep *Endpoint) identify(a *attempt) (err error) {
 // invoke calls middleware and handlers, with observers around them, for no longer than
 // the handler timeout.
 func (ep *Endpoint) invoke(a *attempt) error {
+	if !ep.rules.hasTimeouts() {
+		return ep.observedCall(a, a)
+	}
 	timeout := ep.rules.handlerTimeout(a.message.handledAs().messageType)
 	if timeout == 0 {
 		return ep.observedCall(a, a)

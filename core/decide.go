@@ -66,6 +66,9 @@ func (r *rules) errorQueues() []string {
 	return queues
 }
 
+// hasTimeouts reports whether an attempt can have a handler timeout.
+func (r *rules) hasTimeouts() bool { return r.config.handlerTimeout > 0 || len(r.perType) > 0 }
+
 // handlerTimeout returns how long an attempt of a message type may take; 0 is
 // without limit.
 func (r *rules) handlerTimeout(messageType string) time.Duration {

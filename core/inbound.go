@@ -49,7 +49,7 @@ type Message struct {
 
 	incoming *Incoming
 	env      *environment
-	started  time.Time // where there is an audit queue
+	started  int64     // of an attempt in Unix nanoseconds, where there is an audit queue
 	scope    string    // keeps the derived ids of middleware and HandleFailed apart
 	parent   *Message  // of the middleware that called next for this one, or nil
 
@@ -58,8 +58,8 @@ type Message struct {
 	outgoing []Outgoing
 	// outgoing[adoptedAt:][:adopted] were collected by the last run of next that
 	// succeeded.
-	adoptedAt, adopted int
-	composed           int // messages composed so far, those sent at once included
+	adoptedAt, adopted int32
+	composed           int32 // messages composed so far, those sent at once included
 	ended              bool
 }
 
@@ -263,7 +263,7 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 			// sends (SendNow) other messages.
 			sender += "/deferral/" + strconv.Itoa(n)
 		}
-		return derivedID(m.incoming.ID, sender, m.composed)
+		return derivedID(m.incoming.ID, sender, int(m.composed))
 	})
 	if err != nil {
 		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, err)

@@ -79,17 +79,20 @@ func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
 // NServiceBus, which its operators search for. It comes before the action, so that it is
 // there whatever happens next.
 func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
-	stack := withStack(nil, "stack", f.Err)
-	switch a := d.action; {
-	case a.Kind == ActionImmediateRetry:
+	a := d.action
+	if a.Kind == ActionImmediateRetry {
 		// The one line that a flood of failures writes at every attempt: without Sprintf.
 		if l.immediate.Enabled(ctx, slog.LevelInfo) {
 			text := "retrying message immediately"
 			if l.format != LogConstant {
 				text = "Immediate Retry is going to retry message '" + f.MessageID + "' because of an exception:"
 			}
-			l.immediate.LogAttrs(ctx, slog.LevelInfo, text, append(failureAttrs(f), stack...)...)
+			l.immediate.LogAttrs(ctx, slog.LevelInfo, text, withStack(failureAttrs(f), "stack", f.Err)...)
 		}
+		return
+	}
+	stack := withStack(nil, "stack", f.Err)
+	switch {
 	case d.deferral:
 		l.about(ctx, l.delayed, slog.LevelInfo, f, append(stack, slog.Duration("delay", a.Delay)),
 			"deferring message", "Deferring message '%s' for %s.", f.MessageID, clock(a.Delay))

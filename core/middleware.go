@@ -98,8 +98,8 @@ func (m *Message) beginRun(by *Message, scope string) {
 func (m *Message) adopt(out []Outgoing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.outgoing = slices.Delete(m.outgoing, m.adoptedAt, m.adoptedAt+m.adopted)
-	m.adoptedAt, m.adopted = len(m.outgoing), len(out)
+	m.outgoing = slices.Delete(m.outgoing, int(m.adoptedAt), int(m.adoptedAt+m.adopted))
+	m.adoptedAt, m.adopted = int32(len(m.outgoing)), int32(len(out))
 	m.outgoing = append(m.outgoing, out...)
 }
 

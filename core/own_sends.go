@@ -52,7 +52,7 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 	audit.Set(HeaderProcessingMachine, r.ep.host.machine)
 	audit.Set(HeaderHostID, r.ep.host.hostID)
 	audit.Set(HeaderHostDisplayName, r.ep.host.instance)
-	audit.Set(HeaderProcessingStarted, FormatTime(a.message.started))
+	audit.Set(HeaderProcessingStarted, FormatTime(time.Unix(0, a.message.started)))
 	audit.Set(HeaderProcessingEnded, now)
 	// The copy must not fail a message that was handled.
 	if audit = legible(audit); !fits(audit, in.Body, r.ep.caps.beside(in)) {
