@@ -44,7 +44,7 @@ type pauses struct {
 	first, last time.Duration
 }
 
-// after returns the pause that follows so many tries.
+// after returns the pause that follows the given number of tries.
 func (p pauses) after(tries int) time.Duration {
 	if tries > 30 {
 		return p.last

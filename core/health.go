@@ -40,7 +40,7 @@ type Health struct {
 	// settlement or their decision has failed and is tried again. At 1,000 (in
 	// SendsAtomicWithReceive at Concurrency), Stalled is set.
 	Unsettled int
-	// Stalled: so many messages are Unsettled that nothing more is fetched.
+	// Stalled: Unsettled has reached its bound, so nothing more is fetched.
 	Stalled bool
 	// CriticalErrors is how many there were; LastCritical is the newest.
 	CriticalErrors int64

@@ -233,7 +233,7 @@ func (r *runner) sendFromMemory(out Outgoing, err error) {
 	}})
 }
 
-// asSendError returns the SendError in err that is about so many messages.
+// asSendError returns the SendError in err, if it is about that number of messages.
 func asSendError(err error, messages int) (*SendError, bool) {
 	sent, ok := errors.AsType[*SendError](err)
 	return sent, ok && len(sent.Results) == messages

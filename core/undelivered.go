@@ -20,8 +20,8 @@ import (
 
 // undeliveredNote is the value of HeaderUndelivered.
 type undeliveredNote struct {
-	// Queue is the destination. Only a queue that the endpoint is configured with is
-	// honoured: whoever may send to the endpoint cannot make it send elsewhere.
+	// Queue is the destination. Only a queue of the endpoint's configuration is
+	// honoured: the right to send to the endpoint is not the right to send elsewhere.
 	Queue string `json:"queue"`
 	// Audit: it is an audit copy, which is given up after auditPatience.
 	Audit bool `json:"audit,omitempty"`
@@ -173,7 +173,7 @@ func (d *destinations) oldest() time.Time {
 	return oldest
 }
 
-// pause is how long a message is stored after so many tries.
+// pause is how long a message is stored after the given number of tries.
 func (d *destinations) pause(tries int) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
