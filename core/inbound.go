@@ -49,9 +49,9 @@ type Message struct {
 
 	incoming *Incoming
 	env      *environment
-	started  int64     // of an attempt in Unix nanoseconds, where there is an audit queue
-	scope    string    // keeps the derived ids of middleware and HandleFailed apart
-	parent   *Message  // of the middleware that called next for this one, or nil
+	started  int64    // of an attempt in Unix nanoseconds, where there is an audit queue
+	scope    string   // keeps the derived ids of middleware and HandleFailed apart
+	parent   *Message // of the middleware that called next for this one, or nil
 
 	mu       sync.Mutex
 	handling handling // of the outermost Message
