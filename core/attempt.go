@@ -80,7 +80,8 @@ func (r *runner) handle(w *worker, item held) {
 		r.settleAgain(w, item)
 		return
 	}
-	a := r.newAttempt(item)
+	r.backlog.supersede(in)
+	a := r.newAttempt(item, w.since)
 	if a == nil { // the lock was lost before anything began
 		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it is redelivered", "message_id", in.ID)
 		return
@@ -151,8 +152,8 @@ func (r *runner) abandonAfterGoexit(a *attempt) {
 
 var errGoexit = errors.New("the code called ended its goroutine with runtime.Goexit (testing's FailNow does)")
 
-// newAttempt returns nil if the lock is lost already.
-func (r *runner) newAttempt(item held) *attempt {
+// newAttempt returns nil if the lock is lost already. began is when it got its slot.
+func (r *runner) newAttempt(item held, began time.Time) *attempt {
 	in := item.delivery.Incoming()
 	a := &attempt{Context: r.work, delivery: item.delivery, hold: item.hold}
 	if a.hold != nil {
@@ -167,9 +168,7 @@ func (r *runner) newAttempt(item held) *attempt {
 	}
 	a.message.begin(r.ep.env, in, r.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
 	a.message.scope = r.ep.scope
-	if r.ep.auditAddress != "" {
-		a.message.started = time.Now().UnixNano()
-	}
+	a.message.started = began.UnixNano()
 	return a
 }
 
@@ -344,6 +343,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 				return err
 			}
 		}
+		r.ep.memory.forgetAccepted(a.delivery.Incoming().ID)
 		w.freeSlot()
 		r.complete(a)
 	}
@@ -436,6 +436,9 @@ func (r *runner) settleLater(item held, what string, err error, settle func() er
 	r.backlog.add(&unfinished{
 		pause: settlementPauses,
 		try: func() bool {
+			if item.hold != nil && item.hold.isLost() {
+				return ended(ErrLockLost)
+			}
 			err := settle()
 			if tries++; tries == settlementTries && err != nil {
 				r.critical(fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, what, tries, err))

@@ -2,6 +2,7 @@ package core
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,8 +12,8 @@ import (
 // its lock is lost or the endpoint stops. It costs the other messages nothing: the
 // receiver may hold as many deliveries more (pump.retain).
 //
-// What an endpoint owes without a delivery, such as an acknowledgement that could
-// not be sent, is kept here too.
+// Sends of the engine without a delivery, such as an acknowledgement that could not be
+// sent, are kept here too.
 type backlog struct {
 	retain func(n int)    // tells the pump how many more deliveries are kept
 	full   func(now bool) // called when the bound is reached, and when it no longer is
@@ -20,9 +21,13 @@ type backlog struct {
 
 	mu      sync.Mutex
 	entries map[*unfinished]struct{}
-	kept    int // entries with a delivery
+	copies  map[string]*unfinished // those with a copy, by it
+	kept    int                    // entries with a delivery
 	stopped bool
 	empty   chan struct{} // closed when stopped and nothing is left
+
+	// The length of copies, so that the usual case takes no lock.
+	decided atomic.Int64
 }
 
 // unfinished is one entry of a backlog. Its functions are called by one goroutine
@@ -35,8 +40,13 @@ type unfinished struct {
 	pause  pauses
 	// owed: there is no delivery to keep.
 	owed bool
+	// copy names the stored copy of the message (pendingKey) for which a decision is
+	// tried, or is empty.
+	copy string
 
-	timer *time.Timer
+	// Guarded by the backlog's mu.
+	timer      *time.Timer
+	superseded bool // the copy was delivered again
 }
 
 // pauses are the pauses between tries: doubling from the first to the last.
@@ -59,12 +69,15 @@ var (
 	movePauses = pauses{time.Second, longestUndeliveredHold}
 )
 
-// mostUnfinished bounds the deliveries of a backlog, and apart from them what is
-// owed.
+// mostUnfinished bounds the deliveries of a backlog, and separately the entries
+// without one.
 const mostUnfinished = 1000
 
+// leastUnsettled is the least bound of the deliveries.
+const leastUnsettled = 10
+
 func newBacklog(most int, retain func(n int), full func(now bool)) *backlog {
-	return &backlog{most: most, retain: retain, full: full, entries: map[*unfinished]struct{}{}, empty: make(chan struct{})}
+	return &backlog{most: most, retain: retain, full: full, entries: map[*unfinished]struct{}{}, copies: map[string]*unfinished{}, empty: make(chan struct{})}
 }
 
 // add keeps an entry, of which one try has failed. If the endpoint has stopped, or if
@@ -77,6 +90,10 @@ func (b *backlog) add(u *unfinished) {
 		return
 	}
 	b.entries[u] = struct{}{}
+	if u.copy != "" {
+		b.copies[u.copy] = u
+		b.decided.Store(int64(len(b.copies)))
+	}
 	b.wait(u, 1)
 	if u.owed {
 		b.mu.Unlock()
@@ -99,12 +116,12 @@ func (b *backlog) wait(u *unfinished, tries int) {
 // again makes one more try.
 func (b *backlog) again(u *unfinished, tries int) {
 	b.mu.Lock()
-	stopped := b.stopped
+	ended := b.stopped || u.superseded
 	b.mu.Unlock()
 	done := false
 	defer func() { // also if users' code ended this goroutine: HandleFailed, an observer
 		b.mu.Lock()
-		if !done && !b.stopped {
+		if !done && !b.stopped && !u.superseded {
 			b.wait(u, tries)
 			b.mu.Unlock()
 			return
@@ -115,14 +132,46 @@ func (b *backlog) again(u *unfinished, tries int) {
 		}
 		b.remove(u)
 	}()
-	if !stopped {
+	if !ended {
 		done = u.try()
+	}
+}
+
+// supersede gives up the entry for a copy of a message that was delivered again: the
+// earlier delivery was lost, which not every transport tells before the settlement. A
+// further try of it would send the same message once more.
+func (b *backlog) supersede(in *Incoming) {
+	if b.decided.Load() == 0 || !mayBeRemembered(in) {
+		return
+	}
+	key := pendingKey(in)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	u := b.copies[key]
+	if u == nil || b.stopped {
+		return
+	}
+	b.forgetCopyLocked(u)
+	u.superseded = true
+	if u.timer.Stop() {
+		go func() {
+			u.giveUp()
+			b.remove(u)
+		}()
+	}
+}
+
+func (b *backlog) forgetCopyLocked(u *unfinished) {
+	if u.copy != "" && b.copies[u.copy] == u {
+		delete(b.copies, u.copy)
+		b.decided.Store(int64(len(b.copies)))
 	}
 }
 
 func (b *backlog) remove(u *unfinished) {
 	b.mu.Lock()
 	delete(b.entries, u)
+	b.forgetCopyLocked(u)
 	notFull := false
 	if !u.owed {
 		b.kept--

@@ -307,7 +307,7 @@ func TestR51HandleFailedNeverRunsForWhatNoHandlerSawHoweverOftenTheMoveFails(t *
 		b.put("malformed", "too often", "undecodable")
 		time.Sleep(10 * time.Second)
 		broken.Store(false)
-		time.Sleep(10 * time.Second)
+		time.Sleep(time.Minute)
 		b.holds("error", 3)
 		equal(b, "lines of HandleFailed", len(b.logs.about("HandleFailed")), 0)
 	})

@@ -319,6 +319,28 @@ func TestSends_AcceptedOnesAreNotRepeated(t *testing.T) {
 	})
 }
 
+// The record of accepted sends ends with the message, even when the last attempt sends
+// nothing else.
+func TestSends_AcceptedOnesAreForgottenWithTheirMessage(t *testing.T) {
+	inModes(t, everyMode[1:2], func(b *bed) {
+		b.broker.provoke(b.accepts("shipping"))
+		runs := 0
+		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			err := m.Send("shipping", "ship", "x")
+			if runs++; runs == 1 {
+				err = errors.Join(err, m.Send("error", "bill", "x"))
+			} else {
+				b.broker.provoke(faults{})
+			}
+			return err
+		})
+		b.put("m1")
+		b.holds("shipping", 1)
+		b.put("m1") // an operator's copy
+		b.holds("shipping", 2)
+	})
+}
+
 // A queue that does not exist will not exist at the 24th attempt either, and each
 // attempt repeats all else that the handler does.
 func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {

@@ -472,3 +472,33 @@ func TestSettlement_FailsUntilShutdown(t *testing.T) {
 		equal(b, "runs", runs, 1)
 	})
 }
+
+// A settlement that fails without saying that the lock is lost ends with the lock all
+// the same: one more entry was kept for each redelivery.
+func TestSettlement_IsNotRepeatedAfterTheLock(t *testing.T) {
+	inModesOn(t, locking, retrying[:1], func(b *bed) {
+		var broken atomic.Bool
+		broken.Store(true)
+		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+			if broken.Load() && (operation == "Complete" || operation == "Renew") {
+				return errBoom
+			}
+			return nil
+		}})
+		runs := 0
+		ep, _ := b.orders(core.Config{}, func(context.Context, *core.Message) error {
+			runs++
+			return nil
+		})
+		b.put("m1")
+		b.pass(10 * time.Minute)
+		if n := ep.Health().Unsettled; n > 2 {
+			b.Errorf("%d deliveries of one message are kept", n)
+		}
+		broken.Store(false)
+		b.pass(time.Minute)
+		b.holds("orders", 0)
+		equal(b, "unsettled", ep.Health().Unsettled, 0)
+		equal(b, "runs", runs, 1)
+	})
+}

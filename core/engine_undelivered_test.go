@@ -174,8 +174,7 @@ func TestUndelivered_RateLimitedEndpointRecovers(t *testing.T) {
 	})
 }
 
-// What waits in an outage of an hour must neither crowd out the rest nor reach the
-// broker's delivery limit.
+// Messages that wait for a day must not reach the broker's delivery limit.
 func TestUndelivered_DeliveryCountDoesNotRise(t *testing.T) {
 	inModesOn(t, inmemory.LikeRabbitMQ(), retrying[:1], func(b *bed) {
 		b.unreachable("error")
@@ -375,29 +374,31 @@ func TestUndelivered_PauseDoesNotOutliveShutdown(t *testing.T) {
 	})
 }
 
-// Above a bound nothing more is fetched, and that is said; what is in hand stays there.
+// At a bound nothing more is fetched, and that is said; the kept deliveries stay.
 func TestUndelivered_BoundOfWhatIsKept(t *testing.T) {
 	inModes(t, retrying[1:], func(b *bed) {
 		reachable := b.unreachable("error", "orders")
 		var critical record[error]
-		ep, _ := b.orders(core.Config{Concurrency: 2, Recoverability: noRetries, OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
+		ep, _ := b.orders(core.Config{Concurrency: 12, Recoverability: noRetries, OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
 			func(_ context.Context, m *core.Message) error {
 				if m.ID == "good" {
 					return nil
 				}
 				return errBoom
 			})
-		b.put("m1")
-		equal(b, "stalled by one", ep.Health().Stalled, false)
-		b.put("m2")
-		equal(b, "stalled by two", ep.Health().Stalled, true)
+		for i := range 11 {
+			b.put(fmt.Sprint("m", i))
+		}
+		equal(b, "stalled by eleven", ep.Health().Stalled, false)
+		b.put("m11")
+		equal(b, "stalled by twelve", ep.Health().Stalled, true)
 		b.put("good")
-		equal(b, "orders", b.depth("orders"), inmemory.Depth{Ready: 1, InFlight: 2})
+		equal(b, "orders", b.depth("orders"), inmemory.Depth{Ready: 1, InFlight: 12})
 		equal(b, "critical errors about it", strings.Count(fmt.Sprint(critical.all()), "no more messages are fetched"), 1)
 		reachable()
 		b.pass(time.Minute)
 		b.holds("orders", 0)
-		b.holds("error", 2)
+		b.holds("error", 12)
 		equal(b, "stalled", ep.Health().Stalled, false)
 	})
 }
@@ -535,5 +536,277 @@ func TestUndelivered_GivenBackBeforeTheLongestLockTime(t *testing.T) {
 			b.Errorf("given back %d times in five and a half hours, want every half hour", n)
 		}
 		equal(b, "runs", runs, 1)
+	})
+}
+
+// With one slot, one message that no queue takes stopped an endpoint in
+// SendsAtomicWithReceive.
+func TestUndelivered_OneMessageDoesNotStall(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.unreachable("error", "orders")
+		handled := 0
+		b.orders(core.Config{Concurrency: 1, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			if m.ID == "bad" {
+				return errBoom
+			}
+			handled++
+			return nil
+		})
+		b.put("bad", "good")
+		equal(b, "handled", handled, 1)
+	})
+}
+
+// change changes the faults.
+func (f *faulty) change(change func(*faults)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.faults)
+}
+
+// once returns a fault that answers one settlement of a kind with an error, although it
+// succeeded.
+func once(operation string) func(string, *core.Incoming) error {
+	var lost atomic.Bool
+	return func(asked string, _ *core.Incoming) error {
+		if asked == operation && lost.CompareAndSwap(false, true) {
+			return errBoom
+		}
+		return nil
+	}
+}
+
+// The broker settled a message, and its answer was lost. Each further settlement was
+// ErrSettled, and the message was kept without end.
+func TestUndelivered_LostAnswerOfASettlement(t *testing.T) {
+	for name, c := range map[string]struct {
+		operation string
+		modes     []core.TransactionMode
+		result    error
+		config    core.Config
+		moved     string
+	}{
+		"move":          {"ReplaceWith", everyMode[2:], errBoom, core.Config{Recoverability: noRetries}, "error"},
+		"discard":       {"ReplaceWith", everyMode[2:], core.Discard("old"), core.Config{}, ""},
+		"success":       {"CompleteWith", everyMode[2:], nil, core.Config{Recoverability: noRetries}, ""},
+		"with an audit": {"CompleteWith", everyMode[2:], nil, core.Config{AuditQueue: "audit", Recoverability: noRetries}, "audit"},
+		"dead-lettered": {"DeadLetter", retrying, core.Reject(errBoom), core.Config{Recoverability: core.Recoverability{DeadLetter: true}}, inmemory.DeadLetterQueue("orders")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for lock, cfg := range map[string]inmemory.Config{"no lock that ends": {}, "a lock": locking} {
+				t.Run(lock, func(t *testing.T) {
+					inModesOn(t, cfg, c.modes, func(b *bed) {
+						b.provision("audit")
+						b.broker.change(func(f *faults) { f.after = once(c.operation) })
+						runs := 0
+						ep, _ := b.orders(c.config, func(context.Context, *core.Message) error {
+							runs++
+							return c.result
+						})
+						b.put("m1")
+						b.pass(11 * time.Minute)
+						equal(b, "runs", runs, 1)
+						equal(b, "unsettled", ep.Health().Unsettled, 0)
+						equal(b, "undelivered", ep.Health().Undelivered, 0)
+						equal(b, "unreachable since", ep.Health().UnreachableSince, time.Time{})
+						b.holds("orders", 0)
+						for _, queue := range []string{"error", "audit", inmemory.DeadLetterQueue("orders")} {
+							want := 0
+							if queue == c.moved {
+								want = 1
+							}
+							b.holds(queue, want)
+						}
+						renewals := b.broker.renewals()
+						b.pass(time.Minute)
+						equal(b, "renewals after the end", b.broker.renewals()-renewals, 0)
+					})
+				})
+			}
+		})
+	}
+}
+
+// A stored message whose settlement has happened is not kept without end either.
+func TestUndelivered_LostAnswerForAStoredMessage(t *testing.T) {
+	inModes(t, everyMode[2:], func(b *bed) {
+		reachable := b.unreachable("error")
+		ep, _ := b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		reachable()
+		b.broker.change(func(f *faults) { f.after = once("ReplaceWith") })
+		b.pass(time.Minute)
+		b.only("error")
+		b.holds("orders", 0)
+		equal(b, "unsettled", ep.Health().Unsettled, 0)
+	})
+}
+
+// Not every transport tells that it has lost a delivery: RabbitMQ's locks end with the
+// connection. Each delivery of a message was kept, and moved in the end.
+func TestUndelivered_RedeliveredWhileKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		config core.Recoverability
+		stored bool
+		runs   int
+		failed int
+	}{
+		"failed message": {noRetries, false, 1, 1},
+		"stored message": {noRetries, true, 1, 1},
+		"delayed retry":  {core.Recoverability{Immediate: core.Immediate{Off: true}}, false, 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, locking, retrying, func(b *bed) {
+				unaware := func(f *faults) {
+					f.locked = func(*core.Incoming) time.Time { return time.Now().Add(24 * time.Hour) }
+				}
+				runs := 0
+				ep, _ := b.orders(core.Config{Recoverability: c.config}, func(context.Context, *core.Message) error {
+					if runs++; runs > 1 {
+						return nil
+					}
+					return errBoom
+				})
+				if c.stored {
+					b.unreachable("error")
+					b.put("m1")
+				}
+				reachable := b.unreachable("error", "orders")
+				b.broker.change(unaware)
+				if !c.stored {
+					b.put("m1")
+				}
+				b.pass(45 * time.Second)
+				equal(b, "unsettled", ep.Health().Unsettled, 1)
+				b.broker.change(func(f *faults) { f.locked = nil })
+				reachable()
+				b.pass(5 * time.Minute)
+				equal(b, "runs", runs, c.runs)
+				b.holds("error", c.failed)
+				b.holds("orders", 0)
+				equal(b, "unsettled", ep.Health().Unsettled, 0)
+			})
+		})
+	}
+}
+
+// A forged note must not let a message be given up as an audit copy is.
+func TestUndelivered_NoteOfAnAuditCopyForTheErrorQueue(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		reachable := b.unreachable("error")
+		b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
+		forged := order("m1")
+		forged.Headers.Set(core.HeaderUndelivered, `{"queue":"error","audit":true,"tries":1,"since":"x"}`)
+		b.send(forged)
+		b.pass(2 * time.Hour)
+		b.holds("orders", 1)
+		reachable()
+		b.pass(time.Minute)
+		b.only("error")
+	})
+}
+
+// The name of the audit queue has changed since its copies were stored.
+func TestUndelivered_AuditCopyGoesToTheAuditQueueOfToday(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.provision("audit", "audit2")
+		b.unreachable("audit")
+		_, run := b.orders(audited, func(context.Context, *core.Message) error { return nil })
+		b.put("m1")
+		if err := run.stop(); err != nil {
+			b.Fatal(err)
+		}
+		b.orders(core.Config{AuditQueue: "audit2"}, func(context.Context, *core.Message) error { return nil })
+		b.pass(time.Minute)
+		b.holds("orders", 0)
+		b.holds("error", 0)
+		b.only("audit2")
+	})
+}
+
+// A stored message that its queue refuses says nothing of the queue.
+func TestUndelivered_RefusedMessageIsNoOutage(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			for _, o := range out {
+				if o.ID == "large" && o.Queue == "error" {
+					return core.ErrTooLarge
+				}
+			}
+			return nil
+		}})
+		ep, _ := b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+		large := order("large")
+		large.Headers.Set(core.HeaderUndelivered, `{"queue":"error","tries":1,"since":"x"}`)
+		b.send(large)
+		b.put("m1")
+		b.only("error")
+		health := ep.Health()
+		equal(b, "unreachable since", health.UnreachableSince, time.Time{})
+		if text := fmt.Sprint(health.LastCritical); !containsAll(text, "large", "refuses") {
+			b.Errorf("the critical error is %q", text)
+		}
+		equal(b, "stored", b.depth("orders").Delayed, 1)
+	})
+}
+
+// The time of the handler counts too.
+func TestUndelivered_GivenBackInTimeAfterASlowHandler(t *testing.T) {
+	inModesOn(t, able(func(c *core.Capabilities) { c.MaxLockTime = time.Hour }), retrying, func(b *bed) {
+		b.unreachable("error", "orders")
+		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+			time.Sleep(25 * time.Minute)
+			return errBoom
+		})
+		b.put("m1")
+		b.pass(32 * time.Minute)
+		equal(b, "given back after 32 minutes", b.broker.settledAs("Release", "m1"), 1)
+	})
+}
+
+// An instance that is paused does not know that another one has ended the outage.
+func TestUndelivered_OutageThatIsNotProbedIsNotReported(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		reachable := b.unreachable("error")
+		one, _ := b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		one.Pause()
+		b.pass(5 * time.Minute)
+		if one.Health().UnreachableSince.IsZero() {
+			b.Error("the outage is forgotten after five minutes")
+		}
+		reachable()
+		b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
+		b.pass(time.Minute)
+		b.only("error")
+		equal(b, "unreachable since", one.Health().UnreachableSince, time.Time{})
+	})
+}
+
+// An endpoint in None may find messages that one in another mode stored.
+func TestUndelivered_StoredMessageInNone(t *testing.T) {
+	inModes(t, everyMode[:1], func(b *bed) {
+		reachable := b.unreachable("error", "orders")
+		ep, run := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
+		stored := func(id string) core.Outgoing {
+			m := order(id)
+			m.Headers.Set(core.HeaderUndelivered, `{"queue":"error","tries":1,"since":"x"}`)
+			return m
+		}
+		b.send(stored("m1"))
+		b.pass(time.Minute)
+		equal(b, "unsettled", ep.Health().Unsettled, 1)
+		reachable()
+		b.pass(time.Minute)
+		b.only("error")
+		b.unreachable("error", "orders")
+		b.send(stored("m2"))
+		b.pass(time.Minute)
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+		if text := fmt.Sprint(ep.Health().LastCritical); !containsAll(text, "m2", "lost") {
+			b.Errorf("the last critical error is %q", text)
+		}
 	})
 }

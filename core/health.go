@@ -34,11 +34,12 @@ type Health struct {
 	// stored in the endpoint's own queue, or kept by this process (R25).
 	Undelivered int
 	// UnreachableSince is since when the error or audit queue cannot be reached that
-	// failed first, or the zero time.
+	// failed first, or the zero time. A queue that this process has had no message for
+	// in the last five minutes does not count.
 	UnreachableSince time.Time
 	// Unsettled is how many messages this process keeps without a slot because their
 	// settlement or their decision has failed and is tried again. At 1,000 (in
-	// SendsAtomicWithReceive at Concurrency), Stalled is set.
+	// SendsAtomicWithReceive at Concurrency, but not below 10), Stalled is set.
 	Unsettled int
 	// Stalled: Unsettled has reached its bound, so nothing more is fetched.
 	Stalled bool

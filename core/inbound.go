@@ -49,7 +49,7 @@ type Message struct {
 
 	incoming *Incoming
 	env      *environment
-	started  int64    // of an attempt in Unix nanoseconds, where there is an audit queue
+	started  int64    // when the attempt got its slot, in Unix nanoseconds
 	scope    string   // keeps the derived ids of middleware and HandleFailed apart
 	parent   *Message // of the middleware that called next for this one, or nil
 

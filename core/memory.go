@@ -71,6 +71,11 @@ func pendingKey(in *Incoming) string {
 	return "foreign\x00" + in.ID + "\x00" + string(body[:])
 }
 
+// mayBeRemembered reports whether a delivery may be of a copy that was delivered before.
+func mayBeRemembered(in *Incoming) bool {
+	return in.NativeID != "" || in.Redelivered || in.DeliveryCount > 1
+}
+
 // mostRemembered bounds the sends of HandleFailed that are remembered with a decision.
 const mostRemembered = 64 << 10
 
@@ -106,7 +111,7 @@ func (m *memory) rememberPending(in *Incoming, f *failure, d *decision) {
 // decisionFor returns a copy of the decision about a redelivered message, or nil. The
 // holder of the message's earlier delivery may still be trying to carry out the same one.
 func (m *memory) decisionFor(in *Incoming) *pendingDecision {
-	if m.waiting.Load() == 0 || in.NativeID == "" && !in.Redelivered && in.DeliveryCount <= 1 {
+	if m.waiting.Load() == 0 || !mayBeRemembered(in) {
 		return nil
 	}
 	key := pendingKey(in)
@@ -177,8 +182,8 @@ func (m *memory) rememberAccepted(incomingID string, out []Outgoing, err error) 
 }
 
 // withoutAccepted returns the sends that the broker has not accepted from an earlier
-// attempt at the same message. A send that differs from the earlier one in any part but
-// its time is another one.
+// attempt at the same message. A send is the same if it has the id, destination, type,
+// body, group key and delay of the earlier one; observers may have changed other headers.
 func (m *memory) withoutAccepted(incomingID string, out []Outgoing) []Outgoing {
 	if len(out) == 0 || m.partials.Load() == 0 {
 		return out

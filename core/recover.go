@@ -110,7 +110,7 @@ func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
 		return
 	}
 	takenOver, err := r.execute(a, f, d, firstTry)
-	if err != nil && !errors.Is(err, ErrLockLost) {
+	if err != nil && !hasEnded(err) {
 		w.freeSlot()
 		r.keep(a, f, d, err, 1)
 		return
@@ -124,13 +124,31 @@ const (
 	anotherTry = false
 )
 
-// conclude follows a decision that was carried out, or a lock that was lost on the way.
-func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, err error) {
-	if errors.Is(err, ErrLockLost) {
+// hasEnded reports whether an error of a settlement says that no other can be tried.
+func hasEnded(err error) bool { return errors.Is(err, ErrLockLost) || errors.Is(err, ErrSettled) }
+
+// leaveEnded leaves a delivery alone whose settlement returned such an error.
+func (r *runner) leaveEnded(a *attempt, err error) {
+	if !errors.Is(err, ErrSettled) {
 		r.abandonLost(a)
 		return
 	}
+	r.release(a)
+	r.ep.log.endpoint.Warn("message was settled already, by a call of the transport that returned an error",
+		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
+}
+
+// conclude follows a decision that was carried out, or a delivery that ended before.
+func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, err error) {
+	if errors.Is(err, ErrLockLost) {
+		r.leaveEnded(a, err)
+		return
+	}
 	r.ep.memory.forgetPending(a.delivery.Incoming())
+	if err != nil {
+		r.leaveEnded(a, err)
+		return
+	}
 	r.ep.memory.forgetAccepted(f.MessageID)
 	if takenOver {
 		r.ep.log.about(a, r.ep.log.recoverability, slog.LevelInfo, f, nil,
@@ -207,7 +225,7 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 	}
 	if takenOver {
 		err := r.replace(a, d.extra)
-		if err == nil || errors.Is(err, ErrLockLost) {
+		if err == nil || hasEnded(err) {
 			return true, err
 		}
 		r.dropExtra(a, f, d, err)
@@ -250,9 +268,9 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 		case cause == nil:
 			r.reached(queue)
 			return nil
-		case errors.Is(cause, ErrLockLost), slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(cause, out.ID) }):
+		case hasEnded(cause), slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(cause, out.ID) }):
 			return cause
-		case !refusedForGood(cause, f.MessageID) || refusedFor(cause, f.MessageID, ErrQueueNotFound):
+		case isAway(cause, f.MessageID):
 			r.unreachable(queue, cause, began)
 		}
 	}
@@ -260,7 +278,7 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 		return cause
 	}
 	err := r.store(a, f, d)
-	if err != nil && !errors.Is(err, ErrLockLost) {
+	if err != nil && !hasEnded(err) {
 		err = fmt.Errorf("%w; nor can it be stored in the endpoint's own queue: %w", cause, err)
 	}
 	return err
@@ -313,6 +331,11 @@ func refusedForGood(err error, id string) bool {
 		}
 	}
 	return false
+}
+
+// isAway reports whether the error of a send is that of its queue, not of the message.
+func isAway(err error, id string) bool {
+	return !refusedForGood(err, id) || refusedFor(err, id, ErrQueueNotFound)
 }
 
 // abandon gives the message back for its next attempt.

@@ -356,10 +356,11 @@ func (r *runner) reason() error {
 }
 
 // mostUnsettled bounds the deliveries that are kept without a slot. One that is a native
-// transaction takes a connection of the transport.
+// transaction takes a connection of the transport, but with few slots a few messages
+// that the broker refuses must not stop all others.
 func (r *runner) mostUnsettled() int {
 	if r.ep.mode == TransactionSendsAtomicWithReceive {
-		return r.ep.concurrency
+		return max(r.ep.concurrency, leastUnsettled)
 	}
 	return mostUnfinished
 }

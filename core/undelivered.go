@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,8 +41,8 @@ const (
 	longestStoredFor = 5 * time.Minute
 )
 
-// auditPatience is how long an audit copy is tried to deliver. A copy that is lost
-// loses no message, and a queue without an end would.
+// auditPatience is for how long the delivery of an audit copy is tried. A lost copy is
+// no lost message, but copies without end would fill the endpoint's queue.
 const auditPatience = time.Hour
 
 func (n undeliveredNote) String() string {
@@ -74,6 +75,7 @@ func parseNote(text string) (undeliveredNote, bool) {
 // cannot, a single message at a time is a probe, and all others are stored without
 // waiting for their own failure.
 type destinations struct {
+	away    atomic.Int64 // the length of outages, so that the usual case takes no lock
 	mu      sync.Mutex
 	outages map[string]*outage
 	stored  map[string]time.Time // message id: when its next delivery is due, at most mostStored
@@ -99,6 +101,9 @@ func newDestinations() *destinations {
 // blocked returns why a queue is not to be tried now, or nil. The caller to whom it
 // returns nil during an outage is the probe.
 func (d *destinations) blocked(queue string) error {
+	if d.away.Load() == 0 {
+		return nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.outages[queue]
@@ -130,6 +135,7 @@ func (d *destinations) failed(queue string, err error, began time.Time) (news bo
 	case o == nil:
 		o = &outage{since: now}
 		d.outages[queue] = o
+		d.away.Store(int64(len(d.outages)))
 	case began.Before(o.since): // it was sent before the outage was known
 		return false, o.since
 	}
@@ -141,6 +147,9 @@ func (d *destinations) failed(queue string, err error, began time.Time) (news bo
 
 // reached ends an outage.
 func (d *destinations) reached(queue string) (since time.Time, wasOut bool) {
+	if d.away.Load() == 0 {
+		return time.Time{}, false
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.outages[queue]
@@ -148,6 +157,7 @@ func (d *destinations) reached(queue string) (since time.Time, wasOut bool) {
 		return time.Time{}, false
 	}
 	delete(d.outages, queue)
+	d.away.Store(int64(len(d.outages)))
 	return o.since, true
 }
 
@@ -160,12 +170,16 @@ func (d *destinations) retry() {
 	}
 }
 
-// oldest returns since when a queue cannot be reached, or the zero time.
+// oldest returns since when a queue cannot be reached, or the zero time. An outage that
+// no message has probed for long may have ended: another instance has the messages.
 func (d *destinations) oldest() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var oldest time.Time
 	for _, o := range d.outages {
+		if time.Since(o.next) > longestStoredFor {
+			continue
+		}
 		if oldest.IsZero() || o.since.Before(oldest) {
 			oldest = o.since
 		}
@@ -288,12 +302,17 @@ func (r *runner) deliverStored(w *worker, a *attempt, note undeliveredNote) {
 	if note.Audit {
 		out.Reason = ReasonAudit
 	}
-	if !r.ep.ownDestination(note.Queue) { // the configuration has changed, or the note is not ours
+	switch {
+	case r.ep.ownDestination(note.Queue):
+	case note.Audit && r.ep.auditAddress != "": // the configuration has changed
+		note.Queue, out.Queue = r.ep.auditAddress, r.ep.auditAddress
+	default: // it has changed, or the note is not ours
 		out.Queue = r.ep.rules.config.Failed.ErrorQueue
 		r.ep.log.moved.LogAttrs(a, slog.LevelWarn, "the queue of a stored message is not one of the endpoint's configuration; it goes to the error queue",
 			slog.String("message_id", in.ID), slog.String("queue", note.Queue), slog.String("error_queue", out.Queue))
-		note.Queue, note.Audit = out.Queue, false
+		note.Queue = out.Queue
 	}
+	note.Audit = note.Audit && out.Queue == r.ep.auditAddress // failed messages are not given up
 	out.Headers.Del(HeaderUndelivered)
 	if r.tryStored(a, out, note) {
 		return
@@ -320,19 +339,25 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 			r.ep.log.moved.LogAttrs(a, slog.LevelInfo, "stored message was delivered",
 				slog.String("message_id", out.ID), slog.String("queue", out.Queue), slog.Int("tries", note.Tries+1), slog.String("since", note.Since))
 			return true
-		case errors.Is(cause, ErrLockLost):
-			r.abandonLost(a)
+		case hasEnded(cause):
+			r.leaveEnded(a, cause)
 			return true
+		case isAway(cause, out.ID):
+			r.unreachable(out.Queue, cause, began)
+		default:
+			r.critical(fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", out.Queue, out.ID, cause))
 		}
-		r.unreachable(out.Queue, cause, began)
 	}
 	if note.Audit && time.Since(since) > auditPatience {
 		err := r.replace(a, nil)
-		if err == nil || errors.Is(err, ErrLockLost) {
+		if err == nil || hasEnded(err) {
 			r.ep.destinations.noteDelivered(note.key(out.ID))
 			r.critical(fmt.Errorf("audit copy of message %s is given up after %v: %w", out.ID, auditPatience, cause))
 			return true
 		}
+		return false
+	}
+	if !r.ep.caps.DelayedDelivery {
 		return false
 	}
 	note.Tries++
@@ -341,8 +366,8 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 	case err == nil:
 		r.tellStored(a, &stored, note)
 		return true
-	case errors.Is(err, ErrLockLost):
-		r.abandonLost(a)
+	case hasEnded(err):
+		r.leaveEnded(a, err)
 		return true
 	}
 	return false
@@ -368,7 +393,7 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 		tries++
 		r.leaveCustomQueue(a, f, d, tries)
 		takenOver, err := r.execute(a, f, d, anotherTry)
-		if err != nil && !errors.Is(err, ErrLockLost) {
+		if err != nil && !hasEnded(err) {
 			r.stillKept(a, f, d, err, tries)
 			return false
 		}
@@ -385,7 +410,7 @@ func (r *runner) resume(w *worker, a *attempt, u *pendingDecision) {
 	f.setMessage(in)
 	a.message.begin(r.ep.env, in, r.ep.handlingOf(f.MessageType)) // that of the attempt that failed
 	takenOver, err := r.execute(a, f, d, anotherTry)
-	if err != nil && !errors.Is(err, ErrLockLost) {
+	if err != nil && !hasEnded(err) {
 		w.freeSlot()
 		r.keep(a, f, d, err, u.tries+1)
 		return
@@ -434,12 +459,14 @@ func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int
 // delivery away, the message is given back.
 func (r *runner) keepDelivery(a *attempt, pause pauses, try func() (done bool)) {
 	giveBack := func() {
+		if r.ep.mode == TransactionNone {
+			r.critical(fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))
+		}
 		r.giveBack(held{a.delivery, a.hold})
 		a.end()
 	}
-	began := time.Now()
-	r.backlog.add(&unfinished{pause: pause, giveUp: giveBack, try: func() bool {
-		if most := r.ep.caps.MaxLockTime; most > 0 && time.Since(began) > most/2 {
+	r.backlog.add(&unfinished{copy: pendingKey(a.delivery.Incoming()), pause: pause, giveUp: giveBack, try: func() bool {
+		if most := r.ep.caps.MaxLockTime; most > 0 && time.Since(time.Unix(0, a.message.started)) > most/2 {
 			giveBack()
 			return true
 		}
