@@ -170,3 +170,42 @@ func TestOwnSends_WorkInTheTransactionStays(t *testing.T) {
 		equal(b, "stored", b.depth("orders"), inmemory.Depth{Delayed: 1})
 	})
 }
+
+// Any sender can name a queue for acknowledgements: that it does not exist must not
+// count as an outage of the audit queue.
+func TestOwnSends_MissingAcknowledgementQueueBesideAudit(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.provision("audit")
+		runs := 0
+		ep, _ := b.orders(audited, func(ctx context.Context, m *core.Message) error {
+			runs++
+			work(ctx, "handler")
+			return m.Send("shipping", "ship", "x")
+		})
+		b.send(returnedByAnOperator("m1", "nowhere"))
+		b.holds("audit", 1)
+		b.holds("shipping", 1)
+		b.holds("orders", 0)
+		equal(b, "runs", runs, 1)
+		equal(b, "critical errors", ep.Health().CriticalErrors, int64(0))
+		equal(b, "unreachable since", ep.Health().UnreachableSince, time.Time{})
+	})
+}
+
+func TestOwnSends_AcknowledgementBesideAnAuditQueueThatIsAway(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.provision("audit", "acks")
+		reachable := b.unreachable("audit")
+		b.orders(audited, func(context.Context, *core.Message) error { return nil })
+		b.send(returnedByAnOperator("m1", "acks"))
+		b.pass(time.Second)
+		b.only("acks")
+		b.pass(time.Minute)
+		b.holds("audit", 0)
+		reachable()
+		b.pass(time.Minute)
+		b.only("audit")
+		b.only("acks")
+		b.holds("orders", 0)
+	})
+}

@@ -61,9 +61,9 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 		audit = legible(in.Headers)
 	}
 	out := in.copyTo(r.ep.auditAddress, audit, ReasonAudit)
-	if r.ep.storable(out.Queue) {
-		if r.ep.destinations.blocked(out.Queue) != nil {
-			return r.ep.storedAudit(out)
+	if r.ep.storable(out.Queue) && r.ep.destinations.blocked(out.Queue) != nil {
+		if stored := r.ep.storedAudit(out); fits(stored.Headers, in.Body, r.ep.caps.beside(in)) {
+			return stored
 		}
 	}
 	return out
@@ -79,18 +79,16 @@ func (ep *Endpoint) storedAudit(out Outgoing) Outgoing {
 func (r *runner) sendAll(a *attempt, out, own []Outgoing) error {
 	id := a.delivery.Incoming().ID
 	out = r.ep.memory.withoutAccepted(id, out)
-	all := slices.Concat(out, own)
-	if len(own) == 0 {
-		all = out
+	all := out
+	if len(own) > 0 {
+		all = slices.Concat(out, own)
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	began := time.Now()
 	err := r.ep.transportSend(a.settling(r), all)
 	if err == nil {
 		r.ownSent(a, own)
-		r.ep.memory.forgetAccepted(id)
 		return nil
 	}
 	r.ep.memory.rememberAccepted(id, all, err)
@@ -103,8 +101,7 @@ func (r *runner) sendAll(a *attempt, out, own []Outgoing) error {
 			return failedSend(err, left)
 		}
 	}
-	r.sendOwnLater(a, r.ep.memory.withoutAccepted(id, own), err, began)
-	r.ep.memory.forgetAccepted(id)
+	r.sendOwnLater(a, r.ep.memory.withoutAccepted(id, own), err)
 	return nil
 }
 
@@ -115,42 +112,69 @@ func (r *runner) completeWith(a *attempt, out, own []Outgoing) error {
 	commit := func(all []Outgoing) error {
 		return r.ep.observedSend(a.settling(r), all, func(ctx context.Context) error { return a.delivery.CompleteWith(ctx, all) })
 	}
-	began := time.Now()
 	if len(own) == 0 {
 		return failedSend(commit(out), out)
 	}
+	began := time.Now()
 	err := commit(slices.Concat(out, own))
 	if err == nil {
 		r.ownSent(a, own)
 		return nil
 	}
-	if errors.Is(err, ErrLockLost) || errors.Is(err, ErrSettled) {
-		return err
-	}
 	// Nothing was sent, and the handlers' work is as it was, unless the transaction broke:
-	// then another try fails too. Audit copies are stored in the same transaction.
-	kept, later := slices.Clone(out), []Outgoing{}
-	for _, o := range own {
-		if o.Reason == ReasonAudit && r.ep.storable(o.Queue) {
-			kept = append(kept, r.ep.storedAudit(o))
-		} else {
-			later = append(later, o)
+	// then another try fails too.
+	for _, try := range r.fewerOwnSends(own) {
+		if hasEnded(err) {
+			break
 		}
+		tried := time.Now()
+		retried := commit(slices.Concat(out, try.now))
+		if retried == nil {
+			if try.stored {
+				r.unreachable(r.ep.auditAddress, refusalOf(err, r.ep.auditAddress), began)
+			}
+			r.ownSent(a, try.now)
+			r.sendOwnLater(a, try.later, err)
+			return nil
+		}
+		err, began = retried, tried
 	}
-	retried := commit(kept)
-	if retried != nil && len(kept) > len(out) {
-		later = own
-		retried = commit(out)
+	if errors.Is(err, ErrSettled) { // the answer of an earlier commit was lost
+		r.ep.log.endpoint.Warn("message was settled already, by a call of the transport that returned an error", "message_id", a.message.incoming.ID)
+		return nil
 	}
-	if retried != nil {
-		return failedSend(retried, out)
+	return failedSend(err, out)
+}
+
+// ownSendsTry is one choice of the engine's own sends to commit with the handlers' work.
+type ownSendsTry struct {
+	now, later []Outgoing
+	stored     bool // audit copies go to the endpoint's own queue
+}
+
+// fewerOwnSends returns the choices that remain when a commit with all of them failed:
+// without acknowledgements, whose queue any sender can name, then with stored audit
+// copies, then without any.
+func (r *runner) fewerOwnSends(own []Outgoing) []ownSendsTry {
+	var acks, audits, stored []Outgoing
+	for _, o := range own {
+		switch {
+		case o.Reason == ReasonAcknowledgement:
+			acks = append(acks, o)
+			continue
+		case o.Reason == ReasonAudit && r.ep.storable(o.Queue):
+			stored = append(stored, r.ep.storedAudit(o))
+		}
+		audits = append(audits, o)
 	}
-	if len(later) < len(own) {
-		r.unreachable(r.ep.auditAddress, refusalOf(err, r.ep.auditAddress), began)
-		r.ownSent(a, kept[len(out):])
+	var tries []ownSendsTry
+	if len(acks) > 0 && len(audits) > 0 {
+		tries = append(tries, ownSendsTry{now: audits, later: acks})
 	}
-	r.sendOwnLater(a, later, err, began)
-	return nil
+	if len(stored) > 0 {
+		tries = append(tries, ownSendsTry{now: stored, later: acks, stored: true})
+	}
+	return append(tries, ownSendsTry{later: own})
 }
 
 // failedSend returns the error of an attempt whose sends failed with err.
@@ -177,10 +201,10 @@ func (r *runner) ownSent(ctx context.Context, own []Outgoing) {
 	}
 }
 
-// sendOwnLater delivers the engine's own sends that failed with err. An audit copy is
-// stored in the endpoint's own queue where that can be, and kept in this process
+// sendOwnLater delivers the engine's own sends that failed together with err. An audit
+// copy is stored in the endpoint's own queue where that can be, and kept in this process
 // otherwise, as an acknowledgement is. None of them is worth failing a message for.
-func (r *runner) sendOwnLater(a *attempt, own []Outgoing, err error, began time.Time) {
+func (r *runner) sendOwnLater(a *attempt, own []Outgoing, err error) {
 	for _, out := range own {
 		cause := refusalOf(err, out.Queue)
 		switch {
@@ -189,7 +213,16 @@ func (r *runner) sendOwnLater(a *attempt, own []Outgoing, err error, began time.
 				slog.String("message_id", a.delivery.Incoming().ID), slog.String("queue", out.Queue), slog.Any("error", cause))
 			continue
 		case out.Reason == ReasonAudit:
-			r.unreachable(out.Queue, cause, began)
+			began := time.Now()
+			if !refusedForGood(err, out.ID) { // perhaps another send was at fault
+				if cause = r.ep.transportSend(a.settling(r), []Outgoing{out}); cause == nil {
+					r.ownSent(a, []Outgoing{out})
+					continue
+				}
+			}
+			if isAway(cause, out.ID) {
+				r.unreachable(out.Queue, cause, began)
+			}
 			if r.ep.storable(out.Queue) {
 				stored := []Outgoing{r.ep.storedAudit(out)}
 				if r.ep.transportSend(a.settling(r), stored) == nil {
@@ -226,8 +259,8 @@ func (r *runner) sendFromMemory(out Outgoing, err error) {
 			giveUp()
 			return true
 		}
-		if err == nil && out.Reason == ReasonAudit {
-			r.reached(out.Queue)
+		if err == nil {
+			r.ownSent(r.settle, []Outgoing{out})
 		}
 		return err == nil
 	}})
