@@ -188,8 +188,11 @@ func TestRenewal_ThatHangsHoldsUpNoOther(t *testing.T) {
 			}
 			return nil
 		}})
-		var lost record[string]
+		var lost, runs record[string]
 		b.orders(core.Config{Concurrency: 40}, func(ctx context.Context, m *core.Message) error {
+			if !strings.HasPrefix(m.ID, "hangs") {
+				runs.add(m.ID)
+			}
 			select {
 			case <-time.After(time.Minute):
 			case <-ctx.Done():
@@ -212,5 +215,6 @@ func TestRenewal_ThatHangsHoldsUpNoOther(t *testing.T) {
 		close(release)
 		b.pass(time.Hour)
 		b.holds("orders", 0)
+		equal(b, "runs of the other messages", runs.len(), 20)
 	})
 }
