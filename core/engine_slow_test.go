@@ -123,6 +123,11 @@ func TestSlowHandler(t *testing.T) {
 		if len(lines) != 1 || lines[0].level != slog.LevelWarn || lines[0].attrs["message_id"] != "slow" || lines[0].attrs["message_type"] != "order" || lines[0].attrs["running_for"] != time.Minute {
 			b.Errorf("logged %+v", lines)
 		}
+		for range 180 {
+			b.pass(time.Second)
+			b.put("quick")
+		}
+		equal(b, "lines, while others are handled", len(b.logs.about("handler is slow")), 1)
 		if age := ep.Health().OldestAttempt; age < 24*time.Hour {
 			b.Errorf("oldest attempt %v", age)
 		}

@@ -810,3 +810,30 @@ func TestUndelivered_StoredMessageInNone(t *testing.T) {
 		}
 	})
 }
+
+// The note takes room from the failure headers that help least, not from all of them.
+func TestUndelivered_NoteLeavesRoom(t *testing.T) {
+	inModesOn(t, able(func(c *core.Capabilities) { c.MaxMessageBytes = 4096 }), retrying, func(b *bed) {
+		reachable := b.unreachable("error")
+		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+			return errors.New(strings.Repeat("long ", 40))
+		})
+		sent := 0
+		for size := 2400; size <= 3000; size += 20 { // with all headers some fit without the note alone
+			out := order(fmt.Sprint("m", size))
+			out.Body = make([]byte, size)
+			b.send(out)
+			sent++
+		}
+		b.pass(time.Minute)
+		reachable()
+		b.pass(time.Minute)
+		failed := b.queue("error")
+		equal(b, "failed messages", len(failed), sent)
+		for _, in := range failed {
+			if in.Headers.Get(core.HeaderFailedQ) != "orders" || in.Headers.Get(core.HeaderExceptionMessage) == "" {
+				b.Errorf("a body of %d bytes leaves %v", len(in.Body), in.Headers.Map())
+			}
+		}
+	})
+}

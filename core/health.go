@@ -138,7 +138,9 @@ func (ep *Endpoint) setPaused(paused bool) {
 	}
 }
 
-// connectionWatch observes the connection of one Run's receiver.
+// connectionWatch observes the connection of one Run's receiver. One that is left behind
+// says nothing of the next Run's: Health looks at the runner in force, and the hooks of a
+// Run that has ended drop what they are told.
 type connectionWatch struct{ r *runner }
 
 // ConnectionChanged implements ConnectionObserver. It is called on a goroutine of the
@@ -146,9 +148,6 @@ type connectionWatch struct{ r *runner }
 // own.
 func (w connectionWatch) ConnectionChanged(e ConnectionChange) {
 	r, ep := w.r, w.r.ep
-	if r.isDrained() { // a receiver that is left behind says nothing of the next Run's
-		return
-	}
 	r.connection.Store(&e)
 	r.hooks.notify(func() {
 		if e.Connected {
