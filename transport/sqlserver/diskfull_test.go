@@ -59,7 +59,7 @@ func TestAMessageThatCannotBeGivenBackComesAgain(t *testing.T) {
 				next(t, "a message is handled", started)
 				e.fill()
 				fail <- struct{}{}
-				await(t, "the message could not be given back", func() bool { return e.log.count("message could not be given back") > 0 })
+				await(t, "the message could not be settled", func() bool { return e.log.count("message could not be settled") > 0 })
 				e.log.clear()
 				e.empty()
 			}

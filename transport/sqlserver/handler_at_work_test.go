@@ -252,7 +252,7 @@ func TestASettlementOfAMessageWhoseTransactionIsInUse(t *testing.T) {
 		t.Run(u.name, func(t *testing.T) {
 			t.Parallel()
 			db, _, d, ended := inUse(t, u)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // not before it has begun
 			defer cancel()
 			abandoned := make(chan error, 1)
 			go func() { abandoned <- d.Abandon(ctx, errors.New("as it may")) }()
