@@ -1,0 +1,237 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// This file moves a failed message to an error queue or the broker's dead-letter queue,
+// with HandleFailed before it.
+
+// giveUp runs HandleFailed and moves the message to an error or dead-letter
+// queue unless it was taken over.
+func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenOver bool, err error) {
+	switch {
+	case first:
+		d.extra, takenOver = r.lastResort(a, f, d)
+	case r.isAtomic() && !d.deadLetter: // what it did in the transaction went with the earlier try
+		r.prepareRecovery(a, f)
+		d.extra, takenOver = r.lastResort(a, f, d)
+	}
+	if takenOver {
+		err := r.replace(a, d.extra)
+		if err == nil || hasEnded(err) {
+			return true, err
+		}
+		r.dropExtra(a, f, d, err)
+	}
+	if first {
+		r.ep.log.logAction(a, f, d)
+	}
+	err = r.moveOrStore(a, f, d)
+	if err != nil && slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(err, out.ID) }) {
+		r.dropExtra(a, f, d, err)
+		err = r.moveOrStore(a, f, d)
+	}
+	return false, err
+}
+
+// dropExtra lets the move happen without what HandleFailed did and sent (R51).
+func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
+	r.ep.log.about(a, r.ep.log.recoverability, slog.LevelError, f, []slog.Attr{slog.Any("send_error", cause)},
+		"messages of HandleFailed could not be delivered; the message is moved",
+		"What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID)
+	d.extra = nil
+	a.undone = false // so that the move undoes its work too
+}
+
+// moveOrStore moves the message or, where its queue cannot be reached, stores it in
+// the endpoint's own queue until it can.
+func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
+	if err := r.sendExtra(a, d); err != nil {
+		return err
+	}
+	queue := d.action.Queue
+	if d.deadLetter || r.ep.mode == TransactionNone || !r.ep.ownDestination(queue) {
+		return r.move(a, f, d)
+	}
+	cause := r.ep.destinations.blocked(queue)
+	if cause == nil {
+		began := time.Now()
+		cause = r.move(a, f, d)
+		switch {
+		case cause == nil:
+			r.reached(queue)
+			return nil
+		case hasEnded(cause), slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(cause, out.ID) }):
+			return cause
+		case isAway(cause, f.MessageID):
+			r.unreachable(queue, cause, began)
+		}
+	}
+	if !r.ep.storable(queue) {
+		return cause
+	}
+	err := r.store(a, f, d)
+	if err != nil && !hasEnded(err) {
+		err = fmt.Errorf("%w; nor can it be stored in the endpoint's own queue: %w", cause, err)
+	}
+	return err
+}
+
+// move moves the message.
+func (r *runner) move(a *attempt, f *failure, d *decision) error {
+	if r.lockLost(a) {
+		return ErrLockLost
+	}
+	if d.deadLetter {
+		return r.deadLetter(a, f)
+	}
+	return r.moveToError(a, f, d)
+}
+
+// sendExtra sends the messages of HandleFailed before the move, where they cannot be
+// one with it.
+func (r *runner) sendExtra(a *attempt, d *decision) error {
+	if r.isAtomic() && !d.deadLetter || len(d.extra) == 0 {
+		return nil
+	}
+	if r.lockLost(a) {
+		return ErrLockLost
+	}
+	if err := r.ep.transportSend(a.settling(r), d.extra); err != nil {
+		return err
+	}
+	d.extra = nil
+	return nil
+}
+
+// refusedFor reports whether err says that a message was refused for the sake
+// of target, not merely because of another in the same call.
+func refusedFor(err error, id string, target error) bool {
+	sent, ok := errors.AsType[*SendError](err)
+	if !ok {
+		return errors.Is(err, target)
+	}
+	return slices.ContainsFunc(sent.Results, func(r SendResult) bool {
+		return r.ID == id && r.State == SendRefused && errors.Is(r.Err, target)
+	})
+}
+
+// refusedForGood reports whether sending the message again cannot help.
+func refusedForGood(err error, id string) bool {
+	for _, target := range []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported} {
+		if refusedFor(err, id, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// isAway reports whether the error of a send is that of its queue, not of the message.
+func isAway(err error, id string) bool {
+	return !refusedForGood(err, id) || refusedFor(err, id, ErrQueueNotFound)
+}
+
+// moveToError sends the failed message to the decided error queue. A custom
+// queue that does not exist gives way to the default one (R31).
+func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
+	send := func(headers Headers) error {
+		out := failedCopy(a, f, d.action.Queue, headers, ReasonMoveToError)
+		return r.replace(a, append(slices.Clone(d.extra), out))
+	}
+	err := r.sendFailed(a, f, d, send)
+	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
+	if err != nil && d.action.Queue != standard && refusedFor(err, f.MessageID, ErrQueueNotFound) {
+		r.ep.log.about(a, r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("missing_queue", d.action.Queue), slog.String("queue", standard)},
+			"error queue does not exist; moving message to the default one",
+			"Error queue '%s' does not exist. Moving message '%s' to '%s' instead. Create it, or name another.", d.action.Queue, f.MessageID, standard)
+		d.action.Queue = standard
+		err = r.sendFailed(a, f, d, send)
+	}
+	return err
+}
+
+// sendFailed sends a failed message. Headers that do not fit, or that the transport
+// does not take, give way to the message (R24).
+func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Headers) error) error {
+	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps.beside(a.delivery.Incoming())))
+	if err != nil && refusedFor(err, f.MessageID, ErrInvalidHeader) {
+		f.makeLegible()
+		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps.beside(a.delivery.Incoming())))
+	}
+	if noRoom := func(err error) bool {
+		return err != nil && (refusedFor(err, f.MessageID, ErrTooLarge) || refusedFor(err, f.MessageID, ErrInvalidHeader))
+	}; noRoom(err) {
+		if err = send(copyForErrorMinimal(f)); noRoom(err) {
+			err = send(f.Headers)
+		}
+		if noRoom(err) {
+			bare := copyForErrorBare(f)
+			if err = send(bare); err == nil {
+				r.ep.log.moved.LogAttrs(a, slog.LevelError, "message was moved without headers of its sender, which the transport refused",
+					append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(bare)))...)
+			}
+		}
+	}
+	return err
+}
+
+// failedCopy returns the failed message for a queue.
+func failedCopy(a *attempt, f *failure, queue string, headers Headers, reason SendReason) Outgoing {
+	out := a.delivery.Incoming().copyTo(queue, headers, reason)
+	out.ID = f.MessageID // made legible
+	return out
+}
+
+// deadLetter uses the broker's own queue.
+func (r *runner) deadLetter(a *attempt, f *failure) error {
+	if r.isAtomic() && !a.undone {
+		if err := a.delivery.Reset(r.settle); err != nil {
+			return err
+		}
+	}
+	err := a.delivery.DeadLetter(r.settle, "Rejected", boundedText(f.Err.Error(), 4<<10))
+	if err == nil {
+		r.release(a)
+	}
+	return err
+}
+
+func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
+	if handlers := a.message.handledAs().handlers; handlers != nil {
+		return handlers.fallback
+	}
+	return nil
+}
+
+// lastResort runs HandleFailed. It returns what is to be sent with the move, or
+// instead of it.
+func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing, takenOver bool) {
+	fallback := fallbackOf(a)
+	if fallback == nil || errors.Is(f.Err, ErrUndecodable) || refused(f.Err) {
+		return nil, false
+	}
+	if r.isAtomic() && !a.undone {
+		return nil, false // what it did would be undone with the failed work
+	}
+	m := &Message{scope: "/failed"}
+	m.begin(r.ep.env, a.delivery.Incoming(), a.message.handledAs())
+	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
+	ctx := WithMessage(a.deciding(), m)
+	err := apart(func() error {
+		return call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m)
+	})
+	out = m.end()
+	if err != nil {
+		r.ep.log.about(a, r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
+			"HandleFailed failed; the message is moved", "HandleFailed failed for message '%s'; the message is moved.", f.MessageID)
+		a.undone = false // so that the move undoes what it did
+		return nil, false
+	}
+	return out, failed.takenOver
+}
