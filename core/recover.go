@@ -136,6 +136,14 @@ func (r *runner) leaveEnded(a *attempt, err error) {
 	r.release(a)
 	r.ep.log.endpoint.Warn("message was settled already, by a call of the transport that returned an error",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
+	// An adapter that settles what it was not asked to would have the message
+	// redelivered, and attempted, without a pause.
+	pause := time.NewTimer(movePauses.first)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-r.fetch.Done():
+	}
 }
 
 // conclude follows a decision that was carried out, or a delivery that ended before.
