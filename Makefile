@@ -1,11 +1,15 @@
 # make check and make test are what CI runs (.ci/run); CONTRIBUTING.md says more about each.
 # Whatever go.work names is checked and tested, and so are the tools, a module apart.
 
-.PHONY: all test check bench report docs fmt clean
+.PHONY: all test test-mssql check bench report docs fmt clean
 all: check test
 
 test: .bin/testtotals .bin/transports
 	scripts/test
+
+# Not part of test: it needs a Microsoft SQL Server, which REPRISE_TEST_MSSQL_URL names.
+test-mssql: .bin/testtotals
+	scripts/test-mssql
 
 check: format lint tidy alone imports snippets paths scripts tsql vulnerabilities
 
@@ -40,9 +44,11 @@ tidy:
 	scripts/each-module go mod tidy -diff
 
 # The workspace hides a missing require or replace, so every module must also build, and its tests compile, without it.
+# So must those that need a build tag.
 alone:
 	scripts/each-module go build -o /dev/null ./...
 	scripts/each-module go vet ./...
+	GOWORK=off go vet -C transport/sqlserver -tags=mssql .
 
 imports: .bin/imports
 	.bin/imports

@@ -25,7 +25,7 @@ import (
 type Config struct {
 	// URL names the server and the database: "postgres://user:password@host/database"
 	// with the options of pgx and pgxpool, or "sqlserver://user:password@host?database=name"
-	// with those of go-mssqldb. Connections are opened when they are needed, and
+	// with those of go-mssqldb, which needs Experimental. Connections are opened when they are needed, and
 	// closed by Transport.Close. On PostgreSQL there is no limit to their number but
 	// the option pool_max_conns; docs/transports/sqlserver.md says how many there will be.
 	URL string
@@ -34,11 +34,16 @@ type Config struct {
 	// open. LISTEN takes one more connection, outside the pool.
 	Pool *pgxpool.Pool
 
-	// DB is an existing pool of connections to Microsoft SQL Server (driver
-	// "sqlserver"), or to PostgreSQL (driver "pgx"). Transport.Close leaves it open.
-	// Idle receivers are not woken by the server then, they poll. For Microsoft SQL
-	// Server, Database has to name the database.
+	// DB is an existing pool of connections to PostgreSQL (driver "pgx"), or to
+	// Microsoft SQL Server (driver "sqlserver"), which needs Experimental.
+	// Transport.Close leaves it open. Idle receivers are not woken by the server then,
+	// they poll. For Microsoft SQL Server, Database has to name the database.
 	DB *sql.DB
+
+	// Experimental is MicrosoftSQLServer where the program is to use that dialect,
+	// which no test has ever run on a server. Without it New, Open and DDL refuse a URL
+	// or a DB of Microsoft SQL Server. It changes nothing on PostgreSQL.
+	Experimental Experiment
 
 	// Schema is where tables are whose names say nothing else. The default is
 	// "public" on PostgreSQL and "dbo" on Microsoft SQL Server. It must exist.
@@ -71,6 +76,14 @@ type Config struct {
 	// Transport.Subscribe.
 	SubscriptionTable string
 }
+
+// Experiment names a part of the package that is offered before it has been proven.
+type Experiment string
+
+// MicrosoftSQLServer is the dialect of Microsoft SQL Server and Azure SQL. Nobody has run
+// the conformance suite on a server yet; docs/transports/sqlserver.md says what it was
+// proven by so far, and how to run the suite ("make test-mssql").
+const MicrosoftSQLServer Experiment = "MicrosoftSQLServer"
 
 const (
 	defaultLease             = 30 * time.Second
@@ -195,6 +208,9 @@ func (c *Config) connectMicrosoft(u *url.URL) (database, dialect, error) {
 // complete fills in the defaults, and checks what can be checked without the server.
 func (c *Config) complete(d dialect) error {
 	var errs []error
+	if err := c.checkExperimental(d); err != nil {
+		errs = append(errs, err)
+	}
 	switch {
 	case c.Lease == 0:
 		c.Lease = defaultLease
@@ -220,4 +236,23 @@ func (c *Config) complete(d dialect) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkExperimental refuses a dialect that nobody has run on a server, unless the
+// program says that it knows.
+func (c *Config) checkExperimental(d dialect) error {
+	switch c.Experimental {
+	case "", MicrosoftSQLServer:
+	default:
+		return fmt.Errorf("Config.Experimental is %q, which is no experiment of this package; use sqlserver.MicrosoftSQLServer, or leave it empty", c.Experimental)
+	}
+	if _, isMicrosoft := d.(microsoft); !isMicrosoft || c.Experimental == MicrosoftSQLServer {
+		return nil
+	}
+	named := "Config.URL"
+	if c.DB != nil {
+		named = "Config.DB"
+	}
+	return fmt.Errorf("%s is for %s, and that dialect is experimental: the conformance suite has never been run on a server. To use it nevertheless, call New with Config.Experimental set to sqlserver.MicrosoftSQLServer; \"make test-mssql\" runs the suite on a server of yours (docs/transports/sqlserver.md)",
+		named, d.product())
 }

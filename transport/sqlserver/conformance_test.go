@@ -24,11 +24,12 @@ import (
 // What reports call the adapter. That over database/sql has no report: it can do the
 // same.
 const (
-	overPgx           = "sqlserver (PostgreSQL)"
-	onForeignTables   = "sqlserver (PostgreSQL, tables of NServiceBus)"
-	overDatabaseSQL   = ""
-	onMicrosoft       = "sqlserver (Microsoft SQL Server)"
-	microsoftVariable = "REPRISE_TEST_SQLSERVER_URL"
+	overPgx         = "sqlserver (PostgreSQL)"
+	onForeignTables = "sqlserver (PostgreSQL, tables of NServiceBus)"
+	overDatabaseSQL = ""
+	// These run with "make test-mssql".
+	onMicrosoft        = "sqlserver (Microsoft SQL Server)"
+	onMicrosoftForeign = "sqlserver (Microsoft SQL Server, tables of NServiceBus)"
 )
 
 // TestConformance is PostgreSQL through pgx.
@@ -54,50 +55,6 @@ func TestConformanceOverDatabaseSQL(t *testing.T) {
 	// How many idle ones a pool keeps is its owner's business.
 	h.Connections = func(testing.TB) int { return db.Stats().InUse }
 	conformance.Run(t, h)
-}
-
-// TestConformanceOnMicrosoftSQLServer needs a server, of which there is none to start:
-// without one it says that it did not run.
-func TestConformanceOnMicrosoftSQLServer(t *testing.T) {
-	url := os.Getenv(microsoftVariable)
-	if url == "" {
-		t.Logf("NOT RUN: %s names no Microsoft SQL Server and empty database to run on, such as sqlserver://sa:password@localhost?database=reprise_test", microsoftVariable)
-		return
-	}
-	db, err := sql.Open("sqlserver", url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	exec := func(t testing.TB, text string, args ...any) {
-		t.Helper()
-		if _, err := db.ExecContext(context.Background(), text, args...); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-	}
-	exec(t, `if object_id('work') is null create table work (id nvarchar(200) primary key)`)
-	cfg := quick(sqlserver.Config{URL: url})
-	t.Setenv(childURL(onMicrosoft), url)
-	conformance.Run(t, conformance.Harness{
-		Name: onMicrosoft,
-		Open: opens(cfg),
-		Corrupt: func(t testing.TB, queue string) []byte {
-			exec(t, `insert into [`+queue+`] (Id, Recoverable, Headers, Body) values (newid(), 1, '{"a": 1', cast('as it came' as varbinary(max)))`)
-			return []byte("as it came")
-		},
-		Work: &conformance.NativeWork{
-			Do: func(ctx context.Context, key string) error {
-				return work(ctx, `insert into work values (@p1)`, key)
-			},
-			Done: func(t testing.TB, key string) bool {
-				n := 0
-				if err := db.QueryRowContext(context.Background(), `select count(*) from work where id = @p1`, key).Scan(&n); err != nil {
-					t.Fatal(err)
-				}
-				return n == 1
-			},
-		},
-	})
 }
 
 // openDB returns a pool of database/sql.
@@ -127,6 +84,11 @@ func openInChild() (core.Transport, error) {
 	cfg := quick(sqlserver.Config{URL: os.Getenv(childURL(harness))})
 	switch harness {
 	case onForeignTables:
+		cfg.NServiceBusTables = true
+	case onMicrosoft:
+		cfg.Experimental = sqlserver.MicrosoftSQLServer
+	case onMicrosoftForeign:
+		cfg.Experimental = sqlserver.MicrosoftSQLServer
 		cfg.NServiceBusTables = true
 	case overDatabaseSQL:
 		db, err := sql.Open("pgx", cfg.URL)

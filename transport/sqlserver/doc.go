@@ -1,6 +1,7 @@
 // Package sqlserver connects endpoints to queues that are tables in the SQL server
 // that a program already runs: PostgreSQL, through pgx or database/sql, and Microsoft
-// SQL Server, through go-mssqldb. The latter was never run against a server.
+// SQL Server, through go-mssqldb. The latter is experimental, because it was never run
+// against a server: see [Config.Experimental].
 //
 // An application developer needs [Open] or [New], in a handler [Tx] (or [SQLTx]) to
 // write in the transaction that receives and sends, outside of handlers [WithTx] (or

@@ -13,7 +13,7 @@ import (
 func TestRightsOnMicrosoftSQLServer(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
-	transport, err := New(t.Context(), Config{URL: s.url()})
+	transport, err := New(t.Context(), Config{URL: s.url(), Experimental: MicrosoftSQLServer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestRightsOnMicrosoftSQLServer(t *testing.T) {
 func TestTheServerIsSaidToRefuseOnce(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
-	transport, err := New(t.Context(), Config{URL: s.url()})
+	transport, err := New(t.Context(), Config{URL: s.url(), Experimental: MicrosoftSQLServer})
 	if err != nil {
 		t.Fatal(err)
 	}

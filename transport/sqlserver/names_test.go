@@ -166,8 +166,8 @@ func TestEveryStatementQuotesNames(t *testing.T) {
 		}
 		db.theirTable(t, theirs)
 		provision(t, transport, name)
-		useQueue(t, db, transport, name)
-		useQueue(t, db, foreign, theirs)
+		useQueue(t, db.count, transport, name)
+		useQueue(t, db.count, foreign, theirs)
 		if t.Failed() {
 			t.Fatalf("the name is %q", name)
 		}
@@ -184,8 +184,9 @@ func TestEveryStatementQuotesNames(t *testing.T) {
 	}
 }
 
-// useQueue makes every statement that there is about a queue.
-func useQueue(t *testing.T, db *testDatabase, transport *sqlserver.Transport, queue string) {
+// useQueue makes every statement that there is about a queue. count returns how many
+// rows there are at an address.
+func useQueue(t *testing.T, count func(t *testing.T, address string) string, transport *sqlserver.Transport, queue string) {
 	t.Helper()
 	ctx := t.Context()
 	address, err := transport.Address(queue)
@@ -223,7 +224,7 @@ func useQueue(t *testing.T, db *testDatabase, transport *sqlserver.Transport, qu
 			t.Fatal(err)
 		}
 	}
-	if n := db.count(t, address); n != "0" {
+	if n := count(t, address); n != "0" {
 		t.Errorf("%s rows are left in %s", n, address)
 	}
 }
@@ -238,7 +239,11 @@ func useDeliveries(t *testing.T, r core.Receiver) {
 		func(d core.Delivery) error { return d.Complete(ctx) },
 		func(d core.Delivery) error {
 			if err := d.Reset(ctx); !errors.Is(err, errors.ErrUnsupported) {
-				_, noTx := sqlserver.Tx(d.BindContext(context.WithoutCancel(ctx)))
+				bound := d.BindContext(context.WithoutCancel(ctx))
+				_, noTx := sqlserver.Tx(bound)
+				if _, noSQLTx := sqlserver.SQLTx(bound); noSQLTx == nil {
+					noTx = nil
+				}
 				return errors.Join(err, noTx, d.Reset(ctx), d.CompleteWith(ctx, nil))
 			}
 			if !d.LockedUntil().IsZero() {
@@ -304,9 +309,9 @@ func TestSchemasOfAllNames(t *testing.T) {
 		transport := db.open(t, cfg)
 		provision(t, transport, "orders")
 		db.exec(t, on(schema+`."theirs"`, theirQueue))
-		useQueue(t, db, transport, "orders")
+		useQueue(t, db.count, transport, "orders")
 		cfg.NServiceBusTables = true
-		useQueue(t, db, db.open(t, cfg), "theirs")
+		useQueue(t, db.count, db.open(t, cfg), "theirs")
 		if t.Failed() {
 			t.Fatalf("the schema is %q", name)
 		}

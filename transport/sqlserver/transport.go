@@ -47,7 +47,8 @@ var _ interface {
 const parallelSends = 16
 
 // Open returns a transport for the server and database that the URL names, with the
-// defaults of Config: New with nothing but URL.
+// defaults of Config: New with nothing but URL. It refuses a URL of Microsoft SQL Server,
+// because that takes Config.Experimental.
 func Open(ctx context.Context, url string) (*Transport, error) {
 	return New(ctx, Config{URL: url})
 }

@@ -58,7 +58,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"an option twice":                   {"sqlserver://app:hunter2@h?database=queues&Database=queues", []string{"provided more than once"}},
 		"sqlserver with a bad port":         {"sqlserver://app:hunter2@h:0?database=queues", []string{`the port in "h:0"`}},
 	} {
-		cfg := sqlserver.Config{URL: c.url}
+		cfg := sqlserver.Config{URL: c.url, Experimental: sqlserver.MicrosoftSQLServer}
 		transport, err := sqlserver.New(t.Context(), cfg)
 		if err == nil {
 			t.Errorf("%s: there is no error", name)
@@ -101,7 +101,7 @@ func TestURLsThatAreNotRefused(t *testing.T) {
 		"sqlserver://app:hunter2@h/instance?Database=queues",
 		"sqlserver://app:hunter2@h:1433?database=queues&dial+timeout=5",
 	} {
-		transport, err := sqlserver.New(t.Context(), sqlserver.Config{URL: url})
+		transport, err := sqlserver.New(t.Context(), sqlserver.Config{URL: url, Experimental: sqlserver.MicrosoftSQLServer})
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
@@ -121,6 +121,7 @@ func TestTheDatabaseOfMicrosoftSQLServer(t *testing.T) {
 		{sqlserver.Config{URL: "sqlserver://h?DATABASE=shop"}, "orders@[dbo]@[shop]"},
 		{sqlserver.Config{URL: "sqlserver://h", Database: "shop"}, "orders@[dbo]@[shop]"},
 	} {
+		c.cfg.Experimental = sqlserver.MicrosoftSQLServer
 		transport, err := sqlserver.New(t.Context(), c.cfg)
 		if err != nil {
 			t.Errorf("%v: %v", c.cfg, err)

@@ -1,0 +1,89 @@
+//go:build mssql
+
+package sqlserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// TestMSSQLConformance is all of the suite but what kills the server, or cuts the network
+// of all transports.
+func TestMSSQLConformance(t *testing.T) {
+	conformance.Run(t, mssqlHarness(t, onMicrosoft, sqlserver.Config{}))
+}
+
+// TestMSSQLConformanceOfNServiceBusTables is the same on tables that NServiceBus made.
+func TestMSSQLConformanceOfNServiceBusTables(t *testing.T) {
+	h := mssqlHarness(t, onMicrosoftForeign, sqlserver.Config{NServiceBusTables: true})
+	h.Mismatch = nil // they have no column that Reprise could want to be different
+	conformance.Run(t, h)
+}
+
+// mssqlHarness is for queues in the schema dbo of the database, as a child process finds
+// them by the URL alone.
+func mssqlHarness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
+	t.Helper()
+	text := serverURL(t)
+	t.Setenv(childURL(name), text)
+	parsed, u := parsedURL(t, text)
+	d := newMSSQL(t) // for the table work
+	d.exec(t, `create table `+d.table("work")+` (id nvarchar(200) primary key)`)
+	cfg.URL, cfg.Experimental = text, sqlserver.MicrosoftSQLServer
+	cfg = quick(cfg)
+	h := conformance.Harness{
+		Name: name,
+		Open: opens(cfg),
+		Corrupt: func(t testing.TB, queue string) []byte {
+			d.exec(t, `insert into [dbo].`+bracketed(queue)+` (Id, Recoverable, Headers, Body) values (newid(), 1, N'{"a": 1', cast('as it came' as varbinary(max)))`)
+			return []byte("as it came")
+		},
+		Mismatch: func(t testing.TB) (string, [2]string) {
+			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
+			provisionAlone(t, cfg, queue)
+			d.exec(t, `alter table [dbo].`+bracketed(queue)+` alter column LastError nvarchar(4000)`)
+			return queue, [2]string{"nvarchar(4000)", "nvarchar(max)"}
+		},
+		Work: &conformance.NativeWork{
+			Do: func(ctx context.Context, key string) error {
+				return work(ctx, `insert into `+d.table("work")+` values (@p1)`, key)
+			},
+			Done: func(t testing.TB, key string) bool {
+				return d.number(t, `select count(*) from `+d.table("work")+` where id = @p1`, key) == 1
+			},
+			Break: func(ctx context.Context) error {
+				if err := work(ctx, `set xact_abort on; select 1 / cast(@p1 as int)`, "0"); err == nil {
+					return errors.New("the transaction is not broken")
+				}
+				return nil
+			},
+		},
+	}
+	if parsed.Password != "" {
+		h.Secrets = append(h.Secrets, parsed.Password)
+		if written, ok := u.User.Password(); ok && written != parsed.Password {
+			h.Secrets = append(h.Secrets, written)
+		}
+	}
+	return h
+}
+
+// provisionAlone creates a queue with a transport of its own.
+func provisionAlone(t testing.TB, cfg sqlserver.Config, queue string) {
+	t.Helper()
+	transport, err := sqlserver.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = transport.Close(t.Context()) }()
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+		t.Fatal(err)
+	}
+}
