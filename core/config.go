@@ -32,6 +32,10 @@ type Config struct {
 	// Recoverability says what happens when a handler fails.
 	Recoverability Recoverability
 
+	// InputQueue is the queue that the endpoint receives from. The default, "",
+	// is a queue with the endpoint's name.
+	InputQueue string
+
 	// AuditQueue receives a copy of every message that was handled
 	// successfully. The default, "", is none.
 	AuditQueue string

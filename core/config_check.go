@@ -67,7 +67,7 @@ type resolved struct {
 	maxDeliveries int // 0 = without limit
 	codecs        *codecs
 	observers     *observers
-	queues        []string // that the endpoint needs; the first is its own
+	queues        []string // that the endpoint needs; the first is its input queue
 	auditAddress  string   // "" without audit
 	// reduced says which defaults the transport cannot do (R10).
 	reduced []string
@@ -138,7 +138,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "Codecs", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "Codecs", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -173,12 +173,16 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 		}
 		return canonical
 	}
-	own := ""
-	if name != "" { // New says so
+	own, input := "", name
+	switch {
+	case r.config.InputQueue != "":
+		input = r.config.InputQueue
+		own = address("InputQueue", input)
+	case name != "": // New says so
 		own = address("the name", name)
 	}
 	r.rules.ownAddress, r.rules.address = own, t.Address
-	r.queues = []string{name}
+	r.queues = []string{input}
 
 	errorQueues := map[string]string{} // addresses, and the field that names each
 	errorQueue := func(field, queue string) {

@@ -113,6 +113,7 @@ var zeros = map[string]string{
 	"Config.SlowHandler":                "",
 	"Config.DrainTimeout":               "",
 	"Config.Instance":                   `leave the key out for the default`,
+	"Config.InputQueue":                 `leave the key out for the queue with the endpoint's name`,
 	"Recoverability.ErrorQueue":         `leave the key out for the default`,
 	"Recoverability.MaxRetryAge":        "",
 	"Recoverability.RequeueDelay":       `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the default`,

@@ -41,6 +41,7 @@ func TestAnExplicitZeroIsNoDefault(t *testing.T) {
 		{"recoverability.messageTypes.order.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
 		{"recoverability.messageTypes.order.requeueLimit", "0", obeyed, Off},
 		{"instance", `""`, "leave the key out", nil},
+		{"inputQueue", `""`, "leave the key out for the queue with the endpoint's name", nil},
 		{"auditQueue", `""`, obeyed, ""},
 		{"recoverability.errorQueue", `""`, "leave the key out", nil},
 		{"recoverability.messageTypes.order.errorQueue", `""`, "leave the key out for the endpoint's", nil},

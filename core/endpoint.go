@@ -13,9 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// Endpoint is one logical receiver: a name, which is also its input queue, a
-// transport, handlers, and what to do when they fail. Several endpoints may
-// share a transport. All methods may be called from several goroutines.
+// Endpoint is one logical receiver: a name, which is also that of its input queue
+// (see Config.InputQueue), a transport, handlers, and what to do when they fail.
+// Several endpoints may share a transport. All methods may be called from several
+// goroutines.
 type Endpoint struct {
 	name      string
 	instance  string
@@ -67,7 +68,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	var p problems
 	p.addErr(err)
 	if name == "" || !utf8.ValidString(name) {
-		p.add("the name %q is empty or not UTF-8; it names the endpoint and its input queue", name)
+		p.add("the name %q is empty or not UTF-8; it names the endpoint and, without InputQueue, its input queue", name)
 	}
 	r.checkTransport(&p, t)
 	r.resolveQueues(&p, name, t)
@@ -214,5 +215,8 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 	}
 	return nil
 }
+
+// inputQueue is the name of the queue that instances of the endpoint share.
+func (ep *Endpoint) inputQueue() string { return ep.resolved.queues[0] }
 
 func (ep *Endpoint) topology() Topology { return Topology{Queues: ep.resolved.queues} }

@@ -220,7 +220,7 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 		if !ok || !ep.caps.PublishSubscribe {
 			return nil, fmt.Errorf("subscribe to %v: the transport has no PublishSubscribe: %w", topics, errors.ErrUnsupported)
 		}
-		if err := s.Subscribe(ctx, ep.name, topics...); err != nil {
+		if err := s.Subscribe(ctx, ep.inputQueue(), topics...); err != nil {
 			return nil, fmt.Errorf("subscribe to %v: %w", topics, err)
 		}
 	}
@@ -229,7 +229,7 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 	ep.mu.Unlock()
 	p := ep.shapePump(&pump{})
 	return ep.transport.OpenReceiver(ctx, ReceiverConfig{
-		Queue: ep.name, Mode: ep.mode, MaxInFlight: p.maxInFlight(concurrency), MaxDeliveries: ep.maxDeliveries, Observer: watch,
+		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: p.maxInFlight(concurrency), MaxDeliveries: ep.maxDeliveries, Observer: watch,
 	})
 }
 
