@@ -164,6 +164,7 @@ func cases() []testCase {
 		retryCases,
 		policyCases,
 		failureCases,
+		typelessCases,
 		oversizeCases,
 		outboxCases,
 		interruptionCases,

@@ -56,6 +56,7 @@ func mutants() []mutant {
 		retryMutants,
 		policyMutants,
 		failureMutants,
+		typelessMutants,
 		oversizeMutants,
 		outboxMutants,
 		interruptionMutants,

@@ -307,8 +307,12 @@ func readable(err error) (result error) {
 // order.
 func dispatch(ctx context.Context, m *Message) error {
 	handlers := m.choose()
+	if m.Type == anyType && isControl(m.Headers) {
+		m.env.skippedControl(ctx, m)
+		return nil
+	}
 	if handlers == nil {
-		return fmt.Errorf("%w: %q; register one, or check the spelling", ErrNoHandler, m.Type)
+		return unhandled(m.Type)
 	}
 	for _, handler := range handlers.run {
 		if err := handler(ctx, m); err != nil {

@@ -94,7 +94,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps, address: t.Address}
-	ep.env = &environment{composer: ep.composer, registry: &ep.registry, send: func(ctx context.Context, out ...Outgoing) error {
+	ep.env = &environment{composer: ep.composer, registry: &ep.registry, log: ep.log.endpoint, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)
 	}}
 	if ep.chain, err = wrap(dispatch, c.Middleware); err != nil {

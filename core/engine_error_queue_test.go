@@ -115,7 +115,7 @@ func TestR23AForeignMessageGetsAnID(t *testing.T) {
 			b.Errorf("message id is %q, its header says %q", failed.ID, id)
 		}
 		equal(b, "body", string(failed.Body), "who am I")
-		if text := failed.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, core.ErrNoHandler.Error()) {
+		if text := failed.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, core.ErrNoType.Error()) {
 			b.Errorf("error text is %q", text)
 		}
 	})

@@ -190,7 +190,7 @@ func TestMiddlewareMayChangeTheTypeForEachRun(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
-				if err := next(ctx, m); !errors.Is(err, core.ErrNoHandler) {
+				if err := next(ctx, m); !errors.Is(err, core.ErrNoType) {
 					b.Errorf("the foreign message: %v", err)
 				}
 				m.Type = "v2"

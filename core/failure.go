@@ -12,6 +12,12 @@ var (
 	// the message; put it in Recoverability.Unrecoverable to change that.
 	ErrNoHandler = errors.New("no handler for the message type")
 
+	// ErrNoType: the message names no type (no header
+	// NServiceBus.EnclosedMessageTypes, or a blank one), Config.MessageType and
+	// middleware gave it none, and there is no default handler. It is
+	// unrecoverable (R6): no instance can know what to do with it.
+	ErrNoType = errors.New("the message names no type")
+
 	// ErrUndecodable matches a body that its codec could not decode.
 	// It is unrecoverable (R6).
 	ErrUndecodable = errors.New("body cannot be decoded")

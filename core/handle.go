@@ -36,6 +36,10 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // often []byte. It subscribes the endpoint to nothing. Several default handlers
 // run as several handlers of one type do. Config.MessageType can name the types of
 // messages that name none, so that each type can have its handler.
+//
+// Control messages (HeaderControlMessage) that name no type have no body, and are not
+// given to it: they are consumed. A Config.MessageType or middleware that names a
+// type for them gives them a handler.
 func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error) error {
 	return register(ep, "HandleDefault", anyType, handler, false)
 }

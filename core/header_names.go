@@ -32,6 +32,13 @@ const (
 	HeaderRetries          = "NServiceBus.Retries"
 	HeaderRetriesTimestamp = "NServiceBus.Retries.Timestamp"
 
+	// Of a control message that asks for events, or no longer (NServiceBus's
+	// message-driven subscriptions).
+	headerSubscriptionType  = "SubscriptionMessageType"
+	headerSubscriberAddress = "NServiceBus.SubscriberAddress"
+	intentSubscribe         = "Subscribe"
+	intentUnsubscribe       = "Unsubscribe"
+
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 

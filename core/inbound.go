@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -68,6 +69,7 @@ type environment struct {
 	composer *composer
 	registry *registry
 	send     func(ctx context.Context, out ...Outgoing) error
+	log      *slog.Logger
 }
 
 // handling is by which type a message is handled, and by which handlers.

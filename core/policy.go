@@ -120,8 +120,8 @@ type RecoverabilityConfig struct {
 }
 
 // IsUnrecoverable reports whether err is one that is not retried (R6): an
-// undecodable or malformed message, a send that was refused (ErrSendRefused), the
-// verdict Unrecoverable, an error of
+// undecodable or malformed message, one that names no type (ErrNoType), a send that was
+// refused (ErrSendRefused), the verdict Unrecoverable, an error of
 // Failed.Unrecoverable, or one that the configured function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
@@ -130,7 +130,7 @@ func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 // listsUnrecoverable leaves the configured function out, which may report all
 // errors that it does not know, a bare Defer included.
 func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {
-	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) || errors.Is(err, ErrSendRefused) {
+	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) || errors.Is(err, ErrNoType) || errors.Is(err, ErrSendRefused) {
 		return true
 	}
 	if v := VerdictOf(err); v != nil && v.Kind == VerdictUnrecoverable {

@@ -50,7 +50,7 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 // to a service that is away.
 func tellsOfOutage(err error, verdict bool) bool {
 	if !verdict {
-		return !refused(err)
+		return !refused(err) && !errors.Is(err, ErrNoType)
 	}
 	v := VerdictOf(err)
 	return v.Kind == VerdictRetryAfter || v.Kind == VerdictDefer && v.Err != nil
