@@ -167,6 +167,49 @@ var failureCases = []testCase{
 		t.send(transport, sent)
 		t.failedWith(s.movedOne(), sent)
 	}},
+	{rule: "R29", title: "what a policy writes to the headers that it got reaches nobody else", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		sent := t.command(t.queue(transport), "order", "m1")
+		sent.Headers.Set("Company.Customer", "4711")
+		want := sent // with headers that share nothing with those which are sent
+		want.Headers = core.Headers{}
+		for key, value := range sent.Headers.All() {
+			want.Headers.Set(key, value)
+		}
+		unchanged := func(where string, headers core.Headers) {
+			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
+			if got, want := headers.Map(), want.Headers.Map(); !maps.Equal(got, want) {
+				t.fail(fmt.Sprintf("every attempt and every decision gets the headers that were sent, %s", excerptHeaders(want, got)), "%s: %s", where, excerptHeaders(got, want))
+			}
+		}
+		s := t.serviceOn(transport, sent.Queue, t.queue(transport), func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+				unchanged("the policy", failure.Headers)
+				action := core.DefaultPolicy(ctx, config, failure)
+				failure.Headers.Set("Company.Customer", "changed")
+				failure.Headers.Set("Company.Policy", "was here")
+				failure.Headers.Del("Sender", core.HeaderMessageID, core.HeaderMessageTypes)
+				return action
+			}
+		})
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			unchanged("the handler", m.Headers)
+			return seen.failWith(m, errHandler)
+		})
+		s.run()
+		t.send(transport, sent)
+		t.failedWith(s.movedOne(), want)
+		times := 4
+		switch {
+		case t.mode == core.TransactionNone:
+			times = 1
+		case !t.canDelay():
+			times = 2
+		}
+		t.attempted(&seen, "m1", times)
+	}},
 	{rule: "R30", title: "in mode None a failed message goes to the error queue", in: inNone, run: func(t *trial) {
 		transport := t.open()
 		var seen attempts

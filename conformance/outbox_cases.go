@@ -254,4 +254,75 @@ var outboxCases = []testCase{
 			}
 		}
 	}},
+	{rule: "R20", title: "a commit that fails is an attempt that failed", in: inAtomic, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		o := t.outbox(transport)
+		queue, errorQueue := t.queue(transport), t.queue(transport)
+		// What the settlement of the first two attempts was to send is what the
+		// handler sends, which is not the move or the retry of a failed message.
+		lossy := refusing(transport, 2, func(out core.Outgoing) bool { return out.Queue == o.queue })
+		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(2) })
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			if seen.add(m) > endless {
+				return core.Discard("attempted too often")
+			}
+			return m.Send(o.queue, "any", []byte("sent"))
+		})
+		s.run()
+		t.send(transport, o.order(t, transport, s))
+		t.arrive(o.queue, "what the attempt sent that was committed arrives", 1)
+		s.leftNothing("after the third attempt was committed")
+		t.numbered(&seen, "m1", 1, 2, 3)
+		t.left(s.errorQueue, "after the third attempt was committed")
+	}},
+	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		var mu sync.Mutex
+		var keys []string
+		o := t.outbox(transport)
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+		})
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			if seen.add(m) > endless {
+				return core.Discard("attempted too often")
+			}
+			key := t.uniqueName()
+			mu.Lock()
+			keys = append(keys, key)
+			mu.Unlock()
+			err := m.Send(o.queue, "any", []byte("sent"))
+			return errors.Join(err, t.suite.h.Work.Do(ctx, key), t.suite.h.Work.Break(ctx))
+		})
+		s.run()
+		sent := o.order(t, transport, s)
+		t.send(transport, sent)
+		t.failedWith(s.movedOne(), sent)
+		if t.canDelay() {
+			t.numbered(&seen, "m1", 1, 2, 1, 2)
+		} else {
+			t.numbered(&seen, "m1", 1, 2)
+		}
+		t.left(o.queue, "after no attempt could be committed")
+		mu.Lock()
+		defer mu.Unlock()
+		for i, key := range keys {
+			t.notDone(key, fmt.Sprintf("by attempt %d of %d, none of which could be committed", i+1, len(keys)))
+		}
+	}},
+}
+
+// numbered checks how often a message was attempted, and the number of each
+// attempt in its round.
+func (t *trial) numbered(a *attempts, body string, want ...int) {
+	t.attempted(a, body, len(want))
+	var got []int
+	for _, attempt := range a.of(body) {
+		got = append(got, attempt.number)
+	}
+	if !slices.Equal(got, want) && !t.caps.Duplicates {
+		t.fail(fmt.Sprintf("each attempt whose commit failed counts: the numbers of %q's are %v", body, want), "%v", got)
+	}
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
@@ -46,6 +47,34 @@ func keepsWork(asked string) changes {
 		}
 		return next()
 	}}
+}
+
+// releasesUncommitted gives a message back without counting it where the settlement
+// before did not succeed, as one does whose count is part of the transaction.
+func releasesUncommitted() changes {
+	var mu sync.Mutex
+	uncommitted := map[*brokenDelivery]bool{}
+	note := func(d *brokenDelivery) {
+		mu.Lock()
+		defer mu.Unlock()
+		uncommitted[d] = true
+	}
+	return changes{
+		// What sends may be kept from being carried out before it comes to CompleteWith.
+		bind: func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context {
+			note(d)
+			return next(ctx)
+		},
+		settle: func(d *brokenDelivery, operation string, next func() error) error {
+			mu.Lock()
+			failed := uncommitted[d]
+			mu.Unlock()
+			if operation == "Abandon" && failed && d.cause != nil && !errors.Is(d.cause, errHandler) {
+				return d.Delivery.Release(context.Background())
+			}
+			return next()
+		},
+	}
 }
 
 var outboxMutants = []mutant{
@@ -110,6 +139,7 @@ var outboxMutants = []mutant{
 			return next()
 		}}
 	}},
+	{rule: "R20", name: "does not count a message whose commit failed", breaks: releasesUncommitted},
 	{rule: "R20", name: "commits the handler's work when a message is abandoned", breaks: func() changes { return keepsWork("Abandon") }},
 	{rule: "R20", name: "commits the handler's work when a message is replaced", breaks: func() changes { return keepsWork("ReplaceWith") }},
 }
