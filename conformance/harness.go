@@ -61,6 +61,12 @@ type Harness struct {
 	// appear in an error or a String (C21).
 	Secrets []string
 
+	// Rules are those whose cases are run, such as "C19". nil: all. It is for a
+	// second configuration of an adapter, such as another topology, which differs
+	// from the one that is checked against all rules in these alone. Such a run
+	// writes no report.
+	Rules []string
+
 	// Deviations are cases, by their name such as "C13 goes to any queue", that are
 	// known to fail, with what a user of the adapter should know about it. One
 	// that does not fail fails the run. What Capabilities can say is none.
@@ -132,6 +138,11 @@ type DeadLetter struct {
 func (h Harness) complete() (Harness, error) {
 	if h.Open == nil {
 		return h, errors.New("conformance: Harness.Open is nil; it returns a transport to be tested")
+	}
+	for _, rule := range h.Rules {
+		if rules[rule] == "" {
+			return h, fmt.Errorf("conformance: Harness.Rules names %q, which is no rule; rules are named like C19 or R20", rule)
+		}
 	}
 	for _, d := range []struct {
 		name  string

@@ -16,8 +16,8 @@ import (
 //
 // When all have ended, the cases that were not run and the deviations are
 // logged, and the report is written as <name>.json into the directory that the
-// environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run,
-// which leaves cases out, there is no report.
+// environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run
+// or Harness.Rules, which leave cases out, there is no report.
 //
 // Most of the time of a run on a broker goes into waiting, so go test -parallel
 // 16 shortens it much.
@@ -29,7 +29,7 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Cleanup(func() { s.conclude(t) })
 	for _, c := range cases() {
-		if s.leavesOut(&c) {
+		if !s.chooses(&c) || s.leavesOut(&c) {
 			continue
 		}
 		t.Run(subtestName(c.name()), func(t *testing.T) {
@@ -79,7 +79,7 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 		return nil, err
 	}
 	for _, c := range cases() {
-		if len(rules) > 0 && !slices.Contains(rules, c.rule) {
+		if len(rules) > 0 && !slices.Contains(rules, c.rule) || !s.chooses(&c) {
 			continue
 		}
 		if s.leavesOut(&c) {
@@ -91,6 +91,11 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 	}
 	s.report.sort()
 	return s.report, nil
+}
+
+// chooses reports whether the case is of a rule that Harness.Rules asks for.
+func (s *suite) chooses(c *testCase) bool {
+	return len(s.h.Rules) == 0 || slices.Contains(s.h.Rules, c.rule)
 }
 
 // leavesOut reports whether a case is not run on this transport, and notes why.

@@ -23,6 +23,7 @@ import (
 const (
 	onQuorum  = "rabbitmq (quorum queues)"
 	onClassic = "rabbitmq (classic queues)"
+	onDirect  = "rabbitmq (direct topology)"
 	onQuorum4 = "" // on RabbitMQ 4 it can do the same
 )
 
@@ -44,6 +45,16 @@ func TestConformanceOfClassicQueues(t *testing.T) {
 	conformance.Run(t, b.harness(t, onClassic, rabbitmq.Config{URLs: []string{b.url}, QueueType: rabbitmq.Classic}))
 }
 
+// TestConformanceOfTheDirectTopology is about the rules of what publishes, subscribes and
+// provisions: commands, delays and receiving are the same code in both topologies.
+func TestConformanceOfTheDirectTopology(t *testing.T) {
+	b := startBroker(t, testserver.V3)
+	h := b.harness(t, onDirect, rabbitmq.Config{URLs: []string{b.url}, Topology: rabbitmq.Direct})
+	h.Rules = []string{"C18", "C19", "R20"}
+	h.Mismatch = nil // where no exchange is a queue's own, another type is all that could differ
+	conformance.Run(t, h)
+}
+
 // childURL is the environment variable with the URL that a child process of a harness
 // connects to.
 func childURL(harness string) string {
@@ -59,8 +70,11 @@ func childURL(harness string) string {
 func openInChild() (core.Transport, error) {
 	harness := os.Getenv(conformance.HarnessVariable)
 	cfg := quick(rabbitmq.Config{URLs: []string{os.Getenv(childURL(harness))}})
-	if harness == onClassic {
+	switch harness {
+	case onClassic:
 		cfg.QueueType = rabbitmq.Classic
+	case onDirect:
+		cfg.Topology = rabbitmq.Direct
 	}
 	return rabbitmq.New(context.Background(), cfg)
 }
