@@ -253,6 +253,62 @@ var stopCases = []testCase{
 			}
 		}
 	}},
+	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", in: givingBack, run: func(t *trial) {
+		const byPolicy, byHandleFailed = "job 0", "job 1" // who is cut off
+		transport := t.open()
+		out := t.queue(transport)
+		var policies, resorts, counted tally
+		deciding := make(chan struct{}, 2)
+		cutOff := func(ctx context.Context) error {
+			deciding <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		s := t.service(transport, func(c *core.Config) {
+			c.DrainTimeout = t.quiet()
+			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				if policies.add(string(f.Body)) == 1 && string(f.Body) == byPolicy && cutOff(ctx) != nil {
+					return core.Action{}
+				}
+				return core.DefaultPolicy(ctx, config, f)
+			}
+		})
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			if m.Attempt > 1 {
+				counted.add(string(m.RawBody()))
+			}
+			return errHandler
+		})
+		err := core.HandleFailed(s.Endpoint, "job", func(ctx context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+			if err := m.Send(out, "report", m.Body); err != nil {
+				return err
+			}
+			if resorts.add(string(m.Body)) == 1 && string(m.Body) == byHandleFailed {
+				return cutOff(ctx)
+			}
+			return nil
+		})
+		if err != nil {
+			t.stop("core.HandleFailed takes a handler", "%v", err)
+		}
+		s.run()
+		t.send(transport, t.jobs(s.queue, 2)...)
+		t.receives(deciding, "a policy or HandleFailed is asked about a message that failed")
+		t.receives(deciding, "a policy or HandleFailed is asked about a message that failed")
+		s.end()
+		t.left(s.errorQueue, "after policy and HandleFailed were cut off before they decided")
+		t.left(out, "what a HandleFailed sent that was cut off")
+		s.run()
+		t.reach("runs of HandleFailed, of which one was cut off", 3, resorts.total)
+		t.await("both messages are moved", func() bool { return s.Health().InFlight == 0 })
+		s.end()
+		if n := counted.counts(); len(n) > 0 && !t.caps.CountsEveryDelivery && !t.caps.Duplicates {
+			t.fail("what was given back by a shutdown is delivered with count 1 again", "with a higher one: %s", listed(n))
+		}
+		t.left(s.errorQueue, "after the failures were decided in the next run", byPolicy, byHandleFailed)
+		t.left(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
+		t.left(s.queue, "after all failures were decided")
+	}},
 }
 
 var renewalCases = []testCase{

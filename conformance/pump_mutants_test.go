@@ -78,6 +78,7 @@ var pumpMutants = []mutant{
 	}},
 	{rule: "R27", name: "keeps what it fetched ahead until it is closed", on: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
 	{rule: "R27", name: "counts what is released", breaks: releasesByAbandoning},
+	{rule: "R27", name: "loses what is released", breaks: losesReleased},
 	{rule: "C17", name: "says that it has renewed a lock and has not", on: locking(inmemory.Config{}), breaks: func() changes {
 		return changes{
 			settle: func(_ *brokenDelivery, operation string, next func() error) error {

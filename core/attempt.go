@@ -16,7 +16,7 @@ type attempt struct {
 	message  Message
 	delivery Delivery
 	hold     *hold
-	returned atomic.Bool     // the handlers have
+	returned atomic.Bool     // the handlers have, or the policy or HandleFailed after them
 	undone   bool            // the failed handler's work has been undone (Reset)
 	observed context.Context // what observers made of the context, or nil
 }

@@ -72,6 +72,7 @@ func (r *runner) drain() error {
 			err = r.unfinished()
 		}
 	}
+	r.cancelWork(ErrShutdown) // for a HandleFailed that the backlog runs again
 	deadline := time.Now().Add(closeGrace)
 	if !r.backlog.stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a settlement that was tried again has not returned; its message is redelivered")

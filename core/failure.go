@@ -54,8 +54,8 @@ var (
 	// the drain took too long.
 	ErrShutdown = errors.New("endpoint is shutting down")
 
-	// ErrHandlersRunning: handlers did not return after their contexts had been
-	// cancelled. Their messages were not settled and come again.
+	// ErrHandlersRunning: handlers, a policy or HandleFailed did not return after their
+	// contexts had been cancelled. Their messages were not settled and are redelivered.
 	ErrHandlersRunning = errors.New("handlers are still running")
 
 	// ErrHandlerTimeout is the cause with which a handler's context is cancelled when

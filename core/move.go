@@ -17,10 +17,13 @@ import (
 func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenOver bool, err error) {
 	switch {
 	case first:
-		d.extra, takenOver = r.lastResort(a, f, d)
+		d.extra, takenOver, err = r.lastResort(a, f, d)
 	case r.isAtomic() && !d.deadLetter: // what it did in the transaction went with the earlier try
 		r.prepareRecovery(a, f)
-		d.extra, takenOver = r.lastResort(a, f, d)
+		d.extra, takenOver, err = r.lastResort(a, f, d)
+	}
+	if err != nil {
+		return false, err
 	}
 	if takenOver {
 		err := r.replace(a, d.extra)
@@ -210,28 +213,33 @@ func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
 }
 
 // lastResort runs HandleFailed. It returns what is to be sent with the move, or
-// instead of it.
-func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing, takenOver bool) {
+// instead of it. The error is an *undecidedError: there is to be neither.
+func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing, takenOver bool, _ error) {
 	fallback := fallbackOf(a)
 	if fallback == nil || errors.Is(f.Err, ErrUndecodable) || refused(f.Err) {
-		return nil, false
+		return nil, false, nil
 	}
 	if r.isAtomic() && !a.undone {
-		return nil, false // what it did would be undone with the failed work
+		return nil, false, nil // what it did would be undone with the failed work
 	}
 	m := &Message{scope: "/failed"}
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.handledAs())
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
 	ctx := WithMessage(a.deciding(), m)
+	a.returned.Store(false)
 	err := apart(func() error {
 		return call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m)
 	})
+	a.returned.Store(true)
 	out = m.end()
+	if err != nil && r.cutOff() {
+		return nil, false, &undecidedError{fmt.Errorf("HandleFailed: %w", err)}
+	}
 	if err != nil {
 		r.ep.log.about(a, r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
 			"HandleFailed failed; the message is moved", "HandleFailed failed for message '%s'; the message is moved.", f.MessageID)
 		a.undone = false // so that the move undoes what it did
-		return nil, false
+		return nil, false, nil
 	}
-	return out, failed.takenOver
+	return out, failed.takenOver, nil
 }

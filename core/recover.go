@@ -16,14 +16,20 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 	case r.lockLost(a):
 		r.abandonLost(a)
 		return
-	case r.work.Err() != nil && r.ep.mode != TransactionNone: // cut off by the shutdown: not its fault (R27)
+	case r.cutOff(): // not its fault (R27)
 		r.giveBack(held{a.delivery, a.hold})
 		a.end()
 		return
 	}
 	f := r.describe(a, err)
 	r.prepareRecovery(a, f)
+	a.returned.Store(false)
 	d := r.ep.rules.decide(a.deciding(), *f)
+	a.returned.Store(true)
+	if d.policyErr != nil && r.cutOff() {
+		r.leaveUndecided(a, f, d.policyErr)
+		return
+	}
 	if d.err != nil {
 		f.Err = d.err
 	}
@@ -110,6 +116,10 @@ func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
 		return
 	}
 	takenOver, err := r.execute(a, f, d, firstTry)
+	if undecided, ok := errors.AsType[*undecidedError](err); ok {
+		r.leaveUndecided(a, f, undecided.cause)
+		return
+	}
 	if err != nil && !hasEnded(err) {
 		w.freeSlot()
 		r.keep(a, f, d, err, 1)

@@ -223,6 +223,10 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 		tries++
 		r.leaveCustomQueue(a, f, d, tries)
 		takenOver, err := r.execute(a, f, d, anotherTry)
+		if undecided, ok := errors.AsType[*undecidedError](err); ok {
+			r.leaveUndecided(a, f, undecided.cause)
+			return true
+		}
 		if err != nil && !hasEnded(err) {
 			r.stillKept(a, f, d, err, tries)
 			return false
@@ -240,6 +244,10 @@ func (r *runner) resume(w *worker, a *attempt, u *pendingDecision) {
 	f.setMessage(in)
 	a.message.begin(r.ep.env, in, r.ep.handlingOf(f.MessageType)) // that of the attempt that failed
 	takenOver, err := r.execute(a, f, d, anotherTry)
+	if undecided, ok := errors.AsType[*undecidedError](err); ok {
+		r.leaveUndecided(a, f, undecided.cause)
+		return
+	}
 	if err != nil && !hasEnded(err) {
 		w.freeSlot()
 		r.keep(a, f, d, err, u.tries+1)

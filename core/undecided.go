@@ -1,0 +1,34 @@
+package core
+
+import "log/slog"
+
+// A shutdown that cuts user code off must not decide about a failed message: a policy
+// or HandleFailed that obeys its cancelled context has not answered. The message is
+// given back uncounted, and the next run asks again (R27). Only in TransactionNone,
+// which cannot give anything back, the message is moved.
+
+// undecidedError is the error of HandleFailed when the endpoint cut it off.
+type undecidedError struct{ cause error }
+
+func (e *undecidedError) Error() string { return "cut off by the shutdown: " + e.cause.Error() }
+
+// cutOff reports whether a failure of user code may come from the shutdown, which has
+// cancelled its context, and the message can be given back.
+func (r *runner) cutOff() bool {
+	return r.work.Err() != nil && r.ep.mode != TransactionNone
+}
+
+// leaveUndecided gives back a failed message whose policy or HandleFailed was cut off
+// with cause. The release undoes their work in the delivery's transaction, as it does
+// that of a handler.
+func (r *runner) leaveUndecided(a *attempt, f *failure, cause error) {
+	if r.lockLost(a) {
+		r.abandonLost(a)
+		return
+	}
+	r.ep.log.about(a, r.ep.log.recoverability, slog.LevelInfo, f, []slog.Attr{slog.Any("cause", cause)},
+		"the endpoint stopped before the failure was decided; the message is given back",
+		"The endpoint stopped before the failure of message '%s' was decided; the message is given back.", f.MessageID)
+	r.giveBack(held{a.delivery, a.hold})
+	a.end()
+}
