@@ -75,6 +75,8 @@ func (a *attempt) Value(key any) any {
 
 // handle takes one delivery from fetched to settled, or to the backlog.
 func (r *runner) handle(w *worker, item held) {
+	var idErr error
+	item.delivery, idErr = r.ep.withID(item.delivery)
 	in := item.delivery.Incoming()
 	if (in.DeliveryCount > 1 || in.Redelivered) && r.ep.memory.wasSettled(in.NativeID) {
 		r.settleAgain(w, item)
@@ -117,7 +119,10 @@ func (r *runner) handle(w *worker, item held) {
 			dealtWith = true
 		}
 	}()
-	err := r.ep.identify(a)
+	err := idErr
+	if err == nil {
+		err = r.ep.identify(a)
+	}
 	if err == nil {
 		err = r.ep.invoke(a)
 	}
@@ -236,11 +241,12 @@ func (ep *Endpoint) invoke(a *attempt) error {
 
 // observedCall calls middleware and handlers, with observers around them.
 func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
+	a.message.ctx = ctx
 	if len(ep.observers.handle) == 0 {
 		return call(ep.chain, ctx, &a.message)
 	}
 	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{ep.observed, &a.message})
-	a.observed = ctx
+	a.observed, a.message.ctx = ctx, ctx
 	start := time.Now()
 	err := errGoexit
 	defer func() {
@@ -317,6 +323,9 @@ func dispatch(ctx context.Context, m *Message) error {
 	for _, handler := range handlers.run {
 		if err := handler(ctx, m); err != nil {
 			return err
+		}
+		if m.skipsRemaining() {
+			break
 		}
 	}
 	return nil

@@ -16,8 +16,14 @@ type SendOptions struct {
 	// NServiceBus.DeliverAt tells when.
 	Delay time.Duration
 
-	// TimeToBeReceived is how long the message is worth delivering. It governs
-	// this send alone: retries and the error queue keep the message for ever.
+	// DeliverAt is the time at which the message becomes available, instead of
+	// Delay; a time in the past is at once. A message that a handler collected
+	// is due at this time too, however long the handler goes on.
+	DeliverAt time.Time
+
+	// TimeToBeReceived is how long the message is worth delivering. The header
+	// NServiceBus.TimeToBeReceived says so. It governs this send alone: retries
+	// and the error queue keep the message for ever.
 	TimeToBeReceived time.Duration
 
 	// Headers are further headers. They may override standard ones but
@@ -30,9 +36,14 @@ type SendOptions struct {
 	ID string
 
 	// CorrelationID and ConversationID override what flows from the message
-	// being handled.
+	// being handled. A message that leaves the conversation of the message being
+	// handled names it in the header NServiceBus.PreviousConversationId.
 	CorrelationID  string
 	ConversationID string
+
+	// NewConversation begins a conversation: with ConversationID or, without
+	// one, with the id of the message itself.
+	NewConversation bool
 
 	// ReplyTo is the queue for replies. The default is the endpoint's own.
 	ReplyTo string
@@ -65,6 +76,7 @@ type composer struct {
 	codecs   *codecs
 	caps     Capabilities
 	address  func(queue string) (string, error) // Transport.Address
+	through  SendFunc                           // Config.SendMiddleware, or nil
 }
 
 // origin is what a message inherits from the one being handled; the zero value
@@ -95,7 +107,16 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	if intent == IntentPublish {
 		out.Topic = messageType
 	}
-	if err := c.checkRequest(&out, messageType); err != nil {
+	if !isMessageType(messageType) {
+		return Outgoing{}, fmt.Errorf("%q cannot be a message type; use UTF-8 text without ';' and ','", messageType)
+	}
+	now := time.Now()
+	if !o.DeliverAt.IsZero() {
+		if err := c.setDue(&out, o, now); err != nil {
+			return Outgoing{}, err
+		}
+	}
+	if err := c.checkRequest(&out); err != nil {
 		return Outgoing{}, err
 	}
 	if o.ReplyTo != "" {
@@ -121,7 +142,11 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		contentType = o.ContentType
 	}
 
-	now := time.Now()
+	conversation := firstOf(from.conversationID, from.id, out.ID)
+	if o.NewConversation {
+		conversation = out.ID
+	}
+	conversation = firstOf(o.ConversationID, conversation)
 	pairs := make([]header, 0, 12+len(o.Headers))
 	add := func(key, value string) {
 		if value != "" {
@@ -132,21 +157,43 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	add(HeaderMessageTypes, messageType)
 	add(HeaderContentType, contentType)
 	add(HeaderMessageIntent, intent)
-	add(HeaderConversationID, firstOf(o.ConversationID, from.conversationID, from.id, out.ID))
+	add(HeaderConversationID, conversation)
+	if previous := from.conversationID; previous != firstOf(o.Headers[HeaderConversationID], conversation) {
+		add(HeaderPreviousConversationID, previous)
+	}
 	add(HeaderCorrelationID, firstOf(o.CorrelationID, from.correlationID, from.id, out.ID))
 	add(HeaderRelatedTo, from.id)
 	add(HeaderReplyToAddress, firstOf(o.ReplyTo, c.replyTo))
 	add(HeaderOriginatingEndpoint, c.endpoint)
 	add(HeaderOriginatingMachine, c.machine)
 	add(HeaderTimeSent, FormatTime(now))
-	if o.Delay > 0 {
-		add(HeaderDeliverAt, FormatTime(now.Add(o.Delay)))
+	if out.Delay > 0 {
+		add(HeaderDeliverAt, FormatTime(now.Add(out.Delay)))
+	}
+	if o.TimeToBeReceived > 0 {
+		add(HeaderTimeToBeReceived, formatTimeSpan(o.TimeToBeReceived))
 	}
 	if _, ok := o.Headers[HeaderMessageID]; ok {
 		return Outgoing{}, fmt.Errorf("header %s cannot be set by SendOptions.Headers; use SendOptions.ID", HeaderMessageID)
 	}
 	out.Headers = Headers{pairs: override(pairs, o.Headers)}
+	if c.through != nil {
+		return out, nil // handOver checks what the middleware makes of it
+	}
 	return out, c.checkSize(&out)
+}
+
+// setDue makes the delay of a message from its due time.
+func (c *composer) setDue(out *Outgoing, o SendOptions, now time.Time) error {
+	switch {
+	case o.Delay != 0:
+		return fmt.Errorf("SendOptions has both Delay (%v) and DeliverAt (%v); set one of them", o.Delay, o.DeliverAt)
+	case !c.caps.DelayedDelivery: // also for a time in the past, or it would depend on the clock
+		return unsupported("deliver a message at a given time", "DelayedDelivery")
+	}
+	out.Delay = max(o.DeliverAt.Sub(now), 0)
+	out.origin = &sendOrigin{due: o.DeliverAt}
+	return nil
 }
 
 // override adds headers in the order of their keys; one that is there already
@@ -170,10 +217,8 @@ next:
 
 // checkRequest refuses what is wrong or what the transport cannot do, before
 // anything is encoded.
-func (c *composer) checkRequest(out *Outgoing, messageType string) error {
+func (c *composer) checkRequest(out *Outgoing) error {
 	switch {
-	case !isMessageType(messageType):
-		return fmt.Errorf("%q cannot be a message type; use UTF-8 text without ';' and ','", messageType)
 	case out.Topic == "" && out.Queue == "":
 		return errors.New("no destination queue was given")
 	case out.Topic != "" && !c.caps.PublishSubscribe:

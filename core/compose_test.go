@@ -63,8 +63,31 @@ func TestComposeHeaders(t *testing.T) {
 			HeaderConversationID: "conversation", HeaderCorrelationID: "own", HeaderRelatedTo: "m1",
 		}},
 		{"a conversation id", IntentSend, []SendOptions{{ConversationID: "own"}}, handled, map[string]string{
-			HeaderConversationID: "own", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+			HeaderConversationID: "own", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
 		}},
+		{"the same conversation id", IntentSend, []SendOptions{{ConversationID: "conversation"}}, handled, map[string]string{
+			HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		}},
+		{"a new conversation", IntentSend, []SendOptions{{NewConversation: true}}, handled, map[string]string{
+			HeaderConversationID: "new-id", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		}},
+		{"a new conversation with an id", IntentSend, []SendOptions{{NewConversation: true, ConversationID: "own"}}, handled, map[string]string{
+			HeaderConversationID: "own", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		}},
+		{"a conversation id among the headers", IntentSend, []SendOptions{{Headers: map[string]string{HeaderConversationID: "own"}}}, handled, map[string]string{
+			HeaderConversationID: "own", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		}},
+		{"a new conversation where there was none", IntentSend, []SendOptions{{NewConversation: true}}, origin{}, nil},
+		{"a new conversation after a foreign message", IntentSend, []SendOptions{{NewConversation: true}}, origin{id: "m1"}, map[string]string{
+			HeaderConversationID: "new-id", HeaderCorrelationID: "m1", HeaderRelatedTo: "m1",
+		}},
+		{"a time to be received", IntentSend, []SendOptions{{TimeToBeReceived: 26*time.Hour + 90*time.Second + time.Millisecond}}, origin{}, map[string]string{
+			HeaderTimeToBeReceived: "1.02:01:30.0010000",
+		}},
+		{"a due time", IntentSend, []SendOptions{{DeliverAt: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}}, origin{}, map[string]string{
+			HeaderDeliverAt: "2000-01-02 00:00:00:000000 Z",
+		}},
+		{"a due time in the past", IntentSend, []SendOptions{{DeliverAt: time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)}}, origin{}, nil},
 		{"a reply address", IntentSend, []SendOptions{{ReplyTo: "elsewhere"}}, origin{}, map[string]string{HeaderReplyToAddress: "elsewhere"}},
 		{"a reply address as the transport writes it", IntentPublish, []SendOptions{{ReplyTo: "ElseWhere"}}, origin{}, map[string]string{
 			HeaderMessageIntent: "Publish", HeaderReplyToAddress: "elsewhere",
@@ -171,6 +194,9 @@ func TestComposeRefuses(t *testing.T) {
 		{name: "a negative time to be received", opts: []SendOptions{{TimeToBeReceived: -1}}, says: "time to be received -1ns is negative"},
 		{name: "a delay without delayed delivery", caps: Capabilities{TimeToBeReceived: true}, opts: []SendOptions{{Delay: 1}}, says: "DelayedDelivery", unsupported: true},
 		{name: "a delay that is too long", caps: short, opts: []SendOptions{{Delay: time.Minute + 1}}, says: "MaxDelay 1m0s", unsupported: true},
+		{name: "a due time and a delay", opts: []SendOptions{{Delay: 1, DeliverAt: time.Unix(0, 0)}}, says: "both Delay (1ns) and DeliverAt (1970"},
+		{name: "a due time without delayed delivery", caps: Capabilities{TimeToBeReceived: true}, opts: []SendOptions{{DeliverAt: time.Unix(0, 0)}}, says: "DelayedDelivery", unsupported: true},
+		{name: "a due time that is too late", caps: short, opts: []SendOptions{{DeliverAt: time.Now().Add(time.Hour)}}, says: "MaxDelay 1m0s", unsupported: true},
 		{name: "a time to be received that cannot be", caps: Capabilities{DelayedDelivery: true}, opts: []SendOptions{{TimeToBeReceived: 1}}, says: "TimeToBeReceived", unsupported: true},
 		{name: "an event that cannot be published", caps: Capabilities{DelayedDelivery: true}, intent: IntentPublish, queue: "-", says: "PublishSubscribe", unsupported: true},
 	} {

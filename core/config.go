@@ -87,8 +87,20 @@ type Config struct {
 	// attempt.
 	MessageType func(in *Incoming) string `json:"-"`
 
+	// MessageID names a foreign message, one without the header
+	// NServiceBus.MessageId: in logs, headers and error queues, and as the source of
+	// the ids of what its handlers send. It is called for each delivery of such a
+	// message that could be parsed, and must return the same id for each. With ""
+	// the message keeps Incoming.ID, the broker's own id, as without MessageID. It
+	// must not write to the message; a panic, and an id that is not UTF-8, are a
+	// failed attempt.
+	MessageID func(in *Incoming) string `json:"-"`
+
 	// Middleware wraps the handling of every message, outermost first.
 	Middleware []Middleware `json:"-"`
+
+	// SendMiddleware wraps every send of the application, outermost first.
+	SendMiddleware []SendMiddleware `json:"-"`
 
 	// Observers are told what happens. Each implements at least one of
 	// HandleObserver, SuccessObserver, SendObserver, RecoveryObserver,
@@ -105,7 +117,8 @@ type Config struct {
 	LogFormat LogFormat
 
 	// OnCriticalError is called when the endpoint cannot do what it must: a
-	// failed message could not be moved, a settlement fails again and again. Calls
+	// failed message could not be moved, a settlement fails again and again; or when
+	// the application calls RaiseCritical. Calls
 	// are made one after the other, behind a queue of 100, on a goroutine of their own;
 	// they may call Shutdown. Such errors are logged and counted in any case.
 	OnCriticalError func(ctx context.Context, err error) `json:"-"`

@@ -100,6 +100,11 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 			p.add("Middleware[%d] is nil; remove it", i)
 		}
 	}
+	for i, m := range c.SendMiddleware {
+		if m == nil {
+			p.add("SendMiddleware[%d] is nil; remove it", i)
+		}
+	}
 	var err error
 	r.codecs, err = newCodecs(c.Codec, c.Codecs)
 	p.addErr(err)
@@ -138,7 +143,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "Codecs", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)

@@ -77,6 +77,9 @@ func TestNewRefusesSettingsWithoutEffect(t *testing.T) {
 		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, ableCapabilities(), []string{"Codecs[0] is nil"}},
 		{"a nil pointer as observer", Config{Observers: []any{(*pointerObserver)(nil)}}, ableCapabilities(), []string{"Observers[0] is a nil *core.pointerObserver", "remove it"}},
 		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, ableCapabilities(), []string{"Middleware[0] panicked", "no database"}},
+		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, ableCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
+		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, ableCapabilities(), []string{"SendMiddleware[0] returned no function"}},
+		{"a send middleware that is nil", Config{SendMiddleware: []SendMiddleware{nil}}, ableCapabilities(), []string{"SendMiddleware[0] is nil", "remove it"}},
 		{"ProvisionAlways without a Provisioner", Config{Provision: ProvisionAlways}, ableCapabilities(), []string{"Provision is Always", "cannot create queues", "remove it"}},
 		{"an error queue of a type that the transport refuses", perType("order", TypeRecoverability{ErrorQueue: "#"}), ableCapabilities(), []string{`Recoverability.MessageTypes["order"].ErrorQueue "#" cannot be a queue's name`}},
 		{"an error queue of a type that is the input queue", perType("order", TypeRecoverability{ErrorQueue: "BILLING"}), ableCapabilities(), []string{`MessageTypes["order"].ErrorQueue is "billing"`, "own queue"}},
@@ -136,6 +139,7 @@ func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
 		"SlowHandler":    {SlowHandler: Off},
 		"DrainTimeout":   {DrainTimeout: 1},
 		"Codecs":         {Codecs: []Codec{&pointerCodec{"text/x"}}},
+		"MessageID":      {MessageID: func(*Incoming) string { return "" }},
 		"Middleware":     {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
 	} {
 		c.SendOnly = true

@@ -19,6 +19,7 @@ func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
 func (r *resolved) effective() Config {
 	c := r.given
 	c.Codecs, c.Middleware, c.Observers = slices.Clone(c.Codecs), slices.Clone(c.Middleware), slices.Clone(c.Observers)
+	c.SendMiddleware = slices.Clone(c.SendMiddleware)
 	if c.SendOnly {
 		return c
 	}

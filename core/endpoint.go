@@ -94,6 +94,9 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps, address: t.Address}
+	if ep.composer.through, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
+		return fail(err)
+	}
 	ep.env = &environment{composer: ep.composer, registry: &ep.registry, log: ep.log.endpoint, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)
 	}}
@@ -141,11 +144,15 @@ func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, o
 }
 
 func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	out, err := ep.composer.compose(intent, queue, messageType, body, opts, origin{}, newID)
-	if err != nil {
-		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, sendVerb(intent), messageType, err)
+	composed, err := ep.composer.compose(intent, queue, messageType, body, opts, origin{}, newID)
+	var out []Outgoing
+	if err == nil {
+		out, err = ep.composer.handOver(ctx, composed)
 	}
-	if err := ep.transportSend(ctx, []Outgoing{out}); err != nil {
+	if err == nil && len(out) > 0 {
+		err = ep.transportSend(ctx, out)
+	}
+	if err != nil {
 		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, sendVerb(intent), messageType, err)
 	}
 	return nil
@@ -158,6 +165,7 @@ func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
 
 // observedSend calls send, with the observers around it if it sends anything.
 func (ep *Endpoint) observedSend(ctx context.Context, out []Outgoing, send func(ctx context.Context) error) error {
+	keepDue(out)
 	if len(ep.observers.send) == 0 || len(out) == 0 {
 		return send(ctx)
 	}

@@ -34,7 +34,7 @@ func FuzzFailureHeaders(f *testing.F) {
 			t.Errorf("FailedQ is %q", moved.Get(HeaderFailedQ))
 		}
 		for _, h := range []Headers{moved, copyForRetry(&message, DelayedRetry(1)), copyForDeferral(&message), copyForErrorMinimal(&message)} {
-			ours := slices.Concat(failureHeaders, retryHeaders, []string{headerTimeToBeReceived, HeaderMessageID})
+			ours := slices.Concat(failureHeaders, retryHeaders, []string{HeaderTimeToBeReceived, HeaderMessageID})
 			for k, v := range before {
 				if got, ok := h.Lookup(k); !slices.Contains(ours, k) && !strings.HasPrefix(k, headerExceptionPrefix) && (got != v || !ok) {
 					t.Errorf("header %q was %q and is %q", k, v, got)

@@ -20,8 +20,6 @@ const (
 	maxTraceRounds = 20
 )
 
-const headerTimeToBeReceived = "NServiceBus.TimeToBeReceived"
-
 // retryHeaders belong to a message that is still being retried.
 var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, headerLegacyImmediateRetries}
 
@@ -52,7 +50,7 @@ type host struct {
 func copyForRetry(f *failure, action Action) Headers {
 	h := f.Headers
 	h.Set(HeaderMessageID, f.MessageID)
-	h.Del(headerTimeToBeReceived)
+	h.Del(HeaderTimeToBeReceived)
 	h.Set(HeaderRetries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
 	h.Set(HeaderRetriesTimestamp, FormatTime(f.FailedAt))
 	h.Set(HeaderAttempts, extendTrace(f, describe(f.Err).exceptionType, action))
@@ -64,7 +62,7 @@ func copyForRetry(f *failure, action Action) Headers {
 func copyForDeferral(f *failure) Headers {
 	h := f.Headers
 	h.Set(HeaderMessageID, f.MessageID)
-	h.Del(headerTimeToBeReceived)
+	h.Del(HeaderTimeToBeReceived)
 	h.Set(HeaderDeferrals, strconv.Itoa(f.deferrals+1))
 	return h
 }
@@ -75,7 +73,7 @@ func copyForError(f *failure, action Action, by host, caps Capabilities) Headers
 	h := f.Headers
 	description := describe(f.Err)
 	trace := extendTrace(f, description.exceptionType, action)
-	stale := append(staleFailureHeaders(h), headerTimeToBeReceived)
+	stale := append(staleFailureHeaders(h), HeaderTimeToBeReceived)
 	h.Del(append(stale, retryHeaders...)...)
 	h.Set(HeaderMessageID, f.MessageID)
 	description.write(&h)
@@ -101,7 +99,7 @@ func copyForErrorMinimal(f *failure) Headers {
 	h := f.Headers
 	h.Del(staleFailureHeaders(h)...)
 	h.Del(retryHeaders...)
-	h.Del(headerTimeToBeReceived)
+	h.Del(HeaderTimeToBeReceived)
 	h.Set(HeaderFailedQ, f.ReceiveQueue)
 	return h
 }

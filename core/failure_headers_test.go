@@ -21,7 +21,7 @@ func failedMessage(err error) *failure {
 	f.deferrals = 4
 	f.Body = []byte("body")
 	f.Headers = HeadersFromMap(map[string]string{
-		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then", headerTimeToBeReceived: "00:01:00",
+		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then", HeaderTimeToBeReceived: "00:01:00",
 		HeaderRetries: "2", HeaderRetriesTimestamp: "before", HeaderDeferrals: "4", headerLegacyImmediateRetries: "1",
 		HeaderFailedQ: "stale", HeaderTimeOfFailure: "stale", HeaderExceptionType: "stale", HeaderExceptionMessage: "stale",
 		HeaderExceptionStackTrace: "stale", HeaderExceptionSource: "stale", HeaderExceptionInnerType: "stale",
@@ -36,7 +36,7 @@ func TestR22HeadersOfADelayedRetry(t *testing.T) {
 	before := f.Headers.Map()
 	got := copyForRetry(f, DelayedRetry(time.Minute)).Map()
 	want := maps.Clone(before)
-	delete(want, headerTimeToBeReceived)
+	delete(want, HeaderTimeToBeReceived)
 	want[HeaderRetries] = "3"
 	want[HeaderRetriesTimestamp] = "2026-03-01 12:00:00:000000 Z"
 	want[HeaderAttempts] = got[HeaderAttempts] // R33
@@ -58,7 +58,7 @@ func TestR22HeadersOfADelayedRetry(t *testing.T) {
 func TestR22HeadersOfADeferral(t *testing.T) {
 	f := failedMessage(Defer(time.Minute))
 	want := f.Headers.Map()
-	delete(want, headerTimeToBeReceived)
+	delete(want, HeaderTimeToBeReceived)
 	want[HeaderDeferrals] = "5"
 	if got := copyForDeferral(f).Map(); !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)

@@ -144,7 +144,7 @@ func decodeInbound[T any](m *Message) (*Inbound[T], error) {
 		*raw = m.RawBody()
 		return in, nil
 	}
-	err := m.env.composer.codecs.decode(m.Type, m.incoming.Headers.Get(HeaderContentType), m.incoming.Body, &in.Body)
+	err := m.env.composer.codecs.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
 	return in, err
 }
 

@@ -51,7 +51,8 @@ type Health struct {
 	NotificationsDropped int64
 }
 
-// CriticalError is something that the endpoint must do and could not.
+// CriticalError is something that the endpoint must do and could not, or that the
+// application raised (RaiseCritical).
 type CriticalError struct {
 	Err error
 	At  time.Time

@@ -49,6 +49,8 @@ type Message struct {
 	EnqueuedAt time.Time
 
 	incoming *Incoming
+	body     []byte          // that SetBody set; nil is that of incoming
+	ctx      context.Context // the handler's, or nil outside an endpoint
 	env      *environment
 	started  int64    // when the attempt got its slot, in Unix nanoseconds
 	scope    string   // keeps the derived ids of middleware and HandleFailed apart
@@ -62,6 +64,7 @@ type Message struct {
 	adoptedAt, adopted int32
 	composed           int32 // messages composed so far, those sent at once included
 	ended              bool
+	skips              bool // the handlers that have not run
 }
 
 // environment is what messages need of their endpoint.
@@ -76,6 +79,13 @@ type environment struct {
 type handling struct {
 	messageType string
 	handlers    *handlerSet // nil if there are none
+	content     *content    // that middleware put in place of the received one, or nil
+}
+
+// content is a body with the headers that describe it.
+type content struct {
+	body    []byte
+	headers Headers
 }
 
 // InboundConfig describes an Inbound that no endpoint received. See NewInbound.
@@ -135,10 +145,13 @@ func (m *Message) begin(env *environment, in *Incoming, h handling) {
 	m.EnqueuedAt = in.EnqueuedAt
 	m.incoming = in
 	m.env = env
+	if c := h.content; c != nil {
+		m.Headers, m.body = c.headers, c.body
+	}
 }
 
 // choose returns the handlers for m's type, which middleware may have changed,
-// and notes both.
+// and notes both, with the body that middleware set.
 func (m *Message) choose() *handlerSet {
 	outermost := m
 	for outermost.parent != nil {
@@ -150,6 +163,10 @@ func (m *Message) choose() *handlerSet {
 	if m.Type != h.messageType {
 		m.Type, h.handlers = m.env.registry.lookup(m.Type)
 		h.messageType = m.Type
+	}
+	h.content = nil
+	if m.body != nil {
+		h.content = &content{m.body, m.Headers}
 	}
 	return h.handlers
 }
@@ -170,8 +187,46 @@ func (m *Message) end() []Outgoing {
 	return m.outgoing
 }
 
-// RawBody returns a copy of the body as it was received.
-func (m *Message) RawBody() []byte { return slices.Clone(m.incoming.Body) }
+// RawBody returns a copy of the body before it is decoded: as it was received, or
+// as an outer middleware set it (SetBody).
+func (m *Message) RawBody() []byte { return slices.Clone(m.rawBody()) }
+
+func (m *Message) rawBody() []byte {
+	if m.body != nil {
+		return m.body
+	}
+	return m.incoming.Body
+}
+
+// SetBody replaces the body, for inner middleware and the handlers of this attempt
+// alone: for middleware that decrypts or decompresses bodies, or fetches them for a
+// claim check. Change Headers with it where the content type is another
+// (NServiceBus.ContentType chooses the codec). HandleFailed gets the body and the
+// headers of the last attempt; retries, the error queue, the audit queue and Forward
+// have those that were received. Like Headers it is set before the call of next, by
+// the goroutine that calls it. The message takes body over.
+func (m *Message) SetBody(body []byte) {
+	if body == nil {
+		body = []byte{}
+	}
+	m.body = body
+}
+
+// SkipRemainingHandlers lets no other handler of the message's type run after this
+// one. The message counts as handled if this one succeeds; another attempt begins
+// with the first handler again. It is for handlers: middleware that wants to run
+// none does not call next.
+func (m *Message) SkipRemainingHandlers() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.skips = true
+}
+
+func (m *Message) skipsRemaining() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.skips
+}
 
 // GroupKey returns the key that the message was sent with (SendOptions.GroupKey).
 // The messages that the handler sends have it only where their own SendOptions say
@@ -224,33 +279,77 @@ func (m *Message) PublishNow(ctx context.Context, messageType string, body any, 
 }
 
 func (m *Message) collect(intent, queue, messageType string, body any, opts []SendOptions) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out, err := m.composeLocked(intent, queue, messageType, body, opts)
+	if m.env.composer.through == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		out, err := m.composeLocked(intent, queue, messageType, body, opts)
+		if err == nil {
+			m.outgoing = append(m.outgoing, out)
+		}
+		return err
+	}
+	out, err := m.compose(m.context(), intent, queue, messageType, body, opts)
 	if err != nil {
 		return err
 	}
-	m.outgoing = append(m.outgoing, out)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.endedLocked() { // while SendMiddleware ran
+		return m.sendFailed(intent, messageType, ErrHandlingEnded)
+	}
+	m.outgoing = append(m.outgoing, out...)
 	return nil
 }
 
 func (m *Message) now(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	out, err := m.compose(intent, queue, messageType, body, opts)
-	if err != nil {
+	out, err := m.compose(ctx, intent, queue, messageType, body, opts)
+	if err != nil || len(out) == 0 {
 		return err
 	}
-	return m.env.send(ctx, out)
+	return m.env.send(ctx, out...)
 }
 
-func (m *Message) compose(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
+// context returns the context of the handler.
+func (m *Message) context() context.Context {
+	if m.ctx != nil {
+		return m.ctx
+	}
+	return WithMessage(context.Background(), m)
+}
+
+// compose returns the messages that a send makes: one, unless SendMiddleware makes
+// more or fewer of it. The middleware runs without m's lock.
+func (m *Message) compose(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) ([]Outgoing, error) {
+	composed, err := m.composeOne(intent, queue, messageType, body, opts)
+	if err != nil {
+		return nil, err
+	}
+	c := m.env.composer
+	if c.through != nil {
+		if found, _ := MessageFrom(ctx); found != m {
+			ctx = WithMessage(ctx, m)
+		}
+	}
+	out, err := c.handOver(ctx, composed)
+	if err != nil {
+		return nil, m.sendFailed(intent, messageType, err)
+	}
+	return out, nil
+}
+
+func (m *Message) composeOne(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.composeLocked(intent, queue, messageType, body, opts)
 }
 
+func (m *Message) sendFailed(intent, messageType string, err error) error {
+	return fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, err)
+}
+
 func (m *Message) composeLocked(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
 	if m.endedLocked() {
-		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, ErrHandlingEnded)
+		return Outgoing{}, m.sendFailed(intent, messageType, ErrHandlingEnded)
 	}
 	from := origin{
 		id:             m.incoming.ID,
@@ -268,7 +367,7 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 		return derivedID(m.incoming.ID, sender, int(m.composed))
 	})
 	if err != nil {
-		return Outgoing{}, fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, err)
+		return Outgoing{}, m.sendFailed(intent, messageType, err)
 	}
 	return out, nil
 }

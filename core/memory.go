@@ -183,7 +183,8 @@ func (m *memory) rememberAccepted(incomingID string, out []Outgoing, err error) 
 
 // withoutAccepted returns the sends that the broker has not accepted from an earlier
 // attempt at the same message. A send is the same if it has the id, destination, type,
-// body, group key and delay of the earlier one; observers may have changed other headers.
+// body (before SendMiddleware), group key and delay of the earlier one; observers may
+// have changed other headers.
 func (m *memory) withoutAccepted(incomingID string, out []Outgoing) []Outgoing {
 	if len(out) == 0 || m.partials.Load() == 0 {
 		return out
@@ -228,7 +229,16 @@ func fingerprintOf(out *Outgoing) fingerprint {
 	part(out.Topic)
 	part(out.GroupKey)
 	part(out.Headers.Get(HeaderMessageTypes))
-	part(out.Delay.String())
-	part(string(out.Body))
+	delay, body := out.Delay.String(), out.Body
+	if origin := out.origin; origin != nil { // another attempt has another delay, and another body by encryption
+		if !origin.due.IsZero() {
+			delay = FormatTime(origin.due)
+		}
+		if origin.body != nil {
+			body = origin.body
+		}
+	}
+	part(delay)
+	part(string(body))
 	return fingerprint(h.Sum(nil))
 }

@@ -52,13 +52,16 @@ type Outgoing struct {
 	// for applications that the engine's own sends do not count for, and for
 	// diagnostics.
 	Reason SendReason
+
+	origin *sendOrigin // nil as a rule
 }
 
 // SendReason says why a message is sent.
 type SendReason int
 
-// The reasons for a send. All but ReasonApplication are the engine's own: the message is
-// a copy of one that was received, or control traffic.
+// The reasons for a send. With all but ReasonApplication the message is a copy of one
+// that was received, or control traffic; all but it and ReasonForward are the engine's
+// own.
 const (
 	// ReasonApplication is a send of the application: the zero value.
 	ReasonApplication SendReason = iota
@@ -76,9 +79,11 @@ const (
 	// ReasonUndelivered is a copy that waits in the endpoint's own queue because its
 	// destination cannot be reached (R25).
 	ReasonUndelivered
+	// ReasonForward is a copy of a message that its handler forwards (Message.Forward).
+	ReasonForward
 )
 
-var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy"}
+var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy", "forwarded copy"}
 
 // String returns the reason in words.
 func (r SendReason) String() string {

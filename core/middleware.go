@@ -61,6 +61,7 @@ func inRuns(next HandlerFunc, scope string) HandlerFunc {
 	return func(ctx context.Context, m *Message) error {
 		r := &run{Context: ctx}
 		r.message.beginRun(m, scope)
+		r.message.ctx = r
 		defer r.message.end() // also where next panics
 		if err := next(r, &r.message); err != nil {
 			return err
@@ -89,7 +90,7 @@ func (m *Message) beginRun(by *Message, scope string) {
 	m.ID, m.Type, m.Headers = by.ID, by.Type, by.Headers
 	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
 	m.LastError, m.EnqueuedAt = by.LastError, by.EnqueuedAt
-	m.incoming, m.env = by.incoming, by.env
+	m.incoming, m.body, m.env = by.incoming, by.body, by.env
 	m.scope, m.parent = scope, by
 }
 

@@ -227,6 +227,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
 	ctx := WithMessage(a.deciding(), m)
 	a.returned.Store(false)
+	m.ctx = ctx
 	err := apart(func() error {
 		return call(func(ctx context.Context, m *Message) error { return fallback(ctx, m, failed) }, ctx, m)
 	})

@@ -319,11 +319,8 @@ func (r *runner) slowHandler(a *attempt, running time.Duration) {
 
 // critical reports that the endpoint cannot do its duty.
 func (r *runner) critical(err error) {
-	ep := r.ep
-	ep.criticals.Add(1)
-	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
-	ep.log.endpoint.Error("critical error", "error", err)
-	if f := ep.config.OnCriticalError; f != nil {
+	r.ep.noteCritical(err)
+	if f := r.ep.config.OnCriticalError; f != nil {
 		r.criticals.notify(func() { f(r.values, err) })
 	}
 }

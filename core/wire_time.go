@@ -38,3 +38,18 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	}
 	return s, "", false
 }
+
+// formatTimeSpan writes a duration that is not negative as .NET does: "00:01:30",
+// "1.00:00:00.5000000". What is below 100 ns is cut off.
+func formatTimeSpan(d time.Duration) string {
+	const day = 24 * time.Hour
+	var b strings.Builder
+	if d >= day {
+		fmt.Fprintf(&b, "%d.", d/day)
+	}
+	fmt.Fprintf(&b, "%02d:%02d:%02d", d%day/time.Hour, d%time.Hour/time.Minute, d%time.Minute/time.Second)
+	if ticks := d % time.Second / 100; ticks > 0 {
+		fmt.Fprintf(&b, ".%07d", ticks)
+	}
+	return b.String()
+}

@@ -67,3 +67,18 @@ func FuzzParseTime(f *testing.F) {
 		}
 	})
 }
+
+func TestFormatTimeSpan_WritesWhatDotNetReads(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Second:                              "00:00:01",
+		90 * time.Minute:                         "01:30:00",
+		24*time.Hour - time.Second:               "23:59:59",
+		24 * time.Hour:                           "1.00:00:00",
+		1000*time.Hour + 5*time.Millisecond + 99: "41.16:00:00.0050000",
+		time.Microsecond:                         "00:00:00.0000010",
+	} {
+		if got := formatTimeSpan(d); got != want {
+			t.Errorf("%v is %q, want %q", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// RaiseCritical reports an error of the application as a critical error: it is logged,
+// counted in Health and given to Config.OnCriticalError, as the endpoint's own are.
+// The endpoint goes on; OnCriticalError decides whether to call Shutdown. Where no Run
+// is in progress, OnCriticalError is called before RaiseCritical returns. A nil error
+// is ignored.
+func (ep *Endpoint) RaiseCritical(err error) {
+	if err == nil {
+		return
+	}
+	ep.mu.Lock()
+	r := ep.current
+	ep.mu.Unlock()
+	if r != nil {
+		r.critical(err)
+		return
+	}
+	ep.noteCritical(err)
+	if f := ep.config.OnCriticalError; f != nil {
+		guarded(ep.observerPanicked, func() { f(context.Background(), err) })
+	}
+}
+
+// noteCritical logs and counts a critical error.
+func (ep *Endpoint) noteCritical(err error) {
+	ep.criticals.Add(1)
+	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
+	ep.log.endpoint.Error("critical error", "error", err)
+}

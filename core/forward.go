@@ -1,0 +1,56 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Forward collects a copy of the message for another queue: the message id, the body,
+// all headers, group key and properties as they were received, whatever middleware
+// made of them, and without SendMiddleware. Only the headers of its retries here are
+// left out, and those by which an operator's tool waits for this endpoint's answer;
+// the reply address is still that of the first sender. The copy leaves as those of
+// Send do: when all handlers have succeeded. An empty queue, and a message that has no
+// room for failure headers (ErrTooLarge), are errors.
+func (m *Message) Forward(queue string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out, err := m.forwardLocked(queue)
+	if err != nil {
+		return err
+	}
+	m.outgoing = append(m.outgoing, out)
+	return nil
+}
+
+// ForwardNow forwards the message at once, as SendNow sends: the copy leaves even if
+// the handler fails, and at every attempt again.
+func (m *Message) ForwardNow(ctx context.Context, queue string) error {
+	m.mu.Lock()
+	out, err := m.forwardLocked(queue)
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return m.env.send(ctx, out)
+}
+
+func (m *Message) forwardLocked(queue string) (Outgoing, error) {
+	in := m.incoming
+	out := in.copyTo(queue, in.Headers, ReasonForward)
+	out.Headers.Set(HeaderMessageID, in.ID)
+	out.Headers.Del(HeaderAttempts, HeaderUndelivered, HeaderTimeToBeReceived, HeaderRetryUniqueMessageID, HeaderRetryAckQueue, HeaderRetryAckSent)
+	out.Headers.Del(retryHeaders...)
+	err := m.env.composer.checkSize(&out)
+	switch {
+	case m.endedLocked():
+		err = ErrHandlingEnded
+	case queue == "":
+		err = errors.New("no destination queue was given")
+	}
+	if err != nil {
+		return Outgoing{}, fmt.Errorf("core: forward message %s to %q: %w", in.ID, queue, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,44 @@
+package core
+
+import (
+	"fmt"
+	"runtime/debug"
+	"unicode/utf8"
+)
+
+// renamed is a delivery whose message has the id that Config.MessageID gave it.
+type renamed struct {
+	Delivery
+	in *Incoming
+}
+
+// Incoming implements Delivery.
+func (d *renamed) Incoming() *Incoming { return d.in }
+
+// withID returns the delivery with the id that Config.MessageID gives its message: one
+// that could be parsed and has no header NServiceBus.MessageId.
+func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
+	name := ep.config.MessageID
+	if name == nil {
+		return d, nil
+	}
+	in := d.Incoming()
+	if in.Malformed != nil || in.Headers.Get(HeaderMessageID) != "" {
+		return d, nil
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			named, err = d, readable(fmt.Errorf("Config.MessageID: %w", &PanicError{Value: value, Stack: debug.Stack()}))
+		}
+	}()
+	switch id := name(in); {
+	case id == "" || id == in.ID:
+		return d, nil
+	case !utf8.ValidString(id):
+		return d, fmt.Errorf("Config.MessageID returned %q, which is not UTF-8; return text, such as the hexadecimal form of a hash", id)
+	default:
+		copied := *in
+		copied.ID = id
+		return &renamed{d, &copied}, nil
+	}
+}
