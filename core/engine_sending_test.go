@@ -365,25 +365,26 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 }
 
 // What the broker accepted of an attempt that failed is not sent again, although the
-// middleware makes another body of it each time.
+// middleware makes another body of it each time, and its delay is another.
 func TestSendMiddleware_AcceptedSendsAreNotRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, able(func(*core.Capabilities) {}), core.TransactionReceiveOnly)
-		n := 0
+	inModes(t, everyMode[1:2], func(b *bed) {
+		b.broker.provoke(b.accepts("shipping"))
+		runs, due := 0, time.Now().Add(time.Hour)
 		nonce := changes(func(_ context.Context, out *core.Outgoing) {
-			n++
-			out.Body = append([]byte(fmt.Sprint(n, " ")), out.Body...)
+			out.Body = append([]byte(fmt.Sprint(runs, " ")), out.Body...)
 		})
-		missing := "later"
-		b.orders(core.Config{Recoverability: immediate(1), SendMiddleware: []core.SendMiddleware{nonce}}, func(_ context.Context, m *core.Message) error {
-			if m.Attempt == 2 {
-				missing = "error"
+		b.orders(core.Config{SendMiddleware: []core.SendMiddleware{nonce}}, func(_ context.Context, m *core.Message) error {
+			time.Sleep(time.Second)
+			if runs++; runs == 3 {
+				b.broker.provoke(faults{})
 			}
-			return errors.Join(m.Send("shipping", "ship", "x"), m.Send(missing, "ship", "x"))
+			return errors.Join(m.Send("shipping", "ship", "x"), m.Send("shipping", "remind", "x", core.SendOptions{DeliverAt: due}), m.Send("error", "bill", "x"))
 		})
 		b.put("m1")
-		b.holds("shipping", 1)
+		b.pass(time.Minute)
+		equal(b, "runs", runs, 3)
 		b.holds("error", 1)
+		b.holds("shipping", 2)
 		b.holds("orders", 0)
 	})
 }
