@@ -245,12 +245,13 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	if len(ep.observers.handle) == 0 {
 		return call(ep.chain, ctx, &a.message)
 	}
-	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{ep.observed, &a.message})
+	at := ep.observedAt(a.delivery)
+	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{at, &a.message})
 	a.observed, a.message.ctx = ctx, ctx
 	start := time.Now()
 	err := errGoexit
 	defer func() {
-		ep.observers.handleEnd(ctx, ep.observerPanicked, HandleEnd{ep.observed, &a.message, err, time.Since(start)})
+		ep.observers.handleEnd(ctx, ep.observerPanicked, HandleEnd{at, &a.message, err, time.Since(start)})
 	}()
 	err = call(ep.chain, ctx, &a.message)
 	return err
@@ -361,7 +362,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		r.complete(a)
 	}
 	if len(r.ep.observers.success) > 0 {
-		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observed, &a.message})
+		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message})
 	}
 	r.limiter.succeeded()
 	return nil

@@ -45,8 +45,13 @@ type SendOptions struct {
 	// one, with the id of the message itself.
 	NewConversation bool
 
-	// ReplyTo is the queue for replies. The default is the endpoint's own.
+	// ReplyTo is the queue for replies. The default is the endpoint's own, which
+	// all of its instances receive from.
 	ReplyTo string
+
+	// ReplyToInstance has replies come to this instance, through its instance
+	// queue (Config.InstanceQueue).
+	ReplyToInstance bool
 
 	// ContentType describes a []byte body. The default is
 	// "application/octet-stream". Any other body has its codec's, and nothing
@@ -73,10 +78,12 @@ type composer struct {
 	endpoint string
 	machine  string
 	replyTo  string // "" for a send-only endpoint
-	codecs   *codecs
-	caps     Capabilities
-	address  func(queue string) (string, error) // Transport.Address
-	through  SendFunc                           // Config.SendMiddleware, or nil
+	// replyToInstance is the address of the instance queue, or "".
+	replyToInstance string
+	codecs          *codecs
+	caps            Capabilities
+	address         func(queue string) (string, error) // Transport.Address
+	through         SendFunc                           // Config.SendMiddleware, or nil
 }
 
 // origin is what a message inherits from the one being handled; the zero value
@@ -118,6 +125,15 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	}
 	if err := c.checkRequest(&out); err != nil {
 		return Outgoing{}, err
+	}
+	switch {
+	case !o.ReplyToInstance:
+	case o.ReplyTo != "":
+		return Outgoing{}, fmt.Errorf("SendOptions.ReplyTo is %q, and ReplyToInstance is set; remove one", o.ReplyTo)
+	case c.replyToInstance == "":
+		return Outgoing{}, fmt.Errorf("SendOptions.ReplyToInstance is set, but the endpoint %q has no instance queue; set Config.InstanceQueue and Config.Instance", c.endpoint)
+	default:
+		o.ReplyTo = c.replyToInstance
 	}
 	if o.ReplyTo != "" {
 		address, err := c.address(o.ReplyTo)

@@ -36,6 +36,18 @@ type Config struct {
 	// is a queue with the endpoint's name.
 	InputQueue string
 
+	// InstanceQueue opens a second queue, called like the input queue with a hyphen
+	// and Instance behind it. This instance alone receives from it: replies to
+	// messages that it sends with SendOptions.ReplyToInstance, and what others
+	// send there. Its messages have the same handlers and recoverability, and count
+	// in the same Concurrency. They wait while the instance is stopped, and an
+	// endpoint with the same Instance gets them; no two that run at the same time
+	// may have it. Subscriptions are the input queue's alone.
+	//
+	// Instance must be set. How long a queue without its instance stays, and how
+	// to remove one, is in the documentation of the transport.
+	InstanceQueue bool
+
 	// AuditQueue receives a copy of every message that was handled
 	// successfully. The default, "", is none.
 	AuditQueue string
@@ -68,7 +80,8 @@ type Config struct {
 
 	// Instance tells this running endpoint from others of the same name in
 	// logs and headers, and has no control characters. The default is the
-	// machine's name, the process id and a random part.
+	// machine's name, the process id and a random part. With InstanceQueue it is
+	// part of a queue's name.
 	Instance string
 
 	// Codec encodes and decodes message bodies. The default is JSON.

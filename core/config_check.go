@@ -68,6 +68,7 @@ type resolved struct {
 	codecs        *codecs
 	observers     *observers
 	queues        []string // that the endpoint needs; the first is its input queue
+	instanceQueue string   // one of queues; "" without
 	auditAddress  string   // "" without audit
 	// reduced says which defaults the transport cannot do (R10).
 	reduced []string
@@ -143,7 +144,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -188,6 +189,17 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	}
 	r.rules.ownAddress, r.rules.address = own, t.Address
 	r.queues = []string{input}
+	instance := ""
+	switch {
+	case !r.config.InstanceQueue:
+	case r.config.Instance == "":
+		p.add("InstanceQueue is set without Instance; the default Instance is another one at each start, and nobody would receive the messages of the one before: set Instance to a name that stays, such as that of the host or of the pod in a StatefulSet")
+	case own != "":
+		r.instanceQueue = input + "-" + r.config.Instance
+		instance = address("the instance queue (the input queue's name, a hyphen and Instance)", r.instanceQueue)
+		r.rules.instanceAddress = instance
+		r.queues = append(r.queues, r.instanceQueue)
+	}
 
 	errorQueues := map[string]string{} // addresses, and the field that names each
 	errorQueue := func(field, queue string) {
@@ -195,7 +207,7 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 		switch canonical {
 		case "":
 			return
-		case own:
+		case own, instance:
 			p.add("%s is %q, the endpoint's own queue; failed messages would never leave it", field, canonical)
 			return
 		}
@@ -218,7 +230,7 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	r.auditAddress = address("AuditQueue", r.config.AuditQueue)
 	switch field := errorQueues[r.auditAddress]; {
 	case r.auditAddress == "":
-	case r.auditAddress == own:
+	case r.auditAddress == own, r.auditAddress == instance:
 		p.add("AuditQueue is %q, the endpoint's own queue; messages would go round for ever", r.auditAddress)
 	case field != "":
 		p.add("AuditQueue is %q, which is %s too; copies of handled messages would be among the failed ones: name another queue", r.auditAddress, field)

@@ -133,6 +133,7 @@ func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
 		"Transactions":   {Transactions: 99},
 		"Recoverability": {Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 1}}},
 		"InputQueue":     {InputQueue: "orders"},
+		"InstanceQueue":  {InstanceQueue: true, Instance: "one"},
 		"AuditQueue":     {AuditQueue: "audit"},
 		"Provision":      {Provision: ProvisionAlways},
 		"HandlerTimeout": {HandlerTimeout: 1},
@@ -352,7 +353,7 @@ func TestEffectiveConfigIsAFixedPoint(t *testing.T) {
 		"off":                 {Config{DrainTimeout: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
 		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, ableCapabilities()},
 		"everything": {Config{
-			Concurrency: 3, InputQueue: "orders", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
+			Concurrency: 3, InputQueue: "orders", InstanceQueue: true, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
 			Recoverability: Recoverability{
 				Delayed:    Delayed{Retries: 4, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
 				ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueLimit: 9, RateLimit: RateLimit{ConsecutiveFailures: 20},

@@ -12,6 +12,7 @@ const wholeConfig = `{
 	"concurrency": 8,
 	"transactions": "ReceiveOnly",
 	"inputQueue": "orders",
+	"instanceQueue": true,
 	"auditQueue": "audit",
 	"provision": "Never",
 	"sendOnly": false,
@@ -49,7 +50,7 @@ const wholeConfig = `{
 
 func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
-		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", AuditQueue: "audit", Provision: ProvisionNever,
+		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever,
 		DrainTimeout: 90 * time.Second, Instance: "one",
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, LogFormat: LogConstant,
 		Recoverability: Recoverability{

@@ -43,8 +43,9 @@ type rules struct {
 	// maxDeliveries bounds the deliveries of one copy of a message; 0 is
 	// without limit.
 	maxDeliveries int
-	// ownAddress is that of the endpoint's queue.
-	ownAddress string
+	// ownAddress is that of the endpoint's queue, and instanceAddress that of its
+	// instance queue, or "".
+	ownAddress, instanceAddress string
 	// address is Transport.Address.
 	address func(queue string) (string, error)
 }
@@ -203,7 +204,7 @@ func (r *rules) cannot(a Action, f failure) string {
 		switch {
 		case err != nil:
 			return fmt.Sprintf("that cannot be a queue's name: %v", err)
-		case address == r.ownAddress:
+		case address == r.ownAddress, r.instanceAddress != "" && address == r.instanceAddress:
 			return "that is the endpoint's own queue, which the message would never leave"
 		}
 	case ActionDelayedRetry:

@@ -54,6 +54,7 @@ func (ep *Endpoint) Shutdown(ctx context.Context) error {
 func (r *runner) drain() error {
 	r.stopFetch()
 	r.pump.stop()
+	r.handleConsumed()
 	idle := make(chan struct{})
 	go func() {
 		r.pump.wg.Wait()

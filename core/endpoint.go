@@ -25,8 +25,9 @@ type Endpoint struct {
 	config    Config
 	mode      TransactionMode
 
-	address      string // of the input queue; "" if send-only
-	auditAddress string // "" without audit
+	address         string // of the input queue; "" if send-only
+	instanceAddress string // of the instance queue; "" without one
+	auditAddress    string // "" without audit
 
 	registry      registry
 	rules         rules
@@ -74,7 +75,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	r.resolveQueues(&p, name, t)
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
-		address: r.rules.ownAddress, auditAddress: r.auditAddress,
+		address: r.rules.ownAddress, instanceAddress: r.rules.instanceAddress, auditAddress: r.auditAddress,
 		rules: r.rules, maxDeliveries: r.maxDeliveries, resolved: r, observers: r.observers,
 		memory: newMemory(), destinations: newDestinations(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
@@ -93,7 +94,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
-	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codecs: r.codecs, caps: caps, address: t.Address}
+	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address}
 	if ep.composer.through, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
 	}
@@ -227,4 +228,6 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 // inputQueue is the name of the queue that instances of the endpoint share.
 func (ep *Endpoint) inputQueue() string { return ep.resolved.queues[0] }
 
-func (ep *Endpoint) topology() Topology { return Topology{Queues: ep.resolved.queues} }
+func (ep *Endpoint) topology() Topology {
+	return Topology{Queues: ep.resolved.queues, InstanceQueue: ep.resolved.instanceQueue}
+}

@@ -223,7 +223,7 @@ func TestHealthTellsOfConnections(t *testing.T) {
 		var told connections
 		ep := b.endpoint("orders", core.Config{Observers: []any{&told, panickyConnection{}}})
 		b.run(ep)
-		watch := b.broker.observer.Load().(core.ConnectionObserver)
+		watch := b.broker.newestObserver().(core.ConnectionObserver)
 		since := time.Now()
 		watch.ConnectionChanged(core.ConnectionChange{Err: errBoom, Since: since, RetryIn: time.Second})
 		health := ep.Health()

@@ -25,7 +25,8 @@ type faulty struct {
 	sent      record[[]string] // the queues or topics of every successful send
 	committed record[string]   // work of native transactions
 
-	observer atomic.Value // the newest receiver's
+	observers record[any]  // of the receivers that were opened
+	closed    atomic.Int64 // receivers that were
 
 	mu      sync.Mutex
 	faults  faults
@@ -43,12 +44,20 @@ type faults struct {
 	after func(operation string, in *core.Incoming) error
 	// receive may answer instead of Receive.
 	receive func(ctx context.Context) (instead bool, n int, err error)
+	// receiveFrom is asked by Receive for its queue.
+	receiveFrom func(queue string) error
 	// arrive may change what is received.
 	arrive func(in *core.Incoming)
 	// locked may answer for LockedUntil; the zero time leaves it the real one.
 	locked func(in *core.Incoming) time.Time
 	// open is asked by OpenReceiver.
 	open func(ctx context.Context) error
+}
+
+// newestObserver returns that of the newest receiver.
+func (f *faulty) newestObserver() any {
+	all := f.observers.all()
+	return all[len(all)-1]
 }
 
 // provoke replaces the faults.
@@ -101,14 +110,20 @@ func (f *faulty) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (cor
 		return nil, err
 	}
 	f.opened.add(cfg.Queue)
-	f.observer.Store(cfg.Observer)
+	f.observers.add(cfg.Observer)
 	f.inFlight.add(cfg.MaxInFlight)
-	return &faultyReceiver{r, f}, nil
+	return &faultyReceiver{r, f, cfg.Queue}, nil
 }
 
 type faultyReceiver struct {
 	core.Receiver
 	broker *faulty
+	queue  string
+}
+
+func (r *faultyReceiver) Close(ctx context.Context) error {
+	r.broker.closed.Add(1)
+	return r.Receiver.Close(ctx)
 }
 
 func (r *faultyReceiver) SetMaxInFlight(n int) {
@@ -120,6 +135,11 @@ func (r *faultyReceiver) Receive(ctx context.Context, dst []core.Delivery) (int,
 	if fault := r.broker.provoked().receive; fault != nil {
 		if instead, n, err := fault(ctx); instead {
 			return n, err
+		}
+	}
+	if fault := r.broker.provoked().receiveFrom; fault != nil {
+		if err := fault(r.queue); err != nil {
+			return 0, err
 		}
 	}
 	n, err := r.Receiver.Receive(ctx, dst)

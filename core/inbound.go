@@ -91,7 +91,7 @@ type content struct {
 // InboundConfig describes an Inbound that no endpoint received. See NewInbound.
 type InboundConfig struct {
 	// Endpoint is the name of the endpoint that seems to handle the message.
-	// The default is "test".
+	// The default is "test". Its instance queue is NAME-instance.
 	Endpoint string
 	// Incoming is the received message. Its Body is not decoded: the body is
 	// given to NewInbound. A DeliveryCount of 0 becomes 1.
@@ -119,7 +119,8 @@ func NewInbound[T any](body T, c InboundConfig) *Inbound[T] {
 	env := &environment{
 		composer: &composer{
 			endpoint: firstOf(c.Endpoint, "test"), machine: "test", replyTo: firstOf(c.Endpoint, "test"),
-			codecs: standard, caps: c.Capabilities,
+			replyToInstance: firstOf(c.Endpoint, "test") + "-instance",
+			codecs:          standard, caps: c.Capabilities,
 			address: func(queue string) (string, error) { return queue, nil },
 		},
 		send: c.SendNow,

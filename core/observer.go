@@ -13,7 +13,9 @@ import (
 type ObservedEndpoint struct {
 	Endpoint string // its name
 	Instance string // Endpoint.Instance
-	Queue    string // the address of its input queue; "" if send-only
+	// Queue is the address of the queue that the message was received from, and
+	// otherwise that of the input queue; "" if send-only.
+	Queue string
 }
 
 // HandleObserver is called around every attempt, that of Invoke too: its Start before middleware

@@ -70,7 +70,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 			Err:                         err,
 			MessageID:                   in.ID,
 			MessageType:                 a.message.handledAs().messageType,
-			ReceiveQueue:                r.ep.address,
+			ReceiveQueue:                r.ep.receivedFrom(a.delivery),
 			ImmediateProcessingFailures: max(in.DeliveryCount, 1),
 			DelayedDeliveriesPerformed:  intHeader(in.Headers, HeaderRetries),
 			FailedAt:                    time.Now(),
@@ -207,7 +207,7 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 		reason = ReasonDeferral
 	}
 	send := func(headers Headers) error {
-		out := failedCopy(a, f, r.ep.address, headers, reason)
+		out := failedCopy(a, f, r.ep.receivedFrom(a.delivery), headers, reason)
 		out.Delay = d.action.Delay
 		return r.replace(a, []Outgoing{out})
 	}
@@ -274,7 +274,7 @@ func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 		return
 	}
 	e := Recovery{
-		ObservedEndpoint: r.ep.observed,
+		ObservedEndpoint: r.ep.observedAt(a.delivery),
 		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err,
 		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
 		Action: d.action, Deferred: d.deferral, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,

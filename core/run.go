@@ -228,9 +228,7 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 	concurrency := ep.concurrency
 	ep.mu.Unlock()
 	p := ep.shapePump(&pump{})
-	return ep.transport.OpenReceiver(ctx, ReceiverConfig{
-		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: p.maxInFlight(concurrency), MaxDeliveries: ep.maxDeliveries, Observer: watch,
-	})
+	return ep.openReceiver(ctx, p.maxInFlight(concurrency), watch)
 }
 
 // shapePump sets how a pump works with this transport in this mode.
@@ -250,6 +248,7 @@ func (r *runner) start() {
 	go r.renewer.run()
 	r.pump = ep.shapePump(newPump(r.fetch, r.receiver))
 	r.pump.watch = r.renewer.watch
+	r.connectInputs()
 	r.pump.handle = r.handle
 	r.pump.giveBack = r.giveBack
 	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }

@@ -181,6 +181,12 @@ type Topology struct {
 	// Queues are created if they do not exist. The first is the endpoint's
 	// input queue.
 	Queues []string
+	// InstanceQueue is the one of Queues that a single instance of the endpoint
+	// receives from (Config.InstanceQueue), or "". Where a broker can delete a
+	// queue by itself, it is created so that this happens some time, which the
+	// adapter documents, after its last receiver left: no other instance
+	// receives from it.
+	InstanceQueue string
 }
 
 // Subscriber is implemented by a Transport that has PublishSubscribe. One that

@@ -70,7 +70,9 @@ func (ep *Endpoint) ownDestination(queue string) bool {
 	return queue != "" && (queue == ep.auditAddress || slices.Contains(ep.rules.errorQueues(), queue))
 }
 
-// storedCopy returns a message as it is stored until its destination can be reached.
+// storedCopy returns a message as it is stored until its destination can be reached. It
+// is stored in the shared queue also where it came from an instance queue: every
+// instance can deliver it, and a broker may delete the queue of one that has stopped.
 func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 	out.Queue = ep.address
 	out.Headers.Set(HeaderUndelivered, note.String())
