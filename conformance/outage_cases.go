@@ -350,6 +350,45 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
 	}},
+	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		limit := max(t.quiet(), time.Second)
+		var outages, handled tally
+		s := t.service(transport, func(c *core.Config) {
+			c.OutageLimit = limit
+			c.OnCriticalError = func(_ context.Context, err error) {
+				if outage, ok := errors.AsType[*core.OutageError](err); ok {
+					outages.add(fmt.Sprint("outage since ", outage.Since))
+				}
+			}
+			if t.mode != core.TransactionNone { // a settlement may fail in the outage
+				c.Recoverability.Immediate = core.Immediate{Retries: 5}
+			}
+		})
+		s.handle(workType, func(_ context.Context, m *core.Message) error {
+			handled.add(m.ID)
+			return nil
+		})
+		s.run()
+		before := t.command(s.queue, workType, "before")
+		t.send(transport, before)
+		t.await("a message is handled before the outage", func() bool { return handled.of(before.ID) > 0 })
+		o.kill()
+		t.await(fmt.Sprintf("an outage that lasts for OutageLimit (%v) is a critical error: the observer is told that it began, and not that it ended", limit), func() bool { return outages.total() > 0 })
+		t.rest(3 * limit)
+		if n := outages.total(); n != 1 {
+			t.fail("an outage is one critical error, since the observer is not told of its end before it", "%d: %s", n, listed(outages.counts()))
+		}
+		o.start()
+		t.await("Endpoint.Health says after the outage that it is Connected, and Running", func() bool {
+			h := s.Health()
+			return h.Connected && h.Running
+		})
+		after := t.command(s.queue, workType, "after")
+		t.sendEventually(transport, after)
+		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
+	}},
 	{rule: "C15", title: "the transport goes on with a broker that has forgotten all", exclusive: true, needs: []need{brokerControl, notDurable}, run: func(t *trial) {
 		const total = 10
 		o := t.operator()

@@ -62,6 +62,14 @@ var outageMutants = []mutant{
 			}
 		})}
 	}},
+	{rule: "C15", name: "says that it is connected before each attempt to connect", onServer: true, breaks: func() changes {
+		return changes{open: observing(func(o core.ConnectionObserver, c core.ConnectionChange) {
+			if !c.Connected {
+				o.ConnectionChanged(core.ConnectionChange{Connected: true, Since: c.Since})
+			}
+			o.ConnectionChanged(c)
+		})}
+	}},
 	{rule: "C15", name: "does not say why there is no connection", onServer: true, breaks: func() changes {
 		return changes{open: observing(func(o core.ConnectionObserver, c core.ConnectionChange) {
 			c.Err = nil

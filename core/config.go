@@ -78,6 +78,11 @@ type Config struct {
 	// waits for 30 s, ends the process. With Off they are cancelled at once.
 	DrainTimeout time.Duration
 
+	// OutageLimit is after how long an outage that the transport reported
+	// (ConnectionChange) is a critical error, once for each outage: an *OutageError. The
+	// endpoint goes on reconnecting. The default is 2 min. Off raises none.
+	OutageLimit time.Duration
+
 	// Instance tells this running endpoint from others of the same name in
 	// logs and headers, and has no control characters. The default is the
 	// machine's name, the process id and a random part. With InstanceQueue it is
@@ -130,8 +135,9 @@ type Config struct {
 	LogFormat LogFormat
 
 	// OnCriticalError is called when the endpoint cannot do what it must: a
-	// failed message could not be moved, a settlement fails again and again; or when
-	// the application calls RaiseCritical. Calls
+	// failed message could not be moved, a settlement fails again and again, an outage
+	// lasts for OutageLimit (errors.As finds an *OutageError then); or when the
+	// application calls RaiseCritical. Calls
 	// are made one after the other, behind a queue of 100, on a goroutine of their own;
 	// they may call Shutdown. Such errors are logged and counted in any case.
 	OnCriticalError func(ctx context.Context, err error) `json:"-"`
@@ -331,6 +337,7 @@ const (
 	defaultErrorQueue      = "error"
 	defaultSlowHandler     = time.Minute
 	defaultDrainTimeout    = 20 * time.Second
+	defaultOutageLimit     = 2 * time.Minute
 	defaultRequeueDelay    = time.Second
 	defaultTimeToWait      = time.Second
 	maxTimeToWait          = time.Hour

@@ -87,6 +87,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	notNegativeOrOff(&p, "HandlerTimeout", c.HandlerTimeout)
 	notNegativeOrOff(&p, "SlowHandler", c.SlowHandler)
 	notNegativeOrOff(&p, "DrainTimeout", c.DrainTimeout)
+	notNegativeOrOff(&p, "OutageLimit", c.OutageLimit)
 	if c.LogFormat < LogNServiceBus || c.LogFormat > LogConstant {
 		p.add("LogFormat is %d, which is none of LogNServiceBus, LogConstant", int(c.LogFormat))
 	}
@@ -131,8 +132,10 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	orDefault(&r.config.Concurrency, defaultConcurrency)
 	orDefault(&r.config.DrainTimeout, defaultDrainTimeout)
 	orDefault(&r.config.SlowHandler, defaultSlowHandler)
+	orDefault(&r.config.OutageLimit, defaultOutageLimit)
 	r.config.DrainTimeout = offAsZero(r.config.DrainTimeout)
 	r.config.SlowHandler = offAsZero(r.config.SlowHandler)
+	r.config.OutageLimit = offAsZero(r.config.OutageLimit)
 	r.config.HandlerTimeout = offAsZero(r.config.HandlerTimeout)
 	r.resolveRecoverability(&p, caps)
 	return r, errors.Join(p.list...)
@@ -144,7 +147,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "OutageLimit", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)

@@ -139,6 +139,7 @@ func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
 		"HandlerTimeout": {HandlerTimeout: 1},
 		"SlowHandler":    {SlowHandler: Off},
 		"DrainTimeout":   {DrainTimeout: 1},
+		"OutageLimit":    {OutageLimit: Off},
 		"Codecs":         {Codecs: []Codec{&pointerCodec{"text/x"}}},
 		"MessageID":      {MessageID: func(*Incoming) string { return "" }},
 		"Middleware":     {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
@@ -350,7 +351,7 @@ func TestEffectiveConfigIsAFixedPoint(t *testing.T) {
 		"no delays":           {Config{}, undelayed},
 		"delays too short":    {Config{}, brief},
 		"send-only":           {Config{SendOnly: true, Instance: "one"}, ableCapabilities()},
-		"off":                 {Config{DrainTimeout: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
 		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, ableCapabilities()},
 		"everything": {Config{
 			Concurrency: 3, InputQueue: "orders", InstanceQueue: true, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
@@ -412,7 +413,7 @@ func TestEffectiveConfigIsAFixedPoint(t *testing.T) {
 		}
 		text, err := ep.Config().MarshalJSON()
 		const want = `{"concurrency":16,"transactions":"SendsAtomicWithReceive","recoverability":{"immediate":{"retries":5},"delayed":{"retries":3,"increase":"10s"},` +
-			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","drainTimeout":"20s"}`
+			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","drainTimeout":"20s","outageLimit":"2m0s"}`
 		if err != nil || string(text) != want {
 			t.Errorf("%v\n%s, want\n%s", err, text, want)
 		}

@@ -112,6 +112,7 @@ var zeros = map[string]string{
 	"Config.HandlerTimeout":             "",
 	"Config.SlowHandler":                "",
 	"Config.DrainTimeout":               "",
+	"Config.OutageLimit":                "",
 	"Config.Instance":                   `leave the key out for the default`,
 	"Config.InputQueue":                 `leave the key out for the queue with the endpoint's name`,
 	"Recoverability.ErrorQueue":         `leave the key out for the default`,

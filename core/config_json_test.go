@@ -19,6 +19,7 @@ const wholeConfig = `{
 	"drainTimeout": "1m30s",
 	"handlerTimeout": "10s",
 	"slowHandler": "30s",
+	"outageLimit": "1m",
 	"logFormat": "Constant",
 	"instance": "one",
 	"recoverability": {
@@ -52,7 +53,7 @@ func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever,
 		DrainTimeout: 90 * time.Second, Instance: "one",
-		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, LogFormat: LogConstant,
+		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, LogFormat: LogConstant,
 		Recoverability: Recoverability{
 			Immediate:  Immediate{Retries: 2},
 			Delayed:    Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},

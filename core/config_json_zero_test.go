@@ -188,7 +188,7 @@ func TestPartsOfAConfigurationReadAndWrittenAlone(t *testing.T) {
 		{`{"count":60}`, &MaxDeliveries{}, MaxDeliveries{Count: 60}},
 		{`{"immediate":{"off":true},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &TypeRecoverability{}, TypeRecoverability{Immediate: Immediate{Off: true}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: Off}},
 		{`{"errorQueue":"x","requeueLimit":0}`, &Recoverability{}, Recoverability{ErrorQueue: "x", RequeueLimit: Off}},
-		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","logFormat":"Constant"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, LogFormat: LogConstant}},
+		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","logFormat":"Constant"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, OutageLimit: Off, LogFormat: LogConstant}},
 		{`{}`, &Config{}, Config{}},
 	} {
 		if err := json.Unmarshal([]byte(test.text), test.into); err != nil {

@@ -150,6 +150,7 @@ func (r *runner) closeNotifiers(deadline time.Time) {
 		return
 	}
 	r.toldAll = true
+	r.outages.stop()
 	told := true
 	for _, n := range []*notifier{r.notifier, r.criticals, r.hooks} {
 		told = n.close(time.Until(deadline)) && told

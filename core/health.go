@@ -150,6 +150,7 @@ type connectionWatch struct{ r *runner }
 func (w connectionWatch) ConnectionChanged(e ConnectionChange) {
 	r, ep := w.r, w.r.ep
 	r.connection.Store(&e)
+	r.outages.changed(e)
 	r.hooks.notify(func() {
 		if e.Connected {
 			ep.log.endpoint.Info("connection restored", "since", e.Since)

@@ -23,6 +23,7 @@ type runner struct {
 	notifier, criticals, hooks *notifier
 	toldAll                    bool // they are closed
 	connection                 atomic.Pointer[ConnectionChange]
+	outages                    outageAlarm
 
 	values context.Context // Run's values, never cancelled
 	fetch  context.Context // ends when fetching ends
@@ -163,6 +164,7 @@ func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 		ended: make(chan struct{}), hurry: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
 		notifier: newNotifier(1000, ep.observerPanicked), criticals: newNotifier(100, ep.observerPanicked), hooks: newNotifier(1000, ep.observerPanicked),
 	}
+	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.critical
 	r.fetch, r.stopFetch = context.WithCancel(ctx)
 	r.work, r.cancelWork = context.WithCancelCause(r.values)
 	r.settle, r.stopSettle = context.WithCancel(r.values)
