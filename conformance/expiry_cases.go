@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -224,6 +225,33 @@ var expiryCases = []testCase{
 			t.expire()
 			t.ends(f, "after the time of one of two messages sent with "+s.name, nil, []string{"for ever"})
 		}
+	}},
+	{rule: "C20", title: "copies for the audit queue and the error queue do not expire", needs: []need{expiry}, run: func(t *trial) {
+		transport := t.open()
+		audit := t.queue(transport)
+		var seen tally
+		s := t.service(transport, func(c *core.Config) { c.AuditQueue = audit })
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			seen.add(string(m.RawBody()))
+			if string(m.RawBody()) == "fails" {
+				return errHandler
+			}
+			return nil
+		})
+		s.run()
+		var msgs []core.Outgoing
+		life := max(t.suite.h.Slack, time.Second) // long enough to be received at all
+		for _, body := range []string{"succeeds", "fails"} {
+			m := t.command(s.queue, "job", body)
+			m.TimeToBeReceived = life
+			msgs = append(msgs, m)
+		}
+		t.send(transport, msgs...)
+		t.reach("messages handled within their time", len(msgs), seen.total)
+		t.rest(life + 50*time.Millisecond)
+		s.end()
+		t.left(audit, "after the time to be received of the message that succeeded", "succeeds")
+		t.left(s.errorQueue, "after the time to be received of the message that failed", "fails")
 	}},
 }
 

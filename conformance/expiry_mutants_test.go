@@ -103,6 +103,21 @@ var expiryMutants = []mutant{
 		}
 		return c
 	}},
+	{rule: "C20", name: "knows a message's time to be received by its id", breaks: func() changes {
+		var mu sync.Mutex
+		known := map[string]time.Duration{}
+		return outgoing(func(out []core.Outgoing) []core.Outgoing {
+			mu.Lock()
+			defer mu.Unlock()
+			for i, o := range out {
+				if o.TimeToBeReceived > 0 {
+					known[o.ID] = o.TimeToBeReceived
+				}
+				out[i].TimeToBeReceived = known[o.ID]
+			}
+			return out
+		})
+	}},
 	{rule: "C20", name: "ignores the delay of a message that expires", breaks: onExpiry(func(_ *broken, o *core.Outgoing) { o.Delay = 0 })},
 	{rule: "C20", name: "counts the time from when a delayed message is due", breaks: onExpiry(func(_ *broken, o *core.Outgoing) { o.TimeToBeReceived += o.Delay })},
 	{rule: "C20", name: "lets events live for ever", breaks: onExpiry(func(_ *broken, o *core.Outgoing) {

@@ -1,0 +1,177 @@
+package sqlserver_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// TestHandlerSendsInItsOwnTransaction: what a handler sends in a transaction that it
+// began leaves with that one, whatever becomes of the message's.
+func TestHandlerSendsInItsOwnTransaction(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			e := newBusiness(t, brokerOn(t, server), mode)
+			e.config.Recoverability.Immediate = core.Immediate{Off: true}
+			e.config.Concurrency = 1 // each handler takes two connections of the application's
+			errAfterwards := errors.New("the handler fails after it has sent")
+			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+				tx, err := e.app.Begin(ctx)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+				if _, err := tx.Exec(ctx, `insert into written values ($1, $2)`, string(m.Body), m.Attempt); err != nil {
+					return err
+				}
+				if err := m.SendNow(sqlserver.WithTx(ctx, tx), outputQueue, "invoices.Send", m.Body); err != nil {
+					return err
+				}
+				if n := e.number(`select count(*) from ` + outputQueue + ` where convert_from(body, 'UTF8') = '` + string(m.Body) + `'`); n != 0 {
+					t.Errorf("message %s is there before the transaction in which it was sent is committed", m.Body)
+				}
+				commit := string(m.Body) == "committed, and handled" || string(m.Body) == "committed, and failed"
+				if commit {
+					if err := tx.Commit(ctx); err != nil {
+						return err
+					}
+				}
+				if string(m.Body) == "committed, and failed" || string(m.Body) == "rolled back, and failed" {
+					return errAfterwards
+				}
+				return nil
+			}
+			e.run()
+			sender := open(t, sqlserver.Config{URL: e.broker.server.PasswordURL(e.broker.database)})
+			for _, body := range []string{"committed, and handled", "committed, and failed", "rolled back, and handled", "rolled back, and failed"} {
+				m := letter(body, inputQueue)
+				m.Headers.Set(core.HeaderMessageTypes, "orders.Place")
+				m.Headers.Set(core.HeaderContentType, "application/octet-stream")
+				m.Body = []byte(body)
+				send(t, sender, m)
+			}
+			e.awaitDone()
+			await(t, "both failed messages are in the error queue", func() bool { return e.number(`select count(*) from `+errorQueue) == 2 })
+			want := map[string]int{"committed, and handled": 1, "committed, and failed": 1}
+			for what, got := range map[string]map[string]int{
+				"written": e.keys(`select key from written`),
+				"sent":    e.keys(`select convert_from(body, 'UTF8') from ` + outputQueue),
+			} {
+				if !maps.Equal(got, want) {
+					t.Errorf("%s are %v, want those of the transactions that were committed: %v", what, got, want)
+				}
+			}
+			e.checkNoOutage()
+		})
+	}
+}
+
+// TestErrorQueueInAnotherSchema: failed messages arrive there, and an operator who works
+// in that schema can send them back by the address in their header.
+func TestErrorQueueInAnotherSchema(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			here, there := newSchema(t), newSchema(t)
+			transport, operator := here.open(t, sqlserver.Config{}), there.open(t, sqlserver.Config{})
+			provision(t, there.open(t, sqlserver.Config{}), "failed")
+			provision(t, transport, "orders", "failed") // another queue, of the same name
+			bodies := make(chan string, 10)
+			mended := false // read and written by one handler at a time
+			ep, err := core.New("orders", transport, core.Config{
+				Transactions: mode, Concurrency: 1, Provision: core.ProvisionNever, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+				Recoverability: core.Recoverability{ErrorQueue: there.table("failed"), Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = core.Handle(ep, "orders.Place", func(_ context.Context, m *core.Inbound[[]byte]) error {
+				bodies <- string(m.Body)
+				if !mended {
+					mended = true
+					return errors.New("it fails once")
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- ep.Run(ctx) }()
+			defer func() {
+				stop()
+				if err := next(t, "the endpoint ends", done); err != nil {
+					t.Errorf("the endpoint ended with %v", err)
+				}
+			}()
+			m := letter("1", "orders")
+			m.Headers.Set(core.HeaderMessageTypes, "orders.Place")
+			m.Headers.Set(core.HeaderContentType, "application/octet-stream")
+			send(t, transport, m)
+			next(t, "the message is handled", bodies)
+
+			failed := receive(t, openReceiver(t, operator, "failed", core.TransactionNone)).Incoming()
+			if got, want := failed.Headers.Get(core.HeaderFailedQ), here.table("orders"); got != want {
+				t.Errorf("the header %s is %s, want the address of the input queue, %s", core.HeaderFailedQ, got, want)
+			}
+			if n := here.count(t, here.table("failed")); n != "0" {
+				t.Errorf("%s messages are in the queue of the same name in the endpoint's own schema, want none", n)
+			}
+			send(t, operator, core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(core.HeaderFailedQ), Headers: failed.Headers, Body: failed.Body})
+			if got := next(t, "the message that was sent back is handled", bodies); got != string(m.Body) {
+				t.Errorf("the message that was sent back has the body %q, want %q", got, m.Body)
+			}
+			await(t, "the message is consumed", func() bool { return here.count(t, here.table("orders")) == "0" })
+			if n := there.count(t, there.table("failed")); n != "0" {
+				t.Errorf("%s messages are left in the error queue, want none", n)
+			}
+		})
+	}
+}
+
+// TestCancelledLookupOfSubscribersIsNotRemembered, neither as an error nor as a topic
+// without subscribers.
+func TestCancelledLookupOfSubscribersIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t) // for awaitBlocked
+	transport := db.open(t, sqlserver.Config{SubscriptionCache: time.Hour})
+	elsewhere := db.open(t, sqlserver.Config{})
+	provision(t, elsewhere, "orders")
+	if err := elsewhere.Subscribe(t.Context(), "orders", "topic"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `lock table `+pgx.Identifier{db.schema, "SubscriptionRouting"}.Sanitize()+` in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	published := make(chan error, 1)
+	go func() { published <- transport.Send(ctx, publication("1", "topic")) }()
+	awaitBlocked(t, db)
+	cancel()
+	wantSendError(t, next(t, "a Send whose context has ended returns", published), core.SendRefused, 1)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(t, transport, publication("2", "topic"))
+	r := openReceiver(t, transport, "orders", core.TransactionNone)
+	if got := receive(t, r).Incoming().ID; got != "2" {
+		t.Errorf("message %s arrived, want 2", got)
+	}
+}
