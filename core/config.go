@@ -122,9 +122,10 @@ type Config struct {
 
 	// Observers are told what happens. Each implements at least one of
 	// HandleObserver, SuccessObserver, SendObserver, RecoveryObserver,
-	// RateLimitObserver and ConnectionObserver. A method with a wrong signature
-	// goes unnoticed where another interface is implemented; an assertion such
-	// as var _ core.RecoveryObserver = (*metrics)(nil) notices.
+	// RateLimitObserver, ConnectionObserver and UndeliverableObserver. A method
+	// with a wrong signature goes unnoticed where another interface is
+	// implemented; an assertion such as
+	// var _ core.RecoveryObserver = (*metrics)(nil) notices.
 	Observers []any `json:"-"`
 
 	// Logger receives the log lines. The default is slog.Default().

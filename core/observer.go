@@ -152,6 +152,8 @@ type observers struct {
 	recovery   []RecoveryObserver
 	rateLimit  []RateLimitObserver
 	connection []ConnectionObserver
+
+	undeliverable []UndeliverableObserver
 }
 
 func sortObservers(p *problems, all []any) *observers {
@@ -175,6 +177,9 @@ func sortObservers(p *problems, all []any) *observers {
 		}
 		if v, ok := each.(ConnectionObserver); ok {
 			o.connection, known = append(o.connection, v), true
+		}
+		if v, ok := each.(UndeliverableObserver); ok {
+			o.undeliverable, known = append(o.undeliverable, v), true
 		}
 		switch {
 		case each == nil:

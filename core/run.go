@@ -24,6 +24,7 @@ type runner struct {
 	toldAll                    bool // they are closed
 	connection                 atomic.Pointer[ConnectionChange]
 	outages                    outageAlarm
+	undeliverable              undeliverableQueues
 
 	values context.Context // Run's values, never cancelled
 	fetch  context.Context // ends when fetching ends

@@ -366,7 +366,12 @@ type ReceiverConfig struct {
 	// delivered; 0 is without limit. A broker's own limit must be above it, or
 	// OpenReceiver returns an error with the command that mends it (R34).
 	MaxDeliveries int
-	// Observer, where it implements ConnectionObserver, is told of outages. It
-	// may be nil.
+	// Observer, where it implements ConnectionObserver, is told of outages, and
+	// where it implements UndeliverableObserver, of delayed messages whose queue
+	// is gone. It may be nil.
 	Observer any
+	// ErrorQueue is the name or address of the endpoint's error queue: a delayed
+	// message that an adapter stores itself and cannot put into its queue goes
+	// there in the end (C13). It may be empty; then the message stays stored.
+	ErrorQueue string
 }

@@ -16,19 +16,18 @@ import (
 // for each other.
 type delayed struct {
 	*delayedTexts
-	t     *Transport
-	stuck *transport.Cache[int64, time.Duration] // how long messages that could not be forwarded waited last, by seq
+	t        *Transport
+	waits    []time.Duration // forwardWaits
+	moveWait time.Duration
 
 	mu      sync.Mutex // guards what follows
+	told    []listener // of messages that cannot be forwarded
 	started bool
 	exists  bool
 	next    time.Time // when something that this process put there is due; zero: nothing
 	late    time.Time // until when something may be committed that has been due for long
 	wake    transport.Signal
 }
-
-// manyStuck is how many of those are remembered.
-const manyStuck = 10_000
 
 const (
 	forwardBatch = 100
@@ -37,10 +36,8 @@ const (
 	// caller commits it does not, so for longestExpectation it looks every latePoll.
 	forwardPoll = 10 * time.Second
 	latePoll    = time.Second
-	// A message that could not be forwarded, because of its queue, waits again: at first
-	// shortly, for another transport may have the right that this one has not.
-	firstPostponed = time.Second
-	postponed      = time.Minute
+	// refusedPoll is how often it is looked at where the server refuses that.
+	refusedPoll = time.Minute
 )
 
 func newDelayed(t *Transport) *delayed {
@@ -48,7 +45,7 @@ func newDelayed(t *Transport) *delayed {
 	if err != nil {
 		panic(err) // Config.complete has tried
 	}
-	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: transport.NewSignal(), stuck: transport.NewCache[int64, time.Duration](manyStuck)}
+	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait}
 }
 
 // watch begins to forward.
@@ -201,7 +198,7 @@ func (d *delayed) failed(err error) time.Duration {
 		d.found(false)
 		return forwardPoll
 	case faultRefused: // without anything to forward there is no need of rights
-		return postponed
+		return refusedPoll
 	default:
 		return time.Second
 	}
@@ -231,7 +228,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		q, err := d.t.queues.get(w.destination)
 		if err != nil {
 			tx.rollback(ctx)
-			return 0, &undeliverable{w.seq, transport.Permanent(err)}
+			return 0, &undeliverable{w, transport.Permanent(err)}
 		}
 		statements = append(statements, command(d.delayedTexts.forward(q.table), w.expires, w.headers, w.body))
 		to = append(to, q)
@@ -239,7 +236,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	if err := tx.commit(ctx, statements...); err != nil {
 		tx.rollback(ctx)
 		if most == 1 {
-			return 0, &undeliverable{due[0].seq, err}
+			return 0, &undeliverable{&due[0], err}
 		}
 		return 0, err
 	}
@@ -249,24 +246,15 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	return len(due), nil
 }
 
-// undeliverable is the error about one message.
-type undeliverable struct {
-	seq int64
-	err error
-}
-
-func (e *undeliverable) Error() string { return e.err.Error() }
-func (e *undeliverable) Unwrap() error { return e.err }
-
 // forwardEach forwards one at a time, so that a message whose queue is gone holds up
-// no other. That one waits on, with the error in its row.
+// no other. That one waits again, or ends in the error queue.
 func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 	for range forwardBatch {
 		moved, err := d.forward(ctx, 1)
 		var bad *undeliverable
 		switch {
 		case errors.As(err, &bad) && !d.t.transient(err):
-			err = d.t.db.exec(ctx, command(d.postpone, bad.seq, d.postponement(bad.seq).Microseconds(), storable(bad.Error())))
+			err = d.failedFor(ctx, bad)
 			moved = 1
 		case err == nil && moved == 0:
 			return n, nil
@@ -277,12 +265,4 @@ func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 		n += moved
 	}
 	return n, nil
-}
-
-// postponement returns how long a message is to wait again.
-func (d *delayed) postponement(seq int64) time.Duration {
-	last, _ := d.stuck.Get(seq)
-	wait := min(max(2*last, firstPostponed), postponed)
-	d.stuck.Put(seq, wait)
-	return wait
 }

@@ -167,8 +167,10 @@ type delayedTexts struct {
 	// forward adds one to its queue: expires, headers, body. Its text is about the
 	// queue's table.
 	forward func(t table) string
-	// postpone makes a message (1) due in a duration (2), because of an error (3).
-	postpone string
+	// postpone makes a message (1) that was tried so often (4) due in a duration (2),
+	// because of an error (3), and notes how often it has been tried now (5). remove
+	// removes a message (1) that was tried so often (2). Both return its seq.
+	postpone, remove string
 	// next is as that of queueTexts.
 	next string
 }
@@ -222,10 +224,11 @@ type waiting struct {
 	expires     string
 	headers     string
 	body        []byte
+	tries       int // that failed
 }
 
 func (w *waiting) columns() []any {
-	return []any{&w.seq, &w.destination, &w.expires, &w.headers, &w.body}
+	return []any{&w.seq, &w.destination, &w.expires, &w.headers, &w.body, &w.tries}
 }
 
 // outgoing is a message as it goes into a table.

@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -33,4 +34,14 @@ func Operations(life, closing context.Context) func(caller context.Context) (con
 		o := s.begin(caller)
 		return o, o.end
 	}
+}
+
+// ForwardWaits are how long a delayed message waits after each try to forward it that
+// failed.
+func ForwardWaits() []time.Duration { return slices.Clone(forwardWaits) }
+
+// WaitToForward replaces them, and how long it waits where it cannot be moved to the
+// error queue either. It is called before the transport is used.
+func (t *Transport) WaitToForward(move time.Duration, waits ...time.Duration) {
+	t.delayed.waits, t.delayed.moveWait = waits, move
 }

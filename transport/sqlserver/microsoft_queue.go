@@ -162,21 +162,26 @@ func (microsoft) delayed(t table) *delayedTexts {
 	return &delayedTexts{
 		table: t,
 		take: readCommitted + `with waiting as (
-	select top (@p1) RowVersion, Destination, Expires, Headers, Body
+	select top (@p1) RowVersion, Destination, Expires, Headers, Body, Attempts
 	from ` + t.quoted + seekAvailable + `
 	where Due <= sysutcdatetime()
 	order by Due, RowVersion
 )
 delete from waiting
-output deleted.RowVersion, deleted.Destination, isnull(convert(varchar(23), deleted.Expires, 126), ''), deleted.Headers, isnull(deleted.Body, cast('' as varbinary(max)));`,
+output deleted.RowVersion, deleted.Destination, isnull(convert(varchar(23), deleted.Expires, 126), ''), deleted.Headers, isnull(deleted.Body, cast('' as varbinary(max))), deleted.Attempts;`,
 		forward: func(to table) string {
 			return `insert into ` + to.quoted + ` (Id, Recoverable, Expires, Headers, Body)
 values (newid(), 1, ` + expiryOf("@p1") + `, @p2, @p3);`
 		},
 		postpone: readCommitted + `update m
-set Due = ` + after("@p2") + `, Attempts = m.Attempts + 1, LastError = @p3
+set Due = ` + after("@p2") + `, Attempts = @p5, LastError = @p3
+output inserted.RowVersion
 from ` + t.quoted + ` as m` + seekRows + `
-where m.RowVersion = @p1;`,
+where m.RowVersion = @p1 and m.Attempts = @p4;`,
+		remove: readCommitted + `delete m
+output deleted.RowVersion
+from ` + t.quoted + ` as m` + seekRows + `
+where m.RowVersion = @p1 and m.Attempts = @p2;`,
 		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
 order by Due;`,
 	}

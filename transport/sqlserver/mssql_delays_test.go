@@ -137,3 +137,36 @@ func TestMSSQLADelayedMessageIsForwardedThoughItIsCommittedLate(t *testing.T) {
 	}
 	d.awaitAt(t, "theirs", 1)
 }
+
+// TestMSSQLADelayedMessageWhoseQueueIsGone holds up no other, is told, and ends in the
+// error queue.
+func TestMSSQLADelayedMessageWhoseQueueIsGone(t *testing.T) {
+	t.Parallel()
+	d := newMSSQL(t)
+	d.theirs(t, "gone", "theirs")
+	transport := d.open(t, sqlserver.Config{})
+	transport.WaitToForward(time.Hour, 10*time.Millisecond, 10*time.Millisecond)
+	provision(t, transport, "failures")
+	told := &undeliverables{}
+	told.listens(t, transport, "failures")
+	const delay = time.Second
+	send(t, transport, delayed("0", "gone", delay), delayed("1", "theirs", delay), delayed("2", "gone", delay), delayed("3", "theirs", delay))
+	d.exec(t, `drop table `+d.table("gone"))
+	if got := d.awaitAt(t, "theirs", 2); !slices.Equal(got, []string{"1", "3"}) {
+		t.Errorf("they got %q", got)
+	}
+	if got := d.awaitAt(t, "failures", 2); !slices.Equal(got, []string{"0", "2"}) {
+		t.Errorf("the error queue has %q", got)
+	}
+	for _, id := range []string{"0", "2"} {
+		await(t, "all is told of message "+id, func() bool { return len(told.of(id)) == 3 })
+		for i, e := range told.of(id) {
+			if e.Queue != d.at("gone") || e.Tries != i+1 || (e.MovedTo != "") != (i == 2) {
+				t.Errorf("try %d of message %s was told as %+v", i+1, id, e)
+			}
+		}
+	}
+	if n := d.count(t, "reprise_delayed"); n != 0 {
+		t.Errorf("%d messages still wait", n)
+	}
+}

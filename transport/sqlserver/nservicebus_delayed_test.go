@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -168,46 +167,6 @@ func TestForwardersShareTheWork(t *testing.T) {
 	}
 	if n := db.count(t, theirs); n != "0" || len(got) != forwarders*each+1 {
 		t.Errorf("they got %d different messages, and %s more wait", len(got), n)
-	}
-}
-
-// TestADelayedMessageWhoseQueueIsGoneHoldsUpNoOther: it waits on, with the error.
-func TestADelayedMessageWhoseQueueIsGoneHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	db := newSchema(t)
-	gone, theirs, waiting := db.theirTable(t, "gone"), db.theirTable(t, "theirs"), db.table("reprise_delayed")
-	transport := db.open(t, sqlserver.Config{})
-	const delay = time.Second
-	sent := time.Now()
-	send(t, transport, delayed("0", "gone", delay), delayed("1", "theirs", delay), delayed("2", "gone", delay), delayed("3", "theirs", delay))
-	// An address that nobody can read, as an older or a newer version might write.
-	db.exec(t, `insert into `+waiting+` (destination, headers, body, due) values ('"half', '{}', '', now())`)
-	db.exec(t, `drop table `+gone)
-	for _, want := range []string{"1", "3"} {
-		if row := db.awaitAsThey(t, theirs); string(row.body) != want {
-			t.Errorf("they got %s, want %s", row.body, want)
-		}
-	}
-	if took := time.Since(sent); took < delay || took > delay+2*time.Second {
-		t.Errorf("they got them after %v", took)
-	}
-	postponed := `select attempts || ' ' || last_error from ` + waiting + ` where attempts > 0 order by seq`
-	await(t, "the others are postponed", func() bool { return len(db.column(t, postponed)) == 3 })
-	for i, want := range []string{"gone", "gone", "half"} {
-		if got := db.column(t, postponed)[i]; !strings.Contains(got, want) {
-			t.Errorf("postponed after %q, want an error that names %q", got, want)
-		}
-	}
-	// The queue comes back, and the operator does not want to wait.
-	db.theirTable(t, "gone")
-	db.exec(t, `update `+waiting+` set due = now()`)
-	send(t, transport, delayed("4", "gone", time.Millisecond)) // so that the test need not wait either
-	var got []string
-	for range 3 {
-		got = append(got, string(db.awaitAsThey(t, gone).body))
-	}
-	if slices.Sort(got); !slices.Equal(got, []string{"0", "2", "4"}) {
-		t.Errorf("they got %q", got)
 	}
 }
 

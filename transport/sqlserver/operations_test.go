@@ -145,8 +145,14 @@ var operationsOnMessages = operations{
 		o.wantCounts(t, map[string]string{"billing": "0"})
 	},
 
+	"waiting": func(t *testing.T, o *operator) {
+		send(t, o.transport, invoice("1"), delayed("2", "billing", time.Hour), delayed("3", "billing", time.Hour))
+		o.wantRow(t, o.one(t, "waiting"), map[string]string{"count": "2"})
+	},
+
 	"forwarding": func(t *testing.T, o *operator) {
 		theirs := o.theirTable(t, "theirs")
+		openReceiver(t, o.transport, "billing", core.TransactionReceiveOnly) // only then tries count
 		send(t, o.transport, delayed("1", "theirs", 100*time.Millisecond))
 		o.exec(t, `drop table `+theirs)
 		await(t, "the message cannot be forwarded", func() bool {

@@ -250,13 +250,14 @@ func (postgres) delayed(t table) *delayedTexts {
 		table: t,
 		take: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` where due <= now() order by due, seq limit $1 for update skip locked))
-returning seq, destination, coalesce(expires::text, ''), headers, body`,
+returning seq, destination, coalesce(expires::text, ''), headers, body, attempts`,
 		forward: func(to table) string {
 			return `insert into ` + to.quoted + ` (id, expires, headers, body) values (gen_random_uuid(), nullif($1::text, '')::timestamp, $2, $3)`
 		},
 		postpone: `update ` + t.quoted + ` set due = clock_timestamp() + $2::bigint` + microseconds + `,
-	attempts = attempts + 1, last_error = $3 where seq = $1`,
-		next: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted,
+	attempts = $5, last_error = $3 where seq = $1 and attempts = $4 returning seq`,
+		remove: `delete from ` + t.quoted + ` where seq = $1 and attempts = $2 returning seq`,
+		next:   `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted,
 	}
 }
 

@@ -273,6 +273,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	r.open()
+	t.delayed.listen(r, &cfg)
 	t.delayed.watch()
 	return r, nil
 }

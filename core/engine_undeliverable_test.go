@@ -1,0 +1,157 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// storing is a transport that stores delayed messages itself, of which the test tells.
+type storing struct {
+	*faulty
+	cfg core.ReceiverConfig
+}
+
+func (s *storing) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	s.cfg = cfg
+	return s.faulty.OpenReceiver(ctx, cfg)
+}
+
+// hearsUndeliverable calls a function for each undeliverable message.
+type hearsUndeliverable func(core.Undeliverable)
+
+func (h hearsUndeliverable) MessageUndeliverable(e core.Undeliverable) { h(e) }
+
+// storingEndpoint runs "orders" on a transport that stores delayed messages itself, and
+// returns what that tells of them.
+func (b *bed) storingEndpoint(c core.Config) (*core.Endpoint, *running, *storing, core.UndeliverableObserver) {
+	b.Helper()
+	transport := &storing{faulty: b.broker}
+	if c.Logger == nil {
+		c.Logger = slog.New(logHandler{book: b.logs})
+	}
+	ep, err := core.New("orders", transport, c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	run := b.run(ep)
+	o, ok := transport.cfg.Observer.(core.UndeliverableObserver)
+	if !ok {
+		b.Fatalf("the receiver's observer is a %T, which is not told of undeliverable messages", transport.cfg.Observer)
+	}
+	return ep, run, transport, o
+}
+
+// TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd: an Error line for the first failed
+// try of each message, none for the tries between, and one for each move; observers hear
+// of all.
+func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var told, critical record[string]
+		ep, _, transport, o := b.storingEndpoint(core.Config{
+			Recoverability:  core.Recoverability{ErrorQueue: "shipping"},
+			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
+			Observers: []any{hearsUndeliverable(func(e core.Undeliverable) {
+				told.add(fmt.Sprint(e.MessageID, " ", e.Tries, " ", e.RetryIn, " ", e.MovedTo))
+			})},
+		})
+		equal(b, "error queue of the receiver", transport.cfg.ErrorQueue, "shipping")
+		for _, e := range []core.Undeliverable{
+			{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1, RetryIn: time.Second},
+			{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 2, RetryIn: time.Minute},
+			{MessageID: "2", Queue: "gone", Err: errBoom, Tries: 1, RetryIn: time.Second},
+			{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 3, MovedTo: "shipping"},
+			{MessageID: "2", Queue: "gone", Err: errBoom, Tries: 3, MovedTo: "shipping"},
+			{MessageID: "3", Queue: "lost", Err: errBoom, Tries: 3, MovedTo: "shipping"},
+			{Messages: 7, Err: errBoom, MovedTo: "undelivered"},
+			{Messages: 8, Err: errBoom, MovedTo: "undelivered"},
+			{MessageID: "4", Queue: "nowhere", Err: errBoom, Tries: 4, RetryIn: time.Hour, MoveErr: errBoom},
+		} {
+			o.MessageUndeliverable(e)
+		}
+		synctest.Wait()
+		if want := []string{"1 1 1s ", "1 2 1m0s ", "2 1 1s ", "1 3 0s shipping", "2 3 0s shipping", "3 3 0s shipping", " 0 0s undelivered", " 0 0s undelivered", "4 4 1h0m0s "}; !slices.Equal(told.all(), want) {
+			b.Errorf("the observer was told %q, want %q", told.all(), want)
+		}
+		for text, want := range map[string][]string{
+			"cannot be put into its queue; it is tried again":                       {"1 gone", "2 gone"},
+			"was moved to the error queue, because it cannot be put into its queue": {"1 gone", "2 gone", "3 lost"},
+			"delayed message still cannot be put into its queue; it is tried again": nil, // but for Debug
+			"could not be put into their queues, and are in another one":            {"<nil> <nil>", "<nil> <nil>"},
+			"can be put neither into its queue nor into the error queue":            {"4 nowhere"},
+			"critical error": {"", "", "", ""},
+		} {
+			var got []string
+			for _, line := range b.logs.about(text) {
+				if line.level != slog.LevelError {
+					continue
+				}
+				if text == "critical error" {
+					got = append(got, "")
+					continue
+				}
+				got = append(got, fmt.Sprint(line.attrs["message_id"], " ", line.attrs["queue"]))
+				if line.attrs["error"] == nil {
+					b.Errorf("%q does not say why", text)
+				}
+			}
+			if !slices.Equal(got, want) {
+				b.Errorf("Error lines %q are about %q, want %q", text, got, want)
+			}
+		}
+		if all := critical.all(); len(all) != 4 || !strings.Contains(all[0], `"gone"`) || !strings.Contains(all[0], "3 tries") || !strings.Contains(all[1], `"lost"`) || !strings.Contains(all[2], "7 so far") || !strings.Contains(all[3], `"nowhere"`) {
+			b.Errorf("critical errors: %q, want one for each queue", all)
+		}
+		if h := ep.Health(); h.CriticalErrors != 4 || !errors.Is(h.LastCritical.Err, errBoom) {
+			b.Errorf("Health tells of %d critical errors, the last being %v", h.CriticalErrors, h.LastCritical)
+		}
+	})
+}
+
+// TestUndeliverable_HoldsUpNoAdapter: neither a log handler nor an observer that blocks,
+// nor a Run that has ended.
+func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
+	bubble(t, func(b *bed) {
+		release := make(chan struct{})
+		_, run, _, o := b.storingEndpoint(core.Config{Observers: []any{hearsUndeliverable(func(core.Undeliverable) { <-release })}})
+		for range 10_000 {
+			o.MessageUndeliverable(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 3, MovedTo: "error"})
+		}
+		close(release)
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+		before := len(b.logs.all())
+		o.MessageUndeliverable(core.Undeliverable{MessageID: "2", Queue: "gone", Err: errBoom, Tries: 1})
+		synctest.Wait()
+		if n := len(b.logs.all()); n != before {
+			b.Errorf("%d lines were logged after Run had ended", n-before)
+		}
+	})
+}
+
+// TestUndeliverable_IsToldByTheInstanceQueueToo: the adapter may tell either receiver of
+// the endpoint.
+func TestUndeliverable_IsToldByTheInstanceQueueToo(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var told record[string]
+		_, _, transport, o := b.storingEndpoint(core.Config{
+			Instance: "one", InstanceQueue: true, Provision: core.ProvisionAlways,
+			Observers: []any{hearsUndeliverable(func(e core.Undeliverable) { told.add(e.MessageID) })},
+		})
+		equal(b, "error queue of the receiver", transport.cfg.ErrorQueue, "error")
+		o.MessageUndeliverable(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1})
+		synctest.Wait()
+		if !slices.Equal(told.all(), []string{"1"}) {
+			b.Errorf("the observer was told %q", told.all())
+		}
+	})
+}

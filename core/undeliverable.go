@@ -1,0 +1,127 @@
+package core
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// UndeliverableObserver is told of delayed messages that cannot be put into their queue
+// when they are due, because the queue was deleted for example. It is called by the
+// goroutine that tells a ConnectionObserver, behind the same queue of 1,000 events. An
+// adapter calls the endpoint's own (ReceiverConfig.Observer) from any goroutine, and is
+// not held up (C13).
+type UndeliverableObserver interface {
+	MessageUndeliverable(e Undeliverable)
+}
+
+// Undeliverable is a failed try to put a delayed message into its queue, or its move to
+// the error queue after the last one.
+type Undeliverable struct {
+	// MessageID is empty where the broker has moved messages itself: see Messages.
+	MessageID string
+	// Messages is how many messages the broker has moved to MovedTo since an adapter
+	// last told of it, for brokers that tell no more than the number. It is 0 where
+	// MessageID names one.
+	Messages int
+	// Queue is the address of the queue that the message is for. It is empty where
+	// Messages is set.
+	Queue string
+	// Err is why the message cannot be put there.
+	Err error
+	// Tries counts the failed ones, by all processes; it is 1 at the first.
+	Tries int
+	// RetryIn is when the next try is made. It is 0 where MovedTo is set.
+	RetryIn time.Duration
+	// MovedTo is the address of the error queue, or of a queue that the adapter has
+	// for this, that has the message now. It is empty while the message is tried
+	// further.
+	MovedTo string
+	// MoveErr is why the message could not be moved to the error queue after the last
+	// try. It stays stored, and the move is tried again in RetryIn.
+	MoveErr error
+}
+
+// MoveHeaders returns the headers with which an adapter moves the message, whose own
+// headers are h, to the error queue at a time. They say why (NServiceBus.ExceptionInfo)
+// and name Queue as the queue at which the message failed (NServiceBus.FailedQ), so that
+// an operator's retry sends it there. h is not changed.
+func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
+	h.Del(append(staleFailureHeaders(h), HeaderTimeToBeReceived)...)
+	h.Del(retryHeaders...)
+	description := describe(e.Err)
+	description.write(&h)
+	h.Set(HeaderTimeOfFailure, FormatTime(at))
+	h.Set(HeaderFailedQ, e.Queue)
+	return h
+}
+
+// manyUndeliverable is of how many queues it is remembered that a critical error told
+// about them.
+const manyUndeliverable = 1000
+
+// undeliverableQueues are the queues about which one Run raised a critical error.
+type undeliverableQueues struct {
+	mu   sync.Mutex
+	told map[string]bool
+}
+
+// first reports whether no critical error has told about a queue yet.
+func (q *undeliverableQueues) first(queue string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.told[queue] {
+		return false
+	}
+	if q.told == nil || len(q.told) >= manyUndeliverable {
+		q.told = map[string]bool{}
+	}
+	q.told[queue] = true
+	return true
+}
+
+// MessageUndeliverable implements UndeliverableObserver: an Error line at a message's
+// first failed try and when it is moved, and a critical error at the first move for each
+// queue, or the first that failed. Code of the user's, which a log handler is too, holds
+// up no adapter.
+func (w connectionWatch) MessageUndeliverable(e Undeliverable) {
+	r, log := w.r, w.r.ep.log.endpoint
+	r.hooks.notify(func() {
+		switch {
+		case e.Messages > 0:
+			log.Error("delayed messages could not be put into their queues, and are in another one", "messages", e.Messages, "moved_to", e.MovedTo, "error", e.Err)
+			if r.undeliverable.first(e.MovedTo) {
+				r.critical(fmt.Errorf("delayed messages could not be put into their queues, and are in %q (%d so far): %w", e.MovedTo, e.Messages, e.Err))
+			}
+		case e.MovedTo != "":
+			log.Error("delayed message was moved to the error queue, because it cannot be put into its queue",
+				"message_id", e.MessageID, "queue", e.Queue, "error_queue", e.MovedTo, "tries", e.Tries, "error", e.Err)
+			if r.undeliverable.first(e.Queue) {
+				r.critical(fmt.Errorf("delayed messages for queue %q cannot be put there and are moved to %q, the first one (%s) after %d tries: %w",
+					e.Queue, e.MovedTo, e.MessageID, e.Tries, e.Err))
+			}
+		case e.MoveErr != nil:
+			log.Error("delayed message can be put neither into its queue nor into the error queue; it is tried again",
+				"message_id", e.MessageID, "queue", e.Queue, "tries", e.Tries, "retry_in", e.RetryIn, "error", e.Err, "move_error", e.MoveErr)
+			if r.undeliverable.first(e.Queue) {
+				r.critical(fmt.Errorf("delayed messages for queue %q can be put neither there (%w) nor into the error queue: %w", e.Queue, e.Err, e.MoveErr))
+			}
+		case e.Tries <= 1:
+			log.Error("delayed message cannot be put into its queue; it is tried again",
+				"message_id", e.MessageID, "queue", e.Queue, "retry_in", e.RetryIn, "error", e.Err)
+		default:
+			log.Debug("delayed message still cannot be put into its queue; it is tried again",
+				"message_id", e.MessageID, "queue", e.Queue, "tries", e.Tries, "retry_in", e.RetryIn, "error", e.Err)
+		}
+	})
+	for _, o := range r.ep.observers.undeliverable {
+		r.hooks.notify(func() { o.MessageUndeliverable(e) })
+	}
+}
+
+// MessageUndeliverable implements UndeliverableObserver for either queue of an endpoint.
+func (c connectionOf) MessageUndeliverable(e Undeliverable) {
+	if o, ok := c.of.to.(UndeliverableObserver); ok {
+		o.MessageUndeliverable(e)
+	}
+}

@@ -1,0 +1,174 @@
+package sqlserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// What becomes of a delayed message that cannot be forwarded, because its queue is gone
+// or this transport has no right to send there. It is told at the first try that fails,
+// and tried again less and less often. After the last try it is moved to the error queue
+// of an endpoint, where operators look (C13).
+
+// forwardWaits is how long such a message waits after each try that failed: 11 tries in
+// 23 hours and 21 minutes. The first waits are short, because another transport may have
+// the right that this one lacks.
+var forwardWaits = []time.Duration{
+	time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute,
+	time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 8 * time.Hour,
+}
+
+// moveWait is how long it waits where it could not be moved to the error queue either.
+const moveWait = time.Hour
+
+// untoldWait is how long it waits where this transport has no receiver, and so nobody to
+// tell and no error queue. Such a try does not count.
+const untoldWait = time.Minute
+
+// undeliverable is the error about one message.
+type undeliverable struct {
+	*waiting
+	err error
+}
+
+func (e *undeliverable) Error() string { return e.err.Error() }
+func (e *undeliverable) Unwrap() error { return e.err }
+
+// listener is a receiver whose endpoint is told of such messages.
+type listener struct {
+	r          *receiver
+	observer   core.UndeliverableObserver // nil: it does not listen, but may have an error queue
+	errorQueue string                     // "": none
+}
+
+// listen adds a receiver to those that are told, until it is closed.
+func (d *delayed) listen(r *receiver, cfg *core.ReceiverConfig) {
+	l := listener{r: r, errorQueue: cfg.ErrorQueue}
+	l.observer, _ = cfg.Observer.(core.UndeliverableObserver)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = append(d.open(), l)
+}
+
+// open returns the listeners whose receivers are not closed. The caller has mu.
+func (d *delayed) open() []listener {
+	var open []listener
+	for _, l := range d.told {
+		if l.r.closing.Err() == nil {
+			open = append(open, l)
+		}
+	}
+	return open
+}
+
+// listenerFor returns who is told of a message: the endpoint that sent it, if it receives
+// here, or else the one that has received here for the longest time.
+func (d *delayed) listenerFor(h core.Headers) (listener, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = d.open()
+	if len(d.told) == 0 {
+		return listener{}, false
+	}
+	if sender := h.Get(core.HeaderOriginatingEndpoint); sender != "" {
+		for _, l := range d.told {
+			if l.r.q.table.name == sender {
+				return l, true
+			}
+		}
+	}
+	return d.told[0], true
+}
+
+// failedFor postpones a message that could not be forwarded, or moves it.
+func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
+	headers, malformed := transport.ParseHeadersJSON([]byte(bad.headers))
+	l, ok := d.listenerFor(headers)
+	if !ok {
+		_, err := d.postponed(ctx, bad, untoldWait, bad.err, bad.tries)
+		return err
+	}
+	e := core.Undeliverable{
+		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.destination, Err: d.t.explained(bad.err), Tries: bad.tries + 1,
+	}
+	cause := e.Err
+	switch {
+	case e.Tries <= len(d.waits):
+		e.RetryIn = d.waits[e.Tries-1]
+	case l.errorQueue == "":
+		e.RetryIn = d.moveWait
+	default:
+		text := bad.headers
+		if malformed == nil {
+			text = string(transport.AppendHeadersJSON(nil, e.MoveHeaders(headers, time.Now())))
+		}
+		to, moved, err := d.move(ctx, bad, l.errorQueue, text)
+		switch {
+		case err == nil && !moved: // another process was faster
+			return nil
+		case err == nil:
+			e.MovedTo = to.table.address
+			d.t.ring(to)
+			l.tell(e)
+			return nil
+		case d.t.transient(err):
+			return err
+		}
+		e.MoveErr, e.RetryIn = err, d.moveWait
+		cause = fmt.Errorf("%w; and it could not be moved to the error queue %s: %w", e.Err, l.errorQueue, err)
+	}
+	postponed, err := d.postponed(ctx, bad, e.RetryIn, cause, e.Tries)
+	if postponed && err == nil {
+		l.tell(e)
+	}
+	return err
+}
+
+// postponed makes a message due later, with the error in its row, unless another process
+// was faster.
+func (d *delayed) postponed(ctx context.Context, bad *undeliverable, wait time.Duration, cause error, tries int) (ok bool, err error) {
+	err = d.t.db.exec(ctx, query(rowFound(&ok), d.postpone, bad.seq, wait.Microseconds(), storable(cause.Error()), bad.tries, tries))
+	return ok, err
+}
+
+// move moves a message to the error queue in one transaction, unless another process was
+// faster. What failed does not expire.
+func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queue, ok bool, err error) {
+	to, err = d.t.queues.get(errorQueue)
+	if err != nil {
+		return nil, false, transport.Permanent(err)
+	}
+	tx, err := d.t.db.begin(ctx, query(rowFound(&ok), d.remove, bad.seq, bad.tries))
+	if err != nil {
+		return nil, false, err
+	}
+	if !ok {
+		tx.rollback(ctx)
+		return to, false, nil
+	}
+	if err := tx.commit(ctx, command(d.delayedTexts.forward(to.table), "", headers, bad.body)); err != nil {
+		tx.rollback(ctx)
+		return nil, false, d.t.explained(err)
+	}
+	return to, true, nil
+}
+
+// rowFound notes that a statement returned a row.
+func rowFound(ok *bool) func(scan scanner) error {
+	return func(scan scanner) error {
+		var seq int64
+		*ok = true
+		return scan(&seq)
+	}
+}
+
+// tell tells the listener, if it listens.
+func (l *listener) tell(e core.Undeliverable) {
+	if l.observer != nil {
+		l.observer.MessageUndeliverable(e)
+	}
+}
