@@ -172,5 +172,6 @@ func cases() []testCase {
 		rateLimitCases,
 		pumpCases,
 		scaleOutCases,
+		instanceCases,
 	)
 }

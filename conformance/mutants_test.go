@@ -64,6 +64,7 @@ func mutants() []mutant {
 		rateLimitMutants,
 		pumpMutants,
 		scaleOutMutants,
+		instanceMutants,
 	)
 }
 

@@ -66,6 +66,7 @@ var rules = map[string]string{
 	"R50": "an endpoint stops at its limit of failed messages, and loses nothing",
 	"R51": "HandleFailed runs when retries are used up, and may take the message over",
 	"R53": "middleware sees a message with its headers, and may give a verdict on it",
+	"R60": "an instance's queue is received from by that instance alone, and its messages stay with it",
 }
 
 // compareRules orders C1, C2, ... C22, R1, R2, ...

@@ -14,8 +14,9 @@ import (
 const operationTimeout = 30 * time.Second
 
 // Check reaches the broker and verifies that its version is 3.10 or later and that all
-// queues of the topology exist. The first one, the endpoint's own, must be of the type
-// that Config says, and its delivery limit known.
+// queues of the topology exist. Those that the endpoint receives from, the first one and
+// that of the instance, must be of the type that Config says, and their delivery limit
+// known.
 //
 // Rights are not checked, because AMQP tells of one only when it is used. What an
 // endpoint cannot do for want of one it finds out before its first message (to
@@ -44,7 +45,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		queue, err := queueName(name)
 		switch {
 		case err != nil:
-		case i == 0:
+		case i == 0, name == topology.InstanceQueue:
 			err = t.examine(ctx, queue, anyLimit)
 		default:
 			err = t.find(ctx, queue)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
 )
 
 // Config says where the broker is and how its queues are. URLs is set; everything else
@@ -43,6 +45,13 @@ type Config struct {
 	// It must be far above what recoverability asks for, and more than 0. The default is
 	// 100,000, NServiceBus's. It is not used for classic queues.
 	DeliveryLimit int
+
+	// InstanceQueueExpiry is how long the broker keeps a queue of an instance
+	// (core.Config.InstanceQueue) that nobody receives from, before it deletes it with its
+	// messages: the x-expires of those that Provision creates. The default is 7 days.
+	// core.Off is for ever. It is at least 1 s, at most 49 days, and in whole
+	// milliseconds. Messages that are delayed for longer find no queue.
+	InstanceQueueExpiry time.Duration
 
 	// ManagementURL is that of the management plugin's API,
 	// "http://user:password@host:15672". It is asked for the type and the delivery limit of
@@ -95,6 +104,8 @@ type Config struct {
 
 const (
 	defaultDeliveryLimit   = 100_000
+	defaultInstanceExpiry  = 7 * 24 * time.Hour
+	mostInstanceExpiry     = 49 * 24 * time.Hour // the broker's own bound is 2^32 ms
 	defaultMaxMessageBytes = 16 << 20
 	mostMessageBytes       = 512 << 20 // the broker's own bound of max_message_size
 	defaultHeartbeat       = 10 * time.Second
@@ -211,6 +222,13 @@ func (c *Config) complete() ([]endpoint, error) {
 		c.DeliveryLimit = defaultDeliveryLimit
 	case c.DeliveryLimit < 0 || c.DeliveryLimit > math.MaxInt32:
 		wrong("Config.DeliveryLimit is %d, but must be from 1 to %d, or 0 for the default of %d", c.DeliveryLimit, math.MaxInt32, defaultDeliveryLimit)
+	}
+	switch {
+	case c.InstanceQueueExpiry == 0:
+		c.InstanceQueueExpiry = defaultInstanceExpiry
+	case c.InstanceQueueExpiry == core.Off:
+	case c.InstanceQueueExpiry < time.Second || c.InstanceQueueExpiry > mostInstanceExpiry || c.InstanceQueueExpiry%time.Millisecond != 0:
+		wrong("Config.InstanceQueueExpiry is %v, but must be from 1s to %v in whole milliseconds, or core.Off for queues that stay, or 0 for the default of %v", c.InstanceQueueExpiry, mostInstanceExpiry, defaultInstanceExpiry)
 	}
 	switch {
 	case c.MaxMessageBytes == 0:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -19,8 +20,9 @@ type facts struct {
 
 	kind                           string // quorum, classic, stream; "" is one that could not be read
 	durable, autoDelete, exclusive bool
-	limit                          *int  // the argument x-delivery-limit; nil: none
-	unread                         error // nil, or why the argument, which it has, is not known
+	expiry                         time.Duration // the argument x-expires; 0: none
+	limit                          *int          // the argument x-delivery-limit; nil: none
+	unread                         error         // nil, or why the argument, which it has, is not known
 
 	managed  bool // the management API said so, and which policies apply
 	policies []*policy
@@ -95,7 +97,8 @@ func locked(queue string, err error) error {
 
 // Names of arguments of queues.
 const (
-	typeArgument = "x-queue-type"
+	typeArgument   = "x-queue-type"
+	expiryArgument = "x-expires"
 
 	// bait is an argument that only streams have. A declaration of another queue with it
 	// compares as if it were not there, but never creates one.
@@ -207,6 +210,9 @@ func (g *guess) facts() *facts {
 	if n, ok := g.arguments[limitArgument].(int64); ok {
 		limit := int(n)
 		f.limit = &limit
+	}
+	if n, ok := g.arguments[expiryArgument].(int64); ok {
+		f.expiry = time.Duration(n) * time.Millisecond
 	}
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -15,9 +16,12 @@ import (
 // endpoints of a virtual host share, each queue, and what messages come to it by: in the
 // Conventional topology an exchange of the same name, and a binding for delayed messages.
 //
+// The broker deletes the queue of an instance Config.InstanceQueueExpiry after its last
+// receiver left, and its exchange with it.
+//
 // It changes nothing that exists. A queue of another type than Config says, one that
 // does not last, or one with a delivery limit below Config.DeliveryLimit is an error
-// that names both values (C18). What else a queue was declared with is its owner's
+// that names both values (C18), and so is the queue of an instance with another expiry. What else a queue was declared with is its owner's
 // affair. Where the user may not configure something that exists, it is taken as it is.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
@@ -43,7 +47,8 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	}
 	var errs []error
 	for _, queue := range queues {
-		if err := within(ctx, func(ctx context.Context) error { return t.provisionQueue(ctx, queue) }); err != nil {
+		instance := queue == topology.InstanceQueue
+		if err := within(ctx, func(ctx context.Context) error { return t.provisionQueue(ctx, queue, instance) }); err != nil {
 			errs = append(errs, explained(err))
 			if ctx.Err() != nil || transient(err) {
 				break // each queue would only repeat it
@@ -53,18 +58,19 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	return errors.Join(errs...)
 }
 
-func (t *Transport) provisionQueue(ctx context.Context, queue string) error {
+func (t *Transport) provisionQueue(ctx context.Context, queue string, instance bool) error {
 	err := t.find(ctx, queue)
 	if faultOf(err) == faultNoQueue {
-		err = t.createQueue(ctx, queue)
+		err = t.createQueue(ctx, queue, instance)
 	} else if err == nil {
-		err = t.compare(ctx, queue)
+		err = t.compare(ctx, queue, instance)
 	}
 	if err != nil {
 		return err
 	}
 	if t.cfg.Topology == Conventional {
-		if err := t.declareExchange(ctx, queue); err != nil {
+		// One that the broker deletes with its last binding goes with an instance's queue.
+		if err := t.declareExchange(ctx, queue, instance && t.cfg.InstanceQueueExpiry > 0); err != nil {
 			return err
 		}
 	}
@@ -82,14 +88,18 @@ func (t *Transport) provisionQueue(ctx context.Context, queue string) error {
 	return nil
 }
 
-func (t *Transport) createQueue(ctx context.Context, queue string) error {
+func (t *Transport) createQueue(ctx context.Context, queue string, instance bool) error {
+	arguments := t.declaration()
+	if instance && t.cfg.InstanceQueueExpiry > 0 {
+		arguments[expiryArgument] = t.cfg.InstanceQueueExpiry.Milliseconds()
+	}
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclare(queue, true, false, false, false, t.declaration())
+		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
 		return err
 	})
 	if faultOf(err) == faultMismatch { // somebody else has made it meanwhile
 		if t.find(ctx, queue) == nil {
-			return t.compare(ctx, queue)
+			return t.compare(ctx, queue, instance)
 		}
 	}
 	if err != nil {
@@ -100,7 +110,7 @@ func (t *Transport) createQueue(ctx context.Context, queue string) error {
 
 // compare returns an error if a queue that exists is not one that Provision would have
 // created, in what matters.
-func (t *Transport) compare(ctx context.Context, queue string) error {
+func (t *Transport) compare(ctx context.Context, queue string, instance bool) error {
 	conn, err := t.asking.get(ctx)
 	if err != nil {
 		return err
@@ -112,6 +122,11 @@ func (t *Transport) compare(ctx context.Context, queue string) error {
 	if err := f.mismatch(queue, t.cfg.QueueType); err != nil {
 		return err
 	}
+	if instance && f.known() {
+		if err := f.otherExpiry(queue, t.cfg.InstanceQueueExpiry); err != nil {
+			return err
+		}
+	}
 	if t.cfg.QueueType != Quorum || f.limit == nil || *f.limit >= t.cfg.DeliveryLimit {
 		return nil
 	}
@@ -122,11 +137,31 @@ func (t *Transport) compare(ctx context.Context, queue string) error {
 		queue, limitArgument, *f.limit, t.cfg.DeliveryLimit, max(*f.limit, 1)))
 }
 
-// declareExchange declares the exchange of a queue or of a topic. If the user may not,
-// but it is there, that will do.
-func (t *Transport) declareExchange(ctx context.Context, name string) error {
+// otherExpiry returns an error if an instance's queue is not deleted when it has to be.
+func (f *facts) otherExpiry(queue string, want time.Duration) error {
+	has := max(f.expiry, 0)
+	if has == max(want, 0) {
+		return nil
+	}
+	shown := func(d time.Duration) string {
+		if d <= 0 {
+			return "none"
+		}
+		return fmt.Sprintf("%v (%d)", d, d.Milliseconds())
+	}
+	set := "to " + has.String()
+	if has == 0 {
+		set = "to core.Off"
+	}
+	return transport.Permanent(fmt.Errorf("the queue %q of an instance has the expiry (%s) %s, but Config.InstanceQueueExpiry says %s: delete it, so that Provision makes it anew, or set Config.InstanceQueueExpiry %s",
+		queue, expiryArgument, shown(has), shown(want), set))
+}
+
+// declareExchange declares the exchange of a queue or of a topic, perhaps as one that is
+// deleted with its last binding. If the user may not, but it is there, that will do.
+func (t *Transport) declareExchange(ctx context.Context, name string, autoDelete bool) error {
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
-		return ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, false, false, false, nil)
+		return ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, autoDelete, false, false, nil)
 	})
 	switch faultOf(err) {
 	case faultRefused:
@@ -136,8 +171,13 @@ func (t *Transport) declareExchange(ctx context.Context, name string) error {
 	case faultMismatch:
 		d, _ := readDifference(err, "exchange", name, "")
 		switch d.name {
-		case "type", "durable", "auto_delete", "internal":
-			return fmt.Errorf("the exchange %q is not as it must be, durable and of type fanout: delete it, or give what needs it another name: %w", name, err)
+		case "auto_delete":
+			if autoDelete { // it only stays for longer
+				return nil
+			}
+			return exchangeMismatch(name, err)
+		case "type", "durable", "internal":
+			return exchangeMismatch(name, err)
 		}
 		return nil // an alternate exchange, say
 	}
@@ -145,6 +185,10 @@ func (t *Transport) declareExchange(ctx context.Context, name string) error {
 		return fmt.Errorf("declare the exchange %q: %w", name, err)
 	}
 	return nil
+}
+
+func exchangeMismatch(name string, err error) error {
+	return fmt.Errorf("the exchange %q is not as it must be, durable and of type fanout: delete it, or give what needs it another name: %w", name, err)
 }
 
 // hasExchange returns an error if an exchange does not exist.

@@ -57,7 +57,7 @@ func (t *Transport) subscribe(ctx context.Context, queue string, sources []sourc
 	direct := t.cfg.Topology == Direct
 	if !direct {
 		for _, s := range sources {
-			if err := t.declareExchange(ctx, s.exchange); err != nil {
+			if err := t.declareExchange(ctx, s.exchange, false); err != nil {
 				return err
 			}
 		}

@@ -68,7 +68,7 @@ func (m *topologyMemory) declareTopic(ctx context.Context, t *Transport, topic s
 		return err
 	}
 	return m.fulfil(ctx, t, need{needsTopic, exchange}, 0, operationTimeout, func(ctx context.Context) error {
-		return t.declareExchange(ctx, exchange)
+		return t.declareExchange(ctx, exchange, false)
 	})
 }
 

@@ -102,10 +102,10 @@ func (t *Transport) denied(ctx context.Context, cause error, needed []right) err
 }
 
 // checkRights asks for what every endpoint needs, whatever its mode and its retries, to
-// receive from one queue and to send to others, and for what else is needed.
-func (t *Transport) checkRights(ctx context.Context, input *queue, others []*queue, needed []right) ([]error, error) {
-	if input != nil {
-		needed = append(needed, t.dialect.receiving(input.table)...)
+// receive from its queues and to send to others, and for what else is needed.
+func (t *Transport) checkRights(ctx context.Context, inputs, others []*queue, needed []right) ([]error, error) {
+	for _, q := range inputs {
+		needed = append(needed, t.dialect.receiving(q.table)...)
 	}
 	for _, q := range others {
 		needed = append(needed, t.dialect.sending(q.table, q.known() == nserviceBus)...)

@@ -168,7 +168,7 @@ func (t *Transport) Address(queue string) (string, error) {
 
 // Check reaches the server, and reports queues that do not exist or are not as this
 // transport needs them. It also reports what rights are missing to receive from the first
-// of them and to send to the others, with the statement that grants them.
+// of them and the instance's and to send to the others, with the statement that grants them.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -187,8 +187,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 		return t.reach(ctx)
 	}
 	var errs []error
-	var input *queue
-	var others []*queue
+	var inputs, others []*queue
 	var unseen []right // what it would take to see tables that may not be seen
 	for i, name := range topology.Queues {
 		q, err := t.queues.get(name)
@@ -209,13 +208,13 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 			errs = append(errs, err)
 			continue
 		}
-		if i == 0 {
-			input = q
+		if i == 0 || name == topology.InstanceQueue {
+			inputs = append(inputs, q)
 		} else {
 			others = append(others, q)
 		}
 	}
-	missing, err := t.checkRights(ctx, input, others, unseen)
+	missing, err := t.checkRights(ctx, inputs, others, unseen)
 	if err != nil {
 		return err
 	}

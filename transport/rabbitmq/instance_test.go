@@ -1,0 +1,165 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// instanceTopology is that of an endpoint whose instance has a queue.
+var instanceTopology = core.Topology{Queues: []string{"orders", "orders-a", "error"}, InstanceQueue: "orders-a"}
+
+func TestProvision_InstanceQueue(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cfg       rabbitmq.Config
+		arguments string
+		exchange  string // its auto_delete; "" is none
+	}{
+		"quorum":    {rabbitmq.Config{}, "map[x-delivery-limit:100000 x-expires:6.048e+08 x-queue-type:quorum]", "true"},
+		"classic":   {rabbitmq.Config{QueueType: rabbitmq.Classic, InstanceQueueExpiry: time.Minute}, "map[x-expires:60000 x-queue-type:classic]", "true"},
+		"for ever":  {rabbitmq.Config{InstanceQueueExpiry: core.Off}, "map[x-delivery-limit:100000 x-queue-type:quorum]", "false"},
+		"in direct": {rabbitmq.Config{Topology: rabbitmq.Direct, InstanceQueueExpiry: time.Second}, "map[x-delivery-limit:100000 x-expires:1000 x-queue-type:quorum]", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, s *site) {
+				transport := s.open(t, c.cfg)
+				for range 2 {
+					if err := transport.Provision(t.Context(), instanceTopology); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := transport.Check(t.Context(), instanceTopology); err != nil {
+					t.Error(err)
+				}
+				all := strings.Join(s.catalogue(t), "\n")
+				for _, want := range []string{
+					"name=orders-a type=" + strings.ToLower(c.cfg.QueueType.String()) + " durable=true auto_delete=false exclusive=false arguments=" + c.arguments,
+					"bindings source=nsb.v2.delay-delivery destination=orders-a ",
+				} {
+					if !strings.Contains(all, want) {
+						t.Errorf("%s is missing in\n%s", want, all)
+					}
+				}
+				if strings.Count(all, "x-expires") > 1 {
+					t.Errorf("the other queues expire too:\n%s", all)
+				}
+				exchange := "exchanges name=orders-a type=fanout durable=true auto_delete=" + c.exchange + " "
+				if c.exchange != "" && !strings.Contains(all, exchange) || c.exchange == "" && strings.Contains(all, "exchanges name=orders-a") {
+					t.Errorf("the exchange is not as it should be, auto_delete=%q, in\n%s", c.exchange, all)
+				}
+			})
+		})
+	}
+}
+
+// The broker deletes the queue with its exchange when its last receiver is gone for so
+// long, not before, with what is in it.
+func TestProvision_InstanceQueueExpires(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, s *site) {
+				const expiry = 3 * time.Second
+				transport := s.open(t, rabbitmq.Config{QueueType: kind, InstanceQueueExpiry: expiry})
+				if err := transport.Provision(t.Context(), instanceTopology); err != nil {
+					t.Fatal(err)
+				}
+				r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders-a", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				waits := func() error {
+					return transport.Send(t.Context(), core.Outgoing{ID: "m", Queue: "orders-a", Body: []byte("x")})
+				}
+				for began := time.Now(); time.Since(began) < 2*expiry; { // received from, it stays
+					if err := waits(); err != nil {
+						t.Fatal(err)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					dst := make([]core.Delivery, 1)
+					if _, err := r.Receive(ctx, dst); err != nil {
+						t.Fatal(err)
+					}
+					if err := dst[0].Complete(ctx); err != nil {
+						t.Fatal(err)
+					}
+					cancel()
+				}
+				if err := r.Close(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				left := time.Now()
+				if err := waits(); err != nil { // a message does not keep it
+					t.Fatal(err)
+				}
+				// Whoever declares a queue, even passively, begins its time anew.
+				for strings.Contains(strings.Join(s.catalogue(t), "\n"), "name=orders-a ") {
+					if time.Since(left) > 2*time.Minute {
+						t.Fatalf("the queue is there after %v", time.Since(left))
+					}
+					pause, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					<-pause.Done()
+					cancel()
+				}
+				if took := time.Since(left); took < expiry-time.Second {
+					t.Errorf("the queue was deleted %v after its last receiver had left, want %v", took, expiry)
+				}
+				if all := strings.Join(s.catalogue(t), "\n"); strings.Contains(all, "orders-a") {
+					t.Errorf("something is left:\n%s", all)
+				}
+				if err := waits(); !errors.Is(err, core.ErrQueueNotFound) {
+					t.Errorf("Send to it: %v", err)
+				}
+				if err := transport.Provision(t.Context(), instanceTopology); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestProvision_InstanceQueueOfAnotherExpiry(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		for name, c := range map[string]struct {
+			expires any
+			cfg     rabbitmq.Config
+			says    []string
+		}{
+			"none":    {nil, rabbitmq.Config{}, []string{"x-expires) none", "says 168h0m0s (604800000)", "set Config.InstanceQueueExpiry to core.Off"}},
+			"shorter": {60000, rabbitmq.Config{}, []string{"x-expires) 1m0s (60000)", "says 168h0m0s", "set Config.InstanceQueueExpiry to 1m0s"}},
+			"some":    {int64(60000), rabbitmq.Config{InstanceQueueExpiry: core.Off}, []string{"x-expires) 1m0s (60000)", "says none"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				arguments := amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 100000}
+				if c.expires != nil {
+					arguments["x-expires"] = c.expires
+				}
+				queue := "orders-" + name
+				s.queue(t, queue, arguments)
+				err := s.open(t, c.cfg).Provision(t.Context(), core.Topology{Queues: []string{"orders", queue}, InstanceQueue: queue})
+				saysAll(t, err, append(c.says, queue, "delete it")...)
+			})
+		}
+	})
+}
+
+// Check looks at both queues that the endpoint receives from.
+func TestCheck_InstanceQueue(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		s.queue(t, "orders-a", amqp.Table{"x-queue-type": "classic"})
+		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
+		saysAll(t, transport.Check(t.Context(), instanceTopology), `"orders-a"`, "classic", "quorum")
+	})
+}
