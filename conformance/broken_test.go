@@ -21,6 +21,7 @@ type changes struct {
 	send          func(t *broken, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
 	provision     func(t *broken, topology core.Topology, next func() error) error
 	check         func(t *broken, topology core.Topology, next func() error) error
+	purge         func(t *broken, queue string, next func(queue string) (int, error)) (int, error)
 	subscribe     func(t *broken, queue string, topics []string, next func() error) error
 	unsubscribe   func(t *broken, queue string, topics []string, next func() error) error
 	open          func(t *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
@@ -45,6 +46,7 @@ type base interface {
 	core.Provisioner
 	core.Subscriber
 	core.Checker
+	core.Purger
 }
 
 // broken is a sound transport with changes.
@@ -99,6 +101,14 @@ func (t *broken) Check(ctx context.Context, topology core.Topology) error {
 		return t.changes.check(t, topology, next)
 	}
 	return next()
+}
+
+func (t *broken) Purge(ctx context.Context, queue string) (int, error) {
+	next := func(queue string) (int, error) { return t.base.Purge(ctx, queue) }
+	if t.changes.purge != nil {
+		return t.changes.purge(t, queue, next)
+	}
+	return next(queue)
 }
 
 func (t *broken) Subscribe(ctx context.Context, queue string, topics ...string) error {

@@ -114,6 +114,7 @@ var (
 	headerKeyLimit = need{"MaxHeaderKeyBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderKeyBytes > 0 }}
 	receiveBatch   = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
 	provisioning   = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
+	purging        = need{"the transport is no core.Purger", func(s *suite) bool { return s.purger }}
 	checking       = need{"the transport is no core.Checker", func(s *suite) bool { return s.checker }}
 	shortestLife   = need{"MaxLockTime is without limit, or longer than a case can wait", func(s *suite) bool {
 		return s.caps.MaxLockTime > 0 && (s.caps.MaxLockTime <= time.Minute || s.h.Bubble && s.caps.MaxLockTime <= 5*time.Minute)
@@ -154,6 +155,7 @@ func cases() []testCase {
 		competingCases,
 		lockCases,
 		topologyCases,
+		purgeCases,
 		publishCases,
 		expiryCases,
 		secretCases,

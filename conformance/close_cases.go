@@ -208,6 +208,10 @@ var closeCases = []testCase{
 		if checker, ok := transport.(core.Checker); ok {
 			refused("Check", checker.Check(ctx, topology))
 		}
+		if purger, ok := transport.(core.Purger); ok {
+			_, err := purger.Purge(ctx, queue)
+			refused("Purge", err)
+		}
 		if subscriber, ok := transport.(core.Subscriber); ok && t.caps.PublishSubscribe {
 			topic := t.uniqueName()
 			refused("Subscribe", subscriber.Subscribe(ctx, queue, topic))

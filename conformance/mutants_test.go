@@ -46,6 +46,7 @@ func mutants() []mutant {
 		closeMutants,
 		lockMutants,
 		topologyMutants,
+		purgeMutants,
 		publishMutants,
 		expiryMutants,
 		secretMutants,

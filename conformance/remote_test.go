@@ -217,6 +217,14 @@ func (t *remote) Provision(ctx context.Context, topology core.Topology) error {
 	return c.transport.Provision(ctx, topology)
 }
 
+func (t *remote) Purge(ctx context.Context, queue string) (int, error) {
+	c, err := t.connected()
+	if err != nil {
+		return 0, fmt.Errorf("remote: purge: %w", err)
+	}
+	return c.transport.Purge(ctx, queue)
+}
+
 func (t *remote) Check(ctx context.Context, topology core.Topology) error {
 	c, err := t.connected()
 	if err != nil {

@@ -35,6 +35,7 @@ var rules = map[string]string{
 	"C20": "a message past its time to be received is never delivered",
 	"C21": "no password, key or token appears in an error or a String",
 	"C22": "DeadLetter moves the message, reason and description to the broker's own queue",
+	"C23": "Purge removes what could be delivered from one queue, and nothing else",
 
 	"R1":  "a message is attempted (immediate + 1) x (delayed + 1) times",
 	"R2":  "immediate retries are counted by DeliveryCount, and start again with each delayed retry",

@@ -140,7 +140,7 @@ func (s *server) connect(quit <-chan struct{}) (*connection, error) {
 	c := &connection{server: s, lost: make(chan struct{}), held: map[core.Delivery]struct{}{}}
 	c.transport = &broken{
 		base: transport, stage: s.stage, memory: map[string]int{}, leave: func() {}, login: func() string { return "" },
-		changes: &changes{deliver: c.deliver, settle: c.settle, provision: c.provision, check: c.check, subscribe: c.subscribe, unsubscribe: c.subscribe},
+		changes: &changes{deliver: c.deliver, settle: c.settle, provision: c.provision, check: c.check, purge: c.purge, subscribe: c.subscribe, unsubscribe: c.subscribe},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,6 +245,14 @@ func (c *connection) call(do func() error) error {
 var errNoAnswer = errors.New("the connection to the server was lost before its answer")
 
 // The changes to the sound transport.
+
+func (c *connection) purge(_ *broken, queue string, next func(string) (int, error)) (removed int, err error) {
+	err = c.call(func() error {
+		removed, err = next(queue)
+		return err
+	})
+	return removed, err
+}
 
 func (c *connection) provision(_ *broken, _ core.Topology, next func() error) error {
 	return c.call(next)

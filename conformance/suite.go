@@ -30,9 +30,9 @@ type suite struct {
 	report *Report
 
 	// What the transport is, found out at the start.
-	caps                 core.Capabilities
-	provisioner, checker bool
-	lock                 time.Duration // how long a delivery stays locked, in the mode where it is shortest; 0: for ever
+	caps                         core.Capabilities
+	provisioner, checker, purger bool
+	lock                         time.Duration // how long a delivery stays locked, in the mode where it is shortest; 0: for ever
 
 	probed bool // all that was found out; what fails when the probe is cleaned up, cases find
 
@@ -97,6 +97,7 @@ func (s *suite) probe(t *trial) {
 	t.caps = s.caps
 	_, s.provisioner = transport.(core.Provisioner)
 	_, s.checker = transport.(core.Checker)
+	_, s.purger = transport.(core.Purger)
 	t.mode = s.caps.HighestTransaction()
 	switch {
 	case len(s.caps.Transactions) == 0:

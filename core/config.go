@@ -56,6 +56,14 @@ type Config struct {
 	// configuration and the audit queue.
 	Provision Provisioning
 
+	// PurgeOnStart lets Run remove the messages that wait in the input queue, before
+	// it subscribes and receives: for development and tests. They are lost for ever,
+	// those included that other instances wait for, and failed ones that are stored
+	// there because their error queue cannot be reached (R25). Messages that another
+	// instance has, and delayed ones that are not due, stay. On a transport that is no
+	// Purger it is refused.
+	PurgeOnStart bool
+
 	// SendOnly makes an endpoint without an input queue. It sends and
 	// publishes; handlers are refused, and so are Run and the settings for
 	// receiving.

@@ -147,7 +147,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "DrainTimeout", "OutageLimit", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "DrainTimeout", "OutageLimit", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -162,6 +162,13 @@ func (r *resolved) checkSendOnly(p *problems) {
 func (r *resolved) checkTransport(p *problems, t Transport) {
 	if _, ok := t.(Provisioner); !ok && r.config.Provision == ProvisionAlways {
 		p.add("Provision is Always, but the transport cannot create queues (it is no core.Provisioner); create them yourself and remove it: %w", errors.ErrUnsupported)
+	}
+}
+
+// checkPurger refuses PurgeOnStart on a transport without the ability.
+func (r *resolved) checkPurger(p *problems, t Transport) {
+	if _, ok := t.(Purger); !ok && r.config.PurgeOnStart {
+		p.add("PurgeOnStart is set, but the transport cannot empty queues (it is no core.Purger); empty the queue yourself and remove it: %w", errors.ErrUnsupported)
 	}
 }
 

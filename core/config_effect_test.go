@@ -77,6 +77,7 @@ func TestNewRefusesSettingsWithoutEffect(t *testing.T) {
 		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, ableCapabilities(), []string{"Codecs[0] is nil"}},
 		{"a nil pointer as observer", Config{Observers: []any{(*pointerObserver)(nil)}}, ableCapabilities(), []string{"Observers[0] is a nil *core.pointerObserver", "remove it"}},
 		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, ableCapabilities(), []string{"Middleware[0] panicked", "no database"}},
+		{"PurgeOnStart without a Purger", Config{PurgeOnStart: true}, ableCapabilities(), []string{"PurgeOnStart is set", "cannot empty queues", "remove it"}},
 		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, ableCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
 		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, ableCapabilities(), []string{"SendMiddleware[0] returned no function"}},
 		{"a send middleware that is nil", Config{SendMiddleware: []SendMiddleware{nil}}, ableCapabilities(), []string{"SendMiddleware[0] is nil", "remove it"}},
@@ -141,6 +142,7 @@ func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
 		"DrainTimeout":   {DrainTimeout: 1},
 		"OutageLimit":    {OutageLimit: Off},
 		"Codecs":         {Codecs: []Codec{&pointerCodec{"text/x"}}},
+		"PurgeOnStart":   {PurgeOnStart: true},
 		"MessageID":      {MessageID: func(*Incoming) string { return "" }},
 		"Middleware":     {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
 	} {

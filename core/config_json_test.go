@@ -15,6 +15,7 @@ const wholeConfig = `{
 	"instanceQueue": true,
 	"auditQueue": "audit",
 	"provision": "Never",
+	"purgeOnStart": true,
 	"sendOnly": false,
 	"drainTimeout": "1m30s",
 	"handlerTimeout": "10s",
@@ -51,7 +52,7 @@ const wholeConfig = `{
 
 func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
-		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever,
+		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
 		DrainTimeout: 90 * time.Second, Instance: "one",
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, LogFormat: LogConstant,
 		Recoverability: Recoverability{

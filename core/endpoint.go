@@ -72,6 +72,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		p.add("the name %q is empty or not UTF-8; it names the endpoint and, without InputQueue, its input queue", name)
 	}
 	r.checkTransport(&p, t)
+	r.checkPurger(&p, t)
 	r.resolveQueues(&p, name, t)
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,

@@ -218,6 +218,9 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 			return nil, fmt.Errorf("check: %w", err)
 		}
 	}
+	if err := ep.purge(ctx); err != nil {
+		return nil, err
+	}
 	if topics := ep.registry.topics(); len(topics) > 0 {
 		s, ok := ep.transport.(Subscriber)
 		if !ok || !ep.caps.PublishSubscribe {

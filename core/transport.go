@@ -162,8 +162,8 @@ type Delivery interface {
 	DeadLetter(ctx context.Context, reason, description string) error
 }
 
-// Provisioner, Subscriber and Checker are abilities that an adapter has or has not.
-// A wrapper of any adapter implements all three, and returns an error matching
+// Provisioner, Subscriber, Checker and Purger are abilities that an adapter has or has
+// not. A wrapper of any adapter implements all of them, and returns an error matching
 // errors.ErrUnsupported where the wrapped one lacks an interface: the engine takes
 // that for a transport that does not implement it. transport.Wrapper is one to embed.
 
@@ -212,6 +212,16 @@ type Checker interface {
 	// matching ErrQueueNotFound, and not created. Its error says what is wrong
 	// and how to mend it.
 	Check(ctx context.Context, t Topology) error
+}
+
+// Purger is implemented by a Transport that can empty a queue.
+type Purger interface {
+	// Purge removes the messages that could be delivered from a queue now, for ever,
+	// and returns how many there were, or -1 if the broker does not tell (C23). Messages that
+	// a receiver has, delayed ones that are not due, other queues and the queue itself
+	// stay as they are. What is sent meanwhile is removed or not. A queue that does
+	// not exist is ErrQueueNotFound.
+	Purge(ctx context.Context, queue string) (removed int, err error)
 }
 
 // TransactionMode says how receiving, handling and sending hang together.

@@ -27,6 +27,7 @@ var _ interface {
 	core.Provisioner
 	core.Subscriber
 	core.Checker
+	core.Purger
 } = Wrapper{}
 
 // Provision implements core.Provisioner.
@@ -59,6 +60,14 @@ func (w Wrapper) Check(ctx context.Context, t core.Topology) error {
 		return c.Check(ctx, t)
 	}
 	return w.lacks("Check")
+}
+
+// Purge implements core.Purger.
+func (w Wrapper) Purge(ctx context.Context, queue string) (int, error) {
+	if p, ok := w.Transport.(core.Purger); ok {
+		return p.Purge(ctx, queue)
+	}
+	return 0, w.lacks("Purge")
 }
 
 func (w Wrapper) lacks(method string) error {

@@ -43,6 +43,7 @@ func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 			"Check":       w.Check(t.Context(), topology),
 			"Subscribe":   w.Subscribe(t.Context(), "orders", "topic"),
 			"Unsubscribe": w.Unsubscribe(t.Context(), "orders", "topic"),
+			"Purge":       second(w.Purge(t.Context(), "orders")),
 		} {
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s of a wrapper %s: %v, want %v", method, name, err, c.want)
@@ -50,6 +51,8 @@ func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 		}
 	}
 }
+
+func second(_ int, err error) error { return err }
 
 // TestWrapper_RunsEndpoints: an endpoint runs on a wrapper as it does on the
 // transport itself, whichever interfaces that has.
@@ -98,6 +101,10 @@ func TestWrapper_RunsEndpoints(t *testing.T) {
 				_, stop = run(core.Config{Provision: core.ProvisionAlways})
 				if err := stop(); errors.Is(err, errors.ErrUnsupported) != hide {
 					t.Errorf("Run with ProvisionAlways: %v, want errors.ErrUnsupported: %t", err, hide)
+				}
+				_, stop = run(core.Config{PurgeOnStart: true})
+				if err := stop(); errors.Is(err, errors.ErrUnsupported) != hide {
+					t.Errorf("Run with PurgeOnStart: %v, want errors.ErrUnsupported: %t", err, hide)
 				}
 			})
 		})

@@ -179,6 +179,18 @@ func (q *queue) expire(m *message) {
 	}
 }
 
+// purge removes the ready messages and returns how many there were.
+func (q *queue) purge() (removed int) {
+	q.mu.Lock()
+	defer q.unlock()
+	q.advance(time.Now())
+	for m := q.next(); m != nil; m = q.next() {
+		m.state = gone
+		removed++
+	}
+	return removed
+}
+
 // arm sets the timer for the earliest deadline. A timer that is set too early
 // is left alone, and finds nothing to do: deadlines mostly move away, as locks
 // are settled, and setting a timer costs more than that.

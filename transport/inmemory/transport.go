@@ -11,7 +11,7 @@ import (
 )
 
 // Transport connects endpoints to a Broker. It implements core.Transport,
-// core.Provisioner, core.Subscriber and core.Checker, and is safe for
+// core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is safe for
 // concurrent use. After Close everything but the inspection returns an error
 // matching core.ErrClosed.
 //
@@ -31,6 +31,7 @@ var _ interface {
 	core.Provisioner
 	core.Subscriber
 	core.Checker
+	core.Purger
 } = (*Transport)(nil)
 
 // New returns a transport with every capability, no expiring locks and a broker
@@ -132,6 +133,19 @@ func (t *Transport) changeSubscription(ctx context.Context, operation, queue str
 		return fmt.Errorf("inmemory: %s %q: %w", operation, queue, err)
 	}
 	return nil
+}
+
+// Purge removes the messages of a queue that are ready.
+func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
+	err := t.life.Err(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("inmemory: purge %q: %w", queue, err)
+	}
+	q, err := t.broker.queue(queue)
+	if err != nil {
+		return 0, fmt.Errorf("inmemory: purge: %w", err)
+	}
+	return q.purge(), nil
 }
 
 // OpenReceiver starts to receive from a queue, which must exist.

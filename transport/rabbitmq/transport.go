@@ -18,8 +18,8 @@ import (
 )
 
 // Transport connects endpoints to the queues of a RabbitMQ broker or cluster. It
-// implements core.Transport, core.Provisioner, core.Subscriber and core.Checker, and is
-// safe for concurrent use.
+// implements core.Transport, core.Provisioner, core.Subscriber, core.Checker and
+// core.Purger, and is safe for concurrent use.
 type Transport struct {
 	cfg    Config
 	hosts  []endpoint
@@ -47,6 +47,7 @@ var _ interface {
 	core.Provisioner
 	core.Subscriber
 	core.Checker
+	core.Purger
 } = (*Transport)(nil)
 
 // Open returns a transport for the broker and the virtual host that the URL names, with

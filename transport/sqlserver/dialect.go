@@ -141,6 +141,10 @@ type queueTexts struct {
 	// id and seq.
 	retake, retakeForeign string
 
+	// purge removes some of the messages that could be delivered now, as many as a
+	// transaction can bear; purgeForeign does so in a table made by NServiceBus.
+	purge, purgeForeign string
+
 	// next returns in how many microseconds the next message that nobody has becomes
 	// available, 0 or less for now; no row, or NULL: there is none. nextForeign is the
 	// same for a table made by NServiceBus, in which nothing is delayed.

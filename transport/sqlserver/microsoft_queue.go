@@ -121,6 +121,19 @@ where m.RowVersion = @p1 and m.Deliveries = @p2 and m.Claims = @p3;`,
 		retakeForeign: readCommitted + `delete from ` + t.quoted + ` with (readpast, rowlock)
 output deleted.RowVersion
 where Id = convert(uniqueidentifier, @p1) and RowVersion = @p2;`,
+		purge: readCommitted + `with available as (
+	select top (` + purgeLimit + `) RowVersion
+	from ` + t.quoted + seekAvailable + `
+	where Due <= sysutcdatetime() and (LeasedUntil is null or LeasedUntil <= sysutcdatetime())
+	order by Due, RowVersion
+)
+delete from available;`,
+		purgeForeign: readCommitted + `with available as (
+	select top (` + purgeLimit + `) RowVersion
+	from ` + t.quoted + skipLocked + `
+	order by RowVersion
+)
+delete from available;`,
 		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
 where LeasedUntil is null or LeasedUntil <= sysutcdatetime()
 order by Due;`,

@@ -158,6 +158,11 @@ returning seq`,
 		retakeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` where id = $1::text::uuid and seq = $2 for update skip locked))
 returning seq::bigint`,
+		purge: `delete from ` + t.quoted + ` where ctid = any(array(
+	select ctid from ` + t.quoted + ` where due <= now() and (leased_until is null or leased_until <= now())
+	order by due, seq limit ` + purgeLimit + ` for update skip locked))`,
+		purgeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
+	select ctid from ` + t.quoted + ` order by seq limit ` + purgeLimit + ` for update skip locked))`,
 		next: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted + `
 where leased_until is null or leased_until <= now()`,
 		nextForeign: `select 0::bigint from ` + t.quoted + ` limit 1`,

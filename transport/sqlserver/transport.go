@@ -12,8 +12,8 @@ import (
 )
 
 // Transport connects endpoints to queues that are tables. It implements
-// core.Transport, core.Provisioner, core.Subscriber and core.Checker, and is safe
-// for concurrent use.
+// core.Transport, core.Provisioner, core.Subscriber, core.Checker and core.Purger, and
+// is safe for concurrent use.
 type Transport struct {
 	db      database
 	dialect dialect
@@ -40,6 +40,7 @@ var _ interface {
 	core.Provisioner
 	core.Subscriber
 	core.Checker
+	core.Purger
 } = (*Transport)(nil)
 
 // parallelSends is how many connections Send uses at a time, where the pool is the

@@ -1,0 +1,41 @@
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Purge removes the messages of a queue that no consumer has. Messages that were
+// prefetched stay, and so do delayed ones, which are in other queues until they are due.
+// It takes the right to read the queue.
+func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
+	removed, err := t.purge(ctx, queue)
+	if err != nil {
+		return 0, fmt.Errorf("rabbitmq: purge %q: %w", queue, explained(err))
+	}
+	return removed, nil
+}
+
+func (t *Transport) purge(ctx context.Context, name string) (removed int, err error) {
+	if err := t.life.Err(ctx); err != nil {
+		return 0, err
+	}
+	queue, err := queueName(name)
+	if err != nil {
+		return 0, err
+	}
+	done := make(chan int, 1) // when ctx ends, the broker may still answer
+	err = within(ctx, func(ctx context.Context) error {
+		return t.admin(ctx, func(ch *amqp.Channel) error {
+			n, err := ch.QueuePurge(queue, false)
+			done <- n
+			return err
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	return <-done, nil
+}

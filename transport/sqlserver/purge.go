@@ -1,0 +1,57 @@
+package sqlserver
+
+import (
+	"context"
+	"fmt"
+)
+
+// purgeLimit is how many messages a statement removes. Each is a transaction: one that
+// took all would hold up the receivers of a long queue, and lock the whole table on
+// Microsoft SQL Server.
+const purgeLimit = "1000"
+
+// Purge removes the messages of a queue that are due and that no receiver has.
+// It takes the right to delete from the table.
+func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
+	removed, err := t.purge(ctx, queue)
+	if err != nil {
+		return removed, fmt.Errorf("sqlserver: purge %q: %w", queue, t.explained(err))
+	}
+	return removed, nil
+}
+
+func (t *Transport) purge(ctx context.Context, name string) (removed int, err error) {
+	if err := t.life.Err(ctx); err != nil {
+		return 0, err
+	}
+	q, err := t.queues.get(name)
+	if err != nil {
+		return 0, err
+	}
+	bounded, done := t.bound(ctx)
+	defer done()
+	foreign, err := t.examine(bounded, q)
+	if err != nil {
+		return 0, err
+	}
+	text := q.queueTexts.purge
+	if foreign || t.nserviceBusTables {
+		text = q.purgeForeign
+	}
+	for {
+		n, err := t.purgeSome(ctx, text)
+		removed += n
+		if n == 0 || err != nil {
+			return removed, err
+		}
+	}
+}
+
+// purgeSome returns how many messages one statement removed.
+func (t *Transport) purgeSome(ctx context.Context, text string) (int, error) {
+	ctx, done := t.bound(ctx)
+	defer done()
+	s := command(text)
+	err := t.db.exec(ctx, s)
+	return int(s.affected), err
+}
