@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -50,6 +51,11 @@ const wholeConfig = `{
 	}
 }`
 
+// purgeable is a transport that is a Purger.
+type purgeable struct{ Transport }
+
+func (purgeable) Purge(context.Context, string) (int, error) { return 0, nil }
+
 func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
@@ -80,7 +86,7 @@ func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if _, err := New("billing", ableTransport(), got); err != nil {
+	if _, err := New("billing", purgeable{ableTransport()}, got); err != nil {
 		t.Error(err)
 	}
 	t.Run("the text above has every field that is not code", func(t *testing.T) {
