@@ -75,6 +75,13 @@ type Config struct {
 	// Publishers and subscribers must agree on it.
 	Topology Topology
 
+	// NoDelays switches delayed messages off (Capabilities.DelayedDelivery): Provision
+	// declares neither the levels in which they wait, 28 exchanges and queues of the
+	// virtual host, nor bindings to them, and a Send with a delay is refused. Endpoints
+	// have immediate retries only, and keep messages in their process while an error
+	// queue cannot be reached.
+	NoDelays bool
+
 	// MessageType returns the type of a foreign message that came to queue: one with
 	// neither a header NServiceBus.EnclosedMessageTypes nor a property type. It must not
 	// keep or change d, and is called by several goroutines at once. "" is none. The

@@ -13,7 +13,7 @@ import (
 )
 
 // Provision creates what is missing: the topology of delayed messages, which all
-// endpoints of a virtual host share, each queue, and what messages come to it by: in the
+// endpoints of a virtual host share (unless Config.NoDelays), each queue, and what messages come to it by: in the
 // Conventional topology an exchange of the same name, and a binding for delayed messages.
 //
 // The broker deletes the queue of an instance Config.InstanceQueueExpiry after its last
@@ -42,8 +42,10 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			return err
 		}
 	}
-	if err := t.known.delays(ctx, t); err != nil {
-		return explained(err)
+	if t.caps.DelayedDelivery {
+		if err := t.known.delays(ctx, t); err != nil {
+			return explained(err)
+		}
 	}
 	var errs []error
 	for _, queue := range queues {
@@ -79,6 +81,9 @@ func (t *Transport) provisionQueue(ctx context.Context, queue string, instance b
 			if err := ch.QueueBind(queue, "", queue, false, nil); err != nil {
 				return err
 			}
+		}
+		if !t.caps.DelayedDelivery {
+			return nil
 		}
 		return ch.QueueBind(queue, deliveryBinding(queue), deliveryExchange, false, nil)
 	})

@@ -2,6 +2,7 @@ package rabbitmq_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,6 +51,58 @@ func TestProvisionCreatesWhatIsMissing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNoDelays_DeclaresNoLevelAndRefusesDelays, and all else works: an endpoint runs,
+// and an immediate retry needs no delay.
+func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{NoDelays: true}, "billing", "error")
+		for _, thing := range s.catalogue(t) {
+			if strings.Contains(thing, "nsb.v2") {
+				t.Errorf("there is %s", thing)
+			}
+		}
+		delayed := core.Outgoing{ID: "m1", Queue: "billing", Delay: time.Second}
+		if err := transport.Send(t.Context(), delayed); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Send with a delay returns %v, want errors.ErrUnsupported", err)
+		}
+		ep, err := core.New("billing", transport, core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		attempts := make(chan int, 10)
+		if err := core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[string]) error {
+			attempts <- m.Attempt
+			if m.Attempt == 1 {
+				return errors.New("boom")
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- ep.Run(ctx) }()
+		if err := ep.Send(t.Context(), "billing", "order", "x"); err != nil {
+			t.Fatal(err)
+		}
+		for want := 1; want <= 2; want++ {
+			if got := <-attempts; got != want {
+				t.Errorf("attempt %d is number %d", want, got)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, thing := range s.catalogue(t) {
+			if strings.Contains(thing, "nsb.v2") {
+				t.Errorf("since the endpoint ran there is %s", thing)
+			}
+		}
+	})
 }
 
 func TestProvisionAgainChangesNothing(t *testing.T) {

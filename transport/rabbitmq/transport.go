@@ -85,7 +85,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 }
 
 func capabilities(cfg *Config) core.Capabilities {
-	return core.Capabilities{
+	caps := core.Capabilities{
 		Transactions:        []core.TransactionMode{core.TransactionReceiveOnly},
 		DelayedDelivery:     true,
 		NativeDeliveryCount: cfg.QueueType == Quorum,
@@ -101,6 +101,10 @@ func capabilities(cfg *Config) core.Capabilities {
 		Durable:             true,
 		Ahead:               true,
 	}
+	if cfg.NoDelays {
+		caps.DelayedDelivery, caps.MaxDelay, caps.DelayPrecision = false, 0, 0
+	}
+	return caps
 }
 
 // maxHeaderBytes leaves room in a frame of 128 KiB for the lengths of many short headers,
