@@ -203,7 +203,10 @@ type Recoverability struct {
 	MaxRetryAge time.Duration
 
 	// MaxDeliveries bounds how often one copy of a message is delivered,
-	// including deliveries that ended with the death of the process (R34).
+	// including deliveries that ended with the death of the process (R34). Where the
+	// broker also counts deliveries in which no handler began
+	// (Capabilities.CountsEveryDelivery), a message that exceeds it is first sent as a new
+	// copy, once, which may be delivered as often again.
 	MaxDeliveries MaxDeliveries
 
 	// RequeueDelay is the delay of Defer(0). The default is 1 s.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -13,6 +14,7 @@ import (
 type decision struct {
 	action     Action
 	deferral   bool // a DelayedRetry that is a handler's Defer
+	newCopy    bool // a DelayedRetry that begins the count of deliveries anew
 	deadLetter bool // a MoveToError that goes to the broker's own queue
 	verdict    bool // the handler decided, not the policy
 
@@ -91,7 +93,7 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 	config := r.configFor(f.MessageType)
 	d := r.choose(ctx, config, f)
 	d.action.Delay = max(d.action.Delay, 0)
-	if reason := r.cannot(d.action, f); reason != "" {
+	if reason := r.cannot(d.action, f); reason != "" && !d.newCopy {
 		d.fallBack(reason)
 	}
 	if d.action.Kind == ActionMoveToError && d.action.Queue == "" {
@@ -104,7 +106,7 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 func (d *decision) fallBack(reason string) {
 	d.fallback = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
 	d.action = MoveToError("")
-	d.deferral = false
+	d.deferral, d.newCopy = false, false
 }
 
 // choose asks verdicts and policy, and answers for users' code that panics: a
@@ -119,6 +121,9 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		}
 	}()
 	if refused(f.Err) {
+		if r.perhapsUnseen(f) {
+			return decision{action: DelayedRetry(r.newCopyDelay(f.MessageID)), newCopy: true}
+		}
 		return decision{action: MoveToError("")}
 	}
 	v := VerdictOf(f.Err)
@@ -165,6 +170,33 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	}
 	return d
 }
+
+// perhapsUnseen reports whether a message that was delivered more often than
+// MaxDeliveries may not have been given to a handler each time, if ever: the broker also
+// counts deliveries that were lost with their connection or process, or given back at a
+// shutdown, before a handler began. It gets as many deliveries again, once (R34).
+func (r *rules) perhapsUnseen(f failure) bool {
+	return r.caps.CountsEveryDelivery && r.mode != TransactionNone &&
+		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(HeaderDeliveries) == ""
+}
+
+// newCopyDelay lets messages apart that were delivered together, as far as the transport
+// can: one of them may have ended the process each time.
+func (r *rules) newCopyDelay(messageID string) time.Duration {
+	if !r.caps.DelayedDelivery {
+		return 0
+	}
+	delay := schedule{increase: newCopyDelay, jitter: newCopySpread}.delay(0, messageID)
+	if longest := r.caps.MaxDelay; longest > 0 {
+		delay = min(delay, longest)
+	}
+	return delay
+}
+
+const (
+	newCopyDelay  = time.Second
+	newCopySpread = 9 // times as long, at most, is added
+)
 
 // askPolicy calls the policy with copies of what it could change, and answers
 // for one that decides nothing.

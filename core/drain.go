@@ -57,7 +57,7 @@ func (r *runner) drain() error {
 	r.handleConsumed()
 	idle := make(chan struct{})
 	go func() {
-		r.pump.wg.Wait()
+		r.pump.wait()
 		close(idle)
 	}()
 	r.ep.log.endpoint.Info("endpoint is draining", "in_flight", r.pump.inFlight())

@@ -21,7 +21,7 @@ const (
 )
 
 // retryHeaders belong to a message that is still being retried.
-var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, headerLegacyImmediateRetries}
+var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, HeaderDeliveries, headerLegacyImmediateRetries}
 
 // failureHeaders are written by a move to an error queue. The order is that in
 // which they are given up when the message is too large (R24): what helps least
@@ -50,7 +50,7 @@ type host struct {
 func copyForRetry(f *failure, action Action) Headers {
 	h := f.Headers
 	h.Set(HeaderMessageID, f.MessageID)
-	h.Del(HeaderTimeToBeReceived)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries)
 	h.Set(HeaderRetries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
 	h.Set(HeaderRetriesTimestamp, FormatTime(f.FailedAt))
 	h.Set(HeaderAttempts, extendTrace(f, describe(f.Err).exceptionType, action))
@@ -62,8 +62,18 @@ func copyForRetry(f *failure, action Action) Headers {
 func copyForDeferral(f *failure) Headers {
 	h := f.Headers
 	h.Set(HeaderMessageID, f.MessageID)
-	h.Del(HeaderTimeToBeReceived)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries)
 	h.Set(HeaderDeferrals, strconv.Itoa(f.deferrals+1))
+	return h
+}
+
+// newCopy returns the headers of the one new copy of a message that was delivered more
+// often than MaxDeliveries, perhaps without a handler.
+func newCopy(f *failure) Headers {
+	h := f.Headers
+	h.Set(HeaderMessageID, f.MessageID)
+	h.Del(HeaderTimeToBeReceived)
+	h.Set(HeaderDeliveries, strconv.Itoa(f.ImmediateProcessingFailures))
 	return h
 }
 

@@ -25,6 +25,10 @@ const (
 	// stallWindow is how long all slots may hang before unstarted deliveries are
 	// given back to other instances.
 	stallWindow = time.Second
+	// hangWindow is for how long nothing may be started before they are given back where
+	// the broker counts that as an attempt: longer than handlers wait for a service that
+	// is away.
+	hangWindow = 2 * time.Minute
 )
 
 // extraFetchWait is how long a Receive beside another one may wait: an idle queue
@@ -115,7 +119,7 @@ func (p *pump) checkReceive(ctx context.Context, n int, err error) {
 func (p *pump) want() int {
 	room := p.limit - p.running - p.buffered() - p.asked
 	switch {
-	case p.closed():
+	case p.closed() && !p.finishesPrefetched():
 		return 0
 	case p.perWorker:
 		return max(min(room, 1), 0)
@@ -192,10 +196,15 @@ func (p *pump) done(limit int, window time.Duration) int {
 
 // excess is how many unstarted deliveries are too many.
 func (p *pump) excess() int {
-	if p.consumed {
+	switch {
+	case p.consumed:
 		return 0
-	}
-	if p.closed() {
+	case p.counts:
+		if p.stopping || p.hanging {
+			return p.buffered()
+		}
+		return 0
+	case p.closed():
 		return p.buffered()
 	}
 	allowed := max(p.limit-p.running, 0)
@@ -216,12 +225,21 @@ func (p *pump) mayStay() int {
 
 // watchStall begins to look for slots that all hang, where deliveries are held ahead
 // of them: how long handlers take is learnt when they end, and these may never do.
+//
+// Where the broker counts, the receiver may have prefetched deliveries that the pump does
+// not know of, and they are kept while nothing is to be started.
 func (p *pump) watchStall() {
-	if !p.ahead || p.stallTimer != nil || p.stopping || p.buffered() == 0 {
+	if !p.ahead || p.stallTimer != nil || p.stopping || p.buffered() == 0 && !p.mayHavePrefetched() {
 		return
 	}
 	ended := p.ended
 	p.stallTimer = time.AfterFunc(stallWindow, func() { p.checkStall(ended) })
+}
+
+// mayHavePrefetched reports whether the receiver may keep deliveries that wait for a slot,
+// or for the end of what keeps anything from being started.
+func (p *pump) mayHavePrefetched() bool {
+	return p.counts && (p.running > 0 || p.gated > 0 || p.waiting != nil)
 }
 
 // checkStall ends the prefetching where no slot was released since the last look.
@@ -232,11 +250,93 @@ func (p *pump) checkStall(ended int) {
 		return
 	}
 	p.stallTimer = nil
-	if p.ended == ended && p.running >= p.limit && p.buffered() > 0 {
-		p.stalled = true
-		p.apply()
+	starts := p.running < p.limit && (!p.closed() || p.finishesPrefetched())
+	if p.ended != ended || starts || p.buffered() == 0 && !p.counts {
+		p.stalls = 0
+		p.watchStall()
+		return
+	}
+	p.stalls++
+	p.stalled = true
+	p.apply()
+	if p.counts && time.Duration(p.stalls)*stallWindow >= hangWindow {
+		p.hang()
 	}
 	p.watchStall()
+}
+
+// hang gives back what was prefetched although the broker counts that as an attempt: for
+// too long nothing is started, and other instances could have it.
+func (p *pump) hang() {
+	if !p.counts || p.hanging {
+		return
+	}
+	p.hanging = true
+	p.apply() // the receiver fetches nothing more
+	p.returnPrefetched()
+}
+
+// endStall is called when a slot is released, or a wait has ended.
+func (p *pump) endStall() {
+	p.stalled, p.stalls = false, 0
+	if p.hanging && !p.stopping && p.gated == 0 && p.waiting == nil {
+		p.hanging = false
+		p.endReturning()
+		p.apply()
+	}
+}
+
+// returning is the return of deliveries that the receiver has prefetched.
+type returning struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// returnPrefetched begins to take from the receiver what it has prefetched, and gives it
+// back. Where the broker does not count, the receiver does so by itself when it may hold
+// nothing.
+func (p *pump) returnPrefetched() {
+	if !p.counts || !p.ahead || p.returning != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(p.base))
+	r := &returning{stop, make(chan struct{})}
+	p.returning = r
+	go func() {
+		defer close(r.done)
+		arrivals := make([]Delivery, manyAhead)
+		for {
+			n, err := p.receiver.Receive(ctx, arrivals)
+			for _, d := range arrivals[:min(max(n, 0), len(arrivals))] {
+				if d != nil {
+					p.giveBack(held{d, p.watch(d)})
+				}
+			}
+			if err != nil || n <= 0 {
+				return
+			}
+		}
+	}()
+}
+
+// endReturning lets it end.
+func (p *pump) endReturning() {
+	if p.returning != nil {
+		p.returning.stop()
+		p.returning = nil
+	}
+}
+
+// wait returns when all workers have ended, and nothing is given back any more.
+func (p *pump) wait() {
+	p.wg.Wait()
+	p.mu.Lock()
+	r := p.returning
+	p.endReturning()
+	p.mu.Unlock()
+	if r != nil {
+		<-r.done
+	}
 }
 
 func (p *pump) buffered() int { return len(p.buffer) - p.head }

@@ -44,6 +44,11 @@ const (
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 
+	// HeaderDeliveries is on the new copy of a message that was delivered more often than
+	// MaxDeliveries, perhaps without a handler, on a broker that counts such deliveries.
+	// It is the number of the earlier copy's deliveries (R34).
+	HeaderDeliveries = "Reprise.Deliveries"
+
 	// HeaderUndelivered is on a message that waits in the endpoint's own queue until
 	// its destination can be reached (R25). The value is JSON.
 	HeaderUndelivered = "Reprise.Undelivered"

@@ -81,9 +81,12 @@ const (
 	ReasonUndelivered
 	// ReasonForward is a copy of a message that its handler forwards (Message.Forward).
 	ReasonForward
+	// ReasonNewCopy is the one new copy of a message that was delivered more often than
+	// MaxDeliveries, perhaps without a handler (R34).
+	ReasonNewCopy
 )
 
-var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy", "forwarded copy"}
+var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy", "forwarded copy", "new copy"}
 
 // String returns the reason in words.
 func (r SendReason) String() string {

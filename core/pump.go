@@ -20,6 +20,7 @@ type pump struct {
 	base      context.Context // ends when fetching ends
 	perWorker bool
 	consumed  bool // what was fetched cannot be given back (TransactionNone)
+	counts    bool // the broker counts a delivery that is given back as an attempt
 	ahead     bool // unstarted deliveries may be held beyond the free slots
 	overlap   bool // a slot is free while its delivery is being settled
 	maxBatch  int  // 0 = none
@@ -46,6 +47,7 @@ type pump struct {
 	asked       int         // the deliveries that they have room for
 	full        bool        // the newest Receive brought as many as it could
 	gated       int         // reasons for which nothing is fetched or started
+	paused      bool        // by the application
 	waiting     *time.Timer // one more such reason, which ends by itself
 	waitUntil   time.Time
 	stopping    bool
@@ -61,7 +63,10 @@ type pump struct {
 	retained    int                // deliveries kept without a slot, see backlog
 	ended       int                // slots released so far
 	stallTimer  *time.Timer        // while unstarted deliveries wait, where ahead
+	stalls      int                // times in a row that it found no slot released
 	stalled     bool               // all slots hang: nothing is prefetched until one is released
+	hanging     bool               // nothing is started for so long that the prefetched are given back, where counts
+	returning   *returning         // of the receiver's prefetched deliveries, or nil
 	slowTimer   *time.Timer        // while an attempt runs
 }
 
@@ -153,8 +158,8 @@ func (p *pump) apply() {
 	p.wakeUp.Broadcast()
 }
 
-// waitFor fetches and starts nothing for so long from now, and gives back what
-// was not started.
+// waitFor fetches and starts nothing for so long from now. Unstarted deliveries are given
+// back, unless the broker would count that as an attempt and the wait is short.
 func (p *pump) waitFor(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,6 +170,10 @@ func (p *pump) waitFor(d time.Duration) {
 	if p.waiting == nil {
 		p.waiting = time.AfterFunc(d, p.waited)
 		p.apply()
+		p.watchStall()
+	}
+	if d >= hangWindow {
+		p.hang()
 	}
 }
 
@@ -182,7 +191,12 @@ func (p *pump) waited() {
 	p.apply()
 }
 
-func (p *pump) endWait() { stopTimer(&p.waiting) }
+func (p *pump) endWait() {
+	if p.waiting != nil {
+		stopTimer(&p.waiting)
+		p.endStall()
+	}
+}
 
 func stopTimer(t **time.Timer) {
 	if *t != nil {
@@ -201,18 +215,29 @@ func (p *pump) retain(n int) {
 	p.apply()
 }
 
+// setPaused stops fetching, or lets it go on. Unstarted deliveries are given back or,
+// where the broker would count that as an attempt, handled.
+func (p *pump) setPaused(paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = paused
+	p.apply()
+}
+
 // gate stops fetching and starting, until as many calls of ungate.
 func (p *pump) gate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gated++
 	p.apply()
+	p.watchStall()
 }
 
 func (p *pump) ungate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gated--
+	p.endStall()
 	p.apply()
 }
 
@@ -231,6 +256,7 @@ func (p *pump) end() {
 	stopTimer(&p.slowTimer)
 	p.apply()
 	p.interrupt()
+	p.returnPrefetched()
 }
 
 // inFlight is how many deliveries are being handled.
@@ -404,19 +430,27 @@ func (w *worker) vacate() {
 	w.occupied = false
 	p.running--
 	p.ended++
-	p.stalled = false
+	p.endStall()
 	if p.ahead {
 		p.measure(time.Since(w.since))
 	}
 }
 
-// closed reports whether nothing is to be started or held.
-func (p *pump) closed() bool { return p.stopping || p.gated > 0 || p.waiting != nil }
+// closed reports whether nothing is to be fetched from the broker.
+func (p *pump) closed() bool {
+	return p.stopping || p.gated > 0 || p.paused || p.waiting != nil || p.hanging
+}
 
 // startable reports whether an unstarted delivery is to be handled. One that
 // cannot be given back is, whatever else holds, but for a wait.
 func (p *pump) startable() bool {
-	return p.buffered() > 0 && (!p.closed() || p.consumed && p.waiting == nil)
+	return p.buffered() > 0 && (!p.closed() || p.consumed && p.waiting == nil || p.finishesPrefetched())
+}
+
+// finishesPrefetched reports whether the endpoint is paused and handles what it has
+// prefetched, because the broker would count giving it back as an attempt.
+func (p *pump) finishesPrefetched() bool {
+	return p.paused && p.counts && !p.stopping && p.gated == 0 && p.waiting == nil && !p.hanging
 }
 
 // share is an idle worker's part of n tasks. It takes one more if they are not

@@ -189,7 +189,7 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 		}
 		// What is refused now always will be (R8).
 		d.fallback = fmt.Sprintf("%v was asked for, but the transport refused it: %v", d.action, err)
-		d.action, d.deferral = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue), false
+		d.action, d.deferral, d.newCopy = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue), false, false
 		r.ep.log.logReasons(a, f, d)
 		return r.giveUp(a, f, d, firstTry)
 	case ActionDiscard:
@@ -203,8 +203,11 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 // the decision trace where that makes it fit (R24).
 func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 	reason := ReasonDelayedRetry
-	if d.deferral {
+	switch {
+	case d.deferral:
 		reason = ReasonDeferral
+	case d.newCopy:
+		reason = ReasonNewCopy
 	}
 	send := func(headers Headers) error {
 		out := failedCopy(a, f, r.ep.receivedFrom(a.delivery), headers, reason)
@@ -212,8 +215,11 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 		return r.replace(a, []Outgoing{out})
 	}
 	compose := func() Headers {
-		if d.deferral {
+		switch {
+		case d.deferral:
 			return copyForDeferral(f)
+		case d.newCopy:
+			return newCopy(f)
 		}
 		return copyForRetry(f, d.action)
 	}
@@ -277,7 +283,7 @@ func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 		ObservedEndpoint: r.ep.observedAt(a.delivery),
 		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err,
 		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
-		Action: d.action, Deferred: d.deferral, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,
+		Action: d.action, Deferred: d.deferral, NewCopy: d.newCopy, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,
 		FailedAt: f.FailedAt,
 	}
 	ctx := r.values

@@ -241,6 +241,7 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 func (ep *Endpoint) shapePump(p *pump) *pump {
 	p.perWorker = ep.mode == TransactionSendsAtomicWithReceive
 	p.consumed = ep.mode == TransactionNone
+	p.counts = ep.caps.CountsEveryDelivery && !p.consumed
 	p.ahead = ep.caps.Ahead && !p.perWorker && !p.consumed
 	p.overlap = p.ahead
 	p.maxBatch = ep.caps.MaxReceiveBatch
@@ -261,9 +262,7 @@ func (r *runner) start() {
 	r.pump.slow, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.slowHandler
 	r.backlog = newBacklog(r.mostUnsettled(), r.pump.retain, r.stall)
 	r.limiter = r.newLimiter()
-	if ep.paused {
-		r.pump.gate()
-	}
+	r.pump.paused = ep.paused
 	r.pump.setLimit(ep.concurrency)
 	close(ep.ready)
 	concurrency := ep.concurrency

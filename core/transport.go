@@ -68,10 +68,12 @@ type Receiver interface {
 
 	// SetMaxInFlight changes how many unsettled deliveries the receiver may
 	// hold, live and without reconnecting. Deliveries already handed out are
-	// not taken back. With 0 (the endpoint is paused, or waits) it holds nothing
-	// else: what it fetched ahead goes back as by Release. It is called from any
-	// goroutine, under a lock of the engine: it must neither block nor call the
-	// observer.
+	// not taken back. With 0 (the endpoint is paused, or waits) it fetches nothing
+	// more, and releases the deliveries that it has prefetched. A receiver whose broker
+	// counts them as attempts (CountsEveryDelivery) keeps those, also where n became
+	// smaller, and hands them out in Receive, whatever n is: the engine releases them
+	// where that must be. It is called from any goroutine, under a lock of the engine:
+	// it must neither block nor call the observer.
 	SetMaxInFlight(n int)
 
 	// Close unblocks Receive with ErrClosed and gives every unsettled delivery
@@ -337,7 +339,9 @@ type Capabilities struct {
 	// Durable: what was sent survives a restart of the broker.
 	Durable bool
 	// CountsEveryDelivery: DeliveryCount also rises on returns that were no
-	// failure. It is then an upper bound. It is said of a NativeDeliveryCount.
+	// failure, Release among them. The engine then gives nothing back while it runs, so
+	// that each attempt counts once, but at a shutdown, or when all handlers hang. It is
+	// said of a NativeDeliveryCount.
 	CountsEveryDelivery bool
 	// ConfirmsSettlement: a settlement that returned nil did happen.
 	ConfirmsSettlement bool

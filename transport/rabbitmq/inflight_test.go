@@ -119,35 +119,70 @@ func TestMaxInFlightUnderLoad(t *testing.T) {
 	})
 }
 
-// TestALowerMaxInFlightHoldsAtOnce, whatever was fetched before, and what is too much goes
-// back.
-func TestALowerMaxInFlightHoldsAtOnce(t *testing.T) {
+// TestLowerMaxInFlight_ExcessGoesBack is about a queue whose broker does not count that as
+// an attempt.
+func TestLowerMaxInFlight_ExcessGoesBack(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
-		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		transport := s.provisioned(t, rabbitmq.Config{QueueType: rabbitmq.Classic}, "billing")
 		mustSend(t, transport, numbered("billing", 0, 100)...)
 		ch := s.channel(t)
 		for range 5 {
 			r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 50})
 			until(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
 			r.SetMaxInFlight(5)
-			held := 0
-			for ended := false; !ended; {
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				n, err := r.Receive(ctx, make([]core.Delivery, 50))
-				cancel()
-				held += n
-				ended = err != nil
-			}
-			if held != 5 {
-				t.Errorf("%d were handed out, where 5 may be held", held)
-			}
+			exactly(t, r, 5)
 			until(t, "what is too much goes back", func() bool { return s.ready(t, ch, "billing") == 95 })
 			if err := r.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
 	})
+}
+
+// TestLowerMaxInFlight_PrefetchedIsHandedOut is about a queue whose broker would count each
+// delivery that goes back as an attempt.
+func TestLowerMaxInFlight_PrefetchedIsHandedOut(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+		mustSend(t, transport, numbered("billing", 0, 100)...)
+		ch := s.channel(t)
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 50})
+		until(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
+		r.SetMaxInFlight(5)
+		deliveries := exactly(t, r, 5)
+		r.SetMaxInFlight(0) // nothing more is fetched
+		deliveries = append(deliveries, exactly(t, r, 45)...)
+		for _, d := range deliveries {
+			if err := d.Complete(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		r.SetMaxInFlight(100)
+		rest := exactly(t, r, 50)
+		for _, d := range append(deliveries, rest...) {
+			if count := d.Incoming().DeliveryCount; count != 1 {
+				t.Errorf("delivery %s has the count %d, want 1", d.Incoming().ID, count)
+			}
+		}
+	})
+}
+
+// exactly returns n deliveries, and checks that no more are handed out.
+func exactly(t testing.TB, r core.Receiver, n int) []core.Delivery {
+	t.Helper()
+	var all []core.Delivery
+	for len(all) < n {
+		all = append(all, next(t, r, 50)...)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	more, err := r.Receive(ctx, make([]core.Delivery, 50))
+	if err == nil || len(all) > n {
+		t.Errorf("%d deliveries were handed out, want %d", len(all)+more, n)
+	}
+	return all
 }
 
 // TestCloseLeavesNothing: no goroutine, no connection, and no message held.

@@ -199,7 +199,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 		return 0, err
 	}
 	var now time.Time
-	for n < len(dst) && r.first < len(r.arrived) && r.held < r.maxInFlight {
+	for n < len(dst) && r.first < len(r.arrived) && r.mayHandOut() {
 		d := r.arrived[r.first]
 		r.arrived[r.first] = nil
 		r.first++
@@ -218,7 +218,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 	}
 	if r.first == len(r.arrived) {
 		r.arrived, r.first = r.arrived[:0], 0
-	} else if r.held < r.maxInFlight {
+	} else if r.mayHandOut() {
 		r.bell.Notify()
 	}
 	return n, nil
@@ -248,20 +248,30 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 		r.arrived = r.arrived[:len(r.arrived)-1]
 		s.settle(d, release)
 	}
-	free := r.held < r.maxInFlight
+	free := r.mayHandOut()
 	r.mu.Unlock()
 	if free {
 		r.bell.Notify()
 	}
 }
 
-// excess reports whether more has arrived than may be held. mu is held.
-func (r *receiver) excess() bool {
-	return len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight
+// mayHandOut reports whether Receive may hand out one more delivery. With a MaxInFlight of
+// 0 none is to be prefetched: where the broker would count it as an attempt to give them
+// back, they are handed out. mu is held.
+func (r *receiver) mayHandOut() bool {
+	return r.held < r.maxInFlight || r.counts && r.maxInFlight == 0
 }
 
-// SetMaxInFlight implements core.Receiver. The broker is told as soon as possible; what it
-// sends meanwhile goes back.
+// excess reports whether a delivery is to be given back, because more have arrived than may
+// be held. Where the broker counts that as an attempt, they wait to be handed out. mu is
+// held.
+func (r *receiver) excess() bool {
+	return !r.counts && len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight
+}
+
+// SetMaxInFlight implements core.Receiver. The broker is told as soon as possible. Messages
+// that it sends before go back or, where it would count that as an attempt, are handed out
+// when there is room.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	if n < r.maxInFlight && r.session != nil {

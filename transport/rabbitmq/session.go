@@ -194,7 +194,7 @@ func (s *session) active() (messages, consumers int) {
 }
 
 // adjusted is called when consumers have ended because of a MaxInFlight of most, and the
-// others may hold so many. It releases what arrived but may not be held any more, lets go
+// others may hold so many. It releases what arrived but may not be held any more (excess), lets go
 // back what waited for the consumers to end, and returns how many more may be consumed and
 // whether those that are ending still hold something.
 func (s *session) adjusted(most, active int) (missing int, ending bool) {
