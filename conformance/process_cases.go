@@ -91,20 +91,28 @@ var processCases = []testCase{
 		sent := t.command(w.queue, workType, "deadly")
 		transport := t.open()
 		t.send(transport, sent)
-		runs := 0
+		runs, most := 0, w.MaxDeliveries
+		newCopies := 0
+		if t.caps.CountsEveryDelivery {
+			newCopies, most = 1, 2*most
+		}
 		// The count may rise by more than one at a time, but not by less.
-		for ; runs <= w.MaxDeliveries; runs++ {
+		for ; runs <= most; runs++ {
 			p := t.start(w.job)
-			if !p.handles(t.comesAgain()) {
+			handles := p.handles(t.comesAgain())
+			for ; !handles && newCopies > 0; newCopies-- {
+				handles = p.handles(t.comesAgain())
+			}
+			if !handles {
 				break
 			}
 			p.kill()
 		}
-		expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process is given to a handler %d times, then moved to the error queue", w.MaxDeliveries, w.MaxDeliveries)
+		expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process is given to a handler %d times, then moved to the error queue", w.MaxDeliveries, most)
 		switch {
-		case runs > w.MaxDeliveries:
+		case runs > most:
 			t.stop(expected, "the handler began %d times: the deliveries to the killed processes did not count", runs)
-		case runs < w.MaxDeliveries && !t.caps.CountsEveryDelivery, runs == 0:
+		case runs < most && !t.caps.CountsEveryDelivery, runs == 0:
 			t.fail(expected, "the handler began %d times", runs)
 		}
 		failed := t.contents(w.ErrorQueue, 1)

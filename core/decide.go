@@ -195,7 +195,7 @@ func (r *rules) newCopyDelay(messageID string) time.Duration {
 
 const (
 	newCopyDelay  = time.Second
-	newCopySpread = 9 // times as long, at most, is added
+	newCopySpread = 4 // times as long, at most, is added
 )
 
 // askPolicy calls the policy with copies of what it could change, and answers

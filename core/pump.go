@@ -376,7 +376,7 @@ func (w *worker) run() {
 			p.handle(w, item)
 			p.mu.Lock()
 			w.vacate()
-		case p.closed():
+		case p.closed() && !p.finishesPrefetched():
 			w.wait()
 		case p.want() > 0:
 			w.receive(p.want())

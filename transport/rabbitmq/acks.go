@@ -31,9 +31,13 @@ type acks struct {
 // entry is a tag that is not over.
 type entry struct {
 	tag          uint64
+	consumer     *consumer
 	state        state
 	before, next *entry
 }
+
+// isWithheld reports whether what became of the tag is not to be written yet.
+func (e *entry) isWithheld() bool { return e.consumer != nil && e.consumer.withheld }
 
 // state is what has become of a tag.
 type state byte
@@ -137,12 +141,17 @@ func (a *acks) take(all bool) *batch {
 	if !a.heldBack || all {
 		b.given, a.given = a.given, b.given
 		for _, g := range b.given {
-			a.remove(g.entry)
+			if g.entry.isWithheld() && !all {
+				a.given = append(a.given, g)
+			} else {
+				a.remove(g.entry)
+			}
 		}
+		b.given = slices.DeleteFunc(b.given, func(g given) bool { return g.entry.isWithheld() && !all })
 	}
 	b.upTo, b.several, b.singly = 0, false, b.singly[:0]
 	e := a.first
-	for e != nil && e.state != open && e.tag <= a.complete {
+	for e != nil && e.state != open && e.tag <= a.complete && (all || !e.isWithheld()) {
 		b.several = b.upTo > 0
 		b.upTo = e.tag
 		a.waiting--
@@ -150,6 +159,7 @@ func (a *acks) take(all bool) *batch {
 	}
 	for e != nil && a.waiting > 0 {
 		switch {
+		case e.isWithheld() && !all:
 		case e.state == passed, all && e.state == settled:
 			b.singly = append(b.singly, e.tag)
 			a.waiting--
@@ -195,5 +205,8 @@ func (a *acks) remove(e *entry) (next *entry) {
 		a.last = e.before
 	}
 	e.before, e.next = nil, nil
+	if e.consumer != nil {
+		e.consumer.unwritten--
+	}
 	return next
 }

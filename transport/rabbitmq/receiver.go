@@ -36,6 +36,7 @@ type receiver struct {
 	mu          sync.Mutex // guards what follows, and the session
 	session     *session   // nil: there is none
 	maxInFlight int
+	shrink      shrink
 	arrived     []*delivery // not handed out yet, from first on
 	first       int
 	held        int // handed out and not settled
@@ -226,7 +227,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 
 // arrive takes what a consumer was sent.
 func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
-	d := &delivery{session: s, consumer: c, native: *native, entry: entry{tag: native.DeliveryTag}}
+	d := &delivery{session: s, consumer: c, native: *native, entry: entry{tag: native.DeliveryTag, consumer: c}}
 	d.native.Acknowledger = nil // it is settled here alone
 	if d.native.Expiration != "" {
 		d.expires = expiry(d.native.Expiration)
@@ -237,7 +238,9 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 		return
 	}
 	s.acks.arrived(&d.entry)
+	c.arrived++
 	c.unsettled++
+	c.unwritten++
 	if r.first > 0 && len(r.arrived) == cap(r.arrived) {
 		n := copy(r.arrived, r.arrived[r.first:])
 		clear(r.arrived[n:])
@@ -277,6 +280,9 @@ func (r *receiver) SetMaxInFlight(n int) {
 	if n < r.maxInFlight && r.session != nil {
 		r.session.acks.holdGiven(true)
 	}
+	if r.counts {
+		r.shrinkLater(n)
+	}
 	r.maxInFlight = n
 	r.mu.Unlock()
 	r.log.Resize(n)
@@ -290,6 +296,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 func (r *receiver) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
+	r.shrink.stop()
 	ended := r.ended
 	r.mu.Unlock()
 	r.bell.Notify()

@@ -26,6 +26,7 @@ type session struct {
 	consumers []*consumer // the receiver's mu guards their counts
 	named     int         // how many consumers there ever were
 
+	writing sync.Mutex    // held while settlements are written
 	acks    *acks         // the receiver's mu guards it
 	written chan struct{} // closed when no acknowledgement is written any more
 	over    chan struct{} // closed when the session is
@@ -39,7 +40,10 @@ type consumer struct {
 
 	// The receiver's mu guards these.
 	cancelled bool // written by the session's goroutine alone
+	arrived   int  // how many it was sent
 	unsettled int  // of what it was sent
+	unwritten int  // of what it was sent: unsettled as far as the broker knows
+	withheld  bool // its settlements are not written now
 }
 
 // begin opens a channel and consumes.
@@ -144,17 +148,18 @@ const mostConsumers = 8
 // what is too much.
 func (s *session) adjust() error {
 	s.r.mu.Lock()
-	most := s.r.maxInFlight
+	most := s.r.mostConsumed()
 	s.r.mu.Unlock()
 	if err := s.shrink(most); err != nil {
 		return err
 	}
-	active, _ := s.active()
+	active, n := s.active()
 	missing, ending := s.adjusted(most, active)
 	if missing <= 0 || ending && active > 0 && missing*4 < most {
 		return nil // so few are not worth a consumer while others are about to be free
 	}
-	return s.consume(min(missing, math.MaxUint16))
+	_, err := s.consume(min(missing, math.MaxUint16), priority(n))
+	return err
 }
 
 // shrink ends the latest consumers where together they may hold too much, and half of them
@@ -169,12 +174,10 @@ func (s *session) shrink(most int) error {
 		if c.cancelled {
 			continue
 		}
-		if err := s.ch.Cancel(c.tag, false); err != nil {
+		retired, err := s.retire(c)
+		if err != nil || !retired {
 			return err
 		}
-		s.r.mu.Lock()
-		c.cancelled = true
-		s.r.mu.Unlock()
 		active -= c.prefetch
 		n--
 	}
@@ -201,7 +204,7 @@ func (s *session) adjusted(most, active int) (missing int, ending bool) {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.maxInFlight >= most { // it was not lowered again
+	if r.mostConsumed() >= most { // it was not lowered again
 		s.acks.holdGiven(false)
 	}
 	for r.excess() {
@@ -210,7 +213,7 @@ func (s *session) adjusted(most, active int) (missing int, ending bool) {
 		r.arrived[last] = nil
 		r.arrived = r.arrived[:last]
 	}
-	missing = r.maxInFlight - active
+	missing = r.mostConsumed() - active
 	left := s.consumers[:0]
 	for _, c := range s.consumers {
 		if c.cancelled {
@@ -228,15 +231,15 @@ func (s *session) adjusted(most, active int) (missing int, ending bool) {
 }
 
 // consume begins one more consumer.
-func (s *session) consume(prefetch int) error {
+func (s *session) consume(prefetch int, args amqp.Table) (*consumer, error) {
 	if err := s.ch.Qos(prefetch, 0, false); err != nil {
-		return err
+		return nil, err
 	}
 	s.named++
 	c := &consumer{tag: fmt.Sprintf("%s-%d", s.r.t.copies.prefix, s.named), prefetch: prefetch}
-	deliveries, err := s.ch.Consume(s.r.queue, c.tag, false, false, false, false, nil)
+	deliveries, err := s.ch.Consume(s.r.queue, c.tag, false, false, false, false, args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.consumers = append(s.consumers, c)
 	s.pumps.Go(func() {
@@ -244,7 +247,7 @@ func (s *session) consume(prefetch int) error {
 			s.r.arrive(s, c, &d)
 		}
 	})
-	return nil
+	return c, nil
 }
 
 // settlement is what becomes of a delivery at the broker.
@@ -333,6 +336,8 @@ func (s *session) write() {
 
 // flush writes what has been ordered.
 func (s *session) flush(all bool) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.r.mu.Lock()
 	b := s.acks.take(all)
 	s.r.mu.Unlock()
