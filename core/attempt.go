@@ -51,12 +51,12 @@ func (a *attempt) deciding() context.Context {
 	if a.observed == nil {
 		return a
 	}
-	return &decidingContext{a}
+	return decidingContext{a}
 }
 
 type decidingContext struct{ *attempt }
 
-func (c *decidingContext) Value(key any) any { return c.observed.Value(key) }
+func (c decidingContext) Value(key any) any { return c.observed.Value(key) }
 
 // attemptKey is how Shutdown finds that it was called by one whom it would wait
 // for.
@@ -147,12 +147,12 @@ func (r *runner) abandonAfterGoexit(a *attempt) {
 		r.release(a)
 		return
 	}
-	r.ep.log.endpoint.Error("message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "error", cause)
+	r.ep.log.endpoint.ErrorContext(a.deciding(), "message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "error", cause)
 	if err == nil {
 		r.release(a)
 		return
 	}
-	r.settleLater(held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, cause) }, a.end)
+	r.settleLater(a.deciding(), held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, cause) }, a.end)
 }
 
 var errGoexit = errors.New("the code called ended its goroutine with runtime.Goexit (testing's FailNow does)")
@@ -380,7 +380,7 @@ func (r *runner) complete(a *attempt) {
 		return
 	}
 	r.ep.memory.rememberSettled(a.delivery.Incoming().NativeID)
-	r.settleLater(held{a.delivery, a.hold}, "completed", err, func() error { return a.delivery.Complete(r.settle) }, a.end)
+	r.settleLater(a.deciding(), held{a.delivery, a.hold}, "completed", err, func() error { return a.delivery.Complete(r.settle) }, a.end)
 }
 
 // settleAgain completes a message that was dealt with before.
@@ -391,7 +391,7 @@ func (r *runner) settleAgain(w *worker, item held) {
 		r.renewer.forget(item.hold)
 		return
 	}
-	r.settleLater(item, "completed", err, func() error { return item.delivery.Complete(r.settle) }, nil)
+	r.settleLater(r.values, item, "completed", err, func() error { return item.delivery.Complete(r.settle) }, nil)
 }
 
 // release ends the attempt's hold on the delivery, whatever became of it.
@@ -407,8 +407,12 @@ func (a *attempt) end() {
 	}
 }
 
-// giveBack releases a delivery that was not started, or could not be dealt with.
-func (r *runner) giveBack(item held) {
+// giveBack releases a delivery that was not started.
+func (r *runner) giveBack(item held) { r.giveBackIn(r.values, item) }
+
+// giveBackIn releases a delivery that was not started, or could not be dealt with. ctx is
+// for the log.
+func (r *runner) giveBackIn(ctx context.Context, item held) {
 	if item.hold != nil && item.hold.isLost() {
 		r.renewer.forget(item.hold)
 		return
@@ -418,7 +422,7 @@ func (r *runner) giveBack(item held) {
 		r.renewer.forget(item.hold)
 		return
 	}
-	r.settleLater(item, "released", err, func() error { return item.delivery.Release(r.settle) }, nil)
+	r.settleLater(ctx, item, "released", err, func() error { return item.delivery.Release(r.settle) }, nil)
 }
 
 // settlementTries is after how many tries of a settlement that fails it is a critical
@@ -426,15 +430,16 @@ func (r *runner) giveBack(item held) {
 const settlementTries = 10
 
 // settleLater repeats a settlement that failed with err, for as long as the lock is
-// renewed: until it succeeds, the lock is lost or the endpoint stops. end may be nil.
-func (r *runner) settleLater(item held, what string, err error, settle func() error, end func()) {
+// renewed: until it succeeds, the lock is lost or the endpoint stops. end may be nil, ctx is
+// for the log.
+func (r *runner) settleLater(ctx context.Context, item held, what string, err error, settle func() error, end func()) {
 	in := item.delivery.Incoming()
 	ended := func(err error) bool {
 		if err != nil && !errors.Is(err, ErrLockLost) && !errors.Is(err, ErrSettled) {
 			return false
 		}
 		if err != nil && what != "released" {
-			r.ep.log.endpoint.Warn("message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", what, "error", err)
+			r.ep.log.endpoint.WarnContext(ctx, "message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", what, "error", err)
 		}
 		r.renewer.forget(item.hold)
 		if end != nil {
@@ -445,7 +450,7 @@ func (r *runner) settleLater(item held, what string, err error, settle func() er
 	if ended(err) {
 		return
 	}
-	r.ep.log.endpoint.Warn("message could not be settled; it is tried again while its lock holds", "message_id", in.ID, "settlement", what, "error", err)
+	r.ep.log.endpoint.WarnContext(ctx, "message could not be settled; it is tried again while its lock holds", "message_id", in.ID, "settlement", what, "error", err)
 	tries := 1
 	r.backlog.add(&unfinished{
 		pause: settlementPauses,
@@ -455,7 +460,7 @@ func (r *runner) settleLater(item held, what string, err error, settle func() er
 			}
 			err := settle()
 			if tries++; tries == settlementTries && err != nil {
-				r.critical(fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, what, tries, err))
+				r.criticalIn(ctx, fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, what, tries, err))
 			}
 			return ended(err)
 		},
@@ -474,6 +479,6 @@ func (r *runner) lockLost(a *attempt) bool {
 // abandonLost leaves a message alone whose lock is lost (R27).
 func (r *runner) abandonLost(a *attempt) {
 	r.release(a)
-	r.ep.log.endpoint.Warn("lock on a message was lost while it was being handled; it is redelivered",
+	r.ep.log.endpoint.WarnContext(a.deciding(), "lock on a message was lost while it was being handled; it is redelivered",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 }

@@ -21,15 +21,15 @@ func (ep *Endpoint) RaiseCritical(err error) {
 		r.critical(err)
 		return
 	}
-	ep.noteCritical(err)
+	ep.noteCritical(context.Background(), err)
 	if f := ep.config.OnCriticalError; f != nil {
 		guarded(ep.observerPanicked, func() { f(context.Background(), err) })
 	}
 }
 
 // noteCritical logs and counts a critical error.
-func (ep *Endpoint) noteCritical(err error) {
+func (ep *Endpoint) noteCritical(ctx context.Context, err error) {
 	ep.criticals.Add(1)
 	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
-	ep.log.endpoint.Error("critical error", "error", err)
+	ep.log.endpoint.ErrorContext(ctx, "critical error", "error", err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -205,7 +206,7 @@ func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f Er
 		return DefaultPolicy(ctx, config, f), nil
 	}
 	config.Failed.Unrecoverable = slices.Clone(config.Failed.Unrecoverable)
-	f.Body = slices.Clone(f.Body)
+	f.Body, f.Properties = slices.Clone(f.Body), maps.Clone(f.Properties)
 	var action Action
 	if err := apart(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
 		return MoveToError(""), fmt.Errorf("recoverability policy: %w", err)

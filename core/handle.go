@@ -55,6 +55,11 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inb
 // A move to the broker's own dead-letter queue is never one with its sends: they
 // leave before it, and it does not run again.
 //
+// Its message has the values that the failed attempt noted down (Message.SetValue), and
+// its context those that HandleObservers gave the attempt's. A shutdown cancels the
+// context after DrainTimeout: a HandleFailed that returns an error then runs again in
+// the next Run (R27).
+//
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded MaxDeliveries. There is at most one for a type.
 func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T], f *Failed) error) error {

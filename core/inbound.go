@@ -55,6 +55,7 @@ type Message struct {
 	started  int64    // when the attempt got its slot, in Unix nanoseconds
 	scope    string   // keeps the derived ids of middleware and HandleFailed apart
 	parent   *Message // of the middleware that called next for this one, or nil
+	noted    *values  // of the outermost Message, guarded by its mu; nil until one is set
 
 	mu       sync.Mutex
 	handling handling // of the outermost Message
@@ -154,10 +155,7 @@ func (m *Message) begin(env *environment, in *Incoming, h handling) {
 // choose returns the handlers for m's type, which middleware may have changed,
 // and notes both, with the body that middleware set.
 func (m *Message) choose() *handlerSet {
-	outermost := m
-	for outermost.parent != nil {
-		outermost = outermost.parent
-	}
+	outermost := m.outermost()
 	outermost.mu.Lock()
 	defer outermost.mu.Unlock()
 	h := &outermost.handling

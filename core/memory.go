@@ -99,6 +99,7 @@ func (m *memory) rememberPending(in *Incoming, f *failure, d *decision) {
 	if !ok {
 		u = &pendingDecision{failure: *f}
 		u.failure.setMessage(&Incoming{})
+		u.failure.noted = nil
 		u.failure.Err = recall(f.Err)
 	}
 	u.decision = *d

@@ -33,7 +33,7 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 		r.dropExtra(a, f, d, err)
 	}
 	if first {
-		r.ep.log.logAction(a, f, d)
+		r.ep.log.logAction(a.deciding(), f, d)
 	}
 	err = r.moveOrStore(a, f, d)
 	if err != nil && slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(err, out.ID) }) {
@@ -45,7 +45,7 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 
 // dropExtra lets the move happen without what HandleFailed did and sent (R51).
 func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
-	r.ep.log.about(a, r.ep.log.recoverability, slog.LevelError, f, []slog.Attr{slog.Any("send_error", cause)},
+	r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelError, f, []slog.Attr{slog.Any("send_error", cause)},
 		"messages of HandleFailed could not be delivered; the message is moved",
 		"What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID)
 	d.extra = nil
@@ -150,7 +150,7 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	err := r.sendFailed(a, f, d, send)
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
 	if err != nil && d.action.Queue != standard && refusedFor(err, f.MessageID, ErrQueueNotFound) {
-		r.ep.log.about(a, r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("missing_queue", d.action.Queue), slog.String("queue", standard)},
+		r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("missing_queue", d.action.Queue), slog.String("queue", standard)},
 			"error queue does not exist; moving message to the default one",
 			"Error queue '%s' does not exist. Moving message '%s' to '%s' instead. Create it, or name another.", d.action.Queue, f.MessageID, standard)
 		d.action.Queue = standard
@@ -176,7 +176,7 @@ func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Heade
 		if noRoom(err) {
 			bare := copyForErrorBare(f)
 			if err = send(bare); err == nil {
-				r.ep.log.moved.LogAttrs(a, slog.LevelError, "message was moved without headers of its sender, which the transport refused",
+				r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelError, "message was moved without headers of its sender, which the transport refused",
 					append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(bare)))...)
 			}
 		}
@@ -222,7 +222,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	if r.isAtomic() && !a.undone {
 		return nil, false, nil // what it did would be undone with the failed work
 	}
-	m := &Message{scope: "/failed"}
+	m := &Message{scope: "/failed", noted: a.message.values(true)}
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.handledAs())
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
 	ctx := WithMessage(a.deciding(), m)
@@ -237,7 +237,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 		return nil, false, &undecidedError{fmt.Errorf("HandleFailed: %w", err)}
 	}
 	if err != nil {
-		r.ep.log.about(a, r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
+		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
 			"HandleFailed failed; the message is moved", "HandleFailed failed for message '%s'; the message is moved.", f.MessageID)
 		a.undone = false // so that the move undoes what it did
 		return nil, false, nil

@@ -115,6 +115,8 @@ type Recovery struct {
 	TakenOver bool
 	// FailedAt is when the attempt failed.
 	FailedAt time.Time
+
+	noted *values // of the attempt
 }
 
 // RateLimitObserver is told when rate-limited mode begins and ends, like

@@ -56,7 +56,7 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 	audit.Set(HeaderProcessingEnded, now)
 	// The copy must not fail a message that was handled.
 	if audit = legible(audit); !fits(audit, in.Body, r.ep.caps.beside(in)) {
-		r.ep.log.endpoint.Warn("message is too large for the headers of its audit copy; the copy is sent without them",
+		r.ep.log.endpoint.WarnContext(a.deciding(), "message is too large for the headers of its audit copy; the copy is sent without them",
 			"message_id", in.ID, "message_type", a.message.handledAs().messageType)
 		audit = legible(in.Headers)
 	}
@@ -140,7 +140,7 @@ func (r *runner) completeWith(a *attempt, out, own []Outgoing) error {
 		err, began = retried, tried
 	}
 	if errors.Is(err, ErrSettled) { // the answer of an earlier commit was lost
-		r.ep.log.endpoint.Warn("message was settled already, by a call of the transport that returned an error", "message_id", a.message.incoming.ID)
+		r.ep.log.endpoint.WarnContext(a.deciding(), "message was settled already, by a call of the transport that returned an error", "message_id", a.message.incoming.ID)
 		return nil
 	}
 	return failedSend(err, out)
@@ -209,7 +209,7 @@ func (r *runner) sendOwnLater(a *attempt, own []Outgoing, err error) {
 		cause := refusalOf(err, out.Queue)
 		switch {
 		case out.Reason == ReasonAcknowledgement && refusedForGood(err, out.ID):
-			r.ep.log.endpoint.LogAttrs(a, slog.LevelWarn, "the acknowledgement that an operator's retry asks for was refused; it is given up",
+			r.ep.log.endpoint.LogAttrs(a.deciding(), slog.LevelWarn, "the acknowledgement that an operator's retry asks for was refused; it is given up",
 				slog.String("message_id", a.delivery.Incoming().ID), slog.String("queue", out.Queue), slog.Any("error", cause))
 			continue
 		case out.Reason == ReasonAudit:

@@ -19,6 +19,10 @@ import (
 //
 // In TransactionSendsAtomicWithReceive ctx carries the native transaction, from
 // which the failed handler's work has been undone.
+//
+// In all modes ctx has the values that HandleObservers gave the attempt's, and MessageFrom
+// finds the message in it. A shutdown cancels it after DrainTimeout: a policy that panics
+// or returns no action then is asked again in the next run (R27).
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action
 
 // Action is what a Policy decides. ImmediateRetry, DelayedRetry, MoveToError
@@ -150,6 +154,11 @@ type ErrorContext struct {
 	Headers     Headers
 	Body        []byte
 
+	// NativeID, GroupKey and Properties are those of Incoming.
+	NativeID   string
+	GroupKey   string
+	Properties map[string]string
+
 	// ReceiveQueue is the address that the message was received from.
 	ReceiveQueue string
 
@@ -170,6 +179,8 @@ type ErrorContext struct {
 	// FirstFailure is when the first round of attempts ended, or the zero time
 	// if this is the first.
 	FirstFailure time.Time
+
+	noted *values // of the attempt
 }
 
 // DefaultPolicy is the policy of an endpoint that has no other (R1-R6). It

@@ -17,7 +17,7 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 		r.abandonLost(a)
 		return
 	case r.cutOff(): // not its fault (R27)
-		r.giveBack(held{a.delivery, a.hold})
+		r.giveBackIn(a.deciding(), held{a.delivery, a.hold})
 		a.end()
 		return
 	}
@@ -76,6 +76,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 			FailedAt:                    time.Now(),
 			LastDelayedRetry:            timeText(in.Headers.Get(HeaderRetriesTimestamp)),
 			FirstFailure:                firstFailure(in.Headers),
+			noted:                       a.message.values(false),
 		},
 		deferrals: intHeader(in.Headers, HeaderDeferrals),
 	}
@@ -86,6 +87,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 // setMessage makes f about this delivery of its message.
 func (f *failure) setMessage(in *Incoming) {
 	f.Headers, f.Body = in.Headers, in.Body
+	f.NativeID, f.GroupKey, f.Properties = in.NativeID, in.GroupKey, in.Properties
 }
 
 // prepareRecovery undoes the failed work where users' code is about to run in
@@ -97,7 +99,7 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 	err := a.delivery.Reset(r.settle)
 	a.undone = err == nil
 	if err != nil {
-		r.ep.log.recoverability.LogAttrs(a, slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
+		r.ep.log.recoverability.LogAttrs(a.deciding(), slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
 			append(failureAttrs(f), slog.Any("reset_error", err))...)
 	}
 }
@@ -105,9 +107,9 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 // carryOut does what was decided, and tells about it. Where it cannot be done the
 // message is kept for another try.
 func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
-	r.ep.log.logReasons(a, f, d)
+	r.ep.log.logReasons(a.deciding(), f, d)
 	if d.action.Kind != ActionMoveToError { // HandleFailed comes first
-		r.ep.log.logAction(a, f, d)
+		r.ep.log.logAction(a.deciding(), f, d)
 	}
 	if d.action.Kind == ActionImmediateRetry {
 		r.announce(a, f, d, false) // before the retry can begin
@@ -144,7 +146,7 @@ func (r *runner) leaveEnded(a *attempt, err error) {
 		return
 	}
 	r.release(a)
-	r.ep.log.endpoint.Warn("message was settled already, by a call of the transport that returned an error",
+	r.ep.log.endpoint.WarnContext(a.deciding(), "message was settled already, by a call of the transport that returned an error",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 	// An adapter that settles what it was not asked to would have the message
 	// redelivered, and attempted, without a pause.
@@ -169,7 +171,7 @@ func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, e
 	}
 	r.ep.memory.forgetAccepted(f.MessageID)
 	if takenOver {
-		r.ep.log.about(a, r.ep.log.recoverability, slog.LevelInfo, f, nil,
+		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelInfo, f, nil,
 			"HandleFailed took the message over; it is not moved", "HandleFailed took message '%s' over; it is not moved.", f.MessageID)
 	}
 	r.announce(a, f, d, takenOver)
@@ -190,7 +192,7 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 		// What is refused now always will be (R8).
 		d.fallback = fmt.Sprintf("%v was asked for, but the transport refused it: %v", d.action, err)
 		d.action, d.deferral, d.newCopy = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue), false, false
-		r.ep.log.logReasons(a, f, d)
+		r.ep.log.logReasons(a.deciding(), f, d)
 		return r.giveUp(a, f, d, firstTry)
 	case ActionDiscard:
 		return false, r.replace(a, nil)
@@ -244,7 +246,7 @@ func (r *runner) abandon(a *attempt, f *failure) {
 		r.release(a)
 		return
 	}
-	r.settleLater(held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, f.Err) }, a.end)
+	r.settleLater(a.deciding(), held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, f.Err) }, a.end)
 }
 
 // replace sends out and consumes the message: as one where the mode can, in
@@ -285,6 +287,7 @@ func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
 		Action: d.action, Deferred: d.deferral, NewCopy: d.newCopy, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,
 		FailedAt: f.FailedAt,
+		noted:    a.message.values(false),
 	}
 	ctx := r.values
 	if a.observed != nil {

@@ -322,8 +322,11 @@ func (r *runner) slowHandler(a *attempt, running time.Duration) {
 }
 
 // critical reports that the endpoint cannot do its duty.
-func (r *runner) critical(err error) {
-	r.ep.noteCritical(err)
+func (r *runner) critical(err error) { r.criticalIn(r.values, err) }
+
+// criticalIn is critical with the context of an attempt for the log.
+func (r *runner) criticalIn(ctx context.Context, err error) {
+	r.ep.noteCritical(ctx, err)
 	if f := r.ep.config.OnCriticalError; f != nil {
 		r.criticals.notify(func() { f(r.values, err) })
 	}

@@ -26,9 +26,9 @@ func (r *runner) leaveUndecided(a *attempt, f *failure, cause error) {
 		r.abandonLost(a)
 		return
 	}
-	r.ep.log.about(a, r.ep.log.recoverability, slog.LevelInfo, f, []slog.Attr{slog.Any("cause", cause)},
+	r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelInfo, f, []slog.Attr{slog.Any("cause", cause)},
 		"the endpoint stopped before the failure was decided; the message is given back",
 		"The endpoint stopped before the failure of message '%s' was decided; the message is given back.", f.MessageID)
-	r.giveBack(held{a.delivery, a.hold})
+	r.giveBackIn(a.deciding(), held{a.delivery, a.hold})
 	a.end()
 }

@@ -114,7 +114,7 @@ func (r *runner) store(a *attempt, f *failure, d *decision) error {
 		return r.replace(a, append(slices.Clone(d.extra), stored))
 	})
 	if err == nil {
-		r.tellStored(a, &stored, note)
+		r.tellStored(a.deciding(), &stored, note)
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func (r *runner) deliverStored(w *worker, a *attempt, note undeliveredNote) {
 		note.Queue, out.Queue = r.ep.auditAddress, r.ep.auditAddress
 	default: // it has changed, or the note is not ours
 		out.Queue = r.ep.rules.config.Failed.ErrorQueue
-		r.ep.log.moved.LogAttrs(a, slog.LevelWarn, "the queue of a stored message is not one of the endpoint's configuration; it goes to the error queue",
+		r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelWarn, "the queue of a stored message is not one of the endpoint's configuration; it goes to the error queue",
 			slog.String("message_id", in.ID), slog.String("queue", note.Queue), slog.String("error_queue", out.Queue))
 		note.Queue = out.Queue
 	}
@@ -168,7 +168,7 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 		case cause == nil:
 			r.reached(out.Queue)
 			r.ep.destinations.noteDelivered(note.key(out.ID))
-			r.ep.log.moved.LogAttrs(a, slog.LevelInfo, "stored message was delivered",
+			r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelInfo, "stored message was delivered",
 				slog.String("message_id", out.ID), slog.String("queue", out.Queue), slog.Int("tries", note.Tries+1), slog.String("since", note.Since))
 			return true
 		case hasEnded(cause):
@@ -177,14 +177,14 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 		case isAway(cause, out.ID):
 			r.unreachable(out.Queue, cause, began)
 		default:
-			r.critical(fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", out.Queue, out.ID, cause))
+			r.criticalIn(a.deciding(), fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", out.Queue, out.ID, cause))
 		}
 	}
 	if note.Audit && time.Since(since) > auditPatience {
 		err := r.replace(a, nil)
 		if err == nil || hasEnded(err) {
 			r.ep.destinations.noteDelivered(note.key(out.ID))
-			r.critical(fmt.Errorf("audit copy of message %s is given up after %v: %w", out.ID, auditPatience, cause))
+			r.criticalIn(a.deciding(), fmt.Errorf("audit copy of message %s is given up after %v: %w", out.ID, auditPatience, cause))
 			return true
 		}
 		return false
@@ -196,7 +196,7 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 	stored := r.ep.storedCopy(out, note)
 	switch err := r.replace(a, []Outgoing{stored}); {
 	case err == nil:
-		r.tellStored(a, &stored, note)
+		r.tellStored(a.deciding(), &stored, note)
 		return true
 	case hasEnded(err):
 		r.leaveEnded(a, err)
@@ -212,7 +212,7 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 	d := &copied
 	if r.ep.mode == TransactionNone {
 		r.release(a)
-		r.critical(fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
+		r.criticalIn(a.deciding(), fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
 			f.MessageID, len(f.Body), f.Err, d.action, cause))
 		return
 	}
@@ -272,10 +272,10 @@ func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tri
 	r.ep.memory.rememberPending(a.delivery.Incoming(), f, d)
 	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, movePauses.after(tries), cause)
 	if _, blocked := errors.AsType[*blockedError](cause); blocked { // the critical error was that of the message that tried
-		r.ep.log.moved.LogAttrs(a, slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
+		r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
 		return
 	}
-	r.critical(err)
+	r.criticalIn(a.deciding(), err)
 }
 
 // customQueueTries is how often a move to a queue that a policy or a verdict named is
@@ -288,7 +288,7 @@ func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int
 		return
 	}
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
-	r.ep.log.about(a, r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", d.action.Queue), slog.String("queue", standard)},
+	r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", d.action.Queue), slog.String("queue", standard)},
 		"error queue cannot be reached; moving message to the default one",
 		"Error queue '%s' cannot be reached. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard)
 	d.action.Queue = standard
@@ -300,9 +300,9 @@ func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int
 func (r *runner) keepDelivery(a *attempt, pause pauses, try func() (done bool)) {
 	giveBack := func() {
 		if r.ep.mode == TransactionNone {
-			r.critical(fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))
+			r.criticalIn(a.deciding(), fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))
 		}
-		r.giveBack(held{a.delivery, a.hold})
+		r.giveBackIn(a.deciding(), held{a.delivery, a.hold})
 		a.end()
 	}
 	r.backlog.add(&unfinished{copy: pendingKey(a.delivery.Incoming()), pause: pause, giveUp: giveBack, try: func() bool {
