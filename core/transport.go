@@ -71,9 +71,10 @@ type Receiver interface {
 	// not taken back. With 0 (the endpoint is paused, or waits) it fetches nothing
 	// more, and releases the deliveries that it has prefetched. A receiver whose broker
 	// counts them as attempts (CountsEveryDelivery) keeps those, also where n became
-	// smaller, and hands them out in Receive, whatever n is: the engine releases them
-	// where that must be. It is called from any goroutine, under a lock of the engine:
-	// it must neither block nor call the observer.
+	// smaller, and hands them out in Receive, as n allows or all of them with 0: the
+	// engine handles them, or releases them where that must be. It is called from any
+	// goroutine, under a lock of the engine: it must neither block nor call the
+	// observer.
 	SetMaxInFlight(n int)
 
 	// Close unblocks Receive with ErrClosed and gives every unsettled delivery

@@ -41,13 +41,13 @@ func priority(n int) amqp.Table {
 	return amqp.Table{"x-priority": int32(-n)}
 }
 
-// retire ends a consumer. It reports whether it did: it does not where, by then, more may
-// be held again.
-func (s *session) retire(c *consumer) (retired bool, err error) {
+// retire ends a consumer. It reports whether it did: unless there are too many of them it
+// does not where, by then, more may be held again.
+func (s *session) retire(c *consumer, tooMany bool) (retired bool, err error) {
 	if s.r.counts {
 		s.withhold(c)
 		defer s.resume(c)
-		if retired, err = s.quieten(c); !retired {
+		if retired, err = s.quieten(c, tooMany); !retired {
 			return false, err
 		}
 	}
@@ -62,7 +62,7 @@ func (s *session) retire(c *consumer) (retired bool, err error) {
 
 // quieten waits until nothing is on its way to a consumer, while its settlements are not
 // written.
-func (s *session) quieten(c *consumer) (quiet bool, err error) {
+func (s *session) quieten(c *consumer, tooMany bool) (quiet bool, err error) {
 	began := time.Now()
 	quietSince, arrived := began, -1
 	for {
@@ -71,7 +71,7 @@ func (s *session) quieten(c *consumer) (quiet bool, err error) {
 			quietSince, arrived = time.Now(), now.arrived
 		}
 		switch {
-		case !now.excess:
+		case !now.excess && !tooMany:
 			return false, nil
 		case now.full, time.Since(quietSince) > quietTime, time.Since(began) > retirePatience, s.r.closing.Err() != nil:
 			return true, nil
@@ -90,13 +90,13 @@ type consumerState struct {
 }
 
 func (s *session) state(c *consumer) consumerState {
-	active, n := s.active()
+	active, _ := s.active()
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return consumerState{
 		arrived: c.arrived,
 		full:    c.unwritten >= c.prefetch,
-		excess:  active > s.r.mostConsumed() || n >= mostConsumers,
+		excess:  active > s.r.mostConsumed(),
 	}
 }
 

@@ -174,7 +174,7 @@ func (s *session) shrink(most int) error {
 		if c.cancelled {
 			continue
 		}
-		retired, err := s.retire(c)
+		retired, err := s.retire(c, crowded)
 		if err != nil || !retired {
 			return err
 		}
