@@ -175,5 +175,6 @@ func cases() []testCase {
 		pumpCases,
 		scaleOutCases,
 		instanceCases,
+		exactCases,
 	)
 }
