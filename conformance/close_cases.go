@@ -280,7 +280,7 @@ func (t *trial) goesBack(happens func(transport core.Transport, r *receiver)) {
 		if i == 2 && t.caps.NativeDeliveryCount {
 			want = 2
 		}
-		t.counted(fmt.Sprintf("for what was %s, and went back with its receiver, which is no failure", name), again[name], want)
+		t.countedBeside(fmt.Sprintf("for what was %s, and went back with its receiver, which is no failure", name), again[name], want)
 		t.complete(again[name])
 	}
 	other.shut()

@@ -143,13 +143,13 @@ var countCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		d = r.next()
 		in := d.Incoming()
-		t.counted("after three failures and a restart, because NativeDeliveryCount is claimed", d, 4)
+		t.countedBeside("after three failures and a restart, because NativeDeliveryCount is claimed", d, 4)
 		if !in.Redelivered || in.NativeID != native {
 			t.fail(fmt.Sprintf("after a restart Redelivered is true, and NativeID %q as before", native), "Redelivered is %t, and NativeID %q", in.Redelivered, in.NativeID)
 		}
 		t.abandon(d)
 		d = r.next()
-		t.counted("after four failures, the last one after a restart", d, 5)
+		t.countedBeside("after four failures, the last one after a restart", d, 5)
 		t.complete(d)
 		t.left(queue, "after it was completed")
 	}},

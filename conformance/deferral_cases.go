@@ -42,7 +42,7 @@ var deferralCases = []testCase{
 		s.end()
 		t.attempted(seen, string(sent.Body), 3)
 		for i, a := range seen.of(string(sent.Body)) {
-			if a.number != 1 && !t.caps.CountsEveryDelivery {
+			if a.number != 1 && !t.caps.Duplicates {
 				t.fail("a deferred message has not failed: each of its copies is attempt 1", "copy %d is %v", i+1, a)
 			}
 			if got, at := a.headers.Get(core.HeaderRetries), a.headers.Get(core.HeaderRetriesTimestamp); got != "1" || at != stamp {

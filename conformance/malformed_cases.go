@@ -154,8 +154,7 @@ func (t *trial) malformedAgain(operation string, giveBack func(d core.Delivery),
 	if in.NativeID != first.Incoming().NativeID {
 		t.fail("a malformed message has the same NativeID at every delivery, here "+first.Incoming().NativeID, "%s", in.NativeID)
 	}
-	switch {
-	case t.caps.CountsEveryDelivery && in.DeliveryCount < count, !t.caps.CountsEveryDelivery && in.DeliveryCount != count:
+	if in.DeliveryCount != count && !t.returnCounted(operation, in.DeliveryCount, count) {
 		t.fail(fmt.Sprintf("after %s a malformed message has DeliveryCount %d", operation, count), "%d", in.DeliveryCount)
 	}
 	t.complete(again)

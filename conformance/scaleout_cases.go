@@ -58,11 +58,8 @@ func (t *trial) scaledOut(messages int, turns bool) {
 	}
 	exactly := (immediate + 1) * (retries + 1)
 	least, most := exactly, exactly
-	switch {
-	case !t.caps.NativeDeliveryCount:
+	if !t.caps.NativeDeliveryCount {
 		most = instances * exactly
-	case t.caps.CountsEveryDelivery && messages > 1: // what waits for a free handler may be given back
-		least = retries + 1
 	}
 	highest := 0
 	for _, m := range msgs {
