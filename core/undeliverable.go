@@ -82,7 +82,8 @@ func (q *undeliverableQueues) first(queue string) bool {
 
 // MessageUndeliverable implements UndeliverableObserver: an Error line at a message's
 // first failed try and when it is moved, and a critical error at the first move for each
-// queue, or the first that failed. Code of the user's, which a log handler is too, holds
+// queue, or the first that failed. Messages that the broker moved are no critical error,
+// because they may be another endpoint's. Code of the user's, which a log handler is too, holds
 // up no adapter.
 func (w connectionWatch) MessageUndeliverable(e Undeliverable) {
 	r, log := w.r, w.r.ep.log.endpoint
@@ -90,9 +91,6 @@ func (w connectionWatch) MessageUndeliverable(e Undeliverable) {
 		switch {
 		case e.Messages > 0:
 			log.Error("delayed messages could not be put into their queues, and are in another one", "messages", e.Messages, "moved_to", e.MovedTo, "error", e.Err)
-			if r.undeliverable.first(e.MovedTo) {
-				r.critical(fmt.Errorf("delayed messages could not be put into their queues, and are in %q (%d so far): %w", e.MovedTo, e.Messages, e.Err))
-			}
 		case e.MovedTo != "":
 			log.Error("delayed message was moved to the error queue, because it cannot be put into its queue",
 				"message_id", e.MessageID, "queue", e.Queue, "error_queue", e.MovedTo, "tries", e.Tries, "error", e.Err)

@@ -12,7 +12,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Provision creates what is missing: the topology of delayed messages, which all
+// Provision creates what is missing: the topology of delayed messages and the queue
+// "reprise.undelivered" for those whose queue is deleted while they wait, which all
 // endpoints of a virtual host share (unless Config.NoDelays), each queue, and what messages come to it by: in the
 // Conventional topology an exchange of the same name, and a binding for delayed messages.
 //
@@ -76,17 +77,13 @@ func (t *Transport) provisionQueue(ctx context.Context, queue string, instance b
 			return err
 		}
 	}
-	err = t.admin(ctx, func(ch *amqp.Channel) error {
-		if t.cfg.Topology == Conventional {
-			if err := ch.QueueBind(queue, "", queue, false, nil); err != nil {
-				return err
-			}
-		}
-		if !t.caps.DelayedDelivery {
-			return nil
-		}
-		return ch.QueueBind(queue, deliveryBinding(queue), deliveryExchange, false, nil)
-	})
+	if t.cfg.Topology == Conventional {
+		err = t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, "", queue, false, nil) })
+	}
+	if err == nil && t.caps.DelayedDelivery {
+		// Each queue of an instance would leave a binding behind when it expires.
+		err = t.bindDelayed(ctx, queue, !instance)
+	}
 	if err != nil {
 		return fmt.Errorf("bind the queue %q: %w", queue, err)
 	}

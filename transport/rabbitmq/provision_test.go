@@ -41,7 +41,9 @@ func TestProvisionCreatesWhatIsMissing(t *testing.T) {
 					"queues name=billing type=" + strings.TrimSuffix(strings.SplitAfter(c.arguments, "x-queue-type:")[1], "]") +
 						" durable=true auto_delete=false exclusive=false arguments=" + c.arguments,
 					"bindings source= destination=billing destination_type=queue routing_key=billing arguments=map[]",
-					"bindings source=nsb.v2.delay-delivery destination=billing destination_type=queue routing_key=" + strings.Repeat("*.", 28) + "billing arguments=map[]"})
+					"bindings source=nsb.v2.delay-delivery destination=billing destination_type=queue routing_key=" + strings.Repeat("*.", 28) + "billing arguments=map[]",
+					"bindings source=reprise.delay-delivery destination=billing destination_type=queue routing_key=" + strings.Repeat("*.", 28) + "billing arguments=map[]",
+					"bindings source=nsb.v2.delay-delivery destination=reprise.delay-delivery destination_type=exchange routing_key=" + strings.Repeat("*.", 28) + "billing arguments=map[]"})
 				if c.exchange {
 					want = append(want,
 						"exchanges name=billing type=fanout durable=true auto_delete=false internal=false arguments=map[]",

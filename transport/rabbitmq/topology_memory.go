@@ -30,9 +30,10 @@ type need struct {
 type kindOfNeed int
 
 const (
-	needsDelays  kindOfNeed = iota // the topology of delayed messages
-	needsBinding                   // of a queue to it
-	needsTopic                     // the exchange of a topic
+	needsDelays      kindOfNeed = iota // the topology of delayed messages
+	needsBinding                       // of a queue to it
+	needsTopic                         // the exchange of a topic
+	needsUndelivered                   // what takes delayed messages whose queue is gone
 )
 
 // declared is a need, fulfilled or about to be.
@@ -79,10 +80,7 @@ func (m *topologyMemory) bindDelayed(ctx context.Context, t *Transport, queue st
 		return err
 	}
 	return m.fulfil(ctx, t, need{needsBinding, queue}, bindingKnown, operationTimeout, func(ctx context.Context) error {
-		err := t.admin(ctx, func(ch *amqp.Channel) error {
-			return ch.QueueBind(queue, deliveryBinding(queue), deliveryExchange, false, nil)
-		})
-		if err != nil {
+		if err := t.bindDelayed(ctx, queue, true); err != nil {
 			return fmt.Errorf("bind the queue %q for delayed messages: %w", queue, err)
 		}
 		return nil
@@ -91,7 +89,10 @@ func (m *topologyMemory) bindDelayed(ctx context.Context, t *Transport, queue st
 
 // delays makes sure that the topology of delayed messages is there.
 func (m *topologyMemory) delays(ctx context.Context, t *Transport) error {
-	return m.fulfil(ctx, t, need{kind: needsDelays}, 0, delaysTimeout, t.declareDelays)
+	if err := m.fulfil(ctx, t, need{kind: needsDelays}, 0, delaysTimeout, t.declareDelays); err != nil {
+		return err
+	}
+	return m.fulfil(ctx, t, need{kind: needsUndelivered}, 0, operationTimeout, t.declareUndelivered)
 }
 
 // forget is called when something that was known turned out not to be there.

@@ -34,6 +34,10 @@ type Transport struct {
 	blocked   blockade
 	returning returning
 
+	noSecondWay     atomic.Bool // this user may not bind queues so that undelivered messages are kept
+	undelivered     watchUndelivered
+	undeliveredPoll time.Duration
+
 	copies struct { // of messages sent
 		prefix string
 		last   atomic.Uint64
@@ -71,6 +75,8 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		format: newFormat(&cfg),
 		known:  newTopologyMemory(),
 		life:   transport.NewLifecycle(ctx),
+
+		undeliveredPoll: undeliveredPoll,
 	}
 	var random [9]byte
 	_, _ = rand.Read(random[:]) // it never fails
@@ -172,6 +178,9 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := r.open(ctx); err != nil {
 		_ = r.Close(ctx)
 		return nil, err
+	}
+	if t.caps.DelayedDelivery {
+		t.undelivered.watch(t, cfg.Observer)
 	}
 	return r, nil
 }
