@@ -122,6 +122,7 @@ var (
 	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.lock > 0 }}
 	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
 	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
+	deletion           = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}
 	deadLetterView     = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
 	mismatches         = need{"Harness.Mismatch is nil", func(s *suite) bool { return s.h.Mismatch != nil }}
 	nativeTransactions = need{"Harness.Work is nil", func(s *suite) bool { return s.h.Work != nil }}

@@ -161,6 +161,19 @@ var delayCases = []testCase{
 			t.fail("a message to a queue that does not exist is core.SendRefused", "%v", state)
 		}
 	}},
+	{rule: "C13", title: "messages whose queue is deleted before they are due hold up no other", in: once, needs: []need{delays, deletion}, run: func(t *trial) {
+		transport := t.open()
+		gone, queue := t.queue(transport), t.queue(transport)
+		r := t.receiver(transport, queue, 8)
+		// More than a broker passes on at a time. They are due before the others.
+		lost := t.messages(gone, 60)
+		for i := range lost {
+			lost[i].Delay = t.briefDelay()
+		}
+		t.send(transport, lost...)
+		t.suite.h.DeleteQueue(t, gone)
+		t.punctualOn(transport, queue, r, nil, t.briefDelay(), t.briefDelay(), t.briefDelay()+t.caps.DelayPrecision)
+	}},
 	{rule: "C13", title: "over MaxDelay is refused before anything is sent", in: once, needs: []need{delays, longestDelay}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)

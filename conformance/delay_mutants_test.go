@@ -168,6 +168,20 @@ var delayMutants = []mutant{
 			return next()
 		}}
 	}},
+	{rule: "C13", name: "passes nothing on behind 32 delayed messages of one queue", breaks: func() changes {
+		var mu sync.Mutex
+		waiting := map[string]int{}
+		return onDelay(func(o *core.Outgoing) {
+			mu.Lock()
+			defer mu.Unlock()
+			waiting[o.Queue]++
+			for queue, n := range waiting {
+				if n > 32 && queue != o.Queue {
+					o.Delay += 3 * time.Minute
+				}
+			}
+		})()
+	}},
 	{rule: "C13", name: "takes a copy with a known id for a duplicate", breaks: func() changes {
 		var known sync.Map
 		return without(func(_ *broken, o core.Outgoing) bool {

@@ -37,6 +37,10 @@ type Harness struct {
 	// there is no such message, or no such means.
 	Corrupt func(t testing.TB, queue string) (body []byte)
 
+	// DeleteQueue deletes a queue with all that is in it, with the broker's own
+	// means. nil: queues cannot be deleted.
+	DeleteQueue func(t testing.TB, queue string)
+
 	// DeadLetters takes away, and returns, what is in the broker's own dead-letter
 	// queue of a queue. It is called until what is expected is there. nil: nobody
 	// can look.

@@ -22,6 +22,11 @@ func (h Harness) uncounted() Harness {
 			return body
 		}
 	}
+	if deleteQueue := h.DeleteQueue; deleteQueue != nil {
+		h.DeleteQueue = func(t testing.TB, queue string) {
+			unlabelled(t, func() { deleteQueue(t, queue) })
+		}
+	}
 	if deadLetters := h.DeadLetters; deadLetters != nil {
 		h.DeadLetters = func(t testing.TB, queue string) (dead []DeadLetter) {
 			unlabelled(t, func() { dead = deadLetters(t, queue) })

@@ -188,6 +188,11 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 			b.publish(t, queue, amqp.Publishing{Headers: amqp.Table{"a": "\xff\xfe", "Reprise.CopyID": id}, Body: []byte("as it came")})
 			return []byte("as it came")
 		},
+		DeleteQueue: func(t testing.TB, queue string) {
+			if _, err := b.channel(t).QueueDelete(queue, false, false, false); err != nil {
+				t.Fatal(err)
+			}
+		},
 		Mismatch: func(t testing.TB) (string, [2]string) {
 			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
 			if err := b.channel(t).ExchangeDeclare(queue, "direct", true, false, false, false, nil); err != nil {

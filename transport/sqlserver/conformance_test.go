@@ -184,6 +184,9 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 			b.exec(t, `insert into `+pgx.Identifier{queue}.Sanitize()+` (id, headers, body) values (gen_random_uuid(), '{"a": 1', 'as it came')`)
 			return []byte("as it came")
 		},
+		DeleteQueue: func(t testing.TB, queue string) {
+			b.exec(t, `drop table `+pgx.Identifier{queue}.Sanitize())
+		},
 		Mismatch: func(t testing.TB) (string, [2]string) {
 			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
 			transport, err := sqlserver.New(t.Context(), cfg)

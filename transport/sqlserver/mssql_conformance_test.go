@@ -45,6 +45,7 @@ func mssqlHarness(t *testing.T, name string, cfg sqlserver.Config) conformance.H
 			d.exec(t, `insert into [dbo].`+bracketed(queue)+` (Id, Recoverable, Headers, Body) values (newid(), 1, N'{"a": 1', cast('as it came' as varbinary(max)))`)
 			return []byte("as it came")
 		},
+		DeleteQueue: func(t testing.TB, queue string) { d.exec(t, `drop table [dbo].`+bracketed(queue)) },
 		Mismatch: func(t testing.TB) (string, [2]string) {
 			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
 			provisionAlone(t, cfg, queue)
