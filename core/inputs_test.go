@@ -391,3 +391,81 @@ type scriptedReceiver struct {
 func (r *scriptedReceiver) Receive(_ context.Context, dst []Delivery) (int, error) {
 	return r.brings(dst)
 }
+
+// Where both queues have messages, they are handed out by turns.
+func TestInputs_HandsOutByTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, receivers := stockedInputs(20, 0, 0, Capabilities{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		in.mu.Lock()
+		for _, q := range in.queues { // as if both had been asked before
+			q.askLocked(5)
+		}
+		in.mu.Unlock()
+		if _, err := in.Receive(ctx, make([]Delivery, 1)); err == nil {
+			t.Error("Receive returned no error although its context had ended")
+		}
+		for _, r := range receivers {
+			r.change(func() { r.stock = []int{1, 2, 3, 4, 5} })
+		}
+		synctest.Wait()
+		from := map[*input]int{}
+		dst := make([]Delivery, 4)
+		n, err := in.Receive(t.Context(), dst)
+		for _, d := range dst[:n] {
+			from[d.(*inputDelivery).input]++
+		}
+		if n < 2 || err != nil || from[in.queues[0]] == 0 || from[in.queues[1]] == 0 {
+			t.Errorf("Receive returned %d, %v: %d of the shared queue and %d of the other", n, err, from[in.queues[0]], from[in.queues[1]])
+		}
+		if err := in.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A call of the receiver that was ended, and returns late, is made again for those who
+// wait.
+func TestInputs_AsksAgainAfterACallThatWasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, receivers := stockedInputs(4, 0, 1, Capabilities{})
+		late := make(chan struct{})
+		calls := 0
+		in.queues[0].receiver = &callingReceiver{receivers[0], func(ctx context.Context, dst []Delivery) (int, error) {
+			if calls++; calls > 1 {
+				return receivers[0].Receive(ctx, dst)
+			}
+			<-ctx.Done()
+			<-late
+			return 0, ctx.Err()
+		}}
+		dst := make([]Delivery, 1)
+		if n, err := in.Receive(t.Context(), dst); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		time.Sleep(2 * stallWindow)
+		receivers[0].change(func() { receivers[0].stock = []int{7} })
+		go func() {
+			time.Sleep(time.Second)
+			close(late)
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if n, err := in.Receive(ctx, dst); n != 1 || err != nil {
+			t.Errorf("Receive returned %d, %v", n, err)
+		}
+		if err := in.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type callingReceiver struct {
+	Receiver
+	receive func(ctx context.Context, dst []Delivery) (int, error)
+}
+
+func (r *callingReceiver) Receive(ctx context.Context, dst []Delivery) (int, error) {
+	return r.receive(ctx, dst)
+}
