@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -210,7 +209,7 @@ func (ep *Endpoint) identify(a *attempt) (err error) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			err = readable(fmt.Errorf("Config.MessageType: %w", &PanicError{Value: value, Stack: debug.Stack()}))
+			err = readable(fmt.Errorf("Config.MessageType: %w", newPanicError(value)))
 		}
 	}()
 	in := a.delivery.Incoming()
@@ -261,7 +260,7 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 func call(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
+			err = newPanicError(value)
 		}
 		if err != nil {
 			err = readable(err)
@@ -278,7 +277,7 @@ func apart(f func() error) error {
 		defer close(done)
 		defer func() {
 			if value := recover(); value != nil {
-				err = &PanicError{Value: value, Stack: debug.Stack()}
+				err = newPanicError(value)
 			}
 		}()
 		err = f()

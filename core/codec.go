@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -95,7 +94,7 @@ func (c *codecs) decode(messageType, contentType string, body []byte, v any) (er
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			err = &DecodeError{messageType, codec.ContentType(), &PanicError{Value: value, Stack: debug.Stack()}}
+			err = &DecodeError{messageType, codec.ContentType(), newPanicError(value)}
 		}
 	}()
 	if err := codec.Decode(body, v); err != nil {

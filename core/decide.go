@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"time"
 )
@@ -117,7 +116,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		if value := recover(); value != nil {
 			d = decision{
 				action:    MoveToError(""),
-				policyErr: fmt.Errorf("recoverability policy: %w", &PanicError{Value: value, Stack: debug.Stack()}),
+				policyErr: fmt.Errorf("recoverability policy: %w", newPanicError(value)),
 			}
 		}
 	}()

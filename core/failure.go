@@ -70,7 +70,7 @@ var (
 // PanicError is the failure of a handler that panicked (R26).
 type PanicError struct {
 	Value any    // what panic was called with
-	Stack []byte // of the panicking goroutine
+	Stack []byte // of the goroutine, from the code that panicked on, without frames of this package below it
 }
 
 // Error implements error.

@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"runtime/debug"
 	"unicode/utf8"
 )
 
@@ -28,7 +27,7 @@ func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			named, err = d, readable(fmt.Errorf("Config.MessageID: %w", &PanicError{Value: value, Stack: debug.Stack()}))
+			named, err = d, readable(fmt.Errorf("Config.MessageID: %w", newPanicError(value)))
 		}
 	}()
 	switch id := name(in); {

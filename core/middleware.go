@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strconv"
 )
@@ -43,7 +42,7 @@ func wrap(handler HandlerFunc, middleware []Middleware) (HandlerFunc, error) {
 func apply(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = fmt.Errorf("panicked when it was given the next handler: %w", &PanicError{Value: value, Stack: debug.Stack()})
+			err = fmt.Errorf("panicked when it was given the next handler: %w", newPanicError(value))
 		}
 	}()
 	if wrapped = each(next); wrapped == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -90,7 +89,7 @@ func (c *composer) wrapSends(middleware []SendMiddleware) (chain SendFunc, err e
 func applyToSends(each SendMiddleware, next SendFunc) (wrapped SendFunc, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = fmt.Errorf("panicked when it was given the next function: %w", &PanicError{Value: value, Stack: debug.Stack()})
+			err = fmt.Errorf("panicked when it was given the next function: %w", newPanicError(value))
 		}
 	}()
 	if wrapped = each(next); wrapped == nil {

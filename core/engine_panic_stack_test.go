@@ -1,0 +1,85 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// firstFrame returns the function in which a stack begins.
+func firstFrame(stack string) string {
+	lines := strings.Split(stack, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "goroutine ") && i+1 < len(lines) {
+			name, _, _ := strings.Cut(lines[i+1], "(")
+			return name
+		}
+	}
+	return ""
+}
+
+func panicsWithText(context.Context, *core.Message) error { panic("oh no") }
+func panicsWithNilMap(context.Context, *core.Message) error {
+	var m map[string]int
+	m["x"] = 1
+	return nil
+}
+
+func panicsWithNilPointer(context.Context, *core.Message) error {
+	var c *core.Config
+	return fmt.Errorf("%d", c.Concurrency)
+}
+
+func panicsWithIndex(_ context.Context, m *core.Message) error {
+	return fmt.Errorf("%d", m.RawBody()[len(m.ID)+1000])
+}
+
+func passesOn(next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error { return next(ctx, m) }
+}
+
+func TestR26TheStackOfAPanicBeginsAtTheHandler(t *testing.T) {
+	for name, handler := range map[string]core.HandlerFunc{
+		"panicsWithText": panicsWithText, "panicsWithNilMap": panicsWithNilMap,
+		"panicsWithNilPointer": panicsWithNilPointer, "panicsWithIndex": panicsWithIndex,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				b.orders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{passesOn, passesOn}}, handler)
+				b.put("m1")
+				stack := b.only("error").Headers.Get(core.HeaderExceptionStackTrace)
+				if got, want := firstFrame(stack), "github.com/reprise-go/reprise/core_test."+name; got != want {
+					b.Errorf("the stack begins at %q, want %q:\n%s", got, want, stack)
+				}
+				if strings.Contains(stack, "reprise/core.") || strings.Contains(stack, "runtime/debug.") || strings.Contains(stack, "created by") {
+					b.Errorf("the stack has frames of the engine:\n%s", stack)
+				}
+				if !strings.Contains(stack, "core_test.passesOn") {
+					b.Errorf("the stack lacks the middleware:\n%s", stack)
+				}
+				lines := b.logs.about("Moving message")
+				if logged := fmt.Sprint(lines[0].attrs["stack"]); firstFrame(logged) != "github.com/reprise-go/reprise/core_test."+name {
+					b.Errorf("logged %s", logged)
+				}
+			})
+		})
+	}
+}
+
+func policyWithoutAnIdea(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+	panic("no idea")
+}
+
+func TestR12TheStackOfAPolicysPanicBeginsAtThePolicy(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{Recoverability: core.Recoverability{Policy: policyWithoutAnIdea}}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		lines := b.logs.about("Recoverability policy failed")
+		if stack := fmt.Sprint(lines[0].attrs["policy_stack"]); firstFrame(stack) != "github.com/reprise-go/reprise/core_test.policyWithoutAnIdea" {
+			b.Errorf("logged %s", stack)
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package core
+
+import (
+	"bytes"
+	"reflect"
+	"runtime/debug"
+)
+
+// newPanicError returns the error for a recovered value. It is called by the deferred
+// function that recovered it.
+func newPanicError(value any) *PanicError {
+	return &PanicError{Value: value, Stack: panicStack(debug.Stack())}
+}
+
+// ownFrames begins the line of each frame of this package in a stack.
+var ownFrames = []byte(reflect.TypeFor[PanicError]().PkgPath() + ".")
+
+// panicStack cuts a stack that was taken while a panic was recovered: it begins at the
+// code that panicked, and has none of the frames by which the runtime and this package
+// called that code, the middleware around it included, and recovered it. A stack of
+// another form is returned whole.
+func panicStack(stack []byte) []byte {
+	lines := bytes.SplitAfter(stack, []byte("\n"))
+	// A line about the goroutine, then two lines for each frame: the function, and a
+	// tab with the place.
+	if len(lines) < 3 || !bytes.HasPrefix(lines[0], []byte("goroutine ")) {
+		return stack
+	}
+	type frame struct{ function, place []byte }
+	var frames []frame
+	for i := 1; i < len(lines); i++ {
+		f := frame{function: lines[i]}
+		if i+1 < len(lines) && bytes.HasPrefix(lines[i+1], []byte("\t")) {
+			i++
+			f.place = lines[i]
+		}
+		if len(f.function) > 0 {
+			frames = append(frames, f)
+		}
+	}
+	begins := func(i int, prefix string) bool { return bytes.HasPrefix(frames[i].function, []byte(prefix)) }
+	isOwn := func(i int) bool { return bytes.HasPrefix(frames[i].function, ownFrames) }
+	first, last := 0, len(frames)
+	for first < last && !begins(first, "panic(") {
+		first++
+	}
+	for first++; first < last && begins(first, "runtime."); {
+		first++
+	}
+	for last > first && (isOwn(last-1) || begins(last-1, "created by ") || begins(last-1, "sync.(*WaitGroup).")) {
+		last--
+	}
+	if first >= last { // no panic, or one in this package itself
+		return stack
+	}
+	cut := bytes.Clone(lines[0])
+	inside := true // the code that panicked, which may be a method of this package
+	for i := first; i < last; i++ {
+		if inside = inside && isOwn(i); inside || !isOwn(i) {
+			cut = append(append(cut, frames[i].function...), frames[i].place...)
+		}
+	}
+	return cut
+}

@@ -1,0 +1,79 @@
+package core
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// stackOf makes a stack of functions, the innermost first.
+func stackOf(functions ...string) string {
+	var b strings.Builder
+	b.WriteString("goroutine 7 [running]:\n")
+	for _, f := range functions {
+		b.WriteString(f + "\n\t/src/file.go:1 +0x1\n")
+	}
+	return b.String()
+}
+
+func TestPanicStack_BeginsAtTheCodeThatPanicked(t *testing.T) {
+	own := func(name string) string { return string(ownFrames) + name }
+	recovering := []string{"runtime/debug.Stack()", own("newPanicError({0x1, 0x2})"), own("call.func1()"), "panic({0x1?, 0x2?})"}
+	calling := []string{own("dispatch({0x1, 0x2}, 0x3)"), own("call(0x1)"), own("(*worker).run(0x1)"), "sync.(*WaitGroup).Go.func1()", "created by sync.(*WaitGroup).Go in goroutine 1"}
+	for _, test := range []struct {
+		name         string
+		inside, kept []string
+	}{
+		{"a handler", []string{"shop.handle(0x1)"}, []string{"shop.handle(0x1)"}},
+		{"a method, through generic code", []string{"shop.(*Service).Place(0x1)", own("register[...].func1(...)")}, []string{"shop.(*Service).Place(0x1)"}},
+		{"below the handler", []string{"encoding/json.Marshal(...)", "shop.handle(0x1)"}, []string{"encoding/json.Marshal(...)", "shop.handle(0x1)"}},
+		{"a run-time error", []string{"runtime.mapassign_faststr(...)", "runtime.goPanicIndex(...)", "shop.handle(0x1)"}, []string{"shop.handle(0x1)"}},
+		{"middleware around it", []string{"shop.handle(0x1)", own("inRuns.func1()"), "shop.trace.func1()"}, []string{"shop.handle(0x1)", "shop.trace.func1()"}},
+		{"a method of this package that the handler called", []string{own("(*Message).Send(0x0)"), "shop.handle(0x1)"}, []string{own("(*Message).Send(0x0)"), "shop.handle(0x1)"}},
+		{"users' code below this package below the handler", []string{"shop.Order.MarshalJSON()", own("(*Message).Send(0x0)"), "shop.handle(0x1)"}, []string{"shop.Order.MarshalJSON()", "shop.handle(0x1)"}},
+		{"a panic while another one unwinds", []string{"shop.cleanUp()", "panic({0x3, 0x4})", "shop.handle(0x1)"}, []string{"shop.cleanUp()", "panic({0x3, 0x4})", "shop.handle(0x1)"}},
+		{"a package whose name begins like this one's", []string{strings.TrimSuffix(string(ownFrames), ".") + "_test.handle(0x1)"}, []string{strings.TrimSuffix(string(ownFrames), ".") + "_test.handle(0x1)"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var whole []string
+			for _, part := range [][]string{recovering, test.inside, calling} {
+				whole = append(whole, part...)
+			}
+			if got, want := string(panicStack([]byte(stackOf(whole...)))), stackOf(test.kept...); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestPanicStack_OfAnotherFormIsKeptWhole(t *testing.T) {
+	own := string(ownFrames)
+	for name, stack := range map[string]string{
+		"nothing":                          "",
+		"no stack":                         "oh no",
+		"without a panic":                  stackOf("shop.handle(0x1)", own+"call(0x1)"),
+		"a panic without a caller":         stackOf("panic({0x1, 0x2})"),
+		"a panic of this package alone":    stackOf(own+"call.func1()", "panic({0x1, 0x2})", own+"dispatch()", "created by "+own+"run in goroutine 1"),
+		"a panic of the runtime alone":     stackOf("panic({0x1, 0x2})", "runtime.main()"),
+		"lines that do not end with frame": "goroutine 7 [running]:\n\n\n\t\n",
+	} {
+		if got := panicStack([]byte(stack)); string(got) != stack {
+			t.Errorf("%s: %q became %q", name, stack, got)
+		}
+	}
+	// The last line may be cut off.
+	got := panicStack([]byte("goroutine 7 [running]:\npanic({0x1, 0x2})\n\t/go/panic.go:1\nshop.handle(0x1)\n\t/src/fi"))
+	if want := "goroutine 7 [running]:\nshop.handle(0x1)\n\t/src/fi"; string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPanicStack_DoesNotKeepTheWholeStack(t *testing.T) {
+	stack := []byte(stackOf("panic({0x1, 0x2})", "shop.handle(0x1)"))
+	kept := panicStack(stack)
+	before := bytes.Clone(kept)
+	clear(stack)
+	if !bytes.Equal(kept, before) {
+		t.Error("the result shares memory with the stack")
+	}
+}
