@@ -310,7 +310,7 @@ func readable(err error) (result error) {
 }
 
 // dispatch is the innermost handler: it runs those registered for the type, in
-// order.
+// order, and notes which of them failed.
 func dispatch(ctx context.Context, m *Message) error {
 	handlers := m.choose()
 	if m.Type == anyType && isControl(m.Headers) {
@@ -320,7 +320,14 @@ func dispatch(ctx context.Context, m *Message) error {
 	if handlers == nil {
 		return unhandled(m.Type)
 	}
-	for _, handler := range handlers.run {
+	current, began, failed := 0, time.Time{}, true
+	defer func() { // also where the handler panics or ends its goroutine
+		if failed {
+			m.noteFailing(&failingHandler{handlers.names[current], began, time.Now()})
+		}
+	}()
+	for i, handler := range handlers.run {
+		current, began = i, time.Now()
 		if err := handler(ctx, m); err != nil {
 			return err
 		}
@@ -328,6 +335,7 @@ func dispatch(ctx context.Context, m *Message) error {
 			break
 		}
 	}
+	failed = false
 	return nil
 }
 

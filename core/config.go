@@ -241,6 +241,45 @@ type Recoverability struct {
 
 	// Policy decides instead of DefaultPolicy.
 	Policy Policy `json:"-"`
+
+	// EditFailed changes what the error queue is told of a failed message: it may
+	// change, add and drop headers of the copy, and replace its body. It is called before
+	// a message is moved to an error or dead-letter queue, after HandleFailed, once for
+	// each delivery that is moved (and again if the move has to wait until the message is
+	// redelivered, or another process takes it over). It must be safe for concurrent use.
+	//
+	//   - The endpoint restores NServiceBus.FailedQ and NServiceBus.MessageId, by which the
+	//     message can be sent back, and logs a warning.
+	//   - Headers that it added or made longer are left out, the largest first, where the
+	//     copy would exceed the transport's limits. A body that it made too long is
+	//     replaced by the original one, and logged (R24).
+	//   - After a panic, or runtime.Goexit, the copy is moved as if there were no EditFailed,
+	//     and the panic is logged. If a shutdown had cancelled ctx, the message is given back
+	//     instead (R27).
+	//   - A message that waits because its error queue cannot be reached waits as it was
+	//     changed here, and is not changed again.
+	//   - In the broker's own dead-letter queue the message is as it was received: the
+	//     broker moves it. The description has the text that is left in
+	//     NServiceBus.ExceptionInfo.Message.
+	//
+	// Retries, audit copies, log lines and observers are not concerned. ctx is as for a
+	// Policy; what is done in a native transaction is kept only where a Policy or a
+	// HandleFailed has its work undone before.
+	EditFailed func(ctx context.Context, failure ErrorContext, message *FailedCopy) `json:"-"`
+}
+
+// FailedCopy is the copy of a failed message for an error queue, as EditFailed gets it. It
+// must not be used after EditFailed returned.
+type FailedCopy struct {
+	// Headers are those of the message and those of its failure. Values that are not
+	// UTF-8 are made so, empty keys are dropped.
+	Headers Headers
+	// Body is a copy of the message's body, which may be written or replaced. Whoever
+	// sends the message back to its queue sends this body.
+	Body []byte
+	// Queue is the error queue, or "" for the broker's dead-letter queue. Writing to it
+	// changes nothing.
+	Queue string
 }
 
 // Immediate configures retries that follow at once.

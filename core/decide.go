@@ -84,7 +84,13 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 // failure is an ErrorContext with what only verdicts need to know.
 type failure struct {
 	ErrorContext
-	deferrals int
+	deferrals     int
+	handlerFailed time.Time // when Handler did, or the zero time
+
+	// The copy for the error queue that EditFailed made of this delivery, or nil, and
+	// whether EditFailed was called.
+	edited *editedCopy
+	edits  bool
 }
 
 // decide turns a failure into a decision. It has no effects but those of a

@@ -62,6 +62,10 @@ func TestR23MoveToErrorKeepsTheMessageAndSaysWhy(t *testing.T) {
 			core.HeaderProcessingEndpoint: "orders",
 			core.HeaderProcessingMachine:  machine,
 			core.HeaderHostDisplayName:    "instance 1",
+			core.HeaderHandlerType:        "github.com/reprise-go/reprise/core_test.(*bed).handle.func1",
+			core.HeaderHandlerStartTime:   core.FormatTime(failedAt),
+			core.HeaderHandlerFailureTime: core.FormatTime(failedAt),
+			core.HeaderHandledMessageType: "order",
 		})
 		sameHeaders(b, "headers", failed.Headers, want, core.HeaderExceptionStackTrace, core.HeaderAttempts, core.HeaderHostID)
 		for _, key := range []string{core.HeaderExceptionStackTrace, core.HeaderAttempts, core.HeaderHostID} {

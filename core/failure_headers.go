@@ -31,10 +31,14 @@ var failureHeaders = []string{
 	HeaderAttempts,
 	HeaderExceptionSource,
 	HeaderExceptionInnerType,
+	HeaderHandlerFailureTime,
+	HeaderHandlerStartTime,
+	HeaderHandledMessageType,
 	HeaderHostDisplayName,
 	HeaderHostID,
 	HeaderProcessingMachine,
 	HeaderProcessingEndpoint,
+	HeaderHandlerType,
 	HeaderExceptionMessage,
 	HeaderExceptionType,
 	HeaderTimeOfFailure,
@@ -80,6 +84,18 @@ func newCopy(f *failure) Headers {
 // copyForError returns the headers of a failed message (R23), as many as fit
 // the transport beside the body (R24).
 func copyForError(f *failure, action Action, by host, caps Capabilities) Headers {
+	h := headersForError(f, action, by)
+	for _, key := range failureHeaders {
+		if fits(h, f.Body, caps) {
+			return h
+		}
+		h.Del(key)
+	}
+	return f.Headers // nothing fits: the message goes unchanged
+}
+
+// headersForError returns all headers of a failed message (R23).
+func headersForError(f *failure, action Action, by host) Headers {
 	h := f.Headers
 	description := describe(f.Err)
 	trace := extendTrace(f, description.exceptionType, action)
@@ -93,20 +109,20 @@ func copyForError(f *failure, action Action, by host, caps Capabilities) Headers
 	h.Set(HeaderHostID, by.hostID)
 	h.Set(HeaderHostDisplayName, by.instance)
 	h.Set(HeaderAttempts, trace)
-	h.Set(HeaderFailedQ, f.ReceiveQueue)
-	for _, key := range failureHeaders {
-		if fits(h, f.Body, caps) {
-			return h
-		}
-		h.Del(key)
+	if f.Handler != "" {
+		h.Set(HeaderHandlerType, f.Handler)
+		h.Set(HeaderHandlerStartTime, FormatTime(f.HandlerStarted))
+		h.Set(HeaderHandlerFailureTime, FormatTime(f.handlerFailed))
+		h.Set(HeaderHandledMessageType, f.MessageType)
 	}
-	return f.Headers // nothing fits: the message goes unchanged
+	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	return h
 }
 
 // copyForErrorMinimal is for a transport that refused what its Capabilities
 // allow: FailedQ alone.
 func copyForErrorMinimal(f *failure) Headers {
-	h := f.Headers
+	h := f.senderHeaders()
 	h.Del(staleFailureHeaders(h)...)
 	h.Del(retryHeaders...)
 	h.Del(HeaderTimeToBeReceived)
@@ -118,8 +134,9 @@ func copyForErrorMinimal(f *failure) Headers {
 // takes: what an operator needs to recognise and return it.
 func copyForErrorBare(f *failure) Headers {
 	var h Headers
+	sender := f.senderHeaders()
 	for _, key := range []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered} {
-		if value := f.Headers.Get(key); value != "" && len(value) <= maxTypeName {
+		if value := sender.Get(key); value != "" && len(value) <= maxTypeName {
 			h.Set(key, value)
 		}
 	}

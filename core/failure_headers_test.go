@@ -228,10 +228,12 @@ func TestR24TextIsBounded(t *testing.T) {
 
 func TestR24HeadersGiveWayInOrder(t *testing.T) {
 	order := []string{
-		HeaderExceptionStackTrace, HeaderAttempts, HeaderExceptionSource, HeaderExceptionInnerType, HeaderHostDisplayName,
-		HeaderHostID, HeaderProcessingMachine, HeaderProcessingEndpoint, HeaderExceptionMessage, HeaderExceptionType, HeaderTimeOfFailure,
+		HeaderExceptionStackTrace, HeaderAttempts, HeaderExceptionSource, HeaderExceptionInnerType,
+		HeaderHandlerFailureTime, HeaderHandlerStartTime, HeaderHandledMessageType, HeaderHostDisplayName,
+		HeaderHostID, HeaderProcessingMachine, HeaderProcessingEndpoint, HeaderHandlerType, HeaderExceptionMessage, HeaderExceptionType, HeaderTimeOfFailure,
 	}
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
+	f.Handler, f.HandlerStarted, f.handlerFailed = "shop.charge", day, day
 	f.Body = []byte(strings.Repeat("b", 500))
 	all := copyForError(f, MoveToError("error"), signature, Capabilities{})
 	for _, limit := range []struct {

@@ -108,7 +108,7 @@ func shown(messageType string) string {
 func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool) error {
 	err := ep.checkRegistration(name, messageType, handler == nil)
 	if err == nil {
-		err = ep.registry.add(messageType, reflect.TypeFor[T](), event, func(ctx context.Context, m *Message) error {
+		err = ep.registry.add(messageType, reflect.TypeFor[T](), event, functionName(handler), func(ctx context.Context, m *Message) error {
 			in, err := decodeInbound[T](m)
 			if err != nil {
 				return err
@@ -166,12 +166,13 @@ type handlerSet struct {
 	body     reflect.Type
 	event    bool
 	run      []HandlerFunc
+	names    []string // of the functions in run
 	fallback func(ctx context.Context, m *Message, f *Failed) error
 }
 
 var errSealed = errors.New("handlers are registered before the first Run or Invoke")
 
-func (r *registry) add(messageType string, body reflect.Type, event bool, h HandlerFunc) error {
+func (r *registry) add(messageType string, body reflect.Type, event bool, name string, h HandlerFunc) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	set, err := r.set(messageType, body)
@@ -183,6 +184,7 @@ func (r *registry) add(messageType string, body reflect.Type, event bool, h Hand
 	}
 	set.event = event
 	set.run = append(set.run, h)
+	set.names = append(set.names, distinctName(set.names, name))
 	return nil
 }
 
@@ -253,7 +255,7 @@ func (r *registry) seal() error {
 			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle, HandleEvent or HandleDefault", messageType))
 			continue
 		}
-		set.run = byDefault.run
+		set.run, set.names = byDefault.run, byDefault.names
 	}
 	return errors.Join(r.ignored...)
 }

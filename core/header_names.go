@@ -64,6 +64,10 @@ const (
 	HeaderExceptionStackTrace    = "NServiceBus.ExceptionInfo.StackTrace"
 	HeaderExceptionSource        = "NServiceBus.ExceptionInfo.Source"
 	HeaderExceptionInnerType     = "NServiceBus.ExceptionInfo.InnerExceptionType"
+	HeaderHandlerType            = "NServiceBus.ExceptionInfo.Data.Handler type"
+	HeaderHandlerStartTime       = "NServiceBus.ExceptionInfo.Data.Handler start time"
+	HeaderHandlerFailureTime     = "NServiceBus.ExceptionInfo.Data.Handler failure time"
+	HeaderHandledMessageType     = "NServiceBus.ExceptionInfo.Data.Message type"
 	headerExceptionPrefix        = "NServiceBus.ExceptionInfo."
 	headerLegacyImmediateRetries = "NServiceBus.FLRetries"
 )

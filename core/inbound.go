@@ -58,7 +58,8 @@ type Message struct {
 	noted    *values  // of the outermost Message, guarded by its mu; nil until one is set
 
 	mu       sync.Mutex
-	handling handling // of the outermost Message
+	handling handling        // of the outermost Message
+	failing  *failingHandler // in the last run; of the outermost Message
 	outgoing []Outgoing
 	// outgoing[adoptedAt:][:adopted] were collected by the last run of next that
 	// succeeded.
@@ -158,6 +159,7 @@ func (m *Message) choose() *handlerSet {
 	outermost := m.outermost()
 	outermost.mu.Lock()
 	defer outermost.mu.Unlock()
+	outermost.failing = nil
 	h := &outermost.handling
 	if m.Type != h.messageType {
 		m.Type, h.handlers = m.env.registry.lookup(m.Type)

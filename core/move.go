@@ -55,6 +55,9 @@ func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
 // moveOrStore moves the message or, where its queue cannot be reached, stores it in
 // the endpoint's own queue until it can.
 func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
+	if err := r.edit(a, f, d); err != nil {
+		return err
+	}
 	if err := r.sendExtra(a, d); err != nil {
 		return err
 	}
@@ -143,8 +146,8 @@ func isAway(err error, id string) bool {
 // moveToError sends the failed message to the decided error queue. A custom
 // queue that does not exist gives way to the default one (R31).
 func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
-	send := func(headers Headers) error {
-		out := failedCopy(a, f, d.action.Queue, headers, ReasonMoveToError)
+	send := func(headers Headers, body []byte) error {
+		out := failedCopy(a, f, d.action.Queue, headers, body, ReasonMoveToError)
 		return r.replace(a, append(slices.Clone(d.extra), out))
 	}
 	err := r.sendFailed(a, f, d, send)
@@ -160,34 +163,57 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 }
 
 // sendFailed sends a failed message. Headers that do not fit, or that the transport
-// does not take, give way to the message (R24).
-func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Headers) error) error {
-	err := send(copyForError(f, d.action, r.ep.host, r.ep.caps.beside(a.delivery.Incoming())))
+// does not take, give way to the message (R24), and so does a body of EditFailed.
+func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Headers, []byte) error) error {
+	caps := r.ep.caps.beside(a.delivery.Incoming())
+	compose := func() (Headers, []byte) {
+		if f.edited != nil {
+			return f.edited.fit(f, caps)
+		}
+		return copyForError(f, d.action, r.ep.host, caps), f.Body
+	}
+	headers, body := compose()
+	err := send(headers, body)
 	if err != nil && refusedFor(err, f.MessageID, ErrInvalidHeader) {
 		f.makeLegible()
-		err = send(copyForError(f, d.action, r.ep.host, r.ep.caps.beside(a.delivery.Incoming())))
+		headers, body = compose()
+		err = send(headers, body)
 	}
-	if noRoom := func(err error) bool {
+	noRoom := func() bool {
 		return err != nil && (refusedFor(err, f.MessageID, ErrTooLarge) || refusedFor(err, f.MessageID, ErrInvalidHeader))
-	}; noRoom(err) {
-		if err = send(copyForErrorMinimal(f)); noRoom(err) {
-			err = send(f.Headers)
+	}
+	for {
+		if noRoom() {
+			err = send(copyForErrorMinimal(f), body)
 		}
-		if noRoom(err) {
+		if noRoom() {
+			err = send(f.senderHeaders(), body)
+		}
+		if noRoom() {
 			bare := copyForErrorBare(f)
-			if err = send(bare); err == nil {
+			if err = send(bare, body); err == nil {
 				r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelError, "message was moved without headers of its sender, which the transport refused",
 					append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(bare)))...)
 			}
 		}
+		if !noRoom() || len(body) <= len(f.Body) {
+			break
+		}
+		body = f.Body
+		err = send(f.edited.fitWith(f, body, caps), body)
+	}
+	if err == nil && f.edited.isDropped(f, body) {
+		r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelError, "the body that EditFailed made is too large for the transport; the message is moved with its original body",
+			append(failureAttrs(f), slog.Int("edited_bytes", len(f.edited.body)), slog.Int("original_bytes", len(f.Body)))...)
 	}
 	return err
 }
 
 // failedCopy returns the failed message for a queue.
-func failedCopy(a *attempt, f *failure, queue string, headers Headers, reason SendReason) Outgoing {
+func failedCopy(a *attempt, f *failure, queue string, headers Headers, body []byte, reason SendReason) Outgoing {
 	out := a.delivery.Incoming().copyTo(queue, headers, reason)
 	out.ID = f.MessageID // made legible
+	out.Body = body
 	return out
 }
 
@@ -198,7 +224,7 @@ func (r *runner) deadLetter(a *attempt, f *failure) error {
 			return err
 		}
 	}
-	err := a.delivery.DeadLetter(r.settle, "Rejected", boundedText(f.Err.Error(), 4<<10))
+	err := a.delivery.DeadLetter(r.settle, "Rejected", boundedText(f.description(), 4<<10))
 	if err == nil {
 		r.release(a)
 	}

@@ -99,6 +99,7 @@ type Recovery struct {
 	MessageID, MessageType             string
 	Headers                            Headers
 	Err                                error
+	Handler                            string // that failed, as in ErrorContext
 	Attempt, DelayedRetries, Deferrals int
 	// Action is the decision that was carried out. A MoveToError whose queue cannot be
 	// reached counts as carried out when the message is stored (Health.Undelivered).

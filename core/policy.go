@@ -172,6 +172,13 @@ type ErrorContext struct {
 	// FailedAt is the time of this failure.
 	FailedAt time.Time
 
+	// Handler is the function of the handler that failed, with its package:
+	// "example.com/shop/billing.charge". It is "" where no handler was asked, or where
+	// all handlers succeeded and another part of the attempt failed (middleware, a send).
+	// HandlerStarted is when that handler began, or the zero time.
+	Handler        string
+	HandlerStarted time.Time
+
 	// LastDelayedRetry is when the previous delayed retry was scheduled, or the
 	// zero time.
 	LastDelayedRetry time.Time

@@ -65,6 +65,7 @@ func tellsOfOutage(err error, verdict bool) bool {
 // describe gathers what the decision and the failure headers need.
 func (r *runner) describe(a *attempt, err error) *failure {
 	in := a.delivery.Incoming()
+	handler := a.message.failingIn()
 	f := &failure{
 		ErrorContext: ErrorContext{
 			Err:                         err,
@@ -77,8 +78,11 @@ func (r *runner) describe(a *attempt, err error) *failure {
 			LastDelayedRetry:            timeText(in.Headers.Get(HeaderRetriesTimestamp)),
 			FirstFailure:                firstFailure(in.Headers),
 			noted:                       a.message.values(false),
+			Handler:                     handler.name,
+			HandlerStarted:              handler.began,
 		},
-		deferrals: intHeader(in.Headers, HeaderDeferrals),
+		deferrals:     intHeader(in.Headers, HeaderDeferrals),
+		handlerFailed: handler.failed,
 	}
 	f.setMessage(in)
 	return f
@@ -88,6 +92,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 func (f *failure) setMessage(in *Incoming) {
 	f.Headers, f.Body = in.Headers, in.Body
 	f.NativeID, f.GroupKey, f.Properties = in.NativeID, in.GroupKey, in.Properties
+	f.edited, f.edits = nil, false
 }
 
 // prepareRecovery undoes the failed work where users' code is about to run in
@@ -212,7 +217,7 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 		reason = ReasonNewCopy
 	}
 	send := func(headers Headers) error {
-		out := failedCopy(a, f, r.ep.receivedFrom(a.delivery), headers, reason)
+		out := failedCopy(a, f, r.ep.receivedFrom(a.delivery), headers, f.Body, reason)
 		out.Delay = d.action.Delay
 		return r.replace(a, []Outgoing{out})
 	}
@@ -283,7 +288,7 @@ func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 	}
 	e := Recovery{
 		ObservedEndpoint: r.ep.observedAt(a.delivery),
-		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err,
+		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err, Handler: f.Handler,
 		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
 		Action: d.action, Deferred: d.deferral, NewCopy: d.newCopy, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,
 		FailedAt: f.FailedAt,

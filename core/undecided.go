@@ -7,7 +7,7 @@ import "log/slog"
 // given back uncounted, and the next run asks again (R27). Only in TransactionNone,
 // which cannot give anything back, the message is moved.
 
-// undecidedError is the error of HandleFailed when the endpoint cut it off.
+// undecidedError is the error of HandleFailed or EditFailed when the endpoint cut it off.
 type undecidedError struct{ cause error }
 
 func (e *undecidedError) Error() string { return "cut off by the shutdown: " + e.cause.Error() }
@@ -18,7 +18,7 @@ func (r *runner) cutOff() bool {
 	return r.work.Err() != nil && r.ep.mode != TransactionNone
 }
 
-// leaveUndecided gives back a failed message whose policy or HandleFailed was cut off
+// leaveUndecided gives back a failed message whose policy, HandleFailed or EditFailed was cut off
 // with cause. The release undoes their work in the delivery's transaction, as it does
 // that of a handler.
 func (r *runner) leaveUndecided(a *attempt, f *failure, cause error) {

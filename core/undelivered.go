@@ -109,8 +109,8 @@ func (r *runner) store(a *attempt, f *failure, d *decision) error {
 	noted := *f
 	noted.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
 	var stored Outgoing
-	err := r.sendFailed(a, &noted, d, func(headers Headers) error {
-		stored = r.ep.storedCopy(failedCopy(a, &noted, "", headers, ReasonUndelivered), note)
+	err := r.sendFailed(a, &noted, d, func(headers Headers, body []byte) error {
+		stored = r.ep.storedCopy(failedCopy(a, &noted, "", headers, body, ReasonUndelivered), note)
 		return r.replace(a, append(slices.Clone(d.extra), stored))
 	})
 	if err == nil {

@@ -1,0 +1,153 @@
+package core
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// This file is about Recoverability.EditFailed: the application's changes to the copy of a
+// failed message that goes to an error queue.
+
+// editedCopy is what EditFailed made of a failed message.
+type editedCopy struct {
+	headers Headers // all, whatever the limits
+	body    []byte
+	// yielding are the keys of the headers that are left out first where the copy is too
+	// large: the stack trace, and those that EditFailed added or made longer. The largest
+	// is the first.
+	yielding []string
+}
+
+// edit asks EditFailed, once for a delivery. The error is an *undecidedError: the message
+// is not to be moved.
+func (r *runner) edit(a *attempt, f *failure, d *decision) error {
+	hook := r.ep.config.Recoverability.EditFailed
+	if hook == nil || f.edits {
+		return nil
+	}
+	f.edits = true
+	standard := headersForError(f, d.action, r.ep.host)
+	message := &FailedCopy{Headers: standard, Body: bytes.Clone(f.Body), Queue: d.action.Queue}
+	if d.deadLetter {
+		message.Queue = ""
+	}
+	given := f.ErrorContext
+	given.Body, given.Properties = bytes.Clone(f.Body), maps.Clone(f.Properties)
+	a.returned.Store(false)
+	err := apart(func() error { hook(a.deciding(), given, message); return nil })
+	a.returned.Store(true)
+	if err != nil && r.cutOff() {
+		return &undecidedError{fmt.Errorf("EditFailed: %w", err)}
+	}
+	if err != nil {
+		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("edit_error", err)}, "edit_stack", err),
+			"EditFailed failed; the message is moved unedited", "EditFailed failed for message '%s'; the message is moved unedited.", f.MessageID)
+		return nil
+	}
+	var restored []string
+	f.edited, restored = newEditedCopy(f, standard, message)
+	if len(restored) > 0 {
+		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelWarn, f, []slog.Attr{slog.Any("headers", restored)},
+			"EditFailed changed headers by which the message can be sent back; they are restored",
+			"EditFailed changed headers of message '%s' by which it can be sent back; they are restored.", f.MessageID)
+	}
+	return nil
+}
+
+// identity is the headers that a message needs to be sent back.
+var identity = []string{HeaderMessageID, HeaderFailedQ}
+
+// newEditedCopy returns what EditFailed made of the standard headers and the body, and the
+// headers in it that were restored.
+func newEditedCopy(f *failure, standard Headers, message *FailedCopy) (e *editedCopy, restored []string) {
+	h := legible(message.Headers)
+	for _, key := range identity {
+		if want := strings.ToValidUTF8(standard.Get(key), "\uFFFD"); h.Get(key) != want {
+			h.Set(key, want)
+			restored = append(restored, key)
+		}
+	}
+	h.Del(HeaderUndelivered) // the endpoint's own; complete sets it
+	e = &editedCopy{headers: h, body: message.Body}
+	size := func(key string) int { return len(key) + len(h.Get(key)) }
+	for key, value := range h.All() {
+		before, known := standard.Lookup(key)
+		if key == HeaderExceptionStackTrace || !slices.Contains(identity, key) && (!known || len(value) > len(before)) {
+			e.yielding = append(e.yielding, key)
+		}
+	}
+	slices.SortStableFunc(e.yielding, func(a, b string) int { return cmp.Compare(size(b), size(a)) })
+	return e, restored
+}
+
+// complete returns all headers, for the message as it is to be sent now.
+func (e *editedCopy) complete(f *failure) Headers {
+	h := e.headers
+	h.Set(HeaderMessageID, f.MessageID)
+	if note, ok := f.Headers.Lookup(HeaderUndelivered); ok {
+		h.Set(HeaderUndelivered, note)
+	}
+	return h
+}
+
+// fit returns as much of the copy as is within the limits (R24). A body that is too large
+// gives way to the original one.
+func (e *editedCopy) fit(f *failure, caps Capabilities) (Headers, []byte) {
+	if len(e.body) > len(f.Body) && !fits(copyForErrorMinimal(f), e.body, caps) {
+		return e.fitWith(f, f.Body, caps), f.Body
+	}
+	return e.fitWith(f, e.body, caps), e.body
+}
+
+// fitWith returns as many headers as are within the limits beside a body.
+func (e *editedCopy) fitWith(f *failure, body []byte, caps Capabilities) Headers {
+	h := e.complete(f)
+	for _, keys := range [][]string{e.yielding, failureHeaders} {
+		for _, key := range keys {
+			if fits(h, body, caps) {
+				return h
+			}
+			h.Del(key)
+		}
+	}
+	if fits(h, body, caps) {
+		return h
+	}
+	return f.senderHeaders()
+}
+
+// isDropped reports whether the body that was sent is the original one instead of that of
+// EditFailed.
+func (e *editedCopy) isDropped(f *failure, sent []byte) bool {
+	return e != nil && len(e.body) > len(f.Body) && len(sent) == len(f.Body)
+}
+
+// senderHeaders returns the headers that the message was received with, without those that
+// EditFailed dropped or made longer, and as it changed the others.
+func (f *failure) senderHeaders() Headers {
+	if f.edited == nil {
+		return f.Headers
+	}
+	received := legible(f.Headers)
+	stale := staleFailureHeaders(received)
+	h := f.edited.complete(f)
+	for key := range h.All() {
+		if _, ok := received.Lookup(key); !ok || slices.Contains(stale, key) || slices.Contains(f.edited.yielding, key) {
+			h.Del(key)
+		}
+	}
+	return h
+}
+
+// description returns the text of the error as EditFailed left it.
+func (f *failure) description() string {
+	if f.edited == nil {
+		return f.Err.Error()
+	}
+	return f.edited.headers.Get(HeaderExceptionMessage)
+}

@@ -1,0 +1,180 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+const thisPackage = "github.com/reprise-go/reprise/core_test."
+
+func passesSlowly(context.Context, *core.Inbound[[]byte]) error {
+	time.Sleep(2 * time.Second)
+	return nil
+}
+
+func failsSlowly(context.Context, *core.Inbound[[]byte]) error {
+	time.Sleep(3 * time.Second)
+	return errBoom
+}
+
+type desk struct{ name string }
+
+func (d *desk) serve(context.Context, *core.Inbound[[]byte]) error { panic(d.name) }
+
+func endsGoroutine(context.Context, *core.Inbound[[]byte]) error {
+	runtime.Goexit()
+	return nil
+}
+
+// made returns different handlers whose function is the same.
+//
+//go:noinline
+func made(err error) func(context.Context, *core.Inbound[[]byte]) error {
+	return func(context.Context, *core.Inbound[[]byte]) error { return err }
+}
+
+func generic[T any](context.Context, *core.Inbound[T]) error { return errBoom }
+
+func TestR23TheFailingHandlerIsNamed(t *testing.T) {
+	type handlers []func(context.Context, *core.Inbound[[]byte]) error
+	for _, test := range []struct {
+		name     string
+		handlers handlers
+		want     string
+		began    time.Duration // after the message was sent
+		took     time.Duration
+	}{
+		{"a function, after one that succeeds", handlers{passesSlowly, failsSlowly, passesSlowly}, "failsSlowly", 2 * time.Second, 3 * time.Second},
+		{"a method that panics", handlers{(&desk{"x"}).serve}, "(*desk).serve", 0, 0},
+		{"one that ends its goroutine", handlers{passesSlowly, endsGoroutine}, "endsGoroutine", 2 * time.Second, 0},
+		{"the second that a function made", handlers{made(nil), made(errBoom)}, "made.func1 #2", 0, 0},
+		{"an instance of a generic function", handlers{generic[[]byte]}, "TestR23TheFailingHandlerIsNamed.func*|init.func*|generic[...]", 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				var policy core.ErrorContext
+				var seen recoveries
+				recover := core.Recoverability{Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+					policy = f
+					return core.MoveToError("")
+				}}
+				ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []any{&seen}})
+				for _, h := range test.handlers {
+					if err := core.Handle(ep, "order", h); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.run(ep)
+				sentAt := time.Now()
+				b.put("m1")
+				b.pass(time.Minute)
+				h := b.only("error").Headers
+				name := h.Get(core.HeaderHandlerType)
+				if !named(name, test.want) {
+					b.Errorf("the failing handler is %q, want %q", name, test.want)
+				}
+				began, failed := sentAt.Add(test.began), sentAt.Add(test.began+test.took)
+				equal(b, "began", h.Get(core.HeaderHandlerStartTime), core.FormatTime(began))
+				equal(b, "failed", h.Get(core.HeaderHandlerFailureTime), core.FormatTime(failed))
+				equal(b, "message type", h.Get(core.HeaderHandledMessageType), "order")
+				equal(b, "handler in ErrorContext", policy.Handler, name)
+				equal(b, "its beginning", policy.HandlerStarted, began)
+				equal(b, "handler in Recovery", seen.all()[0].Handler, name)
+			})
+		})
+	}
+}
+
+// named reports whether a function of this package has one of the names that are separated by |. The
+// compiler may put a closure into the function that it was inlined into.
+func named(name, want string) bool {
+	name, ok := strings.CutPrefix(name, thisPackage)
+	for each := range strings.SplitSeq(want, "|") {
+		prefix, open := strings.CutSuffix(each, "*")
+		if ok && (name == each || open && strings.HasPrefix(name, prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestR23NoHandlerIsNamedWhereNoneFailed(t *testing.T) {
+	fails := func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			if err := next(ctx, m); err != nil && m.ID != "no run" {
+				return err
+			}
+			return errBoom
+		}
+	}
+	twice := func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			first := next(ctx, m)
+			return errors.Join(next(ctx, m), first)
+		}
+	}
+	for name, test := range map[string]struct {
+		config  core.Config
+		message core.Outgoing
+		handler core.HandlerFunc
+		named   bool
+	}{
+		"middleware fails after its handlers": {config: core.Config{Middleware: []core.Middleware{fails}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return nil }},
+		"the last of several runs succeeds": {config: core.Config{Middleware: []core.Middleware{twice}}, message: order("m1"), handler: func() core.HandlerFunc {
+			runs := 0
+			return func(context.Context, *core.Message) error {
+				if runs++; runs%2 == 1 {
+					return errBoom
+				}
+				return nil
+			}
+		}()},
+		"middleware replaces its error": {
+			config: core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					if next(ctx, m) != nil {
+						return errors.New("replaced")
+					}
+					return nil
+				}
+			}}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return errBoom }, named: true,
+		},
+		"no handler":             {message: orderWithout("m1", func(h *core.Headers) { h.Set(core.HeaderMessageTypes, "stranger") }), handler: func(context.Context, *core.Message) error { return nil }},
+		"a send that is refused": {message: order("m1"), handler: func(_ context.Context, m *core.Message) error { return m.Send("nowhere", "x", "x") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, everyMode, func(b *bed) {
+				test.config.Recoverability = noRetries
+				b.orders(test.config, test.handler)
+				b.send(test.message)
+				h := b.only("error").Headers
+				for _, key := range []string{core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType} {
+					if value, ok := h.Lookup(key); ok != test.named {
+						b.Errorf("header %s is %q", key, value)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A message that was sent back does not keep the handler of its earlier failure.
+func TestR23AnEarlierFailingHandlerIsForgotten(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		stale := order("m1")
+		stale.Headers.Set(core.HeaderMessageTypes, "stranger")
+		stale.Headers.Set(core.HeaderHandlerType, "shop.charge")
+		stale.Headers.Set(core.HeaderHandlerStartTime, "then")
+		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
+		b.send(stale)
+		h := b.only("error").Headers
+		equal(b, "handler", h.Get(core.HeaderHandlerType), "")
+		equal(b, "its beginning", h.Get(core.HeaderHandlerStartTime), "")
+	})
+}
