@@ -119,6 +119,7 @@ func original(h core.Headers) map[string]string {
 		core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderAttempts,
 		core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace,
 		core.HeaderExceptionSource, core.HeaderExceptionInnerType,
+		core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType,
 		core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName,
 	)
 	return h.Map()

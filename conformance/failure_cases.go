@@ -108,6 +108,43 @@ var failureCases = []testCase{
 		}
 		t.failedWith(back, sent)
 	}},
+	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		const body, text, team = "\x00 redacted \xff", "[redacted]\n\tünïcode", "billing ✓"
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.EditFailed = func(_ context.Context, _ core.ErrorContext, m *core.FailedCopy) {
+				m.Headers.Set(core.HeaderExceptionMessage, text)
+				m.Headers.Set("Company.Team", team)
+				m.Headers.Del(core.HeaderExceptionStackTrace, "Company.Customer", core.HeaderFailedQ, core.HeaderMessageID)
+				m.Body = []byte(body)
+			}
+		})
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(s.queue, "order", "personal data")
+		sent.Headers.Set("Company.Customer", "4711")
+		t.send(transport, sent)
+		in := s.movedOne()
+		edited := sent
+		edited.Body = []byte(body)
+		edited.Headers.Del("Company.Customer")
+		edited.Headers.Set("Company.Team", team)
+		t.failedWith(in, edited)
+		t.failedFrom(in, transport, s.queue)
+		if got := in.Headers.Get(core.HeaderExceptionMessage); got != text {
+			t.fail(fmt.Sprintf("the header %s is what EditFailed made of it, %q", core.HeaderExceptionMessage, text), "%q", got)
+		}
+		if got, ok := in.Headers.Lookup(core.HeaderExceptionStackTrace); ok {
+			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(got)))
+		}
+		t.send(transport, core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
+		back := t.arrive(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)[body]
+		if back == nil {
+			t.stop("the edited message that was sent back is delivered with its body", "it is not")
+		}
+		t.failedWith(back, edited)
+	}},
 	{rule: "R26", title: "a panic in a handler is a failure", run: func(t *trial) {
 		transport := t.open()
 		var seen attempts
