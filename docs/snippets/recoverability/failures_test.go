@@ -140,6 +140,16 @@ func TestHandleFailed(t *testing.T) {
 	}
 }
 
+// billing is a service whose ledger cannot be opened.
+type billing struct{ seen core.Headers }
+
+func (s *billing) Charge(_ context.Context, m *core.Inbound[Order]) error {
+	if m.Attempt == 1 && m.DelayedRetries == 0 {
+		s.seen = m.Headers
+	}
+	return fmt.Errorf("charge: %w", &os.PathError{Op: "open", Path: "ledger", Err: io.ErrUnexpectedEOF})
+}
+
 // failForGood lets one message fail for good with the given configuration, and
 // returns its headers before and after, and the log.
 func failForGood(t *testing.T, c core.Recoverability) (before, after core.Headers, log string) {
@@ -159,12 +169,8 @@ func failForGood(t *testing.T, c core.Recoverability) (before, after core.Header
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[Order]) error {
-			if m.Attempt == 1 && m.DelayedRetries == 0 {
-				before = m.Headers
-			}
-			return fmt.Errorf("charge: %w", &os.PathError{Op: "open", Path: "ledger", Err: io.ErrUnexpectedEOF})
-		})
+		orders := &billing{}
+		core.Handle(ep, "orders.placed", orders.Charge)
 		run(t, ep)
 		if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: "42"}, core.SendOptions{ID: "m-42"}); err != nil {
 			t.Fatal(err)
@@ -175,7 +181,7 @@ func failForGood(t *testing.T, c core.Recoverability) (before, after core.Header
 		if err != nil || len(failed) != 1 {
 			t.Fatalf("in the error queue: %v, %v", failed, err)
 		}
-		after, log = failed[0].Headers, lines.String()
+		before, after, log = orders.seen, failed[0].Headers, lines.String()
 	})
 	return before, after, log
 }
@@ -228,11 +234,43 @@ func TestTheFailureHeadersOfTheGuide(t *testing.T) {
 	}
 	// What differs from machine to machine, and from run to run.
 	got := regexp.MustCompile(`(ProcessingMachine|hostid): .*`).ReplaceAllString(text.String(), "$1: ...")
+	got = regexp.MustCompile(`(Handler type: ).*\.(\(\*billing\))`).ReplaceAllString(got, "${1}example.com/shop.$2")
 	if want := file(t, "failed.txt"); got != want {
 		t.Errorf("the headers are\n%s\nthe guide says\n%s", got, want)
 	}
 	trace := strings.ReplaceAll(after.Get(core.HeaderAttempts), "},{", "},\n {") + "\n"
 	if want := file(t, "trace.json"); trace != want {
 		t.Errorf("the trace is\n%s\nthe guide says\n%s", trace, want)
+	}
+}
+
+// snippet: edit-failed
+var redacting = core.Recoverability{
+	EditFailed: func(_ context.Context, failure core.ErrorContext, m *core.FailedCopy) {
+		// Error texts and the stacks of panics may name customers.
+		m.Headers.Set(core.HeaderExceptionMessage, "[redacted]")
+		m.Headers.Del(core.HeaderExceptionStackTrace)
+		m.Headers.Set("Shop.Team", "billing")
+		if failure.MessageType == "customers.registered" {
+			m.Body = []byte("{}") // sent back, it is this body that the handler gets
+		}
+	},
+}
+
+// end
+
+func TestEditFailed(t *testing.T) {
+	c := smallRounds
+	c.EditFailed = redacting.EditFailed
+	_, after, _ := failForGood(t, c)
+	for key, want := range map[string]string{
+		core.HeaderExceptionMessage: "[redacted]", core.HeaderExceptionStackTrace: "", "Shop.Team": "billing", core.HeaderFailedQ: "billing",
+	} {
+		if got := after.Get(key); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	if text := fmt.Sprint(after.Map()); strings.Contains(text, "ledger") {
+		t.Errorf("the error queue is told of the ledger: %s", text)
 	}
 }
