@@ -96,7 +96,7 @@ var heavyCases = map[string]string{
 	"R24 the largest message that an endpoint sends reaches the error queue": "cuts off large bodies",
 	soakCases[0].name():                                                      "now and then loses a message that it gets back",
 	exactCases[0].name():                                                     "counts a prefetched message that it gave back",
-	exactCases[1].name():                                                     "takes the counts of its own process for those of the broker",
+	exactCases[1].name():                                                     "counts a prefetched message that it gave back",
 	exactCases[2].name():                                                     "gives messages back, counted, when MaxInFlight is lowered",
 	exactCases[3].name():                                                     "gives messages back, counted, when MaxInFlight is lowered",
 	exactCases[4].name():                                                     "gives messages back, counted, when MaxInFlight is lowered",

@@ -144,6 +144,8 @@ func (r *receiver) interrupted() bool {
 	return r.session == nil && r.ended != nil
 }
 
+func (r *receiver) isClosing() bool { return r.closing.Err() != nil }
+
 // fail ends the receiver with a permanent error.
 func (r *receiver) fail(err error) {
 	r.mu.Lock()

@@ -73,7 +73,7 @@ func (s *session) quieten(c *consumer, tooMany bool) (quiet bool, err error) {
 		switch {
 		case !now.excess && !tooMany:
 			return false, nil
-		case now.full, time.Since(quietSince) > quietTime, time.Since(began) > retirePatience, s.r.closing.Err() != nil:
+		case now.full, time.Since(quietSince) > quietTime, time.Since(began) > retirePatience, s.r.isClosing():
 			return true, nil
 		}
 		if err := s.catchUp(); err != nil {
@@ -119,11 +119,11 @@ func (s *session) catchUp() error {
 
 // withhold lets no settlement of a consumer's deliveries be written until resume.
 func (s *session) withhold(c *consumer) {
-	s.r.mu.Lock()
-	c.withheld = true
-	s.r.mu.Unlock()
 	s.writing.Lock() // what was taken before has been written
-	s.writing.Unlock()
+	defer s.writing.Unlock()
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	c.withheld = true
 }
 
 func (s *session) resume(c *consumer) {

@@ -135,15 +135,19 @@ func (w *watchUndelivered) run(t *Transport) {
 			}
 			told = n
 		case faultOf(err) == faultNoQueue: // to ask again would be one more error in the broker's log
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.started = false // the next receiver asks again
+			w.stop() // the next receiver asks again
 			return
 		}
 		if t.pause(ctx, t.undeliveredPoll) != nil {
 			return
 		}
 	}
+}
+
+func (w *watchUndelivered) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.started = false
 }
 
 // errUndelivered is why messages are in that queue.

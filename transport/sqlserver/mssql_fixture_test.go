@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -284,7 +283,7 @@ func (d *mssqlDatabase) lockRow(t *testing.T, queue string, m core.Delivery) (wa
 func runs(t *testing.T, name string, transport core.Transport, cfg core.Config, handle func(ctx context.Context, m *core.Inbound[[]byte]) error) *core.Endpoint {
 	t.Helper()
 	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.NewTextHandler(io.Writer(t.Output()), nil))
+		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	ep, err := core.New(name, transport, cfg)
 	if err != nil {
