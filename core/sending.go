@@ -104,6 +104,12 @@ func (c *composer) handOver(ctx context.Context, out Outgoing) ([]Outgoing, erro
 	if c.through == nil {
 		return []Outgoing{out}, nil
 	}
+	return c.passThrough(ctx, out)
+}
+
+// passThrough runs SendMiddleware. It is apart from handOver because the message, whose
+// address the middleware gets, is allocated.
+func (c *composer) passThrough(ctx context.Context, out Outgoing) ([]Outgoing, error) {
 	if out.origin == nil {
 		out.origin = &sendOrigin{}
 	}
