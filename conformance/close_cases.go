@@ -115,7 +115,7 @@ var closeCases = []testCase{
 		if t.mode == core.TransactionNone {
 			r.shut() // there it may take messages all the same
 		}
-		t.rest(t.quiet()) // a fetch under way may have been told otherwise
+		t.rest(t.quiet()) // a fetch in progress may have been told otherwise
 		t.sendEach(transport, queue, "held by the other")
 		held := other.next()
 		r.shut()

@@ -197,7 +197,7 @@ func (t *trial) uncounted(arrived []*core.Incoming) {
 	}
 	for _, in := range arrived {
 		if in.DeliveryCount != 1 {
-			t.fail("DeliveryCount is 1 at the first delivery: what was fetched and delivered to nobody has not failed; where the broker counts it, the receiver keeps it and hands it out",
+			t.fail("DeliveryCount is 1 at the first delivery: a message that was prefetched and never handled has not failed; where the broker counts it, the receiver keeps it and hands it out",
 				"it is %d for %s", in.DeliveryCount, excerpt(in.Body))
 		}
 	}

@@ -203,7 +203,7 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	switch {
 	case !r.config.InstanceQueue:
 	case r.config.Instance == "":
-		p.add("InstanceQueue is set without Instance; the default Instance is another one at each start, and nobody would receive the messages of the one before: set Instance to a name that stays, such as that of the host or of the pod in a StatefulSet")
+		p.add("InstanceQueue is set without Instance; the default Instance is another one at each start, and no instance would receive the messages of the one before: set Instance to a name that stays, such as that of the host or of the pod in a StatefulSet")
 	case own != "":
 		r.instanceQueue = input + "-" + r.config.Instance
 		instance = address("the instance queue (the input queue's name, a hyphen and Instance)", r.instanceQueue)

@@ -50,7 +50,7 @@ func (r *runner) edit(a *attempt, f *failure, d *decision) error {
 		return nil
 	}
 	var restored []string
-	f.edited, restored = newEditedCopy(f, standard, message)
+	f.edited, restored = newEditedCopy(standard, message)
 	if len(restored) > 0 {
 		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelWarn, f, []slog.Attr{slog.Any("headers", restored)},
 			"EditFailed changed headers by which the message can be sent back; they are restored",
@@ -64,7 +64,7 @@ var identity = []string{HeaderMessageID, HeaderFailedQ}
 
 // newEditedCopy returns what EditFailed made of the standard headers and the body, and the
 // headers in it that were restored.
-func newEditedCopy(f *failure, standard Headers, message *FailedCopy) (e *editedCopy, restored []string) {
+func newEditedCopy(standard Headers, message *FailedCopy) (e *editedCopy, restored []string) {
 	h := legible(message.Headers)
 	for _, key := range identity {
 		if want := strings.ToValidUTF8(standard.Get(key), "\uFFFD"); h.Get(key) != want {

@@ -21,16 +21,19 @@ func firstFrame(stack string) string {
 	return ""
 }
 
+var (
+	noMap    map[string]int
+	noConfig *core.Config
+)
+
 func panicsWithText(context.Context, *core.Message) error { panic("oh no") }
 func panicsWithNilMap(context.Context, *core.Message) error {
-	var m map[string]int
-	m["x"] = 1
+	noMap["x"] = 1
 	return nil
 }
 
 func panicsWithNilPointer(context.Context, *core.Message) error {
-	var c *core.Config
-	return fmt.Errorf("%d", c.Concurrency)
+	return fmt.Errorf("%d", noConfig.Concurrency)
 }
 
 func panicsWithIndex(_ context.Context, m *core.Message) error {

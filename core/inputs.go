@@ -41,7 +41,7 @@ type inputs struct {
 	failed    error
 	stopped   bool
 	ended     bool        // nothing is handed out any more
-	restTimer *time.Timer // while messages of the shared queue may arrive that nobody asked for any more
+	restTimer *time.Timer // while messages of the shared queue may arrive for which no Receive waits any more
 	returned  time.Time   // when a call of Receive last did
 }
 
@@ -584,17 +584,23 @@ func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch Con
 		cfg.Queue, cfg.MaxInFlight, cfg.Observer = q.queue, q.mayHold, connectionOf{connections, i}
 		var err error
 		if q.receiver, err = ep.transport.OpenReceiver(ctx, cfg); err != nil {
-			if shared.receiver != nil {
-				closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
-				defer cancel()
-				err = errors.Join(err, shared.receiver.Close(closing))
-			}
-			return nil, err
+			return nil, errors.Join(err, shared.abandonOpening(ctx))
 		}
 	}
 	in := newInputs(shared, own, ep.mode, ep.caps)
 	in.most = maxInFlight
 	return in, nil
+}
+
+// abandonOpening closes the receiver if it is open: that of the other queue could not be
+// opened.
+func (q *input) abandonOpening(ctx context.Context) error {
+	if q.receiver == nil {
+		return nil
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer cancel()
+	return q.receiver.Close(closing)
 }
 
 // connectInputs gives the receiver of two queues what it needs of this Run.

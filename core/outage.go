@@ -73,12 +73,12 @@ func (o *outageAlarm) endLocked() {
 
 // stop ends the alarm. None is raised after it has returned.
 func (o *outageAlarm) stop() {
+	o.raising.Lock() // one that is being raised has been
+	defer o.raising.Unlock()
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.stopped = true
 	o.endLocked()
-	o.mu.Unlock()
-	o.raising.Lock() // until one that is being raised has been
-	defer o.raising.Unlock()
 }
 
 // OutageError is the critical error of an outage that has lasted for Config.OutageLimit.

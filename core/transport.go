@@ -222,7 +222,7 @@ type Purger interface {
 	// Purge removes the messages that could be delivered from a queue now, for ever,
 	// and returns how many there were, or -1 if the broker does not tell (C23). Messages that
 	// a receiver has, delayed ones that are not due, other queues and the queue itself
-	// stay as they are. What is sent meanwhile is removed or not. A queue that does
+	// stay as they are. What is sent at the same time is removed or not. A queue that does
 	// not exist is ErrQueueNotFound.
 	Purge(ctx context.Context, queue string) (removed int, err error)
 }

@@ -81,7 +81,7 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 }
 
 // bindDelayed binds a queue for delayed messages, with lasts in both ways: to the second
-// exchange first, so that no message is taken for undelivered meanwhile.
+// exchange first, so that no message is taken for undelivered in between.
 func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) error {
 	key := deliveryBinding(queue)
 	err := t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, key, deliveryExchange, false, nil) })
