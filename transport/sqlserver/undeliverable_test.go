@@ -56,6 +56,9 @@ func (u *undeliverables) listens(t *testing.T, transport *sqlserver.Transport, e
 	return r
 }
 
+// beforeDrop is the delay of messages that must not be due before their queue is dropped.
+const beforeDrop = 5 * time.Second
+
 // TestUndeliverable_HoldsUpNoOther: a delayed message whose queue is gone waits on with
 // the error in its row, it is told, and the others are punctual. Made again, its queue
 // gets it.
@@ -66,7 +69,7 @@ func TestUndeliverable_HoldsUpNoOther(t *testing.T) {
 	transport := db.open(t, sqlserver.Config{})
 	told := &undeliverables{}
 	told.listens(t, transport, "")
-	const delay = time.Second
+	const delay = beforeDrop
 	sent := time.Now()
 	send(t, transport, delayed("0", "gone", delay), delayed("1", "theirs", delay), delayed("2", "gone", delay), delayed("3", "theirs", delay))
 	// An address that nobody can read, as an older or a newer version might write.
@@ -77,7 +80,7 @@ func TestUndeliverable_HoldsUpNoOther(t *testing.T) {
 			t.Errorf("they got %s, want %s", row.body, want)
 		}
 	}
-	if took := time.Since(sent); took < delay || took > delay+2*time.Second {
+	if took := time.Since(sent); took < delay || took > delay+patience {
 		t.Errorf("they got them after %v", took)
 	}
 	postponed := `select attempts || ' ' || last_error from ` + waiting + ` where attempts > 0 order by seq`
@@ -236,7 +239,7 @@ func TestUndeliverable_WhereTheErrorQueueIsGoneToo(t *testing.T) {
 	transport.WaitToForward(50*time.Millisecond, time.Millisecond)
 	told := &undeliverables{}
 	told.listens(t, transport, "failures")
-	send(t, transport, delayed("1", "gone", 50*time.Millisecond))
+	send(t, transport, delayed("1", "gone", beforeDrop))
 	db.exec(t, `drop table `+gone)
 	await(t, "the move fails twice", func() bool { return len(told.of("1")) >= 3 })
 	for i, e := range told.of("1")[:3] {
@@ -264,7 +267,7 @@ func TestUndeliverable_WithoutAReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	sender.WaitToForward(time.Hour) // it would be moved at once
-	send(t, sender, delayed("1", "gone", 50*time.Millisecond))
+	send(t, sender, delayed("1", "gone", beforeDrop))
 	db.exec(t, `drop table `+gone)
 	await(t, "the sender tries", func() bool {
 		return len(db.column(t, `select destination from `+waiting+` where last_error is not null and attempts = 0`)) == 1
@@ -297,7 +300,7 @@ func TestUndeliverable_IsToldOnce(t *testing.T) {
 	provision(t, transports[0], "failures")
 	const messages = 30
 	for i := range messages {
-		send(t, transports[i%4], delayed(fmt.Sprint(i), "gone", 300*time.Millisecond))
+		send(t, transports[i%4], delayed(fmt.Sprint(i), "gone", beforeDrop))
 	}
 	db.exec(t, `drop table `+gone)
 	await(t, "all are moved", func() bool { return db.count(t, db.table("failures")) == fmt.Sprint(messages) })
@@ -331,7 +334,7 @@ func TestUndeliverable_GoesToItsSender(t *testing.T) {
 		}
 	}
 	for id, sender := range map[string]string{"1": "first", "2": "second", "3": "another"} {
-		out := delayed(id, "gone", 200*time.Millisecond)
+		out := delayed(id, "gone", beforeDrop)
 		out.Headers.Set(core.HeaderOriginatingEndpoint, sender)
 		send(t, transport, out)
 	}
