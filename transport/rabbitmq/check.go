@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 )
@@ -70,6 +72,24 @@ func within(ctx context.Context, do func(context.Context) error) error {
 		return fmt.Errorf("there was no answer within %v: %w", operationTimeout, err)
 	}
 	return err
+}
+
+// ask returns what the broker answers within operationTimeout. Where ctx ends before, its
+// answer still comes, and belongs to nothing.
+func ask[T any](ctx context.Context, t *Transport, question func(*amqp.Channel) (T, error)) (T, error) {
+	answers := make(chan T, 1)
+	err := within(ctx, func(ctx context.Context) error {
+		return t.admin(ctx, func(ch *amqp.Channel) error {
+			answer, err := question(ch)
+			answers <- answer
+			return err
+		})
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return <-answers, nil
 }
 
 // brokerOf returns the version of the broker at the other end.

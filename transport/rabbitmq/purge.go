@@ -18,7 +18,7 @@ func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	return removed, nil
 }
 
-func (t *Transport) purge(ctx context.Context, name string) (removed int, err error) {
+func (t *Transport) purge(ctx context.Context, name string) (int, error) {
 	if err := t.life.Err(ctx); err != nil {
 		return 0, err
 	}
@@ -26,16 +26,5 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 	if err != nil {
 		return 0, err
 	}
-	done := make(chan int, 1) // when ctx ends, the broker may still answer
-	err = within(ctx, func(ctx context.Context) error {
-		return t.admin(ctx, func(ch *amqp.Channel) error {
-			n, err := ch.QueuePurge(queue, false)
-			done <- n
-			return err
-		})
-	})
-	if err != nil {
-		return 0, err
-	}
-	return <-done, nil
+	return ask(ctx, t, func(ch *amqp.Channel) (int, error) { return ch.QueuePurge(queue, false) })
 }

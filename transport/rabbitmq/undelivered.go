@@ -161,13 +161,9 @@ func (w *watchUndelivered) tell(messages int) {
 }
 
 // countUndelivered returns how many messages are in the queue.
-func (t *Transport) countUndelivered(ctx context.Context) (n int, err error) {
-	err = within(ctx, func(ctx context.Context) error {
-		return t.admin(ctx, func(ch *amqp.Channel) error {
-			q, err := ch.QueueDeclarePassive(undelivered, true, false, false, false, nil)
-			n = q.Messages
-			return err
-		})
+func (t *Transport) countUndelivered(ctx context.Context) (int, error) {
+	return ask(ctx, t, func(ch *amqp.Channel) (int, error) {
+		q, err := ch.QueueDeclarePassive(undelivered, true, false, false, false, nil)
+		return q.Messages, err
 	})
-	return n, err
 }

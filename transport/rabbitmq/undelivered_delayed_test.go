@@ -147,3 +147,23 @@ func TestUndelivered_WithoutTheRights(t *testing.T) {
 		drain(t, consume(t, transport, core.ReceiverConfig{Queue: "others"}), 3)
 	})
 }
+
+// TestUndelivered_ClosedWhileItAsks: the broker may answer when the transport is closed.
+func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, server)
+	sendDelayed(t, s.provisioned(t, rabbitmq.Config{}, "orders", "gone"), "gone", 1)
+	if _, err := s.channel(t).QueueDelete("gone", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		transport := s.open(t, rabbitmq.Config{})
+		transport.PollUndelivered(time.Nanosecond)
+		told := &undeliveredCount{}
+		consume(t, transport, core.ReceiverConfig{Queue: "orders", Observer: told})
+		until(t, "it is told", func() bool { return told.messages.Load() == 1 })
+		if err := transport.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
