@@ -237,7 +237,8 @@ var outageCases = []testCase{
 			{"Release", func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) }},
 		}
 		t.send(transport, t.messages(queue, 2*len(settlements))...)
-		held := t.receiver(transport, queue, 2*len(settlements)).take(2 * len(settlements))
+		holder := t.receiver(transport, queue, 2*len(settlements))
+		held := holder.take(2 * len(settlements))
 		gone := map[string]string{} // bodies that may not, or need not, come again, and why
 		settle := func(i int, when string) {
 			s := settlements[i%len(settlements)]
@@ -259,6 +260,7 @@ var outageCases = []testCase{
 		for i := range settlements {
 			settle(len(settlements)+i, "after")
 		}
+		holder.shut() // it may have prefetched what came again
 		again := newLedger()
 		again.drain(t.receiver(t.open(), queue, 8), 2*len(settlements)-len(gone))
 		for _, d := range held {

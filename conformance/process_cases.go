@@ -298,8 +298,12 @@ func (t *trial) killAtRandom() {
 		}
 		t.rest(t.suite.lock) // until all that was held comes again, if it does
 	}
+	silence := t.patience()
+	if len(arrived) == killMessages {
+		silence = max(t.quiet(), time.Second)
+	}
 	for err := error(nil); err == nil; { // until the last process has nothing more to do
-		_, err = last.next(max(t.quiet(), time.Second))
+		_, err = last.next(silence)
 	}
 	last.shut()
 	count(last)

@@ -3,7 +3,37 @@ package conformance
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
+
+// A process that such a case started was never killed, and the test waited for it for ever.
+func TestCaseThatDoesNotEndInTimeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	h := harnessOn(inmemory.Config{}, changes{})
+	h.Bubble, h.Patience = false, 10*time.Millisecond
+	s := &suite{h: h, report: &Report{}}
+	ended := make(chan struct{})
+	early, late := make(chan struct{}), make(chan struct{})
+	r := s.attempt(t, &testCase{rule: "C3", title: "goes on", run: func(t *trial) {
+		t.Cleanup(func() { close(early) })
+		<-ended
+		t.Cleanup(func() { close(late) })
+	}}, core.TransactionReceiveOnly)
+	close(ended)
+	if r.Outcome != Failed {
+		t.Error("it passes")
+	}
+	for what, cleaned := range map[string]chan struct{}{"before": early, "after": late} {
+		select {
+		case <-cleaned:
+		case <-time.After(time.Minute):
+			t.Errorf("what it began %s its end is not cleaned up", what)
+		}
+	}
+}
 
 func TestRulesOfTheHarnessAreAllThatIsChecked(t *testing.T) {
 	t.Parallel()

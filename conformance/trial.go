@@ -37,6 +37,7 @@ type trial struct {
 	result   *Result
 	sealed   bool
 	cleanups []func()
+	cleanAll bool // all have run
 }
 
 var errCaseEnded = errors.New("conformance: the case has ended")
@@ -117,6 +118,7 @@ func (t *trial) cleanUp() {
 		t.mu.Lock()
 		n := len(t.cleanups)
 		if n == 0 {
+			t.cleanAll = true
 			t.mu.Unlock()
 			return
 		}
@@ -143,11 +145,18 @@ func (t *trial) Helper() {}
 // Context ends when the case does, before its cleanups.
 func (t *trial) Context() context.Context { return t.ctx }
 
-// Cleanup lets f run at the case's end, the last one first.
+// Cleanup lets f run at the case's end, the last one first. A case that did not end in
+// time goes on beside the test: what it begins after its end is cleaned up at once.
 func (t *trial) Cleanup(f func()) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.cleanups = append(t.cleanups, f)
+	late := t.cleanAll
+	if !late {
+		t.cleanups = append(t.cleanups, f)
+	}
+	t.mu.Unlock()
+	if late {
+		f()
+	}
 }
 
 // Log, Logf, Error, Errorf, Fatal, Fatalf, Fail, FailNow and Failed are those of
