@@ -117,6 +117,17 @@ func isNilPointer(v any) bool {
 	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
+// String says which endpoint it is, for logs. fmt shows nothing else of it.
+func (ep *Endpoint) String() string {
+	if ep == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("endpoint %q (%s)", ep.name, ep.instance)
+}
+
+// GoString returns what String does.
+func (ep *Endpoint) GoString() string { return ep.String() }
+
 // Name returns the endpoint's name.
 func (ep *Endpoint) Name() string { return ep.name }
 

@@ -27,7 +27,7 @@ func ReadURL(name, text, begin string) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is no URL: %s", name, whyNoURL(err, text))
 	}
-	if u.Fragment != "" || u.User == nil && strings.Contains(u.Path, "@") {
+	if isAmbiguous(text) {
 		return nil, fmt.Errorf("%s is not what it was meant to be: %s", name, separators)
 	}
 	for host := range strings.SplitSeq(u.Host, ",") {
@@ -49,8 +49,28 @@ func ReadURL(name, text, begin string) (*url.URL, error) {
 	return u, nil
 }
 
+// isAmbiguous reports whether parsers can disagree about where the password of a URL ends:
+// with a #, and with an @ behind the first / or ?. Of the latter url.Parse makes a part of
+// the path or of the options, and others a part of the password. Where the URL names
+// neither a user nor a host, there is nothing that an @ in the options could belong to.
+func isAmbiguous(text string) bool {
+	_, rest, _ := strings.Cut(text, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		return false
+	}
+	tail := rest[end:]
+	if strings.Contains(tail, "#") {
+		return true
+	}
+	if strings.HasPrefix(rest, "/") {
+		tail, _, _ = strings.Cut(tail, "?")
+	}
+	return strings.Contains(tail, "@")
+}
+
 const (
-	separators   = "a /, ?, # or @ in the user or the password is written as %2F, %3F, %23 or %40, and a # as %23 everywhere"
+	separators   = "a /, ? or # in the user or the password is written as %2F, %3F or %23, a # as %23 everywhere, and an @ as %40 everywhere but before the host"
 	strayPercent = "a % is not followed by two hexadecimal digits; a % itself is written as %25"
 )
 

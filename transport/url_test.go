@@ -1,10 +1,12 @@
 package transport_test
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/reprise-go/reprise/internal/planted"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -19,7 +21,14 @@ func TestReadURL(t *testing.T) {
 		"amqp://app:hun%ter2@h":          "URLs[0] is no URL: a % is not followed by two hexadecimal digits",
 		"amqp://app:hun/ter2@h":          "URLs[0] is no URL: what follows the colon after the host is no port",
 		"amqp://app:12/hunter2@h":        "URLs[0] is not what it was meant to be",
-		"amqp://app:hunter2@h/#":         "",
+		"amqp://app:hunter2@h/#":         "URLs[0] is not what it was meant to be",
+		"amqp://app:hun@12/ter2@h":       "URLs[0] is not what it was meant to be",
+		"amqp://app:hun@12?ter2@h":       "URLs[0] is not what it was meant to be",
+		"amqp://app:12?a=hunter2@h":      "URLs[0] is not what it was meant to be",
+		"amqp://?password=hun@ter2":      "URLs[0] is not what it was meant to be",
+		"amqp:///hun@ter2":               "URLs[0] is not what it was meant to be",
+		"amqp:///a?user=app@cloud":       "",
+		"amqp://app:hun@ter2@h/a%40b":    "",
 		"amqp://app:hunter2@h/#x":        "URLs[0] is not what it was meant to be",
 		"amqp://app:hunter2@h:0":         `URLs[0]: the port in "h:0" is not a number from 1 to 65535`,
 		"amqp://12:99999/":               "URLs[0]: a port is not a number from 1 to 65535",
@@ -78,4 +87,31 @@ func TestRedactURL(t *testing.T) {
 			t.Errorf("%s is shown as %q, want %q", text, got, want)
 		}
 	}
+}
+
+// FuzzSecretsInURLs plants a secret where people write passwords into URLs, and looks for it
+// in what is said of the URL. Where the URL is read, its host is the one that was meant.
+func FuzzSecretsInURLs(f *testing.F) {
+	for _, odd := range planted.Oddities() {
+		f.Add(odd)
+	}
+	f.Fuzz(func(t *testing.T, odd string) {
+		for _, place := range []string{"amqp://app:%s@h:1/vhost", "amqp://:%s@h:1", "amqp://app:%s@h:1/vhost?a=b", "app:%s@h", "amqp:app:%s@h:1"} {
+			for _, form := range planted.Forms(planted.Secret(odd)) {
+				text := fmt.Sprintf(place, form)
+				u, err := transport.ReadURL("Config.URL", text, "amqp://")
+				if err != nil {
+					planted.Check(t, place, err)
+				} else {
+					planted.Check(t, place+": ShownURL", transport.ShownURL(u))
+					if u.Host != "h:1" {
+						t.Errorf("%q has the host %q", text, u.Host)
+					}
+				}
+				planted.Check(t, place+": RedactURL", transport.RedactURL(text, func(text string) (*url.URL, error) {
+					return transport.ReadURL("", text, "")
+				}))
+			}
+		}
+	})
 }

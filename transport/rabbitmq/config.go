@@ -2,8 +2,10 @@ package rabbitmq
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/url"
 	"os"
@@ -297,16 +299,35 @@ func programName() string {
 	return filepath.Base(os.Args[0])
 }
 
-// String returns the configuration without passwords.
-func (c Config) String() string {
-	shown := make([]string, len(c.URLs))
-	for i, text := range c.URLs {
-		shown[i] = redacted(text)
-	}
-	c.URLs, c.ManagementURL = shown, redacted(c.ManagementURL)
-	type plain Config
-	return fmt.Sprintf("%+v", plain(c))
-}
+// String returns the configuration without passwords and the options of URLs. fmt, slog
+// and encoding/json show a Config like this, also within other values. fmt cannot do so for
+// an unexported field of another struct: give that struct a String method.
+func (c Config) String() string { return fmt.Sprintf("%+v", plainConfig(c.shown())) }
 
 // GoString returns what String does.
 func (c Config) GoString() string { return c.String() }
+
+// LogValue implements slog.LogValuer with what String returns.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// MarshalJSON writes the configuration as String shows it, without TLS and MessageType.
+// A URL in it has no password: to store a configuration, store its fields.
+func (c Config) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		plainConfig
+		TLS, MessageType any `json:",omitempty"` // never written
+	}{plainConfig: plainConfig(c.shown())})
+}
+
+// plainConfig is a Config without methods.
+type plainConfig Config
+
+// shown returns the configuration without secrets.
+func (c Config) shown() Config {
+	urls := make([]string, len(c.URLs))
+	for i, text := range c.URLs {
+		urls[i] = redacted(text)
+	}
+	c.URLs, c.ManagementURL = urls, redacted(c.ManagementURL)
+	return c
+}

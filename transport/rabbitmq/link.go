@@ -115,7 +115,7 @@ func (l *link) dial(first int) (*connection, error) {
 	for i := range l.t.hosts {
 		at := (first + i) % len(l.t.hosts)
 		h := l.t.hosts[at]
-		conn, err := l.t.dial(h, l.name)
+		conn, err := l.t.dial(*h, l.name)
 		if err == nil {
 			l.mu.Lock()
 			l.next = at

@@ -21,8 +21,8 @@ import (
 // implements core.Transport, core.Provisioner, core.Subscriber, core.Checker and
 // core.Purger, and is safe for concurrent use.
 type Transport struct {
-	cfg    Config
-	hosts  []endpoint
+	cfg    *Config     // pointers, which fmt does not follow: they have passwords
+	hosts  []*endpoint // likewise
 	caps   core.Capabilities
 	format *format
 
@@ -69,14 +69,16 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("rabbitmq: open: %w", err)
 	}
 	t := &Transport{
-		cfg:    cfg,
-		hosts:  hosts,
+		cfg:    &cfg,
 		caps:   capabilities(&cfg),
 		format: newFormat(&cfg),
 		known:  newTopologyMemory(),
 		life:   transport.NewLifecycle(ctx),
 
 		undeliveredPoll: undeliveredPoll,
+	}
+	for i := range hosts {
+		t.hosts = append(t.hosts, &hosts[i])
 	}
 	var random [9]byte
 	_, _ = rand.Read(random[:]) // it never fails

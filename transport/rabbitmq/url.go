@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -38,6 +39,9 @@ func (e endpoint) String() string {
 	}
 	return shown.String()
 }
+
+// GoString returns what String does.
+func (e endpoint) GoString() string { return e.String() }
 
 // sasl returns the ways to log in. They are new at every call, because the client
 // library wipes the password once a connection is open.
@@ -163,8 +167,14 @@ func splitURL(name, text string, schemes ...string) (*url.URL, error) {
 }
 
 // checkOptions checks the options of a URL of the broker. Which the client library does
-// not know it would pass over, and of a bad value it would not say whose it is.
+// not know it would pass over, and of a bad value it would not say whose it is. The error
+// has no value: it may be a secret that has got into the wrong place.
 func checkOptions(name string, u *url.URL) error {
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		if pair != "" && !strings.Contains(pair, "=") {
+			return fmt.Errorf("%s: options are written as name=value and separated by &; in a value an & is written as %%26", name)
+		}
+	}
 	var errs []error
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf(name+": "+format, args...))
@@ -175,7 +185,7 @@ func checkOptions(name string, u *url.URL) error {
 			return
 		}
 		if n, err := strconv.Atoi(options.Get(option)); err != nil || n < least || n > most {
-			wrong("the option %s is %q, but must be a whole number from %d to %d", option, options.Get(option), least, most)
+			wrong("the option %s must be a whole number from %d to %d", option, least, most)
 		}
 	}
 	whole(optionHeartbeat, 1, int(maxHeartbeat/time.Second))
@@ -183,7 +193,7 @@ func checkOptions(name string, u *url.URL) error {
 	whole(optionChannels, leastChannels, 1<<16-1)
 	for _, mechanism := range options[optionMechanism] {
 		if !slices.Contains(mechanisms, strings.ToLower(mechanism)) {
-			wrong("the option %s is %q, but must be one of %s", optionMechanism, mechanism, strings.Join(mechanisms, ", "))
+			wrong("the option %s must be one of %s", optionMechanism, strings.Join(mechanisms, ", "))
 		}
 	}
 	if (options.Get(optionCert) == "") != (options.Get(optionKey) == "") {
@@ -227,17 +237,29 @@ func (c *Config) clientTLS(name string, uri *amqp.URI) (*tls.Config, error) {
 		cfg.RootCAs = x509.NewCertPool()
 		switch {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("%s: the option %s: %w", name, optionCA, err))
+			errs = append(errs, fmt.Errorf("%s: the file of the option %s: %w", name, optionCA, withoutPath(err)))
 		case !cfg.RootCAs.AppendCertsFromPEM(pem):
-			errs = append(errs, fmt.Errorf("%s: the option %s: %s has no certificate in it (PEM)", name, optionCA, uri.CACertFile))
+			errs = append(errs, fmt.Errorf("%s: the file of the option %s has no certificate in it (PEM)", name, optionCA))
 		}
 	}
 	if uri.CertFile != "" {
 		certificate, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: the options %s and %s (%s, %s): %w", name, optionCert, optionKey, uri.CertFile, uri.KeyFile, err))
+			option := optionCert + " or " + optionKey
+			if file, ok := errors.AsType[*fs.PathError](err); ok && uri.CertFile != uri.KeyFile {
+				option = map[string]string{uri.CertFile: optionCert, uri.KeyFile: optionKey}[file.Path]
+			}
+			errs = append(errs, fmt.Errorf("%s: the file of the option %s: %w", name, option, withoutPath(err)))
 		}
 		cfg.Certificates = []tls.Certificate{certificate}
 	}
 	return cfg, errors.Join(errs...)
+}
+
+// withoutPath returns why a file cannot be read. Its path is the value of an option.
+func withoutPath(err error) error {
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		return file.Err
+	}
+	return err
 }

@@ -3,8 +3,10 @@ package sqlserver
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"strconv"
@@ -94,15 +96,34 @@ const (
 	idleConnections          = 16
 )
 
-// String returns the configuration without the password.
-func (c Config) String() string {
-	c.URL = transport.RedactURL(c.URL, readURL)
-	type plain Config
-	return fmt.Sprintf("%+v", plain(c))
-}
+// String returns the configuration without the password and the options of URL. fmt, slog
+// and encoding/json show a Config like this, also within other values. fmt cannot do so for
+// an unexported field of another struct: give that struct a String method.
+func (c Config) String() string { return fmt.Sprintf("%+v", plainConfig(c.shown())) }
 
 // GoString returns what String does.
 func (c Config) GoString() string { return c.String() }
+
+// LogValue implements slog.LogValuer with what String returns.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// MarshalJSON writes the configuration as String shows it, without Pool and DB. A URL in it
+// has no password: to store a configuration, store its fields.
+func (c Config) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		plainConfig
+		Pool, DB any `json:",omitempty"` // never written
+	}{plainConfig: plainConfig(c.shown())})
+}
+
+// plainConfig is a Config without methods.
+type plainConfig Config
+
+// shown returns the configuration without secrets.
+func (c Config) shown() Config {
+	c.URL = transport.RedactURL(c.URL, readURL)
+	return c
+}
 
 // connect opens the database that the configuration names, without reaching it.
 func (c *Config) connect(ctx context.Context) (database, dialect, error) {
@@ -120,6 +141,9 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 	}
 	switch {
 	case c.Pool != nil:
+		if hasHostOfPassword(&c.Pool.Config().ConnConfig.Config) {
+			return nil, nil, fmt.Errorf("Config.Pool: %w", errHostOfPassword)
+		}
 		return &pgxDatabase{connections: c.Pool, most: int(c.Pool.Config().MaxConns)}, postgres{}, nil
 	case c.DB != nil:
 		switch driver := c.DB.Driver().(type) {
@@ -158,12 +182,16 @@ const connectTimeout = 10 * time.Second
 const cancelTimeout = time.Second
 
 func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, dialect, error) {
-	if err := checkOptions(u.Query()); err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+	options, err := optionsForPgx(u.RawQuery)
+	if err == nil {
+		err = checkOptions(options)
 	}
-	cfg, err := pgxpool.ParseConfig(rawURL) // u.String() would make no URL of "postgres://"
 	if err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+		return nil, nil, fmt.Errorf("Config.URL: %w", err)
+	}
+	cfg, err := pgxpool.ParseConfig(urlForPgx(rawURL, u)) // u.String() would make no URL of "postgres://"
+	if err != nil {
+		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
 	}
 	d := &pgxDatabase{owned: true}
 	// A statement whose context ends is cancelled, instead of its connection: a handler's
@@ -171,10 +199,10 @@ func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, 
 	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelTimeout}
 	}
-	if u.Query().Get("connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
+	if valueOf(options, "connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	if text := u.Query().Get("pool_max_conns"); text == "" {
+	if text := valueOf(options, "pool_max_conns"); text == "" {
 		cfg.MaxConns = connectionsOfOurs
 	} else {
 		d.most, _ = strconv.Atoi(text) // pgxpool has read it
@@ -182,15 +210,18 @@ func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, 
 	// The pool lives as long as the transport, not as long as ctx.
 	d.connections, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
 	}
 	return d, postgres{}, nil
 }
 
 func (c *Config) connectMicrosoft(u *url.URL) (database, dialect, error) {
+	if err := checkMicrosoftOptions(u.Query()); err != nil {
+		return nil, nil, fmt.Errorf("Config.URL: %w", err)
+	}
 	parsed, err := msdsn.Parse(u.String())
 	if err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %s", withoutSecrets(err, u))
+		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
 	}
 	if c.Database == "" {
 		c.Database = parsed.Database

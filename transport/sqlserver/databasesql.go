@@ -29,7 +29,7 @@ type runner interface {
 // failed because of a dead connection before anything was sent.
 func (d *sqlDatabase) exec(ctx context.Context, statements ...*statement) error {
 	if len(statements) == 1 {
-		return runSQL(ctx, d.db, statements)
+		return withoutHostOfPassword(runSQL(ctx, d.db, statements))
 	}
 	tx, err := d.begin(ctx, statements...)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *sqlDatabase) exec(ctx context.Context, statements ...*statement) error 
 func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (transaction, error) {
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
-		return nil, &unreachedError{err}
+		return nil, &unreachedError{withoutHostOfPassword(err)}
 	}
 	// database/sql rolls back when the context of BeginTx ends; here it is for us to
 	// say when. It is also the only way to cut off a commit.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/reprise-go/reprise/core"
 )
 
@@ -45,3 +47,6 @@ func ForwardWaits() []time.Duration { return slices.Clone(forwardWaits) }
 func (t *Transport) WaitToForward(move time.Duration, waits ...time.Duration) {
 	t.delayed.waits, t.delayed.moveWait = waits, move
 }
+
+// Pool returns the transport's connections to PostgreSQL.
+func (t *Transport) Pool() *pgxpool.Pool { return t.db.(*pgxDatabase).connections }

@@ -1,12 +1,16 @@
 package sqlserver
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/reprise-go/reprise/transport"
 )
@@ -16,9 +20,58 @@ func readURL(text string) (*url.URL, error) {
 	return transport.ReadURL("Config.URL", text, "postgres:// or sqlserver:// (a list of key=value is not read)")
 }
 
+// urlForPgx returns the text of a URL that readURL has read, in which pgx finds the same
+// parts. pgx knows lower-case schemes alone (it takes another text for a list of
+// key=value), and ends the password at the first @, which a password may contain here.
+func urlForPgx(text string, u *url.URL) string {
+	_, rest, _ := strings.Cut(text, "://")
+	if u.User != nil { // then no other @ follows: readURL refuses one
+		rest = u.User.String() + rest[strings.LastIndex(rest, "@"):]
+	}
+	return u.Scheme + "://" + rest
+}
+
+// option is one of the options of a URL of PostgreSQL.
+type option struct{ name, value string }
+
+// optionsForPgx reads options as pgx does, to which a + is no space. No error quotes any
+// of them: a value with an & or = in it may be a password.
+func optionsForPgx(query string) ([]option, error) {
+	var options []option
+	for query != "" {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" || strings.Contains(value, "=") {
+			return nil, errors.New("options are written as name=value and separated by &; in a value an & is written as %26 and an = as %3D")
+		}
+		o := option{}
+		var err error
+		if o.name, err = url.PathUnescape(name); err == nil {
+			o.value, err = url.PathUnescape(value)
+		}
+		if err != nil {
+			return nil, errors.New("in its options a % is not followed by two hexadecimal digits; a % itself is written as %25")
+		}
+		options = append(options, o)
+	}
+	return options, nil
+}
+
+// valueOf returns the value of an option. Of several pgx takes the last.
+func valueOf(options []option, name string) string {
+	for _, o := range slices.Backward(options) {
+		if o.name == name {
+			return o.value
+		}
+	}
+	return ""
+}
+
 // checkOptions checks options of pgx and pgxpool whose values they would refuse
-// without saying whose value it is.
-func checkOptions(options url.Values) error {
+// with the value in the text, or without saying whose value it is. The error has no value:
+// it may be a secret that has got into the wrong place.
+func checkOptions(options []option) error {
 	for _, o := range []struct {
 		name  string
 		legal func(value string) bool
@@ -28,15 +81,25 @@ func checkOptions(options url.Values) error {
 		{"pool_min_conns", wholeFrom(0), "a whole number"},
 		{"pool_min_idle_conns", wholeFrom(0), "a whole number"},
 		{"connect_timeout", wholeFrom(0), "a whole number of seconds"},
+		{"statement_cache_capacity", wholeFrom(0), "a whole number"},
+		{"description_cache_capacity", wholeFrom(0), "a whole number"},
 		{"pool_max_conn_lifetime", isDuration, aDuration},
 		{"pool_max_conn_lifetime_jitter", isDuration, aDuration},
 		{"pool_max_conn_idle_time", isDuration, aDuration},
 		{"pool_health_check_period", isDuration, aDuration},
 		{"pool_ping_timeout", isDuration, aDuration},
-		{"sslmode", func(value string) bool { return slices.Contains(sslModes, value) }, "one of " + strings.Join(sslModes, ", ")},
+		{"default_query_exec_mode", oneOf("cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"), "one of cache_statement, cache_describe, describe_exec, exec, simple_protocol"},
+		{"target_session_attrs", oneOf("any", "read-write", "read-only", "primary", "standby", "prefer-standby"), "one of any, read-write, read-only, primary, standby, prefer-standby"},
+		{"channel_binding", oneOf("disable", "prefer", "require"), "one of disable, prefer, require"},
+		{"sslcertmode", oneOf("disable", "allow", "require"), "one of disable, allow, require"},
+		{"min_protocol_version", oneOf("3.0", "3.2", "latest"), "one of 3.0, 3.2, latest"},
+		{"max_protocol_version", oneOf("3.0", "3.2", "latest"), "one of 3.0, 3.2, latest"},
+		{"sslmode", oneOf(sslModes...), "one of " + strings.Join(sslModes, ", ")},
 	} {
-		if value := options.Get(o.name); value != "" && !o.legal(value) {
-			return fmt.Errorf("the option %s is %q, but must be %s", o.name, value, o.must)
+		for _, given := range options {
+			if given.name == o.name && given.value != "" && !o.legal(given.value) {
+				return fmt.Errorf("the option %s must be %s", o.name, o.must)
+			}
 		}
 	}
 	return nil
@@ -54,28 +117,98 @@ func isDuration(value string) bool {
 	return err == nil
 }
 
+func oneOf(legal ...string) func(value string) bool {
+	return func(value string) bool { return slices.Contains(legal, value) }
+}
+
 const aDuration = `a duration such as "30s" or "1h30m"`
 
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
-// withoutSecrets returns an error's text without the URL that pgx quotes, and without
-// a password.
-func withoutSecrets(err error, u *url.URL) string {
-	text := err.Error()
-	if end := strings.LastIndex(text, "`: "); end >= 0 && strings.HasPrefix(text, "cannot parse `") {
-		text = text[end+len("`: "):]
-	}
-	options := u.Query()
-	secrets := []string{options.Get("password"), options.Get("sslpassword")}
-	if password, ok := u.User.Password(); ok {
-		secrets = append(secrets, u.User.String(), password)
-	}
-	for _, secret := range secrets {
-		for _, written := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
-			if written != "" {
-				text = strings.ReplaceAll(text, written, "xxxxx")
-			}
+// checkMicrosoftOptions refuses options that are there twice, which go-mssqldb would refuse
+// with their names in the text.
+func checkMicrosoftOptions(options url.Values) error {
+	count := map[string]int{}
+	for name, values := range options {
+		name = strings.ToLower(name)
+		if count[name] += len(values); count[name] > 1 && slices.Contains(microsoftOptions, name) {
+			return fmt.Errorf("the option %s is there several times; upper and lower case are the same", name)
 		}
 	}
-	return text
+	for _, n := range count {
+		if n > 1 {
+			return errors.New("an option is there several times; upper and lower case are the same")
+		}
+	}
+	return nil
+}
+
+// microsoftOptions are some that are safe to name.
+var microsoftOptions = []string{"database", "encrypt", "app name", "dial timeout", "connection timeout", "trustservercertificate", "certificate"}
+
+// reason returns what is wrong with a URL that pgx or go-mssqldb refuses, without any value:
+// they quote values of options and of variables of the environment, and pgx nearly all of
+// the URL.
+func reason(err error) string {
+	const check = "; check the options, and the variables of the environment that the client library reads"
+	refused, ok := errors.AsType[*pgconn.ParseConfigError](err)
+	if !ok {
+		return constantPart(err.Error()) + check
+	}
+	text, inner := refused.Error(), refused.Unwrap()
+	if inner != nil {
+		text = strings.TrimSuffix(text, " ("+inner.Error()+")")
+	}
+	at := slices.IndexFunc(refusalsOfPgx, func(known string) bool { return strings.Contains(text, "`: "+known) })
+	switch {
+	case at < 0:
+		return "pgx cannot use it" + check
+	case refusalsOfPgx[at] != failedTLS || inner == nil:
+		return refusalsOfPgx[at] + check
+	}
+	if file, ok := errors.AsType[*fs.PathError](inner); ok {
+		return fmt.Sprintf("%s (sslrootcert, sslcert, sslkey): %s: %v", failedTLS, constantPart(inner.Error()), file.Err)
+	}
+	return failedTLS + ": " + inner.Error() // which quotes nothing else
+}
+
+const failedTLS = "failed to configure TLS"
+
+// refusalsOfPgx are how texts of pgx begin behind the URL that they quote, from which
+// nothing else tells them apart. Values may follow.
+var refusalsOfPgx = []string{
+	failedTLS, "failed to parse as URL", "failed to read service", "could not match", "invalid port",
+	"invalid connect_timeout", "invalid sslcertmode", "unknown target_session_attrs value", "unknown channel_binding value",
+	"invalid min_protocol_version", "invalid max_protocol_version", "min_protocol_version cannot be greater than max_protocol_version",
+	"invalid require_auth", "invalid default_query_exec_mode", "cannot parse statement_cache_capacity", "cannot parse description_cache_capacity",
+	"cannot parse pool_max_conns", "pool_max_conns too small", "cannot parse pool_min_conns", "cannot parse pool_min_idle_conns",
+	"cannot parse pool_max_conn_lifetime_jitter", "cannot parse pool_max_conn_lifetime", "cannot parse pool_max_conn_idle_time",
+	"cannot parse pool_health_check_period", "cannot parse pool_ping_timeout",
+}
+
+// constantPart returns the beginning of an error's text, up to where it may quote anything.
+func constantPart(text string) string {
+	if end := strings.IndexAny(text, "'\"`:("); end >= 0 {
+		text = text[:end]
+	}
+	return strings.TrimSpace(text)
+}
+
+// errHostOfPassword is about a host name that cannot be one: the end of a password that
+// was not percent-encoded, which pgx takes for the host. Its own error would quote it.
+var errHostOfPassword = errors.New("the host in it has an @, and is the end of a password: an @ in a password is written as %40")
+
+// hasHostOfPassword reports whether a host that pgx would connect to is the end of a
+// password.
+func hasHostOfPassword(c *pgconn.Config) bool {
+	wrong := func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }
+	return wrong(c.Host) || slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return wrong(f.Host) })
+}
+
+// withoutHostOfPassword replaces an error of a caller's pool that quotes a password.
+func withoutHostOfPassword(err error) error {
+	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok && failed.Config != nil && hasHostOfPassword(failed.Config) {
+		return transport.Permanent(fmt.Errorf("Config.DB: %w", errHostOfPassword))
+	}
+	return err
 }

@@ -1,0 +1,221 @@
+// Package planted finds secrets that a test has planted into a configuration in everything
+// that a transport shows: errors, log lines, observer events, fmt, JSON.
+package planted
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// mark is in every secret. No error, name or text of anything else has it.
+const mark = "zqsecret"
+
+// Oddities are characters that parsers of URLs, options and lists disagree about: the
+// seeds of a fuzz test.
+func Oddities() []string {
+	return []string{
+		"", "@", "/", "?", "#", ":", "%", "%4", "%zz", "%40", "%2F", "%00", "&", "=", "&a=", ";", ",", "+", " ", "\n", "\t", "\x00",
+		`"`, `'`, "`", "`: ", "(", ")", "[", "]", "{", "<", "|", "^", `\`, "\xff", "\u00fc", "\u202e", "//", "://", "@/", "@?", "/@", "?@", ":@", "@:", "@@",
+		"12", "12/", "12?", "12?a=", "12#", "12@", "@12/", "@12?a=", "@12:1/", ":1/", ",h:1/", "@[::1]/", "?password=", "&password=",
+	}
+}
+
+// Secret returns a secret with something odd in it, in two places. Each part that a parser
+// may split off is found.
+func Secret(odd string) string { return odd + mark + odd + mark }
+
+// Forms returns a secret as people write it into a URL: as it is, and percent-encoded as
+// a password, as a part of a path and as an option.
+func Forms(secret string) []string {
+	_, password, _ := strings.Cut(url.UserPassword("", secret).String(), ":")
+	return slices.Compact([]string{secret, password, url.PathEscape(secret), url.QueryEscape(secret)})
+}
+
+// Check fails the test if a value, or anything that holds it, shows a planted secret.
+// what says where the value comes from.
+func Check(t testing.TB, what string, value any) {
+	t.Helper()
+	for how, text := range shown(value) {
+		if strings.Contains(strings.ToLower(text), mark) {
+			t.Errorf("%s, %s: %s shows a secret", what, how, text)
+			return // the others repeat it
+		}
+	}
+}
+
+// shown returns the texts in which a value can get into a log.
+func shown(value any) map[string]string {
+	type holder struct {
+		Field any
+		List  []any
+		Map   map[string]any
+	}
+	held := &holder{value, []any{value}, map[string]any{"key": value}}
+	texts := map[string]string{}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+		texts[verb] = fmt.Sprintf(verb+" "+verb, value, held)
+	}
+	text, err := json.Marshal(held)
+	texts["encoding/json"] = fmt.Sprint(string(text), err)
+	var b bytes.Buffer
+	for _, handler := range []slog.Handler{slog.NewTextHandler(&b, nil), slog.NewJSONHandler(&b, nil)} {
+		slog.New(handler).Info("text", "value", value, slog.Group("group", "value", held))
+	}
+	texts["log/slog"] = b.String()
+	if err, ok := value.(error); ok {
+		for i := 0; err != nil; i++ { // the texts of what it wraps: errors.As finds them
+			texts[fmt.Sprintf("error %d of its chain", i)] = err.Error()
+			err = errors.Unwrap(err)
+		}
+	}
+	return texts
+}
+
+// Transport is a transport with its optional interfaces.
+type Transport interface {
+	core.Transport
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+	core.Purger
+}
+
+// CheckTransport has a transport that cannot reach its server fail in everything that it
+// can be asked for, and fails the test if anything shows a planted secret.
+func CheckTransport(t testing.TB, what string, transport Transport) {
+	t.Helper()
+	Check(t, what+": transport", transport)
+	Check(t, what+": unexported transport", struct {
+		a any
+		b Transport
+	}{transport, transport})
+	topology := core.Topology{Queues: []string{"orders"}}
+	_, purged := transport.Purge(t.Context(), "orders")
+	for call, err := range map[string]error{
+		"Check":       transport.Check(t.Context(), topology),
+		"Provision":   transport.Provision(t.Context(), topology),
+		"Subscribe":   transport.Subscribe(t.Context(), "orders", "placed"),
+		"Unsubscribe": transport.Unsubscribe(t.Context(), "orders", "placed"),
+		"Purge":       purged,
+		"Send":        transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "orders"}),
+		"Publish":     transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "placed"}),
+	} {
+		if err == nil {
+			t.Errorf("%s: %s succeeded: the server can be reached, and this shows nothing", what, call)
+		}
+		Check(t, what+": "+call, err)
+	}
+	checkReceiver(t, what, transport)
+	checkEndpoint(t, what, transport)
+}
+
+// checkReceiver opens a receiver until it says that the server cannot be reached.
+func checkReceiver(t testing.TB, what string, transport Transport) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := &events{told: cancel}
+	receiver, err := transport.OpenReceiver(ctx, core.ReceiverConfig{
+		Queue: "orders", Mode: transport.Capabilities().Transactions[0], MaxInFlight: 1, Observer: seen,
+	})
+	if err == nil {
+		_ = receiver.Close(ctx)
+		t.Errorf("%s: OpenReceiver succeeded: the server can be reached, and this shows nothing", what)
+	}
+	Check(t, what+": OpenReceiver", err)
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	Check(t, what+": ConnectionChange", seen.changes)
+	for _, change := range seen.changes {
+		Check(t, what+": ConnectionChange.Err", change.Err)
+	}
+}
+
+// events are what an observer is told.
+type events struct {
+	told    func()
+	mu      sync.Mutex
+	changes []core.ConnectionChange
+}
+
+// ConnectionChanged implements core.ConnectionObserver.
+func (e *events) ConnectionChanged(change core.ConnectionChange) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changes = append(e.changes, change)
+	e.told()
+}
+
+// SendStart implements core.SendObserver.
+func (e *events) SendStart(ctx context.Context, _ core.SendStart) context.Context { return ctx }
+
+// SendEnd implements core.SendObserver.
+func (e *events) SendEnd(_ context.Context, end core.SendEnd) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changes = append(e.changes, core.ConnectionChange{Err: end.Err})
+}
+
+// checkEndpoint starts an endpoint, and looks at its error, log, health and headers.
+func checkEndpoint(t testing.TB, what string, transport Transport) {
+	t.Helper()
+	var mu sync.Mutex
+	var logs bytes.Buffer
+	seen := &events{told: func() {}}
+	ep, err := core.New("orders", transport, core.Config{
+		Observers: []any{seen},
+		Logger: slog.New(slog.NewTextHandler(writer(func(text []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return logs.Write(text)
+		}), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		OnCriticalError: func(_ context.Context, err error) { Check(t, what+": OnCriticalError", err) },
+	})
+	if err != nil {
+		Check(t, what+": core.New", err)
+		t.Errorf("%s: core.New: %v", what, err)
+		return
+	}
+	err = core.Handle(ep, "place", func(context.Context, *core.Inbound[[]byte]) error { return nil })
+	if err != nil {
+		t.Errorf("%s: core.Handle: %v", what, err)
+	}
+	err = ep.Send(t.Context(), "orders", "place", []byte("x"))
+	Check(t, what+": Endpoint.Send", err)
+	ep.RaiseCritical(err) // a handler may, and its text gets into Health
+	err = ep.Run(t.Context())
+	if err == nil {
+		t.Errorf("%s: Run returned nil: the server can be reached, and this shows nothing", what)
+	}
+	Check(t, what+": Endpoint.Run", err)
+	Check(t, what+": Endpoint.Health", ep.Health())
+	Check(t, what+": Endpoint", ep)
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for _, change := range seen.changes {
+		Check(t, what+": SendEnd.Err", change.Err)
+	}
+	failed := core.Undeliverable{Queue: "orders", Err: err}.MoveHeaders(core.Headers{}, time.Now())
+	for key, value := range failed.All() {
+		Check(t, what+": header "+key, value)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	Check(t, what+": log", logs.String())
+}
+
+type writer func(text []byte) (int, error)
+
+func (w writer) Write(text []byte) (int, error) { return w(text) }

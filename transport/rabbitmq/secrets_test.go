@@ -1,0 +1,99 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/internal/planted"
+)
+
+// nowhere is an address at which nobody listens.
+const nowhere = "127.0.0.1:1"
+
+// placesOfPasswords are URLs with a password (%s) in it, where people write one.
+var placesOfPasswords = []string{
+	"amqp://app:%s@" + nowhere + "/vhost",
+	"amqps://app:%s@" + nowhere + "/vhost?heartbeat=5",
+	"AMQP://app:%s@" + nowhere,
+	"amqp://:%s@" + nowhere + "/vhost",
+	"amqp://app:%s@" + nowhere + ",127.0.0.1:2/vhost",
+	"amqp://app:%s@" + nowhere + "/vhost?connection_timeout=1000",
+	"amqp:///vhost?password=%s",
+	"amqp://?password=%s",
+	"app:%s@" + nowhere + "/vhost",
+	"amqp:app:%s@" + nowhere + "/vhost",
+}
+
+var placesOfManagementPasswords = []string{
+	"http://app:%s@" + nowhere,
+	"https://app:%s@" + nowhere + "/rabbit",
+	"http://app:%s@" + nowhere + "/?a=b",
+	"HTTP://:%s@" + nowhere,
+	"app:%s@" + nowhere,
+}
+
+// FuzzSecrets plants a secret into every place of a configuration, and looks for it in
+// everything that the package says.
+func FuzzSecrets(f *testing.F) {
+	for _, odd := range planted.Oddities() {
+		f.Add(odd)
+	}
+	f.Fuzz(func(t *testing.T, odd string) {
+		secret := planted.Secret(odd)
+		forms := planted.Forms(secret)
+		for i, place := range placesOfPasswords {
+			for j, form := range forms {
+				use := j == 0 || j == 1 && i == 0 // as it is; once also as it should be
+				checkSecrets(t, place, Config{URLs: []string{broker, fmt.Sprintf(place, form)}}, false)
+				checkSecrets(t, place, Config{URLs: []string{fmt.Sprintf(place, form)}}, use)
+			}
+		}
+		for _, place := range placesOfManagementPasswords {
+			for _, form := range forms {
+				checkSecrets(t, place, Config{URLs: []string{"amqp://app:pw@" + nowhere}, ManagementURL: fmt.Sprintf(place, form)}, false)
+			}
+		}
+		for _, form := range []string{forms[0], url.QueryEscape(secret)} {
+			for _, option := range []string{optionCA, optionCert, optionKey, optionServerName, optionMechanism, optionHeartbeat, optionTimeout, optionChannels} {
+				for _, place := range []string{"amqp://app:pw@" + nowhere + "?", "amqps://app:pw@" + nowhere + "?", "amqps://app:pw@" + nowhere + "?certfile=/a&", "amqps://app:pw@" + nowhere + "?keyfile=/a&"} {
+					place += option + "="
+					checkSecrets(t, place, Config{URLs: []string{place + form}}, false)
+					checkSecrets(t, place+" with TLS", Config{URLs: []string{place + form}, TLS: &tls.Config{}}, false)
+				}
+			}
+		}
+	})
+}
+
+// checkSecrets makes a transport, and has it fail in everything if that is asked for.
+func checkSecrets(t *testing.T, place string, cfg Config, use bool) {
+	t.Helper()
+	cfg.MessageType = func(string, *amqp.Delivery) string { return "" }
+	planted.Check(t, place, []any{cfg, &cfg})
+	transport, err := New(t.Context(), cfg)
+	if err != nil {
+		planted.Check(t, place+": New", err)
+		return
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := transport.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	planted.Check(t, place+": host", []any{transport.hosts[0], *transport.hosts[0]})
+	if use {
+		planted.CheckTransport(t, place, transport)
+	}
+	if cfg.ManagementURL != "" {
+		_, err := transport.managed(t.Context(), "vhost", "orders")
+		planted.Check(t, place+": management API", err)
+	}
+}
