@@ -1,7 +1,7 @@
 # make check and make test are what CI runs (.ci/run); CONTRIBUTING.md says more about each.
 # Whatever go.work names is checked and tested, and so are the tools, a module apart.
 
-.PHONY: all test test-mssql check bench report docs fmt clean
+.PHONY: all test test-mssql soak check bench report docs fmt clean
 all: check test
 
 test: .bin/testtotals .bin/transports
@@ -10,6 +10,11 @@ test: .bin/testtotals .bin/transports
 # Not part of test: it needs a Microsoft SQL Server, which REPRISE_TEST_MSSQL_URL names.
 test-mssql: .bin/testtotals
 	scripts/test-mssql
+
+# Not part of test: it takes an hour, or SOAK=5m. TRANSPORT names one, or several by a pattern: make soak SOAK=5m TRANSPORT='postgres-*'.
+soak:
+	scripts/servers
+	go run ./soak -for $(or $(SOAK),1h) -transport '$(or $(TRANSPORT),all)'
 
 check: format lint tidy alone imports snippets paths scripts tsql vulnerabilities
 

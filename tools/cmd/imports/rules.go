@@ -27,6 +27,7 @@ var areas = map[string]rules{
 	"example":     {imports: []string{"core", "transport", "adapter"}, tests: []string{"internal"}, foreign: true},
 	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
 	"bench":       {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
+	"soak":        {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 	"cmd":         {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 }
 

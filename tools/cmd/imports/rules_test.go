@@ -35,6 +35,8 @@ func TestViolations(t *testing.T) {
 		"internal in an adapter's tests":                {"transport/rabbitmq", module + "/internal/testserver", true, true},
 		"an adapter in bench":                           {"bench", module + "/transport/rabbitmq", false, true},
 		"a peer in bench":                               {"bench", "example.com/peer", false, true},
+		"an adapter in soak":                            {"soak", module + "/transport/rabbitmq", false, true},
+		"a test server in soak":                         {"soak", module + "/internal/testserver", false, true},
 		"a broker's adapter in examples":                {"examples/quickstart", module + "/transport/rabbitmq", false, false},
 		"a broker's adapter in an example module":       {"examples/outbox", module + "/transport/rabbitmq", false, true},
 		"a client in an example module":                 {"examples/outbox", "example.com/amqp", false, true},

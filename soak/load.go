@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// A load sends orders as long as fewer than window of them are incomplete: during a fault
+// too, so that there is work when it ends.
+type load struct {
+	ledger *ledger
+	from   *core.Endpoint
+	window int
+}
+
+const (
+	senders     = 32
+	sendTimeout = 10 * time.Second
+	sendPause   = 50 * time.Millisecond // after an error
+)
+
+// run sends until the ledger is stopped. Each order that was begun is sent until the
+// broker has accepted it, or ctx ends.
+func (l *load) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for range senders {
+		all.Go(func() {
+			for {
+				id, ok := l.ledger.open(l.window)
+				if !ok {
+					return
+				}
+				if accepted, doubtful := l.send(ctx, id); accepted {
+					l.ledger.accept(id, doubtful)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// send sends one order, and reports whether the broker has accepted it, and whether an
+// earlier try may have arrived too.
+func (l *load) send(ctx context.Context, id int) (accepted, doubtful bool) {
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, sendTimeout)
+		err := l.from.Send(limited, orders.String(), types[orders], body{Order: id}, core.SendOptions{ID: orderID(id)})
+		cancel()
+		if err == nil {
+			return true, doubtful
+		}
+		if !isRefused(err) {
+			doubtful = true
+		}
+		time.Sleep(sendPause)
+	}
+	return false, doubtful
+}
+
+// isRefused reports whether the message was certainly not sent.
+func isRefused(err error) bool {
+	sent, ok := errors.AsType[*core.SendError](err)
+	if !ok {
+		return false
+	}
+	for _, r := range sent.Results {
+		if r.State != core.SendRefused {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,155 @@
+//go:build darwin || linux
+
+// Command soak runs endpoints on every transport while their processes are killed, and
+// servers and networks fail, and then compares what was sent with what was handled.
+//
+//	go run ./soak -for 1h
+//	go run ./soak -for 5m -transport 'postgres-*'
+//
+// Four workers, each a process of its own, run three endpoints: orders, shipping, which
+// gets a command for each order, and notices, which has subscribed to an event of each
+// order. A fifth of all attempts fails, and one of 200 orders always does. A worker is
+// killed with SIGKILL every few seconds, and all its traffic goes through a proxy. Orders
+// are sent for as long as there are faults, so that each fault finds work, and so does its
+// end. docs/reliability.md says which promises are checked, and has results.
+//
+// The program starts its servers itself. It prints each fault and each promise, writes the
+// logs of the workers and a report in Markdown to a directory, and exits with 1 where a
+// promise was broken, with 2 where the soak itself failed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	if options := os.Getenv(workerVariable); options != "" {
+		os.Exit(workerMain(options))
+	}
+	os.Exit(soakMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// Exit statuses.
+const (
+	statusKept   = 0
+	statusBroken = 1
+	statusFailed = 2
+)
+
+// soakMain is the program. It returns its exit status.
+func soakMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	broken, err := soak(ctx, args, stdout, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return statusFailed
+	case err != nil:
+		fmt.Fprintln(stderr, "soak:", err)
+		return statusFailed
+	case broken:
+		return statusBroken
+	default:
+		return statusKept
+	}
+}
+
+// shortestFault and longestFault bound how long a fault lasts that has a length.
+const (
+	shortestFault = 2 * time.Second
+	longestFault  = 8 * time.Second
+)
+
+func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken bool, err error) {
+	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	all := flags.Duration("for", time.Hour, "how `long` there is load, for all transports together; each fault is struck once at least")
+	names := flags.String("transport", "all", "`names` or patterns of the transports, separated by commas; or all")
+	list := flags.Bool("list", false, "list the transports and exit")
+	logs := flags.String("logs", "", "the `directory` for logs and the report; the default is a new temporary one")
+	seed := flags.Uint64("seed", rand.Uint64(), "the `number` that decides about the order of faults and kills")
+	window := flags.Int("window", 1000, "how many `orders` may be incomplete at a time")
+	pace := flags.Duration("pace", 10*time.Millisecond, "how `long` a handler takes on average")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return false, err
+		}
+		return false, fmt.Errorf("%w (-help tells more)", err)
+	}
+	switch {
+	case flags.NArg() > 0:
+		return false, fmt.Errorf("there is an argument %q, but only flags are known", flags.Arg(0))
+	case *all <= 0 || *window < 1 || *pace <= 0:
+		return false, errors.New("-for, -window and -pace must be more than 0")
+	}
+	if *list {
+		for _, s := range subjects {
+			fmt.Fprintf(stdout, "%-24s %s\n", s.name, s.title)
+		}
+		return false, nil
+	}
+	chosen, err := choose(*names)
+	if err != nil {
+		return false, err
+	}
+	if *logs == "" {
+		if *logs, err = os.MkdirTemp("", "reprise-soak-"); err != nil {
+			return false, err
+		}
+	}
+	share := *all / time.Duration(len(chosen))
+	var results []*result
+	for _, s := range chosen {
+		r := &run{
+			subject: s, load: share, fault: min(max(share/20, shortestFault), longestFault), window: *window, pace: *pace,
+			kills: [2]time.Duration{2 * time.Second, 4 * time.Second}, seed: *seed,
+			patience: 3 * time.Minute, logs: filepath.Join(*logs, s.name), out: stdout,
+		}
+		done, err := r.do(ctx)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w; its logs are in %s", s.name, err, r.logs)
+		}
+		results = append(results, done)
+		broken = broken || done.isBroken()
+	}
+	text := report(time.Now().Format(time.DateOnly), results)
+	fmt.Fprintf(stdout, "\n%s\nlogs: %s\n", text, *logs)
+	if broken {
+		fmt.Fprintln(stdout, "A PROMISE WAS BROKEN: see the lines with BROKEN above")
+	}
+	return broken, os.WriteFile(filepath.Join(*logs, "report.md"), []byte(text), 0o644)
+}
+
+// choose returns the subjects that have one of the names, or fit one of the patterns (see
+// [path.Match]), in the order of the list. Each of them must fit something.
+func choose(names string) ([]subject, error) {
+	if names == "all" {
+		return subjects, nil
+	}
+	wanted := map[string]bool{}
+	for pattern := range strings.SplitSeq(names, ",") {
+		found := false
+		for _, s := range subjects {
+			fits, err := path.Match(pattern, s.name)
+			if err != nil {
+				return nil, fmt.Errorf("-transport: pattern %q: %w", pattern, err)
+			}
+			if fits {
+				found, wanted[s.name] = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("-transport: there is no %q; -list names them all", pattern)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !wanted[s.name] }), nil
+}

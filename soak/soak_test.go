@@ -1,0 +1,153 @@
+//go:build darwin || linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+func TestMain(m *testing.M) {
+	if options := os.Getenv(workerVariable); options != "" {
+		os.Exit(workerMain(options))
+	}
+	os.Exit(m.Run())
+}
+
+// shortRun is a run of a few seconds, with some of the faults.
+func shortRun(t *testing.T, s subject, faults ...string) (*run, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	return &run{
+		subject: s, load: time.Millisecond, fault: 300 * time.Millisecond, window: 200, pace: 2 * time.Millisecond,
+		kills: [2]time.Duration{300 * time.Millisecond, 600 * time.Millisecond}, patience: 5 * time.Minute, logs: t.TempDir(), out: &out,
+		chosen: func(f fault) bool { return slices.Contains(faults, f.name) },
+	}, &out
+}
+
+func subjectNamed(t *testing.T, name string) subject {
+	t.Helper()
+	found, err := choose(name)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("choose(%q) = %v, %v", name, found, err)
+	}
+	return found[0]
+}
+
+// The whole soak works, in miniature: with workers in this process, and with processes.
+func TestSoak_ShortRunsKeepEveryPromise(t *testing.T) {
+	for name, faults := range map[string][]string{
+		"inmemory-atomic":       {"sends wait", "every settlement fails"},
+		"inmemory-receive-only": {"every second settlement fails after it has happened", "one of 100 calls fails"},
+		"postgres-atomic":       {"kill -9 of the server, restart", "all TCP connections cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, out := shortRun(t, subjectNamed(t, name), faults...)
+			done, err := r.do(t.Context())
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if done.isBroken() {
+				t.Errorf("a promise was broken:\n%s", out)
+			}
+			if len(done.outcomes) != len(faults) {
+				t.Errorf("%d faults were struck, want %d:\n%s", len(done.outcomes), len(faults), out)
+			}
+			for _, o := range done.outcomes {
+				if o.recovery < 0 || o.took <= 0 {
+					t.Errorf("no time was measured: %v", o)
+				}
+			}
+			if c := done.counts; c.orders < flow/2 || c.handled < flow || c.failures == 0 {
+				t.Errorf("there was no load: %+v", c)
+			}
+			if text := report("2000-01-01", []*result{done}); strings.Count(text, faults[0]) != 1 {
+				t.Errorf("the report has no line for %q:\n%s", faults[0], text)
+			}
+		})
+	}
+}
+
+// losing is a broker that loses messages, which the soak must notice.
+type losing struct {
+	*inMemory
+	lost int
+}
+
+func (l *losing) faults() []fault {
+	return []fault{{"messages are lost", func(ctx context.Context, _ time.Duration) error {
+		t, err := l.open(ctx)
+		if err != nil {
+			return err
+		}
+		for l.lost == 0 && err == nil {
+			l.lost, err = t.(*inmemory.Transport).Purge(ctx, shipping.String())
+		}
+		return errors.Join(err, t.Close(ctx))
+	}}}
+}
+
+func TestSoak_LostMessagesAreNoticed(t *testing.T) {
+	t.Parallel()
+	broker := &losing{}
+	s := subjectNamed(t, "inmemory-receive-only")
+	s.start = func(ctx context.Context) (system, error) {
+		started, err := startInMemory(ctx)
+		broker.inMemory = started.(*inMemory)
+		return broker, err
+	}
+	r, out := shortRun(t, s, "messages are lost")
+	r.patience = 10 * time.Second // until it gives up what is lost
+	done, err := r.do(t.Context())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// Some of the lost commands may have been there twice.
+	if n := done.brokenBy(promiseSends); n == 0 || n > broker.lost {
+		t.Errorf("%d orders break the promise, after %d commands were lost:\n%s", n, broker.lost, out)
+	}
+	for _, f := range done.findings {
+		if f.promise != promiseSends && f.isBroken() {
+			t.Errorf("%v", &f)
+		}
+	}
+}
+
+func TestSoak_ArgumentsAreChecked(t *testing.T) {
+	for name, args := range map[string][]string{
+		"no -transport \"kafka\"": {"-transport", "kafka"},
+		"bad pattern":             {"-transport", "["},
+		"an argument":             {"postgres"},
+		"a flag":                  {"-nonsense"},
+		"no time":                 {"-for", "0s"},
+		"no window":               {"-window", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if status := soakMain(t.Context(), args, &stdout, &stderr); status != statusFailed || stderr.Len() == 0 || stdout.Len() > 0 {
+				t.Errorf("status %d, stderr %q, stdout %q", status, &stderr, &stdout)
+			}
+		})
+	}
+	var stdout, stderr bytes.Buffer
+	if status := soakMain(t.Context(), []string{"-list"}, &stdout, &stderr); status != statusKept || strings.Count(stdout.String(), "\n") != len(subjects) {
+		t.Errorf("-list: status %d, %s%s", status, &stdout, &stderr)
+	}
+	found, err := choose("postgres-*,inmemory-atomic,*-atomic")
+	var names []string
+	for _, s := range found {
+		names = append(names, s.name)
+	}
+	if want := []string{"inmemory-atomic", "postgres-atomic", "postgres-receive-only"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("chosen are %q, %v, want %q", names, err, want)
+	}
+}

@@ -1,0 +1,122 @@
+//go:build darwin || linux
+
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// A subject is a way of using a transport that can be soaked.
+type subject struct {
+	name  string // for -transport
+	title string // in tables
+	guarantees
+	start func(ctx context.Context) (system, error)
+}
+
+// subjects are in the order in which they run and are printed.
+var subjects = []subject{
+	{"inmemory-atomic", "in memory, atomic", guarantees{core.TransactionSendsAtomicWithReceive, true}, startInMemory},
+	{"inmemory-receive-only", "in memory, ReceiveOnly", guarantees{core.TransactionReceiveOnly, true}, startInMemory},
+	{"postgres-atomic", "PostgreSQL, atomic", guarantees{core.TransactionSendsAtomicWithReceive, true}, startPostgres},
+	{"postgres-receive-only", "PostgreSQL, ReceiveOnly", guarantees{core.TransactionReceiveOnly, true}, startPostgres},
+	{"rabbitmq3-quorum", "RabbitMQ 3, quorum", guarantees{core.TransactionReceiveOnly, true}, startRabbit3Quorum},
+	{"rabbitmq3-classic", "RabbitMQ 3, classic", guarantees{core.TransactionReceiveOnly, false}, startRabbit3Classic},
+	{"rabbitmq4-quorum", "RabbitMQ 4, quorum", guarantees{core.TransactionReceiveOnly, true}, startRabbit4Quorum},
+	{"rabbitmq4-classic", "RabbitMQ 4, classic", guarantees{core.TransactionReceiveOnly, false}, startRabbit4Classic},
+}
+
+// A system is the server of a subject, with faults. It is started for one run.
+type system interface {
+	// version names the server, such as "PostgreSQL 15.14".
+	version() string
+
+	// open opens a transport that no fault of the network reaches.
+	open(ctx context.Context) (core.Transport, error)
+
+	// openThrough opens a transport that all faults reach.
+	openThrough(ctx context.Context) (core.Transport, error)
+
+	// prepare makes what workers need beside their queues.
+	prepare(ctx context.Context, mode core.TransactionMode, l *ledger) error
+
+	// startWorker starts a worker, which writes its log to log.
+	startWorker(w workerOptions, log io.Writer) (worker, error)
+
+	// faults returns the faults, which must not be struck at the same time.
+	faults() []fault
+
+	// depths returns how many messages each queue has, with those that workers have and
+	// those that are delayed.
+	depths(ctx context.Context) (map[string]int, error)
+
+	// rows returns when the rows of the workers are in the ledger. It is called in
+	// SendsAtomicWithReceive alone, after all workers have ended.
+	rows(ctx context.Context, l *ledger) error
+
+	// serverLog returns the end of the server's log.
+	serverLog() string
+
+	// secrets returns texts that must not be in a log.
+	secrets() []string
+
+	close() error
+}
+
+// workerOptions say what a worker does.
+type workerOptions struct {
+	mode   core.TransactionMode
+	pace   time.Duration
+	record func(fact)
+}
+
+// A worker runs the three endpoints until it ends.
+type worker interface {
+	// kill ends the worker as a crash does, and returns when it has ended.
+	kill() error
+
+	// stop asks the worker to end in order.
+	stop() error
+
+	// ended is closed when the worker has ended and all its facts are recorded.
+	ended() <-chan struct{}
+
+	// err returns nil if the worker ended in order. It is called after that.
+	err() error
+}
+
+// A fault is something that goes wrong for a while.
+type fault struct {
+	name string
+	// strike causes the fault, and returns when it has ended. A fault that has a length
+	// lasts for that long.
+	strike func(ctx context.Context, length time.Duration) error
+}
+
+// lasting returns a strike that begins a fault and ends it after the length.
+func lasting(begin, end func(ctx context.Context) error) func(context.Context, time.Duration) error {
+	return func(ctx context.Context, length time.Duration) error {
+		err := begin(ctx)
+		if err == nil {
+			pause(ctx, length)
+		}
+		if ended := end(context.WithoutCancel(ctx)); err == nil {
+			err = ended
+		}
+		return err
+	}
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// The recoverability of the endpoints. An order that always fails is attempted attempts
+// times, in rounds rounds.
+const (
+	immediateRetries = 2
+	delayedRetries   = 2
+	rounds           = delayedRetries + 1
+	attempts         = (immediateRetries + 1) * rounds
+)
+
+// A promise is one that the run checks.
+type promise struct {
+	text  string
+	rules string // in docs/adapter-rules.md and docs/recoverability.md
+}
+
+var (
+	promiseHandled   = promise{"every accepted order is handled", "C2, C7, R25, R27"}
+	promiseSends     = promise{"every handled order's command and event are handled", "C2, C19, R20"}
+	promiseExact     = promise{"in SendsAtomicWithReceive the rows of an order, of its command and of its event are there exactly once, and none of a failed order", "C12, R20"}
+	promiseMoved     = promise{"every order that always fails is in the error queue", "R1, R23, R25"}
+	promiseMovedOnce = promise{"in SendsAtomicWithReceive it is there exactly once", "C12, R7"}
+	promiseHealthy   = promise{"no other order is in the error queue", "R1, R34"}
+	promiseAttempts  = promise{"an order is moved after all its rounds of attempts", "R1, R2, R3, C9"}
+	promiseNothing   = promise{"nothing is left in a queue, and nothing is there that was not sent", "C7, C14, R28"}
+	promiseRuns      = promise{"no fault ends an endpoint that runs", "C15"}
+	promiseRecovers  = promise{"messages are handled again after every fault", "C15"}
+	promiseShutdown  = promise{"a worker that is asked to end does so in order", "R27, C14"}
+	promiseSecrets   = promise{"no log has the password", "C21"}
+)
+
+// A finding is what the ledger says about one promise. It is broken if there are ids or
+// texts.
+type finding struct {
+	promise promise
+	ids     []int    // orders
+	details []string // what the ledger has on the first of them
+	texts   []string // what is not about one order
+}
+
+func (f *finding) isBroken() bool { return len(f.ids)+len(f.texts) > 0 }
+
+// shownIDs is how many ids String returns at most, and shownDetails how many orders it
+// describes.
+const (
+	shownIDs     = 20
+	shownDetails = 5
+)
+
+// String returns a line that says whether the promise was kept, and the ids and texts if
+// it was not.
+func (f *finding) String() string {
+	if !f.isBroken() {
+		return fmt.Sprintf("kept    %s (%s)", f.promise.text, f.promise.rules)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "BROKEN  %s (%s)", f.promise.text, f.promise.rules)
+	if len(f.ids) > 0 {
+		fmt.Fprintf(&b, "\n        not so for %d orders: %s", len(f.ids), strings.Trim(fmt.Sprint(f.ids[:min(shownIDs, len(f.ids))]), "[]"))
+		if len(f.ids) > shownIDs {
+			b.WriteString(" ...")
+		}
+		for _, detail := range f.details {
+			b.WriteString("\n        " + detail)
+		}
+	}
+	for i, text := range f.texts {
+		if i == shownIDs {
+			fmt.Fprintf(&b, "\n        and %d more", len(f.texts)-i)
+			break
+		}
+		b.WriteString("\n        " + text)
+	}
+	return b.String()
+}
+
+// guarantees say which promises a transport makes.
+type guarantees struct {
+	mode        core.TransactionMode
+	nativeCount bool // core.Capabilities.NativeDeliveryCount
+}
+
+func (g guarantees) isAtomic() bool { return g.mode == core.TransactionSendsAtomicWithReceive }
+
+// verdict compares what was sent with what the workers, the database and the error queue
+// say, promise by promise.
+func (l *ledger) verdict(g guarantees) []finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	byOrder := []struct {
+		promise promise
+		applies bool
+		keeps   func(o *order, fails bool) bool
+	}{
+		{promiseHandled, true, func(o *order, fails bool) bool { return fails || !o.accepted || o.handled[orders] > 0 }},
+		{promiseSends, true, func(o *order, fails bool) bool { return fails || o.handled[orders] == 0 || o.isComplete() }},
+		{promiseExact, g.isAtomic(), rowsAreExact},
+		{promiseMoved, true, func(o *order, fails bool) bool { return !fails || !o.accepted || len(o.moved) > 0 }},
+		{promiseMovedOnce, g.isAtomic(), func(o *order, fails bool) bool { return !fails || o.doubtful || len(o.moved) <= 1 }},
+		{promiseHealthy, true, func(o *order, fails bool) bool { return fails || len(o.moved) == 0 }},
+		{promiseAttempts, true, func(o *order, fails bool) bool { return !fails || g.attemptsAreRight(o) }},
+	}
+	var all []finding
+	for _, check := range byOrder {
+		if !check.applies {
+			continue
+		}
+		f := finding{promise: check.promise}
+		for id := range l.orders {
+			if !check.keeps(&l.orders[id], alwaysFails(id)) {
+				f.ids = append(f.ids, id)
+				if len(f.ids) <= shownDetails {
+					f.details = append(f.details, fmt.Sprintf("order %d: %v", id, &l.orders[id]))
+				}
+			}
+		}
+		all = append(all, f)
+	}
+	return append(all,
+		finding{promise: promiseNothing, texts: l.remainsLocked()},
+		finding{promise: promiseRuns, texts: slices.Concat(l.ended, l.deaths)},
+		finding{promise: promiseRecovers, texts: l.stalled},
+		finding{promise: promiseShutdown, texts: l.disorderly},
+		finding{promise: promiseSecrets, texts: l.leaks},
+	)
+}
+
+// rowsAreExact reports whether each stage has one row of an order that was handled, and no
+// row of one that failed. An order that was perhaps sent twice may have more rows.
+func rowsAreExact(o *order, fails bool) bool {
+	for _, n := range o.rows {
+		switch {
+		case fails && n > 0:
+			return false
+		case !fails && o.accepted && n == 0:
+			return false
+		case n > 1 && !o.doubtful:
+			return false
+		}
+	}
+	return true
+}
+
+// attemptsAreRight reports whether each copy in the error queue came from the queue of
+// orders and went through every round, and whether each round was long enough, as the
+// broker counts. A delivery to a worker that is killed counts without a run of the
+// handler. So does the broker count at least as many attempts as there were runs, unless
+// the count is part of a transaction.
+func (g guarantees) attemptsAreRight(o *order) bool {
+	counted := 0
+	for _, c := range o.moved {
+		if !c.fromOrders || len(c.rounds) != rounds {
+			return false
+		}
+		for _, r := range c.rounds {
+			if g.nativeCount && r.Attempts < immediateRetries+1 {
+				return false
+			}
+			counted += r.Attempts
+		}
+	}
+	if len(o.moved) == 0 || !g.nativeCount || g.isAtomic() {
+		return true // promiseMoved is about an order that is not there
+	}
+	return counted >= o.began
+}
+
+func (l *ledger) remainsLocked() (texts []string) {
+	for _, queue := range slices.Sorted(maps.Keys(l.left)) {
+		if n := l.left[queue]; n > 0 {
+			texts = append(texts, fmt.Sprintf("%q still has %d messages", queue, n))
+		}
+	}
+	for _, f := range l.strange {
+		texts = append(texts, fmt.Sprintf("%v has handled order %d, which was not sent", f.stage, f.id))
+	}
+	if l.unread > 0 {
+		texts = append(texts, fmt.Sprintf("the error queue has %d messages that are no orders", l.unread))
+	}
+	return texts
+}
+
+// counts are the figures of a run that break no promise.
+type counts struct {
+	orders    int
+	handled   int // runs of handlers to their end
+	failures  int // failed attempts
+	repeated  [stages]int
+	doubtful  int
+	failing   int // orders that always fail
+	movedMore int // of them, those that are in the error queue more than once
+	asOften   int // of them, those with exactly as many attempts as configured
+	fewest    int
+	most      int
+	refused   int // starts of workers
+}
+
+// counts returns the figures of the run.
+func (l *ledger) counts() counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := counts{orders: l.accepted, handled: l.completed, failures: l.attempts, refused: l.refused}
+	for id := range l.orders {
+		o := &l.orders[id]
+		if o.doubtful {
+			c.doubtful++
+		}
+		for s, n := range o.handled {
+			if n > 1 {
+				c.repeated[s]++
+			}
+		}
+		if !alwaysFails(id) {
+			continue
+		}
+		if c.failing == 0 {
+			c.fewest = o.began
+		}
+		c.failing++
+		c.fewest, c.most = min(c.fewest, o.began), max(c.most, o.began)
+		if o.began == attempts {
+			c.asOften++
+		}
+		if len(o.moved) > 1 {
+			c.movedMore++
+		}
+	}
+	return c
+}

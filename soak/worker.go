@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// errorQueue is that of all endpoints.
+const errorQueue = "failed"
+
+// concurrency is that of each endpoint of a worker.
+const concurrency = 8
+
+// types are those of the messages that each stage gets.
+var types = [stages]string{"soak.place-order", "soak.ship-order", "soak.order-placed"}
+
+// body is that of all messages.
+type body struct{ Order int }
+
+// A job is what a worker does with each message.
+type job struct {
+	transport core.Transport
+	mode      core.TransactionMode
+	pace      time.Duration // a handler takes up to twice as long
+	record    func(fact)
+	log       *slog.Logger
+
+	// addRow, where it is not nil, writes one row in the transaction of the message.
+	addRow func(ctx context.Context, m *core.Message, s stage, id int) error
+}
+
+var (
+	errAlways = errors.New("this order always fails")
+	errChance = errors.New("this attempt fails by chance")
+)
+
+// failureChance is how likely an attempt fails of an order that does not always fail. In
+// its last round it does not, so that it never has to be moved to the error queue.
+const failureChance = 0.2
+
+// endpoints returns an endpoint for each stage.
+func (j *job) endpoints() ([]*core.Endpoint, error) {
+	var all []*core.Endpoint
+	for s := range stages {
+		ep, err := core.New(s.String(), j.transport, core.Config{
+			Transactions: j.mode, Concurrency: concurrency, Logger: j.log,
+			Recoverability: core.Recoverability{
+				Immediate:  core.Immediate{Retries: immediateRetries},
+				Delayed:    core.Delayed{Retries: delayedRetries, Increase: time.Second},
+				ErrorQueue: errorQueue,
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		handle := func(ctx context.Context, m *core.Inbound[body]) error { return j.handle(ctx, m, s) }
+		if s == notices {
+			err = core.HandleEvent(ep, types[s], handle)
+		} else {
+			err = core.Handle(ep, types[s], handle)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ep)
+	}
+	return all, nil
+}
+
+// run runs the endpoints until ctx ends, and records when they are ready, and why they
+// ended if nobody asked them to.
+func (j *job) run(ctx context.Context) error {
+	all, err := j.endpoints()
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	var ready atomic.Bool
+	go func() {
+		for _, ep := range all {
+			select {
+			case <-ep.Ready():
+			case <-ended:
+				return
+			}
+		}
+		ready.Store(true)
+		j.report(factReady, 0, 0, "")
+	}()
+	err = core.RunAll(ctx, all...)
+	close(ended)
+	switch {
+	case ctx.Err() != nil: // it was asked to
+	case ready.Load():
+		j.report(factEnded, 0, 0, fmt.Sprintf("RunAll returned %v", err))
+	default:
+		j.report(factRefused, 0, 0, fmt.Sprint(err))
+	}
+	return err
+}
+
+func (j *job) report(kind factKind, s stage, id int, text string) {
+	j.record(fact{kind: kind, at: time.Now(), stage: s, id: id, text: text})
+}
+
+// handle handles one message of a stage.
+func (j *job) handle(ctx context.Context, m *core.Inbound[body], s stage) error {
+	id, began := m.Body.Order, time.Now()
+	if alwaysFails(id) {
+		j.report(factBegan, s, id, "")
+	}
+	select {
+	case <-time.After(rand.N(2 * j.pace)):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if j.addRow != nil {
+		if err := j.addRow(ctx, m.Message, s, id); err != nil {
+			return err
+		}
+	}
+	if s == orders {
+		if err := errors.Join(
+			m.Send(shipping.String(), types[shipping], m.Body),
+			m.Publish(types[notices], m.Body),
+		); err != nil {
+			return err
+		}
+	}
+	// A failure comes last, so that rows and messages are there to be dropped.
+	switch {
+	case alwaysFails(id):
+		j.report(factFailed, s, id, "")
+		return errAlways
+	case m.DelayedRetries < delayedRetries && rand.Float64() < failureChance:
+		j.report(factFailed, s, id, "")
+		if rand.IntN(4) == 0 {
+			panic(errChance)
+		}
+		return errChance
+	}
+	now := time.Now()
+	j.record(fact{kind: factHandled, at: now, took: now.Sub(began), stage: s, id: id})
+	return nil
+}

@@ -1,1 +1,0 @@
-select Topic from [shop].[dbo].[SubscriptionRouting] where Endpoint = @p1 and QueueAddress = @p2;
