@@ -156,6 +156,7 @@ type subscriptionTexts struct {
 	table table
 
 	subscribers string // the addresses of the queues subscribed to a topic (1)
+	subscribed  string // the topics of an endpoint (1) with a queue address (2)
 	subscribe   string // queue address (1), endpoint (2), topic (3)
 	unsubscribe string // endpoint (1), topic (2)
 }

@@ -162,6 +162,7 @@ func (microsoft) subscriptions(t table) *subscriptionTexts {
 		table: t,
 		subscribers: `select distinct QueueAddress from ` + t.quoted + `
 where Topic = @p1 collate Latin1_General_BIN2 and datalength(Topic) = datalength(@p1);`,
+		subscribed: `select Topic from ` + t.quoted + ` where Endpoint = @p1 and QueueAddress = @p2;`,
 		// Of two that subscribe at once, one waits until the row of the other is there.
 		subscribe: `insert into ` + t.quoted + ` (QueueAddress, Endpoint, Topic)
 select @p1, @p2, @p3

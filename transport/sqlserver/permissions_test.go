@@ -59,6 +59,7 @@ func TestRightsThatEachCallNeeds(t *testing.T) {
 	if err := owner.Subscribe(t.Context(), "orders", "topic"); err != nil {
 		t.Fatal(err)
 	}
+	var topics atomic.Int64
 	usage := "usage on schema " + schemaOf(db)
 	orders, subscriptions, waiting := db.table("orders"), db.table("SubscriptionRouting"), db.table("reprise_delayed")
 	sequence := "usage on sequence " + db.column(t, `select pg_get_serial_sequence($1, 'seq')`, theirs)[0]
@@ -98,6 +99,9 @@ func TestRightsThatEachCallNeeds(t *testing.T) {
 			return transport.Send(ctx, publication("1", "topic"))
 		}},
 		"Subscribe": {false, []string{usage, "select, insert, update on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {
+			return transport.Subscribe(ctx, "orders", fmt.Sprint("topic ", topics.Add(1)))
+		}},
+		"Subscribe to what it has subscribed to": {false, []string{usage, "select on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Subscribe(ctx, "orders", "topic")
 		}},
 		"Unsubscribe": {false, []string{usage, "select, delete on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {

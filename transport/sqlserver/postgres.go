@@ -244,6 +244,7 @@ func (postgres) subscriptions(t table) *subscriptionTexts {
 	return &subscriptionTexts{
 		table:       t,
 		subscribers: `select distinct queueaddress from ` + t.quoted + ` where topic = $1`,
+		subscribed:  `select topic from ` + t.quoted + ` where endpoint = $1 and queueaddress = $2`,
 		subscribe: `insert into ` + t.quoted + ` (queueaddress, endpoint, topic) values ($1, $2, $3)
 on conflict (endpoint, topic) do update set queueaddress = excluded.queueaddress`,
 		unsubscribe: `delete from ` + t.quoted + ` where endpoint = $1 and topic = $2`,

@@ -172,38 +172,88 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 		endpoint = q.table.address
 	}
 	s := t.subscriptions
-	var statements []*statement
 	for _, topic := range topics {
 		if n := utf8.RuneCountInString(topic); n == 0 || n > longestTopic {
 			return fmt.Errorf("the topic %q has %d characters; the table of subscriptions holds names of 1 to %d", topic, n, longestTopic)
 		}
-		if subscribe {
-			statements = append(statements, command(s.subscribe, q.table.address, endpoint, topic))
-		} else {
-			statements = append(statements, command(s.unsubscribe, endpoint, topic))
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	if subscribe {
+		err = t.subscribe(ctx, q.table.address, endpoint, topics)
+	} else {
+		err = t.unsubscribe(ctx, endpoint, topics)
+	}
+	if err != nil {
+		return err
+	}
+	s.forget(topics)
+	return nil
+}
+
+// subscribe adds the subscriptions that are missing, and only those: an endpoint that has
+// its subscriptions starts while the server cannot be written to, and without the right to.
+func (t *Transport) subscribe(ctx context.Context, address, endpoint string, topics []string) error {
+	s := t.subscriptions
+	there := map[string]bool{}
+	err := t.read(ctx, query(func(scan scanner) error {
+		var topic string
+		err := scan(&topic)
+		there[topic] = true
+		return err
+	}, s.subscribed, endpoint, address))
+	if err != nil {
+		if f := t.fault(err); f != faultNoTable && f != faultRefused {
+			return err
+		}
+	}
+	var missing []string
+	var statements []*statement
+	for _, topic := range topics {
+		if !there[topic] {
+			missing = append(missing, topic)
+			statements = append(statements, command(s.subscribe, address, endpoint, topic))
 		}
 	}
 	if len(statements) == 0 {
 		return nil
 	}
 	err = t.db.exec(ctx, statements...)
-	switch {
-	case err != nil && t.fault(err) == faultRefused:
-		return t.denied(ctx, err, s.rights(subscribe))
-	case err != nil && t.fault(err) != faultNoTable:
-		return err
-	case err != nil && !subscribe: // nobody has subscribed to anything
-		return nil
-	case err != nil:
+	if err != nil && t.fault(err) == faultNoTable {
 		if err := t.createSubscriptions(ctx); err != nil {
 			return err
 		}
-		if err := t.db.exec(ctx, statements...); err != nil {
-			return err
-		}
+		err = t.db.exec(ctx, statements...)
 	}
-	s.forget(topics)
-	return nil
+	switch {
+	case err == nil:
+		return nil
+	case t.fault(err) == faultRefused:
+		return t.denied(ctx, err, s.rights(true))
+	default:
+		return fmt.Errorf("the table %s does not have its subscription to %q, which has to be added: %w", s.table.quoted, missing, err)
+	}
+}
+
+func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []string) error {
+	s := t.subscriptions
+	var statements []*statement
+	for _, topic := range topics {
+		statements = append(statements, command(s.unsubscribe, endpoint, topic))
+	}
+	err := t.db.exec(ctx, statements...)
+	if err == nil {
+		return nil
+	}
+	switch t.fault(err) {
+	case faultNoTable: // nobody has subscribed to anything
+		return nil
+	case faultRefused:
+		return t.denied(ctx, err, s.rights(false))
+	default:
+		return err
+	}
 }
 
 // rights are those that it takes to change subscriptions.
