@@ -64,7 +64,7 @@ type Config struct {
 
 	// Lease is how long a message belongs to its receiver in TransactionReceiveOnly.
 	// The endpoint renews it while it has the message; when a process dies, its
-	// messages come again that much later. The default is 30 s, the least 1 s.
+	// messages come again that much later. The default is 30 s, the least 1 s, the most 24 h.
 	Lease time.Duration
 
 	// SubscriptionCache is how long the subscribers of a topic are remembered, and so
@@ -90,6 +90,7 @@ const MicrosoftSQLServer Experiment = "MicrosoftSQLServer"
 const (
 	defaultLease             = 30 * time.Second
 	minLease                 = time.Second
+	maxLease                 = 24 * time.Hour // see unleased
 	defaultSubscriptionCache = 5 * time.Second
 	defaultSubscriptionTable = "SubscriptionRouting"
 	delayedTable             = "reprise_delayed"
@@ -247,6 +248,8 @@ func (c *Config) complete(d dialect) error {
 		c.Lease = defaultLease
 	case c.Lease < minLease:
 		errs = append(errs, fmt.Errorf("Config.Lease is %v, but must be at least %v", c.Lease, minLease))
+	case c.Lease > maxLease:
+		errs = append(errs, fmt.Errorf("Config.Lease is %v, but must be at most %v: a lease is renewed for as long as the handler runs", c.Lease, maxLease))
 	}
 	switch {
 	case c.SubscriptionCache == 0:

@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -136,8 +137,8 @@ type queueTexts struct {
 	// without expired.
 	giveBack string
 
-	// retake removes one message (seq 1) if it has been delivered as often as it had (2,
-	// and claims 3), and nobody has it. It returns its seq. retakeForeign does so by its
+	// retake removes one message (seq 1) if this is the same delivery of it (2, and claims
+	// 3), and nobody has it. It returns its seq. retakeForeign does so by its
 	// id and seq.
 	retake, retakeForeign string
 
@@ -193,6 +194,9 @@ type record struct {
 	expired    bool
 	lastError  string
 }
+
+// nextClaim is the number of the next lease, as the statements count it.
+func (r *record) nextClaim() int { return r.claims%math.MaxInt32 + 1 }
 
 // text is a column that is read into the same buffer row after row.
 type text []byte

@@ -150,7 +150,7 @@ func (e *uncountedError) Unwrap() error { return e.err }
 
 // giveBack is the statement that adds the row again, one delivery older.
 func (d *heldMessage) giveBack() *statement {
-	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, d.deliveries, d.claims+1, d.expires, d.lastError)
+	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, d.deliveries, d.nextClaim(), d.expires, d.lastError)
 }
 
 // available tells receivers that the message is back.

@@ -69,6 +69,9 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 	}
 }
 
+// farAway is longer than anybody waits before the next look.
+const farAway = 24 * time.Hour
+
 // until asks a table for how long its next message waits, if there is some.
 func (t *Transport) until(ctx context.Context, text string) (wait time.Duration, some bool, err error) {
 	var next *int64
@@ -76,7 +79,7 @@ func (t *Transport) until(ctx context.Context, text string) (wait time.Duration,
 	if err != nil || next == nil {
 		return 0, false, err
 	}
-	return time.Duration(*next) * time.Microsecond, true, nil
+	return time.Duration(min(*next, farAway.Microseconds())) * time.Microsecond, true, nil
 }
 
 // bell is rung when a queue may have got a message. It stays rung until somebody

@@ -65,17 +65,22 @@ func recordOf(row, due, deliveries, claims, lastError string) string {
 //
 // OUTPUT without INTO is refused if the table has a trigger: there must be none.
 func (microsoft) queue(t table) *queueTexts {
+	const unleased = `(LeasedUntil is null or LeasedUntil <= sysutcdatetime() or LeasedUntil > dateadd(hour, 48, sysutcdatetime()))`
 	available := func(floor string) string {
 		return readCommitted + `with available as (
 	select top (@p1) Id, RowVersion, Headers, Body, Due, Deliveries, Claims, Expires, LeasedUntil, LastError
 	from ` + t.quoted + seekAvailable + `
-	where Due >= ` + timeOf(floor) + ` and Due <= sysutcdatetime() and (LeasedUntil is null or LeasedUntil <= sysutcdatetime())
+	where Due >= ` + timeOf(floor) + ` and Due <= sysutcdatetime() and ` + unleased + `
 	order by Due, RowVersion
 )
 `
 	}
 	own := func(row, deliveries string) string {
-		return recordOf(row, `todatetimeoffset(`+row+`.Due, 0)`, row+`.Deliveries`+deliveries, row+`.Claims`, `isnull(`+row+`.LastError, N'')`)
+		return recordOf(row, `todatetimeoffset(`+row+`.Due, 0)`, deliveries, row+`.Claims`, `isnull(`+row+`.LastError, N'')`)
+	}
+	// As nextDelivery and nextClaim of postgres; least and greatest came with SQL Server 2022.
+	nextDelivery := func(row string) string {
+		return `case when ` + row + `Deliveries < 0 then 1 when ` + row + `Deliveries = 2147483647 then 2147483647 else ` + row + `Deliveries + 1 end`
 	}
 	leased := func(rows string, columns string) string {
 		return `
@@ -86,21 +91,21 @@ where m.Claims = s.claims and m.LeasedUntil > sysutcdatetime();`
 	return &queueTexts{
 		table: t,
 		claim: available("@p3") + `update available
-set LeasedUntil = ` + after("@p2") + `, Claims = Claims + 1, Deliveries = Deliveries + 1
-output ` + own("inserted", "") + `;`,
+set LeasedUntil = ` + after("@p2") + `, Claims = Claims % 2147483647 + 1, Deliveries = ` + nextDelivery("") + `
+output ` + own("inserted", "inserted.Deliveries") + `;`,
 		complete: readCommitted + `delete m
 output deleted.RowVersion` + leased("@p1", ""),
 		abandon: readCommitted + `update m
 set LeasedUntil = null, LastError = s.error
 output inserted.RowVersion` + leased("@p1", `, error nvarchar(max) '$[2]'`),
 		release: readCommitted + `update m
-set LeasedUntil = null, Deliveries = m.Deliveries - 1
+set LeasedUntil = null, Deliveries = case when m.Deliveries > 0 then m.Deliveries - 1 else 0 end
 output inserted.RowVersion` + leased("@p1", ""),
 		renew: readCommitted + `update m
 set LeasedUntil = ` + after("@p1") + `
 output inserted.RowVersion` + leased("@p2", ""),
 		take: available("@p2") + `delete from available
-output ` + own("deleted", " + 1") + `;`,
+output ` + own("deleted", nextDelivery("deleted.")) + `;`,
 		// The row gets a new RowVersion: to give it the old one (@p2) takes the right to
 		// alter the table. Its place in the queue is that of Due.
 		giveBack: `insert into ` + t.quoted + ` (Id, Recoverable, Expires, Headers, Body, Due, Deliveries, Claims, LastError)
@@ -115,7 +120,7 @@ output ` + recordOf("deleted", `cast('1970-01-01T00:00:00+00:00' as datetimeoffs
 		retake: readCommitted + `delete m
 output deleted.RowVersion
 from ` + t.quoted + ` as m` + seekAvailable + `
-where m.RowVersion = @p1 and m.Deliveries = @p2 and m.Claims = @p3;`,
+where m.RowVersion = @p1 and ` + nextDelivery("m.") + ` = @p2 and m.Claims = @p3;`,
 		// There is no index on Id. UPDLOCK would lock every row until the end of the
 		// transaction, and not only while it is looked at.
 		retakeForeign: readCommitted + `delete from ` + t.quoted + ` with (readpast, rowlock)
@@ -124,7 +129,7 @@ where Id = convert(uniqueidentifier, @p1) and RowVersion = @p2;`,
 		purge: readCommitted + `with available as (
 	select top (` + purgeLimit + `) RowVersion
 	from ` + t.quoted + seekAvailable + `
-	where Due <= sysutcdatetime() and (LeasedUntil is null or LeasedUntil <= sysutcdatetime())
+	where Due <= sysutcdatetime() and ` + unleased + `
 	order by Due, RowVersion
 )
 delete from available;`,
@@ -135,7 +140,7 @@ delete from available;`,
 )
 delete from available;`,
 		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
-where LeasedUntil is null or LeasedUntil <= sysutcdatetime()
+where ` + unleased + `
 order by Due;`,
 		nextForeign: `select top (1) cast(0 as bigint) from ` + t.quoted + onlyLook + `;`,
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // postgres is the dialect of PostgreSQL 13 and later.
@@ -90,8 +92,31 @@ func checkName(name string, length, most int, unit string) error {
 // more than the limit.
 const available = `ctid = any(array(
 	select ctid from %s
-	where due >= $1 and due <= now() and (leased_until is null or leased_until <= now())
+	where due >= $1 and due <= now() and ` + unleased + `
 	order by due, seq limit ` + limitMark + ` for update skip locked))`
+
+// unleased is true for a row that no receiver has leased. A lease that ends later than
+// any that this package writes (maxLease) is none: nobody would end it.
+const unleased = `(leased_until is null or leased_until <= now() or leased_until > now() + interval '48 hours')`
+
+// What a row says of itself is anybody's who may write to the table, so no value of it may
+// make a statement fail, or keep its count from rising. A lease needs a number other than
+// that of the lease before; where the numbers end they begin again.
+const (
+	nextDelivery = `least(greatest(deliveries, 0), 2147483646) + 1`
+	nextClaim    = `claims % 2147483647 + 1`
+	// dueRead is a time that Go can read: -infinity is none.
+	dueRead = `greatest(due, timestamptz '0001-01-01 00:00:00+00')`
+)
+
+// dueFrom is the parameter for a time from which to look for messages. The zero time is
+// before all of them.
+func dueFrom(from time.Time) pgtype.Timestamptz {
+	if from.IsZero() {
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return pgtype.Timestamptz{Time: from, Valid: true}
+}
 
 // limitMark stands for the limit of a statement. No name of a table contains it (checkName).
 const limitMark = "\x00"
@@ -100,14 +125,14 @@ const limitMark = "\x00"
 func sized(text string, n int) string { return strings.Replace(text, limitMark, strconv.Itoa(n), 1) }
 
 func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement {
-	return command(sized(t.claim, n), from, lease.Microseconds())
+	return command(sized(t.claim, n), dueFrom(from), lease.Microseconds())
 }
 
 func (postgres) take(t *queueTexts, n int, from time.Time) *statement {
 	if n == 1 {
-		return command(t.takeOne, from)
+		return command(t.takeOne, dueFrom(from))
 	}
-	return command(sized(t.take, n), from)
+	return command(sized(t.take, n), dueFrom(from))
 }
 
 func (postgres) takeForeign(t *queueTexts, n int) *statement {
@@ -116,6 +141,11 @@ func (postgres) takeForeign(t *queueTexts, n int) *statement {
 	}
 	return command(sized(t.takeForeign, n))
 }
+
+// untilNext asks in how long the next message is due. A time for which that has no answer,
+// infinity, is not the next one, and one further away does not matter yet.
+const untilNext = `select (extract(epoch from greatest(due, timestamptz '0001-01-01 00:00:00+00') - clock_timestamp()) * 1000000)::bigint
+from (select min(due) as due from %s where due <= now() + interval '24 hours'%s) as first where due is not null`
 
 const microseconds = ` * interval '1 microsecond'`
 
@@ -126,23 +156,23 @@ const microseconds = ` * interval '1 microsecond'`
 func (postgres) queue(t table) *queueTexts {
 	ready := fmt.Sprintf(available, t.quoted)
 	// A leased row stays, so that what is only needed to add it again is not read.
-	const record = `id::text, seq, headers, coalesce(body, ''), due, deliveries%s, claims, %s,
+	const record = `id::text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
 	const settled = `m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq`
 	texts := &queueTexts{
 		table: t,
 		claim: `update ` + t.quoted + ` set leased_until = clock_timestamp() + $2::bigint` + microseconds + `,
-	claims = claims + 1, deliveries = deliveries + 1
+	claims = ` + nextClaim + `, deliveries = ` + nextDelivery + `
 where ` + ready + `
-returning ` + fmt.Sprintf(record, "", "''"),
+returning ` + fmt.Sprintf(record, "deliveries", "''"),
 		complete: `delete from ` + t.quoted + ` as m using unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		abandon: `update ` + t.quoted + ` as m set leased_until = null, last_error = s.error
 from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where ` + settled,
-		release: `update ` + t.quoted + ` as m set leased_until = null, deliveries = deliveries - 1
+		release: `update ` + t.quoted + ` as m set leased_until = null, deliveries = greatest(deliveries, 1) - 1
 from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		renew: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
-		take:   `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, " + 1", "coalesce(expires::text, '')"),
+		take:   `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, nextDelivery, "coalesce(expires::text, '')"),
 		insert: `insert into ` + t.quoted + ` (id, headers, body) values (gen_random_uuid(), $1, $2)`,
 		insertAll: `insert into ` + t.quoted + ` (id, headers, body)
 select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
@@ -153,18 +183,17 @@ values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp,
 returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
 		retake: `delete from ` + t.quoted + ` where ctid = any(array(
-	select ctid from ` + t.quoted + ` where seq = $1 and deliveries = $2 and claims = $3 for update skip locked))
+	select ctid from ` + t.quoted + ` where seq = $1 and ` + nextDelivery + ` = $2 and claims = $3 for update skip locked))
 returning seq`,
 		retakeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` where id = $1::text::uuid and seq = $2 for update skip locked))
 returning seq::bigint`,
 		purge: `delete from ` + t.quoted + ` where ctid = any(array(
-	select ctid from ` + t.quoted + ` where due <= now() and (leased_until is null or leased_until <= now())
+	select ctid from ` + t.quoted + ` where due <= now() and ` + unleased + `
 	order by due, seq limit ` + purgeLimit + ` for update skip locked))`,
 		purgeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` order by seq limit ` + purgeLimit + ` for update skip locked))`,
-		next: `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted + `
-where leased_until is null or leased_until <= now()`,
+		next:        fmt.Sprintf(untilNext, t.quoted, " and "+unleased),
 		nextForeign: `select 0::bigint from ` + t.quoted + ` limit 1`,
 	}
 	texts.takeOne, texts.takeOneForeign = sized(texts.take, 1), sized(texts.takeForeign, 1)
@@ -263,7 +292,7 @@ returning seq, destination, coalesce(expires::text, ''), headers, body, attempts
 		postpone: `update ` + t.quoted + ` set due = clock_timestamp() + $2::bigint` + microseconds + `,
 	attempts = $5, last_error = $3 where seq = $1 and attempts = $4 returning seq`,
 		remove: `delete from ` + t.quoted + ` where seq = $1 and attempts = $2 returning seq`,
-		next:   `select (extract(epoch from min(due) - clock_timestamp()) * 1000000)::bigint from ` + t.quoted,
+		next:   fmt.Sprintf(untilNext, t.quoted, ""),
 	}
 }
 

@@ -39,7 +39,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 
 // again begins a transaction with the row, and reports whether it was there.
 func (d *heldMessage) again(ctx context.Context) (tx transaction, found bool, err error) {
-	text, args := d.r.q.retake, []any{d.seq, d.deliveries - 1, d.claims}
+	text, args := d.r.q.retake, []any{d.seq, d.deliveries, d.claims}
 	if d.r.t.nserviceBusTables {
 		text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
 	}
