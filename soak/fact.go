@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -78,4 +82,35 @@ func parseFact(line string) (fact, error) {
 		return fail()
 	}
 	return fact{kind: factKind(fields[0][0]), at: time.Unix(0, nanos), took: time.Duration(took), stage: stage(step), id: id, text: text}, nil
+}
+
+// A factLog is a file with all facts, from which the way of an order can be read. The zero
+// value writes nothing. Its methods may be called concurrently.
+type factLog struct {
+	mu     sync.Mutex
+	file   *os.File
+	buffer *bufio.Writer
+}
+
+func newFactLog(name string) (*factLog, error) {
+	file, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return &factLog{file: file, buffer: bufio.NewWriter(file)}, nil
+}
+
+// write writes a fact, after the name of the worker's log. Its error is that of close.
+func (l *factLog) write(worker string, f fact) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.buffer != nil {
+		fmt.Fprintf(l.buffer, "%s %s", worker, f)
+	}
+}
+
+func (l *factLog) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.buffer.Flush(), l.file.Close())
 }

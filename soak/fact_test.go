@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestFact_ParseReadsWhatStringHasWritten(t *testing.T) {
+func TestFact_ParseReadsTheLinesOfString(t *testing.T) {
 	for _, want := range []fact{
 		{kind: factHandled, at: time.Unix(1700000000, 123), took: 4 * time.Millisecond, stage: notices, id: 42},
 		{kind: factReady, at: time.Unix(1, 0)},

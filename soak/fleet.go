@@ -22,6 +22,7 @@ const workers = 4
 type fleet struct {
 	system  system
 	ledger  *ledger
+	facts   *factLog
 	options workerOptions
 	logs    string // the directory
 	log     *slog.Logger
@@ -92,6 +93,7 @@ func (f *fleet) once(s *slot, name string, log io.Writer) (again, wasReady bool)
 		if killed && fact.kind == factEnded {
 			return // it was the kill
 		}
+		f.facts.write(filepath.Base(name), fact)
 		f.ledger.record(fact)
 		s.mu.Lock()
 		defer s.mu.Unlock()

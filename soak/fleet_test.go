@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// scripted is a system whose workers do what a test wants. Its other methods are not
+// scripted is a system whose workers follow a test's script. Its other methods are not
 // called.
 type scripted struct {
 	system
@@ -68,7 +68,7 @@ func (w *scriptedWorker) err() error { return w.failed }
 func play(t *testing.T, killed bool, script func(n int, w *scriptedWorker)) *ledger {
 	t.Helper()
 	l := newLedger()
-	f := &fleet{system: &scripted{play: script}, ledger: l, logs: t.TempDir(), log: slog.New(slog.DiscardHandler)}
+	f := &fleet{system: &scripted{play: script}, ledger: l, logs: t.TempDir(), facts: &factLog{}, log: slog.New(slog.DiscardHandler)}
 	f.start()
 	if err := f.awaitReady(t.Context()); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func play(t *testing.T, killed bool, script func(n int, w *scriptedWorker)) *led
 	return l
 }
 
-// texts are what a ledger has of workers that did not end as they should.
+// texts returns the entries about workers that did not end as they should.
 func (l *ledger) texts() string {
 	return strings.Join([]string{strings.Join(l.ended, ","), strings.Join(l.deaths, ","), strings.Join(l.disorderly, ",")}, "|")
 }

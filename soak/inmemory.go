@@ -19,8 +19,8 @@ import (
 )
 
 // inMemory is a broker in this process. Its workers are goroutines. A wrapper of each
-// one's transport does what a server or a network does to messages, and what becomes of
-// those of a process that is killed.
+// worker's transport has the faults of a network and a server, and makes the worker as
+// ineffective as a process that was killed.
 type inMemory struct {
 	broker *inmemory.Broker
 	calls  *calls         // of the workers
@@ -185,7 +185,7 @@ func (s *inMemory) depths(context.Context) (map[string]int, error) {
 	depths := map[string]int{}
 	for _, queue := range s.broker.Queues() {
 		if queue == rowsQueue {
-			continue // what is in it is read by rows
+			continue // rows waits for its messages
 		}
 		depth, err := s.broker.Depth(queue)
 		if err != nil {
@@ -195,6 +195,8 @@ func (s *inMemory) depths(context.Context) (map[string]int, error) {
 	}
 	return depths, nil
 }
+
+func (s *inMemory) staleness() time.Duration { return 0 }
 
 // rows implements system. The rows are in the ledger when their queue is empty.
 func (s *inMemory) rows(ctx context.Context, _ *ledger) error {

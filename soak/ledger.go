@@ -15,13 +15,13 @@ const failEvery = 200
 // alwaysFails reports whether every attempt of an order fails.
 func alwaysFails(id int) bool { return id%failEvery == failEvery/2 }
 
-// order is what the ledger knows about one order.
+// order is the ledger's entry about one order.
 type order struct {
 	accepted bool // the broker has confirmed it
 	doubtful bool // an earlier send of it had an unknown result, so that it may be there twice
 	began    int  // runs of the handler; counted for orders that always fail alone
 	handled  [stages]int
-	rows     [stages]int // in the database, or what stands for it; in SendsAtomicWithReceive alone
+	rows     [stages]int // in the database, or in its stead a queue; in SendsAtomicWithReceive alone
 	moved    []movedCopy
 }
 
@@ -54,13 +54,13 @@ type movedCopy struct {
 	rounds     []core.Round // the header Reprise.Attempts
 }
 
-// A ledger records what was sent and what the workers report, and compares both when the
-// run has ended. Its methods may be called concurrently.
+// A ledger records the orders that were sent and the reports of the workers, and compares
+// them when the run has ended. Its methods may be called concurrently.
 type ledger struct {
 	mu      sync.Mutex
 	changed *sync.Cond // when an order is complete, or no more are sent
 	orders  []order
-	strange []fact // of orders that nobody has sent
+	strange []fact // of orders that were never sent
 
 	accepted   int
 	incomplete int // orders that should complete, and have not
@@ -122,7 +122,7 @@ func (l *ledger) accept(id int, doubtful bool) {
 	l.accepted++
 }
 
-// record records what a worker reports.
+// record records a fact that a worker reports.
 func (l *ledger) record(f fact) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,6 +216,18 @@ func (l *ledger) progress() (incomplete, completed int) {
 	return l.incomplete, l.completed
 }
 
+// failing returns how many orders were accepted that always fail.
+func (l *ledger) failing() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id := range l.orders {
+		if alwaysFails(id) && l.orders[id].accepted {
+			n++
+		}
+	}
+	return n
+}
+
 // A watch measures how work goes on during and after a fault.
 type watch struct {
 	l *ledger
@@ -278,7 +290,7 @@ func (w *watch) stop() (during int, recovery, pause time.Duration) {
 	return w.during, recovery, w.pause
 }
 
-// orderPrefix is what the message id of an order begins with.
+// orderPrefix begins the message id of each order.
 const orderPrefix = "order-"
 
 // orderID is the message id of an order.

@@ -1,7 +1,8 @@
 //go:build darwin || linux
 
 // Command soak runs endpoints on every transport while their processes are killed, and
-// servers and networks fail, and then compares what was sent with what was handled.
+// servers and networks fail, and then compares the messages that were sent with those that
+// were handled.
 //
 //	go run ./soak -for 1h
 //	go run ./soak -for 5m -transport 'postgres-*'
@@ -13,9 +14,9 @@
 // are sent for as long as there are faults, so that each fault finds work, and so does its
 // end. docs/reliability.md says which promises are checked, and has results.
 //
-// The program starts its servers itself. It prints each fault and each promise, writes the
-// logs of the workers and a report in Markdown to a directory, and exits with 1 where a
-// promise was broken, with 2 where the soak itself failed.
+// The program starts its servers itself. It prints each fault and each promise, and writes
+// the logs of the workers, each of their facts and a report in Markdown to a directory. It
+// exits with 1 where a promise was broken, with 2 where the soak itself failed.
 package main
 
 import (
@@ -108,15 +109,17 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	}
 	share := *all / time.Duration(len(chosen))
 	var results []*result
+	var errs []error
 	for _, s := range chosen {
 		r := &run{
 			subject: s, load: share, fault: min(max(share/20, shortestFault), longestFault), window: *window, pace: *pace,
 			kills: [2]time.Duration{2 * time.Second, 4 * time.Second}, seed: *seed,
-			patience: 3 * time.Minute, logs: filepath.Join(*logs, s.name), out: stdout,
+			patience: 3 * time.Minute, lastPatience: 3 * time.Minute, logs: filepath.Join(*logs, s.name), out: stdout,
 		}
 		done, err := r.do(ctx)
 		if err != nil {
-			return false, fmt.Errorf("%s: %w; its logs are in %s", s.name, err, r.logs)
+			errs = append(errs, fmt.Errorf("%s: %w; its logs are in %s", s.name, err, r.logs))
+			continue
 		}
 		results = append(results, done)
 		broken = broken || done.isBroken()
@@ -126,7 +129,7 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	if broken {
 		fmt.Fprintln(stdout, "A PROMISE WAS BROKEN: see the lines with BROKEN above")
 	}
-	return broken, os.WriteFile(filepath.Join(*logs, "report.md"), []byte(text), 0o644)
+	return broken, errors.Join(append(errs, os.WriteFile(filepath.Join(*logs, "report.md"), []byte(text), 0o644))...)
 }
 
 // choose returns the subjects that have one of the names, or fit one of the patterns (see

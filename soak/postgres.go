@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,7 +57,8 @@ func startPostgres(ctx context.Context) (_ system, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.is = "PostgreSQL " + version
+	number, _, _ := strings.Cut(version, " ") // without the package's
+	s.is = "PostgreSQL " + number
 	return s, nil
 }
 
@@ -244,6 +246,8 @@ func (s *postgresSystem) depths(ctx context.Context) (map[string]int, error) {
 	})
 	return depths, err
 }
+
+func (s *postgresSystem) staleness() time.Duration { return 0 }
 
 func (s *postgresSystem) rows(ctx context.Context, l *ledger) error {
 	return s.administer(ctx, func(conn *pgx.Conn) error {

@@ -77,7 +77,7 @@ func (s *rabbitSystem) serverLog() string { return s.server.Log() }
 
 func (s *rabbitSystem) secrets() []string { return []string{testserver.Password} }
 
-// rabbitConfig is what a worker gets of rabbitmq.Config.
+// rabbitConfig is the part of rabbitmq.Config that a worker gets.
 type rabbitConfig struct {
 	URL       string
 	QueueType rabbitmq.QueueType
@@ -168,6 +168,14 @@ func (s *rabbitSystem) depths(ctx context.Context) (map[string]int, error) {
 		return nil, fmt.Errorf("rabbitmqctl list_queues printed %q, which has no queue", list)
 	}
 	return depths, nil
+}
+
+// staleness implements system. A quorum queue publishes its depth every 5 s.
+func (s *rabbitSystem) staleness() time.Duration {
+	if s.queues == rabbitmq.Quorum {
+		return 6 * time.Second
+	}
+	return 0
 }
 
 // rows implements system. There is no mode in which there are any.

@@ -33,7 +33,10 @@ type run struct {
 	// patience is how long the run waits for anything that has to happen. It is long,
 	// because the speed of the machine is not tested.
 	patience time.Duration
-	out      io.Writer
+	// lastPatience is how long it waits at the end, when nothing is handled any more but
+	// messages are left.
+	lastPatience time.Duration
+	out          io.Writer
 
 	// chosen, where it is not nil, says which faults are struck.
 	chosen func(fault) bool
@@ -44,7 +47,7 @@ type run struct {
 	started time.Time
 }
 
-// result is what a run has shown.
+// result has the figures and findings of a run.
 type result struct {
 	subject  subject
 	version  string
@@ -64,7 +67,7 @@ func (r *result) isBroken() bool {
 	return false
 }
 
-// outcome is what one fault did.
+// outcome is the effect of one fault.
 type outcome struct {
 	fault    string
 	took     time.Duration
@@ -89,7 +92,7 @@ func (r *run) do(ctx context.Context) (_ *result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // what could not be written is printed too
+	defer file.Close() //nolint:errcheck // all of it is printed too
 	r.log = slog.New(slog.NewTextHandler(file, nil))
 	r.out = io.MultiWriter(r.out, file)
 
@@ -170,8 +173,13 @@ func idOf(messageID string) int {
 // strain runs workers, load, kills and faults until all faults have been struck, and
 // returns when all work is done, or nothing is done any more.
 func (r *run) strain(ctx context.Context) (kills int, outcomes []outcome, err error) {
+	facts, err := newFactLog(filepath.Join(r.logs, "facts.txt"))
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { err = errors.Join(err, facts.close()) }()
 	f := &fleet{
-		system: r.system, ledger: r.ledger, logs: r.logs, log: r.log,
+		system: r.system, ledger: r.ledger, facts: facts, logs: r.logs, log: r.log,
 		options: workerOptions{mode: r.subject.mode, pace: r.pace},
 	}
 	f.start()
@@ -313,10 +321,10 @@ func (o outcome) String() string {
 		o.fault, o.took.Seconds(), o.during, o.waiting, recovery, o.pause.Seconds())
 }
 
-// drain returns when nothing is left to do, or nothing was done for the patience. It records
-// what is left.
+// drain returns when all work is done, or none was done for lastPatience. It records the
+// messages that are left.
 func (r *run) drain(ctx context.Context) error {
-	type state struct{ incomplete, completed, left int }
+	type state struct{ incomplete, completed, left, moved int }
 	var last state
 	since := time.Now()
 	for {
@@ -324,19 +332,23 @@ func (r *run) drain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		delete(depths, errorQueue)
 		var now state
 		now.incomplete, now.completed = r.ledger.progress()
+		now.moved = depths[errorQueue]
+		delete(depths, errorQueue)
 		for _, n := range depths {
 			now.left += n
-		}
-		if now.incomplete+now.left == 0 {
-			return nil
 		}
 		if now != last {
 			last, since = now, time.Now()
 		}
-		if time.Since(since) > r.patience {
+		unchanged := time.Since(since)
+		// A message that is on its way from one queue to another can be missing from
+		// depths that are not of one moment. So the error queue has to be complete too.
+		if now.incomplete+now.left == 0 && now.moved >= r.ledger.failing() && unchanged >= r.system.staleness() {
+			return nil
+		}
+		if unchanged > r.lastPatience {
 			r.ledger.setLeft(depths)
 			return nil
 		}
@@ -344,7 +356,7 @@ func (r *run) drain(ctx context.Context) error {
 	}
 }
 
-// collect adds to the ledger what the workers have left: rows, the error queue, logs.
+// collect adds the rows, the messages in the error queue and secrets in logs to the ledger.
 func (r *run) collect(ctx context.Context, reader *core.Endpoint) error {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -352,29 +364,30 @@ func (r *run) collect(ctx context.Context, reader *core.Endpoint) error {
 	if r.subject.isAtomic() {
 		err = r.system.rows(limited, r.ledger)
 	}
-	err = errors.Join(err, runUntil(limited, reader, func() (bool, error) {
-		depths, err := r.system.depths(limited)
-		return depths[errorQueue] == 0, err
-	}))
+	err = errors.Join(err, r.readErrorQueue(limited, reader))
 	if log := r.system.serverLog(); log != "" {
 		err = errors.Join(err, os.WriteFile(filepath.Join(r.logs, "server.log"), []byte(log), 0o644))
 	}
 	return errors.Join(err, r.searchLogs())
 }
 
-// runUntil runs an endpoint until a condition holds.
-func runUntil(ctx context.Context, ep *core.Endpoint, done func() (bool, error)) error {
+// readErrorQueue runs the endpoint that reads the error queue until that is empty.
+func (r *run) readErrorQueue(ctx context.Context, reader *core.Endpoint) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- ep.Run(running) }()
-	for {
+	go func() { ended <- reader.Run(running) }()
+	for since := time.Now(); ; {
 		select {
 		case err := <-ended:
-			return errors.Join(err, fmt.Errorf("endpoint %s ended too early", ep.Name()))
+			return errors.Join(err, fmt.Errorf("endpoint %s ended too early", reader.Name()))
 		case <-time.After(100 * time.Millisecond):
 		}
-		if isDone, err := done(); err != nil || isDone {
+		depths, err := r.system.depths(ctx)
+		if depths[errorQueue] > 0 {
+			since = time.Now()
+		}
+		if err != nil || time.Since(since) > r.system.staleness() {
 			stop()
 			return errors.Join(err, <-ended)
 		}

@@ -28,7 +28,7 @@ func shortRun(t *testing.T, s subject, faults ...string) (*run, *bytes.Buffer) {
 	var out bytes.Buffer
 	return &run{
 		subject: s, load: time.Millisecond, fault: 300 * time.Millisecond, window: 200, pace: 2 * time.Millisecond,
-		kills: [2]time.Duration{300 * time.Millisecond, 600 * time.Millisecond}, patience: 5 * time.Minute, logs: t.TempDir(), out: &out,
+		kills: [2]time.Duration{300 * time.Millisecond, 600 * time.Millisecond}, patience: 5 * time.Minute, lastPatience: 5 * time.Minute, logs: t.TempDir(), out: &out,
 		chosen: func(f fault) bool { return slices.Contains(faults, f.name) },
 	}, &out
 }
@@ -106,7 +106,7 @@ func TestSoak_LostMessagesAreNoticed(t *testing.T) {
 		return broker, err
 	}
 	r, out := shortRun(t, s, "messages are lost")
-	r.patience = 10 * time.Second // until it gives up what is lost
+	r.lastPatience = 10 * time.Second // until it gives the lost messages up
 	done, err := r.do(t.Context())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -41,7 +41,7 @@ type system interface {
 	// openThrough opens a transport that all faults reach.
 	openThrough(ctx context.Context) (core.Transport, error)
 
-	// prepare makes what workers need beside their queues.
+	// prepare makes the things that workers need beside their queues.
 	prepare(ctx context.Context, mode core.TransactionMode, l *ledger) error
 
 	// startWorker starts a worker, which writes its log to log.
@@ -51,8 +51,9 @@ type system interface {
 	faults() []fault
 
 	// depths returns how many messages each queue has, with those that workers have and
-	// those that are delayed.
+	// those that are delayed, as it was no longer than staleness ago.
 	depths(ctx context.Context) (map[string]int, error)
+	staleness() time.Duration
 
 	// rows returns when the rows of the workers are in the ledger. It is called in
 	// SendsAtomicWithReceive alone, after all workers have ended.
@@ -67,7 +68,7 @@ type system interface {
 	close() error
 }
 
-// workerOptions say what a worker does.
+// workerOptions are those of every worker of a run.
 type workerOptions struct {
 	mode   core.TransactionMode
 	pace   time.Duration

@@ -39,13 +39,13 @@ var (
 	promiseSecrets   = promise{"no log has the password", "C21"}
 )
 
-// A finding is what the ledger says about one promise. It is broken if there are ids or
+// A finding tells whether one promise was kept. It is broken if there are ids or
 // texts.
 type finding struct {
 	promise promise
 	ids     []int    // orders
-	details []string // what the ledger has on the first of them
-	texts   []string // what is not about one order
+	details []string // about the first of them
+	texts   []string // about anything but a single order
 }
 
 func (f *finding) isBroken() bool { return len(f.ids)+len(f.texts) > 0 }
@@ -92,8 +92,8 @@ type guarantees struct {
 
 func (g guarantees) isAtomic() bool { return g.mode == core.TransactionSendsAtomicWithReceive }
 
-// verdict compares what was sent with what the workers, the database and the error queue
-// say, promise by promise.
+// verdict compares the orders that were sent with the reports of the workers, the rows and
+// the error queue, promise by promise.
 func (l *ledger) verdict(g guarantees) []finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()

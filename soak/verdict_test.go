@@ -49,7 +49,7 @@ func goodLedger(t *testing.T) *ledger {
 	return l
 }
 
-// moved returns a copy in the error queue, after rounds of so many attempts.
+// moved returns a copy in the error queue, after rounds of as many attempts as given.
 func moved(attempts ...int) movedCopy {
 	c := movedCopy{fromOrders: true}
 	for _, n := range attempts {
@@ -136,11 +136,11 @@ func TestVerdict_WrongLedgerBreaksItsPromise(t *testing.T) {
 			func(l *ledger) { l.setLeft(map[string]int{"shipping": 1, "orders": 0}) },
 			[]promise{promiseNothing}, all, -1, `"shipping" still has 1 messages`,
 		},
-		"an order that nobody has sent": {
+		"an order that was never sent": {
 			func(l *ledger) { l.record(fact{kind: factHandled, stage: shipping, id: 4711}) },
 			[]promise{promiseNothing}, all, -1, "shipping has handled order 4711",
 		},
-		"a row of an order that nobody has sent": {
+		"a row of an order that was never sent": {
 			func(l *ledger) { l.addRow(shipping, 4711) },
 			[]promise{promiseNothing}, all, -1, "order 4711",
 		},

@@ -24,7 +24,7 @@ var types = [stages]string{"soak.place-order", "soak.ship-order", "soak.order-pl
 // body is that of all messages.
 type body struct{ Order int }
 
-// A job is what a worker does with each message.
+// A job runs the endpoints of one worker.
 type job struct {
 	transport core.Transport
 	mode      core.TransactionMode
@@ -75,7 +75,7 @@ func (j *job) endpoints() ([]*core.Endpoint, error) {
 }
 
 // run runs the endpoints until ctx ends, and records when they are ready, and why they
-// ended if nobody asked them to.
+// ended if they were not asked to.
 func (j *job) run(ctx context.Context) error {
 	all, err := j.endpoints()
 	if err != nil {

@@ -1,0 +1,58 @@
+//go:build darwin || linux
+
+package main
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+)
+
+// measured is a system with depths that a test gives, one after the other; the last ones
+// stay. Its other methods are not called.
+type measured struct {
+	system
+	all   []map[string]int
+	stale time.Duration
+	asked int
+}
+
+func (m *measured) depths(context.Context) (map[string]int, error) {
+	depths := maps.Clone(m.all[min(m.asked, len(m.all)-1)])
+	m.asked++
+	return depths, nil
+}
+
+func (m *measured) staleness() time.Duration { return m.stale }
+
+func TestDrain_WaitsForQueuesAndTheErrorQueue(t *testing.T) {
+	l := goodLedger(t)
+	s := &measured{stale: 300 * time.Millisecond, all: []map[string]int{
+		{"orders": 1, errorQueue: 0},
+		{"orders": 0, errorQueue: 0}, // the failing order is on its way
+		{"orders": 0, errorQueue: 1},
+	}}
+	r := &run{system: s, ledger: l, lastPatience: 5 * time.Minute}
+	began := time.Now()
+	if err := r.drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.asked < len(s.all)+1 || time.Since(began) < s.stale {
+		t.Errorf("drain returned after the depths were asked for %d times, and %v", s.asked, time.Since(began))
+	}
+	if found := broken(l, receiveOnly); len(found) > 0 {
+		t.Error(&found[0])
+	}
+}
+
+func TestDrain_RecordsMessagesThatAreLeft(t *testing.T) {
+	l := goodLedger(t)
+	r := &run{system: &measured{all: []map[string]int{{"orders": 2, errorQueue: 1}}}, ledger: l, lastPatience: 300 * time.Millisecond}
+	if err := r.drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if found := broken(l, receiveOnly); len(found) != 1 || found[0].promise != promiseNothing {
+		t.Errorf("broken are %v", found)
+	}
+}
