@@ -56,7 +56,7 @@ type Endpoint struct {
 
 // New makes an endpoint. It checks the whole configuration against the
 // transport's capabilities without contacting the broker; its error says all
-// that is wrong at once.
+// that is wrong at once. It logs what the transport warns of (Warner).
 func New(name string, t Transport, c Config) (*Endpoint, error) {
 	fail := func(err error) (*Endpoint, error) {
 		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
@@ -107,6 +107,11 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	if len(c.Middleware) > 0 {
 		ep.scope = middlewareScope(0)
+	}
+	if w, ok := t.(Warner); ok {
+		for _, text := range w.Warnings() {
+			ep.log.endpoint.Warn("the transport should be configured differently", "reason", text)
+		}
 	}
 	return ep, nil
 }

@@ -165,7 +165,7 @@ type Delivery interface {
 	DeadLetter(ctx context.Context, reason, description string) error
 }
 
-// Provisioner, Subscriber, Checker and Purger are abilities that an adapter has or has
+// Provisioner, Subscriber, Checker, Purger and Warner are abilities that an adapter has or has
 // not. A wrapper of any adapter implements all of them, and returns an error matching
 // errors.ErrUnsupported where the wrapped one lacks an interface: the engine takes
 // that for a transport that does not implement it. transport.Wrapper is one to embed.
@@ -225,6 +225,15 @@ type Purger interface {
 	// stay as they are. What is sent at the same time is removed or not. A queue that does
 	// not exist is ErrQueueNotFound.
 	Purge(ctx context.Context, queue string) (removed int, err error)
+}
+
+// Warner is implemented by a Transport that can work as it is configured, and should not:
+// its connections do not verify the server, for example.
+type Warner interface {
+	// Warnings returns what operators should know and how to fix it, one sentence each and
+	// without secrets, or nil. It does no I/O. Several endpoints may share a transport:
+	// what it returned once it does not return again. [New] logs each as a warning.
+	Warnings() []string
 }
 
 // TransactionMode says how receiving, handling and sending hang together.

@@ -28,6 +28,7 @@ var _ interface {
 	core.Subscriber
 	core.Checker
 	core.Purger
+	core.Warner
 } = Wrapper{}
 
 // Provision implements core.Provisioner.
@@ -68,6 +69,14 @@ func (w Wrapper) Purge(ctx context.Context, queue string) (int, error) {
 		return p.Purge(ctx, queue)
 	}
 	return 0, w.lacks("Purge")
+}
+
+// Warnings implements core.Warner.
+func (w Wrapper) Warnings() []string {
+	if warner, ok := w.Transport.(core.Warner); ok {
+		return warner.Warnings()
+	}
+	return nil
 }
 
 func (w Wrapper) lacks(method string) error {

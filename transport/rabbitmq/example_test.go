@@ -26,7 +26,7 @@ type Refresh struct{}
 func Example() {
 	// snippet: first
 	ctx, stop := context.WithCancel(context.Background())
-	transport, err := rabbitmq.Open(ctx, os.Getenv("AMQP_URL")) // amqp://user:password@host/vhost
+	transport, err := rabbitmq.Open(ctx, os.Getenv("AMQP_URL")) // amqps://user:password@host/vhost
 	if err != nil {
 		log.Fatal(err)
 	}

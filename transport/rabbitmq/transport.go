@@ -43,7 +43,8 @@ type Transport struct {
 		last   atomic.Uint64
 	}
 
-	life *transport.Lifecycle
+	life     *transport.Lifecycle
+	warnings transport.Warnings
 }
 
 var _ interface {
@@ -52,6 +53,7 @@ var _ interface {
 	core.Subscriber
 	core.Checker
 	core.Purger
+	core.Warner
 } = (*Transport)(nil)
 
 // Open returns a transport for the broker and the virtual host that the URL names, with
@@ -79,6 +81,9 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	}
 	for i := range hosts {
 		t.hosts = append(t.hosts, &hosts[i])
+	}
+	for _, text := range t.weaknesses() {
+		t.warnings.Add(text)
 	}
 	var random [9]byte
 	_, _ = rand.Read(random[:]) // it never fails
@@ -137,6 +142,10 @@ func (t *Transport) String() string {
 
 // GoString returns what String does.
 func (t *Transport) GoString() string { return t.String() }
+
+// Warnings implements core.Warner: it tells of connections to other machines that are not
+// encrypted, or do not verify the server.
+func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
 // Address returns the queue's name, which is its address.
 func (t *Transport) Address(queue string) (string, error) {

@@ -25,7 +25,7 @@ type WriteInvoice struct{ OrderID int }
 func Example() {
 	// snippet: first
 	ctx, stop := context.WithCancel(context.Background())
-	transport, err := sqlserver.Open(ctx, os.Getenv("DATABASE_URL")) // postgres://user:password@host/database
+	transport, err := sqlserver.Open(ctx, os.Getenv("DATABASE_URL")) // postgres://user:password@host/database?sslmode=verify-full
 	if err != nil {
 		log.Fatal(err)
 	}

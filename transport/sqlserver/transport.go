@@ -32,7 +32,8 @@ type Transport struct {
 	sends         chan struct{}
 	held          *holders // of connections; nil: there may be any number
 
-	life *transport.Lifecycle
+	life     *transport.Lifecycle
+	warnings transport.Warnings
 }
 
 var _ interface {
@@ -41,6 +42,7 @@ var _ interface {
 	core.Subscriber
 	core.Checker
 	core.Purger
+	core.Warner
 } = (*Transport)(nil)
 
 // parallelSends is how many connections Send uses at a time, where the pool is the
@@ -75,6 +77,9 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
 		life:              transport.NewLifecycle(ctx),
+	}
+	if text := cfg.weakness(db); text != "" {
+		t.warnings.Add(text)
 	}
 	t.caps = capabilities(&cfg)
 	t.queues.t = t
@@ -156,6 +161,10 @@ func (t *Transport) String() string {
 
 // GoString returns what String does.
 func (t *Transport) GoString() string { return t.String() }
+
+// Warnings implements core.Warner: it tells of connections to other machines that do not
+// verify the server.
+func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
 // Address returns the queue's address as NServiceBus writes it: "schema"."table" on
 // PostgreSQL, table@[schema]@[database] on Microsoft SQL Server.

@@ -1,0 +1,93 @@
+package sqlserver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/microsoft/go-mssqldb/msdsn"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// weakness returns a warning about the connections, or "". Those of Config.DB are not known.
+func (c *Config) weakness(db database) string {
+	if d, ok := db.(*pgxDatabase); ok {
+		return weaknessOfPgx(&d.connections.Config().ConnConfig.Config)
+	}
+	if c.DB != nil {
+		return ""
+	}
+	u, err := readURL(c.URL)
+	if err != nil {
+		return ""
+	}
+	parsed, err := msdsn.Parse(u.String())
+	if err != nil {
+		return ""
+	}
+	return weaknessOfMicrosoft(&parsed, u.Hostname())
+}
+
+// weaknessOfPgx returns a warning about connections to other machines that do not verify the
+// server, or "". What a DialFunc does is not known; where the caller puts a connection of its
+// own in place of pgx's, it is no business of ours.
+func weaknessOfPgx(c *pgconn.Config) string {
+	if c.AfterNetConnect != nil {
+		return ""
+	}
+	var hosts []string
+	var plain, unverified bool
+	look := func(host string, port uint16, verifies, encrypted bool) {
+		if network, _ := pgconn.NetworkAddress(host, port); network == "unix" || transport.IsLocalHost(host) || verifies {
+			return
+		}
+		plain, unverified = plain || !encrypted, unverified || encrypted
+		if !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	look(c.Host, c.Port, transport.VerifiesServer(c.TLSConfig), c.TLSConfig != nil)
+	for _, f := range c.Fallbacks {
+		look(f.Host, f.Port, transport.VerifiesServer(f.TLSConfig), f.TLSConfig != nil)
+	}
+	var what string
+	switch {
+	case len(hosts) == 0:
+		return ""
+	case !unverified:
+		what = "are not encrypted (sslmode=disable)"
+	case plain:
+		what = "do not verify the server, and are not encrypted where it has no TLS (sslmode=prefer, the default, or allow)"
+	default:
+		what = "are encrypted, but do not verify the server (sslmode=require without sslrootcert)"
+	}
+	return fmt.Sprintf("connections to PostgreSQL at %s %s: another machine in the network can read and change messages, and log in as this role. "+
+		"Set the option sslmode=verify-full in the URL and, where the system does not know the certificate authority, sslrootcert=FILE", quoted(hosts), what)
+}
+
+// weaknessOfMicrosoft does so for Microsoft SQL Server.
+func weaknessOfMicrosoft(c *msdsn.Config, host string) string {
+	if transport.IsLocalHost(host) || host == "." {
+		return ""
+	}
+	encrypts := c.Encryption == msdsn.EncryptionRequired || c.Encryption == msdsn.EncryptionStrict
+	if encrypts && transport.VerifiesServer(c.TLSConfig) {
+		return ""
+	}
+	what := "are encrypted, but do not verify the server"
+	if !encrypts {
+		what = "are not encrypted, but for the login at most"
+	}
+	return fmt.Sprintf("connections to Microsoft SQL Server at %s %s: another machine in the network can read and change messages, and log in as this user. "+
+		"Set the option encrypt=true in the URL, without TrustServerCertificate, and certificate=FILE where the system does not know the certificate authority", quoted([]string{host}), what)
+}
+
+func quoted(names []string) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(texts, ", ")
+}
