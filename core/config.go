@@ -80,6 +80,16 @@ type Config struct {
 	// once, as a warning. The default is 1 min. Off logs none.
 	SlowHandler time.Duration
 
+	// MaxPrefetchBytes bounds the memory that messages take, headers and bodies, which
+	// were fetched before a handler is free for them: where that many bytes wait, nothing
+	// is fetched beyond the free handlers. One message more may wait, of whatever size
+	// (with InstanceQueue two); those in handlers come on top. The default is 64 MiB. Off is without bound. It
+	// concerns the transports on which messages are prefetched at all (Capabilities.Ahead,
+	// not TransactionNone and TransactionSendsAtomicWithReceive). Not every broker tells
+	// how large a message is before it delivers it; the documentation of the transport
+	// says how far the bound holds there.
+	MaxPrefetchBytes int
+
 	// DrainTimeout is how long handlers may go on after Run's context ended,
 	// before their contexts are cancelled. The default is 20 s: with the 5 s
 	// that handlers then have to return, Run ends before Kubernetes, which
@@ -389,6 +399,7 @@ const (
 	defaultSlowHandler     = time.Minute
 	defaultDrainTimeout    = 20 * time.Second
 	defaultOutageLimit     = 2 * time.Minute
+	defaultPrefetchBytes   = 64 << 20
 	defaultRequeueDelay    = time.Second
 	defaultTimeToWait      = time.Second
 	maxTimeToWait          = time.Hour

@@ -86,6 +86,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	}
 	notNegativeOrOff(&p, "HandlerTimeout", c.HandlerTimeout)
 	notNegativeOrOff(&p, "SlowHandler", c.SlowHandler)
+	notNegativeOrOff(&p, "MaxPrefetchBytes", c.MaxPrefetchBytes)
 	notNegativeOrOff(&p, "DrainTimeout", c.DrainTimeout)
 	notNegativeOrOff(&p, "OutageLimit", c.OutageLimit)
 	if c.LogFormat < LogNServiceBus || c.LogFormat > LogConstant {
@@ -130,9 +131,11 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	}
 
 	orDefault(&r.config.Concurrency, defaultConcurrency)
+	orDefault(&r.config.MaxPrefetchBytes, defaultPrefetchBytes)
 	orDefault(&r.config.DrainTimeout, defaultDrainTimeout)
 	orDefault(&r.config.SlowHandler, defaultSlowHandler)
 	orDefault(&r.config.OutageLimit, defaultOutageLimit)
+	r.config.MaxPrefetchBytes = offAsZero(r.config.MaxPrefetchBytes)
 	r.config.DrainTimeout = offAsZero(r.config.DrainTimeout)
 	r.config.SlowHandler = offAsZero(r.config.SlowHandler)
 	r.config.OutageLimit = offAsZero(r.config.OutageLimit)
@@ -147,7 +150,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "DrainTimeout", "OutageLimit", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)

@@ -130,21 +130,22 @@ func TestNewAcceptsSettingsWithAnEffect(t *testing.T) {
 
 func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
 	for field, c := range map[string]Config{
-		"Concurrency":    {Concurrency: 2},
-		"Transactions":   {Transactions: 99},
-		"Recoverability": {Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 1}}},
-		"InputQueue":     {InputQueue: "orders"},
-		"InstanceQueue":  {InstanceQueue: true, Instance: "one"},
-		"AuditQueue":     {AuditQueue: "audit"},
-		"Provision":      {Provision: ProvisionAlways},
-		"HandlerTimeout": {HandlerTimeout: 1},
-		"SlowHandler":    {SlowHandler: Off},
-		"DrainTimeout":   {DrainTimeout: 1},
-		"OutageLimit":    {OutageLimit: Off},
-		"Codecs":         {Codecs: []Codec{&pointerCodec{"text/x"}}},
-		"PurgeOnStart":   {PurgeOnStart: true},
-		"MessageID":      {MessageID: func(*Incoming) string { return "" }},
-		"Middleware":     {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
+		"Concurrency":      {Concurrency: 2},
+		"Transactions":     {Transactions: 99},
+		"Recoverability":   {Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 1}}},
+		"InputQueue":       {InputQueue: "orders"},
+		"InstanceQueue":    {InstanceQueue: true, Instance: "one"},
+		"AuditQueue":       {AuditQueue: "audit"},
+		"Provision":        {Provision: ProvisionAlways},
+		"HandlerTimeout":   {HandlerTimeout: 1},
+		"SlowHandler":      {SlowHandler: Off},
+		"DrainTimeout":     {DrainTimeout: 1},
+		"OutageLimit":      {OutageLimit: Off},
+		"MaxPrefetchBytes": {MaxPrefetchBytes: 1},
+		"Codecs":           {Codecs: []Codec{&pointerCodec{"text/x"}}},
+		"PurgeOnStart":     {PurgeOnStart: true},
+		"MessageID":        {MessageID: func(*Incoming) string { return "" }},
+		"Middleware":       {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
 	} {
 		c.SendOnly = true
 		if _, err := New("website", ableTransport(), c); err == nil || !strings.Contains(err.Error(), field+" is set on a send-only endpoint") {
@@ -353,7 +354,7 @@ func TestEffectiveConfigIsAFixedPoint(t *testing.T) {
 		"no delays":           {Config{}, undelayed},
 		"delays too short":    {Config{}, brief},
 		"send-only":           {Config{SendOnly: true, Instance: "one"}, ableCapabilities()},
-		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
 		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, ableCapabilities()},
 		"everything": {Config{
 			Concurrency: 3, InputQueue: "orders", InstanceQueue: true, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
@@ -415,7 +416,7 @@ func TestEffectiveConfigIsAFixedPoint(t *testing.T) {
 		}
 		text, err := ep.Config().MarshalJSON()
 		const want = `{"concurrency":16,"transactions":"SendsAtomicWithReceive","recoverability":{"immediate":{"retries":5},"delayed":{"retries":3,"increase":"10s"},` +
-			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","drainTimeout":"20s","outageLimit":"2m0s"}`
+			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","maxPrefetchBytes":67108864,"drainTimeout":"20s","outageLimit":"2m0s"}`
 		if err != nil || string(text) != want {
 			t.Errorf("%v\n%s, want\n%s", err, text, want)
 		}

@@ -25,7 +25,7 @@ func (r *resolved) effective() Config {
 	}
 	c.Concurrency, c.Transactions = r.config.Concurrency, r.mode
 	c.SlowHandler, c.DrainTimeout = zeroAsOff(r.config.SlowHandler), zeroAsOff(r.config.DrainTimeout)
-	c.OutageLimit = zeroAsOff(r.config.OutageLimit)
+	c.OutageLimit, c.MaxPrefetchBytes = zeroAsOff(r.config.OutageLimit), zeroAsOff(r.config.MaxPrefetchBytes)
 
 	f, base := &c.Recoverability, r.rules.config
 	f.Unrecoverable = slices.Clone(f.Unrecoverable)

@@ -111,6 +111,7 @@ var zeros = map[string]string{
 	"Config.Concurrency":                `write 1 or more, or leave the key out for the default`,
 	"Config.HandlerTimeout":             "",
 	"Config.SlowHandler":                "",
+	"Config.MaxPrefetchBytes":           "",
 	"Config.DrainTimeout":               "",
 	"Config.OutageLimit":                "",
 	"Config.Instance":                   `leave the key out for the default`,

@@ -18,6 +18,7 @@ const wholeConfig = `{
 	"provision": "Never",
 	"purgeOnStart": true,
 	"sendOnly": false,
+	"maxPrefetchBytes": 1000000,
 	"drainTimeout": "1m30s",
 	"handlerTimeout": "10s",
 	"slowHandler": "30s",
@@ -59,7 +60,7 @@ func (purgeable) Purge(context.Context, string) (int, error) { return 0, nil }
 func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
-		DrainTimeout: 90 * time.Second, Instance: "one",
+		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, LogFormat: LogConstant,
 		Recoverability: Recoverability{
 			Immediate:  Immediate{Retries: 2},

@@ -22,6 +22,7 @@ func TestAnExplicitZeroIsNoDefault(t *testing.T) {
 		{"handlerTimeout", `"0s"`, obeyed, time.Duration(Off)},
 		{"slowHandler", `"0s"`, obeyed, time.Duration(Off)},
 		{"drainTimeout", `"0s"`, obeyed, time.Duration(Off)},
+		{"maxPrefetchBytes", "0", obeyed, Off},
 		{"recoverability.immediate.retries", "0", `write "off": true for none`, nil},
 		{"recoverability.delayed.retries", "0", `write "off": true for none`, nil},
 		{"recoverability.delayed.increase", `"0s"`, `"delays": ["0s", "0s"]`, nil},

@@ -35,6 +35,7 @@ func TestNewReportsEveryWrongField(t *testing.T) {
 		{"Concurrency", Config{Concurrency: -1}, []string{"Concurrency is -1", "cannot be negative (0 is the default)"}},
 		{"DrainTimeout", Config{DrainTimeout: -time.Second}, []string{"DrainTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"HandlerTimeout", Config{HandlerTimeout: -time.Second}, []string{"HandlerTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
+		{"MaxPrefetchBytes", Config{MaxPrefetchBytes: -2}, []string{"MaxPrefetchBytes is -2", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"OutageLimit", Config{OutageLimit: -time.Second}, []string{"OutageLimit is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"LogFormat", Config{LogFormat: 7}, []string{"LogFormat is 7", "LogNServiceBus, LogConstant"}},
@@ -164,7 +165,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := r.config
-	if c.Concurrency != 16 || c.DrainTimeout != 20*time.Second || c.SlowHandler != time.Minute || c.OutageLimit != 2*time.Minute || c.HandlerTimeout != 0 || c.Recoverability.ErrorQueue != "error" ||
+	if c.Concurrency != 16 || c.DrainTimeout != 20*time.Second || c.SlowHandler != time.Minute || c.OutageLimit != 2*time.Minute || c.MaxPrefetchBytes != 64<<20 || c.HandlerTimeout != 0 || c.Recoverability.ErrorQueue != "error" ||
 		r.rules.config.requeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
 		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.config.requeueLimit != 0 || r.maxDeliveries != 50 {
 		t.Errorf("%+v", r)

@@ -18,12 +18,13 @@ type faulty struct {
 	*inmemory.Transport
 	caps core.Capabilities
 
-	settled   record[string]   // "Abandon m1": what succeeded
-	requested record[string]   // the same, also what failed
-	inFlight  record[int]      // MaxInFlight as it was set
-	opened    record[string]   // queues that receivers were opened for
-	sent      record[[]string] // the queues or topics of every successful send
-	committed record[string]   // work of native transactions
+	settled      record[string]   // "Abandon m1": what succeeded
+	requested    record[string]   // the same, also what failed
+	inFlight     record[int]      // MaxInFlight as it was set
+	receiveBytes record[int]      // MaxReceiveBytes of each receiver
+	opened       record[string]   // queues that receivers were opened for
+	sent         record[[]string] // the queues or topics of every successful send
+	committed    record[string]   // work of native transactions
 
 	observers record[any]  // of the receivers that were opened
 	closed    atomic.Int64 // receivers that were
@@ -112,6 +113,7 @@ func (f *faulty) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (cor
 	f.opened.add(cfg.Queue)
 	f.observers.add(cfg.Observer)
 	f.inFlight.add(cfg.MaxInFlight)
+	f.receiveBytes.add(cfg.MaxReceiveBytes)
 	return &faultyReceiver{r, f, cfg.Queue}, nil
 }
 

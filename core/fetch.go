@@ -124,7 +124,7 @@ func (p *pump) want() int {
 	case p.perWorker:
 		return max(min(room, 1), 0)
 	}
-	if !p.slowed {
+	if !p.slowed && !p.prefetched.full() {
 		room += p.mayBeAhead
 	}
 	switch {
@@ -184,9 +184,9 @@ func (p *pump) aheadRoom(limit int) int {
 	case !p.ahead || p.measured == 0 || p.slowed || p.stalled:
 		return 0
 	case p.average > aheadWindow:
-		return p.done(limit, aheadWindow)
+		return min(p.done(limit, aheadWindow), p.prefetched.room())
 	}
-	return max(limit, min(p.done(limit, quickWindow), manyAhead, p.measured))
+	return min(max(limit, min(p.done(limit, quickWindow), manyAhead, p.measured)), p.prefetched.room())
 }
 
 // done is how many deliveries so many slots get through in a time.
@@ -350,11 +350,13 @@ func (p *pump) push(items ...held) {
 		p.buffer, p.head = p.buffer[:n], 0
 	}
 	p.buffer = append(p.buffer, items...)
+	p.prefetched.add(items)
 }
 
 func (p *pump) take() held {
 	item := p.buffer[p.head]
 	p.buffer[p.head] = held{}
+	p.prefetched.remove(item)
 	p.head++
 	if p.head == len(p.buffer) {
 		p.buffer, p.head = p.buffer[:0], 0
@@ -366,6 +368,7 @@ func (p *pump) take() held {
 func (p *pump) takeLast(n int) []held {
 	at := len(p.buffer) - n
 	items := append([]held(nil), p.buffer[at:]...)
+	p.prefetched.remove(items...)
 	clear(p.buffer[at:])
 	p.buffer = p.buffer[:at]
 	if p.head == len(p.buffer) {

@@ -572,7 +572,8 @@ func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
 func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch ConnectionObserver) (Receiver, error) {
 	cfg := ReceiverConfig{
 		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.maxDeliveries, Observer: watch,
-		ErrorQueue: ep.rules.config.Failed.ErrorQueue,
+		MaxReceiveBytes: ep.maxReceiveBytes(),
+		ErrorQueue:      ep.rules.config.Failed.ErrorQueue,
 	}
 	if ep.instanceAddress == "" {
 		return ep.transport.OpenReceiver(ctx, cfg)

@@ -52,8 +52,9 @@ type pump struct {
 	waitUntil   time.Time
 	stopping    bool
 	failed      bool
-	buffer      []held // fetched, not started
-	head        int    // of buffer
+	prefetched  prefetched // the bytes of buffer
+	buffer      []held     // fetched, not started
+	head        int        // of buffer
 	fetch       context.Context
 	interrupt   context.CancelFunc // ends Receive calls under way
 	average     time.Duration      // for which a delivery has its slot, moving; where ahead

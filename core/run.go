@@ -245,6 +245,7 @@ func (ep *Endpoint) shapePump(p *pump) *pump {
 	p.ahead = ep.caps.Ahead && !p.perWorker && !p.consumed
 	p.overlap = p.ahead
 	p.maxBatch = ep.caps.MaxReceiveBatch
+	p.prefetched.most = ep.maxPrefetchBytes()
 	return p
 }
 

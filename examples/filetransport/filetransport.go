@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -226,8 +227,10 @@ func (r *receiver) fetch(dst []core.Delivery) (n int, err error) {
 		}
 		r.rest = time.Now().Add(10*time.Since(began) - r.transport.cfg.PollInterval) // a tenth of the time is enough
 	}
-	for ; r.closed == nil && n < len(dst) && r.due(); r.list = r.list[1:] {
+	size, most := 0, cmp.Or(r.cfg.MaxReceiveBytes, math.MaxInt)
+	for ; r.closed == nil && n < len(dst) && size < most && r.due(); r.list = r.list[1:] {
 		if dst[n] = r.claim(r.list[0]); dst[n] != nil {
+			size += len(dst[n].Incoming().Body)
 			n++
 		}
 	}

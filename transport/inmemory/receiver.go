@@ -21,6 +21,7 @@ type receiver struct {
 	lock      time.Duration          // 0: deliveries have no lock that expires
 	longest   time.Duration          // 0: a delivery may be kept for any time
 	batch     int                    // the most deliveries of one Receive
+	bytes     int                    // after which a Receive takes no more; 0: there is no bound
 	log       *transport.DeliveryLog // nil: the messages themselves count
 
 	closed      bool
@@ -38,6 +39,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		name:        cfg.Queue,
 		mode:        cfg.Mode,
 		batch:       math.MaxInt,
+		bytes:       cfg.MaxReceiveBytes,
 		maxInFlight: cfg.MaxInFlight,
 	}
 	if t.caps.MaxReceiveBatch > 0 {
@@ -105,7 +107,11 @@ func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error
 func (r *receiver) take(dst []core.Delivery) int {
 	n := min(len(dst), r.room(), r.batch)
 	var now time.Time
+	bytes := 0
 	for i := range n {
+		if r.bytes > 0 && bytes >= r.bytes {
+			return i
+		}
 		m := r.queue.next()
 		if m == nil {
 			return i
@@ -114,6 +120,9 @@ func (r *receiver) take(dst []core.Delivery) int {
 			now = time.Now()
 		}
 		dst[i] = r.deliver(m, now)
+		if r.bytes > 0 {
+			bytes += len(m.body)
+		}
 	}
 	return max(n, 0)
 }

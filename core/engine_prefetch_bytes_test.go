@@ -1,0 +1,122 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+const kib = 1 << 10
+
+// sized is a message with a body of n bytes.
+func sized(id string, n int) core.Outgoing {
+	out := order(id)
+	out.Body = bytes.Repeat([]byte("x"), n)
+	return out
+}
+
+// prefetchesBytes runs an endpoint that has handled many small messages quickly, and then
+// gets large ones whose handlers wait until release. It returns how many are in flight
+// with four in handlers.
+func prefetchesBytes(b *bed, c core.Config, large int, body int) (inFlight int, release func()) {
+	const slots = 4
+	var handled atomic.Int64
+	gate := make(chan struct{})
+	c.Concurrency = slots
+	b.orders(c, func(_ context.Context, m *core.Message) error {
+		if len(m.RawBody()) >= body {
+			<-gate
+		}
+		handled.Add(1)
+		return nil
+	})
+	const small = 3000
+	for i := range small {
+		b.send(order(fmt.Sprint("small", i)))
+	}
+	b.pass(time.Second)
+	equal(b, "small messages handled", handled.Load(), small)
+	msgs := make([]core.Outgoing, large)
+	for i := range msgs {
+		msgs[i] = sized(fmt.Sprint("large", i), body)
+	}
+	b.send(msgs...)
+	synctest.Wait()
+	return b.depth("orders").InFlight, func() {
+		close(gate)
+		b.pass(time.Second)
+		equal(b, "messages handled in the end", handled.Load(), int64(small+large))
+		b.holds("orders", 0)
+	}
+}
+
+func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
+	for _, c := range []struct {
+		most, body  int
+		least, upTo int // messages beside those in handlers
+	}{
+		{most: 1024 * kib, body: 100 * kib, least: 6, upTo: 11},
+		{most: 10 * kib, body: 100 * kib, least: 0, upTo: 1},
+		{most: 1, body: 100 * kib, least: 0, upTo: 1},
+		{most: 0, body: 100 * kib, least: 56, upTo: 56}, // the default is 64 MiB
+		{most: core.Off, body: 2048 * kib, least: 56, upTo: 56},
+	} {
+		t.Run(fmt.Sprint(c.most), func(t *testing.T) {
+			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+				inFlight, release := prefetchesBytes(b, core.Config{MaxPrefetchBytes: c.most}, 60, c.body)
+				if ahead := inFlight - 4; ahead < c.least || ahead > c.upTo {
+					b.Errorf("%d messages of %d bytes are prefetched, want %d to %d", ahead, c.body, c.least, c.upTo)
+				}
+				release()
+			})
+		})
+	}
+}
+
+// One large message among small ones delays no prefetching for long.
+func TestMaxPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
+	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+		_, release := prefetchesBytes(b, core.Config{MaxPrefetchBytes: 256 * kib}, 60, 100*kib)
+		release()
+		if most := b.newestMaxInFlight(); most > 4+4+4 {
+			b.Errorf("MaxInFlight is %d after large messages, want no more than a few ahead of 4", most)
+		}
+		for i := range 3000 {
+			b.send(order(fmt.Sprint("small again", i)))
+		}
+		b.pass(time.Second)
+		equal(b, "MaxInFlight after small messages", b.newestMaxInFlight(), 4+256+256)
+	})
+}
+
+// A broker that hands out what it has learns of a bound for one Receive.
+func TestMaxPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
+	for _, c := range []struct {
+		config core.Config
+		ahead  bool
+		want   int
+	}{
+		{core.Config{}, true, 32 << 20},
+		{core.Config{MaxPrefetchBytes: 7}, true, 4},
+		{core.Config{MaxPrefetchBytes: 8, InstanceQueue: true, Instance: "one"}, true, 2},
+		{core.Config{MaxPrefetchBytes: core.Off}, true, 0},
+		{core.Config{}, false, 0},
+		{core.Config{Transactions: core.TransactionNone}, true, 0},
+	} {
+		bubbleOn(t, able(func(caps *core.Capabilities) { caps.Ahead = c.ahead }), func(b *bed) {
+			if c.config.Transactions == core.TransactionDefault {
+				c.config.Transactions = core.TransactionReceiveOnly
+			}
+			b.orders(c.config, func(context.Context, *core.Message) error { return nil })
+			for _, got := range b.broker.receiveBytes.all() {
+				equal(b, "MaxReceiveBytes", got, c.want)
+			}
+		})
+	}
+}
