@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"time"
 
@@ -50,7 +49,7 @@ func startInMemory(context.Context) (system, error) {
 	return &inMemory{broker: inmemory.NewBroker(), calls: newCalls()}, nil
 }
 
-func (s *inMemory) version() string { return "in memory, " + runtime.Version() }
+func (s *inMemory) version() string { return "in memory" }
 
 func (s *inMemory) open(context.Context) (core.Transport, error) {
 	return inmemory.Open(inmemory.Config{Broker: s.broker, LockDuration: inMemoryLock})

@@ -14,9 +14,20 @@ import (
 // report writes results as Markdown, for docs/reliability.md.
 func report(date string, results []*result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s/%s, %d cores, %s.\n", date, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(&b, "%s, %s/%s, %d cores, %s. %s.\n", date, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), versions(results))
 	b.WriteString("\n" + runsTable(results) + "\n" + recoveryTable(results))
 	return b.String()
+}
+
+// versions names the servers.
+func versions(results []*result) string {
+	var all []string
+	for _, r := range results {
+		if !slices.Contains(all, r.version) {
+			all = append(all, r.version)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // runsTable has a row for each run.
@@ -38,7 +49,7 @@ func runsTable(results []*result) string {
 			struck += fmt.Sprintf(" (%d idle)", idle)
 		}
 		rows = append(rows, []string{
-			r.version + ", " + r.subject.mode.String(), round(r.took), thousands(c.orders), thousands(c.handled), strconv.Itoa(r.kills), struck,
+			r.subject.title, round(r.took), thousands(c.orders), thousands(c.handled), strconv.Itoa(r.kills), struck,
 			lost(promiseHandled) + " / " + lost(promiseSends), again,
 			fmt.Sprintf("%s / %d / %s", lost(promiseMoved), c.movedMore, lost(promiseHealthy)),
 			fmt.Sprintf("%d for %d of %d; %d to %d", attempts, c.asOften, c.failing, c.fewest, c.most),
@@ -111,8 +122,11 @@ func recovery(name string, outcomes []outcome) string {
 	switch {
 	case shortest < 0:
 		return "never"
-	case len(times) > 1:
-		cell = fmt.Sprintf("%.2f to %s (%d)", shortest.Seconds(), cell, len(times))
+	case seconds(shortest) != cell:
+		cell = fmt.Sprintf("%.2f to %s", shortest.Seconds(), cell)
+	}
+	if len(times) > 1 {
+		cell += fmt.Sprintf(" (%d)", len(times))
 	}
 	return cell + ", pause " + seconds(pause)
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,8 @@ func TestReport_HasEveryRunAndFault(t *testing.T) {
 	text := report("2000-01-01", []*result{done})
 	for _, want := range []string{
 		"2000-01-01, ",
-		"| PostgreSQL 15, SendsAtomicWithReceive | 1m30s | 121 | 357 | 12 | 5 (1 idle) | 1 / 0 | by rows 0, perhaps sent twice 1 | 0 / 0 / 0 | 9 for 1 of 1; 9 to 9 | 0 | 0 | 0 |",
+		runtime.Version() + ". PostgreSQL 15.",
+		"| PostgreSQL, atomic | 1m30s | 121 | 357 | 12 | 5 (1 idle) | 1 / 0 | by rows 0, perhaps sent twice 1 | 0 / 0 / 0 | 9 for 1 of 1; 9 to 9 | 0 | 0 | 0 |",
 		"| fault | PostgreSQL, atomic |",
 		"| cut | 0.01 to 0.50 s (2), pause 1.50 s |",
 		"| freeze | never |",
