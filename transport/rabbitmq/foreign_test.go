@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -143,37 +142,6 @@ func TestForeignMessagesWithTheSameBody(t *testing.T) {
 			if failed := s.take(t, "error-"+queue); len(failed) > 0 {
 				t.Errorf("these are in the error queue: %v", failed)
 			}
-		}
-	})
-}
-
-// TestAMessageThatTheLibraryCannotDecode holds its queue up, as nothing can be done about it
-// here. It is named, and what is fetched with it is not delivered in vain many times.
-func TestAMessageThatTheLibraryCannotDecode(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
-		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
-		headers := amqp.Table{}
-		for i := range 9_000 {
-			headers[strconv.Itoa(i)] = true
-		}
-		ch := s.channel(t)
-		if err := ch.PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{Headers: headers}); err != nil {
-			t.Fatal(err)
-		}
-		mustSend(t, transport, numbered("billing", 1, 1)...)
-		w := &watch{}
-		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
-		until(t, "the observer is told of it", func() bool { return w.said("cannot decode", `"billing"`, "8,192 headers") })
-		if changes := w.all(); changes[0].RetryIn < 10*time.Second {
-			t.Errorf("it is fetched again after %v", changes[0].RetryIn)
-		}
-		if _, err := s.Ctl(t.Context(), "purge_queue", "-p", s.vhost, "billing"); err != nil {
-			t.Fatal(err)
-		}
-		mustSend(t, transport, numbered("billing", 2, 1)...)
-		if in := next(t, r, 1)[0].Incoming(); string(in.Body) != "2" {
-			t.Errorf("message %s came, want 2", in.Body)
 		}
 	})
 }

@@ -189,6 +189,7 @@ func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 		}
 		return nil, refusedDial(err, time.Since(began) >= silence)
 	}
+	network.frames.frameMax.Store(int64(opened.Config.FrameSize))
 	return &connection{opened, network}, nil
 }
 

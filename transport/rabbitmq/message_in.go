@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -49,6 +50,10 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 			}
 			return f.messageType(queue, d)
 		})
+	}
+	if why, undecodable := d.Headers[undecodableHeader].(string); undecodable {
+		delete(d.Headers, undecodableHeader)
+		r.wrong("", errors.New(strings.ToValidUTF8(why, replacement)))
 	}
 	in.Headers, in.Malformed = r.read, r.malformed()
 	transport.UnpackHeaders(in)

@@ -62,7 +62,7 @@ const (
 // the message.
 func removed(key string) bool {
 	switch key {
-	case copyIDHeader, delayHeader, confirmationHeader, sequenceHeader, deliveriesHeader, acquiredHeader, deathHeader:
+	case copyIDHeader, undecodableHeader, delayHeader, confirmationHeader, sequenceHeader, deliveriesHeader, acquiredHeader, deathHeader:
 		return true
 	default:
 		return strings.HasPrefix(key, firstDeathPrefix) || strings.HasPrefix(key, lastDeathPrefix)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -99,17 +98,7 @@ func (r *receiver) run(s *session) {
 			return
 		}
 		s.end()
-		var least time.Duration
-		if isGarbled(err) { // it comes again, and what was fetched with it is counted each time
-			least = garbledPause
-			err = fmt.Errorf("%w: the client library cannot decode a message at the head of %q, such as one with more than 8,192 headers: "+
-				"take it out of the queue with something else, see docs/transports/rabbitmq.md", err, r.queue)
-		}
-		pause := r.outages.FailedFor(err, began, least)
-		if least > 0 && transport.Sleep(r.closing, r.t.life.Context(), least, nil) != nil { // also where another connection is made
-			return
-		}
-		if r.t.pause(r.closing, pause-least) != nil {
+		if r.t.pause(r.closing, r.outages.Failed(err, began)) != nil {
 			return
 		}
 		err = r.outages.Retry(r.closing, func() (err error) {
@@ -125,16 +114,6 @@ func (r *receiver) run(s *session) {
 			return
 		}
 	}
-}
-
-// garbledPause is how long a receiver waits after its connection broke on a message.
-const garbledPause = 10 * time.Second
-
-// isGarbled reports whether a connection ended because the client library could not decode
-// what came on it.
-func isGarbled(err error) bool {
-	said, ok := errors.AsType[*amqp.Error](err)
-	return ok && !said.Server && said.Code == amqp.FrameError && strings.Contains(said.Reason, amqp.ErrSyntax.Reason)
 }
 
 // interrupted reports whether the receiver has lost its session.

@@ -22,6 +22,7 @@ type wire struct {
 	alert    atomic.Pointer[net.OpError] // of TLS, with which the broker ended the connection
 	over     chan struct{}               // closed when nothing can be read any more
 	end      func()
+	frames   frameReader
 
 	mu    sync.Mutex // guards what follows, and is held while something is written
 	holds int
@@ -38,8 +39,14 @@ func newWire(conn net.Conn) *wire {
 // mostKept is how many bytes are kept while a wire is held.
 const mostKept = 32 << 10
 
-// Read implements net.Conn.
-func (w *wire) Read(p []byte) (int, error) {
+// Read implements net.Conn. It does not return headers that the client library refuses.
+func (w *wire) Read(p []byte) (int, error) { return w.frames.read(rawWire{w}, p) }
+
+// rawWire reads from a wire exactly what comes.
+type rawWire struct{ *wire }
+
+// Read implements io.Reader.
+func (w rawWire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 && !w.greeted.Swap(true) {
 		w.alerting.Store(p[0] == tlsAlert)

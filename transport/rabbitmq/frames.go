@@ -1,0 +1,148 @@
+package rabbitmq
+
+import (
+	"encoding/binary"
+	"io"
+	"slices"
+	"sync/atomic"
+)
+
+// frameReader passes on the frames of a connection to the client library, which ends the
+// connection when it cannot decode the headers of a message: the message would be
+// redelivered on the next connection, which ends again, and would hold up its queue. The
+// reader replaces such headers by others that can be decoded, and that say so in
+// undecodableHeader. Everything else is passed on unchanged.
+//
+// It is used by the one goroutine that reads the connection, but for frameMax.
+type frameReader struct {
+	frameMax atomic.Int64 // how large a frame may be, with its 8 bytes of frame; 0: not known yet
+
+	passing uint64 // bytes left of a frame that is passed on as it comes
+	held    []byte // input that is not passed on yet, from the beginning of a frame on
+	ready   []byte // output that is passed on before anything else
+	foreign bool   // the other end does not speak AMQP: everything is passed on
+}
+
+// What a frame consists of: its type, channel and size, the payload, and frameEnd.
+const (
+	frameMethod    = 1
+	frameHeader    = 2 // of a message: properties and headers
+	frameBody      = 3
+	frameHeartbeat = 8
+
+	frameHead  = 1 + 2 + 4
+	frameExtra = frameHead + 1
+	frameEnd   = 0xCE
+
+	// mostFrame is the largest header frame that is looked at. Brokers agree to frames of
+	// 128 KiB unless they are configured otherwise.
+	mostFrame = 4 << 20
+)
+
+// read reads from a connection as net.Conn.Read does.
+func (f *frameReader) read(conn io.Reader, p []byte) (int, error) {
+	for len(f.ready) == 0 {
+		if len(f.held) > 0 {
+			if f.advance() {
+				continue
+			}
+			f.held = slices.Grow(f.held, max(f.missing(), 4<<10))
+			n, err := conn.Read(f.held[len(f.held):cap(f.held)])
+			f.held = f.held[:len(f.held)+n]
+			if n == 0 {
+				return 0, err
+			}
+			continue
+		}
+		n, err := conn.Read(p)
+		if f.foreign || n == 0 {
+			return n, err
+		}
+		passed := f.scan(p[:n])
+		f.held = append(f.held[:0], p[passed:n]...)
+		if passed > 0 {
+			if len(f.held) > 0 {
+				err = nil // it is returned by the next read
+			}
+			return passed, err
+		}
+	}
+	n := copy(p, f.ready)
+	f.ready = f.ready[n:]
+	return n, nil
+}
+
+// advance moves what can be passed on from held to ready. It reports false if more must be
+// read first.
+func (f *frameReader) advance() bool {
+	n := f.scan(f.held)
+	if n > 0 {
+		f.ready, f.held = f.held[:n], f.held[n:]
+		return true
+	}
+	if f.missing() > 0 {
+		return false
+	}
+	size := frameSize(f.held)
+	f.ready = rewriteHeader(f.held[:size], f.most())
+	f.held = f.held[size:]
+	return true
+}
+
+// missing returns how many bytes the frame lacks with which held begins, as far as is known.
+func (f *frameReader) missing() int {
+	if len(f.held) < frameHead {
+		return frameHead - len(f.held)
+	}
+	return max(0, int(frameSize(f.held))-len(f.held)) // what is held is at most mostFrame
+}
+
+func (f *frameReader) most() int {
+	if n := int(f.frameMax.Load()); n > 0 {
+		return n
+	}
+	return defaultFrameMax
+}
+
+// scan returns how many bytes of the input can be passed on as they are. It stops before
+// the header of a message that is incomplete, or is to be rewritten.
+func (f *frameReader) scan(p []byte) int {
+	n := min(f.passing, uint64(len(p)))
+	f.passing -= n
+	at := int(n)
+	for at < len(p) {
+		frame := p[at:]
+		switch frame[0] {
+		case frameMethod, frameHeader, frameBody, frameHeartbeat:
+		default:
+			f.foreign = true
+			return len(p)
+		}
+		if len(frame) < frameHead {
+			return at
+		}
+		size := frameSize(frame)
+		if frame[0] == frameHeader && size <= mostFrame {
+			if uint64(len(frame)) < size || f.mustRewrite(frame[:size]) {
+				return at
+			}
+			at += int(size)
+			continue
+		}
+		n := min(size, uint64(len(frame)))
+		f.passing = size - n
+		at += int(n)
+	}
+	return at
+}
+
+// frameSize is that of a whole frame, of which at least frameHead is there.
+func frameSize(frame []byte) uint64 {
+	return uint64(binary.BigEndian.Uint32(frame[3:])) + frameExtra
+}
+
+// mustRewrite reports whether the client library would refuse a message's header.
+func (f *frameReader) mustRewrite(frame []byte) bool {
+	h, ok := parseHeader(frame)
+	return ok && (len(frame) > f.most() || checkTable(h.table, 0) != "")
+}

@@ -1,0 +1,379 @@
+package rabbitmq
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	// undecodableHeader is in a message whose headers were replaced, and says why. It is
+	// not part of the message. Anybody may send it, and makes a message malformed with it.
+	undecodableHeader = "Reprise.Undecodable"
+
+	// rawHeadersHeader has the headers that were replaced: the table of AMQP, without its
+	// length, compressed by gzip, as base64.
+	rawHeadersHeader = "Reprise.RawHeaders"
+)
+
+// What the client library decodes of one message.
+const (
+	mostDepth    = 32   // of tables and arrays within each other
+	mostElements = 8192 // of one table or array
+)
+
+const (
+	// mostKeptHeaders is how many headers are kept of a message that has more than the
+	// library decodes.
+	mostKeptHeaders = 4000
+
+	// keptRoom is left free in a frame with replaced headers, for the headers of a failure
+	// and of the transport.
+	keptRoom = 16 << 10
+
+	// mostRendered is how deep within a value its text goes.
+	mostRendered = 1000
+)
+
+// header is a content header: the parts of a frame of type frameHeader.
+type header struct {
+	before []byte // of the frame, up to the length of the table
+	table  []byte
+	after  []byte // from the end of the table to the end of the frame
+}
+
+// parseHeader finds the table of headers in a frame. It reports false if there is none.
+func parseHeader(frame []byte) (h header, ok bool) {
+	const (
+		flagsAt = frameHead + 2 + 2 + 8 // behind class, weight and size of the body
+
+		contentType = 1 << 15
+		encoding    = 1 << 14
+		headers     = 1 << 13
+	)
+	at := flagsAt + 2
+	if len(frame) < at+1 {
+		return h, false
+	}
+	flags := binary.BigEndian.Uint16(frame[flagsAt:])
+	if flags&headers == 0 {
+		return h, false
+	}
+	for _, flag := range []uint16{contentType, encoding} {
+		if flags&flag != 0 {
+			at += 1 + int(frame[at])
+			if at+1 > len(frame) {
+				return h, false
+			}
+		}
+	}
+	if len(frame) < at+4+1 {
+		return h, false
+	}
+	size := uint64(binary.BigEndian.Uint32(frame[at:]))
+	if end := uint64(at) + 4 + size; end < uint64(len(frame)) {
+		return header{frame[:at], frame[at+4 : end], frame[end:]}, true
+	}
+	return h, false
+}
+
+// checkTable returns why the client library cannot decode a table, or "".
+func checkTable(p []byte, depth int) (why string) {
+	if depth > mostDepth {
+		return tooDeep
+	}
+	for n := 0; len(p) > 0; n++ {
+		key := 1 + int(p[0])
+		if len(p) < key {
+			return notAMQP
+		}
+		size := fieldSize(p[key:])
+		switch {
+		case size == 0:
+			return notAMQP
+		case n == mostElements:
+			return tooMany
+		}
+		if why := checkNested(p[key:key+size], depth); why != "" {
+			return why
+		}
+		p = p[key+size:]
+	}
+	return ""
+}
+
+const (
+	tooDeep = "a table or an array is nested deeper than 32"
+	tooMany = "a table or an array has more than 8,192 elements"
+	notAMQP = "a value is of an unknown type or ends too early"
+)
+
+// checkNested returns why the client library cannot decode a value in a table or array of
+// that depth, or "".
+func checkNested(field []byte, depth int) (why string) {
+	switch field[0] {
+	case 'F':
+		return checkTable(field[5:], depth+1)
+	case 'A':
+		if depth+1 > mostDepth {
+			return tooDeep
+		}
+		p := field[5:]
+		for n := 0; len(p) > 0; n++ {
+			size := fieldSize(p)
+			switch {
+			case size == 0:
+				return notAMQP
+			case n == mostElements:
+				return tooMany
+			}
+			if why := checkNested(p[:size], depth+1); why != "" {
+				return why
+			}
+			p = p[size:]
+		}
+	}
+	return ""
+}
+
+// fieldSize returns how many bytes the value takes with which p begins, its type included,
+// or 0 if that cannot be told.
+func fieldSize(p []byte) int {
+	if len(p) == 0 {
+		return 0
+	}
+	n := 0
+	switch p[0] {
+	case 'V':
+		n = 1
+	case 't', 'b', 'B':
+		n = 2
+	case 's', 'u':
+		n = 3
+	case 'I', 'i', 'f':
+		n = 5
+	case 'D':
+		n = 6
+	case 'l', 'd', 'T':
+		n = 9
+	case 'S', 'x', 'A', 'F':
+		if len(p) < 5 {
+			return 0
+		}
+		size := binary.BigEndian.Uint32(p[1:])
+		if uint64(size) > uint64(len(p)-5) {
+			return 0
+		}
+		n = 5 + int(size)
+	}
+	if n > len(p) {
+		return 0
+	}
+	return n
+}
+
+// rewriteHeader returns a frame with headers that the client library can decode, instead of
+// one that it would refuse. Most is how large it may be.
+//
+// Headers that can be decoded are kept as they are, others as the text that appendValue
+// makes of values. Where there are too many of them, or the broker has made the frame larger
+// than any other frame may be (it adds headers at a redelivery), the last ones are left out
+// and the longest are cut.
+func rewriteHeader(frame []byte, most int) []byte {
+	h, _ := parseHeader(frame)
+	why := checkTable(h.table, 0)
+	if why == "" {
+		why = fmt.Sprintf("they make a frame of %d bytes, and %d were agreed on", len(frame), most)
+	}
+	t := keptTable{room: most - len(h.before) - 4 - len(h.after) - min(keptRoom, most/4)}
+	raw := compressTable(h.table)
+	if len(raw) > t.room/2 {
+		raw = ""
+	}
+	t.room -= len(raw)
+	for p := h.table; len(p) > 0; {
+		key := 1 + int(p[0])
+		size := 0
+		if len(p) > key {
+			size = fieldSize(p[key:])
+		}
+		if size == 0 {
+			t.leftOut++
+			break
+		}
+		t.keep(p[:key], p[key:key+size])
+		p = p[key+size:]
+	}
+	said := "the client library cannot decode the headers: " + why
+	if t.cut+t.leftOut > 0 {
+		said += fmt.Sprintf("; %d of them are cut and %d are left out", t.cut, t.leftOut)
+	}
+	if raw != "" {
+		said += "; all of them are in " + rawHeadersHeader
+		t.add(shortString(rawHeadersHeader), longString(raw))
+	}
+	t.add(shortString(undecodableHeader), longString(said))
+	t.add(t.deliveries, t.copyID)
+
+	size := len(h.before) + 4 + len(t.table) + len(h.after)
+	out := make([]byte, 0, size)
+	out = append(out, h.before...)
+	out = binary.BigEndian.AppendUint32(out, uint32(len(t.table)))
+	out = append(out, t.table...)
+	out = append(out, h.after...)
+	binary.BigEndian.PutUint32(out[3:], uint32(size-frameExtra))
+	return out
+}
+
+// compressTable returns a table as rawHeadersHeader has it.
+func compressTable(table []byte) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(table) // a buffer takes everything
+	_ = z.Close()
+	return base64.StdEncoding.EncodeToString(b.Bytes())
+}
+
+// keptTable is the table that replaces another one.
+type keptTable struct {
+	table        []byte
+	room         int // for more
+	kept         int
+	cut, leftOut int
+
+	deliveries, copyID []byte // the last header of that name, which the transport needs
+}
+
+// keep adds a header in a form that can be decoded, as far as there is room for it.
+func (t *keptTable) keep(key, field []byte) {
+	name := string(key[1:])
+	switch {
+	case name == undecodableHeader || name == rawHeadersHeader: // which are added
+		t.leftOut++
+		return
+	case name == deliveriesHeader && len(field) <= 9:
+		t.deliveries = slices.Concat(key, field)
+		return
+	case name == copyIDHeader && len(field) <= 5+2*maxShortString:
+		t.copyID = slices.Concat(key, field)
+		return
+	case removed(name):
+		return
+	}
+	if checkNested(field, 0) != "" {
+		field = longString(string(appendRaw(nil, field, 0)))
+	}
+	free := t.room - len(key) - len(field)
+	switch {
+	case t.kept == mostKeptHeaders:
+		t.leftOut++
+		return
+	case free >= 0:
+	case field[0] == 'S' && len(field)+free > 5:
+		end := len(field) + free
+		for end > 5 && !utf8.RuneStart(field[end]) {
+			end--
+		}
+		field = longString(string(field[5:end]))
+		t.cut++
+	default:
+		t.leftOut++
+		return
+	}
+	t.room -= len(key) + len(field)
+	t.kept++
+	t.add(key, field)
+}
+
+func (t *keptTable) add(key, field []byte) { t.table = append(append(t.table, key...), field...) }
+
+func shortString(text string) []byte { return append([]byte{byte(len(text))}, text...) }
+
+func longString(text string) []byte {
+	field := binary.BigEndian.AppendUint32([]byte{'S'}, uint32(len(text)))
+	return append(field, text...)
+}
+
+// appendRaw appends a value as AMQP has it as text, as appendValue does one that was
+// decoded, but for the order of a table's keys, which is that of the message.
+func appendRaw(dst, field []byte, depth int) []byte {
+	if field[0] == 'F' || field[0] == 'A' {
+		if depth == mostRendered {
+			return append(dst, "..."...)
+		}
+		p := field[5:]
+		for first := true; len(p) > 0; first = false {
+			key := 0
+			if field[0] == 'F' {
+				key = 1 + int(p[0])
+			}
+			size := 0
+			if len(p) > key {
+				size = fieldSize(p[key:])
+			}
+			if size == 0 {
+				return append(dst, "..."...)
+			}
+			switch {
+			case field[0] == 'F' && !first:
+				dst = append(dst, ',')
+			case !first:
+				dst = append(dst, ';')
+			}
+			if key > 0 {
+				dst, _ = appendValue(dst, string(p[1:key]))
+				dst = append(dst, '=')
+			}
+			dst = appendRaw(dst, p[key:key+size], depth+1)
+			p = p[key+size:]
+		}
+		return dst
+	}
+	dst, _ = appendValue(dst, rawValue(field))
+	return dst
+}
+
+// rawValue decodes a value that is neither a table nor an array.
+func rawValue(field []byte) any {
+	p := field[1:]
+	switch field[0] {
+	case 't':
+		return p[0] != 0
+	case 'b':
+		return int8(p[0])
+	case 'B':
+		return p[0]
+	case 's':
+		return int16(binary.BigEndian.Uint16(p))
+	case 'u':
+		return binary.BigEndian.Uint16(p)
+	case 'I':
+		return int32(binary.BigEndian.Uint32(p))
+	case 'i':
+		return binary.BigEndian.Uint32(p)
+	case 'l':
+		return int64(binary.BigEndian.Uint64(p))
+	case 'f':
+		return math.Float32frombits(binary.BigEndian.Uint32(p))
+	case 'd':
+		return math.Float64frombits(binary.BigEndian.Uint64(p))
+	case 'T':
+		return time.Unix(int64(binary.BigEndian.Uint64(p)), 0)
+	case 'D':
+		return amqp.Decimal{Scale: p[0], Value: int32(binary.BigEndian.Uint32(p[1:]))}
+	case 'S':
+		return string(p[4:])
+	case 'x':
+		return p[4:]
+	default: // V
+		return nil
+	}
+}
