@@ -40,6 +40,13 @@ func (c *Cache[K, V]) Delete(key K) {
 	c.entries.Delete(key)
 }
 
+// Resize changes the capacity, and forgets the least recently used entries that no longer fit.
+func (c *Cache[K, V]) Resize(capacity int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries.Resize(capacity)
+}
+
 // Len returns the number of entries.
 func (c *Cache[K, V]) Len() int {
 	c.mu.Lock()

@@ -43,3 +43,17 @@ func TestCache_ConcurrentUse(t *testing.T) {
 		t.Errorf("%d entries", c.Len())
 	}
 }
+
+func TestCache_Resize(t *testing.T) {
+	c := transport.NewCache[int, string](1)
+	c.Resize(3)
+	for i := range 4 {
+		c.Put(i, "")
+	}
+	c.Resize(2)
+	for i := range 4 {
+		if _, ok := c.Get(i); ok != (i >= 2) {
+			t.Errorf("entry %d is there: %v", i, ok)
+		}
+	}
+}

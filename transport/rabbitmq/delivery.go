@@ -44,6 +44,9 @@ func (d *delivery) read() {
 	r := d.session.r
 	in := &d.in
 	r.t.format.incoming(&d.native, r.queue, in)
+	if in.NativeID != "" && !r.copies.delivered(in, d.native.Redelivered) {
+		in.NativeID = ""
+	}
 	in.DeliveryCount = 1
 	if r.counts {
 		in.DeliveryCount = deliveryCount(&d.native)
@@ -119,6 +122,9 @@ func (d *delivery) settleLocked(ctx context.Context, how settlement) error {
 		return err
 	}
 	d.session.settle(d, how)
+	if how == acknowledge && d.in.NativeID != "" {
+		r.copies.acknowledge(d.in.NativeID, d.session.over)
+	}
 	r.held--
 	if r.first < len(r.arrived) {
 		r.bell.Notify()

@@ -22,6 +22,7 @@ type receiver struct {
 	t       *Transport
 	queue   string
 	log     *transport.DeliveryLog
+	copies  *copyLog
 	counts  bool // the broker does
 	link    *link
 	outages transport.Outages
@@ -47,6 +48,7 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 	r := &receiver{
 		t: t, queue: queue,
 		log:         transport.NewDeliveryLog(cfg.MaxInFlight),
+		copies:      t.copiesFrom(queue),
 		counts:      t.caps.NativeDeliveryCount,
 		outages:     transport.Outages{Observer: cfg.Observer},
 		changed:     transport.NewSignal(),
@@ -54,6 +56,7 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 		maxInFlight: cfg.MaxInFlight,
 	}
 	r.closing, r.stop = context.WithCancel(t.life.Context())
+	r.copies.resize(cfg.MaxInFlight)
 	r.link = newLink(t, t.cfg.ConnectionName+": receive "+queue, nil)
 	return r
 }
@@ -267,6 +270,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.maxInFlight = n
 	r.mu.Unlock()
 	r.log.Resize(n)
+	r.copies.resize(n)
 	r.changed.Notify()
 	r.bell.Notify()
 }

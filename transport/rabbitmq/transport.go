@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,9 @@ type Transport struct {
 		last   atomic.Uint64
 	}
 
+	receivedMu sync.Mutex
+	received   map[string]*copyLog // by queue; outlives receivers
+
 	life     *transport.Lifecycle
 	warnings transport.Warnings
 }
@@ -77,6 +81,8 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		format: newFormat(&cfg),
 		known:  newTopologyMemory(),
 		life:   transport.NewLifecycle(ctx),
+
+		received: map[string]*copyLog{},
 
 		undeliveredPoll: undeliveredPoll,
 	}
@@ -235,6 +241,18 @@ func (t *Transport) bound(ctx context.Context, do func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// copiesFrom returns what is known of the messages that came from a queue.
+func (t *Transport) copiesFrom(queue string) *copyLog {
+	t.receivedMu.Lock()
+	defer t.receivedMu.Unlock()
+	l := t.received[queue]
+	if l == nil {
+		l = newCopyLog()
+		t.received[queue] = l
+	}
+	return l
 }
 
 // newCopy returns the name of one more stored copy of a message.

@@ -1,0 +1,110 @@
+package rabbitmq
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// copyLog decides whether the name of a stored copy can be trusted. The name is a header, so
+// whoever forges or copies headers (a tool that sends a message to its queue once more)
+// gives several messages the same name. The engine completes a redelivered message without
+// running its handler if one of that name was settled before (R28): the others would be
+// lost. A message whose name is shared is one without a name.
+//
+// A name is shared where
+//
+//   - two messages come with it for the first time, or a different one comes with it;
+//   - one comes with it that was acknowledged on a channel which still exists: a broker
+//     redelivers an acknowledged message only if the channel was lost before the broker
+//     had read the acknowledgement.
+//
+// It holds more names than the engine remembers, and outlives receivers, as the engine's
+// memory does. It is safe for concurrent use.
+type copyLog struct {
+	mu       sync.Mutex
+	capacity int
+	copies   *transport.Cache[string, *storedCopy]
+}
+
+// storedCopy is what is known of a name.
+type storedCopy struct {
+	sum          uint64          // of the message
+	shared       bool            // several messages have it
+	acknowledged <-chan struct{} // nil: no message of it was; closed when that channel is lost
+}
+
+// leastCopies is how many names are kept at least: several times as many as the engine
+// remembers settled messages.
+const leastCopies = 4000
+
+func newCopyLog() *copyLog {
+	return &copyLog{capacity: leastCopies, copies: transport.NewCache[string, *storedCopy](leastCopies)}
+}
+
+// resize follows a receiver's MaxInFlight, but forgets nothing where that is lowered.
+func (l *copyLog) resize(maxInFlight int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.capacity = max(l.capacity, leastCopies+4*maxInFlight)
+	l.copies.Resize(l.capacity)
+}
+
+// delivered notes a delivery and reports whether its NativeID names its message alone.
+// redelivered is what the broker says.
+func (l *copyLog) delivered(in *core.Incoming, redelivered bool) bool {
+	sum := checksum(in)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, known := l.copies.Get(in.NativeID)
+	if !known {
+		l.copies.Put(in.NativeID, &storedCopy{sum: sum})
+		return true
+	}
+	if !redelivered || c.sum != sum || c.acknowledged != nil && !isClosed(c.acknowledged) {
+		c.shared = true
+	}
+	return !c.shared
+}
+
+// acknowledge notes that a message is acknowledged on a channel, which is lost when over is
+// closed.
+func (l *copyLog) acknowledge(name string, over <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c, known := l.copies.Get(name); known {
+		c.acknowledged = over
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+var checksumSeed = maphash.MakeSeed()
+
+// checksum tells messages of the same name apart. Nobody outside of this process can make
+// two with the same sum.
+func checksum(in *core.Incoming) uint64 {
+	sum := maphash.Bytes(checksumSeed, in.Body)
+	add := func(key, value string) { // in any order
+		sum += bits.RotateLeft64(maphash.String(checksumSeed, key), 1) ^ maphash.String(checksumSeed, value)*3
+	}
+	add("", in.ID)
+	add("\x00group", in.GroupKey)
+	for key, value := range in.Headers.All() {
+		add(key, value)
+	}
+	for key, value := range in.Properties {
+		add("\x00"+key, value)
+	}
+	return sum
+}

@@ -1,0 +1,118 @@
+package rabbitmq
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+func TestCopyLog(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		body        string
+		redelivered bool
+		acknowledge bool // instead of a delivery, on the present channel
+		lose        bool // the channel instead
+		trusted     bool
+	}
+	first, again := func(body string, trusted bool) step { return step{body: body, trusted: trusted} }, func(body string, trusted bool) step {
+		return step{body: body, redelivered: true, trusted: trusted}
+	}
+	acknowledge, lose := step{acknowledge: true}, step{lose: true}
+	for name, steps := range map[string][]step{
+		"a failed attempt":                        {first("a", true), again("a", true), again("a", true)},
+		"first delivered elsewhere":               {again("a", true), again("a", true)},
+		"a lost acknowledgement":                  {first("a", true), acknowledge, lose, again("a", true), acknowledge, lose, again("a", true)},
+		"a lost delivery":                         {first("a", true), lose, again("a", true)},
+		"another message":                         {first("a", true), first("b", false), again("b", false), again("a", false)},
+		"the same message once more":              {first("a", true), first("a", false), again("a", false)},
+		"once more when it was acknowledged":      {first("a", true), acknowledge, first("a", false), again("a", false)},
+		"another one, first delivered elsewhere":  {first("a", true), acknowledge, lose, again("b", false)},
+		"the same one, first delivered elsewhere": {first("a", true), acknowledge, again("a", false), lose, again("a", false)},
+	} {
+		l, over := newCopyLog(), make(chan struct{})
+		for i, s := range steps {
+			switch {
+			case s.acknowledge:
+				l.acknowledge("x@billing", over)
+			case s.lose:
+				close(over)
+				over = make(chan struct{})
+			default:
+				if got := l.delivered(&core.Incoming{NativeID: "x@billing", Body: []byte(s.body)}, s.redelivered); got != s.trusted {
+					t.Errorf("%s: step %d: the name is trusted: %v, want %v", name, i, got, s.trusted)
+				}
+			}
+		}
+	}
+}
+
+func TestCopyLog_Size(t *testing.T) {
+	t.Parallel()
+	l := newCopyLog()
+	l.resize(1000)
+	l.resize(1)
+	for i := range 3 * leastCopies {
+		l.delivered(&core.Incoming{NativeID: strconv.Itoa(i)}, false)
+	}
+	if n := l.copies.Len(); n != leastCopies+4*1000 {
+		t.Errorf("it holds %d names", n)
+	}
+}
+
+func TestChecksum(t *testing.T) {
+	t.Parallel()
+	in := func(change func(*core.Incoming)) *core.Incoming {
+		in := &core.Incoming{ID: "id", Body: []byte("body"), GroupKey: "group", Properties: map[string]string{"p": "1", "q": "2"}}
+		in.Headers.Set("a", "1")
+		in.Headers.Set("b", "2")
+		change(in)
+		return in
+	}
+	want := checksum(in(func(*core.Incoming) {}))
+	if got := checksum(in(func(in *core.Incoming) {
+		in.Headers = core.Headers{}
+		in.Headers.Set("b", "2")
+		in.Headers.Set("a", "1")
+	})); got != want {
+		t.Error("the order of headers changes it")
+	}
+	for name, change := range map[string]func(*core.Incoming){
+		"id":              func(in *core.Incoming) { in.ID = "other" },
+		"body":            func(in *core.Incoming) { in.Body = []byte("other") },
+		"group":           func(in *core.Incoming) { in.GroupKey = "other" },
+		"property":        func(in *core.Incoming) { in.Properties["p"] = "2" },
+		"header":          func(in *core.Incoming) { in.Headers.Set("a", "2") },
+		"values swapped":  func(in *core.Incoming) { in.Headers.Set("a", "2"); in.Headers.Set("b", "1") },
+		"one more header": func(in *core.Incoming) { in.Headers.Set("c", "") },
+	} {
+		if checksum(in(change)) == want {
+			t.Errorf("%s: a change does not change it", name)
+		}
+	}
+}
+
+func BenchmarkCopyLog(b *testing.B) {
+	l, over := newCopyLog(), make(chan struct{})
+	in := &core.Incoming{ID: "id", Body: make([]byte, 1000)}
+	for i := range 12 {
+		in.Headers.Set("NServiceBus.Header"+strconv.Itoa(i), "01234567890123456789")
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		in.NativeID = strconv.Itoa(i)
+		l.delivered(in, false)
+		l.acknowledge(in.NativeID, over)
+	}
+}
+
+func BenchmarkChecksum(b *testing.B) {
+	in := &core.Incoming{ID: "id", Body: make([]byte, 1000)}
+	for i := range 12 {
+		in.Headers.Set("NServiceBus.Header"+strconv.Itoa(i), "01234567890123456789")
+	}
+	for b.Loop() {
+		checksum(in)
+	}
+}
