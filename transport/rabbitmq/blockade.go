@@ -16,8 +16,8 @@ import (
 // disk is nearly full: it stops to read from them. Sends wait until it is over.
 type blockade struct {
 	mu    sync.Mutex
-	over  chan struct{} // nil: there is none
-	of    *connection   // that is blocked
+	over  chan struct{}        // nil: there is none
+	of    map[*connection]bool // those that are blocked
 	since time.Time
 	ended time.Time // the last one
 }
@@ -44,18 +44,22 @@ func (b *blockade) start(conn *connection) (since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over == nil {
-		b.over, b.since = make(chan struct{}), time.Now()
+		b.over, b.of, b.since = make(chan struct{}), map[*connection]bool{}, time.Now()
 	}
-	b.of = conn
+	b.of[conn] = true
 	return b.since
 }
 
-// end notes the end of that of a connection, and returns since when it was there, if it
-// was.
+// end notes the end of that of a connection. If it was the last one, it returns since when
+// there was one.
 func (b *blockade) end(conn *connection) (since time.Time, was bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over == nil || b.of != conn {
+	if !b.of[conn] {
+		return time.Time{}, false
+	}
+	delete(b.of, conn)
+	if len(b.of) > 0 {
 		return time.Time{}, false
 	}
 	close(b.over)
@@ -84,7 +88,7 @@ func (b *blockade) waited(since time.Time) time.Duration {
 	return time.Since(since)
 }
 
-// watchBlocked follows what the broker says of the connection for sending, and tells
+// watchBlocked follows what the broker says of a connection for sending, and tells
 // the observers of all receivers.
 func (t *Transport) watchBlocked(conn *connection) {
 	notices := conn.NotifyBlocked(make(chan amqp.Blocking, 16))

@@ -143,7 +143,9 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		case core.HeaderCorrelationID:
 			p.CorrelationId = property(value)
 		case core.HeaderReplyToAddress:
-			p.ReplyTo = property(value)
+			if value != directReplies {
+				p.ReplyTo = property(value)
+			}
 		}
 		if key != "" && escaped(key) {
 			key = escapePrefix + key

@@ -44,6 +44,22 @@ func queueName(queue string) (string, error) {
 	return queue, nil
 }
 
+const (
+	// directReplies is what a client with direct reply-to names as the address for replies.
+	// The broker puts the client's own in its place. From anybody who does not consume such
+	// replies it refuses the message, and closes the channel.
+	directReplies = brokersOwn + "rabbitmq.reply-to"
+
+	// replyPrefix begins the addresses of such clients. They are no queues: the broker passes
+	// a message on to the client's channel, or drops it.
+	replyPrefix = directReplies + "."
+)
+
+// checkReplyName checks a name that begins with replyPrefix.
+func checkReplyName(name string) error {
+	return checkName("client for replies", name, maxShortString)
+}
+
 // topicExchange returns the name of a topic's exchange.
 func topicExchange(topic string) (string, error) {
 	if err := checkName("topic", topic, maxShortString-len(topicPrefix)); err != nil {

@@ -15,6 +15,7 @@ import (
 // is lost. One goroutine writes; callers wait for the confirms of their own messages.
 type publisher struct {
 	t     *Transport
+	link  *link
 	in    chan *parcel
 	start sync.Once
 	up    bool // the goroutine was started; written within start
@@ -51,8 +52,8 @@ type letter struct {
 	confirm       *amqp.DeferredConfirmation // nil: it was not written as a whole
 }
 
-func newPublisher(t *Transport) *publisher {
-	return &publisher{t: t, in: make(chan *parcel)}
+func newPublisher(t *Transport, l *link) *publisher {
+	return &publisher{t: t, link: l, in: make(chan *parcel)}
 }
 
 // send hands letters to the broker and tells what became of each. Its caller's context
@@ -283,7 +284,7 @@ func (p *publisher) open() (*outbox, error) {
 	} else if last != nil && !last.heard {
 		limit = last.patience
 	}
-	conn, err := p.t.sending.get(p.t.life.Context())
+	conn, err := p.link.get(p.t.life.Context())
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
@@ -40,7 +41,7 @@ type mail struct {
 	t    *Transport
 	msgs []core.Outgoing
 
-	toQueues, toNamed []letter
+	toQueues, toNamed, toClients []letter
 
 	mu     sync.Mutex // guards failed
 	failed *core.SendError
@@ -83,6 +84,15 @@ func (m *mail) letter(i int) error {
 		if l.exchange, l.key, err = t.topicRoute(out.Topic); err != nil {
 			return err
 		}
+	case strings.HasPrefix(out.Queue, replyPrefix):
+		if err := checkReplyName(out.Queue); err != nil {
+			return err
+		}
+		if out.Delay > 0 {
+			return fmt.Errorf("Delay of a reply to a client with direct reply-to: %w", errors.ErrUnsupported)
+		}
+		l.key = out.Queue // not mandatory: whether a broker returns it depends on its version
+		to = &m.toClients
 	default:
 		queue, err := queueName(out.Queue)
 		if err != nil {
@@ -142,13 +152,16 @@ func (m *mail) prepare(ctx context.Context) {
 
 // post sends all letters and waits for what becomes of them.
 func (m *mail) post(ctx context.Context) {
-	if len(m.toNamed) == 0 {
+	if len(m.toNamed)+len(m.toClients) == 0 {
 		m.t.queues.send(ctx, m.toQueues, m.report)
 		return
 	}
 	var other sync.WaitGroup
 	if len(m.toQueues) > 0 {
 		other.Go(func() { m.t.queues.send(ctx, m.toQueues, m.report) })
+	}
+	if len(m.toClients) > 0 {
+		other.Go(func() { m.t.replies.send(ctx, m.toClients, m.report) })
 	}
 	m.t.named.send(ctx, m.toNamed, m.report)
 	other.Wait()

@@ -28,9 +28,11 @@ type Transport struct {
 	format *format
 
 	sending   *link
+	replying  *link      // for direct replies: a broker can end the connection because of a forged address
 	asking    *link      // for everything but messages: the broker may block who sends
 	queues    *publisher // to the default exchange: to queues
 	named     *publisher // to exchanges by name: topics and delays
+	replies   *publisher // to clients with direct reply-to
 	known     *topologyMemory
 	blocked   blockade
 	returning returning
@@ -95,12 +97,15 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	var random [9]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	t.copies.prefix = base64.RawURLEncoding.EncodeToString(random[:])
-	t.sending = newLink(t, cfg.ConnectionName+": send", func(conn *connection) {
+	sends := func(conn *connection) {
 		t.format.frameMax.Store(int64(conn.Config.FrameSize))
 		t.watchBlocked(conn)
-	})
+	}
+	t.sending = newLink(t, cfg.ConnectionName+": send", sends)
+	t.replying = newLink(t, cfg.ConnectionName+": reply", sends)
 	t.asking = newLink(t, cfg.ConnectionName+": set up", nil)
-	t.queues, t.named = newPublisher(t), newPublisher(t)
+	t.queues, t.named = newPublisher(t, t.sending), newPublisher(t, t.sending)
+	t.replies = newPublisher(t, t.replying)
 	return t, nil
 }
 
@@ -154,8 +159,15 @@ func (t *Transport) GoString() string { return t.String() }
 // encrypted, or do not verify the server.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
-// Address returns the queue's name, which is its address.
+// Address returns the queue's name, which is its address. That of a client with direct
+// reply-to (amq.rabbitmq.reply-to.*) is an address to send to, and no queue to receive from.
 func (t *Transport) Address(queue string) (string, error) {
+	if strings.HasPrefix(queue, replyPrefix) {
+		if err := checkReplyName(queue); err != nil {
+			return "", fmt.Errorf("rabbitmq: address: %w", err)
+		}
+		return queue, nil
+	}
 	name, err := queueName(queue)
 	if err != nil {
 		return "", fmt.Errorf("rabbitmq: address: %w", err)
@@ -266,6 +278,7 @@ func (t *Transport) newCopy() string {
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, func() {
 		t.sending.close(deadline(ctx))
+		t.replying.close(deadline(ctx))
 		t.asking.close(deadline(ctx))
 	})
 	return nil

@@ -1,0 +1,176 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// directReplies is where a client consumes replies from, and what it names in requests.
+const directReplies = "amq.rabbitmq.reply-to"
+
+// answering runs an endpoint that answers requests with their number, and fails at once
+// otherwise.
+func answering(t *testing.T, s *site) *rabbitmq.Transport {
+	t.Helper()
+	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+	ep, err := core.New("billing", transport, core.Config{
+		Logger:         slog.New(slog.DiscardHandler),
+		Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := core.Handle(ep, "orders.asked", func(_ context.Context, m *core.Inbound[order]) error {
+		return m.Reply("orders.answered", order{m.Body.Number})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	runs(t, ep)
+	return transport
+}
+
+func ask(t *testing.T, ch *amqp.Channel, replyTo, body string) {
+	t.Helper()
+	if err := ch.PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
+		Type: "orders.asked", ContentType: "application/json", MessageId: "m-1", CorrelationId: "c-1", ReplyTo: replyTo, Body: []byte(body),
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDirectReplyTo(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		answering(t, s)
+		ch := s.channel(t)
+		replies, err := ch.Consume(directReplies, "", true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask(t, ch, directReplies, `{"Number":42}`)
+		select {
+		case reply := <-replies:
+			if string(reply.Body) != `{"Number":42}` || reply.CorrelationId != "c-1" || reply.Type != "orders.answered" || reply.ContentType != "application/json" {
+				t.Errorf("the reply is %s, correlation %q, type %q, content type %q", reply.Body, reply.CorrelationId, reply.Type, reply.ContentType)
+			}
+		case <-time.After(patience):
+			t.Fatalf("there is no reply; in the error queue are %v", s.take(t, "error"))
+		}
+		until(t, "the request is handled", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+	})
+}
+
+// TestDirectReplyTo_ClientIsGone or was never there: its reply is dropped, as the broker
+// does with one that meets the end of the client, and the request is handled.
+func TestDirectReplyTo_ClientIsGone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		ch := s.channel(t)
+		if _, err := ch.QueueDeclare("addresses", false, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		client := s.channel(t)
+		if _, err := client.Consume(directReplies, "", true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.PublishWithContext(t.Context(), "", "addresses", true, false, amqp.Publishing{ReplyTo: directReplies}); err != nil {
+			t.Fatal(err)
+		}
+		var address string
+		until(t, "the broker names the client", func() bool {
+			m, ok, err := ch.Get("addresses", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			address = m.ReplyTo
+			return ok
+		})
+		if !strings.HasPrefix(address, directReplies+".") {
+			t.Fatalf("the client's address is %q", address)
+		}
+		if err := client.Close(); err != nil {
+			t.Fatal(err)
+		}
+		transport := answering(t, s)
+		for _, to := range []string{address, address + "x", directReplies + ".", directReplies + ".garbage"} {
+			ask(t, ch, to, `{"Number":1}`)
+			until(t, "the request is handled", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+			if failed := s.take(t, "error"); len(failed) > 0 {
+				t.Errorf("%s: the request is in the error queue", to)
+			}
+		}
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: address, Delay: time.Second}); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Send of a delayed reply = %v, want ErrUnsupported", err)
+		}
+	})
+}
+
+// TestDirectReplyTo_ForgedAddress at which a broker fails is the failure of its request alone:
+// the broker ends the connection that the reply came on.
+func TestDirectReplyTo_ForgedAddress(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := answering(t, s)
+		provision(t, transport, "shop")
+		ch := s.channel(t)
+		const n = 20
+		want := map[string]int{}
+		for i := range n {
+			body := fmt.Sprintf(`{"Number":%d}`, i)
+			ask(t, ch, directReplies+".%%%.x", body)
+			want[body] = 1
+		}
+		failed := map[string]int{}
+		until(t, "all requests are in the error queue", func() bool {
+			for i := range 10 {
+				if err := transport.Send(t.Context(), numbered("shop", i, 1)...); err != nil {
+					t.Fatalf("Send beside it: %v", err)
+				}
+			}
+			maps.Copy(failed, s.take(t, "error"))
+			return len(failed) == n
+		})
+		if !maps.Equal(failed, want) {
+			t.Errorf("these are in the error queue: %v", failed)
+		}
+	})
+}
+
+// TestDirectReplyTo_PseudoQueueInHeader is an address that the broker replaces in requests,
+// and refuses in messages of anybody who is not such a client. Such a message can be sent,
+// and so moved to the error queue.
+func TestDirectReplyTo_PseudoQueueInHeader(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		answering(t, s)
+		if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
+			Headers: amqp.Table{"NServiceBus.ReplyToAddress": directReplies}, Type: "orders.asked", ContentType: "application/json", Body: []byte(`{"Number":1}`),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var failed amqp.Delivery
+		ch := s.channel(t)
+		until(t, "the request is in the error queue", func() bool {
+			m, ok, err := ch.Get("error", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failed = m
+			return ok
+		})
+		if got := failed.Headers["NServiceBus.ReplyToAddress"]; got != directReplies {
+			t.Errorf("its reply address is %q", got)
+		}
+	})
+}
