@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -32,6 +33,9 @@ const manyHeaders = 64
 // is retried. That it may be transient is no property: its copy in an error queue shall
 // survive a restart of the broker.
 //
+// A property of this transport that is not legal is left out: a copy with it, to be retried
+// or moved to the error queue, would be refused for ever.
+//
 // EnqueuedAt stays zero: the property timestamp is the sender's clock, and its sending.
 func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	d.Acknowledger = nil
@@ -57,6 +61,12 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	}
 	in.Headers, in.Malformed = r.read, r.malformed()
 	transport.UnpackHeaders(in)
+	maps.DeleteFunc(in.Properties, func(name, value string) bool {
+		return strings.HasPrefix(name, propertyPrefix) && setProperties(&amqp.Publishing{}, map[string]string{name: value}) != nil
+	})
+	if len(in.Properties) == 0 {
+		in.Properties = nil
+	}
 	if in.NativeID == "" && in.Properties == nil && d.Priority > 0 {
 		in.Properties = map[string]string{propertyPriority: strconv.Itoa(int(d.Priority))}
 	}

@@ -1,0 +1,82 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// hostile are headers of which a copy, to be retried or moved, could be refused.
+func hostile() map[string]amqp.Table {
+	return map[string]amqp.Table{
+		"a priority that is none":         {"Reprise.Properties": `{"rabbitmq.priority":"abc"}`},
+		"a delivery mode that is none":    {"Reprise.Properties": `{"rabbitmq.delivery-mode":"abc"}`},
+		"a property that does not exist":  {"Reprise.Properties": `{"rabbitmq.nothing":"abc"}`},
+		"properties that are no JSON":     {"Reprise.Properties": `{`},
+		"properties of a number":          {"Reprise.Properties": int64(1)},
+		"an empty name of a property":     {"Reprise.Properties": `{"":"x"}`},
+		"a long name, escaped":            {"Reprise.Header." + strings.Repeat("x", 240): "1"},
+		"a long name of the broker's own": {"x-first-death-" + strings.Repeat("x", 241): "1"},
+		"an escaped name that is empty":   {"Reprise.Header.": "1"},
+		"the mark of undecodable headers": {"Reprise.Undecodable": "why"},
+		"a mark of another type":          {"Reprise.Undecodable": int64(1)},
+		"raw headers":                     {"Reprise.RawHeaders": "x"},
+		"a copy id of another type":       {"Reprise.CopyID": int64(1)},
+		"a copy id of nothing":            {"Reprise.CopyID": "@billing"},
+		"a long copy id":                  {"Reprise.CopyID": strings.Repeat("x", 60_000) + "@billing"},
+		"a time to be received":           {"NServiceBus.TimeToBeReceived": "yesterday"},
+		"a delay":                         {"NServiceBus.Transport.RabbitMQ.DelayInSeconds": int32(-1)},
+		"an endless id":                   {"NServiceBus.MessageId": strings.Repeat("x", 50_000)},
+	}
+}
+
+// TestHostileHeadersReachTheErrorQueue at once, or after a delayed retry.
+func TestHostileHeadersReachTheErrorQueue(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+		ep, err := core.New("billing", transport, core.Config{
+			Logger:         slog.New(slog.DiscardHandler),
+			Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{time.Second}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := core.Handle(ep, "text", func(context.Context, *core.Inbound[[]byte]) error { return errors.New("failed") }); err != nil {
+			t.Fatal(err)
+		}
+		ch := s.channel(t)
+		missing := map[string]bool{}
+		for name, headers := range hostile() {
+			for _, kind := range []string{"text", "unknown"} {
+				body := name + ", " + kind
+				missing[body] = true
+				if err := ch.PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{Headers: headers, Type: kind, Body: []byte(body)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		runs(t, ep)
+		defer func() {
+			if t.Failed() {
+				t.Logf("these are not there: %q", slices.Sorted(maps.Keys(missing)))
+			}
+		}()
+		until(t, "all are in the error queue", func() bool {
+			for body := range s.take(t, "error") {
+				delete(missing, body)
+			}
+			return len(missing) == 0
+		})
+	})
+}
