@@ -66,7 +66,7 @@ func FuzzSecrets(f *testing.F) {
 		forms := planted.Forms(secret)
 		for i, place := range placesOfPasswords {
 			for j, form := range forms {
-				use := j == 0 || j == 1 && i == 0 // as it is; once also as it should be
+				use := j == 0 && i%3 == 0 || j == 1 && i == 0 // some as they are, and once as it should be
 				checkSecrets(t, place, sqlserver.Config{URL: fmt.Sprintf(place, form)}, use)
 			}
 		}
@@ -109,7 +109,7 @@ func checkPools(t *testing.T, raw string) {
 		pool.Close()
 	}
 	if db, err := sql.Open("pgx", raw); err == nil {
-		if pool, err := pgxpool.ParseConfig(raw); err == nil && isNowhere(pool) {
+		if pool, err := pgxpool.ParseConfig(raw); err == nil && isNowhere(pool) && pool.ConnConfig.Host != "127.0.0.1" {
 			checkSecrets(t, "Config.DB", sqlserver.Config{DB: db}, true)
 		}
 		if err := db.Close(); err != nil {

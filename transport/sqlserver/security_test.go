@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver"
@@ -41,12 +39,7 @@ func TestConnectionsThatDoNotVerifyTheServer(t *testing.T) {
 	} {
 		configs := []sqlserver.Config{{URL: c.url, Experimental: sqlserver.MicrosoftSQLServer}}
 		if strings.HasPrefix(c.url, "postgres") {
-			pool, err := pgxpool.New(t.Context(), c.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer pool.Close()
-			configs = append(configs, sqlserver.Config{Pool: pool})
+			configs = append(configs, sqlserver.Config{Pool: poolOf(t, c.url)})
 		}
 		for _, cfg := range configs {
 			opened, err := sqlserver.New(t.Context(), cfg)
