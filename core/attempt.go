@@ -140,6 +140,7 @@ func (r *runner) handle(w *worker, item held) {
 // the worker's goroutine (runtime.Goexit) before the message was settled. It
 // counts as a failure, so that MaxDeliveries bounds the attempts.
 func (r *runner) abandonAfterGoexit(a *attempt) {
+	r.ep.noteSurvived(a.delivery.Incoming())
 	cause := errors.New("a policy, filter or observer ended the goroutine with runtime.Goexit (testing's FailNow does)")
 	err := a.delivery.Abandon(r.settle, cause)
 	if errors.Is(err, ErrSettled) {
@@ -185,8 +186,8 @@ func (r *runner) refusal(in *Incoming) error {
 	switch {
 	case in.Malformed != nil:
 		return &MalformedError{in.Malformed}
-	case r.ep.maxDeliveries > 0 && in.DeliveryCount > r.ep.maxDeliveries:
-		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.maxDeliveries)
+	case r.ep.exceedsDeliveries(in):
+		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.mostDeliveries(in))
 		if in.LastError != "" {
 			err = fmt.Errorf("%w; last error: %s", err, in.LastError)
 		}
@@ -485,6 +486,7 @@ func (r *runner) lockLost(a *attempt) bool {
 
 // abandonLost leaves a message alone whose lock is lost (R27).
 func (r *runner) abandonLost(a *attempt) {
+	r.ep.noteSurvived(a.delivery.Incoming())
 	r.release(a)
 	r.ep.log.endpoint.WarnContext(a.deciding(), "lock on a message was lost while it was being handled; it is redelivered",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)

@@ -215,9 +215,17 @@ type Recoverability struct {
 	// MaxDeliveries bounds how often one copy of a message is delivered,
 	// including deliveries that ended with the death of the process (R34). Where the
 	// broker also counts deliveries in which no handler began
-	// (Capabilities.CountsEveryDelivery), a message that exceeds it is first sent as a new
-	// copy, once, which may be delivered as often again.
+	// (Capabilities.CountsEveryDelivery), the last of them belong to a new copy of the
+	// message; without isolation (IsolateAfter) that copy may be delivered as often again.
 	MaxDeliveries MaxDeliveries
+
+	// IsolateAfter is after how many deliveries without a known end a message is
+	// attempted in isolation: with no other message in the hands of this process, so
+	// that none is counted with it if it kills the process (R35). The default, 0, is the
+	// larger of 2 and the immediate retries + 1, which is as often as a message can have
+	// failed; Off is never. It needs Capabilities.NativeDeliveryCount, transaction mode
+	// ReceiveOnly and MaxDeliveries, and is off without one of them.
+	IsolateAfter int
 
 	// RequeueDelay is the delay of Defer(0). The default is 1 s.
 	RequeueDelay time.Duration

@@ -65,6 +65,7 @@ type resolved struct {
 	mode          TransactionMode
 	rules         rules
 	maxDeliveries int // 0 = without limit
+	isolation     isolationRules
 	codecs        *codecs
 	observers     *observers
 	queues        []string // that the endpoint needs; the first is its input queue

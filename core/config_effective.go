@@ -38,6 +38,9 @@ func (r *resolved) effective() Config {
 		if r.maxDeliveries < math.MaxInt { // else it follows from the retries
 			f.MaxDeliveries = MaxDeliveries{Count: r.maxDeliveries, Off: r.maxDeliveries == 0}
 		}
+		if r.isolation.after > 0 {
+			f.IsolateAfter = r.isolation.after
+		}
 	}
 	if f.RateLimit.ConsecutiveFailures > 0 {
 		f.RateLimit.TimeToWait = r.config.Recoverability.RateLimit.TimeToWait

@@ -120,6 +120,7 @@ var zeros = map[string]string{
 	"Recoverability.MaxRetryAge":        "",
 	"Recoverability.RequeueDelay":       `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the default`,
 	"Recoverability.RequeueLimit":       "",
+	"Recoverability.IsolateAfter":       "",
 	"Immediate.Retries":                 `write "off": true for none, or leave the key out for the default`,
 	"Delayed.Retries":                   `write "off": true for none, or leave the key out for the default`,
 	"Delayed.Increase":                  `list such delays: "delays": ["0s", "0s"], or leave the key out for the default`,

@@ -43,6 +43,7 @@ const wholeConfig = `{
 		},
 		"maxRetryAge": "12h",
 		"maxDeliveries": {"count": 99},
+		"isolateAfter": 9,
 		"requeueDelay": "250ms",
 		"requeueLimit": 10,
 		"unacceptableMessageLimit": 5,
@@ -74,7 +75,7 @@ func TestR13WholeConfigurationFromJSON(t *testing.T) {
 					ErrorQueue: "unshipped", HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},
 			},
-			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99},
+			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99}, IsolateAfter: 9,
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
 			UnacceptableMessageLimit: 5, UnacceptableMessageWindow: 10 * time.Minute, DeadLetter: true,
 			RateLimit: RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
@@ -87,7 +88,9 @@ func TestR13WholeConfigurationFromJSON(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if _, err := New("billing", purgeable{ableTransport()}, got); err != nil {
+	counting := ableTransport()
+	counting.caps.NativeDeliveryCount = true // for IsolateAfter
+	if _, err := New("billing", purgeable{counting}, got); err != nil {
 		t.Error(err)
 	}
 	t.Run("the text above has every field that is not code", func(t *testing.T) {

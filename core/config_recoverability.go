@@ -62,6 +62,7 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 		r.rules.perType[messageType] = r.resolveType(p, field+".", own, delayedRight)
 	}
 	r.resolveMaxDeliveries(p)
+	r.resolveIsolation(p)
 	if len(p.list) == before {
 		r.checkMaxRetryAge(p)
 	}

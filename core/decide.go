@@ -177,10 +177,10 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	return d
 }
 
-// perhapsUnseen reports whether a message that was delivered more often than
-// MaxDeliveries may not have been given to a handler each time, if ever: the broker also
-// counts deliveries that were lost with their connection or process, or given back at a
-// shutdown, before a handler began. It gets as many deliveries again, once (R34).
+// perhapsUnseen reports whether a message that was delivered too often may not have been
+// given to a handler each time, if ever: the broker also counts deliveries that were lost
+// with their connection or process, or given back at a shutdown, before a handler began.
+// It gets a new copy, once (R34).
 func (r *rules) perhapsUnseen(f failure) bool {
 	return r.caps.CountsEveryDelivery && r.mode != TransactionNone &&
 		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(HeaderDeliveries) == ""

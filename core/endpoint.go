@@ -32,6 +32,7 @@ type Endpoint struct {
 	registry      registry
 	rules         rules
 	maxDeliveries int
+	isolation     isolationRules
 	composer      *composer
 	env           *environment
 	chain         HandlerFunc
@@ -77,7 +78,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
 		address: r.rules.ownAddress, instanceAddress: r.rules.instanceAddress, auditAddress: r.auditAddress,
-		rules: r.rules, maxDeliveries: r.maxDeliveries, resolved: r, observers: r.observers,
+		rules: r.rules, maxDeliveries: r.maxDeliveries, isolation: r.isolation, resolved: r, observers: r.observers,
 		memory: newMemory(), destinations: newDestinations(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
 	if err := errors.Join(p.list...); err != nil {
@@ -96,9 +97,6 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address}
-	if checker, ok := t.(TopicChecker); ok {
-		ep.composer.topic = checker.CheckTopic
-	}
 	if ep.composer.through, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
 	}

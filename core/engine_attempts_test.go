@@ -279,7 +279,7 @@ func TestR34_MessageThatNoHandlerSaw(t *testing.T) {
 		run := b.run(ep)
 		equal(b, "kinds of recovery", seen.kinds(), "DelayedRetry DelayedRetry")
 		equal(b, "new copies", seen.all()[0].NewCopy && seen.all()[1].NewCopy, true)
-		equal(b, "lines about new copies", len(b.logs.about("gets MaxDeliveries once more")), 2)
+		equal(b, "lines about new copies", len(b.logs.about("deliveries are counted anew")), 2)
 		equal(b, "handled at once", handled.len(), 0)
 		b.pass(time.Minute)
 		b.holds("orders", 0)

@@ -71,8 +71,8 @@ func copyForDeferral(f *failure) Headers {
 	return h
 }
 
-// newCopy returns the headers of the one new copy of a message that was delivered more
-// often than MaxDeliveries, perhaps without a handler.
+// newCopy returns the headers of the one new copy of a message that was delivered too
+// often, perhaps without a handler.
 func newCopy(f *failure) Headers {
 	h := f.Headers
 	h.Set(HeaderMessageID, f.MessageID)

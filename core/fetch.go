@@ -39,6 +39,7 @@ const extraFetchWait = time.Second
 type landing struct {
 	arrivals []Delivery
 	arrived  []held
+	suspects []held
 }
 
 // landing returns one that is not in use. There are few, however many workers
@@ -75,13 +76,17 @@ func (w *worker) receive(want int) {
 		err = fmt.Errorf("the adapter's Receive returned %d deliveries for %d places (C3)", n, want)
 		n = 0
 	}
-	l.arrived = l.arrived[:0]
+	l.arrived, l.suspects = l.arrived[:0], l.suspects[:0]
 	for i, d := range dst[:n] {
 		if d == nil {
 			err = fmt.Errorf("the adapter's Receive returned %d deliveries, of which number %d is nil (C3)", n, i+1)
 			continue
 		}
-		l.arrived = append(l.arrived, held{d, p.watch(d)})
+		if item := (held{d, p.watch(d)}); p.isSuspect(d) {
+			l.suspects = append(l.suspects, item)
+		} else {
+			l.arrived = append(l.arrived, item)
+		}
 		dst[i] = nil
 	}
 	p.mu.Lock()
@@ -89,8 +94,10 @@ func (w *worker) receive(want int) {
 	p.asked -= want
 	p.full = n == want
 	p.push(l.arrived...)
+	p.isolate(len(l.arrived), l.suspects)
 	p.watchStall()
 	clear(l.arrived)
+	clear(l.suspects)
 	p.landings = append(p.landings, l)
 	p.checkReceive(ctx, n, err)
 }
@@ -123,6 +130,13 @@ func (p *pump) want() int {
 		return 0
 	case p.perWorker:
 		return max(min(room, 1), 0)
+	case p.isolating():
+		if p.fetching > 0 || !p.drains() {
+			return 0
+		}
+		return p.limit
+	case p.isolation.probing:
+		return max(min(room, 1-p.running-p.buffered()-p.asked), 0)
 	}
 	if !p.slowed && !p.prefetched.full() {
 		room += p.mayBeAhead

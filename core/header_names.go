@@ -44,8 +44,8 @@ const (
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 
-	// HeaderDeliveries is on the new copy of a message that was delivered more often than
-	// MaxDeliveries, perhaps without a handler, on a broker that counts such deliveries.
+	// HeaderDeliveries is on the new copy of a message that was delivered too often,
+	// perhaps without a handler, on a broker that counts such deliveries.
 	// It is the number of the earlier copy's deliveries (R34).
 	HeaderDeliveries = "Reprise.Deliveries"
 

@@ -15,6 +15,9 @@ type Health struct {
 	Paused bool
 	// RateLimited: one message is attempted at a time (R41).
 	RateLimited bool
+	// Isolating: a message was delivered several times without a known end, so one
+	// message is attempted at a time until one comes that was not (R35).
+	Isolating bool
 	// Connected is false during an outage that the transport reported.
 	Connected bool
 	// ConnectionError is why, and DisconnectedSince since when.
@@ -71,6 +74,7 @@ func (ep *Endpoint) Health() Health {
 		h.Draining = r.fetch.Err() != nil
 		h.Running = !h.Draining
 		h.RateLimited = r.limiter.isLimited()
+		h.Isolating = r.pump.isIsolating()
 		h.InFlight = r.pump.inFlight()
 		h.OldestAttempt = r.pump.oldest()
 		h.Unsettled = r.backlog.size()

@@ -98,8 +98,8 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 			"deferring message", "Deferring message '%s' for %s.", f.MessageID, clock(a.Delay))
 	case d.newCopy:
 		l.about(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
-			"sending a new copy of the message, which gets MaxDeliveries once more: the broker may have counted deliveries in which no handler began",
-			"Sending a new copy of message '%s' after a delay of %s, which gets MaxDeliveries once more: the broker may have counted deliveries in which no handler began:", f.MessageID, clock(a.Delay))
+			"sending a new copy of the message, whose deliveries are counted anew: the broker may have counted deliveries in which no handler began",
+			"Sending a new copy of message '%s' after a delay of %s, whose deliveries are counted anew: the broker may have counted deliveries in which no handler began:", f.MessageID, clock(a.Delay))
 	case a.Kind == ActionDelayedRetry:
 		l.about(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
 			"retrying message after a delay", "Delayed Retry will reschedule message '%s' after a delay of %s because of an exception:", f.MessageID, clock(a.Delay))

@@ -17,6 +17,7 @@ type memory struct {
 	settled  *lru.Cache[string, struct{}]         // R28; by NativeID
 	pending  *lru.Cache[string, *pendingDecision] // R25; by pendingKey
 	accepted *lru.Cache[string, []fingerprint]    // by the id of the message that was handled
+	survived *lru.Cache[string, int]              // R35; by NativeID, the DeliveryCount
 	// The lengths of pending and accepted, so that the usual case takes no lock.
 	waiting  atomic.Int64
 	partials atomic.Int64
@@ -38,6 +39,7 @@ func newMemory() *memory {
 		settled:  lru.New[string, struct{}](memoryEntries),
 		pending:  lru.New[string, *pendingDecision](memoryEntries),
 		accepted: lru.New[string, []fingerprint](memoryEntries),
+		survived: lru.New[string, int](memoryEntries),
 	}
 }
 
@@ -58,6 +60,24 @@ func (m *memory) wasSettled(nativeID string) bool {
 	defer m.mu.Unlock()
 	_, ok := m.settled.Get(nativeID)
 	return ok
+}
+
+// rememberSurvived notes that a handler had the message and that the process lives on.
+func (m *memory) rememberSurvived(in *Incoming) {
+	if in.NativeID == "" {
+		return
+	}
+	m.mu.Lock()
+	m.survived.Put(in.NativeID, in.DeliveryCount)
+	m.mu.Unlock()
+}
+
+// wasSurvived reports whether this process lives on after the delivery before this one.
+func (m *memory) wasSurvived(in *Incoming) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	count, ok := m.survived.Get(in.NativeID)
+	return ok && count == in.DeliveryCount-1
 }
 
 // pendingKey names a stored copy. A foreign message may have no NativeID: it is known

@@ -81,8 +81,8 @@ const (
 	ReasonUndelivered
 	// ReasonForward is a copy of a message that its handler forwards (Message.Forward).
 	ReasonForward
-	// ReasonNewCopy is the one new copy of a message that was delivered more often than
-	// MaxDeliveries, perhaps without a handler (R34).
+	// ReasonNewCopy is the one new copy of a message that was delivered too often,
+	// perhaps without a handler (R34).
 	ReasonNewCopy
 )
 

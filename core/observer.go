@@ -106,8 +106,8 @@ type Recovery struct {
 	Action Action
 	// Deferred: the handler deferred the message; Action is a DelayedRetry.
 	Deferred bool
-	// NewCopy: the message was delivered more often than MaxDeliveries, perhaps without a
-	// handler, and gets as many deliveries again (R34); Action is a DelayedRetry.
+	// NewCopy: the message was delivered too often, perhaps without a handler, and gets
+	// the rest of MaxDeliveries as a new copy (R34); Action is a DelayedRetry.
 	NewCopy bool
 	// DeadLettered: the message went to the broker's dead-letter queue; Action
 	// is a MoveToError.

@@ -32,6 +32,8 @@ type pump struct {
 	onSlow   func(a *attempt, running time.Duration)
 	slow     time.Duration // after which onSlow is called, once an attempt; 0 = never
 
+	isolation isolation
+
 	wg sync.WaitGroup
 
 	mu          sync.Mutex
@@ -81,6 +83,7 @@ type held struct {
 type worker struct {
 	pump     *pump
 	occupied bool                    // it has a slot
+	handling bool                    // it has a delivery
 	since    time.Time               // when it got it
 	told     bool                    // onSlow was called for this slot's attempt
 	current  atomic.Pointer[attempt] // what it is handling, for the report of those that never return
@@ -98,7 +101,7 @@ func newPump(base context.Context, r Receiver) *pump {
 // maxInFlight is how many unsettled deliveries the receiver may hold for a given
 // number of slots.
 func (p *pump) maxInFlight(limit int) int {
-	if p.slowed {
+	if p.slowed || p.isolation.probing {
 		return 1 + p.retained
 	}
 	n := limit + p.mayBeAhead + p.retained
@@ -143,7 +146,7 @@ func (p *pump) apply() {
 	}
 	p.mayBeAhead = min(p.mayBeAhead, p.aheadRoom(limit))
 	mayHold := p.maxInFlight(limit)
-	if p.closed() {
+	if p.closed() || p.isolating() && !p.holdsOne() {
 		mayHold = 0
 	}
 	fewer := mayHold < p.mayHold || limit < p.limit
@@ -255,6 +258,7 @@ func (p *pump) end() {
 	p.endWait()
 	stopTimer(&p.stallTimer)
 	stopTimer(&p.slowTimer)
+	p.isolation.stopTimers()
 	p.apply()
 	p.interrupt()
 	p.returnPrefetched()
@@ -344,7 +348,7 @@ func (w *worker) run() {
 	defer func() {
 		if !regular { // a handler ended its goroutine (runtime.Goexit)
 			p.mu.Lock()
-			w.vacate()
+			w.handled()
 		}
 		delete(p.everyWorker, w)
 		if !regular && (!p.stopping || p.startable()) {
@@ -366,17 +370,22 @@ func (w *worker) run() {
 				p.giveBack(item)
 			}
 			p.mu.Lock()
+		case p.unwantedSuspects() > 0:
+			items := p.takeSuspects(p.unwantedSuspects())
+			p.mu.Unlock()
+			for _, item := range items {
+				p.giveBack(item)
+			}
+			p.mu.Lock()
 		case p.stopping && !p.startable(), len(p.everyWorker) > p.staffing.wanted:
 			regular = true
 			return
 		case p.startable() && p.running < p.limit:
-			item := p.take()
 			w.occupy()
-			p.wakeAnother()
-			p.mu.Unlock()
-			p.handle(w, item)
-			p.mu.Lock()
-			w.vacate()
+			w.start(p.take())
+		case p.suspectReady():
+			w.occupy()
+			w.start(w.takeSuspect())
 		case p.closed() && !p.finishesPrefetched():
 			w.wait()
 		case p.want() > 0:
@@ -384,6 +393,28 @@ func (w *worker) run() {
 		default:
 			w.wait()
 		}
+	}
+}
+
+// start handles a delivery.
+func (w *worker) start(item held) {
+	p := w.pump
+	w.handling = true
+	p.isolation.handling++
+	p.wakeAnother()
+	p.mu.Unlock()
+	p.handle(w, item)
+	p.mu.Lock()
+	w.handled()
+}
+
+// handled follows the end of handle.
+func (w *worker) handled() {
+	w.vacate()
+	if w.handling {
+		w.handling = false
+		w.pump.isolation.handling--
+		w.endIsolated()
 	}
 }
 
@@ -404,7 +435,7 @@ func (w *worker) freeSlot() {
 		return
 	}
 	p.mu.Lock()
-	if !p.slowed {
+	if !p.slowed && p.isolation.isolated != w {
 		w.vacate()
 		p.wakeAnother()
 	}
@@ -445,7 +476,7 @@ func (p *pump) closed() bool {
 // startable reports whether an unstarted delivery is to be handled. One that
 // cannot be given back is, whatever else holds, but for a wait.
 func (p *pump) startable() bool {
-	return p.buffered() > 0 && (!p.closed() || p.consumed && p.waiting == nil || p.finishesPrefetched())
+	return p.buffered() > 0 && p.isolation.isolated == nil && (!p.closed() || p.consumed && p.waiting == nil || p.finishesPrefetched())
 }
 
 // finishesPrefetched reports whether the endpoint is paused and handles what it has
@@ -464,7 +495,7 @@ func (p *pump) wakeAnother() {
 		return
 	}
 	switch {
-	case (!p.startable() || p.running >= p.limit) && p.want() == 0:
+	case (!p.startable() || p.running >= p.limit) && p.want() == 0 && !p.suspectReady():
 	case p.staffing.idle > 0:
 		p.wakeUp.Signal()
 	default:

@@ -246,6 +246,7 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 
 // abandon gives the message back for its next attempt.
 func (r *runner) abandon(a *attempt, f *failure) {
+	r.ep.noteSurvived(a.delivery.Incoming())
 	err := a.delivery.Abandon(r.settle, f.Err)
 	if err == nil {
 		r.release(a)

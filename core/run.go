@@ -246,6 +246,10 @@ func (ep *Endpoint) shapePump(p *pump) *pump {
 	p.overlap = p.ahead
 	p.maxBatch = ep.caps.MaxReceiveBatch
 	p.prefetched.most = ep.maxPrefetchBytes()
+	if ep.isolation.after > 0 {
+		p.isolation.suspect, p.isolation.probing = ep.isSuspect, true
+		p.isolation.single = ep.instanceAddress == ""
+	}
 	return p
 }
 
@@ -260,6 +264,7 @@ func (r *runner) start() {
 	r.pump.handle = r.handle
 	r.pump.giveBack = r.giveBack
 	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
+	r.pump.isolation.onChange = r.isolationChanged
 	r.pump.slow, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.slowHandler
 	r.backlog = newBacklog(r.mostUnsettled(), r.pump.retain, r.stall)
 	r.limiter = r.newLimiter()
