@@ -24,8 +24,10 @@ type job struct {
 	Forward string
 	// Concurrency is that of the endpoint.
 	Concurrency int
-	// MaxDeliveries is that of the endpoint; 0 is the default.
-	MaxDeliveries int
+	// MaxDeliveries and IsolateAfter are those of the endpoint; 0 is the default.
+	MaxDeliveries, IsolateAfter int
+	// Deadly is the id of a message whose handler ends the process at once.
+	Deadly string
 	// Pause is how long the handler takes.
 	Pause time.Duration
 	// Then is what the handler does at last, if it is no success.
@@ -168,6 +170,7 @@ func (j job) run(ctx context.Context, transport core.Transport, s surroundings) 
 			Immediate:     core.Immediate{Off: true},
 			Delayed:       core.Delayed{Off: true},
 			MaxDeliveries: core.MaxDeliveries{Count: j.MaxDeliveries},
+			IsolateAfter:  j.IsolateAfter,
 		},
 	})
 	if err != nil {
@@ -175,6 +178,10 @@ func (j job) run(ctx context.Context, transport core.Transport, s surroundings) 
 	}
 	err = core.Handle(ep, workType, func(ctx context.Context, m *core.Inbound[[]byte]) error {
 		s.say(event{isHandling, m.ID})
+		if m.ID == j.Deadly {
+			s.crash()
+			return errEnded
+		}
 		pause := time.NewTimer(j.Pause)
 		defer pause.Stop()
 		select {

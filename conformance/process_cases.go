@@ -94,7 +94,7 @@ var processCases = []testCase{
 		runs, most := 0, w.MaxDeliveries
 		newCopies := 0
 		if t.caps.CountsEveryDelivery {
-			newCopies, most = 1, 2*most
+			newCopies = 1
 		}
 		// The count may rise by more than one at a time, but not by less.
 		for ; runs <= most; runs++ {
@@ -126,6 +126,12 @@ var processCases = []testCase{
 			t.fail(fmt.Sprintf("%s says why: %q", core.HeaderExceptionMessage, want), "%q", why)
 		}
 		t.left(w.queue, "after the message was moved to the error queue")
+	}},
+	{rule: "R35", title: "what kills its process takes no other message along", in: inReceiveOnly, needs: []need{processes, nativeCount}, run: func(t *trial) {
+		t.besideDeadly(1)
+	}},
+	{rule: "R35", title: "what kills three processes in turn takes no other message along", in: inReceiveOnly, needs: []need{processes, nativeCount}, run: func(t *trial) {
+		t.besideDeadly(3)
 	}},
 	{rule: "C9", title: "a delivery after its process was killed counts", in: inReceiveOnly, needs: []need{processes, nativeCount}, run: func(t *trial) {
 		w := t.workplace(1)
@@ -177,6 +183,91 @@ var processCases = []testCase{
 			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives within %v, although its sender was killed meanwhile", delay, latest), "after %v", after)
 		}
 	}},
+}
+
+// besideDeadly has processes handle messages of which one ends them, and starts each again.
+func (t *trial) besideDeadly(processes int) {
+	const healthy = 60
+	w := t.workplace(16)
+	w.MaxDeliveries, w.Pause = 5, 20*time.Millisecond
+	sender := t.open()
+	deadly := t.command(w.queue, workType, "deadly")
+	w.Deadly = deadly.ID
+	t.send(sender, deadly)
+	bodies := map[string]bool{}
+	var out []core.Outgoing
+	for i := range healthy {
+		body := fmt.Sprintf("body %d", i)
+		bodies[body] = true
+		out = append(out, t.command(w.queue, workType, body))
+	}
+	t.send(sender, out...)
+
+	forwarded, moved := t.receiver(t.open(), w.forward, healthy), t.receiver(t.open(), w.ErrorQueue, 1+healthy)
+	failed := map[string]*core.Incoming{}
+	arrived := func(d core.Delivery) bool {
+		delete(bodies, string(d.Incoming().Body))
+		return false
+	}
+	given := func(d core.Delivery) bool {
+		failed[d.Incoming().ID] = d.Incoming()
+		return false
+	}
+	expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process does so %d times at most, and then goes to the error queue", w.MaxDeliveries, w.MaxDeliveries)
+	crashed := 0
+	var running []*running
+	for range processes {
+		running = append(running, t.start(w.job))
+	}
+	const moment = 10 * time.Millisecond
+	last := time.Now()
+	for len(bodies) > 0 && len(bodies)+1 > len(failed) || failed[deadly.ID] == nil {
+		for i, p := range running {
+			_, err := p.next(moment)
+			if errors.Is(err, errEnded) {
+				if crashed++; crashed > w.MaxDeliveries {
+					t.stop(expected, "it has killed %d: %s", crashed, p.remains())
+				}
+				running[i] = t.start(w.job)
+				err = nil
+			}
+			if err == nil {
+				last = time.Now()
+			}
+		}
+		forwarded.collect(moment, arrived)
+		moved.collect(moment, given)
+		if time.Since(last) > t.comesAgain()+10*time.Second { // a new copy is delayed
+			break
+		}
+	}
+	why := failed[deadly.ID]
+	if len(bodies) == 0 && len(failed) == 1 && why != nil {
+		for _, p := range running {
+			var err error
+			for err == nil {
+				_, err = p.next(t.quiet())
+			}
+			if errors.Is(err, errEnded) { // the last that was killed
+				crashed++
+			} else {
+				p.shut()
+			}
+		}
+		moved.collect(t.quiet(), given)
+	}
+	if len(bodies) > 0 || len(failed) != 1 || why == nil {
+		t.stop(fmt.Sprintf("of %d messages the one that kills its process goes to the error queue, alone: what was delivered several times is attempted with nothing beside it, so a receiver holds no more than MaxInFlight", 1+healthy),
+			"%d others were not handled, and the error queue got %d, after %d crashes", len(bodies), len(failed), crashed)
+	}
+	if text, want := why.Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(text, want) {
+		t.fail(fmt.Sprintf("%s says why: %q", core.HeaderExceptionMessage, want), "%q", text)
+	}
+	if crashed > w.MaxDeliveries {
+		t.fail(expected, "it has killed %d", crashed)
+	}
+	t.measure("processes that one message killed, with MaxDeliveries 5", float64(crashed))
+	t.left(w.queue, "after all was handled or moved")
 }
 
 // workplace is a job with queues of its own, without the rest.

@@ -39,6 +39,8 @@ var processMutants = []mutant{
 	{rule: "C9", name: "does not count deliveries that ended with their process", onServer: true, harness: countsNoCrash},
 	{rule: "C9", name: "claims a count that it keeps in its process", onServer: true, breaks: countsInMemory},
 	{rule: "R34", name: "claims a count that it keeps in its process", onServer: true, breaks: countsInMemory},
+	{rule: "R35", name: "keeps more than MaxInFlight", onServer: true, breaks: func() changes { return prefetching(40).changes() }},
+	{rule: "R35", name: "has an engine that does not isolate suspects, and counts every delivery", onServer: true, on: countingEvery, harness: neverIsolates},
 	{rule: "C9", name: "does not say that a message was delivered before", onServer: true, breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.Redelivered = false }}
 	}},
@@ -63,6 +65,17 @@ func consumesEarly() changes {
 				return nil
 			}
 		},
+	}
+}
+
+// countingEvery is a transport whose count rises with every delivery.
+var countingEvery = able(func(c *core.Capabilities) { c.CountsEveryDelivery, c.Ahead = true, true })
+
+func neverIsolates(h *Harness) {
+	start := h.process
+	h.process = func(t *trial, j job) process {
+		j.IsolateAfter = core.Off
+		return start(t, j)
 	}
 }
 

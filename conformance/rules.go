@@ -60,6 +60,7 @@ var rules = map[string]string{
 	"R31": "where a custom error queue does not exist, the default one is used",
 	"R33": "the error queue shows the way of a message",
 	"R34": "a message that kills its process is not run for ever",
+	"R35": "a message that kills its process takes no other along",
 	"R40": "consecutive failures switch to one attempt at a time",
 	"R41": "a rate-limited endpoint attempts one message, then waits",
 	"R42": "one success ends rate limiting",

@@ -40,3 +40,16 @@ func TestForgettingServer(t *testing.T) {
 		t.Error("nothing was tried")
 	}
 }
+
+// TestControlOnCountingServer is the same for a broker that counts every delivery, in the
+// cases about processes.
+func TestControlOnCountingServer(t *testing.T) {
+	t.Parallel()
+	report := checkCases(t, harnessOnServer(countingEvery, changes{}), processCases...)
+	for _, f := range report.Failures() {
+		t.Error(f)
+	}
+	if report.Count(Passed) == 0 {
+		t.Error("nothing was tried")
+	}
+}

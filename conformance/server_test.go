@@ -1,7 +1,10 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -137,7 +140,7 @@ func (s *server) connect(quit <-chan struct{}) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{server: s, lost: make(chan struct{}), held: map[core.Delivery]struct{}{}}
+	c := &connection{server: s, lost: make(chan struct{}), held: map[core.Delivery]int{}}
 	c.transport = &broken{
 		base: transport, stage: s.stage, memory: map[string]int{}, leave: func() {}, login: func() string { return "" },
 		changes: &changes{deliver: c.deliver, settle: c.settle, provision: c.provision, check: c.check, purge: c.purge, subscribe: c.subscribe, unsubscribe: c.subscribe},
@@ -163,7 +166,8 @@ type connection struct {
 	mu      sync.Mutex
 	closing bool // no call begins any more
 	gone    bool
-	held    map[core.Delivery]struct{} // sound ones, not settled
+	held    map[core.Delivery]int // sound ones, not settled, in their order
+	ever    int                   // how many there were
 }
 
 // drop ends the connection. What it held goes back, and counts as delivered.
@@ -178,7 +182,7 @@ func (c *connection) drop() {
 	c.server.mu.Lock()
 	delete(c.server.connections, c)
 	c.server.mu.Unlock()
-	for d := range c.held {
+	for _, d := range slices.SortedFunc(maps.Keys(c.held), func(a, b core.Delivery) int { return cmp.Compare(c.held[a], c.held[b]) }) {
 		if !c.server.faults.released {
 			_ = d.Abandon(ctxBackground, nil) // settled, perhaps
 		}
@@ -267,7 +271,8 @@ func (c *connection) subscribe(_ *broken, _ string, _ []string, next func() erro
 func (c *connection) deliver(r *brokenReceiver, d core.Delivery) core.Delivery {
 	if r.cfg.Mode != core.TransactionNone {
 		c.mu.Lock()
-		c.held[d] = struct{}{}
+		c.ever++
+		c.held[d] = c.ever
 		c.mu.Unlock()
 	}
 	return d
