@@ -83,6 +83,7 @@ type composer struct {
 	codecs          *codecs
 	caps            Capabilities
 	address         func(queue string) (string, error) // Transport.Address
+	topic           func(topic string) error           // TopicChecker.CheckTopic, or nil
 	through         SendFunc                           // Config.SendMiddleware, or nil
 }
 
@@ -250,7 +251,18 @@ func (c *composer) checkRequest(out *Outgoing) error {
 	case out.TimeToBeReceived > 0 && !c.caps.TimeToBeReceived:
 		return unsupported("limit the time to be received", "TimeToBeReceived")
 	}
+	if out.Topic != "" {
+		return c.checkTopic(out.Topic)
+	}
 	return nil
+}
+
+// checkTopic refuses a topic that the transport cannot have.
+func (c *composer) checkTopic(topic string) error {
+	if c.topic == nil {
+		return nil
+	}
+	return c.topic(topic)
 }
 
 // checkSize keeps room for failure headers: what could not be moved to the

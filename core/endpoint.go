@@ -97,6 +97,9 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
 	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address}
+	if checker, ok := t.(TopicChecker); ok {
+		ep.composer.topic = checker.CheckTopic
+	}
 	if ep.composer.through, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
 	}

@@ -26,7 +26,8 @@ func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Co
 }
 
 // HandleEvent registers a handler as Handle does, and subscribes the endpoint's
-// queue to the messages that are published with this type.
+// queue to the messages that are published with this type. A type that the transport
+// cannot have as a topic is an error (TopicChecker).
 func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
 	return register(ep, "HandleEvent", messageType, handler, true)
 }
@@ -133,6 +134,11 @@ func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil boo
 		return fmt.Errorf("%s: the handler is nil", call)
 	case name == "HandleEvent" && !ep.caps.PublishSubscribe:
 		return fmt.Errorf("%s: the transport has no events (Capabilities.PublishSubscribe); use Handle for messages that are sent to the queue: %w", call, errors.ErrUnsupported)
+	}
+	if name == "HandleEvent" {
+		if err := ep.composer.checkTopic(messageType); err != nil {
+			return fmt.Errorf("%s: the transport cannot have this topic: %w", call, err)
+		}
 	}
 	return nil
 }

@@ -165,7 +165,7 @@ type Delivery interface {
 	DeadLetter(ctx context.Context, reason, description string) error
 }
 
-// Provisioner, Subscriber, Checker, Purger and Warner are abilities that an adapter has or has
+// Provisioner, Subscriber, Checker, Purger, Warner and TopicChecker are abilities that an adapter has or has
 // not. A wrapper of any adapter implements all of them, and returns an error matching
 // errors.ErrUnsupported where the wrapped one lacks an interface: the engine takes
 // that for a transport that does not implement it. transport.Wrapper is one to embed.
@@ -234,6 +234,15 @@ type Warner interface {
 	// without secrets, or nil. It does no I/O. Several endpoints may share a transport:
 	// what it returned once it does not return again. [New] logs each as a warning.
 	Warnings() []string
+}
+
+// TopicChecker is implemented by a Transport whose broker does not have topics of all
+// names, as every Transport's Address does for queues.
+type TopicChecker interface {
+	// CheckTopic returns an error that says why there cannot be a topic of this name, or
+	// nil. It does no I/O. [HandleEvent] and Publish return its error; Subscribe and Send
+	// refuse such a topic too.
+	CheckTopic(topic string) error
 }
 
 // TransactionMode says how receiving, handling and sending hang together.

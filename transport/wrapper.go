@@ -29,6 +29,7 @@ var _ interface {
 	core.Checker
 	core.Purger
 	core.Warner
+	core.TopicChecker
 } = Wrapper{}
 
 // Provision implements core.Provisioner.
@@ -75,6 +76,14 @@ func (w Wrapper) Purge(ctx context.Context, queue string) (int, error) {
 func (w Wrapper) Warnings() []string {
 	if warner, ok := w.Transport.(core.Warner); ok {
 		return warner.Warnings()
+	}
+	return nil
+}
+
+// CheckTopic implements core.TopicChecker.
+func (w Wrapper) CheckTopic(topic string) error {
+	if checker, ok := w.Transport.(core.TopicChecker); ok {
+		return checker.CheckTopic(topic)
 	}
 	return nil
 }

@@ -26,6 +26,12 @@ func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...str
 	return nil
 }
 
+// CheckTopic implements core.TopicChecker.
+func (t *Transport) CheckTopic(topic string) error {
+	_, _, err := t.topicRoute(topic)
+	return err
+}
+
 // source is where messages to a topic come from.
 type source struct{ topic, exchange, key string }
 

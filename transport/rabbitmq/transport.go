@@ -60,6 +60,7 @@ var _ interface {
 	core.Checker
 	core.Purger
 	core.Warner
+	core.TopicChecker
 } = (*Transport)(nil)
 
 // Open returns a transport for the broker and the virtual host that the URL names, with

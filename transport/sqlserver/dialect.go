@@ -19,6 +19,9 @@ type dialect interface {
 	// defaultSchema is where tables are if Config.Schema says nothing.
 	defaultSchema() string
 
+	// length is how many characters a text has for the type of columns of names.
+	length(text string) int
+
 	// table reads the name or the address of a queue.
 	table(queue string, in place) (table, error)
 

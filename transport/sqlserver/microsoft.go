@@ -21,6 +21,14 @@ type microsoft struct{}
 func (microsoft) product() string       { return "Microsoft SQL Server" }
 func (microsoft) defaultSchema() string { return "dbo" }
 
+// length counts UTF-16 code units, as nvarchar does.
+func (microsoft) length(text string) (n int) {
+	for _, r := range text {
+		n += max(utf16.RuneLen(r), 1)
+	}
+	return n
+}
+
 // microsoftNameUnits is the longest name (sysname), in UTF-16 code units.
 const microsoftNameUnits = 128
 

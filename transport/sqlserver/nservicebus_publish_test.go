@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
@@ -152,9 +154,38 @@ func TestTopicsAreAsLongAsInTheirTable(t *testing.T) {
 			t.Errorf("Subscribe(%q) succeeded", topic)
 		}
 	}
-	send(t, transport, publication("2", longest+"x")) // to nobody: nobody can have subscribed
+	for topic, want := range map[string]string{longest + "x": "has 201 characters", "a\x00b": "contains a NUL", "\xff": "is not UTF-8"} {
+		event := publication("2", topic)
+		wantSendError(t, transport.Send(t.Context(), event), core.SendRefused, 1)
+		for what, err := range map[string]error{
+			"Send":       transport.Send(t.Context(), event),
+			"Subscribe":  transport.Subscribe(t.Context(), "q", topic),
+			"CheckTopic": transport.CheckTopic(topic),
+		} {
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SQLSTATE") {
+				t.Errorf("%s to %.20q = %v, want %q", what, topic, err, want)
+			}
+		}
+	}
+	if n := db.count(t, db.table("q")); n != "1" {
+		t.Errorf("%s messages, want still 1", n)
+	}
 	if err := transport.Unsubscribe(t.Context(), "q", longest); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnAddressThatIsTooLongToSubscribe is refused with words that help.
+func TestAnAddressThatIsTooLongToSubscribe(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	quotes := strings.Repeat(`"`, 60)
+	db.exec(t, `create schema `+pgx.Identifier{quotes}.Sanitize())
+	transport := db.open(t, sqlserver.Config{Schema: quotes})
+	provision(t, transport, "q"+quotes)
+	err := transport.Subscribe(t.Context(), "q"+quotes, "topic")
+	if err == nil || !strings.Contains(err.Error(), "has 246 characters, but the table of subscriptions holds 200") || strings.Contains(err.Error(), "SQLSTATE") {
+		t.Errorf("Subscribe = %v, want an error about the address", err)
 	}
 }
 

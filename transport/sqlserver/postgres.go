@@ -17,6 +17,8 @@ type postgres struct{}
 func (postgres) product() string       { return "PostgreSQL" }
 func (postgres) defaultSchema() string { return "public" }
 
+func (postgres) length(text string) int { return utf8.RuneCountInString(text) }
+
 // postgresNameBytes is the longest name (NAMEDATALEN - 1), which the server would
 // cut silently.
 const postgresNameBytes = 63

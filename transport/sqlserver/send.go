@@ -257,6 +257,9 @@ func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*qu
 		q, err := t.queues.get(out.Queue)
 		return []*queue{q}, err
 	}
+	if err := t.CheckTopic(out.Topic); err != nil {
+		return nil, transport.Permanent(err)
+	}
 	return t.subscriptions.of(ctx, out.Topic)
 }
 

@@ -2,8 +2,10 @@ package sqlserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -46,9 +48,6 @@ func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptio
 
 // of returns the queues subscribed to a topic.
 func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) {
-	if utf8.RuneCountInString(topic) > longestTopic { // to which nobody can have subscribed
-		return nil, nil
-	}
 	if queues, ok := s.remembered(topic); ok {
 		return queues, nil
 	}
@@ -130,6 +129,23 @@ func (s *subscriptions) forget(topics []string) {
 	}
 }
 
+// CheckTopic implements core.TopicChecker: a topic is UTF-8 without NUL, of 1 to 200
+// characters.
+func (t *Transport) CheckTopic(topic string) error {
+	n := t.dialect.length(topic)
+	switch {
+	case topic == "":
+		return errors.New("the name of a topic is empty")
+	case !utf8.ValidString(topic):
+		return fmt.Errorf("the topic %q is not UTF-8", topic)
+	case strings.ContainsRune(topic, 0):
+		return fmt.Errorf("the topic %q contains a NUL", topic)
+	case n > longestTopic:
+		return fmt.Errorf("the topic %.40q... has %d characters, but the table of subscriptions holds %d at most: give the message type a shorter name", topic, n, longestTopic)
+	}
+	return nil
+}
+
 // Subscribe lets queue receive what is published to the topics, each of at most 200
 // characters. It is in force from Config.SubscriptionCache later for publishers
 // elsewhere, at once for this transport.
@@ -173,8 +189,13 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	}
 	s := t.subscriptions
 	for _, topic := range topics {
-		if n := utf8.RuneCountInString(topic); n == 0 || n > longestTopic {
-			return fmt.Errorf("the topic %q has %d characters; the table of subscriptions holds names of 1 to %d", topic, n, longestTopic)
+		if err := t.CheckTopic(topic); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{q.table.address, endpoint} {
+		if n := t.dialect.length(name); n > longestTopic {
+			return fmt.Errorf("the address %s has %d characters, but the table of subscriptions holds %d at most: give the queue or the schema a shorter name", name, n, longestTopic)
 		}
 	}
 	if len(topics) == 0 {

@@ -43,6 +43,7 @@ var _ interface {
 	core.Checker
 	core.Purger
 	core.Warner
+	core.TopicChecker
 } = (*Transport)(nil)
 
 // parallelSends is how many connections Send uses at a time, where the pool is the

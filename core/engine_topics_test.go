@@ -1,0 +1,116 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// choosy is a transport that does not have every topic, and warns of its configuration.
+type choosy struct {
+	core.Transport
+	core.Subscriber
+	core.Provisioner
+	warnings []string
+}
+
+var errTopic = errors.New("a topic has no exclamation mark")
+
+func (*choosy) CheckTopic(topic string) error {
+	if strings.Contains(topic, "!") {
+		return errTopic
+	}
+	return nil
+}
+
+func (c *choosy) Warnings() (texts []string) {
+	texts, c.warnings = c.warnings, nil
+	return texts
+}
+
+func newChoosy(t *testing.T) *choosy {
+	t.Helper()
+	transport, err := inmemory.Open(inmemory.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = transport.Close(context.Background()) })
+	return &choosy{Transport: transport, Subscriber: transport, Provisioner: transport}
+}
+
+// TestTopicsAreCheckedWhereTheyAreGiven, by HandleEvent, Publish and SendMiddleware, before
+// anything is on the wire. A message type that is no topic is not checked.
+func TestTopicsAreCheckedWhereTheyAreGiven(t *testing.T) {
+	t.Parallel()
+	transport := newChoosy(t)
+	ep, err := core.New("orders", transport, core.Config{
+		SendMiddleware: []core.SendMiddleware{func(next core.SendFunc) core.SendFunc {
+			return func(ctx context.Context, out *core.Outgoing) error {
+				if out.Topic == "renamed" {
+					out.Topic = "renamed!"
+				}
+				return next(ctx, out)
+			}
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := func(context.Context, *core.Inbound[[]byte]) error { return nil }
+	for what, c := range map[string]struct {
+		err  error
+		want error
+	}{
+		"HandleEvent":           {core.HandleEvent(ep, "placed!", handler), errTopic},
+		"HandleEvent, good":     {core.HandleEvent(ep, "placed", handler), nil},
+		"Handle of a command":   {core.Handle(ep, "place!", handler), nil},
+		"Publish":               {ep.Publish(t.Context(), "placed!", nil), errTopic},
+		"Publish, good":         {ep.Publish(t.Context(), "placed", nil), nil},
+		"Publish, then renamed": {ep.Publish(t.Context(), "renamed", nil), errTopic},
+		"Send of a command":     {ep.Send(t.Context(), "nowhere", "place!", nil), core.ErrQueueNotFound},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s = %v, want %v", what, c.err, c.want)
+		}
+	}
+	if err := ep.Run(t.Context()); !errors.Is(err, errTopic) || !strings.Contains(err.Error(), `HandleEvent "placed!"`) {
+		t.Errorf("Run = %v, want the error of HandleEvent", err)
+	}
+}
+
+// TestWarningsOfATransportAreLogged by New.
+func TestWarningsOfATransportAreLogged(t *testing.T) {
+	t.Parallel()
+	transport := newChoosy(t)
+	transport.warnings = []string{"turn it on", "turn it off"}
+	b := &bed{T: t, logs: &logBook{}}
+	for range 2 {
+		if _, err := core.New("orders", transport, core.Config{Logger: slog.New(logHandler{book: b.logs})}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(b, "warnings", len(b.logs.about("should be configured differently")), 2)
+}
+
+// TestEndpointsAreShownByName: fmt prints nothing of their transports.
+func TestEndpointsAreShownByName(t *testing.T) {
+	t.Parallel()
+	ep, err := core.New("orders", newChoosy(t), core.Config{Instance: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		if got, want := fmt.Sprintf(verb, ep), `endpoint "orders" (one)`; got != want {
+			t.Errorf("%s is %s, want %s", verb, got, want)
+		}
+	}
+	if got := (*core.Endpoint)(nil).String(); got != "<nil>" {
+		t.Errorf("nil is %s", got)
+	}
+}
