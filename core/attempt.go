@@ -446,7 +446,11 @@ func (r *runner) settleLater(ctx context.Context, item held, what string, err er
 		if err != nil && !errors.Is(err, ErrLockLost) && !errors.Is(err, ErrSettled) {
 			return false
 		}
-		if err != nil && what != "released" {
+		switch {
+		case err == nil || what == "released":
+		case errors.Is(err, ErrUncounted):
+			r.criticalIn(ctx, fmt.Errorf("message %s is redelivered, but %w", in.ID, err))
+		default:
 			r.ep.log.endpoint.WarnContext(ctx, "message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", what, "error", err)
 		}
 		r.renewer.forget(item.hold)

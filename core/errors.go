@@ -15,6 +15,11 @@ var (
 	// It is also the cause with which a handler's context is cancelled then.
 	ErrLockLost = errors.New("lock on the message was lost")
 
+	// ErrUncounted: a message that failed was given back, but the broker could not note
+	// the delivery in its count (C9). It matches beside ErrLockLost, is a critical error,
+	// and says why.
+	ErrUncounted = errors.New("the failed delivery could not be counted")
+
 	// ErrClosed: the receiver or transport was closed.
 	ErrClosed = errors.New("transport or receiver is closed")
 

@@ -112,7 +112,9 @@ type Delivery interface {
 	// Abandon gives back a message whose handling failed: it is available at
 	// once, at no particular position, with a DeliveryCount one higher (C8).
 	// The cause may be nil. Its text, of any length and content, may be kept for
-	// the next delivery's LastError.
+	// the next delivery's LastError. Where the broker cannot note the failure in the
+	// count, the message is given back as it was, with an error that matches
+	// ErrLockLost and ErrUncounted.
 	Abandon(ctx context.Context, cause error) error
 
 	// Release gives back a message that has not failed: it is available at

@@ -68,10 +68,11 @@ func (d *heldMessage) reset(ctx context.Context) error {
 		}
 		err = d.tx.run(under, d.r.t.dialect.rollbackTo(beforeHandler))
 	}
-	if err != nil && d.tx.lost() {
+	if err != nil {
+		d.abort(under)
 		return d.retake(under, err)
 	}
-	return err
+	return nil
 }
 
 // ReplaceWith implements core.Delivery.

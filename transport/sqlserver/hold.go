@@ -69,6 +69,9 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 		return nil, nil
 	}
 	d.tx = tx
+	if n, text := r.misses.of(&d.record); n > 0 {
+		d.missed, d.deliveries, d.lastError = n, d.deliveries+n, text
+	}
 	d.in = r.incoming(&d.record)
 	return d, nil
 }
@@ -78,8 +81,10 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 type heldMessage struct {
 	core.UnsupportedDelivery
 	record
-	r  *receiver
-	in core.Incoming
+	r      *receiver
+	in     core.Incoming
+	missed int  // of deliveries, those that its table has not counted
+	noted  bool // one more of them is in misses: this one's
 
 	mu    sync.Mutex // held through a settlement; Close may come in between
 	tx    transaction
@@ -103,8 +108,12 @@ func (d *heldMessage) Complete(ctx context.Context) error {
 
 // forget drops what is known of the failures of a message that is gone.
 func (d *heldMessage) forget(err error) {
-	if err == nil && d.r.count != nil {
+	switch {
+	case err != nil:
+	case d.r.count != nil:
 		d.r.count.Forget(d.id)
+	default:
+		d.r.misses.set(&d.record, 0)
 	}
 }
 
@@ -118,8 +127,7 @@ func (d *heldMessage) Release(ctx context.Context) error {
 }
 
 // Abandon implements core.Delivery. Where the table counts, the row goes back with a
-// higher count in the same transaction that had deleted it. If that cannot be, it
-// goes back as it was: nobody would settle it any more.
+// higher count in the same transaction that had deleted it, or else as recount says.
 func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 	return d.settle(ctx, "abandon", withoutWork, func(ctx context.Context) error {
 		if d.r.count != nil {
@@ -134,23 +142,15 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 		case err == nil:
 			d.available()
 		case !d.tx.lost():
-			err = &uncountedError{err}
+			err = d.recount(ctx, err)
 		}
 		return err
 	})
 }
 
-// uncountedError is why a message could not be given back with a higher count.
-type uncountedError struct{ err error }
-
-func (e *uncountedError) Error() string {
-	return "it comes again with the same count: " + e.err.Error()
-}
-func (e *uncountedError) Unwrap() error { return e.err }
-
 // giveBack is the statement that adds the row again, one delivery older.
 func (d *heldMessage) giveBack() *statement {
-	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, d.deliveries, d.nextClaim(), d.expires, d.lastError)
+	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, storedInt(d.deliveries), d.nextClaim(), d.expires, d.lastError)
 }
 
 // available tells receivers that the message is back.
@@ -219,7 +219,7 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 			d.end()
 			return nil
 		}
-		if _, ok := errors.AsType[*uncountedError](err); ok {
+		if _, ok := errors.AsType[*rolledBackError](err); ok {
 			return d.lose(under, err)
 		}
 		if !d.tx.lost() {
@@ -296,6 +296,7 @@ func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement
 	}
 	// Nothing else can be prepared before that.
 	if err := d.tx.run(ctx, back); err != nil {
+		d.abort(ctx)
 		return err
 	}
 	return d.commitFrom(ctx, beforeHandler, nil, statements)
@@ -318,6 +319,9 @@ func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *s
 		if !d.used && !d.r.t.transient(err) { // at the commit
 			err = &refusedError{d.r.t.explained(err)}
 		}
+		return err
+	case !ready && savepoint == beforeHandler && !isAboutText(err):
+		d.abort(ctx)
 		return err
 	case ready && slices.ContainsFunc(statements, func(s *statement) bool { return !s.done }), isAboutText(err):
 		err = &refusedError{d.r.t.explained(err)}

@@ -116,10 +116,13 @@ type rowsEndpoint struct {
 	*core.Endpoint
 	db                *testDatabase
 	queue, errorQueue string
-	attempts          int // of a handler that fails
+	attempts          int    // of a handler that fails
+	races             int    // how many more there may be: the other slot had the message before the failure was counted
+	before            func() // the first row, or nil
 	handle            func(ctx context.Context) error
 	log               logLines
 
+	first   sync.Once
 	mu      sync.Mutex
 	ran     map[string]int // by body
 	healthy atomic.Int64
@@ -129,7 +132,7 @@ const healthyMessages = 20
 
 var rowsQueues atomic.Int64
 
-func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode core.TransactionMode) *rowsEndpoint {
+func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode core.TransactionMode, change ...func(*core.Config)) *rowsEndpoint {
 	t.Helper()
 	n := rowsQueues.Add(1)
 	e := &rowsEndpoint{db: db, queue: fmt.Sprint("rows", n), errorQueue: fmt.Sprint("error", n), attempts: 3, ran: map[string]int{}}
@@ -143,12 +146,18 @@ func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode 
 		c.Recoverability.Immediate = core.Immediate{Off: true}
 		e.attempts = 1
 	}
+	for _, f := range change {
+		f(&c)
+	}
 	var err error
 	if e.Endpoint, err = core.New(e.queue, db.open(t, cfg), c); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(
 		core.Handle(e.Endpoint, "Row", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			if e.before != nil {
+				e.first.Do(e.before)
+			}
 			e.mu.Lock()
 			e.ran[string(m.Body)]++
 			e.mu.Unlock()
@@ -218,7 +227,7 @@ func (e *rowsEndpoint) checkRow(t *testing.T, body string, row hostileRow) {
 		return e.db.column(t, `select count(*)::text from `+e.db.table(e.queue)+` where body = $1`, []byte(body))[0]
 	}
 	await(t, body+": it is out of the queue", func() bool { return e.runs(body) >= want && e.failed(t, body) == moved && left() == "0" })
-	if n := e.runs(body); n != want {
+	if n := e.runs(body); n < want || n > want+e.races {
 		t.Errorf("%s: the handler ran %d times, want %d", body, n, want)
 	}
 }

@@ -110,6 +110,11 @@ output ` + own("deleted", nextDelivery("deleted.")) + `;`,
 		// alter the table. Its place in the queue is that of Due.
 		giveBack: `insert into ` + t.quoted + ` (Id, Recoverable, Expires, Headers, Body, Due, Deliveries, Claims, LastError)
 values (convert(uniqueidentifier, @p1), 1, ` + expiryOf("@p8") + `, @p3, @p4, ` + timeOf("@p5") + `, @p6, @p7, @p9);`,
+		recount: readCommitted + `update m
+set LeasedUntil = null, Deliveries = @p3, Claims = @p4, LastError = @p5
+output inserted.RowVersion
+from ` + t.quoted + ` as m` + seekAvailable + `
+where m.RowVersion = @p1 and m.Claims = @p2;`,
 		takeForeign: readCommitted + `with available as (
 	select top (@p1) Id, RowVersion, Headers, Body, Expires
 	from ` + t.quoted + skipLocked + `

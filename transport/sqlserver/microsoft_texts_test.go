@@ -53,7 +53,7 @@ func allTSQL(t *testing.T) map[string]string {
 	q, sub, wait := d.queue(queue), d.subscriptions(name("SubscriptionRouting")), d.delayed(name(delayedTable))
 	texts := map[string]string{
 		"claim": q.claim, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew,
-		"take": q.take, "give-back": q.giveBack, "retake": q.retake, "retake-foreign": q.retakeForeign, "take-foreign": q.takeForeign, "next": q.next, "next-foreign": q.nextForeign,
+		"take": q.take, "give-back": q.giveBack, "recount": q.recount, "retake": q.retake, "retake-foreign": q.retakeForeign, "take-foreign": q.takeForeign, "next": q.next, "next-foreign": q.nextForeign,
 		"purge": q.purge, "purge-foreign": q.purgeForeign,
 		"subscribers": sub.subscribers, "subscribed": sub.subscribed, "subscribe": sub.subscribe, "unsubscribe": sub.unsubscribe,
 		"delayed-take": wait.take, "delayed-forward": wait.forward(queue), "delayed-postpone": wait.postpone, "delayed-remove": wait.remove, "delayed-next": wait.next,

@@ -24,6 +24,7 @@ type receiver struct {
 	mode       core.TransactionMode
 	fetch      fetch
 	count      *transport.DeliveryLog // nil: the table counts
+	misses     *misses                // what the table could not count
 	settler    *settler               // nil but for leases
 	renewals   *settler               // as settler
 	bell       *bell
@@ -67,6 +68,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		maxInFlight: cfg.MaxInFlight,
 		room:        make(chan struct{}),
 		unsettled:   map[holding]struct{}{},
+		misses:      newMisses(),
 	}
 	r.outages.Observer = cfg.Observer
 	r.closing, r.close = context.WithCancel(t.life.Context())

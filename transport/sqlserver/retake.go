@@ -27,6 +27,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 			return d.lose(ctx, errors.Join(cause, d.r.t.explained(err)))
 		case found:
 			d.tx, d.used = tx, false
+			d.recall()
 			return nil
 		}
 		d.tx = tx
@@ -39,7 +40,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 
 // again begins a transaction with the row, and reports whether it was there.
 func (d *heldMessage) again(ctx context.Context) (tx transaction, found bool, err error) {
-	text, args := d.r.q.retake, []any{d.seq, d.deliveries, d.claims}
+	text, args := d.r.q.retake, []any{d.seq, d.deliveries - d.missed, d.claims}
 	if d.r.t.nserviceBusTables {
 		text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
 	}

@@ -1,0 +1,137 @@
+package sqlserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/lru"
+)
+
+// A message held in a transaction is given back by inserting its row again. Where the
+// server refuses that, because the role lacks the right to insert, a trigger objects, or
+// there is no room, the rollback brings the row back as it was, and its count is raised
+// in place. Where that fails too, the receiver counts in memory: a message that fails
+// would otherwise be attempted again and again, for as long as the server refuses.
+
+// recount gives the message back without inserting it. cause is why it has to.
+func (d *heldMessage) recount(ctx context.Context, cause error) error {
+	// Before the rollback: other receivers find the row after it.
+	d.r.misses.add(&d.record)
+	d.tx.rollback(ctx)
+	if n, _ := d.r.misses.of(&d.record); n > d.missed+1 { // another receiver had it, and failed too
+		d.deliveries += n - d.missed - 1
+	}
+	counted := false
+	err := d.r.t.db.exec(ctx, query(rowFound(&counted), d.r.q.recount, d.seq, d.claims, storedInt(d.deliveries), d.nextClaim(), d.lastError))
+	switch {
+	case err == nil && counted:
+		d.available()
+		return nil
+	case err == nil: // another receiver was faster
+		return &rolledBackError{cause}
+	}
+	return &rolledBackError{fmt.Errorf("%w: %w", core.ErrUncounted, errors.Join(cause, d.r.t.explained(err)))}
+}
+
+// rolledBackError is why a message could not be given back with a higher count. It is held
+// no more.
+type rolledBackError struct{ err error }
+
+func (e *rolledBackError) Error() string { return e.err.Error() }
+func (e *rolledBackError) Unwrap() error { return e.err }
+
+// abort rolls back a transaction that cannot return to its savepoint, because the handler
+// has released it for example. Then the transaction is lost, and the message is taken
+// again; where another receiver is faster, that one knows of the failure.
+func (d *heldMessage) abort(ctx context.Context) {
+	if d.tx.lost() {
+		return
+	}
+	if d.r.count == nil {
+		d.r.misses.add(&d.record)
+		d.noted = true
+	}
+	d.tx.rollback(ctx)
+}
+
+// recall takes back what abort has noted, once the message is held again. Another receiver
+// may have had it meanwhile, for which it failed too.
+func (d *heldMessage) recall() {
+	if !d.noted {
+		return
+	}
+	d.noted = false
+	n, _ := d.r.misses.of(&d.record)
+	n = max(n-1, d.missed)
+	d.r.misses.set(&d.record, n)
+	d.deliveries += n - d.missed
+	d.missed = n
+}
+
+// misses are the failures of rows that could not be counted in their table. A row is known
+// by its seq and claims: once it is counted there, or somebody else has had it, it has
+// other claims, and what is known of it here is void. They are safe for concurrent use.
+type misses struct {
+	some atomic.Bool // set by the first one, so that the usual case takes no lock
+	mu   sync.Mutex
+	rows *lru.Cache[int64, miss]
+}
+
+type miss struct {
+	claims, failures int
+	lastError        string
+}
+
+// mostMisses bounds them. Rows that are given back keep their place in the queue, so that
+// no more of them take turns than the receiver may hold.
+const mostMisses = 10_000
+
+func newMisses() *misses { return &misses{rows: lru.New[int64, miss](mostMisses)} }
+
+// add counts one more failure of a row.
+func (m *misses) add(row *record) {
+	m.some.Store(true)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, _ := m.rows.Get(row.seq)
+	if before.claims != row.claims {
+		before.failures = 0
+	}
+	m.rows.Put(row.seq, miss{row.claims, before.failures + 1, row.lastError})
+}
+
+// of returns how many failures its table has not counted, and the last one's error.
+func (m *misses) of(row *record) (failures int, lastError string) {
+	if !m.some.Load() {
+		return 0, ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found, _ := m.rows.Get(row.seq)
+	if found.claims != row.claims {
+		return 0, ""
+	}
+	return found.failures, found.lastError
+}
+
+// set corrects how many failures its table has not counted. Of a row that is gone it is 0.
+func (m *misses) set(row *record, failures int) {
+	if !m.some.Load() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if failures == 0 {
+		m.rows.Delete(row.seq)
+		return
+	}
+	m.rows.Put(row.seq, miss{row.claims, failures, row.lastError})
+}
+
+// storedInt returns a count as a column can hold it.
+func storedInt(n int) int { return min(n, math.MaxInt32) }
