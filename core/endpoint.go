@@ -250,5 +250,5 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 func (ep *Endpoint) inputQueue() string { return ep.resolved.queues[0] }
 
 func (ep *Endpoint) topology() Topology {
-	return Topology{Queues: ep.resolved.queues, InstanceQueue: ep.resolved.instanceQueue}
+	return Topology{Queues: ep.resolved.queues, InstanceQueue: ep.resolved.instanceQueue, Transactions: ep.mode}
 }

@@ -192,6 +192,9 @@ type Topology struct {
 	// adapter documents, after its last receiver left: no other instance
 	// receives from it.
 	InstanceQueue string
+	// Transactions is the mode in which the endpoint receives, or TransactionDefault
+	// where that is not known. A Checker may ask for what only this mode needs.
+	Transactions TransactionMode
 }
 
 // Subscriber is implemented by a Transport that has PublishSubscribe. One that

@@ -94,6 +94,61 @@ func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
 	}
 }
 
+// An endpoint that retries inserts into its own queue.
+func TestRun_RightToInsertIntoTheInputQueue(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	for _, mode := range bothModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			cfg, role := db.rowsRole(t)
+			e := newRowsEndpoint(t, db, cfg, mode)
+			db.grant(t, "grant select, update, delete on "+db.table(e.queue)+" to "+role)
+			db.grant(t, "grant insert on "+db.table(e.errorQueue)+" to "+role)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err := e.Run(ctx)
+			if want := []string{"grant insert on " + db.table(e.queue) + " to " + role}; !slices.Equal(grantsIn(err), want) {
+				t.Errorf("Run = %v, want it to say %q", err, want)
+			}
+		})
+	}
+}
+
+// A sender may write messages, and nothing else of a row.
+func TestSend_ColumnRights(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	owner := db.open(t, sqlserver.Config{})
+	provision(t, owner, "orders")
+	if err := owner.Subscribe(t.Context(), "orders", "topic"); err != nil {
+		t.Fatal(err)
+	}
+	cfg, role := db.rowsRole(t)
+	db.grant(t, "grant insert (id, expires, headers, body, due) on "+db.table("orders")+" to "+role)
+	db.grant(t, "grant select on "+db.table("SubscriptionRouting")+" to "+role)
+	sender := db.open(t, cfg)
+	expires := letter("4", "orders")
+	expires.TimeToBeReceived = time.Hour
+	expiresLater := delayed("5", "orders", time.Hour)
+	expiresLater.TimeToBeReceived = 2 * time.Hour
+	for _, out := range [][]core.Outgoing{
+		{letter("1", "orders")}, {letter("1", "orders"), letter("2", "orders")}, {delayed("3", "orders", time.Hour)}, {delayed("3", "orders", time.Hour), letter("1", "orders")},
+		{expires}, {expires, letter("1", "orders")}, {expiresLater}, {publication("6", "topic")},
+	} {
+		if err := sender.Send(t.Context(), out...); err != nil {
+			t.Errorf("send %d messages: %v", len(out), err)
+		}
+	}
+	pool := poolOf(t, cfg.URL)
+	for _, column := range []string{"seq", "deliveries", "claims", "leased_until", "last_error"} {
+		_, err := pool.Exec(t.Context(), `insert into `+db.table("orders")+` (headers, `+column+`) values ('{}', default)`)
+		if !isDenied(err) {
+			t.Errorf("insert with %s: %v", column, err)
+		}
+	}
+}
+
 // grantsIn returns the statements that an error says mend it.
 func grantsIn(err error) []string {
 	if err == nil {

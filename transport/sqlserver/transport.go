@@ -221,6 +221,9 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 		}
 		if i == 0 || name == topology.InstanceQueue {
 			inputs = append(inputs, q)
+			if m := topology.Transactions; m == core.TransactionReceiveOnly || m == core.TransactionSendsAtomicWithReceive {
+				others = append(others, q) // for retries
+			}
 		} else {
 			others = append(others, q)
 		}
