@@ -240,3 +240,28 @@ func (e *rowsEndpoint) checkHealthy(t *testing.T) {
 		t.Errorf("health %+v", h)
 	}
 }
+
+// Rows of delayed messages may have any count of tries and be due at any time, too. One
+// whose queue is gone is tried again, or moved to the error queue.
+func TestHostileRows_Delayed(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	e := newRowsEndpoint(t, db, sqlserver.Config{}, core.TransactionReceiveOnly)
+	waiting := db.table("reprise_delayed")
+	for body, row := range map[string]string{
+		"least tries": leastInteger + ", now()", "negative tries": "-5, '-infinity'", "most tries": mostInteger + ", now()", "never due": "0, 'infinity'",
+	} {
+		db.exec(t, `insert into `+waiting+` (destination, headers, body, attempts, due) values ($1, '{}', $2, `+row+`)`, db.table("gone"), []byte(body))
+	}
+	e.run(t)
+	for _, body := range []string{"least tries", "negative tries"} {
+		await(t, body+": it is tried again", func() bool {
+			return strings.Join(db.column(t, `select attempts::text from `+waiting+` where body = $1 and attempts > 0`, []byte(body)), "") != ""
+		})
+	}
+	await(t, "the one with the most tries is moved", func() bool { return e.failed(t, "most tries") == "1" })
+	if n := e.log.count("cannot subtract"); n > 0 {
+		t.Errorf("%d errors about a message that is never due", n)
+	}
+	e.checkHealthy(t)
+}

@@ -93,7 +93,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 		return err
 	}
 	e := core.Undeliverable{
-		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.destination, Err: d.t.explained(bad.err), Tries: bad.tries + 1,
+		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.destination, Err: d.t.explained(bad.err), Tries: storedInt(max(bad.tries, 0) + 1), // who may send there may write any number
 	}
 	cause := e.Err
 	switch {
