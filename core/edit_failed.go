@@ -104,9 +104,11 @@ func (e *editedCopy) fit(f *failure, caps Capabilities) (Headers, []byte) {
 	return e.fitWith(f, e.body, caps), e.body
 }
 
-// fitWith returns as many headers as are within the limits beside a body.
+// fitWith returns as many headers as are within the limits beside a body. Where there is
+// no room for any (copyForError), those that yield are left out alone.
 func (e *editedCopy) fitWith(f *failure, body []byte, caps Capabilities) Headers {
 	h := e.complete(f)
+	var unyielding Headers
 	for _, keys := range [][]string{e.yielding, failureHeaders} {
 		for _, key := range keys {
 			if fits(h, body, caps) {
@@ -114,11 +116,14 @@ func (e *editedCopy) fitWith(f *failure, body []byte, caps Capabilities) Headers
 			}
 			h.Del(key)
 		}
+		if unyielding.Len() == 0 {
+			unyielding = h
+		}
 	}
 	if fits(h, body, caps) {
 		return h
 	}
-	return f.senderHeaders()
+	return unyielding
 }
 
 // isDropped reports whether the body that was sent is the original one instead of that of

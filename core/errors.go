@@ -33,7 +33,7 @@ var (
 
 // TooLargeError says which limit of the transport a message exceeds (C10).
 type TooLargeError struct {
-	Limit string // the field of Capabilities, such as "MaxMessageBytes"
+	Limit string // the field of Capabilities, such as "MaxMessageBytes", or a limit of the broker
 	Max   int    // its value, in bytes
 	Size  int    // the message's, in bytes
 }

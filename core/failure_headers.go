@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,17 +82,20 @@ func newCopy(f *failure) Headers {
 	return h
 }
 
-// copyForError returns the headers of a failed message (R23), as many as fit
-// the transport beside the body (R24).
+// copyForError returns the headers of a failed message (R23), as many as are within the
+// limits beside the body (R24). A message that leaves no room for any was sent with other
+// limits, or by a foreign sender. The limits, which are for applications, do not tell what
+// the broker takes then: it gets all headers.
 func copyForError(f *failure, action Action, by host, caps Capabilities) Headers {
-	h := headersForError(f, action, by)
+	all := headersForError(f, action, by)
+	h := all
 	for _, key := range failureHeaders {
 		if fits(h, f.Body, caps) {
 			return h
 		}
 		h.Del(key)
 	}
-	return f.Headers // nothing fits: the message goes unchanged
+	return all
 }
 
 // headersForError returns all headers of a failed message (R23).
@@ -119,8 +123,7 @@ func headersForError(f *failure, action Action, by host) Headers {
 	return h
 }
 
-// copyForErrorMinimal is for a transport that refused what its Capabilities
-// allow: FailedQ alone.
+// copyForErrorMinimal is for a transport that refused more: FailedQ alone.
 func copyForErrorMinimal(f *failure) Headers {
 	h := f.senderHeaders()
 	h.Del(staleFailureHeaders(h)...)
@@ -130,12 +133,42 @@ func copyForErrorMinimal(f *failure) Headers {
 	return h
 }
 
+// bareHeaders are what an operator needs to recognise a failed message and return it.
+var bareHeaders = []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered}
+
+// withoutLargest returns h without its largest headers but those that an operator needs,
+// as few as make it smaller by size bytes, and false where all together are not enough.
+func withoutLargest(h Headers, size int) (smaller Headers, enough bool) {
+	type sized struct {
+		key  string
+		size int
+	}
+	var all []sized
+	for key, value := range h.All() {
+		needed := key == HeaderFailedQ || slices.Contains(bareHeaders, key) && len(value) <= maxTypeName
+		if !needed {
+			all = append(all, sized{key, len(key) + len(value)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b sized) int { return cmp.Compare(b.size, a.size) })
+	var leave []string
+	for _, each := range all {
+		if size <= 0 {
+			break
+		}
+		leave = append(leave, each.key)
+		size -= each.size
+	}
+	h.Del(leave...)
+	return h, size <= 0
+}
+
 // copyForErrorBare is the last resort for a message whose own headers no transport
 // takes: what an operator needs to recognise and return it.
 func copyForErrorBare(f *failure) Headers {
 	var h Headers
 	sender := f.senderHeaders()
-	for _, key := range []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered} {
+	for _, key := range bareHeaders {
 		if value := sender.Get(key); value != "" && len(value) <= maxTypeName {
 			h.Set(key, value)
 		}

@@ -48,9 +48,10 @@ type Outgoing struct {
 	Properties map[string]string
 
 	// Reason says why the message is sent. It is not transmitted, and what arrives
-	// does not depend on it: an adapter may use it for its limits, such as a quota
-	// for applications that the engine's own sends do not count for, and for
-	// diagnostics.
+	// does not depend on it. An adapter does not apply the size limits of its
+	// Capabilities to the engine's copies of received messages ([SendReason.IsCopy],
+	// C10), and may use it for limits of its own, such as a quota for applications, and
+	// for diagnostics.
 	Reason SendReason
 
 	origin *sendOrigin // nil as a rule
@@ -94,6 +95,21 @@ func (r SendReason) String() string {
 		return sendReasons[r]
 	}
 	return fmt.Sprintf("SendReason(%d)", int(r))
+}
+
+// IsCopy reports whether the message is a copy that the engine makes of a message that it
+// received: for a delayed retry, a deferral, the error queue, the audit queue, a new copy,
+// or to wait until its destination can be reached. MaxMessageBytes, MaxHeaderBytes and
+// MaxHeaderKeyBytes are for all others, Message.Forward included: the broker has accepted
+// this message once, perhaps from a sender with other limits, and it must not get stuck
+// (C10). It is ErrTooLarge only where the broker itself would refuse it.
+func (r SendReason) IsCopy() bool {
+	switch r {
+	case ReasonDelayedRetry, ReasonDeferral, ReasonMoveToError, ReasonAudit, ReasonUndelivered, ReasonNewCopy:
+		return true
+	default:
+		return false
+	}
 }
 
 // copyTo returns a copy of the message that the engine sends to a queue: with

@@ -128,6 +128,22 @@ func refusedFor(err error, id string, target error) bool {
 	})
 }
 
+// refusalAs returns the error of that type with which a message was refused.
+func refusalAs[E error](err error, id string) (refusal E, ok bool) {
+	sent, isSend := errors.AsType[*SendError](err)
+	if !isSend {
+		return errors.AsType[E](err)
+	}
+	for _, r := range sent.Results {
+		if r.ID == id && r.State == SendRefused {
+			if refusal, ok = errors.AsType[E](r.Err); ok {
+				return refusal, true
+			}
+		}
+	}
+	return refusal, false
+}
+
 // refusedForGood reports whether sending the message again cannot help.
 func refusedForGood(err error, id string) bool {
 	for _, target := range []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported} {
@@ -190,11 +206,7 @@ func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Heade
 			err = send(f.senderHeaders(), body)
 		}
 		if noRoom() {
-			bare := copyForErrorBare(f)
-			if err = send(bare, body); err == nil {
-				r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelError, "message was moved without headers of its sender, which the transport refused",
-					append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(bare)))...)
-			}
+			err = r.sendWithoutHeaders(a, f, err, func(headers Headers) error { return send(headers, body) })
 		}
 		if !noRoom() || len(body) <= len(f.Body) {
 			break
@@ -208,6 +220,38 @@ func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Heade
 	}
 	return err
 }
+
+// sendWithoutHeaders sends a failed message whose sender's headers were refused with err:
+// without the largest of them, as few as will do, or with hardly any.
+func (r *runner) sendWithoutHeaders(a *attempt, f *failure, err error, send func(Headers) error) error {
+	headers, enough := copyForErrorMinimal(f), true
+	for range mostSmallerCopies {
+		if !refusedFor(err, f.MessageID, ErrTooLarge) {
+			break
+		}
+		excess := max(headers.Bytes()/2, 1)
+		if tooLarge, ok := refusalAs[*TooLargeError](err, f.MessageID); ok && tooLarge.Size > tooLarge.Max {
+			excess = tooLarge.Size - tooLarge.Max
+		}
+		if headers, enough = withoutLargest(headers, excess); !enough {
+			break
+		}
+		err = send(headers)
+	}
+	if err != nil && (refusedFor(err, f.MessageID, ErrTooLarge) || refusedFor(err, f.MessageID, ErrInvalidHeader)) {
+		headers = copyForErrorBare(f)
+		err = send(headers)
+	}
+	if err == nil {
+		r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelError, "message was moved without headers of its sender, which the transport refused",
+			append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(headers)))...)
+	}
+	return err
+}
+
+// mostSmallerCopies is how often the largest headers of a message are left out for a
+// smaller copy. A transport that tells its limit needs one or two.
+const mostSmallerCopies = 8
 
 // failedCopy returns the failed message for a queue.
 func failedCopy(a *attempt, f *failure, queue string, headers Headers, body []byte, reason SendReason) Outgoing {

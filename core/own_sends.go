@@ -54,15 +54,18 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 	audit.Set(HeaderHostDisplayName, r.ep.host.instance)
 	audit.Set(HeaderProcessingStarted, FormatTime(time.Unix(0, a.message.started)))
 	audit.Set(HeaderProcessingEnded, now)
-	// The copy must not fail a message that was handled.
-	if audit = legible(audit); !fits(audit, in.Body, r.ep.caps.beside(in)) {
+	// The copy must not fail a message that was handled. One that is beyond the limits
+	// itself was sent with others, and the broker takes the headers too.
+	caps := r.ep.caps.beside(in)
+	hasRoom := func(h Headers) bool { return fits(h, in.Body, caps) || !fits(in.Headers, in.Body, caps) }
+	if audit = legible(audit); !hasRoom(audit) {
 		r.ep.log.endpoint.WarnContext(a.deciding(), "message is too large for the headers of its audit copy; the copy is sent without them",
 			"message_id", in.ID, "message_type", a.message.handledAs().messageType)
 		audit = legible(in.Headers)
 	}
 	out := in.copyTo(r.ep.auditAddress, audit, ReasonAudit)
 	if r.ep.storable(out.Queue) && r.ep.destinations.blocked(out.Queue) != nil {
-		if stored := r.ep.storedAudit(out); fits(stored.Headers, in.Body, r.ep.caps.beside(in)) {
+		if stored := r.ep.storedAudit(out); hasRoom(stored.Headers) {
 			return stored
 		}
 	}

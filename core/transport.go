@@ -35,7 +35,9 @@ type Transport interface {
 	// to an unknown queue is refused with ErrQueueNotFound. What can be wrong
 	// with a message itself, an ability that is not claimed or a limit, is
 	// checked before anything is on the wire (C10): then all of the call is
-	// refused, as it is after Close (ErrClosed) and when ctx had ended before.
+	// refused, as it is after Close (ErrClosed) and when ctx had ended before. A
+	// broker's own refusal of a message for its size is SendRefused with ErrTooLarge:
+	// the engine then tries smaller forms of a message that it moves.
 	// A message has a Queue or a Topic, and no negative duration. Send takes over
 	// the messages' Body: neither side writes it afterwards. It keeps no
 	// reference to msgs itself.
@@ -351,6 +353,11 @@ type Capabilities struct {
 	MaxLockTime time.Duration
 	// MaxReceiveBatch is the most deliveries that one Receive can return.
 	MaxReceiveBatch int
+
+	// MaxMessageBytes, MaxHeaderBytes and MaxHeaderKeyBytes are for what applications
+	// send. A copy that the engine makes of a received message ([SendReason.IsCopy]) is
+	// refused only where the broker would refuse it (C10).
+
 	// MaxMessageBytes bounds body and headers together.
 	MaxMessageBytes int
 	// MaxHeaderBytes bounds all header keys and values together.

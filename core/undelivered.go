@@ -150,7 +150,7 @@ func (r *runner) deliverStored(w *worker, a *attempt, note undeliveredNote) {
 		return
 	}
 	w.freeSlot()
-	r.keepDelivery(a, movePauses, func() bool { return r.tryStored(a, out, note) })
+	r.keepDelivery(a, r.pausesAfter(nil, out.ID), func() bool { return r.tryStored(a, out, note) })
 }
 
 // tryStored makes one try, and reports whether the delivery has ended.
@@ -216,8 +216,9 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 			f.MessageID, len(f.Body), f.Err, d.action, cause))
 		return
 	}
-	r.stillKept(a, f, d, cause, tries)
-	r.keepDelivery(a, movePauses, func() bool {
+	pause := r.pausesAfter(cause, f.MessageID)
+	r.stillKept(a, f, d, cause, tries, pause)
+	r.keepDelivery(a, pause, func() bool {
 		if r.lockLost(a) {
 			r.abandonLost(a)
 			return true
@@ -230,12 +231,27 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 			return true
 		}
 		if err != nil && !hasEnded(err) {
-			r.stillKept(a, f, d, err, tries)
+			r.stillKept(a, f, d, err, tries, pause)
 			return false
 		}
 		r.conclude(a, f, d, takenOver, err)
 		return true
 	})
+}
+
+// pausesAfter returns the pauses between the tries of a decision that failed with err. A
+// message that is refused in every form is tried less often: somebody has to change a
+// setting. Each pause leaves time for another try before the broker takes the delivery
+// away.
+func (r *runner) pausesAfter(err error, id string) pauses {
+	pause := movePauses
+	if !isAway(err, id) {
+		pause.last = longestStoredFor
+	}
+	if most := r.ep.caps.MaxLockTime; most > 0 {
+		pause.last = max(min(pause.last, most/4), pause.first)
+	}
+	return pause
 }
 
 // resume carries out the decision about a message that was delivered again before that
@@ -259,7 +275,7 @@ func (r *runner) resume(w *worker, a *attempt, u *pendingDecision) {
 }
 
 // stillKept notes a try that failed.
-func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tries int) {
+func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tries int, pause pauses) {
 	if r.isAtomic() {
 		if !d.deadLetter {
 			d.extra = nil // HandleFailed runs again, in the next try
@@ -270,7 +286,7 @@ func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tri
 		a.undone = false
 	}
 	r.ep.memory.rememberPending(a.delivery.Incoming(), f, d)
-	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, movePauses.after(tries), cause)
+	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause.after(tries), cause)
 	if _, blocked := errors.AsType[*blockedError](cause); blocked { // the critical error was that of the message that tried
 		r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
 		return

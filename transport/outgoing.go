@@ -13,6 +13,11 @@ import (
 // (errors.ErrUnsupported, C1), a limit (core.ErrTooLarge, C10), a header, group key or
 // property that is not UTF-8 (core.ErrInvalidHeader), a negative duration. An adapter's Send calls it for
 // every message before it sends the first.
+//
+// The size limits are for what applications send: a copy that the engine makes of a
+// received message ([core.SendReason.IsCopy]) is not held against them. An adapter
+// checks it against the limits of its broker, where the broker does not refuse such a
+// message alone.
 func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 	switch {
 	case out.Queue == "" && out.Topic == "":
@@ -32,6 +37,7 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 	case out.TimeToBeReceived > 0 && !caps.TimeToBeReceived:
 		return Unsupported("TimeToBeReceived")
 	}
+	limited := !out.Reason.IsCopy()
 	size := 0
 	for key, value := range out.Headers.All() {
 		if key == "" {
@@ -40,7 +46,7 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 		if !validText(key) || !validText(value) {
 			return fmt.Errorf("%w: %q is not UTF-8 or its value is not", core.ErrInvalidHeader, key)
 		}
-		if limit := caps.MaxHeaderKeyBytes; limit > 0 && len(key) > limit {
+		if limit := caps.MaxHeaderKeyBytes; limited && limit > 0 && len(key) > limit {
 			return &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: limit, Size: len(key)}
 		}
 		size += len(key) + len(value)
@@ -58,11 +64,11 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 		}
 		size += len(name) + len(value)
 	}
-	if limit := caps.MaxHeaderBytes; limit > 0 && size > limit {
+	if limit := caps.MaxHeaderBytes; limited && limit > 0 && size > limit {
 		return &core.TooLargeError{Limit: "MaxHeaderBytes", Max: limit, Size: size}
 	}
 	size += len(out.Body)
-	if limit := caps.MaxMessageBytes; limit > 0 && size > limit {
+	if limit := caps.MaxMessageBytes; limited && limit > 0 && size > limit {
 		return &core.TooLargeError{Limit: "MaxMessageBytes", Max: limit, Size: size}
 	}
 	return nil
