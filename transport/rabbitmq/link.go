@@ -86,6 +86,13 @@ func (l *link) get(ctx context.Context) (*connection, error) {
 	}
 }
 
+// connected reports whether there is a connection, as far as is known.
+func (l *link) connected() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn != nil && !l.conn.IsClosed()
+}
+
 func (l *link) connect(a *attempt) {
 	defer close(a.done)
 	l.mu.Lock()

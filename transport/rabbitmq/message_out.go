@@ -88,12 +88,23 @@ const (
 	// again and again.
 	headerRoom = 4 << 10
 
+	// copyRoom is the same for the engine's copy of a received message, which must get
+	// through if at all possible: of a message without delay the broker adds two counts.
+	copyRoom = 128
+
+	// delayedCopyRoom is that of a copy with a delay: the broker adds six headers and a
+	// count, beside deathRoom for each level.
+	delayedCopyRoom = 1 << 10
+
 	// deathRoom is what a level of delay adds to x-death, beside the routing key.
 	deathRoom = 192
 
 	// mostHeaders is how many headers a message can have. The client library reads 8,192 of
 	// one message, and closes the connection on more; the broker adds some.
 	mostHeaders = 8192 - 32
+
+	// mostCopyHeaders is the same for a copy without delay (copyRoom).
+	mostCopyHeaders = 8192 - 8
 
 	// manyTableHeaders is the most that a table had that is used again: to clear a larger
 	// one takes longer than to make a small one.
@@ -117,8 +128,12 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		return amqp.Publishing{}, err
 	}
 	headers := transport.PackHeaders(out)
-	if n := headers.Len(); n > mostHeaders {
-		return amqp.Publishing{}, fmt.Errorf("%w: it has %d headers, the most is %d", core.ErrTooLarge, n, mostHeaders)
+	most := mostHeaders
+	if out.Reason.IsCopy() && out.Delay == 0 {
+		most = mostCopyHeaders
+	}
+	if n := headers.Len(); n > most {
+		return amqp.Publishing{}, fmt.Errorf("%w: it has %d headers, the most is %d", core.ErrTooLarge, n, most)
 	}
 	if out.TimeToBeReceived > 0 && out.Delay > 0 {
 		return amqp.Publishing{}, fmt.Errorf("Delay and TimeToBeReceived are both set: %w", errors.ErrUnsupported)
@@ -162,7 +177,7 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		seconds = delaySeconds(out.Delay)
 		p.Headers[delayHeader] = int32(seconds)
 	}
-	if err := f.checkSize(size+propertiesSize(&p), seconds, len(out.Queue)+len(out.Topic)); err != nil {
+	if err := f.checkSize(size+propertiesSize(&p), seconds, out); err != nil {
 		f.recycle(p.Headers)
 		return amqp.Publishing{}, err
 	}
@@ -187,14 +202,21 @@ func (f *format) recycle(table amqp.Table) {
 }
 
 // checkSize checks that properties and headers fit into one frame, in which AMQP sends
-// them, also on the way to a consumer. to is the length of the destination's name.
-func (f *format) checkSize(size, delay, to int) error {
+// them, also on the way to a consumer. delay is in seconds.
+func (f *format) checkSize(size, delay int, out *core.Outgoing) error {
 	limit := int(f.frameMax.Load())
 	if limit == 0 {
 		return nil
 	}
-	limit -= min(headerRoom, limit/2)
-	limit -= bits.OnesCount(uint(delay)) * (deathRoom + len(deliveryPattern) + len(topicPrefix) + to)
+	room := headerRoom
+	switch {
+	case out.Reason.IsCopy() && delay == 0:
+		room = copyRoom
+	case out.Reason.IsCopy():
+		room = delayedCopyRoom
+	}
+	limit -= min(room, limit/2)
+	limit -= bits.OnesCount(uint(delay)) * (deathRoom + len(deliveryPattern) + len(topicPrefix) + len(out.Queue) + len(out.Topic))
 	if size > limit {
 		return &core.TooLargeError{Limit: "MaxHeaderBytes", Max: limit, Size: size}
 	}

@@ -74,6 +74,9 @@ func (m *mail) letter(i int) error {
 	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
 		return err
 	}
+	if err := t.sizes.check(len(out.Body)); err != nil {
+		return err
+	}
 	l := letter{index: i}
 	to := &m.toNamed
 	switch {
@@ -174,6 +177,11 @@ func (m *mail) report(l *letter, state core.SendState, err error) {
 	}
 	if f := faultOf(err); f == faultNoTarget {
 		m.t.known.forget()
+	}
+	if m.t.sizes.learn(err) {
+		if tooLarge := m.t.sizes.check(len(m.msgs[l.index].Body)); tooLarge != nil {
+			state, err = core.SendRefused, tooLarge
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

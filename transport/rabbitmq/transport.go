@@ -36,6 +36,7 @@ type Transport struct {
 	known     *topologyMemory
 	blocked   blockade
 	returning returning
+	sizes     sizes
 
 	noSecondWay     atomic.Bool // this user may not bind queues so that undelivered messages are kept
 	undelivered     watchUndelivered
@@ -99,10 +100,12 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	t.copies.prefix = base64.RawURLEncoding.EncodeToString(random[:])
 	sends := func(conn *connection) {
 		t.format.frameMax.Store(int64(conn.Config.FrameSize))
+		t.sizes.forget()
 		t.watchBlocked(conn)
 	}
 	t.sending = newLink(t, cfg.ConnectionName+": send", sends)
 	t.replying = newLink(t, cfg.ConnectionName+": reply", sends)
+	t.sizes.connected = t.sending.connected
 	t.asking = newLink(t, cfg.ConnectionName+": set up", nil)
 	t.queues, t.named = newPublisher(t, t.sending), newPublisher(t, t.sending)
 	t.replies = newPublisher(t, t.replying)

@@ -1,0 +1,215 @@
+package rabbitmq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/core"
+	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+// TestMoves_ForeignMessageBeyondLimits: the limits of the adapter are for what
+// applications send. A foreign message beyond them is retried with a delay, and reaches
+// the error queue, whole.
+func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
+	t.Parallel()
+	text := func(size int) string { return strings.Repeat("0123456789abcdef", size/16) }
+	for name, c := range map[string]struct {
+		headers amqp.Table
+		body    int
+	}{
+		"headers of 72 KiB":  {amqp.Table{"big": text(72 << 10), "small": "kept"}, 100},
+		"headers of 120 KiB": {amqp.Table{"big": text(60 << 10), "big too": text(60 << 10), "small": "kept"}, 100},
+		"body of 1 MiB":      {amqp.Table{"small": "kept"}, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, s *site) {
+				transport := s.provisioned(t, rabbitmq.Config{MaxMessageBytes: 256 << 10}, "billing", "error")
+				ep, err := core.New("billing", transport, core.Config{
+					Logger:          slog.New(slog.DiscardHandler),
+					Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}},
+					OnCriticalError: func(_ context.Context, err error) { t.Errorf("critical error: %v", err) },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var attempts atomic.Int64
+				if err := core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error {
+					attempts.Add(1)
+					return errors.New("fails always")
+				}); err != nil {
+					t.Fatal(err)
+				}
+				runs(t, ep)
+				body := bytes.Repeat([]byte("x"), c.body)
+				if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
+					Type: "orders.placed", MessageId: "m-1", ContentType: "application/octet-stream", Headers: c.headers, Body: body,
+				}); err != nil {
+					t.Fatal(err)
+				}
+				moved := next(t, consume(t, transport, core.ReceiverConfig{Queue: "error"}), 1)[0].Incoming()
+				if moved.ID != "m-1" || !bytes.Equal(moved.Body, body) {
+					t.Errorf("message %q with %d bytes is in the error queue, want m-1 with %d", moved.ID, len(moved.Body), len(body))
+				}
+				for key, value := range c.headers {
+					if got := moved.Headers.Get(key); got != value {
+						t.Errorf("header %q has %d bytes in the error queue, want %v", key, len(got), len(fmt.Sprint(value)))
+					}
+				}
+				for _, key := range []string{core.HeaderFailedQ, core.HeaderExceptionMessage} {
+					if moved.Headers.Get(key) == "" {
+						t.Errorf("header %s is missing in the error queue", key)
+					}
+				}
+				if n := attempts.Load(); n != 4 {
+					t.Errorf("%d attempts, want 4: two, and two after the delay", n)
+				}
+			})
+		})
+	}
+}
+
+// TestMoves_BrokerThatRefusesTheSize: a message that the broker has accepted, and whose
+// copy it refuses since max_message_size was lowered, is kept unsettled: its handler does
+// not run again, no return counts, healthy messages flow, and the critical error says what
+// to do. It is moved when the limit has been raised.
+func TestMoves_BrokerThatRefusesTheSize(t *testing.T) {
+	t.Parallel()
+	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
+		t.Run(fmt.Sprint(release), func(t *testing.T) {
+			t.Parallel()
+			own := testserver.StartFor(t, testserver.Config{Release: release})
+			s := newSite(t, own)
+			limit := func(bytes int) { // new channels have it
+				t.Helper()
+				if _, err := own.Ctl(t.Context(), "eval", fmt.Sprintf("application:set_env(rabbit, max_message_size, %d), persistent_term:put(max_message_size, %d).", bytes, bytes)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const size = 1 << 20
+			transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+			mustSend(t, transport, orderOf("large", size))
+			if err := transport.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			limit(64 << 10)
+
+			transport = s.open(t, rabbitmq.Config{})
+			critical := make(chan error, 1000)
+			ep, err := core.New("billing", transport, core.Config{
+				Logger:          slog.New(slog.DiscardHandler),
+				Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+				OnCriticalError: func(_ context.Context, err error) { critical <- err },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var large, small atomic.Int64
+			if err := core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[[]byte]) error {
+				if m.ID == "large" {
+					large.Add(1)
+					return errors.New("fails always")
+				}
+				small.Add(1)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			runs(t, ep)
+			for range 3 {
+				select {
+				case err := <-critical:
+					saysAll(t, err, "message large", "max_message_size is 65536", "raise max_message_size")
+					if !errors.Is(err, core.ErrTooLarge) {
+						t.Errorf("critical error %v is not ErrTooLarge", err)
+					}
+				case <-time.After(patience):
+					t.Fatal("there is no critical error")
+				}
+			}
+			mustSend(t, transport, orderOf("small", 10))
+			until(t, "the small message is handled", func() bool { return small.Load() == 1 })
+			if ready, unacked := s.depth(t, "billing"); large.Load() != 2 || ready != 0 || unacked != 1 {
+				t.Errorf("%d attempts, %d ready and %d unacknowledged messages, want 2, 0 and 1", large.Load(), ready, unacked)
+			}
+			if err := transport.Send(t.Context(), orderOf("second", 100<<10)); !errors.Is(err, core.ErrTooLarge) {
+				t.Errorf("Send of an application returned %v, want ErrTooLarge", err)
+			}
+			if n := ep.Health().Undelivered; n != 1 {
+				t.Errorf("Health.Undelivered is %d, want 1", n)
+			}
+
+			limit(16 << 20)
+			if _, err := own.Ctl(t.Context(), "close_all_connections", "--vhost", s.vhost, "the limit was raised"); err != nil {
+				t.Fatal(err)
+			}
+			moved := next(t, consume(t, s.open(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "error"}), 1)[0].Incoming()
+			if moved.ID != "large" || len(moved.Body) != size {
+				t.Errorf("message %q of %d bytes is in the error queue", moved.ID, len(moved.Body))
+			}
+			if n := large.Load(); n != 2 {
+				t.Errorf("%d attempts, want 2", n)
+			}
+		})
+	}
+}
+
+// orderOf is a message for the queue billing.
+func orderOf(id string, size int) core.Outgoing {
+	return core.Outgoing{ID: id, Queue: "billing", Body: bytes.Repeat([]byte("x"), size), Headers: core.HeadersFromMap(map[string]string{
+		core.HeaderMessageID: id, core.HeaderMessageTypes: "orders.placed", core.HeaderContentType: "application/octet-stream",
+	})}
+}
+
+// TestMoves_ForeignHeadersThatFillTheFrame leave no room for those of the failure, or not
+// even for FailedQ: the largest of them is left out then.
+func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
+	t.Parallel()
+	const frame = 128 << 10
+	for name, c := range map[string]struct {
+		size int
+		kept bool
+	}{"room for FailedQ": {frame - 1000, true}, "no room": {frame - 150, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, s *site) {
+				transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+				ep, err := core.New("billing", transport, core.Config{
+					Logger:         slog.New(slog.DiscardHandler),
+					Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error { return errors.New("fails always") }); err != nil {
+					t.Fatal(err)
+				}
+				runs(t, ep)
+				if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
+					Type: "orders.placed", MessageId: "m-1", Body: []byte("the body"),
+					Headers: amqp.Table{"big": strings.Repeat("x", c.size), "small": "kept"},
+				}); err != nil {
+					t.Fatal(err)
+				}
+				moved := next(t, consume(t, transport, core.ReceiverConfig{Queue: "error"}), 1)[0].Incoming()
+				if moved.ID != "m-1" || string(moved.Body) != "the body" || moved.Headers.Get("small") != "kept" || moved.Headers.Get(core.HeaderFailedQ) != "billing" {
+					t.Errorf("message %q is in the error queue with the body %q and headers of %d bytes", moved.ID, moved.Body, moved.Headers.Bytes())
+				}
+				if kept := len(moved.Headers.Get("big")) == c.size; kept != c.kept {
+					t.Errorf("the big header is kept: %t, want %t", kept, c.kept)
+				}
+			})
+		})
+	}
+}
