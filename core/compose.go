@@ -26,8 +26,11 @@ type SendOptions struct {
 	// and the error queue keep the message for ever.
 	TimeToBeReceived time.Duration
 
-	// Headers are further headers. They may override standard ones but
-	// NServiceBus.MessageId, for which there is ID.
+	// Headers are further headers. They may override standard ones, such as
+	// NServiceBus.TimeSent, but those that say what the call says in other words: the
+	// message id (ID), type (the argument), intent (the method), content type
+	// (ContentType), DeliverAt (Delay, DeliverAt) and TimeToBeReceived
+	// (TimeToBeReceived). Those are refused. SendMiddleware may replace a type.
 	Headers map[string]string
 
 	// ID is the message id. The default is a new one or, inside a handler, one
@@ -118,6 +121,9 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	if !isMessageType(messageType) {
 		return Outgoing{}, fmt.Errorf("%q cannot be a message type; use UTF-8 text without ';' and ','", messageType)
 	}
+	if err := checkHeaders(o.Headers); err != nil {
+		return Outgoing{}, err
+	}
 	now := time.Now()
 	if !o.DeliverAt.IsZero() {
 		if err := c.setDue(&out, o, now); err != nil {
@@ -190,14 +196,34 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	if o.TimeToBeReceived > 0 {
 		add(HeaderTimeToBeReceived, formatTimeSpan(o.TimeToBeReceived))
 	}
-	if _, ok := o.Headers[HeaderMessageID]; ok {
-		return Outgoing{}, fmt.Errorf("header %s cannot be set by SendOptions.Headers; use SendOptions.ID", HeaderMessageID)
-	}
 	out.Headers = Headers{pairs: override(pairs, o.Headers)}
 	if c.through != nil {
 		return out, nil // handOver checks what the middleware makes of it
 	}
 	return out, c.checkSize(&out)
+}
+
+// determined are the headers that follow from the call, and how the call says it.
+var determined = []struct{ key, instead string }{
+	{HeaderMessageID, "use SendOptions.ID"},
+	{HeaderMessageTypes, "pass the message type to the call, or replace it in SendMiddleware"},
+	{HeaderMessageIntent, "call Send, Publish or Reply"},
+	{HeaderContentType, "use SendOptions.ContentType and send []byte"},
+	{HeaderDeliverAt, "use SendOptions.Delay or SendOptions.DeliverAt"},
+	{HeaderTimeToBeReceived, "use SendOptions.TimeToBeReceived"},
+}
+
+// checkHeaders refuses headers that could say something else than the call does.
+func checkHeaders(headers map[string]string) error {
+	if len(headers) == 0 {
+		return nil
+	}
+	for _, d := range determined {
+		if value, ok := headers[d.key]; ok {
+			return fmt.Errorf("header %s (%q) cannot be set by SendOptions.Headers; %s", d.key, boundedText(value, maxTypeName), d.instead)
+		}
+	}
+	return nil
 }
 
 // setDue makes the delay of a message from its due time.

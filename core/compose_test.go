@@ -93,8 +93,8 @@ func TestComposeHeaders(t *testing.T) {
 			HeaderMessageIntent: "Publish", HeaderReplyToAddress: "elsewhere",
 		}},
 		{"further headers", IntentSend, []SendOptions{{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}}, origin{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
-		{"standard headers of its own", IntentSend, []SendOptions{{Headers: map[string]string{HeaderMessageTypes: "A;B", HeaderTimeSent: "then"}}}, origin{}, map[string]string{
-			HeaderMessageTypes: "A;B", HeaderTimeSent: "then",
+		{"standard headers of its own", IntentSend, []SendOptions{{Headers: map[string]string{HeaderRelatedTo: "r", HeaderTimeSent: "then"}}}, origin{}, map[string]string{
+			HeaderRelatedTo: "r", HeaderTimeSent: "then",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestComposeOptions(t *testing.T) {
 	}
 	t.Run("further headers come in the order of their keys", func(t *testing.T) {
 		out, err := composerOf(t, everyCapability()).compose(IntentSend, "shipping", "order", 1, []SendOptions{{
-			Headers: map[string]string{"d": "", "b": "", "e": "", "a": "", "c": "", HeaderMessageIntent: "x"},
+			Headers: map[string]string{"d": "", "b": "", "e": "", "a": "", "c": "", HeaderTimeSent: "x"},
 		}}, origin{}, fixedID)
 		keys := keysOf(out.Headers)
 		if err != nil || !slices.Equal(keys[len(keys)-5:], []string{"a", "b", "c", "d", "e"}) {
@@ -187,6 +187,13 @@ func TestComposeRefuses(t *testing.T) {
 		{name: "no queue", queue: "-", says: "no destination queue"},
 		{name: "two options", opts: make([]SendOptions, 2), says: "2 SendOptions were given; merge them"},
 		{name: "the header of the id", opts: []SendOptions{{Headers: map[string]string{HeaderMessageID: "x"}}}, says: "use SendOptions.ID"},
+		{name: "the header of the type", opts: []SendOptions{{Headers: map[string]string{HeaderMessageTypes: "other"}}}, says: `header NServiceBus.EnclosedMessageTypes ("other") cannot be set by SendOptions.Headers; pass the message type to the call`},
+		{name: "the header of the type of an event", intent: IntentPublish, queue: "-", opts: []SendOptions{{Headers: map[string]string{HeaderMessageTypes: "other"}}}, says: "pass the message type to the call"},
+		{name: "the header of the type of a reply", intent: IntentReply, opts: []SendOptions{{Headers: map[string]string{HeaderMessageTypes: ""}}}, says: "pass the message type to the call"},
+		{name: "the header of the intent", opts: []SendOptions{{Headers: map[string]string{HeaderMessageIntent: IntentPublish}}}, says: "call Send, Publish or Reply"},
+		{name: "the header of the content type", opts: []SendOptions{{Headers: map[string]string{HeaderContentType: "text/xml"}}}, says: "use SendOptions.ContentType"},
+		{name: "the header of the due time", opts: []SendOptions{{Headers: map[string]string{HeaderDeliverAt: "x"}}}, says: "use SendOptions.Delay or SendOptions.DeliverAt"},
+		{name: "the header of the time to be received", opts: []SendOptions{{Headers: map[string]string{HeaderTimeToBeReceived: "00:00:01"}}}, says: "use SendOptions.TimeToBeReceived"},
 		{name: "a reply address that is none", opts: []SendOptions{{ReplyTo: "a#b"}}, says: `SendOptions.ReplyTo "a#b" cannot be a queue's name: '#' is not allowed`},
 		{name: "a content type of what a codec encodes", opts: []SendOptions{{ContentType: "text/plain"}}, says: `SendOptions.ContentType is "text/plain"`},
 		{name: "a body that cannot be encoded", body: make(chan int), says: `encode "order" from chan int`},

@@ -65,6 +65,28 @@ func changes(change func(ctx context.Context, out *core.Outgoing)) core.SendMidd
 
 type parcel struct{ Text string }
 
+// SendOptions cannot say another type than the call does, SendMiddleware can: for
+// receivers of .NET, which want the base types too.
+func TestSendMiddleware_MayReplaceTheType(t *testing.T) {
+	inModes(t, everyMode[1:], func(b *bed) {
+		types := changes(func(_ context.Context, out *core.Outgoing) { out.Headers.Set(core.HeaderMessageTypes, "ship;order") })
+		b.orders(core.Config{SendMiddleware: []core.SendMiddleware{types}}, func(_ context.Context, m *core.Message) error {
+			forged := core.SendOptions{Headers: map[string]string{core.HeaderMessageTypes: "other"}}
+			for _, err := range []error{m.Send("shipping", "ship", nil, forged), m.Reply("ship", nil, forged), m.SendNow(b.Context(), "shipping", "ship", nil, forged)} {
+				if err == nil || !containsAll(err.Error(), core.HeaderMessageTypes, "cannot be set by SendOptions.Headers") {
+					b.Errorf("a send with another type among its headers returned %v", err)
+				}
+			}
+			return m.Send("shipping", "ship", nil)
+		})
+		m := order("m1")
+		m.Headers.Set(core.HeaderReplyToAddress, "shipping")
+		b.send(m)
+		b.pass(time.Minute)
+		equal(b, "types", b.only("shipping").Headers.Get(core.HeaderMessageTypes), "ship;order")
+	})
+}
+
 // A body that is compressed on its way out arrives decompressed, by every way to send.
 func TestSendMiddleware_ChangesBodiesOfEverySend(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
