@@ -295,24 +295,39 @@ func (d *brokenDelivery) DeadLetter(ctx context.Context, reason, description str
 	})
 }
 
+// limitedTo returns the configuration with another MaxMessageBytes.
+func limitedTo(cfg inmemory.Config, maxMessageBytes int) inmemory.Config {
+	caps := inmemory.Everything()
+	if cfg.Capabilities != nil {
+		caps = *cfg.Capabilities
+	}
+	caps.MaxMessageBytes = maxMessageBytes
+	cfg.Capabilities = &caps
+	return cfg
+}
+
 // harnessOn returns a harness for the changes over transports of the
 // configuration, with everything that a harness can have but a Broker.
 func harnessOn(cfg inmemory.Config, c changes) Harness {
 	stage := &backstage{broker: inmemory.NewBroker()}
 	cfg.Broker = stage.broker
+	open := func(t testing.TB, cfg inmemory.Config) core.Transport {
+		transport, err := inmemory.Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stage.connections.Add(1)
+		return &broken{
+			base: transport, changes: &c, memory: map[string]int{}, stage: stage,
+			login: func() string { return password },
+			leave: sync.OnceFunc(func() { stage.connections.Add(-1) }),
+		}
+	}
 	h := Harness{
 		Bubble: true,
-		Open: func(t testing.TB) core.Transport {
-			transport, err := inmemory.Open(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			stage.connections.Add(1)
-			return &broken{
-				base: transport, changes: &c, memory: map[string]int{}, stage: stage,
-				login: func() string { return password },
-				leave: sync.OnceFunc(func() { stage.connections.Add(-1) }),
-			}
+		Open:   func(t testing.TB) core.Transport { return open(t, cfg) },
+		OpenLimited: func(t testing.TB, maxMessageBytes int) core.Transport {
+			return open(t, limitedTo(cfg, maxMessageBytes))
 		},
 	}
 	stage.equip(&h)

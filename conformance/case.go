@@ -129,6 +129,7 @@ var (
 	breakableWork      = need{"Harness.Work.Break is nil", func(s *suite) bool { return s.h.Work != nil && s.h.Work.Break != nil }}
 	connectionCount    = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}
 	secrets            = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
+	lowerLimit         = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
 	processes          = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}
 )
 
@@ -169,6 +170,7 @@ func cases() []testCase {
 		failureCases,
 		typelessCases,
 		oversizeCases,
+		lowerLimitCases,
 		outboxCases,
 		interruptionCases,
 		verdictCases,

@@ -23,6 +23,11 @@ type Harness struct {
 	// fatal error belongs to t.
 	Open func(t testing.TB) core.Transport
 
+	// OpenLimited returns a transport as Open does, whose MaxMessageBytes is this, less
+	// than Open's: a receiver with other limits than its senders have. nil: the limit is
+	// the broker's own, or there is none, and what needs it is not run.
+	OpenLimited func(t testing.TB, maxMessageBytes int) core.Transport
+
 	// Queue returns the name of a queue that exists and is empty, another one at
 	// each call. The default makes names up and creates the queues with
 	// core.Provisioner.

@@ -59,6 +59,7 @@ func mutants() []mutant {
 		failureMutants,
 		typelessMutants,
 		oversizeMutants,
+		lowerLimitMutants,
 		outboxMutants,
 		interruptionMutants,
 		verdictMutants,

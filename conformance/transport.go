@@ -16,10 +16,20 @@ import (
 // What cases do with a transport. Whatever fails here stops the case.
 
 // open returns a transport of its own, as another process would have.
-func (t *trial) open() core.Transport {
-	transport := t.suite.h.Open(t)
+func (t *trial) open() core.Transport { return t.opened(t.suite.h.Open(t), "Harness.Open") }
+
+// openLimited returns a transport with that MaxMessageBytes.
+func (t *trial) openLimited(maxMessageBytes int) core.Transport {
+	transport := t.opened(t.suite.h.OpenLimited(t, maxMessageBytes), "Harness.OpenLimited")
+	if got := transport.Capabilities().MaxMessageBytes; got != maxMessageBytes {
+		t.stop(fmt.Sprintf("Harness.OpenLimited returns a transport whose MaxMessageBytes is %d", maxMessageBytes), "it is %d", got)
+	}
+	return transport
+}
+
+func (t *trial) opened(transport core.Transport, by string) core.Transport {
 	if transport == nil {
-		t.stop("Harness.Open returns a transport", "it returned nil")
+		t.stop(by+" returns a transport", "it returned nil")
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience())

@@ -21,6 +21,19 @@ func harness(cfg inmemory.Config) conformance.Harness {
 			}
 			return transport
 		},
+		OpenLimited: func(t testing.TB, maxMessageBytes int) core.Transport {
+			limited, caps := cfg, inmemory.Everything()
+			if cfg.Capabilities != nil {
+				caps = *cfg.Capabilities
+			}
+			caps.MaxMessageBytes = maxMessageBytes
+			limited.Capabilities = &caps
+			transport, err := inmemory.Open(limited)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return transport
+		},
 		DeadLetters: func(t testing.TB, queue string) (letters []conformance.DeadLetter) {
 			dead := inmemory.DeadLetterQueue(queue)
 			depth, err := cfg.Broker.Depth(dead)

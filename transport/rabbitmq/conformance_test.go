@@ -90,6 +90,15 @@ func opens(cfg rabbitmq.Config) func(t testing.TB) core.Transport {
 	}
 }
 
+// opensLimited opens transports of the configuration with another MaxMessageBytes.
+func opensLimited(cfg rabbitmq.Config) func(t testing.TB, maxMessageBytes int) core.Transport {
+	return func(t testing.TB, maxMessageBytes int) core.Transport {
+		limited := cfg
+		limited.MaxMessageBytes = maxMessageBytes
+		return opens(limited)(t)
+	}
+}
+
 // quick shortens what cases have to wait for.
 func quick(cfg rabbitmq.Config) rabbitmq.Config {
 	cfg.Heartbeat = 2 * time.Second
@@ -179,10 +188,11 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	t.Setenv(childURL(name), b.url)
 	cfg = quick(cfg)
 	return conformance.Harness{
-		Name:    name,
-		Open:    opens(cfg),
-		Broker:  b,
-		Secrets: []string{testserver.Password},
+		Name:        name,
+		Open:        opens(cfg),
+		OpenLimited: opensLimited(cfg),
+		Broker:      b,
+		Secrets:     []string{testserver.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
 			id := fmt.Sprintf("%d@%s", corrupted.Add(1), queue) // as a copy that a transport sent
 			b.publish(t, queue, amqp.Publishing{Headers: amqp.Table{"a": "\xff\xfe", "Reprise.CopyID": id}, Body: []byte("as it came")})

@@ -67,6 +67,13 @@ type Config struct {
 	// messages come again that much later. The default is 30 s, the least 1 s, the most 24 h.
 	Lease time.Duration
 
+	// MaxMessageBytes is the largest message, headers and body together, that applications
+	// send. The default is 256 MiB, which is also the most: more would come close to what
+	// the server takes as one value. Larger messages that are in a queue, from foreign
+	// senders or from endpoints with a higher limit, are received, retried and moved all
+	// the same.
+	MaxMessageBytes int
+
 	// SubscriptionCache is how long the subscribers of a topic are remembered, and so
 	// how long a new subscription may take to be in force. The default is 5 s; less
 	// than 0 is not at all.
@@ -242,6 +249,12 @@ func (c *Config) complete(d dialect) error {
 	var errs []error
 	if err := c.checkExperimental(d); err != nil {
 		errs = append(errs, err)
+	}
+	switch {
+	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > mostMessageBytes:
+		errs = append(errs, fmt.Errorf("Config.MaxMessageBytes is %d, but must be from 1 to %d (256 MiB), or 0 for that", c.MaxMessageBytes, mostMessageBytes))
+	case c.MaxMessageBytes == 0:
+		c.MaxMessageBytes = mostMessageBytes
 	}
 	switch {
 	case c.Lease == 0:

@@ -111,6 +111,15 @@ func opens(cfg sqlserver.Config) func(t testing.TB) core.Transport {
 	}
 }
 
+// opensLimited opens transports of the configuration with another MaxMessageBytes.
+func opensLimited(cfg sqlserver.Config) func(t testing.TB, maxMessageBytes int) core.Transport {
+	return func(t testing.TB, maxMessageBytes int) core.Transport {
+		limited := cfg
+		limited.MaxMessageBytes = maxMessageBytes
+		return opens(limited)(t)
+	}
+}
+
 // quick shortens what cases have to wait for.
 func quick(cfg sqlserver.Config) sqlserver.Config {
 	cfg.Lease = 4 * time.Second
@@ -176,10 +185,11 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 	b.exec(t, `create table work (key text primary key)`)
 	b.exec(t, `grant all on work to `+postgres.User)
 	return conformance.Harness{
-		Name:    name,
-		Open:    opens(cfg),
-		Broker:  b,
-		Secrets: []string{postgres.Password},
+		Name:        name,
+		Open:        opens(cfg),
+		OpenLimited: opensLimited(cfg),
+		Broker:      b,
+		Secrets:     []string{postgres.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
 			b.exec(t, `insert into `+pgx.Identifier{queue}.Sanitize()+` (id, headers, body) values (gen_random_uuid(), '{"a": 1', 'as it came')`)
 			return []byte("as it came")

@@ -39,8 +39,9 @@ func mssqlHarness(t *testing.T, name string, cfg sqlserver.Config) conformance.H
 	cfg.URL, cfg.Experimental = text, sqlserver.MicrosoftSQLServer
 	cfg = quick(cfg)
 	h := conformance.Harness{
-		Name: name,
-		Open: opens(cfg),
+		Name:        name,
+		Open:        opens(cfg),
+		OpenLimited: opensLimited(cfg),
 		Corrupt: func(t testing.TB, queue string) []byte {
 			d.exec(t, `insert into [dbo].`+bracketed(queue)+` (Id, Recoverable, Headers, Body) values (newid(), 1, N'{"a": 1', cast('as it came' as varbinary(max)))`)
 			return []byte("as it came")

@@ -137,16 +137,16 @@ func capabilities(cfg *Config) core.Capabilities {
 		TimeToBeReceived:    true,
 		DelayPrecision:      time.Second,
 		SubscribeLag:        cfg.SubscriptionCache,
-		MaxMessageBytes:     maxMessageBytes,
+		MaxMessageBytes:     cfg.MaxMessageBytes,
 		Durable:             true,
 		ConfirmsSettlement:  true,
 		Ahead:               !cfg.NServiceBusTables,
 	}
 }
 
-// maxMessageBytes keeps a message, and a batch with it, well below what one value or
+// mostMessageBytes keeps a message, and a batch with it, well below what one value or
 // one packet of the servers can hold (1 GB in PostgreSQL).
-const maxMessageBytes = 256 << 20
+const mostMessageBytes = 256 << 20
 
 // Capabilities implements core.Transport.
 func (t *Transport) Capabilities() core.Capabilities {
