@@ -24,8 +24,7 @@ func TestMoves_RowBeyondTheLimit(t *testing.T) {
 		size int
 		mode core.TransactionMode
 	}{
-		"257 MiB":             {sqlserver.Config{Lease: time.Minute}, 257 << 20, core.TransactionReceiveOnly},
-		"257 MiB, atomic":     {sqlserver.Config{}, 257 << 20, core.TransactionSendsAtomicWithReceive},
+		"257 MiB":             {sqlserver.Config{}, 257 << 20, core.TransactionSendsAtomicWithReceive},
 		"1 MiB, limit 64 KiB": {sqlserver.Config{MaxMessageBytes: 64 << 10}, 1 << 20, core.TransactionReceiveOnly},
 	} {
 		t.Run(name, func(t *testing.T) { // one at a time: the bodies are large
