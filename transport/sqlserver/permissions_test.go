@@ -111,7 +111,7 @@ func TestRightsThatEachCallNeeds(t *testing.T) {
 		"receive in ReceiveOnly":            {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", receiveOnly, completed)},
 		"retry in ReceiveOnly":              {false, []string{usage, "select, update on " + orders}, receiving("orders", receiveOnly, abandoned)},
 		"receive in SendsAtomicWithReceive": {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", atomically, completed)},
-		"retry in SendsAtomicWithReceive":   {false, []string{usage, "select, insert, update, delete on " + orders}, receiving("orders", atomically, abandoned)},
+		"retry in SendsAtomicWithReceive":   {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", atomically, abandoned)},
 		"Send to NServiceBus": {false, []string{usage, "insert on " + theirs, sequence}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Send(ctx, letter("1", "theirs"))
 		}},
