@@ -224,7 +224,7 @@ func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Heade
 // sendWithoutHeaders sends a failed message whose sender's headers were refused with err:
 // without the largest of them, as few as will do, or with hardly any.
 func (r *runner) sendWithoutHeaders(a *attempt, f *failure, err error, send func(Headers) error) error {
-	headers, enough := copyForErrorMinimal(f), true
+	headers := copyForErrorMinimal(f)
 	for range mostSmallerCopies {
 		if !refusedFor(err, f.MessageID, ErrTooLarge) {
 			break
@@ -233,9 +233,11 @@ func (r *runner) sendWithoutHeaders(a *attempt, f *failure, err error, send func
 		if tooLarge, ok := refusalAs[*TooLargeError](err, f.MessageID); ok && tooLarge.Size > tooLarge.Max {
 			excess = tooLarge.Size - tooLarge.Max
 		}
-		if headers, enough = withoutLargest(headers, excess); !enough {
+		smaller, enough := withoutLargest(headers, excess)
+		if !enough {
 			break
 		}
+		headers = smaller
 		err = send(headers)
 	}
 	if err != nil && (refusedFor(err, f.MessageID, ErrTooLarge) || refusedFor(err, f.MessageID, ErrInvalidHeader)) {
