@@ -32,11 +32,6 @@ const (
 // Failed notes a failed attempt and when it began, and returns how long to wait before
 // the next one. Attempts that were in progress at the same time, and failed together, are one.
 func (o *Outages) Failed(err error, began time.Time) time.Duration {
-	return o.FailedFor(err, began, 0)
-}
-
-// FailedFor is Failed where the next attempt has to wait for some time at least.
-func (o *Outages) FailedFor(err error, began time.Time, least time.Duration) time.Duration {
 	o.mu.Lock()
 	switch {
 	case o.since.IsZero():
@@ -45,7 +40,7 @@ func (o *Outages) FailedFor(err error, began time.Time, least time.Duration) tim
 		o.pause = min(2*o.pause, lastPause)
 	}
 	o.last = time.Now()
-	wait := max(least, o.pause/2+rand.N(o.pause)) // half as long to one and a half times as long
+	wait := o.pause/2 + rand.N(o.pause) // half as long to one and a half times as long
 	since := o.since
 	o.mu.Unlock()
 	o.tell(core.ConnectionChange{Err: err, Since: since, RetryIn: wait})

@@ -64,17 +64,6 @@ func TestC15AttemptsThatFailTogetherAreOne(t *testing.T) {
 	})
 }
 
-func TestC15AnAttemptThatHasToWaitIsToldSo(t *testing.T) {
-	seen := &changes{}
-	o := &transport.Outages{Observer: seen}
-	if wait := o.FailedFor(errors.New("unreadable"), time.Now(), time.Minute); wait != time.Minute || seen.all[0].RetryIn != wait {
-		t.Errorf("the pause is %v, the observer is told %v, want %v", wait, seen.all[0].RetryIn, time.Minute)
-	}
-	if wait := o.FailedFor(errors.New("refused"), time.Now(), time.Nanosecond); wait < 25*time.Millisecond {
-		t.Errorf("the pause is %v, no longer than it has to be at least", wait)
-	}
-}
-
 func TestOutages_Retry(t *testing.T) {
 	down, refused := errors.New("connection refused"), errors.New("login refused")
 	transient := func(err error) bool { return errors.Is(err, down) }

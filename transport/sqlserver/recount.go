@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/internal/lru"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // A message held in a transaction is given back by inserting its row again. Where the
@@ -78,8 +78,8 @@ func (d *heldMessage) recall() {
 // other claims, and what is known of it here is void. They are safe for concurrent use.
 type misses struct {
 	some atomic.Bool // set by the first one, so that the usual case takes no lock
-	mu   sync.Mutex
-	rows *lru.Cache[int64, miss]
+	mu   sync.Mutex  // held from a look at rows until they are changed
+	rows *transport.Cache[int64, miss]
 }
 
 type miss struct {
@@ -91,7 +91,7 @@ type miss struct {
 // no more of them take turns than the receiver may hold.
 const mostMisses = 10_000
 
-func newMisses() *misses { return &misses{rows: lru.New[int64, miss](mostMisses)} }
+func newMisses() *misses { return &misses{rows: transport.NewCache[int64, miss](mostMisses)} }
 
 // add counts one more failure of a row.
 func (m *misses) add(row *record) {
