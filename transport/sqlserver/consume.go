@@ -7,7 +7,7 @@ import (
 )
 
 // consume removes messages before they are handed out: TransactionNone.
-func (r *receiver) consume(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
+func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
 	var m record
 	columns := m.columns()
 	take := r.t.dialect.take(r.q.queueTexts, batchSize(len(dst)), r.from().time)

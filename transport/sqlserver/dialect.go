@@ -34,8 +34,10 @@ type dialect interface {
 
 	// claim leases up to n messages that became available at a time or later, take and
 	// takeForeign remove them, the latter from a table made by NServiceBus. They return
-	// the columns of record. n is one of batchSizes.
-	claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement
+	// the columns of record. Where headers, body or last error of a message have more bytes
+	// than whole, claim returns an empty one, and as one more column the size of all three,
+	// which is 0 for a message that is whole. n is one of batchSizes.
+	claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64) *statement
 	take(t *queueTexts, n int, from time.Time) *statement
 	takeForeign(t *queueTexts, n int) *statement
 
@@ -132,6 +134,11 @@ type queueTexts struct {
 	// has the duration of the new lease before the list.
 	complete, abandon, release, renew string
 
+	// contents returns the seq, headers, body and last error of claimed messages, a list
+	// as above. begin is renew, also for a lease that has ended, as long as no other
+	// receiver has claimed the message.
+	contents, begin string
+
 	// insert and insertAll are for the dialect's method insert: messages that neither
 	// wait nor expire.
 	insert, insertAll string
@@ -200,6 +207,7 @@ type record struct {
 	expires    string // as giveBack takes it, or ""
 	expired    bool
 	lastError  string
+	size       int64 // of headers, body and last error, where a claim does not return all
 }
 
 // nextClaim is the number of the next lease, as the statements count it.

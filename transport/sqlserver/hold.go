@@ -21,7 +21,7 @@ import (
 // the outer transaction has only locked, and that is deleted behind the savepoint,
 // is locked by two transactions for the server, and the more rows wait, the longer
 // that takes.
-func (r *receiver) takeInTransaction(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
+func (r *receiver) takeInTransaction(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
 	d, err := r.takeOne(ctx)
 	switch {
 	case err != nil || d == nil:

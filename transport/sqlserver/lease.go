@@ -15,18 +15,21 @@ import (
 )
 
 // claim leases messages: one statement for all of them, and no transaction while
-// handlers run. A message that has expired is consumed instead of handed out.
-func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (n int, more bool, err error) {
+// handlers run. A message that has expired is consumed instead of handed out. The contents
+// of large messages are fetched after the claim.
+func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
 	from := r.from()
 	// The lease ends by the server's clock. Counted from before the statement, by
 	// ours, it never ends later here than there.
 	start := time.Now()
 	until := start.Add(r.t.lease)
 	var m record
-	columns := m.columns()
-	asked := batchSize(len(dst))
+	columns := append(m.columns(), &m.size)
+	asked := batchSize(r.mayClaim(len(dst)))
+	whole := r.wholeBytes(asked)
+	large := 0
 	got := make([]*leased, 0, asked)
-	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time)
+	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time, whole)
 	claim.row = func(scan scanner) error {
 		m.body = nil // the last one's is in use
 		if err := scan(columns...); err != nil {
@@ -34,7 +37,12 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (n int, more 
 		}
 		d := &leased{r: r, seq: m.seq, claims: m.claims, due: m.due, expired: m.expired}
 		d.until.Store(&until)
-		if !m.expired {
+		switch {
+		case m.expired:
+		case m.size > 0:
+			d.partial = m.withoutContents()
+			large++
+		default:
 			d.in = r.incoming(&m)
 		}
 		got = append(got, d)
@@ -48,13 +56,26 @@ func (r *receiver) claim(ctx context.Context, dst []core.Delivery) (n int, more 
 	if len(got) > 0 {
 		first = got[0].due
 	}
-	r.learnFloor(from, len(got), asked, first, time.Since(start))
-	for _, d := range got {
+	took := time.Since(start)
+	r.learnFloor(from, len(got), asked, first, took)
+	got = slices.DeleteFunc(got, func(d *leased) bool {
 		if d.expired {
 			r.settler.drop(d)
 			more = true
-			continue
 		}
+		return d.expired
+	})
+	if large > 0 || took > r.t.lease/longTransfer {
+		before := len(got)
+		got, err = r.arrive(ctx, got, start)
+		more = more || len(got) < before
+	} else {
+		r.learnClaim(false, len(got))
+	}
+	if len(got) == 0 {
+		return 0, more, err
+	}
+	for _, d := range got {
 		dst[n] = d
 		n++
 	}
@@ -72,6 +93,7 @@ type leased struct {
 	claims  int
 	due     time.Time
 	expired bool
+	partial *record // without the contents, until they have arrived; nil: it is whole
 	until   atomic.Pointer[time.Time]
 
 	mu    sync.Mutex

@@ -59,6 +59,16 @@ func message(seq int) []any {
 	return []any{"0E984725-C51C-4BF4-9960-E1C80E27ABA0", seq, `{"NServiceBus.MessageId":"order 7"}`, []byte{}, due, 1, 1, "", false, ""}
 }
 
+// claimed is the row of a message that a claim returns.
+func claimed(seq int) []any { return append(message(seq), 0) }
+
+// claimedLarge is one of a message whose contents a claim does not return.
+func claimedLarge(seq int) []any {
+	row := message(seq)
+	row[2] = ""
+	return append(row, 300<<20)
+}
+
 // steps names requests, and makes sure that all that belongs to a transaction was in
 // one and the same.
 func steps(t *testing.T, requests []request) (names []string) {
@@ -68,6 +78,7 @@ func steps(t *testing.T, requests []request) (names []string) {
 		q := textsOf(t, queue)
 		for text, name := range map[string]string{
 			q.claim: "claim", q.complete: "complete", q.abandon: "abandon", q.release: "release",
+			q.contents: "contents", q.begin: "begin",
 			q.take: "take", q.giveBack: "give back", q.retake: "retake", insertOf(t, queue): "insert",
 		} {
 			known[text] = name + " " + queue
@@ -271,7 +282,7 @@ func receive(t *testing.T, transport *Transport, cfg core.ReceiverConfig) (core.
 func TestMicrosoftLease(t *testing.T) {
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
-	s.says(q.claim, reply{rows: [][]any{message(7)}})
+	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
 	s.says(q.complete, reply{rows: [][]any{{7}}})
 	// Upon this depends what go-mssqldb makes of a datetime2, but not of a
 	// datetimeoffset.
@@ -302,10 +313,36 @@ func TestMicrosoftLease(t *testing.T) {
 	}
 }
 
+func TestMicrosoftLease_LargeMessageIsFetchedAfterTheClaim(t *testing.T) {
+	s := startStandIn(t)
+	q := textsOf(t, "orders")
+	s.says(q.claim, reply{rows: [][]any{claimedLarge(7)}})
+	s.says(q.contents, reply{rows: [][]any{{7, `{"NServiceBus.MessageId":"order 7"}`, []byte("large"), "no stock"}}})
+	s.says(q.complete, reply{rows: [][]any{{7}}})
+	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly, MaxReceiveBytes: 1 << 20})
+	in := d.Incoming()
+	if in.ID != "order 7" || in.NativeID != message(7)[0] || string(in.Body) != "large" || in.LastError != "no stock" || in.DeliveryCount != 1 {
+		t.Errorf("the message is %+v", in)
+	}
+	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r := s.requests()
+	if got := steps(t, r); !slices.Equal(got, []string{"claim orders", "contents orders", "complete orders"}) {
+		t.Fatalf("the server got %q", got)
+	}
+	if a := r[0].args; a["@p4"] != int64(1<<20/3) {
+		t.Errorf("the arguments of the claim are %v", a)
+	}
+	if a := r[1].args; a["@p1"] != "[[7,1]]" {
+		t.Errorf("the arguments of contents are %v", a)
+	}
+}
+
 func TestMicrosoftLeaseThatIsOver(t *testing.T) {
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
-	s.says(q.claim, reply{rows: [][]any{message(7)}})
+	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly})
 	if err := d.Abandon(t.Context(), errors.New("it's \"bad\"")); !errors.Is(err, core.ErrLockLost) {
 		t.Errorf("Abandon returned %v", err)
@@ -319,7 +356,7 @@ func TestMicrosoftLeaseThatIsOver(t *testing.T) {
 func TestMicrosoftSettlementSurvivesAnOutage(t *testing.T) {
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
-	s.says(q.claim, reply{rows: [][]any{message(7)}})
+	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
 	s.says(q.complete, failsWith(1205, 13), reply{severs: true}, reply{}) // the second had been carried out
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly})
 	if err := d.Complete(t.Context()); err != nil {
@@ -350,7 +387,11 @@ func TestMicrosoftReceiveWaitsForWhatPasses(t *testing.T) {
 			s := startStandIn(t)
 			victim := failsWith(1205, 13)
 			victim.ends = mode == core.TransactionSendsAtomicWithReceive
-			s.says(text, victim, failsWith(1222, 16), failsWith(3906, 16), reply{severs: true}, reply{rows: [][]any{message(7)}})
+			row := message(7)
+			if mode == core.TransactionReceiveOnly {
+				row = claimed(7)
+			}
+			s.says(text, victim, failsWith(1222, 16), failsWith(3906, 16), reply{severs: true}, reply{rows: [][]any{row}})
 			observer := &outageLog{}
 			_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: mode, Observer: observer})
 			if d.Incoming().ID != "order 7" {

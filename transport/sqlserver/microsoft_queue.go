@@ -82,17 +82,33 @@ func (microsoft) queue(t table) *queueTexts {
 	nextDelivery := func(row string) string {
 		return `case when ` + row + `Deliveries < 0 then 1 when ` + row + `Deliveries = 2147483647 then 2147483647 else ` + row + `Deliveries + 1 end`
 	}
-	leased := func(rows string, columns string) string {
+	claimed := func(rows string, columns string) string {
 		return `
 from openjson(` + rows + `) with (seq bigint '$[0]', claims int '$[1]'` + columns + `) as s
 	inner join ` + t.quoted + ` as m` + seekRows + ` on m.RowVersion = s.seq
-where m.Claims = s.claims and m.LeasedUntil > sysutcdatetime();`
+where m.Claims = s.claims`
+	}
+	leased := func(rows string, columns string) string {
+		return claimed(rows, columns) + ` and m.LeasedUntil > sysutcdatetime();`
+	}
+	// As partial of postgres.
+	const partial = `datalength(inserted.Body) > @p4 or datalength(inserted.Headers) > @p4 or datalength(inserted.LastError) > @p4`
+	whole := func(column, otherwise, value string) string {
+		return `case when datalength(inserted.` + column + `) > @p4 then ` + otherwise + ` else ` + value + ` end`
 	}
 	return &queueTexts{
 		table: t,
 		claim: available("@p3") + `update available
 set LeasedUntil = ` + after("@p2") + `, Claims = Claims % 2147483647 + 1, Deliveries = ` + nextDelivery("") + `
-output ` + own("inserted", "inserted.Deliveries") + `;`,
+output convert(char(36), inserted.Id), inserted.RowVersion, ` + whole("Headers", "N''", "inserted.Headers") + `,
+	` + whole("Body", "cast('' as varbinary(max))", "isnull(inserted.Body, cast('' as varbinary(max)))") + `,
+	todatetimeoffset(inserted.Due, 0), inserted.Deliveries, inserted.Claims, '',
+	cast(case when inserted.Expires <= sysutcdatetime() then 1 else 0 end as bit), ` + whole("LastError", "N''", "isnull(inserted.LastError, N'')") + `,
+	case when ` + partial + ` then datalength(inserted.Headers) + isnull(datalength(inserted.Body), 0) + isnull(datalength(inserted.LastError), 0) else cast(0 as bigint) end;`,
+		contents: readCommitted + `select m.RowVersion, m.Headers, isnull(m.Body, cast('' as varbinary(max))), isnull(m.LastError, N'')` + claimed("@p1", "") + `;`,
+		begin: readCommitted + `update m
+set LeasedUntil = ` + after("@p1") + `
+output inserted.RowVersion` + claimed("@p2", "") + ` and m.LeasedUntil is not null;`,
 		complete: readCommitted + `delete m
 output deleted.RowVersion` + leased("@p1", ""),
 		abandon: readCommitted + `update m
@@ -151,8 +167,8 @@ order by Due;`,
 	}
 }
 
-func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement {
-	return command(t.claim, n, lease.Microseconds(), from)
+func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64) *statement {
+	return command(t.claim, n, lease.Microseconds(), from, whole)
 }
 
 func (microsoft) take(t *queueTexts, n int, from time.Time) *statement {

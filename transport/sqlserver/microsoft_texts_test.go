@@ -52,7 +52,7 @@ func allTSQL(t *testing.T) map[string]string {
 	queue, elsewhere := name("my orders; select@[my schema]@[my catalog]"), name("billing")
 	q, sub, wait := d.queue(queue), d.subscriptions(name("SubscriptionRouting")), d.delayed(name(delayedTable))
 	texts := map[string]string{
-		"claim": q.claim, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew,
+		"claim": q.claim, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew, "contents": q.contents, "begin": q.begin,
 		"take": q.take, "give-back": q.giveBack, "recount": q.recount, "retake": q.retake, "retake-foreign": q.retakeForeign, "take-foreign": q.takeForeign, "next": q.next, "next-foreign": q.nextForeign,
 		"purge": q.purge, "purge-foreign": q.purgeForeign,
 		"subscribers": sub.subscribers, "subscribed": sub.subscribed, "subscribe": sub.subscribe, "unsubscribe": sub.unsubscribe,

@@ -122,6 +122,13 @@ func (s *operations) watch() {
 	}
 }
 
+// extend lets the statements take so much longer.
+func (o *operation) extend(d time.Duration) {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	o.deadline = o.deadline.Add(d)
+}
+
 // cut ends the context. mu is held.
 func (o *operation) cut(why error) {
 	if o.err != nil {
@@ -138,7 +145,11 @@ func (o *operation) cut(why error) {
 }
 
 // Deadline implements context.Context.
-func (o *operation) Deadline() (time.Time, bool) { return o.deadline, true }
+func (o *operation) Deadline() (time.Time, bool) {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	return o.deadline, true
+}
 
 // Done implements context.Context.
 func (o *operation) Done() <-chan struct{} { return o.done }

@@ -126,8 +126,8 @@ const limitMark = "\x00"
 // sized puts a limit into a statement.
 func sized(text string, n int) string { return strings.Replace(text, limitMark, strconv.Itoa(n), 1) }
 
-func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time) *statement {
-	return command(sized(t.claim, n), dueFrom(from), lease.Microseconds())
+func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64) *statement {
+	return command(sized(t.claim, n), dueFrom(from), lease.Microseconds(), whole)
 }
 
 func (postgres) take(t *queueTexts, n int, from time.Time) *statement {
@@ -149,6 +149,10 @@ func (postgres) takeForeign(t *queueTexts, n int) *statement {
 const untilNext = `select (extract(epoch from greatest(due, timestamptz '0001-01-01 00:00:00+00') - clock_timestamp()) * 1000000)::bigint
 from (select min(due) as due from %s where due <= now() + interval '24 hours'%s) as first where due is not null`
 
+// partial is true for a row of which a claim does not return the contents: their sizes are
+// in the row, also where they are stored outside of it.
+const partial = `octet_length(body) > $3 or octet_length(headers) > $3 or octet_length(last_error) > $3`
+
 const microseconds = ` * interval '1 microsecond'`
 
 // queue says how messages wait in a table. The columns that a claim changes are in
@@ -160,13 +164,17 @@ func (postgres) queue(t table) *queueTexts {
 	// A leased row stays, so that what is only needed to add it again is not read.
 	const record = `id::text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
+	const claimed = `id::text, seq, case when octet_length(headers) > $3 then '' else headers end, case when octet_length(body) > $3 then '' else coalesce(body, '') end,
+	` + dueRead + `, deliveries, claims, '', coalesce(expires <= clock_timestamp() at time zone 'utc', false),
+	case when octet_length(last_error) > $3 then '' else coalesce(last_error, '') end,
+	case when ` + partial + ` then octet_length(headers)::bigint + coalesce(octet_length(body), 0) + coalesce(octet_length(last_error), 0) else 0 end`
 	const settled = `m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq`
 	texts := &queueTexts{
 		table: t,
 		claim: `update ` + t.quoted + ` set leased_until = clock_timestamp() + $2::bigint` + microseconds + `,
 	claims = ` + nextClaim + `, deliveries = ` + nextDelivery + `
 where ` + ready + `
-returning ` + fmt.Sprintf(record, "deliveries", "''"),
+returning ` + claimed,
 		complete: `delete from ` + t.quoted + ` as m using unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		abandon: `update ` + t.quoted + ` as m set leased_until = null, last_error = s.error
 from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where ` + settled,
@@ -174,6 +182,11 @@ from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where 
 from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		renew: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
+		contents: `select m.seq, m.headers, coalesce(m.body, ''), coalesce(m.last_error, '')
+from ` + t.quoted + ` as m, unnest($1::bigint[], $2::int[]) as s(seq, claims) where m.seq = s.seq and m.claims = s.claims`,
+		begin: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
+from unnest($2::bigint[], $3::int[]) as s(seq, claims)
+where m.seq = s.seq and m.claims = s.claims and m.leased_until is not null returning m.seq`,
 		take:   `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, nextDelivery, "coalesce(expires::text, '')"),
 		insert: `insert into ` + t.quoted + ` (id, headers, body) values (gen_random_uuid(), $1, $2)`,
 		insertAll: `insert into ` + t.quoted + ` (id, headers, body)

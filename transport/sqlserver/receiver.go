@@ -29,6 +29,7 @@ type receiver struct {
 	renewals   *settler               // as settler
 	bell       *bell
 	turn       chan struct{}   // held by who waits for something to happen
+	mostBytes  int64           // of one fetch, and one message more; 0: no bound
 	closing    context.Context // ends when the receiver is closed
 	close      context.CancelFunc
 	outages    transport.Outages
@@ -45,11 +46,12 @@ type receiver struct {
 	idle        bool         // the last fetch brought nothing
 	pause       time.Duration
 	floor       floor
+	mostClaimed int // messages of one claim, after large ones; 0: no bound
 }
 
 // fetch fills dst with one statement. more says that there may be more, though it
 // brings nothing: what it found had expired, or was for others.
-type fetch func(ctx context.Context, dst []core.Delivery) (n int, more bool, err error)
+type fetch func(ctx *operation, dst []core.Delivery) (n int, more bool, err error)
 
 // holding is a delivery that is not settled.
 type holding interface{ core.Delivery }
@@ -66,6 +68,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		t: t, q: q, mode: cfg.Mode,
 		turn:        make(chan struct{}, 1),
 		maxInFlight: cfg.MaxInFlight,
+		mostBytes:   int64(cfg.MaxReceiveBytes),
 		room:        make(chan struct{}),
 		unsettled:   map[holding]struct{}{},
 		misses:      newMisses(),

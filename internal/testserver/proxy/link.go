@@ -75,6 +75,7 @@ func (l *link) forward(dst, src *net.TCPConn, inspect func(chunk []byte) verdict
 	chunk := make([]byte, 64<<10)
 	for {
 		n, readErr := src.Read(chunk)
+		l.proxy.pace(l.ctx, n)
 		if l.proxy.awaitFlow(l.ctx) != nil {
 			return // it was cut
 		}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
@@ -26,6 +27,7 @@ type Proxy struct {
 	target string
 	port   *loopback.Port
 	links  sync.WaitGroup
+	rate   atomic.Int64 // bytes a second; 0: without limit
 
 	switching sync.Mutex // held while connections become accepted or refused
 	acceptor  *acceptor  // nil: they are refused
@@ -90,6 +92,24 @@ func (p *Proxy) Resume() {
 	case <-p.flowing:
 	default:
 		close(p.flowing)
+	}
+}
+
+// Throttle lets each connection transfer no more than so many bytes a second, each way,
+// until the next call; 0 is without limit.
+func (p *Proxy) Throttle(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
+
+// pace waits for as long as n bytes take on a throttled network.
+func (p *Proxy) pace(ctx context.Context, n int) {
+	rate := p.rate.Load()
+	if rate <= 0 || n <= 0 {
+		return
+	}
+	timer := time.NewTimer(time.Duration(n) * time.Second / time.Duration(rate))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

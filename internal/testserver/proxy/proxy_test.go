@@ -306,3 +306,21 @@ func TestEverythingAtOnce(t *testing.T) {
 	l.Close()
 	servers.Wait()
 }
+
+func TestThrottle_LimitsTheRate(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	p := start(t, l)
+	client, server := connect(t, p, l)
+	const rate, size = 1 << 20, 512 << 10
+	p.Throttle(rate)
+	start := time.Now()
+	server.send(string(bytes.Repeat([]byte("x"), size)))
+	client.gets(string(bytes.Repeat([]byte("x"), size)))
+	if took, least := time.Since(start), time.Second*size/rate; took < least {
+		t.Errorf("%d bytes arrive within %v at %d bytes a second, want at least %v", size, took, rate, least)
+	}
+	p.Throttle(0)
+	client.send("question")
+	server.gets("question")
+}

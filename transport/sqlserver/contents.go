@@ -1,0 +1,263 @@
+package sqlserver
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// This file is about large messages. A claim tells the size of each, and brings the
+// contents of the small ones. So it ends soon: while it runs, the rows are locked, and
+// their leases cannot be renewed. The receiver then fetches as many of the large messages
+// as it may, renews the leases for as long as that takes, and releases the others.
+
+const (
+	// claimBytes is how much one claim transfers, and one statement that fetches contents,
+	// unless a single message is larger.
+	claimBytes = 16 << 20
+	// longTransfer is the part of a lease after which it begins anew when its message has
+	// arrived, and in which the leases of those that have not are renewed.
+	longTransfer = 4
+	// leastRate is how many bytes a second a connection must transfer: so much more time
+	// than operationTimeout have large messages.
+	leastRate = 1 << 20
+)
+
+// wholeBytes is the size up to which a claim of n messages returns headers, body and last
+// error of each.
+func (r *receiver) wholeBytes(n int) int64 {
+	most := int64(claimBytes)
+	if r.mostBytes > 0 {
+		most = min(most, r.mostBytes)
+	}
+	return most / int64(3*n)
+}
+
+// mayClaim is how many of n messages one claim is to lease.
+func (r *receiver) mayClaim(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mostClaimed == 0 {
+		return n
+	}
+	return min(n, r.mostClaimed)
+}
+
+// learnClaim bounds the next claim after one of which only n messages could be handed out.
+// A claim without surplus doubles the bound.
+func (r *receiver) learnClaim(surplus bool, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case surplus:
+		r.mostClaimed = max(n, 1)
+	case r.mostClaimed > 0:
+		if r.mostClaimed *= 2; r.mostClaimed > batchSizes[len(batchSizes)-1] {
+			r.mostClaimed = 0
+		}
+	}
+}
+
+// withoutContents returns a copy for the contents that are fetched later.
+func (r *record) withoutContents() *record {
+	c := *r
+	c.headers, c.body = nil, nil
+	return &c
+}
+
+// arrive fetches the contents of claimed messages, of as many as one fetch may bring, and
+// renews all leases at the same time. It returns the messages that have arrived; an error
+// is why others have not. Those are released.
+func (r *receiver) arrive(ctx *operation, claimed []*leased, since time.Time) (arrived []*leased, err error) {
+	wanted, surplus := r.affordable(claimed)
+	r.release(ctx, surplus)
+	var missing []*leased
+	var bytes int64
+	for _, d := range wanted {
+		if d.partial != nil {
+			missing = append(missing, d)
+			bytes += d.partial.size
+		}
+	}
+	if len(missing) > 0 {
+		ctx.extend(time.Duration(bytes/leastRate) * time.Second)
+		since = r.renewWhile(ctx, wanted, since, func() { err = r.fetchContents(ctx, missing) })
+	}
+	if err == nil && time.Since(since) > r.t.lease/longTransfer {
+		err = r.beginLeases(ctx, wanted)
+	}
+	var left []*leased
+	for _, d := range wanted {
+		switch {
+		case d.isLost() || !time.Now().Before(d.LockedUntil()): // another receiver may have it
+		case d.partial != nil:
+			left = append(left, d)
+		default:
+			arrived = append(arrived, d)
+		}
+	}
+	r.release(ctx, left)
+	r.learnClaim(len(surplus) > 0, len(arrived))
+	return arrived, err
+}
+
+// affordable splits claimed messages into those that one fetch may bring, in the order of
+// the queue, and the others.
+func (r *receiver) affordable(claimed []*leased) (wanted, surplus []*leased) {
+	if r.mostBytes == 0 {
+		return claimed, nil
+	}
+	var bytes int64
+	for _, d := range claimed {
+		if d.partial == nil { // it is here
+			bytes += int64(len(d.in.Body))
+		}
+	}
+	for _, d := range claimed {
+		if d.partial != nil {
+			if bytes >= r.mostBytes {
+				surplus = append(surplus, d)
+				continue
+			}
+			bytes += d.partial.size
+		}
+		wanted = append(wanted, d)
+	}
+	return wanted, surplus
+}
+
+// release gives claimed messages back that were not handed out. Where that fails, they are
+// available when their leases end.
+func (r *receiver) release(ctx context.Context, these []*leased) {
+	if len(these) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	left := make([]holding, len(these))
+	first := these[0].due
+	for i, d := range these {
+		left[i] = d
+		if d.due.Before(first) {
+			first = d.due
+		}
+	}
+	r.settler.releaseAll(ctx, left)
+	r.lower(first)
+}
+
+// fetchContents fetches the contents of claimed messages, with a statement for each
+// claimBytes. A message that is not found is lost: another receiver has claimed it.
+func (r *receiver) fetchContents(ctx context.Context, missing []*leased) error {
+	for len(missing) > 0 {
+		n, bytes := 0, int64(0)
+		for n < len(missing) && (n == 0 || bytes+missing[n].partial.size <= claimBytes) {
+			bytes += missing[n].partial.size
+			n++
+		}
+		if err := r.fetchBatch(ctx, missing[:n]); err != nil {
+			return err
+		}
+		missing = missing[n:]
+	}
+	return nil
+}
+
+func (r *receiver) fetchBatch(ctx context.Context, batch []*leased) error {
+	var m record
+	columns := []any{&m.seq, &m.headers, &m.body, &m.lastError}
+	err := r.t.db.exec(ctx, query(func(scan scanner) error {
+		m.body = nil // the last one's is in use
+		if err := scan(columns...); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(batch, func(d *leased) bool { return d.seq == m.seq && d.partial != nil })
+		if i < 0 {
+			return nil
+		}
+		d := batch[i]
+		p := d.partial
+		p.headers, p.body, p.lastError = m.headers, m.body, m.lastError
+		d.in, d.partial = r.incoming(p), nil
+		return nil
+	}, r.q.contents, r.listed(batch)...))
+	if err != nil {
+		return err
+	}
+	for _, d := range batch {
+		if d.partial != nil {
+			d.become(lost)
+		}
+	}
+	return nil
+}
+
+// listed makes arguments of messages and the numbers of their leases.
+func (r *receiver) listed(these []*leased) []any {
+	seqs, claims := make([]int64, len(these)), make([]int32, len(these))
+	for i, d := range these {
+		seqs[i], claims[i] = d.seq, int32(d.claims)
+	}
+	return r.t.dialect.list(seqs, claims)
+}
+
+// renewWhile renews leases while do runs, and returns when they began last.
+func (r *receiver) renewWhile(ctx context.Context, these []*leased, since time.Time, do func()) time.Time {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(r.t.lease / longTransfer)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			began := time.Now()
+			if r.beginLeases(ctx, these) == nil {
+				since = began
+			}
+		}
+	}()
+	do()
+	cancel()
+	<-ended
+	return since
+}
+
+// beginLeases lets the leases of claimed messages begin now. Messages that another
+// receiver has claimed are lost.
+func (r *receiver) beginLeases(ctx context.Context, these []*leased) error {
+	if len(these) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.settler.attemptLimit())
+	defer cancel()
+	until := time.Now().Add(r.t.lease)
+	held := make(map[int64]bool, len(these))
+	err := r.t.db.exec(ctx, query(func(scan scanner) error {
+		var seq int64
+		err := scan(&seq)
+		held[seq] = true
+		return err
+	}, r.q.begin, append([]any{r.t.lease.Microseconds()}, r.listed(these)...)...))
+	if err != nil {
+		return err
+	}
+	for _, d := range these {
+		if held[d.seq] {
+			d.until.Store(&until)
+		} else {
+			d.become(lost)
+		}
+	}
+	return nil
+}
+
+func (d *leased) isLost() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.state == lost
+}
