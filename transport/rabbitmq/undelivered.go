@@ -151,7 +151,7 @@ func (w *watchUndelivered) stop() {
 }
 
 // errUndelivered is why messages are in that queue.
-var errUndelivered = errors.New("the queues that delayed messages were for do not exist any more; the last word of each message's routing key is its queue, after 28 digits")
+var errUndelivered = errors.New("the queues that delayed messages were for do not exist any more, or were not bound yet when the broker started; the last word of each message's routing key is its queue, after 28 digits")
 
 func (w *watchUndelivered) tell(messages int) {
 	w.mu.Lock()
