@@ -20,7 +20,7 @@ func TestWhatTheHarnessStartsIsNotTheTransports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{h: h.uncounted(), spinLimit: spinLimit}
+	s := &suite{h: h.uncounted(), spinLimit: spinLimit, run: t.Name()}
 	var before, harness, transport int
 	s.attempt(t, &testCase{rule: "C14", title: "any", run: func(t *trial) {
 		count := func() int { return strings.Count(t.goroutines(), "# labels:") }

@@ -14,7 +14,7 @@ func TestCaseThatDoesNotEndInTimeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})
 	h.Bubble, h.Patience = false, 10*time.Millisecond
-	s := &suite{h: h, report: &Report{}}
+	s := &suite{h: h, report: &Report{}, run: t.Name()} // the goroutines of others are labelled otherwise
 	ended := make(chan struct{})
 	early, late := make(chan struct{}), make(chan struct{})
 	r := s.attempt(t, &testCase{rule: "C3", title: "goes on", run: func(t *trial) {
