@@ -60,7 +60,7 @@ func (d *heldMessage) abort(ctx context.Context) {
 }
 
 // recall takes back what abort has noted, once the message is held again. Another receiver
-// may have had it meanwhile, for which it failed too.
+// may have had it in between, for which it failed too.
 func (d *heldMessage) recall() {
 	if !d.noted {
 		return
