@@ -188,7 +188,7 @@ func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 }
 
 // A message that the broker refuses in every form is kept, unsettled and without a slot:
-// its handler does not run again, it is given back to nobody, the tries become rarer, and
+// its handler does not run again, it is not given back, the tries become rarer, and
 // each critical error names the limit. It is moved when the limit has been raised.
 func TestOversize_MessageThatTheBrokerRefusesIsKept(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {

@@ -410,7 +410,7 @@ type ReceiverConfig struct {
 	// MaxReceiveBytes bounds the bytes, of headers and bodies, that one Receive fetches
 	// from the broker; 0 is without bound. One message more may be fetched, so that a
 	// message which is larger is still delivered. An adapter whose broker does not tell
-	// sizes beforehand, or sends by itself, as RabbitMQ does, cannot heed it.
+	// sizes beforehand, or sends by itself, as RabbitMQ does, cannot obey it.
 	MaxReceiveBytes int
 	// MaxDeliveries is how often the engine lets one copy of a message be
 	// delivered; 0 is without limit. A broker's own limit must be above it, or

@@ -7,7 +7,7 @@
 //	go run ./soak -for 1h
 //	go run ./soak -for 5m -transport 'postgres-*'
 //
-// Four workers, each a process of its own, run three endpoints: orders, shipping, which
+// Four workers, each a separate process, run three endpoints: orders, shipping, which
 // gets a command for each order, and notices, which has subscribed to an event of each
 // order. A fifth of all attempts fails, and one of 200 orders always does. A worker is
 // killed with SIGKILL every few seconds, and all its traffic goes through a proxy. Orders

@@ -10,7 +10,7 @@ import (
 )
 
 // copyLog decides whether the name of a stored copy can be trusted. The name is a header, so
-// whoever forges or copies headers (a tool that sends a message to its queue once more)
+// a program that forges or copies headers (a tool that sends a message to its queue again)
 // gives several messages the same name. The engine completes a redelivered message without
 // running its handler if one of that name was settled before (R28): the others would be
 // lost. A message whose name is shared is one without a name.

@@ -117,7 +117,7 @@ func TestReceive_FetchesNoMoreThanMaxReceiveBytes(t *testing.T) {
 	}
 }
 
-// What a receiver had no bytes left for is for the others at once.
+// Messages beyond a receiver's bytes are available to the others at once.
 func TestReceive_ReleasesTheMessagesBeyondMaxReceiveBytes(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)

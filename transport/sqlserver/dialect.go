@@ -147,12 +147,12 @@ type queueTexts struct {
 	// without expired.
 	giveBack string
 
-	// recount raises the count of one message (seq 1, claims 2), which nobody has: its
+	// recount raises the count of one message (seq 1, claims 2), which no receiver has: its
 	// deliveries (3), claims (4) and error (5). It returns its seq.
 	recount string
 
 	// retake removes one message (seq 1) if this is the same delivery of it (2, and claims
-	// 3), and nobody has it. It returns its seq. retakeForeign does so by its
+	// 3), and no receiver has it. It returns its seq. retakeForeign does so by its
 	// id and seq.
 	retake, retakeForeign string
 

@@ -98,7 +98,7 @@ const available = `ctid = any(array(
 	order by due, seq limit ` + limitMark + ` for update skip locked))`
 
 // unleased is true for a row that no receiver has leased. A lease that ends later than
-// any that this package writes (maxLease) is none: nobody would end it.
+// any that this package writes (maxLease) is none: no receiver would end it.
 const unleased = `(leased_until is null or leased_until <= now() or leased_until > now() + interval '48 hours')`
 
 // What a row says of itself is anybody's who may write to the table, so no value of it may

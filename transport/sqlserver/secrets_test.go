@@ -16,7 +16,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// nowhere is an address at which nobody listens.
+// nowhere is an address without a listener.
 const nowhere = "127.0.0.1:1"
 
 // placesOfPasswords are URLs with a password (%s) in it, where people write one.

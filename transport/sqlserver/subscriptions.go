@@ -268,7 +268,7 @@ func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []s
 		return nil
 	}
 	switch t.fault(err) {
-	case faultNoTable: // nobody has subscribed to anything
+	case faultNoTable: // there is no subscription yet
 		return nil
 	case faultRefused:
 		return t.denied(ctx, err, s.rights(false))

@@ -36,6 +36,22 @@ func (p *Process) Thaw() error {
 	return errors.Join(err, send(syscall.SIGCONT, pids), p.signal(syscall.SIGCONT))
 }
 
+// Freeze freezes the process, if there is one.
+func (l *Life) Freeze() error {
+	if p := l.Running(); p != nil {
+		return p.Freeze()
+	}
+	return nil
+}
+
+// Thaw thaws the process, if there is one.
+func (l *Life) Thaw() error {
+	if p := l.Running(); p != nil {
+		return p.Thaw()
+	}
+	return nil
+}
+
 func (p *Process) signal(signal syscall.Signal) error {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

@@ -2,27 +2,22 @@
 
 package rabbitmq
 
-import (
-	"fmt"
-
-	"github.com/reprise-go/reprise/internal/testserver/process"
-)
+import "fmt"
 
 // Freeze stops every process of the server: its connections stay open, and nothing
 // answers, as on a machine that hangs. Thaw continues them. A server that does not run
 // stays as it is.
-func (s *Server) Freeze() error { return s.whileRunning("freeze", (*process.Process).Freeze) }
+func (s *Server) Freeze() error {
+	if err := s.life.Freeze(); err != nil {
+		return fmt.Errorf("rabbitmq: freeze: %w", err)
+	}
+	return nil
+}
 
 // Thaw continues a server that Freeze has stopped.
-func (s *Server) Thaw() error { return s.whileRunning("thaw", (*process.Process).Thaw) }
-
-func (s *Server) whileRunning(operation string, do func(*process.Process) error) error {
-	p := s.life.Running()
-	if p == nil {
-		return nil
-	}
-	if err := do(p); err != nil {
-		return fmt.Errorf("rabbitmq: %s: %w", operation, err)
+func (s *Server) Thaw() error {
+	if err := s.life.Thaw(); err != nil {
+		return fmt.Errorf("rabbitmq: thaw: %w", err)
 	}
 	return nil
 }
