@@ -27,11 +27,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/pattern"
 )
 
 func main() {
@@ -115,27 +114,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return r.write(*out)
 }
 
-// choose returns the scenarios that have one of the names, or fit one of the patterns
-// (see [path.Match]), in the order of the registry. Each of them must fit something.
+// choose returns the scenarios that match names (see [pattern.Choose]).
 func choose(names string) ([]scenario, error) {
-	if names == "all" {
-		return scenarios, nil
-	}
-	wanted := make(map[string]bool)
-	for pattern := range strings.SplitSeq(names, ",") {
-		found := false
-		for _, s := range scenarios {
-			fits, err := path.Match(pattern, s.name)
-			if err != nil {
-				return nil, fmt.Errorf("pattern %q: %w", pattern, err)
-			}
-			if fits {
-				found, wanted[s.name] = true, true
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("there is no scenario %q; -list names them all", pattern)
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !wanted[s.name] }), nil
+	return pattern.Choose(scenarios, func(s scenario) string { return s.name }, names)
 }

@@ -27,11 +27,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/pattern"
 )
 
 func main() {
@@ -132,27 +131,11 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	return broken, errors.Join(append(errs, os.WriteFile(filepath.Join(*logs, "report.md"), []byte(text), 0o644))...)
 }
 
-// choose returns the subjects that have one of the names, or fit one of the patterns (see
-// [path.Match]), in the order of the list. Each of them must fit something.
+// choose returns the subjects that match names (see [pattern.Choose]).
 func choose(names string) ([]subject, error) {
-	if names == "all" {
-		return subjects, nil
+	chosen, err := pattern.Choose(subjects, func(s subject) string { return s.name }, names)
+	if err != nil {
+		return nil, fmt.Errorf("-transport: %w", err)
 	}
-	wanted := map[string]bool{}
-	for pattern := range strings.SplitSeq(names, ",") {
-		found := false
-		for _, s := range subjects {
-			fits, err := path.Match(pattern, s.name)
-			if err != nil {
-				return nil, fmt.Errorf("-transport: pattern %q: %w", pattern, err)
-			}
-			if fits {
-				found, wanted[s.name] = true, true
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("-transport: there is no %q; -list names them all", pattern)
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !wanted[s.name] }), nil
+	return chosen, nil
 }
