@@ -18,7 +18,7 @@ import (
 // A network that swallows what is said to it, while messages are held in transactions:
 // many of them take no longer to give up than one, and who closes the transport says how
 // long that may take.
-func TestATransportIsClosedWhileTheNetworkStalls(t *testing.T) {
+func TestClose_NetworkStalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -73,7 +73,7 @@ func (r releases) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tra
 func (releases) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // What a fetch brings after the receiver was closed goes back together.
-func TestAReceiverIsClosedWhileItFetches(t *testing.T) {
+func TestClose_ReleasesAFetchTogether(t *testing.T) {
 	t.Parallel()
 	const messages = 8
 	db := newSchema(t)

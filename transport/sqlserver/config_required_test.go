@@ -8,7 +8,7 @@ import (
 )
 
 // An environment variable that is not set becomes an empty URL.
-func TestOpenWithoutAURL(t *testing.T) {
+func TestConfig_URLIsRequired(t *testing.T) {
 	t.Parallel()
 	transport, err := sqlserver.Open(t.Context(), "")
 	if err == nil {

@@ -126,8 +126,8 @@ func isNowhere(cfg *pgxpool.Config) bool {
 	return cfg.ConnConfig.Port == 1 && (host == "127.0.0.1" || strings.HasSuffix(host, "@127.0.0.1"))
 }
 
-// TestSecretsOfTheEnvironment: what pgx reads besides the URL is shown no more than that.
-func TestSecretsOfTheEnvironment(t *testing.T) {
+// TestSecrets_OfTheEnvironment: what pgx reads besides the URL is shown no more than that.
+func TestSecrets_OfTheEnvironment(t *testing.T) {
 	secret := planted.Secret("x")
 	passfile, servicefile := filepath.Join(t.TempDir(), "passfile"), filepath.Join(t.TempDir(), "services")
 	for path, text := range map[string]string{passfile: "*:*:*:*:" + secret, servicefile: "[queues]\npassword=" + secret + "\n"} {
@@ -162,8 +162,8 @@ func TestSecretsOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestAnAtInAPassword: pgx connects to the host that the configuration shows.
-func TestAnAtInAPassword(t *testing.T) {
+// TestSecrets_AtSignInAPassword: pgx connects to the host that the configuration shows.
+func TestSecrets_AtSignInAPassword(t *testing.T) {
 	t.Parallel()
 	const raw = "postgres://app:hunter2@tail@" + nowhere + "/queues"
 	transport, err := sqlserver.Open(t.Context(), raw)

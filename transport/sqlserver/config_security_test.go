@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestConnectionsThatDoNotVerifyTheServer are warned of where they leave the machine.
-func TestConnectionsThatDoNotVerifyTheServer(t *testing.T) {
+// TestSecurity_UnverifiedConnectionsAreWarnedOf are warned of where they leave the machine.
+func TestSecurity_UnverifiedConnectionsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		url  string
@@ -60,8 +60,8 @@ func TestConnectionsThatDoNotVerifyTheServer(t *testing.T) {
 	}
 }
 
-// TestAWarningIsLoggedOnce, whatever the number of endpoints, and by those that only send.
-func TestAWarningIsLoggedOnce(t *testing.T) {
+// TestSecurity_WarningIsLoggedOnce, whatever the number of endpoints, and by those that only send.
+func TestSecurity_WarningIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	opened, err := sqlserver.Open(t.Context(), "postgres://app:hunter2@db/queues")
 	if err != nil {

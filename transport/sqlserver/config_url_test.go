@@ -8,9 +8,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestURLsThatAreRefused: the error says what is wrong where, and has no part of a
+// TestConfig_RefusedURLs: the error says what is wrong where, and has no part of a
 // password in it, wherever the mistake puts that.
-func TestURLsThatAreRefused(t *testing.T) {
+func TestConfig_RefusedURLs(t *testing.T) {
 	t.Parallel()
 	const app = "postgres://app:hunter2@h"
 	const path = "/queues"
@@ -93,9 +93,9 @@ func TestURLsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestURLsThatAreNotRefused: what the client libraries understand is not for us to
+// TestConfig_AcceptedURLs: what the client libraries understand is not for us to
 // forbid.
-func TestURLsThatAreNotRefused(t *testing.T) {
+func TestConfig_AcceptedURLs(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
 		"postgres://",
@@ -123,8 +123,8 @@ func TestURLsThatAreNotRefused(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseOfMicrosoftSQLServer is in addresses, however it was named.
-func TestTheDatabaseOfMicrosoftSQLServer(t *testing.T) {
+// TestConfig_DatabaseOfMicrosoftSQLServer is in addresses, however it was named.
+func TestConfig_DatabaseOfMicrosoftSQLServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		cfg  sqlserver.Config

@@ -8,9 +8,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestFailuresAreForgottenWithTheirMessage looks into the log of failures of a queue
+// TestCount_InMemoryIsForgottenWithTheMessage looks into the log of failures of a queue
 // whose table has no column for them.
-func TestFailuresAreForgottenWithTheirMessage(t *testing.T) {
+func TestCount_InMemoryIsForgottenWithTheMessage(t *testing.T) {
 	t.Parallel()
 	transport := open(t, sqlserver.Config{URL: server.PasswordURL(server.NewDatabase(t)), NServiceBusTables: true})
 	provision(t, transport, "orders", "billing")

@@ -63,7 +63,7 @@ func (o *table) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBa
 }
 
 // What is due and cannot be forwarded is tried again after a while, not at once.
-func TestADelayedMessageThatMayNotBeForwarded(t *testing.T) {
+func TestDelayed_RefusedForwardIsTriedAgainLater(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	owner := db.open(t, sqlserver.Config{})
@@ -92,7 +92,7 @@ func TestADelayedMessageThatMayNotBeForwarded(t *testing.T) {
 }
 
 // Where no message was ever delayed on its way to NServiceBus there may be no table for it.
-func TestReceivingWithoutATableOfDelayedMessages(t *testing.T) {
+func TestDelayed_ReceivingWithoutTheTable(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	waiting := db.table("reprise_delayed")

@@ -283,9 +283,9 @@ func TestUndeliverable_WithoutAReceiver(t *testing.T) {
 	}
 }
 
-// TestUndeliverable_IsToldOnce, however many processes try, and its tries are counted
+// TestUndeliverable_IsReportedOnce, however many processes try, and its tries are counted
 // once.
-func TestUndeliverable_IsToldOnce(t *testing.T) {
+func TestUndeliverable_IsReportedOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	gone := db.theirTable(t, "gone")

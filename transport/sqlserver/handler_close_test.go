@@ -142,7 +142,7 @@ func comesAgain(t *testing.T, db *testDatabase) {
 
 // A handler that is at work with its transaction when the receiver is closed is cut off,
 // whatever it does there, and nobody else touches the connection that it has.
-func TestAReceiverIsClosedWhileAHandlerIsAtWork(t *testing.T) {
+func TestClose_HandlerUsesItsTransaction(t *testing.T) {
 	t.Parallel()
 	sleeps, sleepsSQL := sleeping()
 	for _, u := range []use{sleeps, reads, readsBatch, sleepsSQL, readsSQL} {
@@ -169,7 +169,7 @@ func TestAReceiverIsClosedWhileAHandlerIsAtWork(t *testing.T) {
 
 // A source that a handler copies from is code of its own, which nothing can cut off. That
 // the receiver is closed does not wait for it.
-func TestAReceiverIsClosedWhileAHandlerCopies(t *testing.T) {
+func TestClose_HandlerCopies(t *testing.T) {
 	t.Parallel()
 	read := make(chan struct{})
 	db, r, _, ended := inUse(t, pgxUse("a copy", func(tx pgx.Tx, begun func()) error {
@@ -197,7 +197,7 @@ func TestAReceiverIsClosedWhileAHandlerCopies(t *testing.T) {
 
 // A transaction that a handler has, but is not using, ends as any other: that costs no
 // connection.
-func TestAReceiverIsClosedWhileAHandlerDoesSomethingElse(t *testing.T) {
+func TestClose_HandlerDoesSomethingElse(t *testing.T) {
 	t.Parallel()
 	var pool *pgxpool.Pool
 	done := make(chan struct{})
@@ -237,7 +237,7 @@ func TestAReceiverIsClosedWhileAHandlerDoesSomethingElse(t *testing.T) {
 
 // A settlement whose context ends does not wait for what a goroutine of the handler's
 // still does with the transaction, nor reads a result without an end.
-func TestASettlementOfAMessageWhoseTransactionIsInUse(t *testing.T) {
+func TestSettlement_TransactionIsInUse(t *testing.T) {
 	t.Parallel()
 	sleeps, sleepsSQL := sleeping()
 	leavesOpen := pgxUse("rows that are left open", func(tx pgx.Tx, begun func()) error {

@@ -12,7 +12,7 @@ import (
 // A transaction that has ended has no connection any more: the pool may have handed it
 // to the application, which shares it. To roll it back again must not end what the
 // application does there.
-func TestATransactionIsRolledBackTwice(t *testing.T) {
+func TestTransaction_RolledBackTwice(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

@@ -14,9 +14,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestHandlerSendsInItsOwnTransaction: what a handler sends in a transaction that it
+// TestHandler_SendsInItsOwnTransaction: what a handler sends in a transaction that it
 // began leaves with that one, whatever becomes of the message's.
-func TestHandlerSendsInItsOwnTransaction(t *testing.T) {
+func TestHandler_SendsInItsOwnTransaction(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -76,9 +76,9 @@ func TestHandlerSendsInItsOwnTransaction(t *testing.T) {
 	}
 }
 
-// TestErrorQueueInAnotherSchema: failed messages arrive there, and an operator who works
+// TestHandler_ErrorQueueInAnotherSchema: failed messages arrive there, and an operator who works
 // in that schema can send them back by the address in their header.
-func TestErrorQueueInAnotherSchema(t *testing.T) {
+func TestHandler_ErrorQueueInAnotherSchema(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -141,9 +141,9 @@ func TestErrorQueueInAnotherSchema(t *testing.T) {
 	}
 }
 
-// TestCancelledLookupOfSubscribersIsNotRemembered, neither as an error nor as a topic
+// TestPublish_CancelledLookupIsNotRemembered, neither as an error nor as a topic
 // without subscribers.
-func TestCancelledLookupOfSubscribersIsNotRemembered(t *testing.T) {
+func TestPublish_CancelledLookupIsNotRemembered(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t) // for awaitBlocked
 	transport := db.open(t, sqlserver.Config{SubscriptionCache: time.Hour})

@@ -7,9 +7,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestSQLTxBelongsToTheMessage does what a handler may do with the transaction that
+// TestSQLTx_BelongsToTheMessage does what a handler may do with the transaction that
 // database/sql gives it, and what it may not: to commit it, and to leave rows open.
-func TestSQLTxBelongsToTheMessage(t *testing.T) {
+func TestSQLTx_BelongsToTheMessage(t *testing.T) {
 	t.Parallel()
 	db := openDB(t, server.PasswordURL(server.NewDatabase(t)))
 	transport := open(t, sqlserver.Config{DB: db})

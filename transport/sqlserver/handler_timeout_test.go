@@ -12,7 +12,7 @@ import (
 
 // A handler that gives a statement less time than it needs fails as any other: it
 // is counted, and goes to the error queue when its retries are used up.
-func TestAHandlerThatRunsOutOfItsOwnTimeIsCounted(t *testing.T) {
+func TestHandler_OwnTimeoutIsCounted(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.config.Recoverability.Immediate.Retries = 2

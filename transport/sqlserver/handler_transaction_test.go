@@ -19,7 +19,7 @@ import (
 
 const fails = `select 1 / 0 where $1 <> ''`
 
-func TestAHandlerThatMistreatsItsTransaction(t *testing.T) {
+func TestHandler_MistreatsItsTransaction(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -105,7 +105,7 @@ func TestAHandlerThatMistreatsItsTransaction(t *testing.T) {
 
 // Two handlers that lock the same rows in opposite orders: the server ends one, and
 // that one is tried again.
-func TestHandlersThatDeadlock(t *testing.T) {
+func TestHandler_DeadlockIsRetried(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.exec(`create table accounts as select i::text as id, 0 as balance from generate_series(1, 2) as i`)
@@ -148,7 +148,7 @@ func TestHandlersThatDeadlock(t *testing.T) {
 
 // What never can be committed is moved to the error queue after the retries, with
 // nothing of the handler's work.
-func TestWhatCannotBeCommittedGoesToTheErrorQueue(t *testing.T) {
+func TestHandler_FailedCommitGoesToTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.config.Recoverability.Immediate.Retries = 2
@@ -172,7 +172,7 @@ func TestWhatCannotBeCommittedGoesToTheErrorQueue(t *testing.T) {
 }
 
 // A handler that keeps its transaction cannot reach into the next message's.
-func TestAHandlerThatKeepsItsTransaction(t *testing.T) {
+func TestHandler_KeepsItsTransaction(t *testing.T) {
 	t.Parallel()
 	const messages = 3
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)

@@ -10,7 +10,7 @@ import (
 
 // A message whose lease ended while its handler was still at work is settled by
 // nobody: what the receiver may hold must not become less with each of them.
-func TestAMessageWhoseLeaseEndedTakesNoPlace(t *testing.T) {
+func TestLease_LostDeliveryLeavesItsSlot(t *testing.T) {
 	t.Parallel()
 	b := brokerOn(t, server)
 	e := newBusiness(t, b, core.TransactionReceiveOnly)

@@ -12,7 +12,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 )
 
-func TestMicrosoftClassify(t *testing.T) {
+func TestMicrosoft_ClassifyErrors(t *testing.T) {
 	number := func(n int32, class uint8) error { return mssql.Error{Number: n, Class: class} }
 	several := func(numbers ...int32) error {
 		var all []mssql.Error
@@ -71,7 +71,7 @@ func TestMicrosoftClassify(t *testing.T) {
 	}
 }
 
-func TestMicrosoftTransactionEnded(t *testing.T) {
+func TestMicrosoft_TransactionEndedByAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want bool

@@ -28,7 +28,7 @@ const business = "update stock set left = left - 1"
 
 var billed = []core.Outgoing{{ID: "1", Queue: "billing"}}
 
-func TestMicrosoftTransactionOfTheMessage(t *testing.T) {
+func TestMicrosoft_HandlerTransaction(t *testing.T) {
 	for name, c := range map[string]struct {
 		settle func(ctx context.Context, d core.Delivery) error
 		want   []string
@@ -77,7 +77,7 @@ func endedByDeadlock(t *testing.T, s *standIn) core.Delivery {
 	return d
 }
 
-func TestMicrosoftTransactionThatTheServerHasEnded(t *testing.T) {
+func TestMicrosoft_ServerEndsTheTransaction(t *testing.T) {
 	for name, c := range map[string]struct {
 		settle func(ctx context.Context, d core.Delivery) error
 		want   []string // once the row is taken again
@@ -110,7 +110,7 @@ func TestMicrosoftTransactionThatTheServerHasEnded(t *testing.T) {
 // else has.
 var inVain = slices.Repeat([]string{begins, "retake orders", "savepoint", rollsBack}, retakes)
 
-func TestMicrosoftTransactionThatTheServerHasEndedAndSomebodyElseHasTheMessage(t *testing.T) {
+func TestMicrosoft_ServerEndsTheTransactionAndAnotherReceivesTheMessage(t *testing.T) {
 	for name, settle := range map[string]func(ctx context.Context, d core.Delivery) error{
 		"complete": func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) },
 		"replace":  func(ctx context.Context, d core.Delivery) error { return d.ReplaceWith(ctx, billed) },
@@ -131,7 +131,7 @@ func TestMicrosoftTransactionThatTheServerHasEndedAndSomebodyElseHasTheMessage(t
 	}
 }
 
-func TestMicrosoftSettlementThatFails(t *testing.T) {
+func TestMicrosoft_SettlementFails(t *testing.T) {
 	victim := failsWith(1205, 13)
 	victim.ends = true
 	complete := func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) }
@@ -191,9 +191,9 @@ func handlersTx(t *testing.T, d core.Delivery) *sql.Tx {
 	return tx
 }
 
-// TestMicrosoftHandlerCannotEndTheTransaction: it could commit the receive without
+// TestMicrosoft_HandlerCannotEndTheTransaction: it could commit the receive without
 // what it sends.
-func TestMicrosoftHandlerCannotEndTheTransaction(t *testing.T) {
+func TestMicrosoft_HandlerCannotEndTheTransaction(t *testing.T) {
 	for name, end := range map[string]func(tx *sql.Tx) error{"commit": (*sql.Tx).Commit, "rollback": (*sql.Tx).Rollback} {
 		t.Run(name, func(t *testing.T) {
 			s := startStandIn(t)
@@ -212,7 +212,7 @@ func TestMicrosoftHandlerCannotEndTheTransaction(t *testing.T) {
 	}
 }
 
-func TestMicrosoftHandlerReadsRows(t *testing.T) {
+func TestMicrosoft_HandlerReadsRows(t *testing.T) {
 	s := startStandIn(t)
 	d, err := holdOne(t, s, business)
 	if err != nil {
@@ -250,9 +250,9 @@ func TestMicrosoftHandlerReadsRows(t *testing.T) {
 	}
 }
 
-// TestMicrosoftHandlerLeavesRowsOpen: go-mssqldb itself would wait until they are
+// TestMicrosoft_HandlerLeavesRowsOpen: go-mssqldb itself would wait until they are
 // read.
-func TestMicrosoftHandlerLeavesRowsOpen(t *testing.T) {
+func TestMicrosoft_HandlerLeavesRowsOpen(t *testing.T) {
 	s := startStandIn(t)
 	d, err := holdOne(t, s, business)
 	if err != nil {
@@ -281,7 +281,7 @@ func TestMicrosoftHandlerLeavesRowsOpen(t *testing.T) {
 	wantSteps(t, s, many, "intact", commits)
 }
 
-func TestMicrosoftCloseCutsOffTheHandlersStatement(t *testing.T) {
+func TestMicrosoft_CloseCancelsTheHandlersStatement(t *testing.T) {
 	s := startStandIn(t)
 	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
 	r, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})

@@ -11,7 +11,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 )
 
-func TestMicrosoftNames(t *testing.T) {
+func TestMicrosoft_Names(t *testing.T) {
 	long := strings.Repeat("𝄞", microsoftNameUnits/2) // each is two units
 	for name, c := range map[string]struct {
 		queue, quoted, address string
@@ -48,7 +48,7 @@ func TestMicrosoftNames(t *testing.T) {
 	}
 }
 
-func TestMicrosoftNamesRefused(t *testing.T) {
+func TestMicrosoft_IllegalNamesAreRefused(t *testing.T) {
 	for name, queue := range map[string]string{
 		"empty":                      "",
 		"blank":                      " ",
@@ -78,9 +78,9 @@ func TestMicrosoftNamesRefused(t *testing.T) {
 	}
 }
 
-// FuzzMicrosoftNames: whatever a name is, nothing in it gets out of its brackets, and
+// FuzzMicrosoft_Names: whatever a name is, nothing in it gets out of its brackets, and
 // its address leads to the same table.
-func FuzzMicrosoftNames(f *testing.F) {
+func FuzzMicrosoft_Names(f *testing.F) {
 	for _, queue := range []string{"orders", "orders@[sales]@[other]", "a]b", "a@[b]]c]", "'; drop table x --", "a@b@c", "x@[]@[y]"} {
 		f.Add(queue)
 	}
@@ -108,7 +108,7 @@ func FuzzMicrosoftNames(f *testing.F) {
 	})
 }
 
-func TestMicrosoftInsertsFewStatements(t *testing.T) {
+func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 	q := textsOf(t, "orders")
 	texts := map[string]bool{}
 	for _, n := range []int{1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 100, 128, 129, 255, 256, 257, 700} {
@@ -141,7 +141,7 @@ func TestMicrosoftInsertsFewStatements(t *testing.T) {
 	}
 }
 
-func TestMicrosoftList(t *testing.T) {
+func TestMicrosoft_ListOfParameters(t *testing.T) {
 	got := microsoft{}.list([]int64{1, 1 << 62}, []int32{2, 3}, []string{`"a"`, "b\\\u2028𝄞"})
 	if want := mssql.NVarCharMax(`[[1,2,"\"a\""],[4611686018427387904,3,"b\\\u2028𝄞"]]`); len(got) != 1 || got[0] != want {
 		t.Errorf("the list is %v, want %v", got, want)

@@ -119,7 +119,7 @@ func wantSteps(t *testing.T, s *standIn, want ...string) {
 	}
 }
 
-func TestMicrosoftSend(t *testing.T) {
+func TestMicrosoft_Send(t *testing.T) {
 	insert := insertOf(t, "orders")
 	for name, c := range map[string]struct {
 		before func(s *standIn)
@@ -183,7 +183,7 @@ func wantSendState(t *testing.T, err error, want core.SendState) {
 	}
 }
 
-func TestMicrosoftSendToSeveralQueuesIsOneTransaction(t *testing.T) {
+func TestMicrosoft_SendToSeveralQueuesIsOneTransaction(t *testing.T) {
 	s := startStandIn(t)
 	transport := openStandIn(t, s)
 	out := []core.Outgoing{{ID: "1", Queue: "orders"}, {ID: "2", Queue: "billing"}}
@@ -200,10 +200,10 @@ func TestMicrosoftSendToSeveralQueuesIsOneTransaction(t *testing.T) {
 	wantSendState(t, transport.Send(t.Context(), out...), core.SendUnknown)
 }
 
-// TestMicrosoftSendInATransactionThatHasEnded is about a deadlock that the caller
+// TestMicrosoft_SendInATransactionThatHasEnded is about a deadlock that the caller
 // took no notice of: the server would carry out what comes next outside of any
 // transaction.
-func TestMicrosoftSendInATransactionThatHasEnded(t *testing.T) {
+func TestMicrosoft_SendInATransactionThatHasEnded(t *testing.T) {
 	s := startStandIn(t)
 	transport := openStandIn(t, s)
 	db, err := sql.Open("sqlserver", s.url())
@@ -229,7 +229,7 @@ func TestMicrosoftSendInATransactionThatHasEnded(t *testing.T) {
 	wantSteps(t, s, begins, business)
 }
 
-func TestMicrosoftValuesAreWhatTheServerNeeds(t *testing.T) {
+func TestMicrosoft_ParameterTypes(t *testing.T) {
 	s := startStandIn(t)
 	transport := openStandIn(t, s)
 	err := transport.Send(t.Context(),
@@ -279,7 +279,7 @@ func receive(t *testing.T, transport *Transport, cfg core.ReceiverConfig) (core.
 	return r, dst[0]
 }
 
-func TestMicrosoftLease(t *testing.T) {
+func TestMicrosoft_Lease(t *testing.T) {
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
@@ -313,7 +313,7 @@ func TestMicrosoftLease(t *testing.T) {
 	}
 }
 
-func TestMicrosoftLease_LargeMessageIsFetchedAfterTheClaim(t *testing.T) {
+func TestMicrosoft_LargeMessageIsFetchedAfterTheClaim(t *testing.T) {
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimedLarge(7)}})
@@ -339,7 +339,7 @@ func TestMicrosoftLease_LargeMessageIsFetchedAfterTheClaim(t *testing.T) {
 	}
 }
 
-func TestMicrosoftLeaseThatIsOver(t *testing.T) {
+func TestMicrosoft_LostLease(t *testing.T) {
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
@@ -353,7 +353,7 @@ func TestMicrosoftLeaseThatIsOver(t *testing.T) {
 	}
 }
 
-func TestMicrosoftSettlementSurvivesAnOutage(t *testing.T) {
+func TestMicrosoft_SettlementSurvivesAnOutage(t *testing.T) {
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
@@ -378,7 +378,7 @@ func (l *outageLog) ConnectionChanged(change core.ConnectionChange) {
 	l.errs = append(l.errs, change.Err)
 }
 
-func TestMicrosoftReceiveWaitsForWhatPasses(t *testing.T) {
+func TestMicrosoft_ReceiveRetriesTransientErrors(t *testing.T) {
 	for mode, text := range map[core.TransactionMode]string{
 		core.TransactionReceiveOnly:            textsOf(t, "orders").claim,
 		core.TransactionSendsAtomicWithReceive: textsOf(t, "orders").take,
@@ -406,7 +406,7 @@ func TestMicrosoftReceiveWaitsForWhatPasses(t *testing.T) {
 	}
 }
 
-func TestMicrosoftReceiveEndsWithWhatDoesNotPass(t *testing.T) {
+func TestMicrosoft_ReceiveReturnsPermanentErrors(t *testing.T) {
 	s := startStandIn(t)
 	s.says(textsOf(t, "orders").claim, failsWith(229, 14))
 	transport := openStandIn(t, s)

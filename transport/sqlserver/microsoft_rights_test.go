@@ -8,9 +8,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// TestRightsOnMicrosoftSQLServer: what the server says is missing is in the error, with
+// TestMicrosoft_MissingRightsAreNamed: what the server says is missing is in the error, with
 // the statement that grants it.
-func TestRightsOnMicrosoftSQLServer(t *testing.T) {
+func TestMicrosoft_MissingRightsAreNamed(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
 	transport, err := New(t.Context(), Config{URL: s.url(), Experimental: MicrosoftSQLServer})
@@ -50,8 +50,8 @@ func TestRightsOnMicrosoftSQLServer(t *testing.T) {
 	}
 }
 
-// TestTheServerIsSaidToRefuseOnce: the login, and not a queue, is refused.
-func TestTheServerIsSaidToRefuseOnce(t *testing.T) {
+// TestMicrosoft_RefusedLoginIsReportedOnce: the login, and not a queue, is refused.
+func TestMicrosoft_RefusedLoginIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
 	transport, err := New(t.Context(), Config{URL: s.url(), Experimental: MicrosoftSQLServer})

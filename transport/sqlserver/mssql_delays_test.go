@@ -22,8 +22,8 @@ func (d *mssqlDatabase) awaitAt(t *testing.T, name string, n int) []string {
 	return bodies
 }
 
-// TestMSSQLADelayedMessageToNServiceBusWaitsBesideTheirTable, and outlives its sender.
-func TestMSSQLADelayedMessageToNServiceBusWaitsBesideTheirTable(t *testing.T) {
+// TestMSSQL_DelayedMessageWaitsBesideTheirTable, and outlives its sender.
+func TestMSSQL_DelayedMessageWaitsBesideTheirTable(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	d.theirs(t, "theirs")
@@ -55,8 +55,8 @@ func TestMSSQLADelayedMessageToNServiceBusWaitsBesideTheirTable(t *testing.T) {
 	}
 }
 
-// TestMSSQLALongDelayIsNoShortOne, up to the end of what the server can hold.
-func TestMSSQLALongDelayIsNoShortOne(t *testing.T) {
+// TestMSSQL_LongDelay, up to the end of what the server can hold.
+func TestMSSQL_LongDelay(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	d.theirs(t, "theirs")
@@ -82,9 +82,9 @@ func TestMSSQLALongDelayIsNoShortOne(t *testing.T) {
 	}
 }
 
-// TestMSSQLForwardersShareTheWork: none waits for a row that another session has locked,
+// TestMSSQL_ForwardersShareTheWork: none waits for a row that another session has locked,
 // and none forwards what another one does.
-func TestMSSQLForwardersShareTheWork(t *testing.T) {
+func TestMSSQL_ForwardersShareTheWork(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	d.theirs(t, "theirs")
@@ -114,9 +114,9 @@ func TestMSSQLForwardersShareTheWork(t *testing.T) {
 	}
 }
 
-// TestMSSQLADelayedMessageIsForwardedThoughItIsCommittedLate: when it is due has come and
+// TestMSSQL_DelayedMessageIsCommittedLate: when it is due has come and
 // gone by then.
-func TestMSSQLADelayedMessageIsForwardedThoughItIsCommittedLate(t *testing.T) {
+func TestMSSQL_DelayedMessageIsCommittedLate(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	d.theirs(t, "theirs")
@@ -138,9 +138,9 @@ func TestMSSQLADelayedMessageIsForwardedThoughItIsCommittedLate(t *testing.T) {
 	d.awaitAt(t, "theirs", 1)
 }
 
-// TestMSSQLADelayedMessageWhoseQueueIsGone holds up no other, is told, and ends in the
+// TestMSSQL_QueueOfADelayedMessageIsGone holds up no other, is told, and ends in the
 // error queue.
-func TestMSSQLADelayedMessageWhoseQueueIsGone(t *testing.T) {
+func TestMSSQL_QueueOfADelayedMessageIsGone(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	d.theirs(t, "gone", "theirs")

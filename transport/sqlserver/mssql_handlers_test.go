@@ -75,7 +75,7 @@ var untilItWorks = core.Recoverability{
 	Immediate: core.Immediate{Retries: 1_000_000}, Delayed: core.Delayed{Off: true}, MaxDeliveries: core.MaxDeliveries{Off: true},
 }
 
-func TestMSSQLAHandlerThatMistreatsItsTransaction(t *testing.T) {
+func TestMSSQL_HandlerMistreatsItsTransaction(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -139,9 +139,9 @@ func TestMSSQLAHandlerThatMistreatsItsTransaction(t *testing.T) {
 	}
 }
 
-// TestMSSQLHandlersThatDeadlock: two handlers lock the same rows in opposite orders. The
+// TestMSSQL_DeadlockOfHandlersIsRetried: two handlers lock the same rows in opposite orders. The
 // server ends one, and that one is tried again.
-func TestMSSQLHandlersThatDeadlock(t *testing.T) {
+func TestMSSQL_DeadlockOfHandlersIsRetried(t *testing.T) {
 	t.Parallel()
 	b := newMSSQLBusiness(t)
 	accounts := b.d.table("accounts")
@@ -177,9 +177,9 @@ func TestMSSQLHandlersThatDeadlock(t *testing.T) {
 	}
 }
 
-// TestMSSQLWhatCannotBeCommittedGoesToTheErrorQueue after the retries, with nothing of
+// TestMSSQL_FailedCommitGoesToTheErrorQueue after the retries, with nothing of
 // the handler's work.
-func TestMSSQLWhatCannotBeCommittedGoesToTheErrorQueue(t *testing.T) {
+func TestMSSQL_FailedCommitGoesToTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	b := newMSSQLBusiness(t)
 	var attempts atomic.Int64
@@ -196,8 +196,8 @@ func TestMSSQLWhatCannotBeCommittedGoesToTheErrorQueue(t *testing.T) {
 	}
 }
 
-// TestMSSQLAHandlerThatKeepsItsTransaction cannot reach into the next message's.
-func TestMSSQLAHandlerThatKeepsItsTransaction(t *testing.T) {
+// TestMSSQL_HandlerKeepsItsTransaction cannot reach into the next message's.
+func TestMSSQL_HandlerKeepsItsTransaction(t *testing.T) {
 	t.Parallel()
 	const messages = 3
 	b := newMSSQLBusiness(t)
@@ -218,8 +218,8 @@ func TestMSSQLAHandlerThatKeepsItsTransaction(t *testing.T) {
 	b.checkDone(messages, 1)
 }
 
-// TestMSSQLSendsInACallersTransaction are there if it commits, and never otherwise.
-func TestMSSQLSendsInACallersTransaction(t *testing.T) {
+// TestMSSQL_SendInTheCallersTransaction are there if it commits, and never otherwise.
+func TestMSSQL_SendInTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	transport := d.open(t, sqlserver.Config{})

@@ -31,10 +31,10 @@ func mssqlNames() (names []string) {
 	return names
 }
 
-// TestMSSQLEveryStatementQuotesNames uses queues of all legal names in every way that
+// TestMSSQL_EveryStatementQuotesNames uses queues of all legal names in every way that
 // there is, on tables of both makers, one after the other: names that differ in case
 // alone are the same to most servers.
-func TestMSSQLEveryStatementQuotesNames(t *testing.T) {
+func TestMSSQL_EveryStatementQuotesNames(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	d.exec(t, `create table `+d.table("victim")+` (id int); insert into `+d.table("victim")+` values (1)`)
@@ -61,8 +61,8 @@ func TestMSSQLEveryStatementQuotesNames(t *testing.T) {
 	}
 }
 
-// TestMSSQLSchemasOfAllNames does the same where the schema has the name.
-func TestMSSQLSchemasOfAllNames(t *testing.T) {
+// TestMSSQL_NamesOfSchemas does the same where the schema has the name.
+func TestMSSQL_NamesOfSchemas(t *testing.T) {
 	t.Parallel()
 	for i, name := range []string{"Sales", "sales.orders", "1", `a"b`, "a]b", "]", "a[b", "it's", "a@b", `a'; drop table victim; --`, "%s", "\u00fc", strings.Repeat("s", 100)} {
 		name = fmt.Sprintf("%s %d", name, i)
@@ -81,9 +81,9 @@ func TestMSSQLSchemasOfAllNames(t *testing.T) {
 	}
 }
 
-// TestMSSQLSeveralSchemas: queue, error queue, subscriptions and subscriber are each in
+// TestMSSQL_SeveralSchemas: queue, error queue, subscriptions and subscriber are each in
 // another schema of one database.
-func TestMSSQLSeveralSchemas(t *testing.T) {
+func TestMSSQL_SeveralSchemas(t *testing.T) {
 	t.Parallel()
 	places := make([]*mssqlDatabase, 4)
 	for i := range places {
@@ -149,8 +149,8 @@ func separated(t *testing.T, places []*mssqlDatabase) {
 	}
 }
 
-// TestMSSQLSeveralDatabases: the same in two databases of one server, by turns.
-func TestMSSQLSeveralDatabases(t *testing.T) {
+// TestMSSQL_SeveralDatabases: the same in two databases of one server, by turns.
+func TestMSSQL_SeveralDatabases(t *testing.T) {
 	t.Parallel()
 	first, second := serverURL(t), secondDatabase(t)
 	for _, c := range []struct {

@@ -11,9 +11,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestMSSQLAConnectionThatBreaksAtASend: what became of the messages is unknown, they are
+// TestMSSQL_ConnectionBreaksAtASend: what became of the messages is unknown, they are
 // there or not, all of them or none, and are not sent again.
-func TestMSSQLAConnectionThatBreaksAtASend(t *testing.T) {
+func TestMSSQL_ConnectionBreaksAtASend(t *testing.T) {
 	t.Parallel()
 	for name, list := range map[string][]core.Outgoing{
 		"one message":   {letter("a", "orders")},
@@ -41,9 +41,9 @@ func TestMSSQLAConnectionThatBreaksAtASend(t *testing.T) {
 	}
 }
 
-// TestMSSQLASendThatIsRefused: where the server has not begun, or has said no, a message
+// TestMSSQL_SendIsRefused: where the server has not begun, or has said no, a message
 // is certainly not sent.
-func TestMSSQLASendThatIsRefused(t *testing.T) {
+func TestMSSQL_SendIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault func(t *testing.T, d *mssqlDatabase) (cfg sqlserver.Config, begin func())
@@ -89,8 +89,8 @@ func TestMSSQLASendThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestMSSQLAConnectionThatBreaksAtASettlement: it is repeated while the lease holds.
-func TestMSSQLAConnectionThatBreaksAtASettlement(t *testing.T) {
+// TestMSSQL_ConnectionBreaksAtASettlement: it is repeated while the lease holds.
+func TestMSSQL_ConnectionBreaksAtASettlement(t *testing.T) {
 	t.Parallel()
 	for _, action := range leaseActions {
 		t.Run(action.name, func(t *testing.T) {
@@ -123,9 +123,9 @@ func TestMSSQLAConnectionThatBreaksAtASettlement(t *testing.T) {
 	}
 }
 
-// TestMSSQLAProcessThatWasPausedForLongerThanItsLease: what it says is too late, and
+// TestMSSQL_ProcessPausedBeyondItsLease: what it says is too late, and
 // changes nothing for the receiver that has the message now.
-func TestMSSQLAProcessThatWasPausedForLongerThanItsLease(t *testing.T) {
+func TestMSSQL_ProcessPausedBeyondItsLease(t *testing.T) {
 	t.Parallel()
 	for _, action := range leaseActions {
 		t.Run(action.name, func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestMSSQLSessionsOfEverySetting: what a login, a URL or another user of the pool may
+// TestMSSQL_EverySessionSetting: what a login, a URL or another user of the pool may
 // set must not change what is sent, when it comes, or when it expires.
-func TestMSSQLSessionsOfEverySetting(t *testing.T) {
+func TestMSSQL_EverySessionSetting(t *testing.T) {
 	t.Parallel()
 	for name, begins := range map[string]string{
 		"as it comes":     ``,
@@ -46,8 +46,8 @@ func TestMSSQLSessionsOfEverySetting(t *testing.T) {
 	}
 }
 
-// TestMSSQLURLsOfEverySetting: the same through options of the client library.
-func TestMSSQLURLsOfEverySetting(t *testing.T) {
+// TestMSSQL_EveryURLSetting: the same through options of the client library.
+func TestMSSQL_EveryURLSetting(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]string{
 		"a time zone":   {"timezone", "Asia/Kathmandu"},
@@ -66,9 +66,9 @@ func TestMSSQLURLsOfEverySetting(t *testing.T) {
 	}
 }
 
-// TestMSSQLWhatExpiresIsKeptThroughARetry: in SendsAtomicWithReceive the row is another
+// TestMSSQL_ExpiryIsKeptThroughARetry: in SendsAtomicWithReceive the row is another
 // one afterwards, in ReceiveOnly the same.
-func TestMSSQLWhatExpiresIsKeptThroughARetry(t *testing.T) {
+func TestMSSQL_ExpiryIsKeptThroughARetry(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -94,9 +94,9 @@ func TestMSSQLWhatExpiresIsKeptThroughARetry(t *testing.T) {
 	}
 }
 
-// TestMSSQLALockedRowHoldsUpNoOtherMessage: a message whose row another session has
+// TestMSSQL_LockedRowHoldsUpNoOther: a message whose row another session has
 // locked waits alone.
-func TestMSSQLALockedRowHoldsUpNoOtherMessage(t *testing.T) {
+func TestMSSQL_LockedRowHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	transport := d.open(t, sqlserver.Config{Lease: time.Minute})
@@ -139,9 +139,9 @@ func TestMSSQLALockedRowHoldsUpNoOtherMessage(t *testing.T) {
 	complete(t, kept)
 }
 
-// TestMSSQLALockedRowIsPassedOver: a message that another session has locked is not
+// TestMSSQL_LockedRowIsSkipped: a message that another session has locked is not
 // received, and those behind it are.
-func TestMSSQLALockedRowIsPassedOver(t *testing.T) {
+func TestMSSQL_LockedRowIsSkipped(t *testing.T) {
 	t.Parallel()
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -168,9 +168,9 @@ func TestMSSQLALockedRowIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestMSSQLExpiredMessagesHoldUpNobody: a receiver that passes over a backlog of expired
+// TestMSSQL_ExpiredMessagesHoldUpNoReceiver: a receiver that passes over a backlog of expired
 // messages hears that the call has ended, and takes it for no outage.
-func TestMSSQLExpiredMessagesHoldUpNobody(t *testing.T) {
+func TestMSSQL_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
 	t.Parallel()
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {

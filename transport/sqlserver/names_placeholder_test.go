@@ -8,7 +8,7 @@ import (
 )
 
 // A name that looks like a part of a statement that is filled in is a name like any other.
-func TestAQueueNamedLikeAPlaceholder(t *testing.T) {
+func TestNames_QueueLikeAPlaceholder(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []string{"{n}", "a{n}b", "%[1]s{n}%d"} {
 		t.Run(queue, func(t *testing.T) {

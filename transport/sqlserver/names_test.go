@@ -37,7 +37,7 @@ var illegalNames = []string{
 	`"a"."b"; drop table victim; --`, `"public"."a" (id) values (1); --`,
 }
 
-func TestAddressesOfLegalNames(t *testing.T) {
+func TestNames_LegalAddresses(t *testing.T) {
 	t.Parallel()
 	transport := unreached(t, "My Schema")
 	for _, name := range legalNames {
@@ -62,8 +62,8 @@ func TestAddressesOfLegalNames(t *testing.T) {
 	}
 }
 
-// TestAddressesThatNServiceBusWrites are read as they mean them.
-func TestAddressesThatNServiceBusWrites(t *testing.T) {
+// TestNames_AddressesOfNServiceBus are read as they mean them.
+func TestNames_AddressesOfNServiceBus(t *testing.T) {
 	t.Parallel()
 	transport := unreached(t, "")
 	for name, want := range map[string]string{
@@ -94,8 +94,8 @@ func unreached(t testing.TB, schema string) *sqlserver.Transport {
 	return transport
 }
 
-// TestIllegalNamesAreRefusedWithoutTheServer: the transport could not even reach one.
-func TestIllegalNamesAreRefusedWithoutTheServer(t *testing.T) {
+// TestNames_IllegalAreRefusedWithoutTheServer: the transport could not even reach one.
+func TestNames_IllegalAreRefusedWithoutTheServer(t *testing.T) {
 	t.Parallel()
 	transport := unreached(t, "")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -128,7 +128,7 @@ func TestIllegalNamesAreRefusedWithoutTheServer(t *testing.T) {
 	}
 }
 
-func TestIllegalSchemasAndSubscriptionTablesAreRefused(t *testing.T) {
+func TestNames_IllegalSchemasAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{strings.Repeat("n", 64), "\x00", "a\x00b", "\xff"} {
 		for _, cfg := range []sqlserver.Config{{Schema: name}, {SubscriptionTable: name}, {SubscriptionTable: `"public"."` + name + `"`}} {
@@ -142,10 +142,10 @@ func TestIllegalSchemasAndSubscriptionTablesAreRefused(t *testing.T) {
 	}
 }
 
-// TestEveryStatementQuotesNames uses queues of all legal names in every way that
+// TestNames_EveryStatementQuotes uses queues of all legal names in every way that
 // there is, on tables of both makers, and finds that it was they that were used, and
 // that nothing else happened.
-func TestEveryStatementQuotesNames(t *testing.T) {
+func TestNames_EveryStatementQuotes(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	victim := db.table("victim")
@@ -258,8 +258,8 @@ func useDeliveries(t *testing.T, r core.Receiver) {
 	}
 }
 
-// TestQueuesOfAllNamesAreListenedFor: nothing but the server wakes these receivers.
-func TestQueuesOfAllNamesAreListenedFor(t *testing.T) {
+// TestNames_NotifyEveryQueue: nothing but the server wakes these receivers.
+func TestNames_NotifyEveryQueue(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport, sender := db.open(t, sqlserver.Config{}), db.open(t, sqlserver.Config{})
@@ -294,8 +294,8 @@ func TestQueuesOfAllNamesAreListenedFor(t *testing.T) {
 	}
 }
 
-// TestSchemasOfAllNames does the same where the schema has the name.
-func TestSchemasOfAllNames(t *testing.T) {
+// TestNames_Schemas does the same where the schema has the name.
+func TestNames_Schemas(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	db.exec(t, `create table victim as select 1 as id`)

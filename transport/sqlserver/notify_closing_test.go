@@ -12,9 +12,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestABellMayRingAfterItWasTakenDown: the server notifies of a queue while its last
+// TestNotify_LastReceiverCloses: the server notifies of a queue while its last
 // receiver is being closed.
-func TestABellMayRingAfterItWasTakenDown(t *testing.T) {
+func TestNotify_LastReceiverCloses(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

@@ -15,7 +15,7 @@ import (
 
 // The connection that listens is opened as those of the pool are: a hook may fetch the
 // password, or set up the session.
-func TestHooksOfThePoolApplyToTheConnectionThatListens(t *testing.T) {
+func TestNotify_ListenerUsesThePoolsHooks(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	set := make(chan uint32, 100) // the sessions that were set up
@@ -54,7 +54,7 @@ func TestHooksOfThePoolApplyToTheConnectionThatListens(t *testing.T) {
 
 // A queue that gets its first receiver while the transport listens for others is listened
 // for at once.
-func TestAnotherQueueIsListenedForAtOnce(t *testing.T) {
+func TestNotify_SecondQueueIsListenedForAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

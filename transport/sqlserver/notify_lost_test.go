@@ -27,7 +27,7 @@ func awaits(t *testing.T, r core.Receiver) <-chan core.Delivery {
 }
 
 // While nobody can listen, receivers poll. Afterwards they are woken again.
-func TestAConnectionThatListensBreaks(t *testing.T) {
+func TestNotify_ListenerBreaks(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	sending := open(t, e.transport)
@@ -60,7 +60,7 @@ func TestAConnectionThatListensBreaks(t *testing.T) {
 }
 
 // A notification that is lost is not repeated, and the next one is not held up.
-func TestANotificationThatIsLost(t *testing.T) {
+func TestNotify_LostNotification(t *testing.T) {
 	t.Parallel()
 	for _, how := range breaks {
 		t.Run(how.name, func(t *testing.T) {

@@ -53,7 +53,7 @@ func poolWith(t *testing.T, rawURL string, change func(cfg *pgxpool.Config)) *pg
 
 // A caller's transaction that stays open is asked about more and more seldom, and what it
 // sent wakes receivers all the same.
-func TestATransactionThatStaysOpenIsSeldomAskedAbout(t *testing.T) {
+func TestNotify_OpenTransactionIsPolledLessAndLess(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	outcomes := &asked{text: "pg_xact_status"}
@@ -86,7 +86,7 @@ func TestATransactionThatStaysOpenIsSeldomAskedAbout(t *testing.T) {
 
 // After a failover there may be transactions that the server has never heard of. What it
 // knows of others is not lost by that.
-func TestATransactionThatTheServerDoesNotKnow(t *testing.T) {
+func TestNotify_UnknownTransaction(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

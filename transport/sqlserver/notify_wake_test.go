@@ -89,8 +89,8 @@ func message(body string) core.Outgoing {
 	return core.Outgoing{ID: body, Queue: "orders", Body: []byte(body)}
 }
 
-// TestSendWakesReceivers sends to receivers that do not poll.
-func TestSendWakesReceivers(t *testing.T) {
+// TestNotify_SendWakesReceivers sends to receivers that do not poll.
+func TestNotify_SendWakesReceivers(t *testing.T) {
 	t.Parallel()
 	url := server.PasswordURL(server.NewDatabase(t))
 	pool, err := pgxpool.New(t.Context(), url+"&pool_max_conns=10")
@@ -186,9 +186,9 @@ func (c counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBa
 func (counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// TestIdleQueueCostsLittle counts what 16 workers on an empty queue ask of the server,
+// TestPolling_IdleQueueCostsLittle counts what 16 workers on an empty queue ask of the server,
 // once they have settled down: two queries a second at most.
-func TestIdleQueueCostsLittle(t *testing.T) {
+func TestPolling_IdleQueueCostsLittle(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {

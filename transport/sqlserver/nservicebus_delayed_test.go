@@ -21,7 +21,7 @@ func delayed(id, queue string, delay time.Duration) core.Outgoing {
 	return out
 }
 
-func TestADelayedMessageToNServiceBusWaitsBesideTheirTable(t *testing.T) {
+func TestNServiceBus_DelayedMessageWaitsBesideTheirTable(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	waiting := db.table("reprise_delayed")
@@ -48,7 +48,7 @@ func TestADelayedMessageToNServiceBusWaitsBesideTheirTable(t *testing.T) {
 	}
 }
 
-func TestTheTimeToBeReceivedOfADelayedMessageCountsFromItsSend(t *testing.T) {
+func TestNServiceBus_TimeToBeReceivedCountsFromTheSend(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	theirs := db.theirTable(t, "theirs")
@@ -60,7 +60,7 @@ func TestTheTimeToBeReceivedOfADelayedMessageCountsFromItsSend(t *testing.T) {
 	}
 }
 
-func TestALongDelayIsNoShortOne(t *testing.T) {
+func TestNServiceBus_LongDelay(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	theirs := db.theirTable(t, "theirs")
@@ -86,8 +86,8 @@ func TestALongDelayIsNoShortOne(t *testing.T) {
 	}
 }
 
-// TestADelayedMessageOutlivesItsSender: any transport that receives forwards it.
-func TestADelayedMessageOutlivesItsSender(t *testing.T) {
+// TestNServiceBus_DelayedMessageOutlivesItsSender: any transport that receives forwards it.
+func TestNServiceBus_DelayedMessageOutlivesItsSender(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	theirs := db.theirTable(t, "theirs")
@@ -112,9 +112,9 @@ func TestADelayedMessageOutlivesItsSender(t *testing.T) {
 	}
 }
 
-// TestForwardersShareTheWork: none waits for a row that another one has, and none
+// TestNServiceBus_ForwardersShareTheWork: none waits for a row that another one has, and none
 // forwards what another one does.
-func TestForwardersShareTheWork(t *testing.T) {
+func TestNServiceBus_ForwardersShareTheWork(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	theirs, waiting := db.theirTable(t, "theirs"), db.table("reprise_delayed")
@@ -170,8 +170,8 @@ func TestForwardersShareTheWork(t *testing.T) {
 	}
 }
 
-// TestADelayedMessageToAQueueThatBecameOneOfReprise is forwarded to it too.
-func TestADelayedMessageToAQueueThatBecameOneOfReprise(t *testing.T) {
+// TestNServiceBus_QueueBecomesOneOfReprise is forwarded to it too.
+func TestNServiceBus_QueueBecomesOneOfReprise(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	theirs := db.theirTable(t, "q")
@@ -187,9 +187,9 @@ func TestADelayedMessageToAQueueThatBecameOneOfReprise(t *testing.T) {
 	complete(t, d)
 }
 
-// TestADelayedMessageOfAHandlerBelongsToItsTransaction: without a commit nothing
+// TestNServiceBus_DelayedMessageOfAHandlersTransaction: without a commit nothing
 // waits, with it each message once.
-func TestADelayedMessageOfAHandlerBelongsToItsTransaction(t *testing.T) {
+func TestNServiceBus_DelayedMessageOfAHandlersTransaction(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	input, theirs, waiting := db.theirTable(t, "input"), db.theirTable(t, "theirs"), db.table("reprise_delayed")
@@ -217,9 +217,9 @@ func TestADelayedMessageOfAHandlerBelongsToItsTransaction(t *testing.T) {
 	}
 }
 
-// TestADelayedMessageIsForwardedThoughItIsCommittedLate: when it is due has come and
+// TestNServiceBus_DelayedMessageIsCommittedLate: when it is due has come and
 // gone by then, and so has the look at the table at that time.
-func TestADelayedMessageIsForwardedThoughItIsCommittedLate(t *testing.T) {
+func TestNServiceBus_DelayedMessageIsCommittedLate(t *testing.T) {
 	t.Parallel()
 	const delay = 100 * time.Millisecond
 	pause := fmt.Sprint((5 * delay).Seconds())

@@ -46,10 +46,10 @@ var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
 // placeOrder is a message as their endpoints send it.
 type placeOrder struct{ OrderID string }
 
-// TestAnEndpointOnNServiceBusTables receives what theirs sent, fails at it in every
+// TestNServiceBus_EndpointOnTheirTables receives what theirs sent, fails at it in every
 // way that retries have, and leaves in the error queue what their tools need to
 // return it.
-func TestAnEndpointOnNServiceBusTables(t *testing.T) {
+func TestNServiceBus_EndpointOnTheirTables(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, c := range []struct {
@@ -105,10 +105,10 @@ func TestAnEndpointOnNServiceBusTables(t *testing.T) {
 	}
 }
 
-// TestAConversationWithNServiceBus: a request of theirs is answered by an endpoint
+// TestNServiceBus_Conversation: a request of theirs is answered by an endpoint
 // on tables of Reprise, in a transaction and without, and the answer reaches the
 // address that they gave.
-func TestAConversationWithNServiceBus(t *testing.T) {
+func TestNServiceBus_Conversation(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range allModes {

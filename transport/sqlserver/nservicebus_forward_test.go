@@ -11,10 +11,10 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestWhatNServiceBusDelayedIsPassedOn: their endpoints move a message that is due to
+// TestNServiceBus_TheirDelayedMessageIsForwarded: their endpoints move a message that is due to
 // their own input queue first, with the header that says where it is to go from
 // there. An endpoint that shares that queue, or has taken it over, finds it there.
-func TestWhatNServiceBusDelayedIsPassedOn(t *testing.T) {
+func TestNServiceBus_TheirDelayedMessageIsForwarded(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range allModes {
@@ -91,8 +91,8 @@ func TestWhatNServiceBusDelayedIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestMessagesThatCannotBePassedOnHoldUpNoOther: each is handed out, as malformed.
-func TestMessagesThatCannotBePassedOnHoldUpNoOther(t *testing.T) {
+// TestNServiceBus_FailedForwardHoldsUpNoOther: each is handed out, as malformed.
+func TestNServiceBus_FailedForwardHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	input := db.theirTable(t, "input")

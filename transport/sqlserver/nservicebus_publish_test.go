@@ -37,7 +37,7 @@ func publication(id, topic string) core.Outgoing {
 	return out
 }
 
-func TestSubscriptionsAreSharedWithNServiceBus(t *testing.T) {
+func TestNServiceBus_SharedSubscriptions(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	table := db.table("SubscriptionRouting")
@@ -92,9 +92,9 @@ func TestSubscriptionsAreSharedWithNServiceBus(t *testing.T) {
 	}
 }
 
-// TestAnEndpointThatMovesToRepriseKeepsItsSubscriptions: what it subscribed to as an
+// TestNServiceBus_EndpointMovesWithItsSubscriptions: what it subscribed to as an
 // endpoint of NServiceBus's is the same row, and not one beside it.
-func TestAnEndpointThatMovesToRepriseKeepsItsSubscriptions(t *testing.T) {
+func TestNServiceBus_EndpointMovesWithItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	table := db.table("SubscriptionRouting")
@@ -111,9 +111,9 @@ func TestAnEndpointThatMovesToRepriseKeepsItsSubscriptions(t *testing.T) {
 	}
 }
 
-// TestQueuesOfOneNameInTwoSchemasSubscribeEach shows what the column Endpoint holds
+// TestNServiceBus_QueuesOfOneNameInTwoSchemas shows what the column Endpoint holds
 // for a queue outside of the transport's own schema.
-func TestQueuesOfOneNameInTwoSchemasSubscribeEach(t *testing.T) {
+func TestNServiceBus_QueuesOfOneNameInTwoSchemas(t *testing.T) {
 	t.Parallel()
 	db, other := newSchema(t), newSchema(t)
 	transport := db.open(t, uncached)
@@ -135,8 +135,8 @@ func TestQueuesOfOneNameInTwoSchemasSubscribeEach(t *testing.T) {
 	}
 }
 
-// TestTopicsAreAsLongAsInTheirTable: 200 characters, not bytes.
-func TestTopicsAreAsLongAsInTheirTable(t *testing.T) {
+// TestNServiceBus_LengthOfATopic: 200 characters, not bytes.
+func TestNServiceBus_LengthOfATopic(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, uncached)
@@ -175,8 +175,8 @@ func TestTopicsAreAsLongAsInTheirTable(t *testing.T) {
 	}
 }
 
-// TestAnAddressThatIsTooLongToSubscribe is refused with words that help.
-func TestAnAddressThatIsTooLongToSubscribe(t *testing.T) {
+// TestNServiceBus_AddressTooLongToSubscribe is refused with words that help.
+func TestNServiceBus_AddressTooLongToSubscribe(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	quotes := strings.Repeat(`"`, 60)
@@ -189,8 +189,8 @@ func TestAnAddressThatIsTooLongToSubscribe(t *testing.T) {
 	}
 }
 
-// TestASubscriptionThatCannotBeServedIsAnError: no subscriber is left out silently.
-func TestASubscriptionThatCannotBeServedIsAnError(t *testing.T) {
+// TestNServiceBus_UnusableSubscriptionIsAnError: no subscriber is left out silently.
+func TestNServiceBus_UnusableSubscriptionIsAnError(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	table := db.table("SubscriptionRouting")
@@ -205,7 +205,7 @@ func TestASubscriptionThatCannotBeServedIsAnError(t *testing.T) {
 	}
 }
 
-func TestPublishingToNServiceBusWithDelayAndTimeToBeReceived(t *testing.T) {
+func TestNServiceBus_PublishWithDelayAndTimeToBeReceived(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	table := db.table("SubscriptionRouting")

@@ -19,7 +19,7 @@ import (
 // allModes are the transaction modes.
 var allModes = []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive}
 
-func TestMessagesOfNServiceBusAreReceivedFromItsTables(t *testing.T) {
+func TestNServiceBus_ReceiveFromTheirTables(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range allModes {
@@ -62,7 +62,7 @@ func TestMessagesOfNServiceBusAreReceivedFromItsTables(t *testing.T) {
 	}
 }
 
-func TestNServiceBusTablesCountDeliveriesInMemory(t *testing.T) {
+func TestNServiceBus_CountInMemory(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
@@ -117,7 +117,7 @@ func TestNServiceBusTablesCountDeliveriesInMemory(t *testing.T) {
 	}
 }
 
-func TestMessagesOfNServiceBusThatHaveExpiredAreDropped(t *testing.T) {
+func TestNServiceBus_ExpiredMessagesAreDropped(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range allModes {
@@ -142,7 +142,7 @@ func TestMessagesOfNServiceBusThatHaveExpiredAreDropped(t *testing.T) {
 	}
 }
 
-func TestHeadersThatNServiceBusCouldNotHaveWrittenMakeAMalformedMessage(t *testing.T) {
+func TestNServiceBus_UnreadableHeadersAreMalformed(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	table := db.theirTable(t, "orders")
@@ -161,9 +161,9 @@ func TestHeadersThatNServiceBusCouldNotHaveWrittenMakeAMalformedMessage(t *testi
 	complete(t, good)
 }
 
-// TestNServiceBusReadsWhatWasSent holds what this transport writes against the
+// TestNServiceBus_ReadsSentMessages holds what this transport writes against the
 // statement with which their endpoints read, on tables of both makers.
-func TestNServiceBusReadsWhatWasSent(t *testing.T) {
+func TestNServiceBus_ReadsSentMessages(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	theirs, ours := db.theirTable(t, "theirs"), db.table("ours")
@@ -226,7 +226,7 @@ func (t *inTransaction) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return t.Transport.Send(sqlserver.WithTx(ctx, t.tx), msgs...)
 }
 
-func TestExpiresIsUTCAsNServiceBusHasIt(t *testing.T) {
+func TestNServiceBus_ExpiresIsUTC(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	table := db.theirTable(t, "orders")
@@ -250,9 +250,9 @@ func TestExpiresIsUTCAsNServiceBusHasIt(t *testing.T) {
 	}
 }
 
-// TestMessagesOfNServiceBusInATableOfReprise: what they write on a table that
+// TestNServiceBus_MessagesInATableOfReprise: what they write on a table that
 // Provision made has everything that a receiver needs, at once.
-func TestMessagesOfNServiceBusInATableOfReprise(t *testing.T) {
+func TestNServiceBus_MessagesInATableOfReprise(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range allModes {
@@ -297,7 +297,7 @@ func TestMessagesOfNServiceBusInATableOfReprise(t *testing.T) {
 	}
 }
 
-func TestATableIsReceivedFromAsItsMakerNeeds(t *testing.T) {
+func TestNServiceBus_ReceiveDependsOnTheMaker(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	db.theirTable(t, "theirs")
@@ -323,9 +323,9 @@ func TestATableIsReceivedFromAsItsMakerNeeds(t *testing.T) {
 	}
 }
 
-// TestTypesOfNServiceBusTables: a table's types may differ from those that their
+// TestNServiceBus_TypesOfColumns: a table's types may differ from those that their
 // newest version makes, as long as nothing goes wrong.
-func TestTypesOfNServiceBusTables(t *testing.T) {
+func TestNServiceBus_TypesOfColumns(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{NServiceBusTables: true})

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-func TestAnOperationIsCutOff(t *testing.T) {
+func TestOperation_IsCancelled(t *testing.T) {
 	for name, c := range map[string]struct {
 		why      func(callerEnds, receiverCloses, transportCloses func())
 		from, to time.Duration // after why
@@ -80,7 +80,7 @@ func TestAnOperationIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAnOperationThatHasEndedIsNotWatched(t *testing.T) {
+func TestOperation_EndedIsNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := sqlserver.Operations(t.Context(), t.Context())
 		var ends []func()

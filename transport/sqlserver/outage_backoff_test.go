@@ -10,7 +10,7 @@ import (
 
 // When many fetches are under way at once and all fail, that is one failure, not a
 // reason to wait as long as after many attempts: the server may be back in no time.
-func TestAnOutageOfManyFetchesIsOne(t *testing.T) {
+func TestOutage_ManyFailedFetchesAreOneAttempt(t *testing.T) {
 	t.Parallel()
 	const fetches = 16
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)

@@ -31,7 +31,7 @@ func (e *business) empty() { e.t.Helper(); e.exec(`delete from disk`) }
 
 // A handler fails, and for want of room the message cannot be given back with its
 // higher count. Nobody else says later what is to become of it.
-func TestAMessageThatCannotBeGivenBackComesAgain(t *testing.T) {
+func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
 	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestAMessageThatCannotBeGivenBackComesAgain(t *testing.T) {
 
 // While a disk is full messages stay where they are, and nothing is half done. When
 // there is room again everything goes on.
-func TestADiskThatIsFullForAWhile(t *testing.T) {
+func TestOutage_DiskFullUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name              string

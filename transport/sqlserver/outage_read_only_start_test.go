@@ -93,9 +93,9 @@ func typed(messageType string) (h core.Headers) {
 	return h
 }
 
-// TestAStartOnAReadOnlyServer: with everything there, nothing has to be written before the
+// TestOutage_StartOnAReadOnlyServer: with everything there, nothing has to be written before the
 // first message. It is received as soon as the server takes writes again.
-func TestAStartOnAReadOnlyServer(t *testing.T) {
+func TestOutage_StartOnAReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	const topic, other = "orders.Placed", "orders.Cancelled"
 	for over, configure := range map[string]func(t *testing.T, url string) sqlserver.Config{
@@ -133,8 +133,8 @@ func unkept(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-// TestAStartOnAStandby, which is promoted later.
-func TestAStartOnAStandby(t *testing.T) {
+// TestOutage_StartOnAStandby, which is promoted later.
+func TestOutage_StartOnAStandby(t *testing.T) {
 	t.Parallel()
 	const topic, other = "orders.Placed", "orders.Cancelled"
 	primary := postgres.StartFor(t, postgres.Config{})

@@ -71,7 +71,7 @@ func becomesReadOnly(t *testing.T, s *postgres.Server, all []*business, goOn []f
 }
 
 // When it can be written to again, everything is handled.
-func TestAServerThatIsReadOnlyForAWhile(t *testing.T) {
+func TestOutage_ServerIsReadOnly(t *testing.T) {
 	t.Parallel()
 	const messages = 100
 	s := postgres.StartFor(t, postgres.Config{})
@@ -95,7 +95,7 @@ func TestAServerThatIsReadOnlyForAWhile(t *testing.T) {
 // The primary becomes read-only, its standby is promoted, and the transport, which
 // knows both, goes over to it. Nothing that was committed is lost, because commits wait
 // for the standby.
-func TestAStandbyThatTakesOver(t *testing.T) {
+func TestOutage_StandbyTakesOver(t *testing.T) {
 	t.Parallel()
 	const messages = 100
 	primary := postgres.StartFor(t, postgres.Config{})

@@ -12,7 +12,7 @@ var bothModes = []core.TransactionMode{core.TransactionReceiveOnly, core.Transac
 
 // A server goes, at full load, and comes back: twice, because the second time finds
 // what the first has left.
-func TestAServerThatRestartsUnderLoad(t *testing.T) {
+func TestOutage_ServerRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

@@ -19,7 +19,7 @@ func (e *business) set(parameter, value string) {
 
 // An operator locks a table for a while, and the server gives statements little time
 // or as much as they want. What cannot be done is done later.
-func TestATableThatIsLockedForAWhile(t *testing.T) {
+func TestOutage_TableIsLocked(t *testing.T) {
 	t.Parallel()
 	for _, parameter := range []string{"", "lock_timeout", "statement_timeout"} {
 		for _, table := range []string{inputQueue, outputQueue} {
@@ -59,7 +59,7 @@ func TestATableThatIsLockedForAWhile(t *testing.T) {
 
 // A handler whose transaction is idle for longer than the server allows has failed
 // once, and that is counted.
-func TestAHandlerThatLeavesItsTransactionIdleForTooLong(t *testing.T) {
+func TestHandler_IdleTransactionTimeoutIsCounted(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.set("idle_in_transaction_session_timeout", "500ms")
@@ -81,7 +81,7 @@ func TestAHandlerThatLeavesItsTransactionIdleForTooLong(t *testing.T) {
 
 // A statement of a handler's that takes longer than the server allows fails the
 // handler, and nothing else: the transaction is used again.
-func TestAHandlerWhoseStatementTakesTooLong(t *testing.T) {
+func TestHandler_StatementTimeoutIsCounted(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.set("statement_timeout", "200ms")

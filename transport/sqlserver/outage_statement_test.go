@@ -51,7 +51,7 @@ func statements(t *testing.T, transport *sqlserver.Transport, queue string) map[
 
 // Each message fails once, so that all statements are needed. At one of them the
 // connection breaks in each way.
-func TestAConnectionThatBreaksAtAStatement(t *testing.T) {
+func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
 	t.Parallel()
 	texts := statements(t, open(t, sqlserver.Config{URL: server.PasswordURL("postgres")}), inputQueue)
 	sends := statements(t, open(t, sqlserver.Config{URL: server.PasswordURL("postgres")}), outputQueue)
@@ -114,7 +114,7 @@ func TestAConnectionThatBreaksAtAStatement(t *testing.T) {
 
 // A handler whose work is not committed has failed, and the message is held on. One
 // whose work is committed, though nobody says so, is not repeated.
-func TestAConnectionThatBreaksAtTheCommit(t *testing.T) {
+func TestOutage_ConnectionBreaksAtTheCommit(t *testing.T) {
 	t.Parallel()
 	const write = `insert into written values ($1, 1)`
 	for _, c := range []struct {

@@ -36,7 +36,7 @@ where datname = current_database() and usename = $1 and `+holdsMessage, postgres
 }
 
 // An operator terminates all sessions, again and again, wherever they are.
-func TestSessionsThatAreTerminatedUnderLoad(t *testing.T) {
+func TestOutage_SessionsAreTerminatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSessionsThatAreTerminatedUnderLoad(t *testing.T) {
 
 // A session that ends while a handler is at work costs one attempt, which is counted,
 // and no message.
-func TestASessionThatIsTerminatedInTheHandler(t *testing.T) {
+func TestOutage_SessionIsTerminatedInTheHandler(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -103,7 +103,7 @@ func TestASessionThatIsTerminatedInTheHandler(t *testing.T) {
 }
 
 // A session ends while its statement waits for a lock.
-func TestASessionThatIsTerminatedInAStatement(t *testing.T) {
+func TestOutage_SessionIsTerminatedInAStatement(t *testing.T) {
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {

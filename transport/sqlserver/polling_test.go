@@ -10,7 +10,7 @@ import (
 
 // A delayed message that comes right after a look at the queue is found by the next one:
 // that is not later than the capabilities promise. And receivers do not look all at once.
-func TestPausesOfAnIdleReceiver(t *testing.T) {
+func TestPolling_PausesOfAnIdleReceiver(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

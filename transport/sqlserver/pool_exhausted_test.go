@@ -33,7 +33,7 @@ func takeAll(t *testing.T, pool *pgxpool.Pool) (giveBack func()) {
 }
 
 // Without a connection in the application's pool nothing is done, and nothing is lost.
-func TestAnApplicationThatTakesAllConnections(t *testing.T) {
+func TestPool_ApplicationTakesAllConnections(t *testing.T) {
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAnApplicationThatTakesAllConnections(t *testing.T) {
 
 // A server that takes no more connections is an outage for who needs one: those there
 // are go on.
-func TestAServerWithTooManyConnections(t *testing.T) {
+func TestPool_ServerHasTooManyConnections(t *testing.T) {
 	t.Parallel()
 	for _, mode := range bothModes {
 		for _, left := range []int{0, 3} {
@@ -97,7 +97,7 @@ func TestAServerWithTooManyConnections(t *testing.T) {
 
 // Endpoints of both modes share one transport, and its pool, which is smaller than what
 // they could use.
-func TestTwoEndpointsOnOneTransport(t *testing.T) {
+func TestPool_TwoEndpointsShareATransport(t *testing.T) {
 	t.Parallel()
 	const messages = 200
 	b := brokerOn(t, server)
@@ -116,7 +116,7 @@ func TestTwoEndpointsOnOneTransport(t *testing.T) {
 
 // However many handlers publish at the same moment, and none knows the subscribers, few
 // connections are opened to read them.
-func TestHandlersThatPublishNeedFewConnections(t *testing.T) {
+func TestPool_ManyPublishersNeedFewConnections(t *testing.T) {
 	t.Parallel()
 	const handlers = 64
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)

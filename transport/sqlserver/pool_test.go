@@ -40,7 +40,7 @@ func (e *business) sendNow(ctx context.Context, m *core.Inbound[[]byte]) error {
 }
 
 // With one connection for the message there is none for what its handler sends.
-func TestAPoolWithoutAConnectionForSendsIsRefused(t *testing.T) {
+func TestPool_NeedsAConnectionForSends(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	transport := open(t, sqlserver.Config{URL: e.broker.url + "&pool_max_conns=1"})
@@ -53,7 +53,7 @@ func TestAPoolWithoutAConnectionForSendsIsRefused(t *testing.T) {
 
 // Two transports on one pool must not take all connections for messages between
 // them.
-func TestTwoTransportsShareAPool(t *testing.T) {
+func TestPool_TwoTransportsShareIt(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.transport = sqlserver.Config{Pool: limitedPool(t, e.broker.url, 4)}

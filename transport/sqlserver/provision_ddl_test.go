@@ -53,9 +53,9 @@ func differences(got, want []string) (lines []string) {
 	return lines
 }
 
-// TestDDLMakesWhatProvisionMakes: to the last option, for names of every kind, by
+// TestDDL_MakesWhatProvisionMakes: to the last option, for names of every kind, by
 // psql and by a driver, and again without harm.
-func TestDDLMakesWhatProvisionMakes(t *testing.T) {
+func TestDDL_MakesWhatProvisionMakes(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]sqlserver.Config{
 		"tables of Reprise":     {},
@@ -126,8 +126,8 @@ func TestDDLMakesWhatProvisionMakes(t *testing.T) {
 	}
 }
 
-// TestDDLOfNoQueues is for what belongs to no queue.
-func TestDDLOfNoQueues(t *testing.T) {
+// TestDDL_NoQueues is for what belongs to no queue.
+func TestDDL_NoQueues(t *testing.T) {
 	t.Parallel()
 	text, err := sqlserver.DDL(sqlserver.Config{URL: "postgres://", Schema: "s"})
 	if err != nil {
@@ -143,7 +143,7 @@ func TestDDLOfNoQueues(t *testing.T) {
 	}
 }
 
-func TestDDLRefusesWhatNewRefuses(t *testing.T) {
+func TestDDL_RefusesWhatNewRefuses(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []sqlserver.Config{{}, {URL: "mysql://root:secret@host/db"}, {URL: "postgres://", Lease: 1}, {URL: "postgres://", Schema: "\xff"}} {
 		if text, err := sqlserver.DDL(cfg, "orders"); err == nil || text != "" || strings.Contains(err.Error(), "secret") {

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-func TestProvisionAgainChangesNothing(t *testing.T) {
+func TestProvision_AgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})
@@ -39,9 +39,9 @@ func TestProvisionAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// TestProvisionByManyAtOnce is what happens when a service with many instances is
+// TestProvision_ManyAtOnce is what happens when a service with many instances is
 // started for the first time.
-func TestProvisionByManyAtOnce(t *testing.T) {
+func TestProvision_ManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const instances = 16
 	for name, cfg := range map[string]sqlserver.Config{"of Reprise": {}, "of NServiceBus": {NServiceBusTables: true}} {
@@ -70,9 +70,9 @@ func TestProvisionByManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestProvisionBesideNServiceBus: its endpoints create the same tables, and know
+// TestProvision_BesideNServiceBus: its endpoints create the same tables, and know
 // nothing of how instances of Reprise take turns.
-func TestProvisionBesideNServiceBus(t *testing.T) {
+func TestProvision_BesideNServiceBus(t *testing.T) {
 	t.Parallel()
 	for table, create := range map[string]string{"SubscriptionRouting": theirSubscriptions, "error": theirQueue} {
 		for outcome, end := range map[string]func(tx pgx.Tx, ctx context.Context) error{"commits": pgx.Tx.Commit, "rolls back": pgx.Tx.Rollback} {
@@ -96,8 +96,8 @@ func TestProvisionBesideNServiceBus(t *testing.T) {
 	}
 }
 
-// TestProvisionSeesWhatSomebodyElseMadeMeanwhile: the same name, and no queue.
-func TestProvisionSeesWhatSomebodyElseMadeMeanwhile(t *testing.T) {
+// TestProvision_TableAppearsAtTheSameTime: the same name, and no queue.
+func TestProvision_TableAppearsAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})
@@ -130,7 +130,7 @@ func (db *testDatabase) provisionBehind(t *testing.T, table, create string, tran
 	return tx, provisioned
 }
 
-func TestProvisionRefusesTablesThatAreNoQueues(t *testing.T) {
+func TestProvision_RefusesTablesThatAreNoQueues(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})
@@ -167,7 +167,7 @@ func TestProvisionRefusesTablesThatAreNoQueues(t *testing.T) {
 	}
 }
 
-func TestProvisionInASchemaThatIsNotThere(t *testing.T) {
+func TestProvision_MissingSchema(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{Schema: "nowhere"})

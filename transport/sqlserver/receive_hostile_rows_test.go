@@ -59,7 +59,7 @@ var hostileRows = map[string]hostileRow{
 
 // Such a row neither ends Run nor is retried for ever, whether its handler fails or not,
 // and holds up no other message.
-func TestHostileRows(t *testing.T) {
+func TestReceive_HostileRows(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for name, row := range hostileRows {
@@ -79,7 +79,7 @@ func TestHostileRows(t *testing.T) {
 }
 
 // All of them at once, over database/sql and where nothing is given back.
-func TestHostileRows_Together(t *testing.T) {
+func TestReceive_HostileRowsTogether(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for over, cfg := range map[string]sqlserver.Config{"pgx": {}, "database/sql": {DB: openDB(t, db.url)}} {
@@ -243,7 +243,7 @@ func (e *rowsEndpoint) checkHealthy(t *testing.T) {
 
 // Rows of delayed messages may have any count of tries and be due at any time, too. One
 // whose queue is gone is tried again, or moved to the error queue.
-func TestHostileRows_Delayed(t *testing.T) {
+func TestDelayed_HostileRows(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	e := newRowsEndpoint(t, db, sqlserver.Config{}, core.TransactionReceiveOnly)

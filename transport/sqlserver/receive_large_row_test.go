@@ -14,9 +14,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestMoves_RowBeyondTheLimit: a row larger than MaxMessageBytes, which somebody has
+// TestReceive_RowBeyondMaxMessageBytes: a row larger than MaxMessageBytes, which somebody has
 // inserted, is retried and reaches the error queue, whole.
-func TestMoves_RowBeyondTheLimit(t *testing.T) {
+func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg     sqlserver.Config

@@ -41,7 +41,7 @@ func awaitBlocked(t *testing.T, db *testDatabase) {
 
 // A message whose row somebody else has locked waits alone: the others are settled and
 // renewed meanwhile, also those that were to be settled together with it.
-func TestALockedRowHoldsUpNoOtherMessage(t *testing.T) {
+func TestReceive_LockedRowHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	transport := db.open(t, sqlserver.Config{Lease: 4 * time.Second})
@@ -86,7 +86,7 @@ func TestALockedRowHoldsUpNoOtherMessage(t *testing.T) {
 }
 
 // A settlement under way is carried out when its receiver is closed.
-func TestCloseWaitsForASettlementUnderWay(t *testing.T) {
+func TestClose_WaitsForASettlementInProgress(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	transport := db.open(t, sqlserver.Config{})
@@ -117,7 +117,7 @@ func TestCloseWaitsForASettlementUnderWay(t *testing.T) {
 
 // Who passes over a backlog of expired messages hears that nobody waits any more, and
 // takes it for no outage.
-func TestExpiredMessagesHoldUpNobody(t *testing.T) {
+func TestReceive_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {

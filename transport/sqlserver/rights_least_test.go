@@ -48,9 +48,9 @@ func isDenied(err error) bool {
 	return errors.As(err, &denied) && denied.Code == "42501"
 }
 
-// TestRightsThatEachCallNeeds: with these it works, and without any one of them it
+// TestRights_OfEachCall: with these it works, and without any one of them it
 // does not. docs/transports/sqlserver.md has the same list.
-func TestRightsThatEachCallNeeds(t *testing.T) {
+func TestRights_OfEachCall(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	owner := db.open(t, sqlserver.Config{})
@@ -153,9 +153,9 @@ func TestRightsThatEachCallNeeds(t *testing.T) {
 	}
 }
 
-// TestAnEndpointWithTheLeastRights goes through all that an endpoint does with a role
+// TestRights_EndpointWithTheLeast goes through all that an endpoint does with a role
 // that may do nothing else.
-func TestAnEndpointWithTheLeastRights(t *testing.T) {
+func TestRights_EndpointWithTheLeast(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range allModes {
@@ -220,8 +220,8 @@ func TestAnEndpointWithTheLeastRights(t *testing.T) {
 	}
 }
 
-// TestAMissingRightIsSaidAtOnce: waiting does not mend it.
-func TestAMissingRightIsSaidAtOnce(t *testing.T) {
+// TestRights_MissingIsAnErrorAtOnce: waiting does not mend it.
+func TestRights_MissingIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	provision(t, db.open(t, sqlserver.Config{}), "orders")
@@ -249,10 +249,10 @@ func TestAMissingRightIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestAReceiverThatMayNotForward: an endpoint that has nothing to do with NServiceBus
+// TestRights_ReceiverNeedsNoneToForward: an endpoint that has nothing to do with NServiceBus
 // needs no right to the table of messages delayed on their way there, and does not
 // fill the server's log with that.
-func TestAReceiverThatMayNotForward(t *testing.T) {
+func TestRights_ReceiverNeedsNoneToForward(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	provision(t, db.open(t, sqlserver.Config{}), "orders")

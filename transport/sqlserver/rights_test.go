@@ -14,9 +14,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestCheckNamesTheRightsThatAreMissing: each is named alone when it alone is missing,
+// TestCheck_NamesMissingRights: each is named alone when it alone is missing,
 // and what the error says to do about it is enough.
-func TestCheckNamesTheRightsThatAreMissing(t *testing.T) {
+func TestCheck_NamesMissingRights(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg    sqlserver.Config
@@ -157,8 +157,8 @@ func grantsIn(err error) []string {
 	return regexp.MustCompile(`(?m)grant .* on .* to .*$`).FindAllString(err.Error(), -1)
 }
 
-// TestCheckRefusesNoRoleThatWouldDo: rights come in many ways.
-func TestCheckRefusesNoRoleThatWouldDo(t *testing.T) {
+// TestCheck_AcceptsEveryRoleWithTheRights: rights come in many ways.
+func TestCheck_AcceptsEveryRoleWithTheRights(t *testing.T) {
 	t.Parallel()
 	for name, grants := range map[string]func(db *testDatabase, role, group string) []string{
 		"by columns": func(db *testDatabase, role, _ string) []string {
@@ -216,8 +216,8 @@ func TestCheckRefusesNoRoleThatWouldDo(t *testing.T) {
 	}
 }
 
-// TestAnIdentityOfNServiceBusTakesNoRight: only the sequence of a serial column does.
-func TestAnIdentityOfNServiceBusTakesNoRight(t *testing.T) {
+// TestCheck_IdentityColumnTakesNoRight: only the sequence of a serial column does.
+func TestCheck_IdentityColumnTakesNoRight(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	provision(t, db.open(t, sqlserver.Config{}), "orders")
@@ -234,7 +234,7 @@ func TestAnIdentityOfNServiceBusTakesNoRight(t *testing.T) {
 	send(t, transport, letter("1", "theirs"))
 }
 
-func TestSubscribeNamesTheRightsThatAreMissing(t *testing.T) {
+func TestSubscribe_NamesMissingRights(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	provision(t, db.open(t, sqlserver.Config{}), "orders")
@@ -260,8 +260,8 @@ func TestSubscribeNamesTheRightsThatAreMissing(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongWithTheServerIsSaidOnce: it is not about any of the queues.
-func TestWhatIsWrongWithTheServerIsSaidOnce(t *testing.T) {
+// TestCheck_ServerErrorIsReportedOnce: it is not about any of the queues.
+func TestCheck_ServerErrorIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	provision(t, db.open(t, sqlserver.Config{}), "orders")
@@ -301,8 +301,8 @@ func TestWhatIsWrongWithTheServerIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestWaitingDoesNotMendAnOption: whoever opens a receiver without a Check is told, too.
-func TestWaitingDoesNotMendAnOption(t *testing.T) {
+// TestOpenReceiver_WrongOptionIsAnErrorAtOnce: whoever opens a receiver without a Check is told, too.
+func TestOpenReceiver_WrongOptionIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for option, value := range map[string]string{"pool_max_con": "3", "statement_timeout": "soon"} {

@@ -33,7 +33,7 @@ func wantSendError(t *testing.T, err error, want core.SendState, messages int) {
 
 // What became of messages whose connection broke is unknown, and they are not sent
 // again: whoever sent them decides.
-func TestAConnectionThatBreaksAtASend(t *testing.T) {
+func TestSend_ConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -95,7 +95,7 @@ func (e *business) wantSent(input, output int) {
 }
 
 // Where the server has not begun, or has said no, a message is certainly not sent.
-func TestASendThatIsRefused(t *testing.T) {
+func TestSend_Refused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
@@ -158,7 +158,7 @@ func (e *business) connectionLimit(n int) {
 }
 
 // A Provision that fails half-way leaves nothing half-made, and can be repeated.
-func TestAConnectionThatBreaksWhileProvisioning(t *testing.T) {
+func TestProvision_ConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	for _, how := range breaks {
 		for _, at := range []string{"create table", "commit"} {
@@ -188,7 +188,7 @@ func TestAConnectionThatBreaksWhileProvisioning(t *testing.T) {
 }
 
 // A transaction of the caller's whose connection breaks takes its messages with it.
-func TestAConnectionThatBreaksInACallersTransaction(t *testing.T) {
+func TestSend_ConnectionOfTheTransactionBreaks(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	transport := open(t, e.transport)
@@ -216,7 +216,7 @@ func TestAConnectionThatBreaksInACallersTransaction(t *testing.T) {
 }
 
 // What is sent in a transaction that the caller has ended already is certainly not sent.
-func TestASendInATransactionThatHasEnded(t *testing.T) {
+func TestSend_TransactionHasEnded(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

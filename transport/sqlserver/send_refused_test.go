@@ -13,7 +13,7 @@ import (
 // Where the server refuses what a handler sends, the error says so of each message, and
 // the message is still held. Where it refuses what the handler did, or the handler has
 // broken the transaction, that is something else.
-func TestTheServerRefusesWhatAHandlerSends(t *testing.T) {
+func TestSend_RefusedInTheHandlersTransaction(t *testing.T) {
 	t.Parallel()
 	const raises = `create function refuse() returns trigger language plpgsql as $$ begin raise 'no bills today'; end $$`
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 
 // With one connection for all, which the caller's transaction has, whatever is sent in it
 // does not wait for another one.
-func TestSendsInATransactionThatHasTheOnlyConnection(t *testing.T) {
+func TestSend_TransactionHasTheOnlyConnection(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		message func(db *testDatabase) core.Outgoing
@@ -64,7 +64,7 @@ func TestSendsInATransactionThatHasTheOnlyConnection(t *testing.T) {
 
 // A transaction that is nil is a mistake of the caller's. What belongs to its rows is not
 // sent without them.
-func TestASendInNoTransactionIsRefused(t *testing.T) {
+func TestSend_NilTransactionIsRefused(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})
@@ -88,7 +88,7 @@ func TestASendInNoTransactionIsRefused(t *testing.T) {
 }
 
 // A queue gets what is published once, whatever the names under which it has subscribed.
-func TestAQueueThatSubscribedUnderTwoNames(t *testing.T) {
+func TestPublish_QueueSubscribedUnderTwoNames(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

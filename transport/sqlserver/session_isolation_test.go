@@ -8,7 +8,7 @@ import (
 
 // The database's default isolation is stricter than what the queues need: that neither
 // slows them down nor looks like an outage.
-func TestAStricterIsolationByDefault(t *testing.T) {
+func TestSession_StricterIsolationByDefault(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {
 		for _, mode := range bothModes {
@@ -31,7 +31,7 @@ func TestAStricterIsolationByDefault(t *testing.T) {
 
 // A statement that the server cannot put in order with what others do at the same time
 // is tried again at once. That is no outage, and no failure of the message.
-func TestAStatementThatConflictsWithOthers(t *testing.T) {
+func TestSession_SerializationFailureIsRetried(t *testing.T) {
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {

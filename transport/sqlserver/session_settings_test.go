@@ -16,9 +16,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestSessionsOfEverySetting: what a server, a database, a role or a URL may set must
+// TestSession_EverySetting: what a server, a database, a role or a URL may set must
 // not change what is sent, when it comes, or when it expires.
-func TestSessionsOfEverySetting(t *testing.T) {
+func TestSession_EverySetting(t *testing.T) {
 	t.Parallel()
 	for _, options := range [][]string{
 		{"timezone", "Asia/Kathmandu", "datestyle", "German, DMY", "bytea_output", "escape", "search_path", "nowhere", "standard_conforming_strings", "off"},
@@ -39,10 +39,10 @@ func TestSessionsOfEverySetting(t *testing.T) {
 	}
 }
 
-// TestSessionsThatCannotBeRead: where pgx asks for results as text, it reads only the
+// TestSession_UnreadableTextIsNoOutage: where pgx asks for results as text, it reads only the
 // usual form of times and bytes. That must not look like an outage, which would go on
 // for ever.
-func TestSessionsThatCannotBeRead(t *testing.T) {
+func TestSession_UnreadableTextIsNoOutage(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range []string{"exec", "simple_protocol"} {
@@ -67,8 +67,8 @@ func TestSessionsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestSettingsOfRolesAndDatabases are those that no URL shows.
-func TestSettingsOfRolesAndDatabases(t *testing.T) {
+// TestSession_SettingsOfRolesAndDatabases are those that no URL shows.
+func TestSession_SettingsOfRolesAndDatabases(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	role, rawURL := db.role(t)
@@ -86,8 +86,8 @@ func TestSettingsOfRolesAndDatabases(t *testing.T) {
 	converse(t, db, rawURL, sqlserver.Config{URL: rawURL})
 }
 
-// TestSessionsOfDatabaseSQL are those of a pool that the program has already.
-func TestSessionsOfDatabaseSQL(t *testing.T) {
+// TestSession_DatabaseSQL are those of a pool that the program has already.
+func TestSession_DatabaseSQL(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
@@ -203,9 +203,9 @@ func converseWith(t *testing.T, transport *sqlserver.Transport, queue string, mo
 	}
 }
 
-// TestWhatExpiresIsKeptThroughARetry: in SendsAtomicWithReceive the row is another
+// TestSession_ExpiryIsKeptThroughARetry: in SendsAtomicWithReceive the row is another
 // one afterwards.
-func TestWhatExpiresIsKeptThroughARetry(t *testing.T) {
+func TestSession_ExpiryIsKeptThroughARetry(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, style := range []string{"ISO", "German", "SQL, DMY", "SQL, MDY", "Postgres, DMY"} {
@@ -231,9 +231,9 @@ func TestWhatExpiresIsKeptThroughARetry(t *testing.T) {
 	}
 }
 
-// TestATableThatWasMadeAgain is found by connections that have prepared statements
+// TestSession_TableIsMadeAgain is found by connections that have prepared statements
 // about the one before.
-func TestATableThatWasMadeAgain(t *testing.T) {
+func TestSession_TableIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -284,9 +284,9 @@ func TestATableThatWasMadeAgain(t *testing.T) {
 	}
 }
 
-// TestATableThatHasAnotherMakerNow: one statement may fail, and with it what was
+// TestSession_TableIsMadeAgainByAnotherMaker: one statement may fail, and with it what was
 // learned of the table before is forgotten.
-func TestATableThatHasAnotherMakerNow(t *testing.T) {
+func TestSession_TableIsMadeAgainByAnotherMaker(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

@@ -27,7 +27,7 @@ var leaseActions = []struct {
 
 // However a connection breaks, what is said about a leased message is done, and once,
 // while the lease holds.
-func TestAConnectionThatBreaksAtASettlement(t *testing.T) {
+func TestSettlement_ConnectionBreaks(t *testing.T) {
 	t.Parallel()
 	for _, action := range leaseActions {
 		for _, how := range breaks {
@@ -75,7 +75,7 @@ func TestAConnectionThatBreaksAtASettlement(t *testing.T) {
 
 // A claim whose reply is lost leaves messages to nobody: they come again when the
 // lease ends, and no sooner.
-func TestAConnectionThatBreaksAtAClaim(t *testing.T) {
+func TestLease_ConnectionBreaksAtTheClaim(t *testing.T) {
 	t.Parallel()
 	for _, how := range breaks {
 		t.Run(how.name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestAConnectionThatBreaksAtAClaim(t *testing.T) {
 
 // A process that was paused for longer than its leases wakes up. What it says about
 // its messages is too late, and changes nothing for who has them now.
-func TestAProcessThatWasPausedForLongerThanItsLease(t *testing.T) {
+func TestLease_ProcessPausedBeyondItsEnd(t *testing.T) {
 	t.Parallel()
 	for _, action := range leaseActions {
 		t.Run(action.name, func(t *testing.T) {

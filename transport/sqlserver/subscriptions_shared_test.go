@@ -10,10 +10,10 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestAnEndpointTakesItsSubscriptionsToAnotherSchema, as one of NServiceBus does: where
+// TestSubscribe_EndpointMovesToAnotherSchema, as one of NServiceBus does: where
 // schemas share a table of subscriptions, a row is an endpoint's, and its queue's address
 // is where the endpoint is now. Endpoints of other names are left alone.
-func TestAnEndpointTakesItsSubscriptionsToAnotherSchema(t *testing.T) {
+func TestSubscribe_EndpointMovesToAnotherSchema(t *testing.T) {
 	t.Parallel()
 	before, after := newSchema(t), newSchema(t)
 	shared := pgx.Identifier{before.schema, "Shared"}.Sanitize()
