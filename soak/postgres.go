@@ -232,15 +232,22 @@ func (s *postgresSystem) vacuum(ctx context.Context, _ time.Duration) error {
 // table returns the table of a stage's queue, quoted.
 func table(s stage) string { return pgx.Identifier{s.String()}.Sanitize() }
 
+// depths implements system. One statement counts all queues, so that a message on its way
+// from one to another is in one of them.
 func (s *postgresSystem) depths(ctx context.Context) (map[string]int, error) {
+	names := []string{orders.String(), shipping.String(), notices.String(), errorQueue, unreadQueue, "reprise_delayed"}
+	var counts []string
+	for _, name := range names {
+		counts = append(counts, `(select count(*) from `+pgx.Identifier{name}.Sanitize()+`)`)
+	}
 	depths := map[string]int{}
 	err := s.administer(ctx, func(conn *pgx.Conn) error {
-		for _, name := range []string{orders.String(), shipping.String(), notices.String(), errorQueue, unreadQueue, "reprise_delayed"} {
-			var n int
-			if err := conn.QueryRow(ctx, `select count(*) from `+pgx.Identifier{name}.Sanitize()).Scan(&n); err != nil {
-				return err
-			}
-			depths[name] = n
+		var found []int
+		if err := conn.QueryRow(ctx, `select array[`+strings.Join(counts, ", ")+`]`).Scan(&found); err != nil {
+			return err
+		}
+		for i, name := range names {
+			depths[name] = found[i]
 		}
 		return nil
 	})

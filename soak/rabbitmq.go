@@ -170,12 +170,13 @@ func (s *rabbitSystem) depths(ctx context.Context) (map[string]int, error) {
 	return depths, nil
 }
 
-// staleness implements system. A quorum queue publishes its depth every 5 s.
+// staleness implements system. A quorum queue publishes its depth every 5 s. One queue is
+// asked after the other, and between two a failed order is delayed.
 func (s *rabbitSystem) staleness() time.Duration {
 	if s.queues == rabbitmq.Quorum {
 		return 6 * time.Second
 	}
-	return 0
+	return longestDelay + time.Second
 }
 
 // rows implements system. There is no mode in which there are any.

@@ -321,8 +321,7 @@ func (o outcome) String() string {
 		o.fault, o.took.Seconds(), o.during, o.waiting, recovery, o.pause.Seconds())
 }
 
-// drain returns when all work is done, or none was done for lastPatience. It records the
-// messages that are left.
+// drain returns when all work is done, or none was done for lastPatience.
 func (r *run) drain(ctx context.Context) error {
 	type state struct{ incomplete, completed, left, moved int }
 	var last state
@@ -343,20 +342,20 @@ func (r *run) drain(ctx context.Context) error {
 			last, since = now, time.Now()
 		}
 		unchanged := time.Since(since)
-		// A message that is on its way from one queue to another can be missing from
-		// depths that are not of one moment. So the error queue has to be complete too.
+		// The number in the error queue does not say that every failing order is there:
+		// one that was perhaps sent twice may be there twice.
 		if now.incomplete+now.left == 0 && now.moved >= r.ledger.failing() && unchanged >= r.system.staleness() {
 			return nil
 		}
 		if unchanged > r.lastPatience {
-			r.ledger.setLeft(depths)
 			return nil
 		}
 		pause(ctx, 200*time.Millisecond)
 	}
 }
 
-// collect adds the rows, the messages in the error queue and secrets in logs to the ledger.
+// collect adds the rows, the messages in the error queue, those that are left in any queue
+// and secrets in logs to the ledger. No worker runs any more.
 func (r *run) collect(ctx context.Context, reader *core.Endpoint) error {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -365,6 +364,9 @@ func (r *run) collect(ctx context.Context, reader *core.Endpoint) error {
 		err = r.system.rows(limited, r.ledger)
 	}
 	err = errors.Join(err, r.readErrorQueue(limited, reader))
+	left, depthsErr := r.system.depths(limited)
+	r.ledger.setLeft(left)
+	err = errors.Join(err, depthsErr)
 	if log := r.system.serverLog(); log != "" {
 		err = errors.Join(err, os.WriteFile(filepath.Join(r.logs, "server.log"), []byte(log), 0o644))
 	}

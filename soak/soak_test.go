@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -77,48 +78,68 @@ func TestSoak_ShortRunsKeepEveryPromise(t *testing.T) {
 	}
 }
 
-// losing is a broker that loses messages, which the soak must notice.
-type losing struct {
+// faulty is a broker with one fault, which the soak must notice.
+type faulty struct {
 	*inMemory
-	lost int
+	strike func(ctx context.Context, t *inmemory.Transport) error
 }
 
-func (l *losing) faults() []fault {
-	return []fault{{"messages are lost", func(ctx context.Context, _ time.Duration) error {
-		t, err := l.open(ctx)
+const faultOfBroker = "a fault of the broker"
+
+func (f *faulty) faults() []fault {
+	return []fault{{faultOfBroker, func(ctx context.Context, _ time.Duration) error {
+		t, err := f.open(ctx)
 		if err != nil {
 			return err
 		}
-		for l.lost == 0 && err == nil {
-			l.lost, err = t.(*inmemory.Transport).Purge(ctx, shipping.String())
-		}
-		return errors.Join(err, t.Close(ctx))
+		return errors.Join(f.strike(ctx, t.(*inmemory.Transport)), t.Close(ctx))
 	}}}
 }
 
-func TestSoak_LostMessagesAreNoticed(t *testing.T) {
-	t.Parallel()
-	broker := &losing{}
+// soakFaulty runs the soak on such a broker. Only the named promise may be broken.
+func soakFaulty(t *testing.T, broken promise, strike func(ctx context.Context, t *inmemory.Transport) error) (*result, *bytes.Buffer) {
+	t.Helper()
 	s := subjectNamed(t, "inmemory-receive-only")
 	s.start = func(ctx context.Context) (system, error) {
 		started, err := startInMemory(ctx)
-		broker.inMemory = started.(*inMemory)
-		return broker, err
+		return &faulty{inMemory: started.(*inMemory), strike: strike}, err
 	}
-	r, out := shortRun(t, s, "messages are lost")
-	r.lastPatience = 10 * time.Second // until it gives the lost messages up
+	r, out := shortRun(t, s, faultOfBroker)
+	r.lastPatience = 10 * time.Second // until it gives up what is lost or left
 	done, err := r.do(t.Context())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// Some of the lost commands may have been there twice.
-	if n := done.brokenBy(promiseSends); n == 0 || n > broker.lost {
-		t.Errorf("%d orders break the promise, after %d commands were lost:\n%s", n, broker.lost, out)
-	}
 	for _, f := range done.findings {
-		if f.promise != promiseSends && f.isBroken() {
+		if f.promise != broken && f.isBroken() {
 			t.Errorf("%v", &f)
 		}
+	}
+	return done, out
+}
+
+func TestSoak_LostMessagesAreNoticed(t *testing.T) {
+	t.Parallel()
+	lost := 0
+	done, out := soakFaulty(t, promiseSends, func(ctx context.Context, t *inmemory.Transport) (err error) {
+		for lost == 0 && err == nil {
+			lost, err = t.Purge(ctx, shipping.String())
+		}
+		return err
+	})
+	// Some of the lost commands may have been there twice.
+	if n := done.brokenBy(promiseSends); n == 0 || n > lost {
+		t.Errorf("%d orders break the promise, after %d commands were lost:\n%s", n, lost, out)
+	}
+}
+
+func TestSoak_MessagesThatAreLeftAreNoticed(t *testing.T) {
+	t.Parallel()
+	done, out := soakFaulty(t, promiseNothing, func(ctx context.Context, t *inmemory.Transport) error {
+		return t.Send(ctx, core.Outgoing{Queue: unreadQueue, ID: "left"})
+	})
+	if !done.isBroken() {
+		t.Errorf("no promise is broken although a message is left:\n%s", out)
 	}
 }
 

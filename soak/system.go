@@ -51,7 +51,8 @@ type system interface {
 	faults() []fault
 
 	// depths returns how many messages each queue has, with those that workers have and
-	// those that are delayed, as it was no longer than staleness ago.
+	// those that are delayed. Depths that do not change for staleness are those of one
+	// moment; others may miss a message on its way from one queue to another.
 	depths(ctx context.Context) (map[string]int, error)
 	staleness() time.Duration
 

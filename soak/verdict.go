@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -16,6 +17,9 @@ const (
 	delayedRetries   = 2
 	rounds           = delayedRetries + 1
 	attempts         = (immediateRetries + 1) * rounds
+
+	delayIncrease = time.Second
+	longestDelay  = delayedRetries * delayIncrease
 )
 
 // A promise is one that the run checks.

@@ -53,7 +53,7 @@ func (j *job) endpoints() ([]*core.Endpoint, error) {
 			Transactions: j.mode, Concurrency: concurrency, Logger: j.log,
 			Recoverability: core.Recoverability{
 				Immediate:  core.Immediate{Retries: immediateRetries},
-				Delayed:    core.Delayed{Retries: delayedRetries, Increase: time.Second},
+				Delayed:    core.Delayed{Retries: delayedRetries, Increase: delayIncrease},
 				ErrorQueue: errorQueue,
 			},
 		})
