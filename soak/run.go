@@ -386,10 +386,11 @@ func (r *run) readErrorQueue(ctx context.Context, reader *core.Endpoint) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 		depths, err := r.system.depths(ctx)
-		if depths[errorQueue] > 0 {
+		switch {
+		case depths[errorQueue] > 0:
 			since = time.Now()
-		}
-		if err != nil || time.Since(since) > r.system.staleness() {
+		case err == nil && time.Since(since) < r.system.staleness():
+		default:
 			stop()
 			return errors.Join(err, <-ended)
 		}

@@ -4,9 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // measured is a system with depths that a test gives, one after the other; the last ones
@@ -51,5 +55,19 @@ func TestDrain_GivesUpWhatStays(t *testing.T) {
 	r := &run{system: s, ledger: goodLedger(t), lastPatience: 300 * time.Millisecond}
 	if err := r.drain(t.Context()); err != nil || s.asked < 2 {
 		t.Errorf("drain = %v after the depths were asked for %d times", err, s.asked)
+	}
+}
+
+func TestReadErrorQueue_ReadsToTheEnd(t *testing.T) {
+	s := &measured{all: []map[string]int{{errorQueue: 2}, {errorQueue: 2}, {errorQueue: 1}, {errorQueue: 0}}}
+	reader, err := core.New(errorQueue, inmemory.New(), core.Config{Recoverability: core.Recoverability{ErrorQueue: unreadQueue}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(core.HandleDefault(reader, func(context.Context, *core.Inbound[[]byte]) error { return nil }), reader.Provision(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&run{system: s}).readErrorQueue(t.Context(), reader); err != nil || s.asked < len(s.all) {
+		t.Errorf("readErrorQueue = %v after the depths were asked for %d times, want %d", err, s.asked, len(s.all))
 	}
 }
