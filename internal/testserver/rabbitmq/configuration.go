@@ -81,7 +81,7 @@ func (s *Server) environment() []string {
 		// is the parent; and Erlang reads no input, as if it had not been asked to.
 		"RABBITMQ_ALLOW_INPUT=true",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +B i -start_epmd false -kernel inet_dist_use_interface {127,0,0,1} " +
-			`-eval file:eval(os:getenv("HOME")++"/` + syncProgram + `"). ` + mark + " " + filepath.Base(string(s.files)),
+			`-eval file:eval(os:getenv("HOME")++"/` + evalProgram + `"). ` + mark + " " + filepath.Base(string(s.files)),
 		// rabbitmqctl listens where nobody else does.
 		"RABBITMQ_CTL_DIST_PORT_MIN=0",
 		"RABBITMQ_CTL_DIST_PORT_MAX=0",

@@ -28,8 +28,8 @@ const (
 	chainKeyFile  = "key.pem"
 	linked        = "rabbitmq" // as RabbitMQ's own directory
 	linkedPlugins = linked + "/plugins"
-	syncProgram   = "sync.erl" // in homeFiles
-	syncRequest   = "sync"     // in homeFiles
+	evalProgram   = "eval.erl" // in homeFiles
+	evalSocket    = "eval"     // in homeFiles
 	emptyAdvanced = "[].\n"
 )
 
@@ -47,16 +47,8 @@ func (f files) write(name, content string) error {
 	return os.WriteFile(f.path(name), []byte(content), 0o600)
 }
 
-// remove removes a file that may have been removed meanwhile.
-func (f files) remove(name string) error {
-	if err := os.Remove(f.path(name)); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
 func (f files) writeConfiguration(conf, plugins string) error {
-	return errors.Join(f.write(confFile, conf), f.write(advancedFile, emptyAdvanced), f.write(pluginsFile, plugins), f.write(filepath.Join(homeFiles, syncProgram), syncOnRequest))
+	return errors.Join(f.write(confFile, conf), f.write(advancedFile, emptyAdvanced), f.write(pluginsFile, plugins), f.write(filepath.Join(homeFiles, evalProgram), evaluator))
 }
 
 func (f files) writeCertificate(c *certificate) error {

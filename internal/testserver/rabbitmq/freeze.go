@@ -8,6 +8,7 @@ import "fmt"
 // answers, as on a machine that hangs. Thaw continues them. A server that does not run
 // stays as it is.
 func (s *Server) Freeze() error {
+	s.frozen.Store(true)
 	if err := s.life.Freeze(); err != nil {
 		return fmt.Errorf("rabbitmq: freeze: %w", err)
 	}
@@ -19,5 +20,6 @@ func (s *Server) Thaw() error {
 	if err := s.life.Thaw(); err != nil {
 		return fmt.Errorf("rabbitmq: thaw: %w", err)
 	}
+	s.frozen.Store(false)
 	return nil
 }

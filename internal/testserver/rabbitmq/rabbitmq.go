@@ -85,8 +85,9 @@ type Server struct {
 
 	vhosts atomic.Int64 // that NewVHost has named
 
-	names *process.Process // epmd, which other nodes and rabbitmqctl find the server by
-	life  process.Life
+	names  *process.Process // epmd, which other nodes and rabbitmqctl find the server by
+	life   process.Life
+	frozen atomic.Bool // since Freeze
 }
 
 // Start starts a server and returns when it accepts connections, after some

@@ -129,6 +129,7 @@ func TestAStartedServer(t *testing.T) {
 		t.Run("users", func(t *testing.T) { testUsers(t, s) })
 		t.Run("vhosts", func(t *testing.T) { testVHosts(t, s) })
 		t.Run("rabbitmqctl", func(t *testing.T) { testCtl(t, s) })
+		t.Run("Eval", func(t *testing.T) { testEval(t, s) })
 		if strings.Contains(s.Log(), Password) {
 			t.Error("the log has the password")
 		}
