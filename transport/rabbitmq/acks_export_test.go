@@ -77,9 +77,9 @@ func (b *modelBroker) settle(tag uint64, how settlement) {
 	delete(b.left, tag)
 }
 
-// TestAcknowledgementsAreThoseThatWereOrdered, in whatever order messages arrive, are settled
-// and the acknowledgements are written: none is missing, none is there twice.
-func TestAcknowledgementsAreThoseThatWereOrdered(t *testing.T) {
+// Each settled delivery is acknowledged once, in whatever order messages arrive and are
+// settled.
+func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -148,8 +148,8 @@ func TestAcknowledgementsAreThoseThatWereOrdered(t *testing.T) {
 	}
 }
 
-// TestAnAcknowledgementBehindAGapWaitsForOneFlush, for that its neighbours come too.
-func TestAnAcknowledgementBehindAGapWaitsForOneFlush(t *testing.T) {
+// An acknowledgement behind a gap waits for its neighbours' until the next flush.
+func TestAcks_BehindAGapAreFlushedOnce(t *testing.T) {
 	t.Parallel()
 	a := newAcks()
 	var entries []*entry
@@ -178,9 +178,9 @@ func TestAnAcknowledgementBehindAGapWaitsForOneFlush(t *testing.T) {
 	}
 }
 
-// TestOneOfSeveralReceivesWakes when a message comes, also where the other one that it woke
-// has just lost interest.
-func TestOneOfSeveralReceivesWakes(t *testing.T) {
+// A message wakes up one of several calls of Receive, and the next one if that call has
+// just been canceled.
+func TestReceive_OneOfSeveralWakesUp(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	r := newReceiver(transport, "billing", core.ReceiverConfig{Queue: "billing", MaxInFlight: 1 << 20})

@@ -18,9 +18,8 @@ var (
 	basicPublish = []byte{0, 60, 0, 40}
 )
 
-// TestAConnectionCutAroundAnAcknowledgement neither loses what was not acknowledged nor
-// keeps the receiver from going on.
-func TestAConnectionCutAroundAnAcknowledgement(t *testing.T) {
+// No message is lost, and the receiver continues.
+func TestComplete_ConnectionCutAroundTheAck(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(*broker) <-chan struct{}{
 		"before the broker gets it": func(b *broker) <-chan struct{} { return b.proxy.LoseRequest(basicAck) },
@@ -89,9 +88,9 @@ func TestAConnectionCutAroundAnAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestAConnectionCutAroundAPublication: what was not confirmed is unknown and may be there,
-// what never reached the broker is not.
-func TestAConnectionCutAroundAPublication(t *testing.T) {
+// An unconfirmed message is unknown and may be in the queue; one that never reached the
+// broker is not.
+func TestSend_ConnectionCutAroundThePublication(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cut   func(b *broker, body []byte) <-chan struct{}
@@ -131,8 +130,9 @@ func TestAConnectionCutAroundAPublication(t *testing.T) {
 	}
 }
 
-// TestWhatWasCompletedIsWrittenBeforeClose, by the receiver or by its transport, at once.
-func TestWhatWasCompletedIsWrittenBeforeClose(t *testing.T) {
+// Closing the receiver or its transport first writes the acknowledgements of completed
+// deliveries.
+func TestClose_WritesCompletions(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		sender := s.provisioned(t, rabbitmq.Config{}, "billing")

@@ -38,9 +38,9 @@ func ofItsOwn(t *testing.T, run func(t *testing.T, b *broker, s *site)) {
 	}
 }
 
-// TestAnAlarmHoldsUpSendsAlone: while the broker's memory is full, who receives goes on,
-// who sends waits for as long as it wants to, and nothing is sent twice after it.
-func TestAnAlarmHoldsUpSendsAlone(t *testing.T) {
+// While the broker's memory is full, receivers continue, sends wait until their contexts
+// end, and no message is sent twice afterwards.
+func TestAlarm_DelaysSendsOnly(t *testing.T) {
 	t.Parallel()
 	ofItsOwn(t, func(t *testing.T, _ *broker, s *site) {
 		w := &watch{}
@@ -117,8 +117,8 @@ func TestAnAlarmHoldsUpSendsAlone(t *testing.T) {
 	})
 }
 
-// TestABrokerThatDiesInAnAlarm is not said to be connected until it is.
-func TestABrokerThatDiesInAnAlarm(t *testing.T) {
+// A broker that dies during an alarm is reported as connected only once it is.
+func TestAlarm_BrokerKilledIsAnOutage(t *testing.T) {
 	t.Parallel()
 	ofItsOwn(t, func(t *testing.T, b *broker, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")

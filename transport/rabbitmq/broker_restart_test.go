@@ -17,9 +17,9 @@ import (
 // kills is how often the broker is killed while soakMessages pass.
 const kills = 20
 
-// TestNothingIsLostWhenTheBrokerIsKilled again and again while many send and two endpoints
-// handle. Who sends repeats what was not accepted, so that some messages come twice.
-func TestNothingIsLostWhenTheBrokerIsKilled(t *testing.T) {
+// The broker is killed many times while eight senders send and two endpoints handle. A
+// sender repeats what was not accepted, so some messages arrive twice.
+func TestBrokerRestart_LosesNoMessage(t *testing.T) {
 	b := startBroker(t, testserver.V3)
 	s := &site{b.server, b.vhost}
 	transport := s.provisioned(t, rabbitmq.Config{Heartbeat: 2 * time.Second}, "billing", "error")

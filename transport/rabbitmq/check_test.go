@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-func TestCheckNamesEveryMissingQueue(t *testing.T) {
+func TestCheck_NamesEveryMissingQueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "audit")
@@ -36,9 +36,8 @@ func TestCheckNamesEveryMissingQueue(t *testing.T) {
 	})
 }
 
-// TestCheckIsAboutTheInputQueue: what happens to messages in the others is somebody
-// else's affair.
-func TestCheckIsAboutTheInputQueue(t *testing.T) {
+// Messages in other queues are the responsibility of their own receivers.
+func TestCheck_LooksAtTheInputQueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "error", amqp.Table{"x-queue-type": "classic"})
@@ -52,7 +51,7 @@ func TestCheckIsAboutTheInputQueue(t *testing.T) {
 	})
 }
 
-func TestCheckOfClassicQueues(t *testing.T) {
+func TestCheck_ClassicQueues(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "untyped", nil)
@@ -70,8 +69,8 @@ func TestCheckOfClassicQueues(t *testing.T) {
 	})
 }
 
-// TestCheckDoesNotWait for a broker that cannot be reached, as OpenReceiver does.
-func TestCheckDoesNotWait(t *testing.T) {
+// OpenReceiver waits for a broker that cannot be reached; Check does not.
+func TestCheck_DoesNotWaitForTheBroker(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		p, err := proxy.New(s.Addr())
@@ -93,7 +92,7 @@ func TestCheckDoesNotWait(t *testing.T) {
 	})
 }
 
-func TestCheckSaysWhatIsRefused(t *testing.T) {
+func TestCheck_NamesTheRefusal(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		wrong := s.open(t, rabbitmq.Config{URLs: []string{"amqp://reprise:s3cret@" + s.Addr() + "/" + s.vhost}})

@@ -9,9 +9,8 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestWhatWasSettledBeforeCloseIsGone also where each acknowledgement is one of its own,
-// because a delivery below it is open.
-func TestWhatWasSettledBeforeCloseIsGone(t *testing.T) {
+// Also where an open delivery with a lower tag keeps acknowledgements from being combined.
+func TestClose_KeepsSettlements(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		const messages = 200

@@ -14,7 +14,7 @@ import (
 
 const broker = "amqp://app:hunter2@h/vhost"
 
-func TestDefaults(t *testing.T) {
+func TestConfig_Defaults(t *testing.T) {
 	t.Parallel()
 	c := Config{URLs: []string{broker}}
 	if _, err := c.complete(); err != nil {
@@ -35,8 +35,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrong is said at once, each with the name of its field.
-func TestAllThatIsWrong(t *testing.T) {
+// All mistakes are reported together, each with the name of its field.
+func TestConfig_NamesEveryMistake(t *testing.T) {
 	t.Parallel()
 	c := Config{
 		URLs:                []string{"http://app:hunter2@h", broker, "amqp://app:hunter2@h:0"},
@@ -66,7 +66,7 @@ func TestAllThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatAreRefused(t *testing.T) {
+func TestConfig_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg  Config
@@ -90,7 +90,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
+func TestConfig_StringHasNoPassword(t *testing.T) {
 	t.Parallel()
 	c := Config{URLs: []string{broker, "amqp://app:hun/ter2@h"}, ManagementURL: "http://app:hunter2@h:15672"}
 	for _, shown := range []string{c.String(), fmt.Sprintf("%v %+v %#v", c, c, c), fmt.Sprint(&c)} {
@@ -106,7 +106,7 @@ func TestTheConfigurationIsShownWithoutPasswords(t *testing.T) {
 	}
 }
 
-func TestNamesInConfigurationFiles(t *testing.T) {
+func TestConfig_NamesInFiles(t *testing.T) {
 	t.Parallel()
 	type file struct {
 		Type     QueueType

@@ -27,27 +27,27 @@ const (
 	onQuorum4 = "" // on RabbitMQ 4 it can do the same
 )
 
-// TestConformance is quorum queues on RabbitMQ 3.
+// Quorum queues on RabbitMQ 3.
 func TestConformance(t *testing.T) {
 	b := startBroker(t, testserver.V3)
 	conformance.Run(t, b.harness(t, onQuorum, rabbitmq.Config{URLs: []string{b.url}}))
 }
 
-// TestConformanceOnRabbitMQ4 is quorum queues on RabbitMQ 4.
-func TestConformanceOnRabbitMQ4(t *testing.T) {
+// Quorum queues on RabbitMQ 4.
+func TestConformance_RabbitMQ4(t *testing.T) {
 	b := startBroker(t, testserver.V4)
 	conformance.Run(t, b.harness(t, onQuorum4, rabbitmq.Config{URLs: []string{b.url}}))
 }
 
-// TestConformanceOfClassicQueues is the same without a broker that counts.
-func TestConformanceOfClassicQueues(t *testing.T) {
+// Classic queues on RabbitMQ 3, whose deliveries the broker does not count.
+func TestConformance_ClassicQueues(t *testing.T) {
 	b := startBroker(t, testserver.V3)
 	conformance.Run(t, b.harness(t, onClassic, rabbitmq.Config{URLs: []string{b.url}, QueueType: rabbitmq.Classic}))
 }
 
-// TestConformanceOfTheDirectTopology is about the rules of what publishes, subscribes and
-// provisions: commands, delays and receiving are the same code in both topologies.
-func TestConformanceOfTheDirectTopology(t *testing.T) {
+// The rules of publishing, subscribing and provisioning: commands, delays and receiving are
+// the same code in both topologies.
+func TestConformance_DirectTopology(t *testing.T) {
 	b := startBroker(t, testserver.V3)
 	h := b.harness(t, onDirect, rabbitmq.Config{URLs: []string{b.url}, Topology: rabbitmq.Direct})
 	h.Rules = []string{"C18", "C19", "R20"}

@@ -9,9 +9,9 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestAMessageHeldForTooLong has the broker close the channel (consumer_timeout): that costs
-// the deliveries of the channel, and is an outage, not an end.
-func TestAMessageHeldForTooLong(t *testing.T) {
+// The broker closes the channel of a delivery that is unsettled for too long
+// (consumer_timeout): that costs the deliveries of the channel, and the receiver continues.
+func TestConsumerTimeout_IsAnOutage(t *testing.T) {
 	t.Parallel()
 	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
 		t.Run(release.String(), func(t *testing.T) {

@@ -58,9 +58,9 @@ func copied(copyID string, number int) amqp.Publishing {
 	}
 }
 
-// TestMessagesWithOneCopyID are different messages, or the same one several times. None is
+// Messages with one ID may be different messages, or the same one several times. None is
 // taken for another one that was settled.
-func TestMessagesWithOneCopyID(t *testing.T) {
+func TestCopies_SharedIDHidesNoMessage(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
@@ -113,9 +113,9 @@ func TestMessagesWithOneCopyID(t *testing.T) {
 	})
 }
 
-// TestACopyOfAHandledMessage is handled too: a tool that sends a message to its queue once
-// more, or returns it from the error queue, copies all of its headers.
-func TestACopyOfAHandledMessage(t *testing.T) {
+// A tool that sends a message to its queue once more, or returns it from the error queue,
+// copies all of its headers.
+func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")

@@ -19,9 +19,9 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestWhatWaitingDoesNotMendIsReturned by Check and OpenReceiver, and not after a long
-// time, with words that help and without the password.
-func TestWhatWaitingDoesNotMendIsReturned(t *testing.T) {
+// Check and OpenReceiver return errors that waiting does not fix, promptly, with words that
+// help and without the password.
+func TestCredentials_RefusalIsReturned(t *testing.T) {
 	t.Parallel()
 	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
 		t.Run(release.String(), func(t *testing.T) {
@@ -113,9 +113,9 @@ func selfSigned(t *testing.T) func(*tls.CertificateRequestInfo) (*tls.Certificat
 	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown, nil }
 }
 
-// TestTheEndOfALoginIsAnOutage where the network or the broker fails meanwhile, though it
-// looks like how the broker refuses credentials: it hangs up after a while, without a word.
-func TestTheEndOfALoginIsAnOutage(t *testing.T) {
+// A network or broker that fails during the login looks like a broker that refuses
+// credentials: it hangs up after a while, without a word.
+func TestCredentials_CutLoginIsAnOutage(t *testing.T) {
 	t.Parallel()
 	b, _ := through(t)
 	transport := b.proxied(t, "billing")
@@ -141,9 +141,9 @@ func TestTheEndOfALoginIsAnOutage(t *testing.T) {
 	}
 }
 
-// TestALimitOfConnectionsPasses when others have gone, as after a network failed whose end
+// The limit is free again when other connections end, as after a network failure whose end
 // the broker has not noticed.
-func TestALimitOfConnectionsPasses(t *testing.T) {
+func TestCredentials_ConnectionLimitIsAnOutage(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "billing")

@@ -82,9 +82,9 @@ func TestDelayRoutes(t *testing.T) {
 	}
 }
 
-// TestDelaysAddUp: a message waits in one queue for each bit of its delay, and in all of
-// them together for all of it.
-func TestDelaysAddUp(t *testing.T) {
+// A message waits in one queue for each bit of its delay, and in all of them together for
+// all of it.
+func TestDelayRoutes_AddUp(t *testing.T) {
 	t.Parallel()
 	check := func(want int, queue string) {
 		exchange, key, seconds := delayRoute(time.Duration(want)*time.Second, queue)
@@ -113,8 +113,8 @@ func TestDelaysAddUp(t *testing.T) {
 	}
 }
 
-// TestDeliveriesReachTheirQueueOnly, which NServiceBus's bindings do not see to.
-func TestDeliveriesReachTheirQueueOnly(t *testing.T) {
+// NServiceBus's bindings do not ensure that.
+func TestDelayRoutes_ReachTheirQueueOnly(t *testing.T) {
 	t.Parallel()
 	for _, to := range awkwardQueues {
 		for _, delay := range []time.Duration{0, time.Second, 10 * time.Second, maxDelay} {

@@ -43,8 +43,8 @@ func (s *site) mends(t testing.TB, err error) {
 	}
 }
 
-// TestALimitThatCouldDropMessagesIsRefused, and what the error says to run mends it.
-func TestALimitThatCouldDropMessagesIsRefused(t *testing.T) {
+// Running what the error says fixes it.
+func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 	t.Parallel()
 	type policies = map[string]any
 	for what, c := range map[string]struct {
@@ -138,8 +138,8 @@ func (s *site) definition(t testing.TB, exists bool) string {
 	return regexp.MustCompile(`"delivery-limit":\d+,?|,"delivery-limit":\d+`).ReplaceAllString(text, "")
 }
 
-// TestALimitOfTheQueueItself is mended by another queue.
-func TestALimitOfTheQueueItself(t *testing.T) {
+// Only another queue fixes it.
+func TestDeliveryLimit_OfTheQueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "orders", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 3})
@@ -163,9 +163,9 @@ func TestALimitOfTheQueueItself(t *testing.T) {
 	})
 }
 
-// TestANegativeLimit is none since RabbitMQ 4.0. Before, the queue drops a message that
-// comes back once.
-func TestANegativeLimit(t *testing.T) {
+// Since RabbitMQ 4.0 it means no limit. Before, the queue drops a message that is returned
+// once.
+func TestDeliveryLimit_Negative(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "orders", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": -1})
@@ -188,8 +188,8 @@ func TestANegativeLimit(t *testing.T) {
 	})
 }
 
-// TestALimitThatNobodyTells is one that policies may have set.
-func TestALimitThatNobodyTells(t *testing.T) {
+// Policies may have set it.
+func TestDeliveryLimit_Unknown(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		topology := core.Topology{Queues: []string{"orders"}}
@@ -223,9 +223,9 @@ func TestALimitThatNobodyTells(t *testing.T) {
 	})
 }
 
-// TestALimitThatCannotBeRead: of a queue with a long name the broker's text, which has 255
-// bytes at most, ends before the value.
-func TestALimitThatCannotBeRead(t *testing.T) {
+// The broker's text has 255 bytes at most. With a long name of the queue it ends before the
+// value.
+func TestDeliveryLimit_Unreadable(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		limited, unlimited := strings.Repeat("l", 199), strings.Repeat("u", 199)
@@ -251,8 +251,8 @@ func TestALimitThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestALimitThatMayNotBeAskedFor: to compare a declaration takes the right to configure.
-func TestALimitThatMayNotBeAskedFor(t *testing.T) {
+// Comparing a declaration takes the right to configure.
+func TestDeliveryLimit_WithoutTheRightToAsk(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "orders")
@@ -275,8 +275,8 @@ func TestALimitThatMayNotBeAskedFor(t *testing.T) {
 	})
 }
 
-// TestProbingCreatesNothing, not even where somebody has deleted the queue meanwhile.
-func TestProbingCreatesNothing(t *testing.T) {
+// Not even where the queue is deleted at the same time.
+func TestDeliveryLimit_ProbeCreatesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		before := s.catalogue(t)
@@ -299,7 +299,7 @@ func TestProbingCreatesNothing(t *testing.T) {
 	})
 }
 
-func TestManagementErrors(t *testing.T) {
+func TestManagement_Errors(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "orders")
@@ -366,8 +366,8 @@ func TestManagementErrors(t *testing.T) {
 	})
 }
 
-// TestManagementComesBack: that it cannot be reached is an outage.
-func TestManagementComesBack(t *testing.T) {
+// A management API that cannot be reached is an outage.
+func TestManagement_OutageEnds(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "orders")
@@ -400,8 +400,8 @@ func TestManagementComesBack(t *testing.T) {
 	})
 }
 
-// TestManagementThatIsBusy is asked again.
-func TestManagementThatIsBusy(t *testing.T) {
+// A management API that is busy is asked again.
+func TestManagement_Busy(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "orders")
@@ -449,8 +449,8 @@ func (o outages) ConnectionChanged(change core.ConnectionChange) {
 	}
 }
 
-// TestManagementOfAnyVHost: its name is part of a path.
-func TestManagementOfAnyVHost(t *testing.T) {
+// The name of a virtual host is part of a path.
+func TestManagement_AnyVHost(t *testing.T) {
 	t.Parallel()
 	for _, on := range []*testserver.Server{server, server4} {
 		for _, vhost := range []string{"/", "a/b c?d#e%2Fé", on.NewVHost(t) + "/orders"} {

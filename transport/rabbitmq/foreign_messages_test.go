@@ -18,9 +18,9 @@ import (
 // order is what foreign publishers send.
 type order struct{ Number int }
 
-// TestForeignMessagesAreHandled as they are: their type comes from their property or from
-// Config.MessageType, their headers are text.
-func TestForeignMessagesAreHandled(t *testing.T) {
+// Their type comes from their property or from Config.MessageType, and their headers are
+// text.
+func TestForeign_MessagesAreHandled(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{MessageType: func(queue string, d *amqp.Delivery) string {
@@ -94,9 +94,9 @@ func TestForeignMessagesAreHandled(t *testing.T) {
 	})
 }
 
-// TestForeignMessagesWithTheSameBody are two messages, also when one has failed before the
-// other comes, and when many fail at the same time.
-func TestForeignMessagesWithTheSameBody(t *testing.T) {
+// They are two messages, also when one has failed before the other arrives, and when many
+// fail at the same time.
+func TestForeign_MessagesWithTheSameBody(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
@@ -146,8 +146,8 @@ func TestForeignMessagesWithTheSameBody(t *testing.T) {
 	})
 }
 
-// TestAMessageForWhoeverIsThere at once has a time to live of nothing, and came.
-func TestAMessageForWhoeverIsThere(t *testing.T) {
+// Its expiration is 0: the broker delivers it to a consumer that is waiting, or drops it.
+func TestForeign_MessageThatExpiresAtOnce(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		r := consume(t, s.provisioned(t, rabbitmq.Config{}, "billing"), core.ReceiverConfig{Queue: "billing"})

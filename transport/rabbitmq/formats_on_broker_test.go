@@ -17,8 +17,8 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 )
 
-// TestTheBrokerAgrees: what is known here of a broker, both releases do.
-func TestTheBrokerAgrees(t *testing.T) {
+// Both releases agree with what this package assumes of a broker.
+func TestFormat_OnABroker(t *testing.T) {
 	t.Parallel()
 	for _, release := range []rabbitmq.Release{rabbitmq.V3, rabbitmq.V4} {
 		t.Run(release.String(), func(t *testing.T) {

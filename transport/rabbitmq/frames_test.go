@@ -94,8 +94,8 @@ func TestCheckTable(t *testing.T) {
 	}
 }
 
-// TestFrameReader reads the same whatever the pieces are that come: all frames as they are
-// but those that the client library would refuse.
+// It reads the same however the input is cut into pieces: all frames unchanged, except
+// those that the client library would refuse.
 func TestFrameReader(t *testing.T) {
 	t.Parallel()
 	bad := aHeader(entry1("a", deep(200)) + entry1("b", withLength('S', "kept")))
@@ -139,7 +139,7 @@ type pieces struct {
 
 func (r *pieces) Read(p []byte) (int, error) { return r.Reader.Read(p[:1+r.rand.IntN(len(p))]) }
 
-// TestFrameReader_Foreign input passes as it is.
+// Input that is not AMQP passes unchanged.
 func TestFrameReader_Foreign(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"AMQP\x00\x00\x09\x01", "\x15\x03\x01\x00\x02\x02\x46", "H", aFrame(frameMethod, "start") + "garbage"} {

@@ -40,8 +40,8 @@ func hostile() map[string]amqp.Table {
 	}
 }
 
-// TestHostileHeadersReachTheErrorQueue at once, or after a delayed retry.
-func TestHostileHeadersReachTheErrorQueue(t *testing.T) {
+// At once, or after a delayed retry.
+func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")

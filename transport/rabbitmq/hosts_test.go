@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestADeadHostIsPassedOver, whichever is tried first.
-func TestADeadHostIsPassedOver(t *testing.T) {
+// Whichever host is tried first.
+func TestHosts_DeadOneIsPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, server)
 	s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -46,8 +46,9 @@ func TestADeadHostIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestAnotherHostTakesOver when the one that was used dies, and the first one when that does.
-func TestAnotherHostTakesOver(t *testing.T) {
+// When the connected host dies another takes over, and the first one does when that dies
+// too.
+func TestHosts_AnotherTakesOver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, server)
 	var hosts []*proxy.Proxy
@@ -88,8 +89,8 @@ func TestAnotherHostTakesOver(t *testing.T) {
 	}
 }
 
-// TestARefusalByOneHostDoesNotHideAnOutageOfAnother: it may be the one that is right.
-func TestARefusalByOneHostDoesNotHideAnOutageOfAnother(t *testing.T) {
+// The host that cannot be reached may be the right one.
+func TestHosts_RefusalOfOneHidesNoOutage(t *testing.T) {
 	t.Parallel()
 	b, s := through(t)
 	s.provisioned(t, rabbitmq.Config{}, "billing")

@@ -14,10 +14,10 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestMaxInFlightUnderLoad goes up and down and to 0 while messages are handled: never is
-// more handed out than was allowed meanwhile, a pause holds nothing that is not being
-// handled, and no message is stuck or comes twice without having been given back.
-func TestMaxInFlightUnderLoad(t *testing.T) {
+// It goes up and down and to 0 while messages are handled. The receiver never hands out
+// more than the limit allowed at the time, holds nothing but running messages in a pause,
+// and no message is stuck or redelivered without having been released.
+func TestMaxInFlight_UnderLoad(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -119,9 +119,8 @@ func TestMaxInFlightUnderLoad(t *testing.T) {
 	})
 }
 
-// TestLowerMaxInFlight_ExcessGoesBack is about a queue whose broker does not count that as
-// an attempt.
-func TestLowerMaxInFlight_ExcessGoesBack(t *testing.T) {
+// Where the broker does not count a release as an attempt.
+func TestMaxInFlight_LoweredReleasesExcess(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{QueueType: rabbitmq.Classic}, "billing")
@@ -140,9 +139,8 @@ func TestLowerMaxInFlight_ExcessGoesBack(t *testing.T) {
 	})
 }
 
-// TestLowerMaxInFlight_PrefetchedIsHandedOut is about a queue whose broker would count each
-// delivery that goes back as an attempt.
-func TestLowerMaxInFlight_PrefetchedIsHandedOut(t *testing.T) {
+// Where the broker would count each release as an attempt.
+func TestMaxInFlight_LoweredHandsOutPrefetched(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -185,8 +183,8 @@ func exactly(t testing.TB, r core.Receiver, n int) []core.Delivery {
 	return all
 }
 
-// TestCloseLeavesNothing: no goroutine, no connection, and no message held.
-func TestCloseLeavesNothing(t *testing.T) { // beside no other test, whose goroutines come and go
+// TestClose_LeavesNoGoroutine: no goroutine, no connection, and no message held.
+func TestClose_LeavesNoGoroutine(t *testing.T) { // beside no other test, whose goroutines come and go
 	b, s := through(t)
 	mustSend(t, s.provisioned(t, rabbitmq.Config{}, "billing"), numbered("billing", 0, 1000)...)
 	before := runtime.NumGoroutine()

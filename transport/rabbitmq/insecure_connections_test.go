@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestConnectionsThatAreNotSecure are warned of where they leave the machine.
-func TestConnectionsThatAreNotSecure(t *testing.T) {
+// Connections without TLS are warned of where they leave the machine.
+func TestConfig_WarnsOfInsecureConnections(t *testing.T) {
 	t.Parallel()
 	unverified := &tls.Config{InsecureSkipVerify: true}
 	for _, c := range []struct {

@@ -17,8 +17,8 @@ func refusal(reason string) error {
 	return &amqp.Error{Code: amqp.PreconditionFailed, Reason: reason, Server: true, Recover: true}
 }
 
-// TestReadDifference has the texts of RabbitMQ 3.10.8 and 4.0.5.
-func TestReadDifference(t *testing.T) {
+// The texts are those of RabbitMQ 3.10.8 and 4.0.5.
+func TestInspect_ReadDifference(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("l", 199)
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestReadDifference(t *testing.T) {
 	}
 }
 
-func TestAdopt(t *testing.T) {
+func TestInspect_Adopt(t *testing.T) {
 	t.Parallel()
 	value := func(name, value string) difference {
 		return difference{name: name, readable: true, current: "'" + value + "'", value: value}
@@ -94,7 +94,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestInspect_Version(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]version{
 		"3.10.8": {3, 10}, "4.0.5": {4, 0}, "4.1.0-rc.1": {4, 1}, "3.9.29+1.gabc": {3, 9}, "": {}, "four": {}, "4": {},
@@ -116,7 +116,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestOperatorsPolicy(t *testing.T) {
+func TestInspect_OperatorPolicy(t *testing.T) {
 	t.Parallel()
 	of := func(name, pattern, applyTo string, priority int, definition string) *policy {
 		p := &policy{Name: name, Pattern: pattern, ApplyTo: applyTo, Priority: priority}
@@ -167,7 +167,7 @@ func TestOperatorsPolicy(t *testing.T) {
 	}
 }
 
-func TestWithin(t *testing.T) {
+func TestInspect_Within(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -190,7 +190,7 @@ func TestWithin(t *testing.T) {
 	})
 }
 
-func TestCommand(t *testing.T) {
+func TestInspect_Command(t *testing.T) {
 	t.Parallel()
 	got := command("rabbitmqctl", "set_policy", "it's", "", "$HOME `x`", "a-b.c/d_e", "^a$", "ü")
 	if want := `rabbitmqctl set_policy 'it'\''s' '' '$HOME ` + "`x`" + `' a-b.c/d_e '^a$' 'ü'`; got != want {

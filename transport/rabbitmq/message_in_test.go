@@ -24,8 +24,8 @@ func delivered(p *amqp.Publishing, exchange string) *amqp.Delivery {
 	}
 }
 
-// TestOurMessagesArriveAsSent, with no header more or less.
-func TestOurMessagesArriveAsSent(t *testing.T) {
+// No header is added or missing.
+func TestIncoming_OwnMessagesArriveAsSent(t *testing.T) {
 	t.Parallel()
 	f := newFormat(&Config{MessageType: func(string, *amqp.Delivery) string { return "none of ours" }})
 	for name, out := range map[string]core.Outgoing{
@@ -72,8 +72,8 @@ func TestOurMessagesArriveAsSent(t *testing.T) {
 	}
 }
 
-// TestCopies: a message has a NativeID only where it is certain which copy it is.
-func TestCopies(t *testing.T) {
+// A message has a NativeID only where it is certain which copy it is.
+func TestIncoming_Copies(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ marked, exchange, want string }{
 		{"c1@billing", "", "c1@billing"},
@@ -96,7 +96,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-func TestForeignMessages(t *testing.T) {
+func TestIncoming_ForeignMessages(t *testing.T) {
 	t.Parallel()
 	const queue = "billing"
 	f := newFormat(&Config{MessageType: func(queue string, d *amqp.Delivery) string { return "typeOf " + queue + " " + d.AppId }})
@@ -159,7 +159,7 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-func TestMalformedMessages(t *testing.T) {
+func TestIncoming_MalformedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFormat(&Config{})
 	for name, c := range map[string]struct {
@@ -197,7 +197,7 @@ func TestMalformedMessages(t *testing.T) {
 	}
 }
 
-func TestDeliveryCount(t *testing.T) {
+func TestIncoming_DeliveryCount(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		header      any
@@ -318,7 +318,7 @@ func BenchmarkIncoming(b *testing.B) {
 	}
 }
 
-// TestIncoming_PriorityOfForeignMessageIsAProperty keeps it for the copies that the engine makes.
+// The copies that the engine makes keep it.
 func TestIncoming_PriorityOfForeignMessageIsAProperty(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

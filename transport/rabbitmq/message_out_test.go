@@ -21,7 +21,7 @@ func headers(pairs ...string) (h core.Headers) {
 	return h
 }
 
-func TestPublishing(t *testing.T) {
+func TestOutgoing_Publishing(t *testing.T) {
 	t.Parallel()
 	f := newFormat(&Config{})
 	long := strings.Repeat("x", 256)
@@ -128,7 +128,7 @@ func TestPublishing(t *testing.T) {
 	}
 }
 
-func TestMessagesThatAreRefused(t *testing.T) {
+func TestOutgoing_Refused(t *testing.T) {
 	t.Parallel()
 	f := newFormat(&Config{})
 	many := func(n int) (h core.Headers) {

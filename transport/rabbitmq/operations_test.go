@@ -320,7 +320,7 @@ func newOperator(t *testing.T, s *site, blocks map[string]string) *operator {
 // ofItsOwnServer are the blocks that change a server, or need a plug-in.
 var ofItsOwnServer = []string{"consumer-timeout", "consumer-timeout-now", "return"}
 
-func TestOperationsOnAServer(t *testing.T) {
+func TestOperations_OnAServer(t *testing.T) {
 	t.Parallel()
 	blocks := document(t)
 	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {

@@ -12,8 +12,8 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestAWriteThatIsStuckEndsWithTheConnection, which has no heartbeats any more.
-func TestAWriteThatIsStuckEndsWithTheConnection(t *testing.T) {
+// The write ends with the connection, which receives no more heartbeats.
+func TestOutage_EndsAStuckWrite(t *testing.T) {
 	t.Parallel()
 	b, _ := through(t)
 	transport := b.proxied(t, "billing")
@@ -35,8 +35,8 @@ func TestAWriteThatIsStuckEndsWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestAnOutageSaysWhy the broker closed the connection or the channel.
-func TestAnOutageSaysWhy(t *testing.T) {
+// The observer is told why the broker closed the connection or the channel.
+func TestOutage_SaysWhy(t *testing.T) {
 	t.Parallel()
 	b, s := through(t)
 	transport := b.proxied(t, "billing")
@@ -60,8 +60,8 @@ func TestAnOutageSaysWhy(t *testing.T) {
 	}
 }
 
-// TestADeletedQueueIsPermanent, though the connection is fine.
-func TestADeletedQueueIsPermanent(t *testing.T) {
+// Though the connection works.
+func TestOutage_DeletedQueueIsPermanent(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -92,8 +92,8 @@ func TestADeletedQueueIsPermanent(t *testing.T) {
 	})
 }
 
-// TestAPurgedQueueGoesOn with what is held, and with what comes next.
-func TestAPurgedQueueGoesOn(t *testing.T) {
+// It keeps the deliveries it has, and receives new messages.
+func TestPurge_ReceiverContinues(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -118,9 +118,8 @@ func TestAPurgedQueueGoesOn(t *testing.T) {
 	})
 }
 
-// TestAnExclusiveConsumerElsewhere keeps the queue from others, which waiting does not
-// mend.
-func TestAnExclusiveConsumerElsewhere(t *testing.T) {
+// Waiting does not fix that another consumer is exclusive.
+func TestOpenReceiver_ExclusiveConsumerElsewhere(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "billing", nil)
@@ -132,9 +131,8 @@ func TestAnExclusiveConsumerElsewhere(t *testing.T) {
 	})
 }
 
-// TestAClosedReceiverSaysGoodBye to the broker, whose log would be full of connections
-// that were lost.
-func TestAClosedReceiverSaysGoodBye(t *testing.T) {
+// Otherwise the broker's log would be full of connections that were lost.
+func TestClose_EndsTheConnectionInOrder(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{ConnectionName: "polite " + s.vhost}, "billing")
@@ -174,8 +172,8 @@ func (s *site) connections(t testing.TB, name string) int {
 	return n
 }
 
-// TestCloseDoesNotWaitForANetworkThatIsStalled longer than its context.
-func TestCloseDoesNotWaitForANetworkThatIsStalled(t *testing.T) {
+// It returns when its context ends.
+func TestClose_DoesNotWaitForAStalledNetwork(t *testing.T) {
 	t.Parallel()
 	b, s := through(t)
 	transport := b.proxied(t, "billing")

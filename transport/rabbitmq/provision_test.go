@@ -16,7 +16,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-func TestProvisionCreatesWhatIsMissing(t *testing.T) {
+func TestProvision_CreatesMissing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg       rabbitmq.Config
@@ -55,8 +55,7 @@ func TestProvisionCreatesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestNoDelays_DeclaresNoLevelAndRefusesDelays, and all else works: an endpoint runs,
-// and an immediate retry needs no delay.
+// All else works: an endpoint runs, and an immediate retry needs no delay.
 func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -107,7 +106,7 @@ func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 	})
 }
 
-func TestProvisionAgainChangesNothing(t *testing.T) {
+func TestProvision_AgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
@@ -128,9 +127,8 @@ func TestProvisionAgainChangesNothing(t *testing.T) {
 	})
 }
 
-// TestProvisionByManyAtOnce is what happens when a service with many instances is
-// started for the first time.
-func TestProvisionByManyAtOnce(t *testing.T) {
+// As when a service with many instances is started for the first time.
+func TestProvision_Concurrent(t *testing.T) {
 	t.Parallel()
 	const instances = 20
 	onBoth(t, func(t *testing.T, s *site) {
@@ -189,8 +187,8 @@ func declared(durable, autoDelete bool, arguments amqp.Table) func(*amqp.Channel
 	}
 }
 
-// TestAQueueThatIsAnotherOneIsNamed, whoever looks at it, and stays as it is.
-func TestAQueueThatIsAnotherOneIsNamed(t *testing.T) {
+// Provision, Check and OpenReceiver name it, and leave the queue as it is.
+func TestProvision_NamesMismatch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}) // what all share
@@ -234,7 +232,7 @@ func receive(t testing.TB, transport *rabbitmq.Transport, queue string, maxDeliv
 	return err
 }
 
-func TestProvisionNamesALowerDeliveryLimit(t *testing.T) {
+func TestProvision_NamesLowerDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "orders", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 60})
@@ -245,8 +243,8 @@ func TestProvisionNamesALowerDeliveryLimit(t *testing.T) {
 	})
 }
 
-// TestProvisionNamesEveryMismatch at once.
-func TestProvisionNamesEveryMismatch(t *testing.T) {
+// All at once.
+func TestProvision_NamesEveryMismatch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "orders", nil)
@@ -257,8 +255,8 @@ func TestProvisionNamesEveryMismatch(t *testing.T) {
 	})
 }
 
-// TestProvisionSeesWhatSomebodyElseMadeMeanwhile: the same name, and another queue.
-func TestProvisionSeesWhatSomebodyElseMadeMeanwhile(t *testing.T) {
+// A queue of the same name that differs, made since the last call.
+func TestProvision_SeesQueueMadeByOthers(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "classic", amqp.Table{"x-queue-type": "classic"})
@@ -271,7 +269,7 @@ func TestProvisionSeesWhatSomebodyElseMadeMeanwhile(t *testing.T) {
 	})
 }
 
-func TestProvisionNamesAnExchangeOfAnotherType(t *testing.T) {
+func TestProvision_NamesExchangeOfAnotherType(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		ch := s.channel(t)
@@ -290,8 +288,8 @@ func TestProvisionNamesAnExchangeOfAnotherType(t *testing.T) {
 	})
 }
 
-// TestProvisionTakesWhatIsThere: a queue of somebody else's, with arguments of its own.
-func TestProvisionTakesWhatIsThere(t *testing.T) {
+// A queue with further arguments is used as it is.
+func TestProvision_AdoptsExisting(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		for name, arguments := range map[string]amqp.Table{
@@ -307,8 +305,8 @@ func TestProvisionTakesWhatIsThere(t *testing.T) {
 	})
 }
 
-// TestProvisionBesideNServiceBus: its topology, declared as it declares it.
-func TestProvisionBesideNServiceBus(t *testing.T) {
+// Its topology is declared as NServiceBus declares it.
+func TestProvision_BesideNServiceBus(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		theirs := s.channel(t)
@@ -394,7 +392,7 @@ func declareLikeNServiceBus(t testing.TB, ch *amqp.Channel, endpoint string) {
 	must(ch.ExchangeBind(endpoint, "#."+endpoint, "nsb.v2.delay-delivery", false, nil))
 }
 
-func TestProvisionWithoutTheRightToConfigure(t *testing.T) {
+func TestProvision_WithoutTheRightToConfigure(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		user := rabbitmq.Config{URLs: []string{s.user(t, "user", "^$", ".*", ".*")}}
@@ -417,7 +415,7 @@ func TestProvisionWithoutTheRightToConfigure(t *testing.T) {
 	})
 }
 
-func TestProvisionWithoutABroker(t *testing.T) {
+func TestProvision_WithoutABroker(t *testing.T) {
 	t.Parallel()
 	transport, err := rabbitmq.New(t.Context(), rabbitmq.Config{URLs: []string{"amqp://guest:secret@127.0.0.1:1"}})
 	if err != nil {

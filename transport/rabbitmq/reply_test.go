@@ -71,8 +71,8 @@ func TestDirectReplyTo(t *testing.T) {
 	})
 }
 
-// TestDirectReplyTo_ClientIsGone or was never there: its reply is dropped, as the broker
-// does with one that meets the end of the client, and the request is handled.
+// A reply to a client that has left, or never existed, is dropped, as the broker does when
+// the client leaves later, and the request is handled.
 func TestDirectReplyTo_ClientIsGone(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -116,8 +116,8 @@ func TestDirectReplyTo_ClientIsGone(t *testing.T) {
 	})
 }
 
-// TestDirectReplyTo_ForgedAddress at which a broker fails is the failure of its request alone:
-// the broker ends the connection that the reply came on.
+// An address at which a broker fails is the failure of its request alone: the broker ends
+// the connection that the reply was sent on.
 func TestDirectReplyTo_ForgedAddress(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -147,9 +147,8 @@ func TestDirectReplyTo_ForgedAddress(t *testing.T) {
 	})
 }
 
-// TestDirectReplyTo_PseudoQueueInHeader is an address that the broker replaces in requests,
-// and refuses in messages of anybody who is not such a client. Such a message can be sent,
-// and so moved to the error queue.
+// The broker replaces this address in requests, and refuses it in messages from others.
+// Such a message can be sent, and so moved to the error queue.
 func TestDirectReplyTo_PseudoQueueInHeader(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {

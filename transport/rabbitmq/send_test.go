@@ -16,8 +16,8 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestAnUnknownQueueIsTheErrorOfItsMessage alone, and at once.
-func TestAnUnknownQueueIsTheErrorOfItsMessage(t *testing.T) {
+// The other messages of the call are accepted.
+func TestSend_UnknownQueueFailsItsMessageOnly(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -56,8 +56,8 @@ func TestAnUnknownQueueIsTheErrorOfItsMessage(t *testing.T) {
 	})
 }
 
-// TestManyMessagesOfOneSendAreReturned although they are more than can be under way.
-func TestManyMessagesOfOneSendAreReturned(t *testing.T) {
+// More than can be in flight on a channel.
+func TestSend_ManyUnroutableMessages(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -71,8 +71,8 @@ func TestManyMessagesOfOneSendAreReturned(t *testing.T) {
 	})
 }
 
-// TestManyMessagesOfOneSend are more than can be under way.
-func TestManyMessagesOfOneSend(t *testing.T) {
+// More than can be in flight on a channel.
+func TestSend_ManyMessages(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -87,8 +87,8 @@ func TestManyMessagesOfOneSend(t *testing.T) {
 	})
 }
 
-// TestAFullQueueRefuses what does not fit in.
-func TestAFullQueueRefuses(t *testing.T) {
+// The broker refuses what exceeds x-max-length.
+func TestSend_FullQueueRefuses(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		for _, kind := range []string{"quorum", "classic"} {
@@ -119,8 +119,8 @@ func TestAFullQueueRefuses(t *testing.T) {
 	})
 }
 
-// TestWhatASenderGaveUpLeavesNothingBehind, whether it was returned or confirmed after that.
-func TestWhatASenderGaveUpLeavesNothingBehind(t *testing.T) {
+// Whether the message is returned or confirmed after that.
+func TestSend_CanceledLeavesNoReturnBehind(t *testing.T) {
 	t.Parallel()
 	b, _ := through(t)
 	transport := b.proxied(t, "billing")
@@ -148,8 +148,8 @@ func TestWhatASenderGaveUpLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestASendEndsWithItsContext wherever it waits.
-func TestASendEndsWithItsContext(t *testing.T) {
+// Wherever it waits.
+func TestSend_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	b, _ := through(t)
 	transport := b.proxied(t, "billing")
@@ -186,8 +186,8 @@ func TestASendEndsWithItsContext(t *testing.T) {
 	wg.Wait()
 }
 
-// TestAChannelThatDiesMakesNothingAccepted of what was under way on it, and others go on.
-func TestAChannelThatDiesMakesNothingAccepted(t *testing.T) {
+// Messages in flight are not accepted, and later ones are sent on another connection.
+func TestSend_CutConnectionAcceptsNothingUnconfirmed(t *testing.T) {
 	t.Parallel()
 	b, s := through(t)
 	transport := b.proxied(t, "billing")
@@ -222,9 +222,9 @@ func TestAChannelThatDiesMakesNothingAccepted(t *testing.T) {
 	}
 }
 
-// TestABrokerThatIsSlowIsHeard: one that confirms nothing for longer than a channel waits is
-// waited for longer on the next.
-func TestABrokerThatIsSlowIsHeard(t *testing.T) {
+// After a channel whose broker confirmed nothing in time, the next channel waits for
+// longer.
+func TestSend_SlowQueueIsWaitedForLonger(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -252,9 +252,8 @@ func TestABrokerThatIsSlowIsHeard(t *testing.T) {
 	})
 }
 
-// TestALongSendIsNotAnUnheardOne: a broker that is slow, but confirms, is waited for however
-// long the whole takes.
-func TestALongSendIsNotAnUnheardOne(t *testing.T) {
+// A broker that is slow, but confirms, is waited for however long the whole takes.
+func TestSend_TakesAsLongAsConfirmsArrive(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -267,8 +266,8 @@ func TestALongSendIsNotAnUnheardOne(t *testing.T) {
 	})
 }
 
-// TestAQueueThatConfirmsNothingHoldsUpNoOther, though the window is not wide.
-func TestAQueueThatConfirmsNothingHoldsUpNoOther(t *testing.T) {
+// Though the window is not wide.
+func TestSend_SilentQueueDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "stuck", "billing")
@@ -305,9 +304,9 @@ func TestAQueueThatConfirmsNothingHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestSendsThatWaitTogetherFailTogether where no connection is to be had: the next one does
-// not begin to wait when the one before it is done.
-func TestSendsThatWaitTogetherFailTogether(t *testing.T) {
+// Where no connection is to be had the next send does not begin to wait when the one before
+// it has failed.
+func TestSend_WaitingSendsFailTogether(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

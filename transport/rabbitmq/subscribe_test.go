@@ -65,7 +65,7 @@ func (s *site) arrived(t testing.TB, queue string) string {
 	}
 }
 
-func TestSubscriptionsOfBothTopologies(t *testing.T) {
+func TestSubscribe_BothTopologies(t *testing.T) {
 	t.Parallel()
 	onBothTopologies(t, func(t *testing.T, s *site, cfg rabbitmq.Config) {
 		transport := s.provisioned(t, cfg, "sales", "billing")
@@ -95,9 +95,8 @@ func TestSubscriptionsOfBothTopologies(t *testing.T) {
 	})
 }
 
-// TestAQueueWithoutAnExchangeSubscribes itself. That it has got one later changes
-// nothing.
-func TestAQueueWithoutAnExchangeSubscribes(t *testing.T) {
+// The queue is bound itself. An exchange that it gets later changes nothing.
+func TestSubscribe_QueueWithoutExchange(t *testing.T) {
 	t.Parallel()
 	onBothTopologies(t, func(t *testing.T, s *site, cfg rabbitmq.Config) {
 		s.queue(t, "billing", amqp.Table{"x-queue-type": "quorum"})
@@ -121,7 +120,7 @@ func TestAQueueWithoutAnExchangeSubscribes(t *testing.T) {
 	})
 }
 
-func TestAMissingQueueCannotSubscribe(t *testing.T) {
+func TestSubscribe_MissingQueue(t *testing.T) {
 	t.Parallel()
 	onBothTopologies(t, func(t *testing.T, s *site, cfg rabbitmq.Config) {
 		transport := s.open(t, cfg)
@@ -139,7 +138,7 @@ func TestAMissingQueueCannotSubscribe(t *testing.T) {
 	})
 }
 
-func TestNamesThatCannotSubscribe(t *testing.T) {
+func TestSubscribe_RefusedNames(t *testing.T) {
 	t.Parallel()
 	onBothTopologies(t, func(t *testing.T, s *site, cfg rabbitmq.Config) {
 		transport := s.provisioned(t, cfg, "billing")
@@ -160,7 +159,7 @@ func TestNamesThatCannotSubscribe(t *testing.T) {
 	})
 }
 
-func TestSubscribeWithoutTheRightTo(t *testing.T) {
+func TestSubscribe_WithoutTheRight(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -178,7 +177,7 @@ func TestSubscribeWithoutTheRightTo(t *testing.T) {
 	})
 }
 
-func TestSubscribeNamesAnExchangeOfAnotherType(t *testing.T) {
+func TestSubscribe_NamesExchangeOfAnotherType(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")

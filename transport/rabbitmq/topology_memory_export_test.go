@@ -27,7 +27,7 @@ func unconnected(t *testing.T) *Transport {
 	return transport
 }
 
-func TestOfManyWhoNeedTheSameOneDeclaresIt(t *testing.T) {
+func TestTopologyMemory_OneOfManyDeclares(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	m := transport.known
@@ -72,7 +72,7 @@ func TestOfManyWhoNeedTheSameOneDeclaresIt(t *testing.T) {
 	}
 }
 
-func TestAFailedDeclarationIsTriedAgain(t *testing.T) {
+func TestTopologyMemory_FailedDeclarationIsRepeated(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	failed := errors.New("failed")
@@ -87,7 +87,7 @@ func TestAFailedDeclarationIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestABindingIsNotKnownForLong(t *testing.T) {
+func TestTopologyMemory_BindingExpires(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	n := 0
@@ -114,8 +114,8 @@ func TestABindingIsNotKnownForLong(t *testing.T) {
 	}
 }
 
-// TestWhatIsForgottenMeanwhileIsNotKnown: it may have been declared before it was removed.
-func TestWhatIsForgottenMeanwhileIsNotKnown(t *testing.T) {
+// It may have been declared before it was removed.
+func TestTopologyMemory_ForgottenDuringDeclaration(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	n := 0
@@ -134,7 +134,7 @@ func TestWhatIsForgottenMeanwhileIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestMemoryHasAnEnd(t *testing.T) {
+func TestTopologyMemory_IsBounded(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	for i := range manyNeeds + 10 {
@@ -147,7 +147,7 @@ func TestMemoryHasAnEnd(t *testing.T) {
 	}
 }
 
-func TestNothingIsDeclaredAfterClose(t *testing.T) {
+func TestTopologyMemory_DeclaresNothingAfterClose(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	if err := transport.Close(t.Context()); err != nil {

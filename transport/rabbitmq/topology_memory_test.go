@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// TestWhatIsKnownIsDeclaredAgain when it turns out to be gone.
-func TestWhatIsKnownIsDeclaredAgain(t *testing.T) {
+// When a remembered exchange, queue or binding turns out to be gone.
+func TestTopologyMemory_DeclaresAgainAfterDeletion(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -48,9 +48,8 @@ func (s *site) eventually(t testing.TB, what string, try func() error) {
 	}
 }
 
-// TestADelayedMessageNeedsItsQueue already when it is sent, and again when the queue has
-// gone.
-func TestADelayedMessageNeedsItsQueue(t *testing.T) {
+// When it is sent, and again when the queue is gone.
+func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.open(t, rabbitmq.Config{})
@@ -77,8 +76,8 @@ func TestADelayedMessageNeedsItsQueue(t *testing.T) {
 	})
 }
 
-// TestDelayedMessagesOfManyAtOnce declare the topology once, and each queue's binding.
-func TestDelayedMessagesOfManyAtOnce(t *testing.T) {
+// The topology is declared once, and each queue's binding too.
+func TestSend_DelayedConcurrently(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.open(t, rabbitmq.Config{})

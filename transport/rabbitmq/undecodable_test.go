@@ -43,9 +43,9 @@ func undecodable() map[string]amqp.Table {
 	}
 }
 
-// TestUndecodableMessagesAreMoved to the error queue with what can be read of them, and
-// cost the others in their queue nothing.
-func TestUndecodableMessagesAreMoved(t *testing.T) {
+// They reach the error queue with what can be read of them, and cost the other messages in
+// their queue nothing.
+func TestUndecodable_MessagesAreMoved(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
@@ -182,8 +182,8 @@ func (w *connections) lost() error {
 	return nil
 }
 
-// TestHeadersAtTheLimitAreDecoded as they are.
-func TestHeadersAtTheLimitAreDecoded(t *testing.T) {
+// They arrive unchanged.
+func TestUndecodable_HeadersAtTheLimitAreDecoded(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -207,9 +207,9 @@ func TestHeadersAtTheLimitAreDecoded(t *testing.T) {
 	})
 }
 
-// TestHeadersThatGrowBeyondTheFrame at a redelivery, when the broker adds its count to them,
-// do not end the connection.
-func TestHeadersThatGrowBeyondTheFrame(t *testing.T) {
+// At a redelivery the broker adds its count to the headers. That does not end the
+// connection.
+func TestUndecodable_HeadersThatGrowBeyondTheFrame(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")

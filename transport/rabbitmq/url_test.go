@@ -14,9 +14,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// TestURLsThatAreRefused: the error says which URL and what is wrong where, and has no
-// part of a password in it, wherever the mistake puts that.
-func TestURLsThatAreRefused(t *testing.T) {
+// The error says which URL is wrong and where, and has no part of a password in it,
+// wherever the mistake puts that.
+func TestURL_Refused(t *testing.T) {
 	t.Parallel()
 	notPEM := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(notPEM, nil, 0o600); err != nil {
@@ -84,7 +84,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestURLsThatAreNotRefused(t *testing.T) {
+func TestURL_Accepted(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"amqp://":                                      "amqp://guest@localhost:5672/",
@@ -113,8 +113,8 @@ func TestURLsThatAreNotRefused(t *testing.T) {
 	}
 }
 
-// TestEndpoints: what a URL says is what is done.
-func TestEndpoints(t *testing.T) {
+// The settings of a URL are applied.
+func TestURL_Endpoints(t *testing.T) {
 	t.Parallel()
 	c := Config{Heartbeat: 7 * time.Second, URLs: []string{
 		"amqp://app:hunter%2F2@h:5673/a%2Fb",
@@ -149,9 +149,9 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestTLS: Config.TLS is for all URLs, each with its own name of the server, and no
-// handshake can change it.
-func TestTLS(t *testing.T) {
+// Config.TLS is for all URLs, each with its own name of the server, and no handshake can
+// change it.
+func TestURL_TLS(t *testing.T) {
 	t.Parallel()
 	c := Config{URLs: []string{"amqps://h", "amqps://g?server_name_indication=broker"}, TLS: &tls.Config{MinVersion: tls.VersionTLS13}}
 	endpoints, err := c.complete()
@@ -172,7 +172,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestManagementURLsThatAreRefused(t *testing.T) {
+func TestURL_ManagementRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"app:hunter2@h:15672":                "begin it with http:// or https://",

@@ -8,7 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-func TestValues(t *testing.T) {
+func TestHeaderTable_Values(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 8, 21, 9, 5, 7, 0, time.UTC)
 	for _, c := range []struct {

@@ -37,7 +37,7 @@ func mustWrite(t *testing.T, w io.Writer, frames ...string) {
 	}
 }
 
-func TestAHeldWireWritesTogether(t *testing.T) {
+func TestWire_HeldWritesTogether(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", mostKept+1)
 	half := strings.Repeat("h", mostKept/2+1)
@@ -69,8 +69,8 @@ func TestAHeldWireWritesTogether(t *testing.T) {
 	}
 }
 
-// TestAWireThatFailsWhenItIsLetGo is closed, as nobody else would hear of it.
-func TestAWireThatFailsWhenItIsLetGo(t *testing.T) {
+// It is closed, as no other caller would be told of the error.
+func TestWire_FailsOnRelease(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
 	w := newWire(r)
@@ -83,8 +83,8 @@ func TestAWireThatFailsWhenItIsLetGo(t *testing.T) {
 	}
 }
 
-// TestAWireOfMany loses nothing and keeps everybody's order, whoever holds it.
-func TestAWireOfMany(t *testing.T) {
+// It loses nothing and keeps each caller's order, whoever holds it.
+func TestWire_ConcurrentUse(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	w := newWire(ours)
