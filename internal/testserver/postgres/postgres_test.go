@@ -17,7 +17,7 @@ func TestTheZeroConfigStartsAServer(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	for setting, want := range map[string]string{
-		"fsync": "off", "max_connections": "400", "synchronous_commit": "on", "full_page_writes": "on", "autovacuum": "on",
+		"fsync": "off", "max_connections": "400", "synchronous_commit": "on", "full_page_writes": "off", "autovacuum": "on",
 		"listen_addresses": "127.0.0.1", "server_encoding": "UTF8",
 	} {
 		if got := query(t, s, "postgres", "show "+setting); got != want {

@@ -122,6 +122,7 @@ var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 func configuration(settings map[string]string) (string, error) {
 	all := map[string]string{
 		"fsync":               "off",
+		"full_page_writes":    "off",
 		"max_connections":     "400",
 		"password_encryption": "scram-sha-256", // not yet the default of 13
 	}
