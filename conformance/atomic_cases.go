@@ -48,7 +48,7 @@ var atomicCases = slices.Concat(
 			}
 			t.complete(f.d)
 		}},
-		{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, slow: true, run: func(t *trial) {
 			t.forwardConcurrently(200)
 		}},
 	},
@@ -191,10 +191,10 @@ func dispatchCases(s dispatch) []testCase {
 			}
 			t.ends(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
 		}},
-		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, run: func(t *trial) {
+		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 			f := t.forwarding()
 			t.needsLock(f.d) // where locks end, those of this mode need not
-			t.rest(t.suite.lock + t.suite.h.Slack)
+			t.rest(t.lock() + t.suite.h.Slack)
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
 			}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -22,12 +23,58 @@ type testCase struct {
 	// exclusive cases stop the broker, or look at what all cases share: nothing
 	// else runs meanwhile.
 	exclusive bool
+	// slow cases take seconds even where nothing is slow to wait for: go test -short
+	// leaves them out.
+	slow bool
+	// shortLocks cases wait until a lock has ended. Those that stop the broker or kill
+	// processes do so too, without saying it here.
+	shortLocks bool
 
 	run func(t *trial)
 }
 
-// name is what the case is called in reports, deviations and subtests.
+// name is what the case is called in reports and deviations.
 func (c *testCase) name() string { return c.rule + " " + c.title }
+
+// Tags are at the end of a subtest's name, so that -run and -skip can choose by them.
+const (
+	tagBroker    = "@broker"    // the case stops the broker, or cuts the network
+	tagLocks     = "@locks"     // it waits for locks to end
+	tagProcesses = "@processes" // it starts processes and kills them
+	tagSlow      = "@slow"      // it takes seconds for another reason
+)
+
+// subtestName is the name with the tags, without what go test would make of it:
+// slashes, of which it makes levels.
+func (c *testCase) subtestName() string {
+	name := strings.ReplaceAll(c.name(), "/", " or ")
+	for _, tag := range []struct {
+		text string
+		has  bool
+	}{
+		{tagBroker, c.stopsBroker()},
+		{tagLocks, c.shortLocks},
+		{tagProcesses, c.wants(processes)},
+		{tagSlow, c.slow},
+	} {
+		if tag.has {
+			name += " " + tag.text
+		}
+	}
+	return name
+}
+
+// wants reports whether the case has the need.
+func (c *testCase) wants(n need) bool {
+	return slices.ContainsFunc(c.needs, func(other need) bool { return other.unmet == n.unmet })
+}
+
+func (c *testCase) stopsBroker() bool { return c.wants(brokerControl) }
+
+// waitsForLocks reports whether messages come again in the case when locks end.
+func (c *testCase) waitsForLocks() bool {
+	return c.shortLocks || c.stopsBroker() || c.wants(processes)
+}
 
 // modes is a choice of transaction modes. The zero value is each that the
 // transport has.
@@ -119,7 +166,7 @@ var (
 	shortestLife   = need{"MaxLockTime is without limit, or longer than a case can wait", func(s *suite) bool {
 		return s.caps.MaxLockTime > 0 && (s.caps.MaxLockTime <= time.Minute || s.h.Bubble && s.caps.MaxLockTime <= 5*time.Minute)
 	}}
-	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.lock > 0 }}
+	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.shortLock > 0 }}
 	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
 	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
 	deletion           = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}

@@ -14,7 +14,7 @@ import (
 // closingCases are those of C14 about what goes on, and what remains, when a
 // transport is closed.
 var closingCases = []testCase{
-	{rule: "C14", title: "nothing is lost when a transport in full work is closed", run: closeInFullWork},
+	{rule: "C14", title: "nothing is lost when a transport in full work is closed", slow: true, run: closeInFullWork},
 	{rule: "C14", title: "a closed transport leaves no goroutine", run: func(t *trial) {
 		// The first transport takes what is started once in a process.
 		first := t.open()

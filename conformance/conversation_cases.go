@@ -163,7 +163,7 @@ var conversationCases = []testCase{
 		t.left(s.errorQueue, "after all was handled")
 		t.left(out, "after its only message was consumed")
 	}},
-	{rule: "C10", title: "messages of 64 KiB come and go", run: func(t *trial) {
+	{rule: "C10", title: "messages of 64 KiB come and go", slow: true, run: func(t *trial) {
 		transport := t.open()
 		s := t.service(transport, nil)
 		out := t.queue(transport)

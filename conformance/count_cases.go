@@ -116,7 +116,7 @@ var countCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "a delivery after one whose lock ended is a redelivery", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C9", title: "a delivery after one whose lock ended is a redelivery", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")

@@ -18,6 +18,17 @@
 // the reason at the end of the run. [Check] does the same without failing a test
 // and returns the [Report].
 //
+// The names of subtests end with tags, by which -run and -skip choose cases:
+//
+//	@broker     stops the broker, or cuts the network to it
+//	@processes  starts processes of endpoints and kills them
+//	@locks      waits until locks have ended
+//	@slow       takes seconds for another reason
+//
+// So go test -run 'TestConformance$/@broker' runs the cases that stop the broker, and
+// go test -skip '/@broker' all others. go test -short leaves out those with a tag: it
+// is what a developer runs before each commit. They are listed as not run.
+//
 // Cases in which the broker or a process dies need help: [Harness].Broker stops
 // and starts the broker, [Main] lets the suite start the test binary again as a
 // process that it kills.

@@ -17,13 +17,13 @@ import (
 // so the number of attempts is the one that is configured, whatever the broker
 // counts.
 var exactCases = []testCase{
-	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: givingBack, slow: true, run: func(t *trial) {
 		t.countsExactly(exactness{quick: t.many(2000, 1000), failing: t.many(1000, 400), slow: 24, instances: 1})
 	}},
-	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: givingBack, slow: true, run: func(t *trial) {
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 3})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", in: givingBack, slow: true, run: func(t *trial) {
 		limits := []int{1, 16, 3, 32, 2, 8}
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 1, every: 20, interfere: func(n int, s *service) {
 			if err := s.SetConcurrency(limits[n%len(limits)]); err != nil {
@@ -31,14 +31,14 @@ var exactCases = []testCase{
 			}
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: givingBack, slow: true, run: func(t *trial) {
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 1, every: 60, interfere: func(_ int, s *service) {
 			s.Pause()
 			t.rest(20 * time.Millisecond)
 			s.Resume()
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", in: givingBack, slow: true, run: func(t *trial) {
 		var began, ended atomic.Int64
 		t.countsExactly(exactness{quick: 200, failing: 40, slow: 12, instances: 1, change: func(c *core.Config) {
 			c.Recoverability.RateLimit = core.RateLimit{

@@ -45,7 +45,7 @@ var failureCases = []testCase{
 		}
 		t.left(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R22", title: "a delayed retry outlives the time to be received", in: givingBack, needs: []need{delays, expiry}, run: func(t *trial) {
+	{rule: "R22", title: "a delayed retry outlives the time to be received", in: givingBack, slow: true, needs: []need{delays, expiry}, run: func(t *trial) {
 		transport := t.open()
 		var seen attempts
 		// The message must be there long enough to be received at all.

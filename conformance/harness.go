@@ -23,6 +23,15 @@ type Harness struct {
 	// fatal error belongs to t.
 	Open func(t testing.TB) core.Transport
 
+	// OpenShortLocks returns a transport as Open does, whose locks end after a few
+	// seconds, such as 4 s: for the cases that wait until a lock has ended, and for those
+	// in which a process or the broker dies holding messages. All others use Open, whose
+	// locks should be minutes, so that none ends because the machine is busy; nothing
+	// waits for them. Where Main is called, its open returns transports with short locks
+	// too. nil: all cases use Open. Leave it nil, and let Open's locks be short, where the
+	// duration of a lock belongs to the queue and Queue makes the queues.
+	OpenShortLocks func(t testing.TB) core.Transport
+
 	// OpenLimited returns a transport as Open does, whose MaxMessageBytes is this, less
 	// than Open's: a receiver with other limits than its senders have. nil: the limit is
 	// the broker's own, or there is none, and what needs it is not run.
@@ -91,8 +100,8 @@ type Harness struct {
 	Patience time.Duration
 
 	// Quiet is how long the suite watches that something does not happen. Where
-	// locks end by themselves it is a fifth of their duration at most, so that no
-	// lock ends meanwhile. The default is 300 ms, or 5 s in a Bubble.
+	// locks end by themselves it is a fifth of the shortest one's duration at most,
+	// so that no lock ends in that time. The default is 300 ms, or 5 s in a Bubble.
 	Quiet time.Duration
 
 	// Slack is by how much a message may be late beyond DelayPrecision, because

@@ -88,7 +88,7 @@ func (r *receiver) comesAt(until time.Time) core.Delivery {
 }
 
 var lockCases = []testCase{
-	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed")
@@ -115,7 +115,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after it was completed")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "a lock that is renewed holds", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 3)
@@ -143,7 +143,7 @@ var lockCases = []testCase{
 		r.shut()
 		t.left(queue, "after all were completed, three times later than their locks would have ended")
 	}},
-	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -160,7 +160,7 @@ var lockCases = []testCase{
 		t.complete(again)
 		t.left(queue, "after the other receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed once")
@@ -178,7 +178,7 @@ var lockCases = []testCase{
 		t.complete(again)
 		t.left(queue, "after the other receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that has ended cannot be renewed", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "a lock that has ended cannot be renewed", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -192,7 +192,7 @@ var lockCases = []testCase{
 		t.complete(t.receiver(t.open(), queue, 1).next())
 		t.left(queue, "after another receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", in: givingBack, needs: []need{locks, shortestLife}, run: func(t *trial) {
+	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", in: givingBack, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "kept for long")
@@ -222,7 +222,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after it was completed")
 	}},
-	{rule: "C17", title: "a message whose lock does not end stays with its holder", in: givingBack, run: keepsForEver},
+	{rule: "C17", title: "a message whose lock does not end stays with its holder", in: givingBack, slow: true, run: keepsForEver},
 	{rule: "C17", title: "renewing while settling does no harm", in: givingBack, needs: []need{locks}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)

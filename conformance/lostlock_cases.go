@@ -35,7 +35,7 @@ func (t *trial) tooLate(when string, ways []wayToSettle, late []core.Delivery) {
 }
 
 var lostLockCases = []testCase{
-	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -47,7 +47,7 @@ var lostLockCases = []testCase{
 		t.left(queue, "after they were completed by who received them next")
 		t.left(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement does not touch the next holder", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C6", title: "a late settlement does not touch the next holder", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -62,7 +62,7 @@ var lostLockCases = []testCase{
 		t.left(queue, "after the next holder completed them")
 		t.left(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement counts nothing", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C6", title: "a late settlement counts nothing", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
@@ -82,7 +82,7 @@ var lostLockCases = []testCase{
 		}
 		t.left(queue, "after they were completed")
 	}},
-	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)

@@ -18,7 +18,7 @@ var tryable = need{"MaxMessageBytes is too large to be tried", func(s *suite) bo
 const usualBody = 1 << 20
 
 var oversizeCases = []testCase{
-	{rule: "R24", title: "a message whose error is 1 MiB long reaches the error queue", run: func(t *trial) {
+	{rule: "R24", title: "a message whose error is 1 MiB long reaches the error queue", slow: true, run: func(t *trial) {
 		transport := t.open()
 		text := "out of stock: " + strings.Repeat("é✓ ", 1<<20/6)
 		in := t.failsWith(transport, errors.New(text))
@@ -38,7 +38,7 @@ var oversizeCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s is %q", core.HeaderExceptionMessage, want), "%q", got)
 		}
 	}},
-	{rule: "R24", title: "the largest message that an endpoint sends reaches the error queue", needs: []need{tryable}, run: func(t *trial) {
+	{rule: "R24", title: "the largest message that an endpoint sends reaches the error queue", slow: true, needs: []need{tryable}, run: func(t *trial) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })

@@ -45,7 +45,7 @@ var processCases = []testCase{
 		w.HoldSettlement = false
 		second := t.start(w.job)
 		second.until(isReady, t.patience())
-		t.rest(min(t.suite.lock, t.quiet()) + t.quiet())
+		t.rest(min(t.lock(), t.quiet()) + t.quiet())
 		second.shut()
 		for _, e := range second.all() {
 			if e.What == isHandling && !t.caps.Duplicates {
@@ -301,7 +301,7 @@ func (t *trial) nothingLeft(w *workplace) {
 }
 
 // comesAgain is how long it takes until what a killed process held comes again.
-func (t *trial) comesAgain() time.Duration { return t.patience() + t.suite.lock }
+func (t *trial) comesAgain() time.Duration { return t.patience() + t.lock() }
 
 // handles reports whether the process handles a message or, instead, the error
 // queue gets it.
@@ -387,7 +387,7 @@ func (t *trial) killAtRandom() {
 			before = len(arrived)
 			forwarded.collect(t.comesAgain(), seen)
 		}
-		t.rest(t.suite.lock) // until all that was held comes again, if it does
+		t.rest(t.lock()) // until all that was held comes again, if it does
 	}
 	silence := t.patience()
 	if len(arrived) == killMessages {

@@ -336,7 +336,7 @@ var stopCases = []testCase{
 }
 
 var renewalCases = []testCase{
-	{rule: "C17", title: "a handler that takes longer than the lock keeps its message", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "a handler that takes longer than the lock keeps its message", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		jobs := t.crowd()
 		transport := t.open()
 		first := t.service(transport, nil)
@@ -346,7 +346,7 @@ var renewalCases = []testCase{
 				jobs.enter(string(m.RawBody()))
 				defer jobs.leave()
 				select {
-				case <-time.After(t.suite.lock * 5 / 2):
+				case <-time.After(t.lock() * 5 / 2):
 				case <-t.ctx.Done():
 				}
 				if err := ctx.Err(); err != nil {
@@ -359,7 +359,7 @@ var renewalCases = []testCase{
 		msgs := t.jobs(first.queue, 3)
 		t.send(transport, msgs...)
 		t.reach("handlers at the same time", 3, jobs.running)
-		t.rest(t.suite.lock * 2)
+		t.rest(t.lock() * 2)
 		t.await("handlers that take 2.5 times the lock have ended", func() bool { return jobs.running() == 0 })
 		first.end()
 		second.end()
@@ -367,7 +367,7 @@ var renewalCases = []testCase{
 		t.left(first.queue, "after all was handled")
 		t.left(first.errorQueue, "after all was handled")
 	}},
-	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 		jobs := t.crowd()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })
@@ -383,7 +383,7 @@ var renewalCases = []testCase{
 		msgs := t.jobs(s.queue, 32)
 		t.send(transport, msgs...)
 		t.reach("messages begun, of which the last two are slow", 22, jobs.messages)
-		t.rest(t.suite.lock * 3 / 2)
+		t.rest(t.lock() * 3 / 2)
 		jobs.open()
 		t.reach("messages begun when the slow ones have ended, which took 1.5 times the lock", 32, jobs.messages)
 		s.end()

@@ -180,7 +180,7 @@ var rateLimitCases = []testCase{
 		t.left(s.queue, "after all was handled")
 		t.left(s.errorQueue, "after all was handled")
 	}},
-	{rule: "R45", title: "many switches lose, duplicate and count nothing", run: func(t *trial) {
+	{rule: "R45", title: "many switches lose, duplicate and count nothing", slow: true, run: func(t *trial) {
 		transport := t.open()
 		out := t.queue(transport)
 		var switches atomic.Int64

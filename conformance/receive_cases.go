@@ -154,7 +154,7 @@ var receiveCases = []testCase{
 		t.uncounted(c.conclude(t))
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: givingBack, slow: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		one, other := t.receiver(transport, queue, 16), t.receiver(t.open(), queue, 16)
@@ -167,7 +167,7 @@ var receiveCases = []testCase{
 		alone.shut()
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "Receive may be called by many at once", run: func(t *trial) {
+	{rule: "C3", title: "Receive may be called by many at once", slow: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 200)
@@ -185,7 +185,7 @@ var receiveCases = []testCase{
 		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 8), r)
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a large backlog is delivered to the last message", run: func(t *trial) {
+	{rule: "C3", title: "a large backlog is delivered to the last message", slow: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 2000)

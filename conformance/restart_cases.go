@@ -365,7 +365,7 @@ func (t *trial) dieBeforeSettling() (handled, copies int) {
 	t.sendEventually(transport, t.message(t.queue(t.open()), "connected again"))
 	let()
 	// When all is done nothing is left, neither waiting nor held.
-	t.rest(t.suite.lock)
+	t.rest(t.lock())
 	deadline := time.Now().Add(t.patience())
 	for time.Now().Before(deadline) {
 		found := t.contents(forward, 0)

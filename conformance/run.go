@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +17,12 @@ import (
 //
 // When all have ended, the cases that were not run and the deviations are
 // logged, and the report is written as <name>.json into the directory that the
-// environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run
-// or Harness.Rules, which leave cases out, there is no report.
+// environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run,
+// -short or Harness.Rules, which leave cases out, there is no report.
+//
+// go test -short leaves out the cases that stop the broker, kill processes, wait for
+// locks to end, or take seconds for another reason, and runs each other case in one of
+// its modes, always the same.
 //
 // Most of the time of a run on a broker goes into waiting, so go test -parallel
 // 16 shortens it much.
@@ -27,16 +32,17 @@ func Run(t *testing.T, h Harness) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.short = testing.Short()
 	t.Cleanup(func() { s.conclude(t) })
 	for _, c := range cases() {
-		if !s.chooses(&c) || s.leavesOut(&c) {
+		if !s.chooses(&c) || s.leavesOut(&c) || s.tooLong(&c) {
 			continue
 		}
-		t.Run(subtestName(c.name()), func(t *testing.T) {
+		t.Run(c.subtestName(), func(t *testing.T) {
 			if !c.exclusive {
 				t.Parallel()
 			}
-			for _, mode := range c.in.of(s.caps) {
+			for _, mode := range s.modesOf(&c) {
 				t.Run(mode.String(), func(t *testing.T) {
 					if !c.exclusive {
 						t.Parallel()
@@ -113,12 +119,39 @@ func (s *suite) leavesOut(c *testCase) bool {
 	return true
 }
 
+// tooLong reports whether a case is left out of this short run, and notes it. In a
+// bubble waiting takes no time.
+func (s *suite) tooLong(c *testCase) bool {
+	if !s.short || !c.slow && (s.h.Bubble || !c.waitsForLocks()) {
+		return false
+	}
+	s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: "it is not for short runs (go test -short)"})
+	return true
+}
+
+// modesOf returns the modes in which a case runs: in a short run one, which differs from
+// case to case, so that each mode is tried.
+func (s *suite) modesOf(c *testCase) []core.TransactionMode {
+	modes := c.in.of(s.caps)
+	if !s.short {
+		return modes
+	}
+	h := fnv.New32a()
+	h.Write([]byte(c.name()))
+	i := int(h.Sum32() % uint32(len(modes)))
+	return modes[i : i+1]
+}
+
 // conclude looks at the whole of a run.
 func (s *suite) conclude(t *testing.T) {
 	t.Helper()
 	s.report.sort()
+	if s.short {
+		t.Log(s.report.summary())
+		return // nothing can be said of the whole
+	}
 	if s.report.partial() {
-		return // -run or -failfast left cases out; nothing can be said of the whole
+		return // nor where -run or -failfast left cases out
 	}
 	for _, mistake := range s.wrongDeviations() {
 		t.Error(mistake)
@@ -157,7 +190,3 @@ func (s *suite) wrongDeviations() (mistakes []string) {
 	slices.Sort(mistakes)
 	return mistakes
 }
-
-// subtestName leaves out what go test would make of a case's name: slashes, of
-// which it makes levels.
-func subtestName(name string) string { return strings.ReplaceAll(name, "/", " or ") }

@@ -54,7 +54,7 @@ var sendCases = []testCase{
 			t.holds(queue, fmt.Sprintf("after a Send to three queues, in the one numbered %d", i), want[queue], nil)
 		}
 	}},
-	{rule: "C2", title: "many senders share a transport", in: once, run: func(t *trial) {
+	{rule: "C2", title: "many senders share a transport", in: once, slow: true, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
 		const senders, rounds = 64, 4

@@ -10,7 +10,7 @@ import (
 )
 
 var soakCases = []testCase{
-	{rule: "R1", title: "of 1,000 messages of all kinds each is attempted as often as it should be, and ends where it belongs", run: func(t *trial) {
+	{rule: "R1", title: "of 1,000 messages of all kinds each is attempted as often as it should be, and ends where it belongs", slow: true, run: func(t *trial) {
 		plan := t.soakPlan(1000)
 		k := &soak{t: t, plan: plan, attempts: &tally{}, ends: &tally{}}
 		transport := t.open()

@@ -16,7 +16,12 @@ import (
 // What cases do with a transport. Whatever fails here stops the case.
 
 // open returns a transport of its own, as another process would have.
-func (t *trial) open() core.Transport { return t.opened(t.suite.h.Open(t), "Harness.Open") }
+func (t *trial) open() core.Transport {
+	if short := t.suite.h.OpenShortLocks; short != nil && t.waitsForLocks() {
+		return t.opened(short(t), "Harness.OpenShortLocks")
+	}
+	return t.opened(t.suite.h.Open(t), "Harness.Open")
+}
 
 // openLimited returns a transport with that MaxMessageBytes.
 func (t *trial) openLimited(maxMessageBytes int) core.Transport {

@@ -213,6 +213,15 @@ func shortPosition(f runtime.Frame) string {
 func (t *trial) patience() time.Duration { return t.suite.h.Patience }
 func (t *trial) quiet() time.Duration    { return t.suite.h.Quiet }
 
+// lock is how long a delivery of the case's transports stays locked, in the mode where
+// it is shortest; 0: for ever.
+func (t *trial) lock() time.Duration {
+	if t.waitsForLocks() {
+		return t.suite.shortLock
+	}
+	return t.suite.lock
+}
+
 // patient returns a context for one call.
 func (t *trial) patient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.ctx, t.patience())

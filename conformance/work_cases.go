@@ -138,11 +138,11 @@ var workCases = []testCase{
 		t.ends(f, "after CompleteWith in a broken transaction, Reset and CompleteWith again", nil, []string{"sent"})
 	}},
 	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
-	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, run: func(t *trial) {
+	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *trial) {
 		f := t.forwarding()
 		t.needsLock(f.d) // where locks end, those of this mode need not
 		key := t.work(f.d.BindContext(t.ctx))
-		t.rest(t.suite.lock + t.suite.h.Slack)
+		t.rest(t.lock() + t.suite.h.Slack)
 		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 			t.fail("CompleteWith after the lock ran out returns core.ErrLockLost", "%v", err)
 		}
