@@ -16,6 +16,7 @@ type attempt struct {
 	delivery Delivery
 	hold     *hold
 	returned atomic.Bool     // the handlers have, or the policy or HandleFailed after them
+	settled  atomic.Bool     // the message has been dealt with: only Complete is left
 	undone   bool            // the failed handler's work has been undone (Reset)
 	observed context.Context // what observers made of the context, or nil
 }
@@ -77,7 +78,7 @@ func (r *runner) handle(w *worker, item held) {
 	var idErr error
 	item.delivery, idErr = r.ep.withID(item.delivery)
 	in := item.delivery.Incoming()
-	if (in.DeliveryCount > 1 || in.Redelivered) && r.ep.memory.wasSettled(in.NativeID) {
+	if (in.DeliveryCount > 1 || in.Redelivered) && (r.ep.memory.wasSettled(in.NativeID) || r.pump.isCompleting(in.NativeID)) {
 		r.settleAgain(w, item)
 		return
 	}
@@ -377,8 +378,10 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 }
 
 // complete consumes a message that has been dealt with. A failure is remembered
-// for the redelivery that follows it (R28).
+// for the redelivery that follows it, and so is a call that has not returned
+// (R28).
 func (r *runner) complete(a *attempt) {
+	a.settled.Store(true)
 	if !r.ep.caps.ConfirmsSettlement {
 		r.ep.memory.rememberSettled(a.delivery.Incoming().NativeID)
 	}

@@ -69,6 +69,56 @@ func TestR28AMessageThatCouldNotBeSettledIsCompletedWithoutRunning(t *testing.T)
 	}
 }
 
+func TestR28_ARedeliveryWhileItsSettlementWaitsIsNotHandled(t *testing.T) {
+	for name, c := range map[string]struct {
+		handled, result error
+		moved           int
+	}{
+		"success, and the settlement succeeds after all": {},
+		"success, and the settlement fails":              {result: errBoom},
+		"move to the error queue":                        {handled: errBoom, result: errBoom, moved: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+				answer := make(chan struct{})
+				var completing record[string]
+				b.broker.provoke(faults{
+					arrive: func(in *core.Incoming) { // two deliveries of one stored copy
+						if in.ID == "again" {
+							in.NativeID, in.Redelivered = "1", true
+						}
+					},
+					after: func(operation string, in *core.Incoming) error {
+						completing.add(operation + " " + in.ID)
+						if in.ID == "m1" && completing.len() == 1 {
+							<-answer
+							return c.result
+						}
+						return nil
+					},
+				})
+				runs := 0
+				b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+					runs++
+					return c.handled
+				})
+				b.put("m1")
+				synctest.Wait()
+				equal(b, "settlements that wait", completing.len(), 1)
+				b.put("again")
+				synctest.Wait()
+				equal(b, "runs", runs, 1)
+				equal(b, "completed without running", b.broker.settledAs("Complete", "again"), 1)
+				close(answer)
+				time.Sleep(time.Minute)
+				equal(b, "runs", runs, 1)
+				b.holds("error", c.moved)
+				b.holds("orders", 0)
+			})
+		})
+	}
+}
+
 func TestR28TheMemoryIsAskedForRedeliveriesAlone(t *testing.T) {
 	inModesOn(t, able(func(c *core.Capabilities) { c.ConfirmsSettlement = false }), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var count atomic.Int64

@@ -333,6 +333,24 @@ func (p *pump) attempts() []*attempt {
 	return all
 }
 
+// isCompleting reports whether a worker waits for a delivery of the message to be
+// completed: in an outage that takes a while, and the broker may redeliver the
+// message before the call returns (R28). It looks at all workers, and is asked for
+// redeliveries alone.
+func (p *pump) isCompleting(nativeID string) bool {
+	if nativeID == "" {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for w := range p.everyWorker {
+		if a := w.current.Load(); a != nil && a.settled.Load() && a.delivery.Incoming().NativeID == nativeID {
+			return true
+		}
+	}
+	return false
+}
+
 // restartFetch ends Receive calls under way, so that they begin again under
 // what holds now.
 func (p *pump) restartFetch() {
