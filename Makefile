@@ -1,11 +1,16 @@
 # make check and make test are what CI runs (.ci/run); CONTRIBUTING.md says more about each.
 # Whatever go.work names is checked and tested, and so are the tools, a module apart.
 
-.PHONY: all test test-mssql soak check bench report docs fmt clean
+.PHONY: all test test-mssql stress soak check bench report docs fmt clean
 all: check test
 
+# make test SHORT=1 runs what a developer runs before each commit, in two minutes.
 test: .bin/testtotals .bin/transports
 	scripts/test
+
+# Not part of test: every test 20 times on a machine that is too slow, or less: make stress COUNT=2 PACKAGES=./core.
+stress: .bin/testtotals
+	scripts/stress
 
 # Not part of test: it needs a Microsoft SQL Server, which REPRISE_TEST_MSSQL_URL names.
 test-mssql: .bin/testtotals
@@ -16,7 +21,7 @@ soak:
 	scripts/servers
 	go run ./soak -for $(or $(SOAK),1h) -transport '$(or $(TRANSPORT),all)'
 
-check: format lint tidy alone imports snippets paths scripts tsql vulnerabilities
+check: format lint tidy alone imports snippets paths scripts workflows tsql vulnerabilities
 
 bench:
 	go run -C bench . -scenario $(or $(SCENARIO),all)
@@ -36,7 +41,7 @@ clean:
 	rm -rf .bin
 
 # The parts of check. Each can be run alone; make --keep-going check runs all of them whatever fails.
-.PHONY: format lint tidy alone imports snippets paths scripts tsql vulnerabilities
+.PHONY: format lint tidy alone imports snippets paths scripts workflows tsql vulnerabilities
 
 format: .bin/golangci-lint
 	.bin/golangci-lint fmt --diff
@@ -67,6 +72,10 @@ paths:
 
 scripts:
 	for script in .ci/run scripts/*; do bash -n "$$script" || exit; done
+
+# GitHub reads them only when they are there. This tool does not go together with the dependencies of those in tools/go.mod.
+workflows:
+	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 tsql:
 	scripts/tsql

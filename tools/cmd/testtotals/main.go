@@ -6,15 +6,21 @@
 // It exits with 1 when a test failed or was skipped, and when no test ran at all: a server that is missing must not
 // pass for a test that succeeded. Subtests count as tests, as in the output of go test. A package that fails outside
 // its tests, because it does not build or its process dies, counts as one failure.
+//
+// With -short, for the output of go test -short, tests that say they are not part of short runs are counted apart:
+// those whose reason has the words "short runs".
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 )
 
 func main() {
 	var t totals
+	flag.BoolVar(&t.short, "short", false, "count tests that are not part of short runs apart")
+	flag.Parse()
 	if err := t.read(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "testtotals:", err)
 		os.Exit(1)

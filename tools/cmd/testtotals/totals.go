@@ -25,6 +25,8 @@ type totals struct {
 	passed  int
 	failed  []string // names, in the order in which they failed
 	skipped []string
+	short   bool // tests may be left out, because the run is short
+	leftOut int  // as many were
 
 	packages map[string]*pkg
 	builds   map[string]*strings.Builder // compiler output by ImportPath
@@ -111,6 +113,10 @@ func (t *totals) addTest(e event) {
 		p.failed = true
 		p.report.WriteString(output.String())
 	case "skip":
+		if t.short && strings.Contains(output.String(), "short runs") {
+			t.leftOut++
+			break
+		}
 		t.skipped = append(t.skipped, name)
 		p.report.WriteString(output.String())
 	default: // run, pause, cont
@@ -162,7 +168,11 @@ func (t *totals) summarize(w io.Writer) {
 	if t.ran() == 0 {
 		fmt.Fprintln(w, "no test ran")
 	}
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", t.passed, len(t.failed), len(t.skipped))
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped", t.passed, len(t.failed), len(t.skipped))
+	if t.short {
+		fmt.Fprintf(w, ", %d left out of short runs", t.leftOut)
+	}
+	fmt.Fprintln(w)
 }
 
 func (t *totals) ran() int { return t.passed + len(t.failed) + len(t.skipped) }

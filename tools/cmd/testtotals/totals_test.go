@@ -7,6 +7,7 @@ import (
 
 func TestTotals(t *testing.T) {
 	tests := map[string]struct {
+		short  bool
 		events []string
 		want   string // all that is printed
 		ok     bool
@@ -60,6 +61,37 @@ func TestTotals(t *testing.T) {
 			},
 			want: "    a_test.go:3: no server\nok  \tp\t0.1s\n\nskipped: p TestA\n1 passed, 0 failed, 1 skipped\n",
 		},
+		"a test that is left out of a short run is no skipped test": {
+			short: true,
+			events: []string{
+				`{"Action":"pass","Package":"p","Test":"TestB"}`,
+				`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: an hour of work: not in short runs\n"}`,
+				`{"Action":"skip","Package":"p","Test":"TestA"}`,
+				`{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}`,
+				`{"Action":"pass","Package":"p"}`,
+			},
+			want: "ok  \tp\t0.1s\n\n1 passed, 0 failed, 0 skipped, 1 left out of short runs\n",
+			ok:   true,
+		},
+		"a test that is left out of any other run is skipped": {
+			events: []string{
+				`{"Action":"pass","Package":"p","Test":"TestB"}`,
+				`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: an hour of work: not in short runs\n"}`,
+				`{"Action":"skip","Package":"p","Test":"TestA"}`,
+				`{"Action":"pass","Package":"p"}`,
+			},
+			want: "    a_test.go:3: an hour of work: not in short runs\n\nskipped: p TestA\n1 passed, 0 failed, 1 skipped\n",
+		},
+		"a short run needs its servers": {
+			short: true,
+			events: []string{
+				`{"Action":"pass","Package":"p","Test":"TestB"}`,
+				`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: no server\n"}`,
+				`{"Action":"skip","Package":"p","Test":"TestA"}`,
+				`{"Action":"pass","Package":"p"}`,
+			},
+			want: "    a_test.go:3: no server\n\nskipped: p TestA\n1 passed, 0 failed, 1 skipped, 0 left out of short runs\n",
+		},
 		"a package that does not build is a failure, its errors are shown once": {
 			events: []string{
 				`{"Action":"build-output","ImportPath":"d","Output":"d.go:3:4: undefined: x\n"}`,
@@ -112,7 +144,7 @@ func TestTotals(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			var totals totals
+			totals := totals{short: tt.short}
 			var printed strings.Builder
 			if err := totals.read(strings.NewReader(strings.Join(tt.events, "\n")), &printed); err != nil {
 				t.Fatal(err)
