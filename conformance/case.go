@@ -69,7 +69,8 @@ func (c *testCase) wants(n need) bool {
 	return slices.ContainsFunc(c.needs, func(other need) bool { return other.unmet == n.unmet })
 }
 
-func (c *testCase) stopsBroker() bool { return c.wants(brokerControl) }
+// stopsBroker reports whether the case stops the broker, or cuts the network.
+func (c *testCase) stopsBroker() bool { return c.wants(brokerControl) || c.wants(outages) }
 
 // waitsForLocks reports whether messages come again in the case when locks end.
 func (c *testCase) waitsForLocks() bool {
@@ -168,6 +169,7 @@ var (
 	}}
 	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.shortLock > 0 }}
 	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
+	outages            = need{"Harness.Broker and Harness.Network are nil", func(s *suite) bool { return s.h.Broker != nil || s.h.Network != nil }}
 	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
 	deletion           = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}
 	deadLetterView     = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}

@@ -46,6 +46,12 @@ type Harness struct {
 	// not run. The suite runs nothing else while it uses it.
 	Broker Broker
 
+	// Network cuts the transports off from a broker that goes on, where Broker is nil
+	// because the broker is not the test's to stop. Cases about an outage itself then
+	// run; those about what survives a restart do not. nil: the network cannot be cut
+	// either. With Broker it is not used.
+	Network Network
+
 	// Corrupt puts one message into the queue that the adapter cannot parse,
 	// with the broker's own means, and returns what its Body is to be. nil:
 	// there is no such message, or no such means.
@@ -128,6 +134,18 @@ type Broker interface {
 	Start(t testing.TB)
 	// Partition cuts the network between the transports and the broker, both of
 	// which go on, until heal is called.
+	Partition(t testing.TB) (heal func())
+}
+
+// Network is the network between the transports that Harness.Open returns and the
+// broker: a proxy that the tests have put there. It carries the connections of nobody
+// else. The suite runs nothing else while it is cut.
+type Network interface {
+	// Cut ends every connection at once, to both sides, and refuses new ones until
+	// restore is called.
+	Cut(t testing.TB) (restore func())
+	// Partition lets nothing that either side sends arrive, and tells neither, until
+	// heal is called.
 	Partition(t testing.TB) (heal func())
 }
 

@@ -48,6 +48,9 @@ func (h Harness) uncounted() Harness {
 	if h.Broker != nil {
 		h.Broker = uncountedBroker{h.Broker}
 	}
+	if h.Network != nil {
+		h.Network = uncountedNetwork{h.Network}
+	}
 	return h
 }
 
@@ -58,9 +61,24 @@ func (b uncountedBroker) Kill(t testing.TB) { unlabelled(t, func() { b.broker.Ki
 func (b uncountedBroker) Start(t testing.TB) { unlabelled(t, func() { b.broker.Start(t) }) }
 
 func (b uncountedBroker) Partition(t testing.TB) (heal func()) {
-	var mend func()
-	unlabelled(t, func() { mend = b.broker.Partition(t) })
-	return func() { unlabelled(t, mend) }
+	return unlabelledTwice(t, b.broker.Partition)
+}
+
+type uncountedNetwork struct{ network Network }
+
+func (n uncountedNetwork) Cut(t testing.TB) (restore func()) {
+	return unlabelledTwice(t, n.network.Cut)
+}
+
+func (n uncountedNetwork) Partition(t testing.TB) (heal func()) {
+	return unlabelledTwice(t, n.network.Partition)
+}
+
+// unlabelledTwice calls what begins something, and what ends it, without the label.
+func unlabelledTwice(t testing.TB, begin func(testing.TB) (end func())) (end func()) {
+	var labelled func()
+	unlabelled(t, func() { labelled = begin(t) })
+	return func() { unlabelled(t, labelled) }
 }
 
 // unlabelled calls f without the label of the case's goroutines.

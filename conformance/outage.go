@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -13,10 +14,13 @@ import (
 
 var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.Durable })
 
-// operator kills and starts the broker, for the goroutine of a case.
+// operator kills and starts the broker, for the goroutine of a case. Where the harness
+// has no Broker it cuts the network instead, which is as good for cases that need
+// outages alone.
 type operator struct {
-	t    *trial
-	down bool
+	t       *trial
+	down    bool
+	restore func() // the network, where that was cut
 }
 
 func (t *trial) operator() *operator { return &operator{t: t} }
@@ -24,7 +28,11 @@ func (t *trial) operator() *operator { return &operator{t: t} }
 // kill kills the broker. The end of the case starts it again, if the case does
 // not.
 func (o *operator) kill() {
-	o.t.suite.h.Broker.Kill(o.t)
+	if b := o.t.suite.h.Broker; b != nil {
+		b.Kill(o.t)
+	} else {
+		o.restore = o.t.suite.h.Network.Cut(o.t)
+	}
 	o.down = true
 	o.t.Cleanup(func() {
 		if o.down {
@@ -35,7 +43,11 @@ func (o *operator) kill() {
 
 func (o *operator) start() {
 	o.down = false
-	o.t.suite.h.Broker.Start(o.t)
+	if b := o.t.suite.h.Broker; b != nil {
+		b.Start(o.t)
+	} else {
+		o.restore()
+	}
 }
 
 func (o *operator) restart() {
@@ -45,7 +57,13 @@ func (o *operator) restart() {
 
 // partition cuts the network until heal is called, or the case ends.
 func (o *operator) partition() (heal func()) {
-	heal = sync.OnceFunc(o.t.suite.h.Broker.Partition(o.t))
+	var network interface {
+		Partition(t testing.TB) (heal func())
+	} = o.t.suite.h.Network
+	if b := o.t.suite.h.Broker; b != nil {
+		network = b
+	}
+	heal = sync.OnceFunc(network.Partition(o.t))
 	o.t.Cleanup(heal)
 	return heal
 }

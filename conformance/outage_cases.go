@@ -29,7 +29,7 @@ var outageCases = []testCase{
 			t.fail("OpenReceiver of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
 	}},
-	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -53,7 +53,7 @@ var outageCases = []testCase{
 			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.patience())
 		}
 	}},
-	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
 		r, told := t.observed(transport, t.queue(transport))
@@ -82,7 +82,7 @@ var outageCases = []testCase{
 			return all[len(all)-1].Connected
 		})
 	}},
-	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		const instances = 6
 		o := t.operator()
 		queue := t.queue(t.open())
@@ -110,7 +110,7 @@ var outageCases = []testCase{
 			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
 		}
 	}},
-	{rule: "C15", title: "a partition is outlasted", in: givingBack, exclusive: true, needs: []need{brokerControl}, run: func(t *trial) {
+	{rule: "C15", title: "a partition is outlasted", in: givingBack, exclusive: true, needs: []need{outages}, run: func(t *trial) {
 		const total = 30
 		o := t.operator()
 		transport := t.open()
@@ -165,7 +165,7 @@ var outageCases = []testCase{
 			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut meanwhile, those whose lock was lost again", total+len(late)), "%d were not", total+len(late)-done)
 		}
 	}},
-	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: once, exclusive: true, needs: []need{brokerControl}, run: func(t *trial) {
+	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: once, exclusive: true, needs: []need{outages}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -194,7 +194,7 @@ var outageCases = []testCase{
 			t.fail("Check returns an error while the broker cannot be reached", "nil")
 		}
 	}},
-	{rule: "C2", title: "a Send in an outage is an error in time, and works afterwards", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C2", title: "a Send in an outage is an error in time, and works afterwards", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -224,7 +224,7 @@ var outageCases = []testCase{
 			t.fail(`the queue holds what Send accepted, "before" and "after" the outage`, "missing are %s; it holds %s", some(lost), some(bodiesIn(found)))
 		}
 	}},
-	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: givingBack, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -274,7 +274,7 @@ var outageCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{brokerControl}, run: func(t *trial) {
+	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{outages}, run: func(t *trial) {
 		o := t.operator()
 		first := t.open() // takes what is started once in a process
 		queue := t.queue(first)
@@ -321,7 +321,7 @@ var outageCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C15", title: "an endpoint goes on after an outage, and its Health tells", exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C15", title: "an endpoint goes on after an outage, and its Health tells", exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
@@ -352,7 +352,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
 		limit := max(t.quiet(), time.Second)

@@ -16,7 +16,8 @@ import (
 // declared deviation; a declared deviation that holds fails the test too.
 //
 // When all have ended, the cases that were not run and the deviations are
-// logged, and the report is written as <name>.json into the directory that the
+// listed, on standard output or, with -v or when a case has failed, in the test's log;
+// and the report is written as <name>.json into the directory that the
 // environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run,
 // -short or Harness.Rules, which leave cases out, there is no report.
 //
@@ -156,7 +157,11 @@ func (s *suite) conclude(t *testing.T) {
 	for _, mistake := range s.wrongDeviations() {
 		t.Error(mistake)
 	}
-	t.Log(s.report.summary())
+	if summary := s.report.summary(); testing.Verbose() || t.Failed() {
+		t.Log(summary)
+	} else {
+		fmt.Printf("%s: %s\n", t.Name(), summary) // go test would drop a log
+	}
 	if err := s.report.save(); err != nil {
 		t.Error(err)
 	}

@@ -102,7 +102,7 @@ var secretCases = []testCase{
 		t.tellsNoSecret("OpenReceiver after Transport.Close", err)
 		t.tellsNoSecret("Transport.Close again", transport.Close(ctx))
 	}},
-	{rule: "C21", title: "none is told in an outage", in: once, exclusive: true, needs: []need{secrets, brokerControl}, run: secretsInOutage},
+	{rule: "C21", title: "none is told in an outage", in: once, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
 }
 
 // secretsInOutage looks at what is said while the broker is away.

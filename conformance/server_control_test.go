@@ -27,6 +27,57 @@ func TestControlOnServer(t *testing.T) {
 	}
 }
 
+// serverNetwork is the network of a server that nobody stops.
+type serverNetwork struct{ *server }
+
+// Cut implements Network. To clients it looks like a server that was killed.
+func (n serverNetwork) Cut(t testing.TB) (restore func()) {
+	n.Kill(t)
+	return func() { n.Start(t) }
+}
+
+// networkAlone takes the Broker from a harness of harnessOnServer.
+func networkAlone(h *Harness) {
+	h.Network, h.Broker = serverNetwork{h.Broker.(*server)}, nil
+}
+
+func TestNetwork_RunsCasesOfOutagesWithoutABroker(t *testing.T) {
+	t.Parallel()
+	h := harnessOnServer(inmemory.Config{}, changes{})
+	networkAlone(&h)
+	report := checkCases(t, h, slices.Concat(outageCases, secretCases, restartCases)...)
+	for _, f := range report.Failures() {
+		t.Error(f)
+	}
+	for _, c := range slices.Concat(outageCases, secretCases) {
+		if slices.ContainsFunc(c.needs, func(n need) bool { return n.unmet == notDurable.unmet }) {
+			continue // a broker that forgets must be restarted to do so
+		}
+		for _, r := range report.Results {
+			if r.Case == c.name() && r.Outcome == NotRun {
+				t.Errorf("%s was not run, because %s", r.Case, r.Reason)
+			}
+		}
+	}
+	for _, c := range restartCases {
+		for _, r := range report.Results {
+			if r.Case == c.name() && r.Outcome != NotRun {
+				t.Errorf("%s %s, although nobody can restart the broker", r.Case, r.Outcome)
+			}
+		}
+	}
+}
+
+func TestNetwork_CatchesATransportThatGivesUp(t *testing.T) {
+	t.Parallel()
+	h := harnessOnServer(inmemory.Config{}, changes{})
+	givesUp(&h)
+	networkAlone(&h)
+	if report := checkCases(t, h, outageCases...); report.Count(Failed) == 0 {
+		t.Error("a transport that gives up after three attempts to connect fails no case")
+	}
+}
+
 // TestForgettingServer is the same for a broker that keeps nothing.
 func TestForgettingServer(t *testing.T) {
 	t.Parallel()
