@@ -19,6 +19,7 @@ type delayed struct {
 	t        *Transport
 	waits    []time.Duration // forwardWaits
 	moveWait time.Duration
+	poll     time.Duration // forwardPoll
 
 	mu      sync.Mutex // guards what follows
 	told    []listener // of messages that cannot be forwarded
@@ -45,7 +46,7 @@ func newDelayed(t *Transport) *delayed {
 	if err != nil {
 		panic(err) // Config.complete has tried
 	}
-	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait}
+	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait, poll: forwardPoll}
 }
 
 // watch begins to forward.
@@ -160,7 +161,7 @@ func (d *delayed) forwardAll() time.Duration {
 		return d.failed(err)
 	}
 	if !exists {
-		return forwardPoll
+		return d.poll
 	}
 	for {
 		n, err := d.forward(ctx, forwardBatch)
@@ -180,7 +181,7 @@ func (d *delayed) forwardAll() time.Duration {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	poll := forwardPoll
+	poll := d.poll
 	if started.Before(d.late) {
 		poll = latePoll
 	}
@@ -196,7 +197,7 @@ func (d *delayed) failed(err error) time.Duration {
 	switch d.t.fault(err) {
 	case faultNoTable: // somebody has dropped it
 		d.found(false)
-		return forwardPoll
+		return d.poll
 	case faultRefused: // without anything to forward there is no need of rights
 		return refusedPoll
 	default:

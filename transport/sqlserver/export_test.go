@@ -48,5 +48,26 @@ func (t *Transport) WaitToForward(move time.Duration, waits ...time.Duration) {
 	t.delayed.waits, t.delayed.moveWait = waits, move
 }
 
+// Settling reports whether a settlement of a message that is held in a transaction has
+// begun, and has not ended.
+func Settling(of core.Delivery) bool {
+	d := of.(*heldMessage)
+	if d.mu.TryLock() {
+		d.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// PollToForward replaces how long a process waits for what others may have delayed. It is
+// called before the transport is used.
+func (t *Transport) PollToForward(poll time.Duration) { t.delayed.poll = poll }
+
+// LookToForward makes the transport look at once for what is to be forwarded.
+func (t *Transport) LookToForward() {
+	t.delayed.watch()
+	t.delayed.wake.Notify()
+}
+
 // Pool returns the transport's connections to PostgreSQL.
 func (t *Transport) Pool() *pgxpool.Pool { return t.db.(*pgxDatabase).connections }

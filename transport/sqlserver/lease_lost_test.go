@@ -3,6 +3,7 @@ package sqlserver_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
@@ -17,9 +18,10 @@ func TestLease_LostDeliveryLeavesItsSlot(t *testing.T) {
 	e.transport.Lease = minLease
 	e.config.Concurrency = 1
 	started, lost := make(chan struct{}, 1), make(chan error, 1)
-	stalled := true
+	var stalled atomic.Bool
+	stalled.Store(true)
 	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
-		if !stalled {
+		if !stalled.Load() {
 			return e.work(ctx, m)
 		}
 		started <- struct{}{}
@@ -37,7 +39,7 @@ func TestLease_LostDeliveryLeavesItsSlot(t *testing.T) {
 			t.Fatalf("the handler's context ended with %v, want ErrLockLost", cause)
 		}
 		if i == outages-1 {
-			stalled = false // nobody handles anything until Resume
+			stalled.Store(false) // nobody handles anything until Resume
 		}
 		b.proxy.Resume()
 	}

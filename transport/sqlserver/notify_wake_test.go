@@ -12,12 +12,23 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const (
+	// patience is how long a test waits for what must happen: for ever.
+	patience = 2 * time.Minute
+	// wakePatience is less than that after which a look at the queue would find what
+	// nothing announced.
+	wakePatience = 50 * time.Second
+	// longLease never ends in a test: a message that waited for that would be late.
+	longLease = 10 * time.Minute
+)
 
-// open returns a transport that the end of the test closes.
+// open returns a transport that the end of the test closes. Its leases are long, unless
+// the configuration says how long.
 func open(t *testing.T, cfg sqlserver.Config) *sqlserver.Transport {
 	t.Helper()
+	if cfg.Lease == 0 {
+		cfg.Lease = longLease
+	}
 	transport, err := sqlserver.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +91,7 @@ func wakes(t *testing.T, received <-chan core.Delivery) {
 		if err := d.Complete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(wakePatience):
 		t.Fatal("nothing woke the receiver")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/internal/testserver/postgres"
@@ -109,7 +108,6 @@ func TestOutage_SessionIsTerminatedInAStatement(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			e := newBusiness(t, brokerOn(t, server), mode)
-			e.transport.Lease = 5 * time.Second // settlements are to be tried again
 			e.config.Concurrency = 1
 			const messages = 10 // half of them when the others may be done
 			handled := make(chan struct{}, messages)

@@ -34,9 +34,9 @@ func lockRow(t *testing.T, db *testDatabase, queue string, d core.Delivery) (unl
 // awaitBlocked waits until a statement waits for a lock of another transaction's.
 func awaitBlocked(t *testing.T, db *testDatabase) {
 	t.Helper()
-	for db.column(t, `select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)[0] == "0" {
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
+	await(t, "a statement waits for a lock", func() bool {
+		return db.column(t, `select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)[0] != "0"
+	})
 }
 
 // A message whose row somebody else has locked waits alone: the others are settled and
@@ -44,7 +44,7 @@ func awaitBlocked(t *testing.T, db *testDatabase) {
 func TestReceive_LockedRowHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
-	transport := db.open(t, sqlserver.Config{Lease: 4 * time.Second})
+	transport := db.open(t, sqlserver.Config{Lease: time.Minute}) // a quarter of which one attempt may take
 	provision(t, transport, "orders")
 	const messages = 8
 	for i := range messages {
@@ -141,9 +141,7 @@ func TestReceive_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
 				_, err := r.Receive(ctx, none[:])
 				received <- err
 			}()
-			for db.count(t, db.table("orders")) == fmt.Sprint(expired) {
-				time.Sleep(time.Millisecond) // between two looks
-			}
+			await(t, "the first are passed over", func() bool { return db.count(t, db.table("orders")) != fmt.Sprint(expired) })
 			cancel()
 			if err := next(t, "Receive returns", received); !errors.Is(err, context.Canceled) {
 				t.Errorf("Receive returns %v", err)

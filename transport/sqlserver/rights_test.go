@@ -308,7 +308,7 @@ func TestOpenReceiver_WrongOptionIsAnErrorAtOnce(t *testing.T) {
 	for option, value := range map[string]string{"pool_max_con": "3", "statement_timeout": "soon"} {
 		rawURL := withOptions(t, db.url, option, value)
 		for over, cfg := range map[string]sqlserver.Config{"pgx": {URL: rawURL}, "database/sql": {DB: openDB(t, rawURL)}} {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			_, err := db.open(t, cfg).OpenReceiver(ctx, core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
 			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), option) {
 				t.Errorf("over %s: OpenReceiver with %s=%s = %v", over, option, value, err)

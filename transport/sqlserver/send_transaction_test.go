@@ -43,7 +43,7 @@ func TestSend_TransactionHasTheOnlyConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			for range 2 { // the first time there is something to look up
 				if err := transport.Send(sqlserver.WithTx(ctx, tx), c.message(db)); err != nil {
