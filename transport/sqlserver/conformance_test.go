@@ -34,12 +34,17 @@ const (
 
 // TestConformance is PostgreSQL through pgx.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	b := startBroker(t)
 	conformance.Run(t, b.harness(t, overPgx, sqlserver.Config{URL: b.url}))
 }
 
 // TestConformanceOfNServiceBusTables is the same on tables that NServiceBus made.
 func TestConformanceOfNServiceBusTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one configuration is enough: not in short runs")
+	}
+	t.Parallel()
 	b := startBroker(t)
 	h := b.harness(t, onForeignTables, sqlserver.Config{URL: b.url, NServiceBusTables: true})
 	h.Mismatch = nil // they have no column that Reprise could want to be different
@@ -49,6 +54,10 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 // TestConformanceOverDatabaseSQL is PostgreSQL through database/sql, which is also how
 // the adapter reaches Microsoft SQL Server.
 func TestConformanceOverDatabaseSQL(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one configuration is enough: not in short runs")
+	}
+	t.Parallel()
 	b := startBroker(t)
 	db := openDB(t, b.url)
 	h := b.harness(t, overDatabaseSQL, sqlserver.Config{DB: db})
@@ -81,7 +90,7 @@ func childURL(harness string) string {
 // openInChild opens a transport like those of the child's harness.
 func openInChild() (core.Transport, error) {
 	harness := os.Getenv(conformance.HarnessVariable)
-	cfg := quick(sqlserver.Config{URL: os.Getenv(childURL(harness))})
+	cfg := shortLeases(sqlserver.Config{URL: os.Getenv(childURL(harness))})
 	switch harness {
 	case onForeignTables:
 		cfg.NServiceBusTables = true
@@ -120,11 +129,29 @@ func opensLimited(cfg sqlserver.Config) func(t testing.TB, maxMessageBytes int) 
 	}
 }
 
-// quick shortens what cases have to wait for.
-func quick(cfg sqlserver.Config) sqlserver.Config {
-	cfg.Lease = 4 * time.Second
+// forCases shortens what cases have to wait for, and lengthens what they do not.
+func forCases(cfg sqlserver.Config) sqlserver.Config {
+	cfg.Lease = longLease
 	cfg.SubscriptionCache = 300 * time.Millisecond
 	return cfg
+}
+
+// shortLeases is for cases that wait for the end of a lease.
+func shortLeases(cfg sqlserver.Config) sqlserver.Config {
+	cfg = forCases(cfg)
+	cfg.Lease = 4 * time.Second
+	return cfg
+}
+
+// tellChildren lets the child processes of a harness know the URL. It is not t.Setenv,
+// which forbids parallel tests: each harness has a variable of its own.
+func tellChildren(t *testing.T, harness, url string) {
+	t.Helper()
+	name := childURL(harness)
+	if err := os.Setenv(name, url); err != nil { //nolint:usetesting // see above
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Unsetenv(name) })
 }
 
 // broker is a server that the suite kills, with a network between that it cuts.
@@ -180,16 +207,20 @@ func (b *broker) exec(t testing.TB, text string, args ...any) string {
 
 // harness is for transports of a configuration, which reaches b.
 func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
-	t.Setenv(childURL(name), b.url)
-	cfg = quick(cfg)
+	t.Helper()
+	tellChildren(t, name, b.url)
+	short := shortLeases(cfg)
+	cfg = forCases(cfg)
 	b.exec(t, `create table work (key text primary key)`)
 	b.exec(t, `grant all on work to `+postgres.User)
 	return conformance.Harness{
-		Name:        name,
-		Open:        opens(cfg),
-		OpenLimited: opensLimited(cfg),
-		Broker:      b,
-		Secrets:     []string{postgres.Password},
+		Name:           name,
+		Open:           opens(cfg),
+		OpenShortLocks: opens(short),
+		OpenLimited:    opensLimited(cfg),
+		Broker:         b,
+		Secrets:        []string{postgres.Password},
+		Patience:       patience,
 		Corrupt: func(t testing.TB, queue string) []byte {
 			b.exec(t, `insert into `+pgx.Identifier{queue}.Sanitize()+` (id, headers, body) values (gen_random_uuid(), '{"a": 1', 'as it came')`)
 			return []byte("as it came")

@@ -13,6 +13,7 @@ import (
 )
 
 func TestMicrosoft_ClassifyErrors(t *testing.T) {
+	t.Parallel()
 	number := func(n int32, class uint8) error { return mssql.Error{Number: n, Class: class} }
 	several := func(numbers ...int32) error {
 		var all []mssql.Error
@@ -72,6 +73,7 @@ func TestMicrosoft_ClassifyErrors(t *testing.T) {
 }
 
 func TestMicrosoft_TransactionEndedByAnError(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
 		want bool

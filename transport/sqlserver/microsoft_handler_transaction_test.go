@@ -29,6 +29,7 @@ const business = "update stock set left = left - 1"
 var billed = []core.Outgoing{{ID: "1", Queue: "billing"}}
 
 func TestMicrosoft_HandlerTransaction(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		settle func(ctx context.Context, d core.Delivery) error
 		want   []string
@@ -78,6 +79,7 @@ func endedByDeadlock(t *testing.T, s *standIn) core.Delivery {
 }
 
 func TestMicrosoft_ServerEndsTheTransaction(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		settle func(ctx context.Context, d core.Delivery) error
 		want   []string // once the row is taken again
@@ -111,6 +113,7 @@ func TestMicrosoft_ServerEndsTheTransaction(t *testing.T) {
 var inVain = slices.Repeat([]string{begins, "retake orders", "savepoint", rollsBack}, retakes)
 
 func TestMicrosoft_ServerEndsTheTransactionAndAnotherReceivesTheMessage(t *testing.T) {
+	t.Parallel()
 	for name, settle := range map[string]func(ctx context.Context, d core.Delivery) error{
 		"complete": func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) },
 		"replace":  func(ctx context.Context, d core.Delivery) error { return d.ReplaceWith(ctx, billed) },
@@ -132,6 +135,7 @@ func TestMicrosoft_ServerEndsTheTransactionAndAnotherReceivesTheMessage(t *testi
 }
 
 func TestMicrosoft_SettlementFails(t *testing.T) {
+	t.Parallel()
 	victim := failsWith(1205, 13)
 	victim.ends = true
 	complete := func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) }
@@ -194,6 +198,7 @@ func handlersTx(t *testing.T, d core.Delivery) *sql.Tx {
 // TestMicrosoft_HandlerCannotEndTheTransaction: it could commit the receive without
 // what it sends.
 func TestMicrosoft_HandlerCannotEndTheTransaction(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(tx *sql.Tx) error{"commit": (*sql.Tx).Commit, "rollback": (*sql.Tx).Rollback} {
 		t.Run(name, func(t *testing.T) {
 			s := startStandIn(t)
@@ -213,6 +218,7 @@ func TestMicrosoft_HandlerCannotEndTheTransaction(t *testing.T) {
 }
 
 func TestMicrosoft_HandlerReadsRows(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	d, err := holdOne(t, s, business)
 	if err != nil {
@@ -253,6 +259,7 @@ func TestMicrosoft_HandlerReadsRows(t *testing.T) {
 // TestMicrosoft_HandlerLeavesRowsOpen: go-mssqldb itself would wait until they are
 // read.
 func TestMicrosoft_HandlerLeavesRowsOpen(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	d, err := holdOne(t, s, business)
 	if err != nil {
@@ -282,6 +289,7 @@ func TestMicrosoft_HandlerLeavesRowsOpen(t *testing.T) {
 }
 
 func TestMicrosoft_CloseCancelsTheHandlersStatement(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
 	r, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})

@@ -12,6 +12,7 @@ import (
 )
 
 func TestMicrosoft_Names(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("𝄞", microsoftNameUnits/2) // each is two units
 	for name, c := range map[string]struct {
 		queue, quoted, address string
@@ -49,6 +50,7 @@ func TestMicrosoft_Names(t *testing.T) {
 }
 
 func TestMicrosoft_IllegalNamesAreRefused(t *testing.T) {
+	t.Parallel()
 	for name, queue := range map[string]string{
 		"empty":                      "",
 		"blank":                      " ",
@@ -109,6 +111,7 @@ func FuzzMicrosoft_Names(f *testing.F) {
 }
 
 func TestMicrosoft_InsertsFewStatements(t *testing.T) {
+	t.Parallel()
 	q := textsOf(t, "orders")
 	texts := map[string]bool{}
 	for _, n := range []int{1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 100, 128, 129, 255, 256, 257, 700} {
@@ -142,6 +145,7 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 }
 
 func TestMicrosoft_ListOfParameters(t *testing.T) {
+	t.Parallel()
 	got := microsoft{}.list([]int64{1, 1 << 62}, []int32{2, 3}, []string{`"a"`, "b\\\u2028𝄞"})
 	if want := mssql.NVarCharMax(`[[1,2,"\"a\""],[4611686018427387904,3,"b\\\u2028𝄞"]]`); len(got) != 1 || got[0] != want {
 		t.Errorf("the list is %v, want %v", got, want)

@@ -120,6 +120,7 @@ func wantSteps(t *testing.T, s *standIn, want ...string) {
 }
 
 func TestMicrosoft_Send(t *testing.T) {
+	t.Parallel()
 	insert := insertOf(t, "orders")
 	for name, c := range map[string]struct {
 		before func(s *standIn)
@@ -184,6 +185,7 @@ func wantSendState(t *testing.T, err error, want core.SendState) {
 }
 
 func TestMicrosoft_SendToSeveralQueuesIsOneTransaction(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	transport := openStandIn(t, s)
 	out := []core.Outgoing{{ID: "1", Queue: "orders"}, {ID: "2", Queue: "billing"}}
@@ -204,6 +206,7 @@ func TestMicrosoft_SendToSeveralQueuesIsOneTransaction(t *testing.T) {
 // took no notice of: the server would carry out what comes next outside of any
 // transaction.
 func TestMicrosoft_SendInATransactionThatHasEnded(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	transport := openStandIn(t, s)
 	db, err := sql.Open("sqlserver", s.url())
@@ -230,6 +233,7 @@ func TestMicrosoft_SendInATransactionThatHasEnded(t *testing.T) {
 }
 
 func TestMicrosoft_ParameterTypes(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	transport := openStandIn(t, s)
 	err := transport.Send(t.Context(),
@@ -280,6 +284,7 @@ func receive(t *testing.T, transport *Transport, cfg core.ReceiverConfig) (core.
 }
 
 func TestMicrosoft_Lease(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
@@ -314,6 +319,7 @@ func TestMicrosoft_Lease(t *testing.T) {
 }
 
 func TestMicrosoft_LargeMessageIsFetchedAfterTheClaim(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimedLarge(7)}})
@@ -340,6 +346,7 @@ func TestMicrosoft_LargeMessageIsFetchedAfterTheClaim(t *testing.T) {
 }
 
 func TestMicrosoft_LostLease(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
@@ -354,6 +361,7 @@ func TestMicrosoft_LostLease(t *testing.T) {
 }
 
 func TestMicrosoft_SettlementSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
 	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
@@ -379,6 +387,7 @@ func (l *outageLog) ConnectionChanged(change core.ConnectionChange) {
 }
 
 func TestMicrosoft_ReceiveRetriesTransientErrors(t *testing.T) {
+	t.Parallel()
 	for mode, text := range map[core.TransactionMode]string{
 		core.TransactionReceiveOnly:            textsOf(t, "orders").claim,
 		core.TransactionSendsAtomicWithReceive: textsOf(t, "orders").take,
@@ -407,6 +416,7 @@ func TestMicrosoft_ReceiveRetriesTransientErrors(t *testing.T) {
 }
 
 func TestMicrosoft_ReceiveReturnsPermanentErrors(t *testing.T) {
+	t.Parallel()
 	s := startStandIn(t)
 	s.says(textsOf(t, "orders").claim, failsWith(229, 14))
 	transport := openStandIn(t, s)

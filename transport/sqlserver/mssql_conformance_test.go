@@ -32,16 +32,18 @@ func TestMSSQLConformanceOfNServiceBusTables(t *testing.T) {
 func mssqlHarness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
 	t.Helper()
 	text := serverURL(t)
-	t.Setenv(childURL(name), text)
+	tellChildren(t, name, text)
 	parsed, u := parsedURL(t, text)
 	d := newMSSQL(t) // for the table work
 	d.exec(t, `create table `+d.table("work")+` (id nvarchar(200) primary key)`)
 	cfg.URL, cfg.Experimental = text, sqlserver.MicrosoftSQLServer
-	cfg = quick(cfg)
+	short := shortLeases(cfg)
+	cfg = forCases(cfg)
 	h := conformance.Harness{
-		Name:        name,
-		Open:        opens(cfg),
-		OpenLimited: opensLimited(cfg),
+		Name:           name,
+		Open:           opens(cfg),
+		OpenShortLocks: opens(short),
+		OpenLimited:    opensLimited(cfg),
 		Corrupt: func(t testing.TB, queue string) []byte {
 			d.exec(t, `insert into [dbo].`+bracketed(queue)+` (Id, Recoverable, Headers, Body) values (newid(), 1, N'{"a": 1', cast('as it came' as varbinary(max)))`)
 			return []byte("as it came")

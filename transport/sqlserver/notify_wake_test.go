@@ -14,12 +14,12 @@ import (
 
 const (
 	// patience is how long a test waits for what must happen: for ever.
-	patience = 2 * time.Minute
+	patience = 5 * time.Minute
 	// wakePatience is less than that after which a look at the queue would find what
 	// nothing announced.
 	wakePatience = 50 * time.Second
 	// longLease never ends in a test: a message that waited for that would be late.
-	longLease = 10 * time.Minute
+	longLease = 30 * time.Minute
 )
 
 // open returns a transport that the end of the test closes. Its leases are long, unless

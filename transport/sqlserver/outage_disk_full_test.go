@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/internal/testserver/postgres"
@@ -32,11 +33,12 @@ func (e *business) empty() { e.t.Helper(); e.exec(`delete from disk`) }
 // A handler fails, and for want of room the message cannot be given back with its
 // higher count. Nobody else says later what is to become of it.
 func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
-	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+	t.Parallel()
+	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			e := newBusiness(t, brokerOn(t, server), mode)
-			e.transport.Lease = minLease
+			e.transport.Lease = 3 * time.Second // a settlement is tried until it ends
 			e.config.Concurrency = 1
 			const n = 4 // more than an endpoint with one slot may hold
 			started, fail := make(chan struct{}, n), make(chan struct{})
@@ -89,19 +91,12 @@ func TestOutage_DiskFullUnderLoad(t *testing.T) {
 				const messages = 100
 				e := newBusiness(t, brokerOn(t, server), mode)
 				e.disk(c.table, c.operations)
-				started := make(chan struct{}, 1)
-				e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
-					err := e.work(ctx, m)
-					select {
-					case started <- struct{}{}:
-					default:
-					}
-					return err
-				}
+				goOn := e.some()
 				e.order(messages)
 				e.run()
-				next(t, "a message is handled", started)
+				await(t, "messages are handled", func() bool { return e.written() >= 10 })
 				e.fill()
+				goOn()
 				refused := func() int {
 					return e.log.count("could not extend file") + len(e.changes.all())
 				}

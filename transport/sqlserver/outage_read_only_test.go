@@ -57,6 +57,11 @@ func becomesReadOnly(t *testing.T, s *postgres.Server, all []*business, goOn []f
 		await(t, "messages are handled", func() bool { return e.written() >= 10 })
 	}
 	settings(t, s, `alter system set default_transaction_read_only = on`)
+	for _, e := range all {
+		await(t, "the sessions know", func() bool {
+			return e.number(`select count(*) where current_setting('default_transaction_read_only') = 'on'`) == 1
+		})
+	}
 	for _, on := range goOn {
 		on()
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +23,8 @@ func takeAll(t *testing.T, pool *pgxpool.Pool) (giveBack func()) {
 	for range pool.Config().MaxConns {
 		conn, err := pool.Acquire(t.Context())
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
+			break
 		}
 		all = append(all, conn)
 	}
@@ -43,10 +46,15 @@ func TestPool_ApplicationTakesAllConnections(t *testing.T) {
 			pool := limitedPool(t, e.broker.url, 6)
 			e.transport.URL, e.transport.Pool = "", pool
 			transport := open(t, e.transport)
+			goOn := e.some()
 			e.order(messages)
 			e.runOn(transport)
-			await(t, "a message is handled", func() bool { return e.written() > 0 })
-			giveBack := takeAll(t, pool) // as they become free
+			await(t, "messages are handled", func() bool { return e.written() >= 10 })
+			taken := make(chan func(), 1)
+			go func() { taken <- takeAll(t, pool) }() // as they become free: first come, first served
+			await(t, "all connections are in use", func() bool { return pool.Stat().AcquiredConns() == pool.Config().MaxConns })
+			goOn()
+			giveBack := next(t, "the application has all connections", taken)
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			err := transport.Send(short, letter("x", outputQueue))
@@ -74,16 +82,24 @@ func TestPool_ServerHasTooManyConnections(t *testing.T) {
 				t.Parallel()
 				const messages = 200
 				e := newBusiness(t, brokerOn(t, server), mode)
+				e.transport.Lease = 5 * time.Second // claims break off as their sessions end
 				e.config.Concurrency = 8
+				goOn := e.some()
 				e.order(messages)
 				e.run()
-				await(t, "a message is handled", func() bool { return e.written() > 0 })
+				await(t, "messages are handled", func() bool { return e.written() >= 10 })
 				if left == 0 {
 					e.connectionLimit(0)
 				} else { // the application's own are counted, but not refused
 					e.connectionLimit(int(e.app.Config().MaxConns) + left)
 				}
-				await(t, "connections are refused", func() bool { return e.log.count("too many connections")+len(e.changes.all()) > 0 })
+				goOn() // all sessions have ended, and more are needed than are left
+				await(t, "connections are refused", func() bool {
+					return e.log.count("too many connections") > 0 ||
+						slices.ContainsFunc(e.changes.all(), func(c core.ConnectionChange) bool {
+							return c.Err != nil && strings.Contains(c.Err.Error(), "too many connections")
+						})
+				})
 				if left > 0 {
 					e.awaitDone()
 				}
