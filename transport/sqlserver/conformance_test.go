@@ -221,6 +221,7 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 		Broker:         b,
 		Secrets:        []string{postgres.Password},
 		Patience:       patience,
+		Slack:          20 * time.Second, // how late a message is, says a busy machine
 		Corrupt: func(t testing.TB, queue string) []byte {
 			b.exec(t, `insert into `+pgx.Identifier{queue}.Sanitize()+` (id, headers, body) values (gen_random_uuid(), '{"a": 1', 'as it came')`)
 			return []byte("as it came")

@@ -2,8 +2,9 @@ package sqlserver_test
 
 import (
 	"context"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,17 +15,27 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// asked is a tracer that counts the queries with a text in them.
+// asked is a tracer that notes when queries with a text in them begin.
 type asked struct {
 	text string
-	n    atomic.Int64
+
+	mu    sync.Mutex
+	times []time.Time
 }
 
 func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(data.SQL, a.text) {
-		a.n.Add(1)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.times = append(a.times, time.Now())
 	}
 	return ctx
+}
+
+func (a *asked) all() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.times)
 }
 
 func (*asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
@@ -67,16 +78,16 @@ func TestNotify_OpenTransactionIsPolledLessAndLess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := time.Now()
 	if err := transport.Send(sqlserver.WithTx(t.Context(), tx), letter("1", "orders")); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
-	before, age := outcomes.n.Load(), time.Since(sent)
-	time.Sleep(time.Second)
-	n, passed := outcomes.n.Load()-before, time.Since(sent)-age
-	if most := int64(10*passed/age) + 1; n > most || n == 0 {
-		t.Errorf("the outcome of a transaction %v old was asked for %d times in %v, want %d at most, and 1 at least", age, n, passed, most)
+	const times = 50 // in a second or more
+	await(t, "the outcome is asked for", func() bool { return len(outcomes.all()) >= times })
+	all := outcomes.all()
+	for i := range times - 1 {
+		if age, pause := all[i].Sub(all[0]), all[i+1].Sub(all[i]); pause < age/10 {
+			t.Errorf("the outcome of a transaction more than %v old was asked for again after %v, want %v at least", age, pause, age/10)
+		}
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)

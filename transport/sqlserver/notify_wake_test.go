@@ -181,17 +181,18 @@ func TestNotify_SendWakesReceivers(t *testing.T) {
 	}
 }
 
-// counter is a tracer that counts what is sent to the server: queries and batches.
-type counter struct{ n chan struct{} }
+// counter is a tracer that notes when something is sent to the server: queries and
+// batches.
+type counter struct{ n chan time.Time }
 
 func (c counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.n <- struct{}{}
+	c.n <- time.Now()
 	return ctx
 }
 func (counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func (c counter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	c.n <- struct{}{}
+	c.n <- time.Now()
 	return ctx
 }
 func (counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
@@ -204,7 +205,7 @@ func TestPolling_IdleQueueCostsLittle(t *testing.T) {
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			asked := counter{make(chan struct{}, 10_000)}
+			asked := counter{make(chan time.Time, 100_000)}
 			cfg, err := pgxpool.ParseConfig(server.PasswordURL(server.NewDatabase(t)))
 			if err != nil {
 				t.Fatal(err)
@@ -226,19 +227,14 @@ func TestPolling_IdleQueueCostsLittle(t *testing.T) {
 				go func() { _, _ = r.Receive(context.WithoutCancel(t.Context()), make([]core.Delivery, 1)) }()
 			}
 			await(t, "the transport listens, and somebody waits", func() bool { return transport.Listens() && sqlserver.Waits(r) })
-			quiet := time.NewTimer(500 * time.Millisecond)
-			for settled := false; !settled; { // pauses have grown when nothing is asked for so long
-				select {
-				case <-asked.n:
-					quiet.Reset(500 * time.Millisecond)
-				case <-quiet.C:
-					settled = true
+			const queries, watched = 9, 4 * time.Second
+			var last []time.Time
+			for deadline := time.Now().Add(time.Minute); len(last) < queries || last[queries-1].Sub(last[0]) < watched; {
+				last = append(last, next(t, "a query", asked.n))
+				last = last[max(0, len(last)-queries):]
+				if time.Now().After(deadline) {
+					t.Fatalf("in a minute, there were never less than %d queries in %v; want 2 a second at most", queries, watched)
 				}
-			}
-			const watched = 4 * time.Second
-			time.Sleep(watched)
-			if n := len(asked.n); n > 2*int(watched/time.Second) {
-				t.Errorf("%d queries in %v; want 2 a second at most", n, watched)
 			}
 		})
 	}

@@ -213,14 +213,14 @@ from generate_series(1, $1::int) as i`, large, largeBody(0, mib))
 // with those of the messages that came with it.
 func TestReceive_RenewsLeasesDuringALongTransfer(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second
+	const lease = 16 * time.Second
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.order(1)
 	e.orderBody(largeBody(1, 12*mib))
 	e.transport.Lease = lease
 	r := openBounded(t, open(t, e.transport), 64*mib)
 	other := openBounded(t, open(t, sqlserver.Config{URL: e.broker.server.PasswordURL(e.broker.database)}), 64*mib)
-	e.broker.proxy.Throttle(2 * mib)
+	e.broker.proxy.Throttle(mib / 2)
 	began := time.Now()
 	got := make(chan []core.Delivery, 1)
 	go func() {
@@ -266,14 +266,14 @@ func TestReceive_RenewsLeasesDuringALongTransfer(t *testing.T) {
 // A claim itself may take long: the leases begin when it is over.
 func TestReceive_BeginsLeasesWhenTheMessagesHaveArrived(t *testing.T) {
 	t.Parallel()
-	const lease = 3 * time.Second
+	const lease = 12 * time.Second
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	for i := range 8 {
 		e.orderBody(largeBody(i, mib/2))
 	}
 	e.transport.Lease = lease
 	r := openBounded(t, open(t, e.transport), 64*mib)
-	e.broker.proxy.Throttle(mib)
+	e.broker.proxy.Throttle(mib / 4)
 	began := time.Now()
 	got := receiveAll(t, r, 8)
 	if took := time.Since(began); took < lease || len(got) != 8 {
