@@ -189,6 +189,7 @@ func cases() []testCase {
 		sendCases,
 		receiveCases,
 		inFlightCases,
+		placesCases,
 		malformedCases,
 		settlementCases,
 		lostLockCases,

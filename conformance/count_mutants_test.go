@@ -26,6 +26,23 @@ var countMutants = []mutant{
 	{rule: "C9", name: "calls everything a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = true })},
 	{rule: "C9", name: "calls nothing a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = false })},
 	{rule: "C9", name: "calls a redelivery only what its own memory counted", on: locking(countingAlone()), breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
+	{rule: "C9", name: "calls a redelivery only what failed", breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
+	{rule: "C9", name: "does not count a delivery whose lock has ended", on: withLocks, breaks: func() changes {
+		var mu sync.Mutex
+		failures := map[string]int{}
+		c := failing(func(d *brokenDelivery, next func() error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			failures[d.in.NativeID]++
+			return next()
+		})
+		c.arrive = func(_ *brokenReceiver, in *core.Incoming) {
+			mu.Lock()
+			defer mu.Unlock()
+			in.DeliveryCount = 1 + failures[in.NativeID]
+		}
+		return c
+	}},
 	{rule: "C9", name: "counts by the message id, which copies share", breaks: countsByID},
 	{rule: "C9", name: "takes the message id for the NativeID", breaks: arriving(func(in *core.Incoming) { in.NativeID = in.ID })},
 	{rule: "C9", name: "takes the delivery tag for the NativeID", breaks: func() changes {

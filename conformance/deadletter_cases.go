@@ -135,7 +135,18 @@ var deadLetterCases = []testCase{
 			body := "dead because of " + excerpt([]byte(text))
 			t.send(transport, t.message(queue, body))
 			t.deadLetter(r.next(), text, text)
-			t.deadIfSeen(queue, body)
+			if t.suite.h.DeadLetters == nil {
+				continue
+			}
+			dead := t.dead(queue, 1)[0]
+			if string(dead.Body) != body {
+				t.fail(fmt.Sprintf("a dead letter has the message's body, %q", body), "%s", excerpt(dead.Body))
+			}
+			for _, kept := range []string{dead.Reason, dead.Description} {
+				if !utf8.ValidString(kept) {
+					t.fail("the reason and the description of a dead letter are UTF-8, whatever DeadLetter was given", "%s", excerpt([]byte(kept)))
+				}
+			}
 		}
 		m := t.message(queue, "later")
 		t.send(transport, m)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"testing"
 	"time"
 	"unicode/utf8"
 
@@ -38,6 +39,18 @@ var deadLetterMutants = []mutant{
 	{rule: "C22", name: "drops what is dead-lettered", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
 		return d.Delivery.Complete(context.Background())
 	})},
+	{rule: "C22", name: "keeps a reason that is not UTF-8", harness: func(h *Harness) {
+		deadLetters := h.DeadLetters
+		h.DeadLetters = func(t testing.TB, queue string) []DeadLetter {
+			dead := deadLetters(t, queue)
+			for i := range dead {
+				if strings.HasPrefix(dead[i].Reason, "not UTF-8") {
+					dead[i].Reason = "not UTF-8: \xff\xfe"
+				}
+			}
+			return dead
+		}
+	}},
 	{rule: "C22", name: "dead-letters without reason", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
 		d.reason = ""
 		return next()

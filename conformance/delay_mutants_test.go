@@ -50,6 +50,12 @@ var delayMutants = []mutant{
 	{rule: "C13", name: "ignores the delay", breaks: onDelay(func(o *core.Outgoing) { o.Delay = 0 })},
 	{rule: "C13", name: "cuts the delay off to its precision", breaks: onDelay(func(o *core.Outgoing) { o.Delay = o.Delay.Truncate(10 * time.Millisecond) })},
 	{rule: "C13", name: "looks for due messages less often than it says", breaks: onDelay(func(o *core.Outgoing) { o.Delay = o.Delay.Truncate(time.Second) + time.Second })},
+	{rule: "C13", name: "counts the delay of what is sent with a settlement from the receive", breaks: func() changes {
+		return sinceReceive(func(o core.Outgoing, since time.Duration) (changed core.Outgoing, born bool) {
+			o.Delay = max(o.Delay-since, 0)
+			return o, true
+		})
+	}},
 	{rule: "C13", name: "is early by a millisecond", breaks: onDelay(func(o *core.Outgoing) { o.Delay = max(o.Delay-time.Millisecond, 0) })},
 	{rule: "C13", name: "loses delays below its unit", breaks: without(func(_ *broken, o core.Outgoing) bool { return o.Delay > 0 && o.Delay < time.Millisecond })},
 	{rule: "C13", name: "delays everything by a tick at least", breaks: func() changes {

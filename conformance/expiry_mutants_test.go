@@ -69,6 +69,19 @@ var expiryMutants = []mutant{
 		}
 		return c
 	}},
+	{rule: "C20", name: "delivers expired messages in mode None", breaks: func() changes {
+		return expiresAtReceive(func(r *brokenReceiver) bool { return r.cfg.Mode != core.TransactionNone })
+	}},
+	{rule: "C20", name: "hands out what it has prefetched without looking at its time", breaks: func() changes { return prefetching(12).changes() }},
+	{rule: "C20", name: "counts the time of what is sent with a settlement from the receive", breaks: func() changes {
+		return sinceReceive(func(o core.Outgoing, since time.Duration) (changed core.Outgoing, born bool) {
+			if o.TimeToBeReceived > 0 {
+				o.TimeToBeReceived -= since
+				return o, o.TimeToBeReceived > 0
+			}
+			return o, true
+		})
+	}},
 	{rule: "C20", name: "forgets the time when a message is given back", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation != "Abandon" && operation != "Release" {
@@ -131,4 +144,57 @@ var expiryMutants = []mutant{
 		}
 		return next()
 	})},
+}
+
+// expiresAtReceive is a transport that looks at the time to be received when it receives,
+// where looks says so.
+func expiresAtReceive(looks func(r *brokenReceiver) bool) changes {
+	var ends sync.Map // by queue and message id
+	c := onExpiry(func(_ *broken, o *core.Outgoing) {
+		if o.Queue != "" {
+			ends.Store(o.Queue+" "+o.ID, time.Now().Add(o.TimeToBeReceived))
+			o.TimeToBeReceived = 0
+		}
+	})()
+	c.receive = func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+		for {
+			n, err := next(ctx, dst)
+			if err != nil || !looks(r) {
+				return n, err
+			}
+			kept := 0
+			for _, d := range dst[:n] {
+				if end, ok := ends.Load(r.cfg.Queue + " " + d.Incoming().ID); ok && time.Now().After(end.(time.Time)) {
+					_ = d.Complete(context.Background())
+					continue
+				}
+				dst[kept] = d
+				kept++
+			}
+			if kept > 0 {
+				return kept, nil
+			}
+		}
+	}
+	return c
+}
+
+// sinceReceive changes what is sent with a settlement by how long its message was held, and
+// drops what is born too late.
+func sinceReceive(change func(o core.Outgoing, since time.Duration) (changed core.Outgoing, born bool)) changes {
+	var received sync.Map // by NativeID
+	return changes{
+		arrive: func(_ *brokenReceiver, in *core.Incoming) { received.Store(in.NativeID, time.Now()) },
+		settle: func(d *brokenDelivery, _ string, next func() error) error {
+			at, _ := received.Load(d.in.NativeID)
+			var out []core.Outgoing
+			for _, o := range d.out {
+				if changed, born := change(o, time.Since(at.(time.Time))); born {
+					out = append(out, changed)
+				}
+			}
+			d.out = out
+			return next()
+		},
+	}
 }

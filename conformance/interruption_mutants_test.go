@@ -42,5 +42,6 @@ var interruptionMutants = []mutant{
 	{rule: "R28", name: "gives each delivery a NativeID of its own", breaks: namesDeliveries},
 	{rule: "R28", name: "gives each delivery a NativeID of its own, and confirms no settlement",
 		on: able(func(c *core.Capabilities) { c.ConfirmsSettlement = false }), breaks: namesDeliveries},
+	{rule: "R28", name: "calls a redelivery only what failed", breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
 	{rule: "R28", name: "acknowledges what is abandoned", breaks: acknowledgesAbandoned},
 }

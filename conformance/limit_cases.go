@@ -215,7 +215,9 @@ func (t *trial) refusesEach(illegals func(queue string) []illegal) {
 				t.fail(fmt.Sprintf("Send refuses %s%s", bad.what, bad.how()), "%v", err)
 				continue
 			}
-			t.allRefused(t.sendResults(err, msgs))
+			results := t.sendResults(err, msgs)
+			t.allRefused(results)
+			t.blamed(bad, msgs, results)
 		}
 	}
 	t.send(transport, t.message(queue, "afterwards"))
@@ -291,4 +293,17 @@ func wide(size int) string {
 	const character = 'ü'
 	n := utf8.RuneLen(character)
 	return strings.Repeat(string(character), size/n) + strings.Repeat("u", size%n)
+}
+
+// blamed checks that the message that is wrong has its own error, and no other message has.
+func (t *trial) blamed(bad illegal, msgs []core.Outgoing, results []core.SendResult) {
+	for i, r := range results {
+		switch {
+		case bad.want == nil:
+		case msgs[i].ID == bad.message.ID && !errors.Is(r.Err, bad.want):
+			t.fail("the SendResult of the message that is wrong has an Err matching "+errorName(bad.want), "%v", r.Err)
+		case msgs[i].ID != bad.message.ID && errors.Is(r.Err, bad.want):
+			t.fail("the SendResult of a message that is not wrong has no Err matching "+errorName(bad.want)+": whoever handles the error looks for the message that is", "message %d of %d, which is sound: %v", i, len(results), r.Err)
+		}
+	}
 }

@@ -71,6 +71,17 @@ func mendHeaders(h core.Headers) (mended core.Headers) {
 }
 
 var limitMutants = []mutant{
+	{rule: "C10", name: "blames each message of a Send for the one that is wrong", breaks: func() changes {
+		return changes{send: results(func(r []core.SendResult) {
+			for _, bad := range r {
+				if errors.Is(bad.Err, core.ErrInvalidHeader) {
+					for i := range r {
+						r[i].Err = bad.Err
+					}
+				}
+			}
+		})}
+	}},
 	{rule: "C10", name: "claims limits and leaves it to the broker to hold them", on: inmemory.Config{},
 		breaks: claims(func(core.Capabilities, core.Outgoing) error { return nil })},
 	{rule: "C10", name: "has no room for the last byte of its limits", on: inmemory.Config{},

@@ -34,6 +34,7 @@ func mutants() []mutant {
 		sendMutants,
 		receiveMutants,
 		inFlightMutants,
+		placesMutants,
 		malformedMutants,
 		settlementMutants,
 		countMutants,

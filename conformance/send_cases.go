@@ -38,6 +38,24 @@ var sendCases = []testCase{
 		}
 		t.unchanged(transport, queue, sent...)
 	}},
+	{rule: "C2", title: "a Send may hold more messages than brokers take at once", in: once, slow: true, run: func(t *trial) {
+		transport := t.open()
+		// Adapters send in parts: of 1,000 rows, of 2,048 unconfirmed messages.
+		lost := t.messages(t.uniqueName(), 2500)
+		err := t.trySend(transport, lost...)
+		if !errors.Is(err, core.ErrQueueNotFound) {
+			t.stop("Send to a queue that does not exist returns an error matching core.ErrQueueNotFound, however many messages it has", "%v", err)
+		}
+		for i, r := range t.sendResults(err, lost) {
+			if r.State != core.SendRefused {
+				t.stop(fmt.Sprintf("each of %d messages of one Send to a queue that does not exist is core.SendRefused", len(lost)), "message %d is %v", i, r.State)
+			}
+		}
+		queue := t.queue(transport)
+		sent := t.messages(queue, 1250)
+		t.send(transport, sent...)
+		t.drainQuickly(transport, queue, bodiesOf(sent)...)
+	}},
 	{rule: "C2", title: "one Send goes to several queues", in: once, run: func(t *trial) {
 		transport := t.open()
 		queues := []string{t.queue(transport), t.queue(transport), t.queue(transport)}
@@ -332,4 +350,31 @@ func (t *trial) sortOut(err error, sent []core.Outgoing, must, may, refused *[]s
 			*refused = append(*refused, string(sent[i].Body))
 		}
 	}
+}
+
+// drainQuickly receives what many messages are in a queue, in the mode that takes the least
+// time, and gives back what it need not settle to see it.
+func (t *trial) drainQuickly(transport core.Transport, queue string, want ...string) {
+	mode := t.caps.Transactions[0]
+	for _, m := range t.caps.Transactions {
+		if m == core.TransactionNone || m == core.TransactionReceiveOnly && mode != core.TransactionNone {
+			mode = m
+		}
+	}
+	r := t.receiverIn(mode, transport, queue, len(want))
+	r.size = 500
+	seen := map[string]int{}
+	for len(seen) < len(want) {
+		ctx, cancel := t.patient()
+		got, err := r.batch(ctx, r.size)
+		cancel()
+		if err != nil {
+			lacking := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return seen[body] > 0 })
+			t.stop(fmt.Sprintf("%d messages that Send accepted are delivered", len(want)), "after %v without any, %d are missing: %s", t.patience(), len(lacking), some(lacking))
+		}
+		for _, d := range got {
+			seen[string(d.Incoming().Body)]++
+		}
+	}
+	r.shut()
 }

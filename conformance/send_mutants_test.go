@@ -19,6 +19,18 @@ import (
 type sending func(t *broken, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
 
 var sendMutants = []mutant{
+	{rule: "C2", name: "drops what is beyond the first 1,000 messages of a Send", breaks: func() changes {
+		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			return next(ctx, out[:min(len(out), 1000)]...)
+		}}
+	}},
+	{rule: "C2", name: "takes what is beyond 2,048 unroutable messages of a Send for accepted", breaks: func() changes {
+		return changes{send: results(func(r []core.SendResult) {
+			for i := 2048; i < len(r); i++ {
+				r[i].State, r[i].Err = core.SendAccepted, nil
+			}
+		})}
+	}},
 	{rule: "C2", name: "sends the first ten of a batch alone", breaks: func() changes {
 		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return next(ctx, out[:min(10, len(out))]...)

@@ -157,6 +157,14 @@ var topologyCases = []testCase{
 		t.provision(transport, address)
 		t.left(queue, "after its address was provisioned", "kept")
 	}},
+	{rule: "C18", title: "names that differ are different queues", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		t.separateQueues(func(name string) []string {
+			return []string{name, name + "a", "a." + name, name + ".a", name + " a", name + "'a", name + `"a`, name + "%61", name + "/a", name + "ä"}
+		})
+	}},
+	{rule: "C18", title: "names that differ in case are different queues", in: once, needs: []need{provisioning}, run: func(t *trial) {
+		t.separateQueues(func(name string) []string { return []string{name + "-case", name + "-Case", name + "-CASE"} })
+	}},
 	{rule: "C18", title: "a queue that is not as Provision would create it is named, and left as it is", in: once, needs: []need{provisioning, mismatches}, run: func(t *trial) {
 		queue, values := t.suite.h.Mismatch(t)
 		transport := t.open()
@@ -209,4 +217,48 @@ var topologyCases = []testCase{
 			t.fail("Check creates nothing: a Send to the missing queue returns core.ErrQueueNotFound", "%v", err)
 		}
 	}},
+}
+
+// separateQueues provisions queues of similar names, sends one message to each, another one
+// with a delay where there are delays, and checks that it arrives there and nowhere else.
+// A name that Address or Provision refuses is left out: brokers have names of their own.
+func (t *trial) separateQueues(similar func(name string) []string) {
+	transport := t.open()
+	var queues []string
+	var out []core.Outgoing
+	for _, name := range similar(t.uniqueName()) {
+		ctx, cancel := t.patient()
+		_, err := transport.Address(name)
+		if err == nil {
+			err = transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{name}})
+		}
+		cancel()
+		if err != nil {
+			t.note("the name %q is refused: %v", name, err)
+			continue
+		}
+		queues = append(queues, name)
+		out = append(out, t.message(name, "to "+name))
+		if t.caps.DelayedDelivery {
+			late := t.message(name, "late to "+name)
+			late.Delay = t.briefDelay()
+			out = append(out, late)
+		}
+	}
+	if len(queues) < 2 {
+		t.notRun("the transport refuses all but one of the names")
+	}
+	t.send(transport, out...)
+	receivers := make([]*receiver, len(queues))
+	for i, queue := range queues {
+		want := []string{"to " + queue}
+		if t.caps.DelayedDelivery {
+			want = append(want, "late to "+queue)
+		}
+		receivers[i] = t.receiver(transport, queue, len(want))
+		for _, d := range receivers[i].takeThese(fmt.Sprintf("of the queues %q, each gets what is sent to it", queues), want...) {
+			t.complete(d)
+		}
+	}
+	t.nobodyGets(fmt.Sprintf("of the queues %q, none gets what is sent to another", queues), receivers...)
 }

@@ -28,6 +28,21 @@ func onCheck(check func(t *broken, topology core.Topology, next func() error) er
 }
 
 var topologyMutants = []mutant{
+	{rule: "C18", name: "takes names that differ in case for one", breaks: func() changes { return renamesQueues(strings.ToLower) }},
+	{rule: "C18", name: "drops quotes from names", breaks: func() changes {
+		return renamesQueues(strings.NewReplacer("'", "", `"`, "", "`", "").Replace)
+	}},
+	{rule: "C18", name: "matches a delayed message's queue by the end of its name", breaks: func() changes {
+		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			for _, o := range out {
+				if _, rest, found := strings.Cut(o.Queue, "."); found && o.Delay > 0 && t.exist(rest) {
+					o.Queue = rest
+					out = append(slices.Clone(out), o)
+				}
+			}
+			return next(ctx, out...)
+		}}
+	}},
 	{rule: "C18", name: "makes a queue anew that exists", breaks: onProvision(func(t *broken, topology core.Topology, next func() error) error {
 		for _, queue := range topology.Queues {
 			t.stage.purge(queue, func(*core.Incoming) bool { return true })
@@ -175,4 +190,28 @@ var topologyMutants = []mutant{
 		_ = t.base.Provision(context.Background(), topology)
 		return err
 	})},
+}
+
+// renamesQueues is a transport for which names are the same that rename makes the same.
+func renamesQueues(rename func(string) string) changes {
+	return changes{
+		provision: func(t *broken, topology core.Topology, _ func() error) error {
+			topology.Queues = slices.Clone(topology.Queues)
+			for i := range topology.Queues {
+				topology.Queues[i] = rename(topology.Queues[i])
+			}
+			return t.base.Provision(context.Background(), topology)
+		},
+		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			out = slices.Clone(out)
+			for i := range out {
+				out[i].Queue = rename(out[i].Queue)
+			}
+			return next(ctx, out...)
+		},
+		open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			cfg.Queue = rename(cfg.Queue)
+			return next(cfg)
+		},
+	}
 }
