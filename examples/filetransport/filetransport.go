@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,9 +67,12 @@ func (t *Transport) Address(queue string) (string, error) {
 	return queue, err
 }
 
-// queueDir returns a queue's directory. Its name is escaped as in a URL.
+var upperCase = regexp.MustCompile("[A-Z]")
+
+// queueDir returns a queue's directory. Its name is escaped as in a URL, with a ^ before upper case: names that differ in
+// case are two queues also where a file system takes them for one (C18).
 func (t *Transport) queueDir(queue string) (string, error) {
-	name := url.QueryEscape(queue) + ".queue"
+	name := upperCase.ReplaceAllString(url.QueryEscape(queue), "^$0") + ".queue"
 	if queue == "" || len(name) > 255 || !utf8.ValidString(queue) {
 		return "", fmt.Errorf("filetransport: %q is no name: it is empty, not UTF-8, or too long when it is escaped", queue)
 	}
