@@ -73,6 +73,7 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 		d.missed, d.deliveries, d.lastError = n, d.deliveries+n, text
 	}
 	d.in = r.incoming(&d.record)
+	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.id)
 	return d, nil
 }
 
@@ -108,11 +109,13 @@ func (d *heldMessage) Complete(ctx context.Context) error {
 
 // forget drops what is known of the failures of a message that is gone.
 func (d *heldMessage) forget(err error) {
-	switch {
-	case err != nil:
-	case d.r.count != nil:
+	if err != nil {
+		return
+	}
+	d.r.t.returned.forget(d.id)
+	if d.r.count != nil {
 		d.r.count.Forget(d.id)
-	default:
+	} else {
 		d.r.misses.set(&d.record, 0)
 	}
 }
@@ -120,6 +123,7 @@ func (d *heldMessage) forget(err error) {
 // Release implements core.Delivery.
 func (d *heldMessage) Release(ctx context.Context) error {
 	return d.settle(ctx, "release", withoutWork, func(ctx context.Context) error {
+		d.r.t.returned.add(d.id) // before it can be received again
 		d.tx.rollback(ctx)
 		d.available()
 		return nil
@@ -238,6 +242,7 @@ var errEnded = errors.New("the transaction has ended: its connection broke, or t
 // lose ends a message that is held no more. The row is back.
 func (d *heldMessage) lose(ctx context.Context, cause error) error {
 	d.state = lost
+	d.r.t.returned.add(d.id)
 	d.tx.rollback(ctx)
 	d.end()
 	d.available()
@@ -258,6 +263,7 @@ func (d *heldMessage) giveUp(ctx context.Context) {
 		return
 	}
 	d.state = lost
+	d.r.t.returned.add(d.id)
 	now, cancel := context.WithCancel(ctx)
 	cancel()
 	d.tx.reclaim(now) // the handler may still be at work

@@ -27,6 +27,7 @@ type Transport struct {
 	queues        queues
 	subscriptions *subscriptions
 	delayed       *delayed
+	returned      *returned
 	bells         bells
 	bellman       *bellman // nil: the server wakes nobody
 	sends         chan struct{}
@@ -78,6 +79,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
 		life:              transport.NewLifecycle(ctx),
+		returned:          newReturned(),
 	}
 	if text := cfg.weakness(db); text != "" {
 		t.warnings.Add(text)
