@@ -19,6 +19,7 @@ import (
 // many of them take no longer to give up than one, and who closes the transport says how
 // long that may take.
 func TestClose_NetworkStalls(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name    string

@@ -8,10 +8,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/conformance"
@@ -160,6 +162,8 @@ type broker struct {
 	proxy    *proxy.Proxy
 	database string
 	url      string // through the proxy
+
+	past atomic.Pointer[pgxpool.Pool] // the superuser's connections, past the proxy
 }
 
 func startBroker(t *testing.T) *broker {
@@ -171,6 +175,7 @@ func (b *broker) Kill(t testing.TB) {
 	if err := b.server.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	b.past.Load().Reset()
 }
 
 // Start implements conformance.Broker.
@@ -189,12 +194,7 @@ func (b *broker) Partition(testing.TB) (heal func()) {
 // exec runs statements as the superuser, past the proxy and the transports.
 func (b *broker) exec(t testing.TB, text string, args ...any) string {
 	t.Helper()
-	conn, err := pgx.Connect(context.Background(), b.server.URL(b.database))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	rows, err := conn.Query(context.Background(), text, args...)
+	rows, err := b.past.Load().Query(context.Background(), text, args...)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
@@ -208,6 +208,7 @@ func (b *broker) exec(t testing.TB, text string, args ...any) string {
 // harness is for transports of a configuration, which reaches b.
 func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
 	t.Helper()
+	b.past.Store(poolOf(t, b.server.URL(b.database)))
 	tellChildren(t, name, b.url)
 	short := shortLeases(cfg)
 	cfg = forCases(cfg)

@@ -39,6 +39,7 @@ func (db *testDatabase) rowsRole(t *testing.T) (sqlserver.Config, string) {
 // refuses that, the message is counted nevertheless, and leaves the queue after as many
 // attempts as any other.
 func TestAbandon_InsertRefused(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	releases := func(ctx context.Context) error {
@@ -107,6 +108,7 @@ func TestAbandon_InsertRefused(t *testing.T) {
 // A delayed retry that the server refuses is tried again with growing pauses, in which no
 // handler runs for the message, and others are handled.
 func TestDelayedRetry_InsertRefused(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range bothModes {

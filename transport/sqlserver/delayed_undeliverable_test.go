@@ -120,6 +120,7 @@ func TestUndeliverable_HoldsUpNoOther(t *testing.T) {
 // body, the reason and its destination. An operator reads of the first try and of the
 // move, and a critical error is raised once.
 func TestUndeliverable_EndsInTheErrorQueue(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -291,6 +292,7 @@ func TestUndeliverable_WithoutAReceiver(t *testing.T) {
 // TestUndeliverable_IsReportedOnce, however many processes try, and its tries are counted
 // once.
 func TestUndeliverable_IsReportedOnce(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	gone := db.theirTable(t, "gone")

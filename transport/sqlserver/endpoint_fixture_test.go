@@ -34,7 +34,7 @@ func brokerOn(t *testing.T, s *postgres.Server) *broker {
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	database := s.NewDatabase(t)
-	return &broker{s, p, database, postgres.Via(s.PasswordURL(database), p.Addr())}
+	return &broker{server: s, proxy: p, database: database, url: postgres.Via(s.PasswordURL(database), p.Addr())}
 }
 
 // minLease is the shortest that Config takes.

@@ -20,6 +20,7 @@ import (
 const fails = `select 1 / 0 where $1 <> ''`
 
 func TestHandler_MistreatsItsTransaction(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

@@ -12,6 +12,7 @@ import (
 // A message whose lease ended while its handler was still at work is settled by
 // nobody: what the receiver may hold must not become less with each of them.
 func TestLease_LostDeliveryLeavesItsSlot(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	b := brokerOn(t, server)
 	e := newBusiness(t, b, core.TransactionReceiveOnly)

@@ -34,3 +34,11 @@ func TestMain(m *testing.M) {
 	}
 	conformance.Main(m, openInChild)
 }
+
+// notInShortRuns leaves out a test that takes much of the processor, or of time.
+func notInShortRuns(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long: not in short runs")
+	}
+}

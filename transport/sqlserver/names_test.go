@@ -146,6 +146,7 @@ func TestNames_IllegalSchemasAreRefused(t *testing.T) {
 // there is, on tables of both makers, and finds that it was they that were used, and
 // that nothing else happened.
 func TestNames_EveryStatementQuotes(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	victim := db.table("victim")
@@ -260,6 +261,7 @@ func useDeliveries(t *testing.T, r core.Receiver) {
 
 // TestNames_NotifyEveryQueue: nothing but the server wakes these receivers.
 func TestNames_NotifyEveryQueue(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	transport, sender := db.open(t, sqlserver.Config{}), db.open(t, sqlserver.Config{})
@@ -296,6 +298,7 @@ func TestNames_NotifyEveryQueue(t *testing.T) {
 
 // TestNames_Schemas does the same where the schema has the name.
 func TestNames_Schemas(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newDatabase(t)
 	db.exec(t, `create table victim as select 1 as id`)

@@ -14,6 +14,7 @@ import (
 // TestNotify_LastReceiverCloses: the server notifies of a queue while its last
 // receiver is being closed.
 func TestNotify_LastReceiverCloses(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

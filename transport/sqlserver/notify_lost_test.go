@@ -28,6 +28,7 @@ func awaits(t *testing.T, r core.Receiver) <-chan core.Delivery {
 
 // While nobody can listen, receivers poll. Afterwards they are woken again.
 func TestNotify_ListenerBreaks(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	sending := open(t, e.transport)

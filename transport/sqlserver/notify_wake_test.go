@@ -201,6 +201,7 @@ func (counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) 
 // TestPolling_IdleQueueCostsLittle counts what 16 workers on an empty queue ask of the server,
 // once they have settled down: two queries a second at most.
 func TestPolling_IdleQueueCostsLittle(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {

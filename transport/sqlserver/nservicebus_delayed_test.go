@@ -115,6 +115,7 @@ func TestNServiceBus_DelayedMessageOutlivesItsSender(t *testing.T) {
 // TestNServiceBus_ForwardersShareTheWork: none waits for a row that another one has, and none
 // forwards what another one does.
 func TestNServiceBus_ForwardersShareTheWork(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	theirs, waiting := db.theirTable(t, "theirs"), db.table("reprise_delayed")

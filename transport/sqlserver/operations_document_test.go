@@ -139,6 +139,7 @@ func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func
 type operations map[string]func(t *testing.T, o *operator)
 
 func TestOperations(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	blocks := document(t)
 	tested := map[string]bool{}

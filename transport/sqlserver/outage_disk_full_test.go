@@ -33,6 +33,7 @@ func (e *business) empty() { e.t.Helper(); e.exec(`delete from disk`) }
 // A handler fails, and for want of room the message cannot be given back with its
 // higher count. Nobody else says later what is to become of it.
 func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -76,6 +77,7 @@ func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
 // While a disk is full messages stay where they are, and nothing is half done. When
 // there is room again everything goes on.
 func TestOutage_DiskFullUnderLoad(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name              string

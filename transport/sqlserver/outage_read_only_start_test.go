@@ -96,6 +96,7 @@ func typed(messageType string) (h core.Headers) {
 // TestOutage_StartOnAReadOnlyServer: with everything there, nothing has to be written before the
 // first message. It is received as soon as the server takes writes again.
 func TestOutage_StartOnAReadOnlyServer(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const topic, other = "orders.Placed", "orders.Cancelled"
 	for over, configure := range map[string]func(t *testing.T, url string) sqlserver.Config{
@@ -135,6 +136,7 @@ func unkept(t *testing.T, url string) *sql.DB {
 
 // TestOutage_StartOnAStandby, which is promoted later.
 func TestOutage_StartOnAStandby(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const topic, other = "orders.Placed", "orders.Cancelled"
 	primary := postgres.StartFor(t, postgres.Config{})

@@ -77,6 +77,7 @@ func becomesReadOnly(t *testing.T, s *postgres.Server, all []*business, goOn []f
 
 // When it can be written to again, everything is handled.
 func TestOutage_ServerIsReadOnly(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const messages = 100
 	s := postgres.StartFor(t, postgres.Config{})
@@ -101,6 +102,7 @@ func TestOutage_ServerIsReadOnly(t *testing.T) {
 // knows both, goes over to it. Nothing that was committed is lost, because commits wait
 // for the standby.
 func TestOutage_StandbyTakesOver(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const messages = 100
 	primary := postgres.StartFor(t, postgres.Config{})

@@ -13,6 +13,7 @@ var bothModes = []core.TransactionMode{core.TransactionReceiveOnly, core.Transac
 // A server goes, at full load, and comes back: twice, because the second time finds
 // what the first has left.
 func TestOutage_ServerRestartsUnderLoad(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name string

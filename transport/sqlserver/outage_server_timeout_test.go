@@ -19,6 +19,7 @@ func (e *business) set(parameter, value string) {
 // An operator locks a table for a while, and the server gives statements little time
 // or as much as they want. What cannot be done is done later.
 func TestOutage_TableIsLocked(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, parameter := range []string{"", "lock_timeout", "statement_timeout"} {
 		for _, table := range []string{inputQueue, outputQueue} {

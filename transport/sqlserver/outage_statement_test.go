@@ -52,6 +52,7 @@ func statements(t *testing.T, transport *sqlserver.Transport, queue string) map[
 // Each message fails once, so that all statements are needed. At one of them the
 // connection breaks in each way.
 func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	texts := statements(t, open(t, sqlserver.Config{URL: server.PasswordURL("postgres")}), inputQueue)
 	sends := statements(t, open(t, sqlserver.Config{URL: server.PasswordURL("postgres")}), outputQueue)

@@ -36,6 +36,7 @@ where datname = current_database() and usename = $1 and `+holdsMessage, postgres
 
 // An operator terminates all sessions, again and again, wherever they are.
 func TestOutage_SessionsAreTerminatedUnderLoad(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -60,6 +61,7 @@ func TestOutage_SessionsAreTerminatedUnderLoad(t *testing.T) {
 // A session that ends while a handler is at work costs one attempt, which is counted,
 // and no message.
 func TestOutage_SessionIsTerminatedInTheHandler(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -103,6 +105,7 @@ func TestOutage_SessionIsTerminatedInTheHandler(t *testing.T) {
 
 // A session ends while its statement waits for a lock.
 func TestOutage_SessionIsTerminatedInAStatement(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {

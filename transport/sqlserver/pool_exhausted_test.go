@@ -37,6 +37,7 @@ func takeAll(t *testing.T, pool *pgxpool.Pool) (giveBack func()) {
 
 // Without a connection in the application's pool nothing is done, and nothing is lost.
 func TestPool_ApplicationTakesAllConnections(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -75,6 +76,7 @@ func TestPool_ApplicationTakesAllConnections(t *testing.T) {
 // A server that takes no more connections is an outage for who needs one: those there
 // are go on.
 func TestPool_ServerHasTooManyConnections(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range bothModes {
 		for _, left := range []int{0, 3} {
@@ -114,6 +116,7 @@ func TestPool_ServerHasTooManyConnections(t *testing.T) {
 // Endpoints of both modes share one transport, and its pool, which is smaller than what
 // they could use.
 func TestPool_TwoEndpointsShareATransport(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const messages = 200
 	b := brokerOn(t, server)
@@ -133,6 +136,7 @@ func TestPool_TwoEndpointsShareATransport(t *testing.T) {
 // However many handlers publish at the same moment, and none knows the subscribers, few
 // connections are opened to read them.
 func TestPool_ManyPublishersNeedFewConnections(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const handlers = 64
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)

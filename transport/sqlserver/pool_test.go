@@ -54,6 +54,7 @@ func TestPool_NeedsAConnectionForSends(t *testing.T) {
 // Two transports on one pool must not take all connections for messages between
 // them.
 func TestPool_TwoTransportsShareIt(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.transport = sqlserver.Config{Pool: limitedPool(t, e.broker.url, 4)}

@@ -56,6 +56,7 @@ func differences(got, want []string) (lines []string) {
 // TestDDL_MakesWhatProvisionMakes: to the last option, for names of every kind, by
 // psql and by a driver, and again without harm.
 func TestDDL_MakesWhatProvisionMakes(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for name, cfg := range map[string]sqlserver.Config{
 		"tables of Reprise":     {},

@@ -42,6 +42,7 @@ func TestProvision_AgainChangesNothing(t *testing.T) {
 // TestProvision_ManyAtOnce is what happens when a service with many instances is
 // started for the first time.
 func TestProvision_ManyAtOnce(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const instances = 16
 	for name, cfg := range map[string]sqlserver.Config{"of Reprise": {}, "of NServiceBus": {NServiceBusTables: true}} {
@@ -73,6 +74,7 @@ func TestProvision_ManyAtOnce(t *testing.T) {
 // TestProvision_BesideNServiceBus: its endpoints create the same tables, and know
 // nothing of how instances of Reprise take turns.
 func TestProvision_BesideNServiceBus(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for table, create := range map[string]string{"SubscriptionRouting": theirSubscriptions, "error": theirQueue} {
 		for outcome, end := range map[string]func(tx pgx.Tx, ctx context.Context) error{"commits": pgx.Tx.Commit, "rolls back": pgx.Tx.Rollback} {

@@ -10,6 +10,7 @@ import (
 
 // TestPurge_RemovesMoreThanOneStatementDoes, in tables of either make.
 func TestPurge_RemovesMoreThanOneStatementDoes(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for name, foreign := range map[string]bool{"Reprise's": false, "NServiceBus's": true} {
 		t.Run(name, func(t *testing.T) {

@@ -68,6 +68,7 @@ func (e *business) leased() (messages, bytes int) {
 }
 
 func TestReceive_FetchesNoMoreThanMaxReceiveBytes(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -119,6 +120,7 @@ func TestReceive_FetchesNoMoreThanMaxReceiveBytes(t *testing.T) {
 
 // Messages beyond a receiver's bytes are available to the others at once.
 func TestReceive_ReleasesTheMessagesBeyondMaxReceiveBytes(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	for i := range 4 {
@@ -141,6 +143,7 @@ func TestReceive_ReleasesTheMessagesBeyondMaxReceiveBytes(t *testing.T) {
 // A message that failed keeps its last error, and an expired one is gone, whatever their
 // size.
 func TestReceive_LargeMessagesAreLikeOthers(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.orderBody(largeBody(0, 9*mib))
@@ -163,6 +166,7 @@ func TestReceive_LargeMessagesAreLikeOthers(t *testing.T) {
 // The endpoint has handled small messages fast, so that it fetches hundreds, and then
 // large ones come, whose handlers take their time.
 func TestMaxPrefetchBytes_BoundsWhatIsLeased(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const slots, small, large, most = 4, 3000, 60, 8 * mib
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
@@ -212,6 +216,7 @@ from generate_series(1, $1::int) as i`, large, largeBody(0, mib))
 // A message takes longer to arrive than a lease lasts. The lease is renewed while it does,
 // with those of the messages that came with it.
 func TestReceive_RenewsLeasesDuringALongTransfer(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const lease = 16 * time.Second
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
@@ -265,6 +270,7 @@ func TestReceive_RenewsLeasesDuringALongTransfer(t *testing.T) {
 
 // A claim itself may take long: the leases begin when it is over.
 func TestReceive_BeginsLeasesWhenTheMessagesHaveArrived(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const lease = 12 * time.Second
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)

@@ -60,6 +60,7 @@ var hostileRows = map[string]hostileRow{
 // Such a row neither ends Run nor is retried for ever, whether its handler fails or not,
 // and holds up no other message.
 func TestReceive_HostileRows(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	for name, row := range hostileRows {
@@ -80,6 +81,7 @@ func TestReceive_HostileRows(t *testing.T) {
 
 // All of them at once, over database/sql and where nothing is given back.
 func TestReceive_HostileRowsTogether(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	for over, cfg := range map[string]sqlserver.Config{"pgx": {}, "database/sql": {DB: openDB(t, db.url)}} {
@@ -244,6 +246,7 @@ func (e *rowsEndpoint) checkHealthy(t *testing.T) {
 // Rows of delayed messages may have any count of tries and be due at any time, too. One
 // whose queue is gone is tried again, or moved to the error queue.
 func TestDelayed_HostileRows(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	e := newRowsEndpoint(t, db, sqlserver.Config{}, core.TransactionReceiveOnly)

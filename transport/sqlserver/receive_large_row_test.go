@@ -17,6 +17,7 @@ import (
 // TestReceive_RowBeyondMaxMessageBytes: a row larger than MaxMessageBytes, which somebody has
 // inserted, is retried and reaches the error queue, whole.
 func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg     sqlserver.Config

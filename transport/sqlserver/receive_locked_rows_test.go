@@ -42,6 +42,7 @@ func awaitBlocked(t *testing.T, db *testDatabase) {
 // A message whose row somebody else has locked waits alone: the others are settled and
 // renewed meanwhile, also those that were to be settled together with it.
 func TestReceive_LockedRowHoldsUpNoOther(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newDatabase(t)
 	transport := db.open(t, sqlserver.Config{Lease: time.Minute}) // a quarter of which one attempt may take
@@ -118,6 +119,7 @@ func TestClose_WaitsForASettlementInProgress(t *testing.T) {
 // Who passes over a backlog of expired messages hears that nobody waits any more, and
 // takes it for no outage.
 func TestReceive_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -51,6 +51,7 @@ func isDenied(err error) bool {
 // TestRights_OfEachCall: with these it works, and without any one of them it
 // does not. docs/transports/sqlserver.md has the same list.
 func TestRights_OfEachCall(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	owner := db.open(t, sqlserver.Config{})
@@ -156,6 +157,7 @@ func TestRights_OfEachCall(t *testing.T) {
 // TestRights_EndpointWithTheLeast goes through all that an endpoint does with a role
 // that may do nothing else.
 func TestRights_EndpointWithTheLeast(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
 	for _, mode := range allModes {

@@ -34,6 +34,7 @@ func wantSendError(t *testing.T, err error, want core.SendState, messages int) {
 // What became of messages whose connection broke is unknown, and they are not sent
 // again: whoever sent them decides.
 func TestSend_ConnectionBreaks(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -159,6 +160,7 @@ func (e *business) connectionLimit(n int) {
 
 // A Provision that fails half-way leaves nothing half-made, and can be repeated.
 func TestProvision_ConnectionBreaks(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, how := range breaks {
 		for _, at := range []string{"create table", "commit"} {

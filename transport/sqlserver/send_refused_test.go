@@ -14,6 +14,7 @@ import (
 // the message is still held. Where it refuses what the handler did, or the handler has
 // broken the transaction, that is something else.
 func TestSend_RefusedInTheHandlersTransaction(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	const raises = `create function refuse() returns trigger language plpgsql as $$ begin raise 'no bills today'; end $$`
 	for _, c := range []struct {

@@ -9,6 +9,7 @@ import (
 // The database's default isolation is stricter than what the queues need: that neither
 // slows them down nor looks like an outage.
 func TestSession_StricterIsolationByDefault(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {
 		for _, mode := range bothModes {
@@ -32,6 +33,7 @@ func TestSession_StricterIsolationByDefault(t *testing.T) {
 // A statement that the server cannot put in order with what others do at the same time
 // is tried again at once. That is no outage, and no failure of the message.
 func TestSession_SerializationFailureIsRetried(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {

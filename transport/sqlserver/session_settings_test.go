@@ -19,6 +19,7 @@ import (
 // TestSession_EverySetting: what a server, a database, a role or a URL may set must
 // not change what is sent, when it comes, or when it expires.
 func TestSession_EverySetting(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, options := range [][]string{
 		{"timezone", "Asia/Kathmandu", "datestyle", "German, DMY", "bytea_output", "escape", "search_path", "nowhere", "standard_conforming_strings", "off"},
@@ -69,6 +70,7 @@ func TestSession_UnreadableTextIsNoOutage(t *testing.T) {
 
 // TestSession_SettingsOfRolesAndDatabases are those that no URL shows.
 func TestSession_SettingsOfRolesAndDatabases(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	db := newDatabase(t)
 	role, rawURL := db.role(t)
@@ -88,6 +90,7 @@ func TestSession_SettingsOfRolesAndDatabases(t *testing.T) {
 
 // TestSession_DatabaseSQL are those of a pool that the program has already.
 func TestSession_DatabaseSQL(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {

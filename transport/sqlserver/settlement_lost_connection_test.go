@@ -28,6 +28,7 @@ var leaseActions = []struct {
 // However a connection breaks, what is said about a leased message is done, and once,
 // while the lease holds.
 func TestSettlement_ConnectionBreaks(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, action := range leaseActions {
 		for _, how := range breaks {
@@ -76,6 +77,7 @@ func TestSettlement_ConnectionBreaks(t *testing.T) {
 // A claim whose reply is lost leaves messages to nobody: they come again when the
 // lease ends, and no sooner.
 func TestLease_ConnectionBreaksAtTheClaim(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, how := range breaks {
 		t.Run(how.name, func(t *testing.T) {
@@ -106,6 +108,7 @@ func TestLease_ConnectionBreaksAtTheClaim(t *testing.T) {
 // A process that was paused for longer than its leases wakes up. What it says about
 // its messages is too late, and changes nothing for who has them now.
 func TestLease_ProcessPausedBeyondItsEnd(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for _, action := range leaseActions {
 		t.Run(action.name, func(t *testing.T) {

@@ -43,7 +43,7 @@ type Config struct {
 	// is there without them is PostgreSQL's own default, but for
 	//
 	//	fsync = off             a killed process loses nothing that it has written,
-	//	full_page_writes = off  nor half of a page
+	//	full_page_writes = off  nor half of a page; on if fsync is
 	//	max_connections = 400
 	//
 	// Where nothing is killed, "synchronous_commit": "off" saves further time.

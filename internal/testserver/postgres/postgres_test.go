@@ -47,6 +47,12 @@ func TestSettings(t *testing.T) {
 	if want := `a.b = 'it''s a \\n "test"'` + "\n"; err != nil || !strings.HasPrefix(conf, want) {
 		t.Errorf("configuration = %q, %v; want it to start with %q", conf, err, want)
 	}
+	for fsync, want := range map[string]string{"off": "off", "on": "on"} {
+		conf, err := configuration(map[string]string{"fsync": fsync})
+		if want := "full_page_writes = '" + want + "'\n"; err != nil || !strings.Contains(conf, want) {
+			t.Errorf("configuration with fsync %s = %q, %v; want %q in it", fsync, conf, err, want)
+		}
+	}
 	for name, value := range map[string]string{"": "x", "a b": "x", "a=b": "x", "a\nb": "x", "a": "b\nc"} {
 		if conf, err := configuration(map[string]string{name: value}); err == nil {
 			t.Errorf("configuration of %q = %q is %q, want an error", name, value, conf)

@@ -122,11 +122,13 @@ var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 func configuration(settings map[string]string) (string, error) {
 	all := map[string]string{
 		"fsync":               "off",
-		"full_page_writes":    "off",
 		"max_connections":     "400",
 		"password_encryption": "scram-sha-256", // not yet the default of 13
 	}
 	maps.Copy(all, settings)
+	if _, ok := settings["full_page_writes"]; !ok {
+		all["full_page_writes"] = all["fsync"]
+	}
 	var conf strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !settingName.MatchString(name) {
