@@ -227,7 +227,8 @@ func (t *trial) renew(deliveries ...core.Delivery) {
 	for _, d := range deliveries {
 		if !d.LockedUntil().IsZero() {
 			if err := d.Renew(ctx); err != nil {
-				t.stop("Renew returns nil for a delivery that is held", "%v", err)
+				t.lockLate(d)
+				t.stop("Renew returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 			}
 		}
 	}

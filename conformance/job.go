@@ -274,6 +274,7 @@ type running struct {
 func (p *running) next(limit time.Duration) (event, error) {
 	e, err := p.process.next(limit)
 	if err == nil {
+		p.t.active()
 		p.told = append(p.told, e)
 	}
 	return e, err

@@ -34,6 +34,7 @@ func (t *trial) outlive(deliveries ...core.Delivery) {
 // went wrong.
 func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.ctx)
+	t.keep(deliveries)
 	ended := make(chan error, len(deliveries))
 	for _, d := range deliveries {
 		t.needsLock(d)
@@ -47,6 +48,9 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 					return
 				}
 				err = d.Renew(t.ctx)
+				if err != nil {
+					t.lockLate(d)
+				}
 			}
 		})
 	}
@@ -56,6 +60,7 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 		for range deliveries {
 			errs = append(errs, <-ended)
 		}
+		t.keep(nil)
 		return errors.Join(errs...)
 	})
 	t.Cleanup(func() { _ = stop() })

@@ -35,6 +35,10 @@ func Run(t *testing.T, h Harness) {
 	}
 	s.short = testing.Short()
 	t.Cleanup(func() { s.conclude(t) })
+	s.runSubtests(t)
+}
+
+func (s *suite) runSubtests(t *testing.T) {
 	for _, c := range cases() {
 		if !s.chooses(&c) || s.leavesOut(&c) || s.tooLong(&c) {
 			continue

@@ -11,20 +11,21 @@ import (
 // case about processes and outages runs.
 func TestControlOnServer(t *testing.T) {
 	t.Parallel()
-	report, err := Check(t, harnessOnServer(inmemory.Config{}, changes{}))
+	s, err := newSuite(t, harnessOnServer(inmemory.Config{}, changes{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range report.Failures() {
-		t.Error(f)
-	}
-	for _, c := range slices.Concat(processCases, outageCases, restartCases) {
-		for _, r := range report.Results {
-			if r.Case == c.name() && r.Outcome == NotRun && r.Reason != notDurable.unmet {
-				t.Errorf("%s was not run, because %s", r.Case, r.Reason)
+	s.short = testing.Short()
+	t.Cleanup(func() { // when the parallel subtests have ended
+		for _, c := range slices.Concat(processCases, outageCases, restartCases) {
+			for _, r := range s.report.Results {
+				if r.Case == c.name() && r.Outcome == NotRun && r.Reason != notDurable.unmet {
+					t.Errorf("%s was not run, because %s", r.Case, r.Reason)
+				}
 			}
 		}
-	}
+	})
+	s.runSubtests(t)
 }
 
 // serverNetwork is the network of a server that nobody stops.

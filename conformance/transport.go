@@ -37,7 +37,7 @@ func (t *trial) opened(transport core.Transport, by string) core.Transport {
 		t.stop(by+" returns a transport", "it returned nil")
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience())
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Patience)
 		defer cancel()
 		if err := transport.Close(ctx); err != nil {
 			t.fail("Transport.Close returns nil, also when called again", "%v", err)
@@ -196,7 +196,7 @@ func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) 
 		t.stop("OpenReceiver returns a receiver or an error", "it returned nil, nil")
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.patience())
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Patience)
 		defer cancel()
 		if err := r.Close(ctx); err != nil {
 			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
@@ -219,6 +219,7 @@ func (r *receiver) shut() {
 func (r *receiver) batch(ctx context.Context, size int) ([]core.Delivery, error) {
 	dst := make([]core.Delivery, size)
 	n, err := r.Receive(ctx, dst)
+	r.t.active()
 	switch {
 	case n < 0 || n > len(dst):
 		r.t.stop(fmt.Sprintf("Receive fills 1..%d elements", size), "it returned %d", n)
@@ -295,6 +296,7 @@ func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core
 	defer cancel()
 	for _, d := range deliveries {
 		if err := settle(d, ctx); err != nil {
+			t.lockLate(d)
 			t.stop(name+" returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,10 @@ type trial struct {
 	sealed   bool
 	cleanups []func()
 	cleanAll bool // all have run
+	late     string
+	kept     []core.Delivery // the locks of which are being renewed
+
+	lastActive atomic.Pointer[time.Time]
 }
 
 var errCaseEnded = errors.New("conformance: the case has ended")
@@ -78,6 +83,7 @@ func (t *trial) notRun(reason string) {
 }
 
 func (t *trial) add(f Failure) {
+	t.keptLate()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sealed { // a goroutine left over from a case may come too late
@@ -107,10 +113,12 @@ func (t *trial) measure(name string, value float64) {
 	t.result.Measures[name] = value
 }
 
-func (t *trial) seal() {
+// seal ends the trial, and returns what it was too late for.
+func (t *trial) seal() (late string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sealed = true
+	return t.late
 }
 
 func (t *trial) cleanUp() {
@@ -210,8 +218,16 @@ func shortPosition(f runtime.Frame) string {
 
 // Time.
 
-func (t *trial) patience() time.Duration { return t.suite.h.Patience }
-func (t *trial) quiet() time.Duration    { return t.suite.h.Quiet }
+// patience is how long the case waits for what must happen. What has failed already is
+// not waited for again as long.
+func (t *trial) patience() time.Duration {
+	if t.Failed() && !t.suite.h.Bubble {
+		return t.suite.h.Patience / 10
+	}
+	return t.suite.h.Patience
+}
+
+func (t *trial) quiet() time.Duration { return t.suite.h.Quiet }
 
 // lock is how long a delivery of the case's transports stays locked, in the mode where
 // it is shortest; 0: for ever.
@@ -224,6 +240,7 @@ func (t *trial) lock() time.Duration {
 
 // patient returns a context for one call.
 func (t *trial) patient() (context.Context, context.CancelFunc) {
+	t.active()
 	return context.WithTimeout(t.ctx, t.patience())
 }
 
@@ -248,6 +265,7 @@ func (t *trial) comesTrue(is func() bool) bool {
 
 // rest lets time pass, because that is what the case is about.
 func (t *trial) rest(d time.Duration) {
+	t.active()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -13,7 +13,7 @@ import (
 
 // spinLimit is for how long a case may be in a bubble, by the machine's own
 // clock. None needs more than seconds.
-const spinLimit = 2 * time.Minute
+const spinLimit = 5 * time.Minute
 
 // watch gives a case up that does not come to an end in its bubble. The clock of
 // a bubble stands still while one of its goroutines works, so that no time limit

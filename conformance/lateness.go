@@ -1,0 +1,73 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// A case whose locks end by themselves assumes that it gets its turn before they do. On
+// a machine that is busy with something else it may not, and the transport is not to
+// blame. So the case notes what it was too late for, and the suite runs it again.
+
+// ranLate notes that the machine kept the case from doing something in time.
+func (t *trial) ranLate(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.late == "" {
+		t.late = fmt.Sprintf(format, args...)
+	}
+}
+
+// lockLate is called when a delivery was lost that the case held: perhaps for too long.
+func (t *trial) lockLate(d core.Delivery) {
+	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
+		t.ranLate("the lock of a delivery had ended %v before the case came to it", time.Since(until))
+	}
+}
+
+// keep says which deliveries are to stay with the case because it renews their locks.
+func (t *trial) keep(deliveries []core.Delivery) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = deliveries
+}
+
+// keptLate is called when something has failed.
+func (t *trial) keptLate() {
+	t.mu.Lock()
+	kept := t.kept
+	t.mu.Unlock()
+	for _, d := range kept {
+		t.lockLate(d)
+	}
+}
+
+// watchPauses looks for pauses in which no goroutine of the process gets its turn. One
+// as long as a quarter of the lock's duration may have kept a lock from being renewed.
+func (t *trial) watchPauses() (stop func()) {
+	lock := t.lock()
+	if lock == 0 || t.suite.h.Bubble {
+		return func() {}
+	}
+	every := max(lock/40, time.Millisecond)
+	ticker := time.NewTicker(every)
+	quit := make(chan struct{})
+	go func() {
+		defer ticker.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-quit:
+				return
+			case <-ticker.C:
+				now := time.Now()
+				if pause := now.Sub(last); pause > lock/4 {
+					t.ranLate("the process was not running for %v, with locks that end after %v", pause, lock)
+				}
+				last = now
+			}
+		}
+	}()
+	return func() { close(quit) }
+}
