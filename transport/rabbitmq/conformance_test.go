@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/conformance"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/given"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
@@ -29,26 +30,29 @@ const (
 
 // Quorum queues on RabbitMQ 3.
 func TestConformance(t *testing.T) {
-	b := startBroker(t, testserver.V3)
+	b := conformanceBroker(t, testserver.V3)
 	conformance.Run(t, b.harness(t, onQuorum, rabbitmq.Config{URLs: []string{b.url}}))
 }
 
 // Quorum queues on RabbitMQ 4.
 func TestConformance_RabbitMQ4(t *testing.T) {
+	if isGiven() {
+		t.Skip("on the server that " + givenVariable + " names, this is TestConformance")
+	}
 	b := startBroker(t, testserver.V4)
 	conformance.Run(t, b.harness(t, onQuorum4, rabbitmq.Config{URLs: []string{b.url}}))
 }
 
 // Classic queues on RabbitMQ 3, whose deliveries the broker does not count.
 func TestConformance_ClassicQueues(t *testing.T) {
-	b := startBroker(t, testserver.V3)
+	b := conformanceBroker(t, testserver.V3)
 	conformance.Run(t, b.harness(t, onClassic, rabbitmq.Config{URLs: []string{b.url}, QueueType: rabbitmq.Classic}))
 }
 
 // The rules of publishing, subscribing and provisioning: commands, delays and receiving are
 // the same code in both topologies.
 func TestConformance_DirectTopology(t *testing.T) {
-	b := startBroker(t, testserver.V3)
+	b := conformanceBroker(t, testserver.V3)
 	h := b.harness(t, onDirect, rabbitmq.Config{URLs: []string{b.url}, Topology: rabbitmq.Direct})
 	h.Rules = []string{"C18", "C19", "R20"}
 	h.Mismatch = nil // where no exchange is a queue's own, another type is all that could differ
@@ -70,7 +74,8 @@ func childURL(harness string) string {
 func openInChild() (core.Transport, error) {
 	harness := os.Getenv(conformance.HarnessVariable)
 	cfg := quick(rabbitmq.Config{URLs: []string{os.Getenv(childURL(harness))}})
-	switch harness {
+	cfg.ConnectionName = os.Getenv(childURL(harness) + "_NAME")
+	switch strings.TrimSuffix(harness, onGiven) {
 	case onClassic:
 		cfg.QueueType = rabbitmq.Classic
 	case onDirect:
@@ -111,6 +116,22 @@ type broker struct {
 	proxy  *proxy.Proxy
 	vhost  string
 	url    string // through the proxy
+
+	// Those of a server that the environment names; see given_server_test.go.
+	given   *givenServer
+	network *given.Network // nil: nothing is between
+	direct  string         // the URL past the network
+	name    string         // of the transports' connections
+}
+
+// conformanceBroker is a server for the suite: one of its own, or the one that the
+// environment names.
+func conformanceBroker(t *testing.T, release testserver.Release) *broker {
+	t.Helper()
+	if isGiven() {
+		return givenBroker(t)
+	}
+	return startBroker(t, release)
 }
 
 func startBroker(t *testing.T, release testserver.Release) *broker {
@@ -155,7 +176,11 @@ func (b *broker) Partition(testing.TB) (heal func()) {
 // channel is a channel of the bare client library, past the proxy.
 func (b *broker) channel(t testing.TB) *amqp.Channel {
 	t.Helper()
-	conn, err := amqp.Dial(b.server.PasswordURL(b.vhost))
+	url := b.direct
+	if b.given == nil {
+		url = b.server.PasswordURL(b.vhost)
+	}
+	conn, err := amqp.Dial(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,9 +210,14 @@ func (b *broker) publish(t testing.TB, queue string, message amqp.Publishing) {
 
 // harness is for transports of a configuration, which reaches b.
 func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conformance.Harness {
+	if b.given != nil {
+		name += onGiven
+	}
 	t.Setenv(childURL(name), b.url)
+	t.Setenv(childURL(name)+"_NAME", b.name)
 	cfg = quick(cfg)
-	return conformance.Harness{
+	cfg.ConnectionName = b.name
+	h := conformance.Harness{
 		Name:        name,
 		Open:        opens(cfg),
 		OpenLimited: opensLimited(cfg),
@@ -219,6 +249,10 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 		},
 		Connections: func(t testing.TB) int { return b.connections(t) },
 	}
+	if b.given != nil {
+		return b.adapt(h)
+	}
+	return h
 }
 
 // corrupted counts the messages that nobody can read.

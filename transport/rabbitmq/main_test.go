@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/internal/testserver/given"
 	"github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 )
 
@@ -14,12 +15,19 @@ import (
 var server, server4 *rabbitmq.Server
 
 func TestMain(m *testing.M) {
-	if _, child := os.LookupEnv(conformance.HarnessVariable); !child { // which has its parent's servers
+	if given.IsCleaner() {
+		os.Exit(given.Clean(removeGiven))
+	}
+	_, child := os.LookupEnv(conformance.HarnessVariable) // which has its parent's servers
+	if !child && !given.IsListing() && !givenAlone() {
 		server, server4 = start(rabbitmq.V3), start(rabbitmq.V4)
 		defer stop(server)
 		defer stop(server4)
 	}
 	conformance.Main(m, openInChild)
+	if !child {
+		leaveGiven()
+	}
 }
 
 func start(release rabbitmq.Release) *rabbitmq.Server {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/reprise-go/reprise/conformance"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/given"
 	"github.com/reprise-go/reprise/internal/testserver/postgres"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	"github.com/reprise-go/reprise/transport/sqlserver"
@@ -37,7 +38,7 @@ const (
 // TestConformance is PostgreSQL through pgx.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	b := startBroker(t)
+	b := conformanceBroker(t)
 	conformance.Run(t, b.harness(t, overPgx, sqlserver.Config{URL: b.url}))
 }
 
@@ -47,7 +48,7 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 		t.Skip("one configuration is enough: not in short runs")
 	}
 	t.Parallel()
-	b := startBroker(t)
+	b := conformanceBroker(t)
 	h := b.harness(t, onForeignTables, sqlserver.Config{URL: b.url, NServiceBusTables: true})
 	h.Mismatch = nil // they have no column that Reprise could want to be different
 	conformance.Run(t, h)
@@ -60,7 +61,7 @@ func TestConformanceOverDatabaseSQL(t *testing.T) {
 		t.Skip("one configuration is enough: not in short runs")
 	}
 	t.Parallel()
-	b := startBroker(t)
+	b := conformanceBroker(t)
 	db := openDB(t, b.url)
 	h := b.harness(t, overDatabaseSQL, sqlserver.Config{DB: db})
 	// How many idle ones a pool keeps is its owner's business.
@@ -93,7 +94,8 @@ func childURL(harness string) string {
 func openInChild() (core.Transport, error) {
 	harness := os.Getenv(conformance.HarnessVariable)
 	cfg := shortLeases(sqlserver.Config{URL: os.Getenv(childURL(harness))})
-	switch harness {
+	cfg.Schema = schemaInURL(cfg.URL)
+	switch strings.TrimSuffix(harness, onGiven) {
 	case onForeignTables:
 		cfg.NServiceBusTables = true
 	case onMicrosoft:
@@ -101,7 +103,7 @@ func openInChild() (core.Transport, error) {
 	case onMicrosoftForeign:
 		cfg.Experimental = sqlserver.MicrosoftSQLServer
 		cfg.NServiceBusTables = true
-	case overDatabaseSQL:
+	case overDatabaseSQL, overDatabaseSQLGiven:
 		db, err := sql.Open("pgx", cfg.URL)
 		if err != nil {
 			return nil, err
@@ -164,6 +166,22 @@ type broker struct {
 	url      string // through the proxy
 
 	past atomic.Pointer[pgxpool.Pool] // the superuser's connections, past the proxy
+
+	// Those of a server that the environment names; see given_server_test.go.
+	given   *givenServer
+	network *given.Network // nil: nothing is between
+	schema  string
+	direct  string // the URL past the network
+}
+
+// conformanceBroker is a server for the suite: one of its own, or the one that the
+// environment names.
+func conformanceBroker(t *testing.T) *broker {
+	t.Helper()
+	if isGiven() {
+		return givenBroker(t)
+	}
+	return startBroker(t)
 }
 
 func startBroker(t *testing.T) *broker {
@@ -208,13 +226,22 @@ func (b *broker) exec(t testing.TB, text string, args ...any) string {
 // harness is for transports of a configuration, which reaches b.
 func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) conformance.Harness {
 	t.Helper()
-	b.past.Store(poolOf(t, b.server.URL(b.database)))
+	past := b.direct
+	if b.given == nil {
+		past = b.server.URL(b.database)
+	} else {
+		name = nameOnGiven(name)
+	}
+	b.past.Store(poolOf(t, past))
 	tellChildren(t, name, b.url)
+	cfg.Schema = b.schema
 	short := shortLeases(cfg)
 	cfg = forCases(cfg)
 	b.exec(t, `create table work (key text primary key)`)
-	b.exec(t, `grant all on work to `+postgres.User)
-	return conformance.Harness{
+	if b.given == nil {
+		b.exec(t, `grant all on work to `+postgres.User)
+	}
+	h := conformance.Harness{
 		Name:           name,
 		Open:           opens(cfg),
 		OpenShortLocks: opens(short),
@@ -265,6 +292,10 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 			},
 		},
 	}
+	if b.given != nil {
+		return b.adapt(h)
+	}
+	return h
 }
 
 // work runs a statement in the transaction of the message being handled.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/internal/testserver/given"
 	"github.com/reprise-go/reprise/internal/testserver/postgres"
 )
 
@@ -18,7 +19,11 @@ var server *postgres.Server
 var needsPostgres = true
 
 func TestMain(m *testing.M) {
-	if _, child := os.LookupEnv(conformance.HarnessVariable); needsPostgres && !child { // a child has its parent's servers
+	if given.IsCleaner() {
+		os.Exit(given.Clean(removeGiven))
+	}
+	_, child := os.LookupEnv(conformance.HarnessVariable) // which has its parent's servers
+	if needsPostgres && !child && !given.IsListing() && !givenAlone() {
 		var err error
 		if server, err = postgres.Start(postgres.Config{Settings: map[string]string{
 			"synchronous_commit": "off", // nothing kills it
@@ -33,6 +38,9 @@ func TestMain(m *testing.M) {
 		}()
 	}
 	conformance.Main(m, openInChild)
+	if !child {
+		leaveGiven()
+	}
 }
 
 // notInShortRuns leaves out a test that takes much of the processor, or of time.
