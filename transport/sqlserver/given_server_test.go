@@ -306,15 +306,28 @@ func dropSchema(text, schema string) error {
 	}
 	defer func() { _ = conn.Close(context.Background()) }()
 	run := schema[:strings.LastIndex(schema, "_")]
-	for _, statement := range []string{
-		`set lock_timeout = '10s'`,
-		`set client_min_messages = 'warning'`,
-		`select pg_terminate_backend(pid) from pg_stat_activity where starts_with(application_name, '` + run + `') and usename = current_user`,
-		`drop schema if exists ` + pgx.Identifier{schema}.Sanitize() + ` cascade`,
-	} {
-		if _, err := conn.Exec(context.Background(), statement); err != nil {
+	exec := func(text string, args ...any) error {
+		_, err := conn.Exec(context.Background(), text, args...)
+		return err
+	}
+	if err := exec(`select set_config('lock_timeout', '10s', false), set_config('client_min_messages', 'warning', false)`); err != nil {
+		return err
+	}
+	if err := exec(`select pg_terminate_backend(pid) from pg_stat_activity where starts_with(application_name, $1) and usename = current_user`, run); err != nil {
+		return err
+	}
+	for { // a thousand tables at a time would take more locks than there are
+		var tables string
+		err := conn.QueryRow(context.Background(), `select coalesce(string_agg(format('%I.%I', schemaname, tablename), ', '), '')
+from (select schemaname, tablename from pg_tables where schemaname = $1 limit 100) as some_tables`, schema).Scan(&tables)
+		if err != nil {
+			return err
+		}
+		if tables == "" {
+			return exec(`drop schema if exists ` + pgx.Identifier{schema}.Sanitize() + ` cascade`)
+		}
+		if err := exec(`drop table ` + tables + ` cascade`); err != nil {
 			return err
 		}
 	}
-	return nil
 }
