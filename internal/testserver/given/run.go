@@ -1,0 +1,93 @@
+//go:build darwin || linux
+
+package given
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Run is this test binary, started once more by a test: as somebody runs it who has a
+// server. It gets the environment, without reports.
+type Run struct {
+	t       testing.TB
+	command *exec.Cmd
+
+	mu     sync.Mutex
+	output bytes.Buffer
+	more   chan struct{} // holds one when there is more output
+	ended  chan struct{}
+	err    error
+}
+
+// Start starts the tests that the pattern chooses, with more of an environment. The end of
+// the test kills them.
+func Start(t testing.TB, pattern string, environment ...string) *Run {
+	t.Helper()
+	r := &Run{t: t, more: make(chan struct{}, 1), ended: make(chan struct{})}
+	r.command = exec.Command(os.Args[0], "-test.run="+pattern, "-test.v", "-test.timeout=10m") //nolint:gosec // it is this program
+	r.command.Env = slices.Concat(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "REPRISE_CONFORMANCE_")
+	}), environment)
+	r.command.Stdout, r.command.Stderr = r, r
+	if err := r.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		r.err = r.command.Wait()
+		close(r.ended)
+	}()
+	t.Cleanup(r.Kill)
+	return r
+}
+
+// Write takes output.
+func (r *Run) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.output.Write(p)
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+// Output returns what the tests, and the process that cleans up, have written so far.
+func (r *Run) Output() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.output.String()
+}
+
+// Await waits until the output has a text.
+func (r *Run) Await(text string) {
+	r.t.Helper()
+	for !strings.Contains(r.Output(), text) {
+		select {
+		case <-r.more:
+		case <-r.ended:
+			if !strings.Contains(r.Output(), text) {
+				r.t.Fatalf("the tests have ended (%v) without %q:\n%s", r.err, text, r.Output())
+			}
+		}
+	}
+}
+
+// End waits for the end of the tests and of the process that cleans up, and returns the
+// error of the tests.
+func (r *Run) End() error {
+	<-r.ended // when nobody has the output open any more
+	return r.err
+}
+
+// Kill kills the tests and waits as End does.
+func (r *Run) Kill() {
+	_ = r.command.Process.Kill() // it may have ended
+	<-r.ended
+}
