@@ -171,10 +171,16 @@ func connectGiven(text string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// withOption returns a URL with another value of an option.
+// withOption returns a URL with another value of an option, and without those of pools,
+// which single connections refuse.
 func withOption(u *url.URL, name, value string) *url.URL {
 	other := *u
 	options := u.Query()
+	for option := range options {
+		if strings.HasPrefix(option, "pool_") {
+			options.Del(option)
+		}
+	}
 	options.Set(name, value)
 	other.RawQuery = strings.ReplaceAll(options.Encode(), "+", "%20") // as libpq has it
 	return &other
@@ -282,7 +288,7 @@ func removeGiven(schemas []string) error {
 	var left []string
 	for _, schema := range schemas {
 		for until := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
-			err = dropSchema(u.String(), schema)
+			err = dropSchema(withOption(u, "application_name", given.Prefix+"cleaner").String(), schema)
 			if err == nil || time.Now().After(until) {
 				break
 			}
