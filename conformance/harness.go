@@ -49,7 +49,8 @@ type Harness struct {
 	// Network cuts the transports off from a broker that goes on, where Broker is nil
 	// because the broker is not the test's to stop. Cases about an outage itself then
 	// run; those about what survives a restart do not. nil: the network cannot be cut
-	// either. With Broker it is not used.
+	// either. With both, cases about an outage itself cut the network, which takes less
+	// time than a restart of the broker.
 	Network Network
 
 	// Corrupt puts one message into the queue that the adapter cannot parse,

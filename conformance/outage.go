@@ -15,8 +15,8 @@ import (
 var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.Durable })
 
 // operator kills and starts the broker, for the goroutine of a case. Where the harness
-// has no Broker it cuts the network instead, which is as good for cases that need
-// outages alone.
+// has a Network it cuts that instead in cases that need outages alone, for which it is
+// as good.
 type operator struct {
 	t       *trial
 	down    bool
@@ -28,10 +28,10 @@ func (t *trial) operator() *operator { return &operator{t: t} }
 // kill kills the broker. The end of the case starts it again, if the case does
 // not.
 func (o *operator) kill() {
-	if b := o.t.suite.h.Broker; b != nil {
-		b.Kill(o.t)
+	if n := o.t.suite.h.Network; n != nil && o.t.wants(outages) {
+		o.restore = n.Cut(o.t)
 	} else {
-		o.restore = o.t.suite.h.Network.Cut(o.t)
+		o.t.suite.h.Broker.Kill(o.t)
 	}
 	o.down = true
 	o.t.Cleanup(func() {
@@ -43,10 +43,10 @@ func (o *operator) kill() {
 
 func (o *operator) start() {
 	o.down = false
-	if b := o.t.suite.h.Broker; b != nil {
-		b.Start(o.t)
-	} else {
+	if o.restore != nil {
 		o.restore()
+	} else {
+		o.t.suite.h.Broker.Start(o.t)
 	}
 }
 

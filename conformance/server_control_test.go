@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/reprise-go/reprise/transport/inmemory"
@@ -66,6 +67,46 @@ func TestNetwork_RunsCasesOfOutagesWithoutABroker(t *testing.T) {
 				t.Errorf("%s %s, although nobody can restart the broker", r.Case, r.Outcome)
 			}
 		}
+	}
+}
+
+// countedKills counts the kills of a broker.
+type countedKills struct {
+	Broker
+	kills *atomic.Int64
+}
+
+func (c countedKills) Kill(t testing.TB) {
+	c.kills.Add(1)
+	c.Broker.Kill(t)
+}
+
+func TestNetwork_IsCutForOutagesWhereThereIsABrokerToo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cases []testCase
+		kills bool
+	}{
+		"outages":  {slices.DeleteFunc(slices.Clone(outageCases), func(c testCase) bool { return !c.wants(outages) }), false},
+		"restarts": {restartCases, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := harnessOnServer(inmemory.Config{}, changes{})
+			h.Network = serverNetwork{h.Broker.(*server)}
+			var kills atomic.Int64
+			h.Broker = countedKills{h.Broker, &kills}
+			report := checkCases(t, h, c.cases...)
+			for _, f := range report.Failures() {
+				t.Error(f)
+			}
+			if report.Count(Passed) == 0 {
+				t.Error("nothing was tried")
+			}
+			if n := kills.Load(); n > 0 != c.kills {
+				t.Errorf("the broker was killed %d times", n)
+			}
+		})
 	}
 }
 
