@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -17,7 +16,7 @@ import (
 func (s *site) alarm(t testing.TB) (end func()) {
 	t.Helper()
 	set := func(share string) {
-		if _, err := s.Ctl(context.WithoutCancel(t.Context()), "set_vm_memory_high_watermark", share); err != nil {
+		if _, err := s.Eval(context.WithoutCancel(t.Context()), "vm_memory_monitor:set_vm_memory_high_watermark("+share+")."); err != nil {
 			t.Error(err)
 		}
 	}
@@ -27,123 +26,106 @@ func (s *site) alarm(t testing.TB) (end func()) {
 	return once
 }
 
-// ofItsOwn is a virtual host on a server that a test may do to as it likes.
-func ofItsOwn(t *testing.T, run func(t *testing.T, b *broker, s *site)) {
-	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
-		t.Run(release.String(), func(t *testing.T) {
-			t.Parallel()
-			b := startBroker(t, release)
-			run(t, b, &site{b.server, b.vhost})
-		})
+// While the broker's memory is full, receivers continue, sends wait until their contexts
+// end, and no message is sent twice afterwards.
+func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
+	w := &watch{}
+	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "audit")
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w, MaxInFlight: 5})
+	mustSend(t, transport, numbered("billing", 0, 100)...)
+	mustSend(t, transport, numbered("audit", 0, 1)...)
+	end := s.alarm(t)
+
+	// The first are written before the broker says that it blocks, the others after.
+	var senders sync.WaitGroup
+	send := func(first int) {
+		for i := range 20 {
+			senders.Go(func() {
+				if err := transport.Send(t.Context(), numbered("billing", first+50*i, 50)...); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	send(100)
+	until(t, "the observer is told of the alarm", func() bool { return w.said("blocks", "memory") })
+	send(1100)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := transport.Send(ctx, numbered("audit", 1, 1)...)
+	if counts := states(t, 1, err); counts[core.SendRefused] != 1 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("what waits for the end of the alarm is %v: %v", counts, err)
+	}
+	if err := errors.Join( // for an endpoint that starts now
+		transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}),
+		transport.Provision(t.Context(), core.Topology{Queues: []string{"late"}}),
+		transport.Subscribe(t.Context(), "late", "orders.Placed"),
+		receive(t, transport, "late", 50),
+	); err != nil {
+		t.Error(err)
+	}
+	came := map[string]int{}
+	for len(came) < 100 {
+		for _, d := range next(t, r, 5) {
+			came[string(d.Incoming().Body)]++
+			if err := d.Complete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	time.Sleep(6 * time.Second) // longer than a confirm may take, if there were no alarm
+	if w.connected() {
+		t.Errorf("the observer was told that the alarm is over: %v", w.all())
+	}
+	end()
+	senders.Wait()
+	until(t, "the observer is told of the end", w.connected)
+	if t.Failed() {
+		return
+	}
+	for len(came) < 2100 {
+		for _, d := range next(t, r, 5) {
+			came[string(d.Incoming().Body)]++
+			if err := d.Complete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for body, n := range came {
+		if n != 1 {
+			t.Errorf("message %s came %d times", body, n)
+		}
+	}
+	until(t, "all acknowledgements are written", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+	if got := s.take(t, "audit"); got["1"] != 0 {
+		t.Errorf("what was refused was sent all the same: %v", got)
 	}
 }
 
-// While the broker's memory is full, receivers continue, sends wait until their contexts
-// end, and no message is sent twice afterwards.
-func TestAlarm_DelaysSendsOnly(t *testing.T) {
-	t.Parallel()
-	ofItsOwn(t, func(t *testing.T, _ *broker, s *site) {
-		w := &watch{}
-		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "audit")
-		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w, MaxInFlight: 5})
-		mustSend(t, transport, numbered("billing", 0, 100)...)
-		mustSend(t, transport, numbered("audit", 0, 1)...)
-		end := s.alarm(t)
-
-		// The first are written before the broker says that it blocks, the others after.
-		var senders sync.WaitGroup
-		send := func(first int) {
-			for i := range 20 {
-				senders.Go(func() {
-					if err := transport.Send(t.Context(), numbered("billing", first+50*i, 50)...); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-		}
-		send(100)
-		until(t, "the observer is told of the alarm", func() bool { return w.said("blocks", "memory") })
-		send(1100)
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		err := transport.Send(ctx, numbered("audit", 1, 1)...)
-		if counts := states(t, 1, err); counts[core.SendRefused] != 1 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("what waits for the end of the alarm is %v: %v", counts, err)
-		}
-		if err := errors.Join( // for an endpoint that starts now
-			transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}),
-			transport.Provision(t.Context(), core.Topology{Queues: []string{"late"}}),
-			transport.Subscribe(t.Context(), "late", "orders.Placed"),
-			receive(t, transport, "late", 50),
-		); err != nil {
-			t.Error(err)
-		}
-		came := map[string]int{}
-		for len(came) < 100 {
-			for _, d := range next(t, r, 5) {
-				came[string(d.Incoming().Body)]++
-				if err := d.Complete(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		time.Sleep(6 * time.Second) // longer than a confirm may take, if there were no alarm
-		if w.connected() {
-			t.Errorf("the observer was told that the alarm is over: %v", w.all())
-		}
-		end()
-		senders.Wait()
-		until(t, "the observer is told of the end", w.connected)
-		if t.Failed() {
-			return
-		}
-		for len(came) < 2100 {
-			for _, d := range next(t, r, 5) {
-				came[string(d.Incoming().Body)]++
-				if err := d.Complete(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		for body, n := range came {
-			if n != 1 {
-				t.Errorf("message %s came %d times", body, n)
-			}
-		}
-		until(t, "all acknowledgements are written", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
-		if got := s.take(t, "audit"); got["1"] != 0 {
-			t.Errorf("what was refused was sent all the same: %v", got)
-		}
-	})
-}
-
 // A broker that dies during an alarm is reported as connected only once it is.
-func TestAlarm_BrokerKilledIsAnOutage(t *testing.T) {
-	t.Parallel()
-	ofItsOwn(t, func(t *testing.T, b *broker, s *site) {
-		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
-		var watches []*watch
-		for range 20 { // which are told in any order
-			w := &watch{}
-			watches = append(watches, w)
-			consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+func testAlarmKilledBroker(t *testing.T, b *broker, s *site) {
+	transport := s.provisioned(t, rabbitmq.Config{}, "billing")
+	var watches []*watch
+	for range 20 { // which are told in any order
+		w := &watch{}
+		watches = append(watches, w)
+		consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+	}
+	s.alarm(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = transport.Send(ctx, numbered("billing", 0, 100)...) }()
+	until(t, "the observers are told of the alarm", func() bool { return watches[0].said("blocks") })
+	b.Kill(t)
+	for i, w := range watches {
+		until(t, "each observer is told of the outage", func() bool { return w.said("connect to") })
+		all := w.all()
+		if slices.ContainsFunc(all[2:], func(c core.ConnectionChange) bool { return c.Connected }) {
+			t.Errorf("observer %d was told that there is a connection while there was none: %v", i, all)
 		}
-		s.alarm(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _ = transport.Send(ctx, numbered("billing", 0, 100)...) }()
-		until(t, "the observers are told of the alarm", func() bool { return watches[0].said("blocks") })
-		b.Kill(t)
-		for i, w := range watches {
-			until(t, "each observer is told of the outage", func() bool { return w.said("connect to") })
-			all := w.all()
-			if slices.ContainsFunc(all[2:], func(c core.ConnectionChange) bool { return c.Connected }) {
-				t.Errorf("observer %d was told that there is a connection while there was none: %v", i, all)
-			}
-		}
-		b.Start(t)
-		for _, w := range watches {
-			until(t, "each observer is told of the end", w.connected)
-		}
-	})
+	}
+	b.Start(t)
+	for _, w := range watches {
+		until(t, "each observer is told of the end", w.connected)
+	}
 }

@@ -10,20 +10,14 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// kills is how often the broker is killed while soakMessages pass.
-const kills = 20
-
 // The broker is killed many times while eight senders send and two endpoints handle. A
 // sender repeats what was not accepted, so some messages arrive twice.
-func TestBrokerRestart_LosesNoMessage(t *testing.T) {
-	b := startBroker(t, testserver.V3)
-	s := &site{b.server, b.vhost}
-	transport := s.provisioned(t, rabbitmq.Config{Heartbeat: 2 * time.Second}, "billing", "error")
-	sender := s.open(t, rabbitmq.Config{Heartbeat: 2 * time.Second})
+func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
+	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+	sender := s.open(t, rabbitmq.Config{})
 
 	handled := make([]atomic.Uint32, soakMessages)
 	var distinct, again atomic.Int64

@@ -2,7 +2,6 @@ package rabbitmq_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -30,6 +29,10 @@ const (
 
 // Quorum queues on RabbitMQ 3.
 func TestConformance(t *testing.T) {
+	if !isGiven() {
+		notInShortRuns(t)
+	}
+	sideBySide(t)
 	b := conformanceBroker(t, testserver.V3)
 	conformance.Run(t, b.harness(t, onQuorum, rabbitmq.Config{URLs: []string{b.url}}))
 }
@@ -39,19 +42,30 @@ func TestConformance_RabbitMQ4(t *testing.T) {
 	if isGiven() {
 		t.Skip("on the server that " + givenVariable + " names, this is TestConformance")
 	}
+	t.Parallel()
 	b := startBroker(t, testserver.V4)
 	conformance.Run(t, b.harness(t, onQuorum4, rabbitmq.Config{URLs: []string{b.url}}))
 }
 
-// Classic queues on RabbitMQ 3, whose deliveries the broker does not count.
+// Classic queues, whose deliveries the broker does not count. What a broker keeps when it
+// is killed depends on its queues, so it is killed for that here too; other outages are
+// the network's.
 func TestConformance_ClassicQueues(t *testing.T) {
+	notInShortRuns(t)
+	sideBySide(t)
 	b := conformanceBroker(t, testserver.V3)
-	conformance.Run(t, b.harness(t, onClassic, rabbitmq.Config{URLs: []string{b.url}, QueueType: rabbitmq.Classic}))
+	h := b.harness(t, onClassic, rabbitmq.Config{URLs: []string{b.url}, QueueType: rabbitmq.Classic})
+	if b.given == nil {
+		h.Network = network{b}
+	}
+	conformance.Run(t, h)
 }
 
 // The rules of publishing, subscribing and provisioning: commands, delays and receiving are
 // the same code in both topologies.
 func TestConformance_DirectTopology(t *testing.T) {
+	notInShortRuns(t)
+	sideBySide(t)
 	b := conformanceBroker(t, testserver.V3)
 	h := b.harness(t, onDirect, rabbitmq.Config{URLs: []string{b.url}, Topology: rabbitmq.Direct})
 	h.Rules = []string{"C18", "C19", "R20"}
@@ -73,7 +87,7 @@ func childURL(harness string) string {
 // openInChild opens a transport like those of the child's harness.
 func openInChild() (core.Transport, error) {
 	harness := os.Getenv(conformance.HarnessVariable)
-	cfg := quick(rabbitmq.Config{URLs: []string{os.Getenv(childURL(harness))}})
+	cfg := rabbitmq.Config{URLs: []string{os.Getenv(childURL(harness))}, Heartbeat: heartbeat}
 	cfg.ConnectionName = os.Getenv(childURL(harness) + "_NAME")
 	switch strings.TrimSuffix(harness, onGiven) {
 	case onClassic:
@@ -104,10 +118,34 @@ func opensLimited(cfg rabbitmq.Config) func(t testing.TB, maxMessageBytes int) c
 	}
 }
 
-// quick shortens what cases have to wait for.
-func quick(cfg rabbitmq.Config) rabbitmq.Config {
-	cfg.Heartbeat = 2 * time.Second
-	return cfg
+// sideBySide has the configurations run in parallel, each on a server of its own. On a given
+// server they may share a virtual host.
+func sideBySide(t *testing.T) {
+	t.Helper()
+	if !isGiven() {
+		t.Parallel()
+	}
+}
+
+// setenv is t.Setenv for parallel tests: each harness has variables of its own.
+func setenv(t *testing.T, variable, value string) {
+	t.Helper()
+	if err := os.Setenv(variable, value); err != nil { //nolint:usetesting // see above
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Unsetenv(variable) })
+}
+
+// heartbeat is shorter than the default, because the suite waits until a partition of the
+// network is noticed, and long enough for a machine that is busy.
+const heartbeat = 5 * time.Second
+
+// notInShortRuns skips a test in short runs: one configuration is enough there.
+func notInShortRuns(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("another configuration of what TestConformance_RabbitMQ4 tests: not in short runs")
+	}
 }
 
 // broker is a server that the suite kills, with a network between that it cuts.
@@ -173,6 +211,21 @@ func (b *broker) Partition(testing.TB) (heal func()) {
 	return b.proxy.Resume
 }
 
+// network implements conformance.Network by the proxy before a broker.
+type network struct{ *broker }
+
+func (n network) Cut(t testing.TB) (restore func()) {
+	if err := n.proxy.Refuse(); err != nil {
+		t.Fatal(err)
+	}
+	n.proxy.Cut()
+	return func() {
+		if err := n.proxy.Accept(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // channel is a channel of the bare client library, past the proxy.
 func (b *broker) channel(t testing.TB) *amqp.Channel {
 	t.Helper()
@@ -213,15 +266,16 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	if b.given != nil {
 		name += onGiven
 	}
-	t.Setenv(childURL(name), b.url)
-	t.Setenv(childURL(name)+"_NAME", b.name)
-	cfg = quick(cfg)
+	setenv(t, childURL(name), b.url)
+	setenv(t, childURL(name)+"_NAME", b.name)
+	cfg.Heartbeat = heartbeat
 	cfg.ConnectionName = b.name
 	h := conformance.Harness{
 		Name:        name,
 		Open:        opens(cfg),
 		OpenLimited: opensLimited(cfg),
 		Broker:      b,
+		Patience:    patience,
 		Secrets:     []string{testserver.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
 			id := fmt.Sprintf("%d@%s", corrupted.Add(1), queue) // as a copy that a transport sent
@@ -261,19 +315,5 @@ var corrupted atomic.Int64
 // connections is how many connections transports have.
 func (b *broker) connections(t testing.TB) int {
 	t.Helper()
-	text, err := b.server.Ctl(t.Context(), "list_connections", "vhost", "--formatter", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []struct{ Vhost string }
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	n := 0
-	for _, c := range list {
-		if c.Vhost == b.vhost {
-			n++
-		}
-	}
-	return n
+	return (&site{b.server, b.vhost}).connections(t, "")
 }

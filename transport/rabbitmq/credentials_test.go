@@ -23,78 +23,72 @@ import (
 // help and without the password.
 func TestCredentials_RefusalIsReturned(t *testing.T) {
 	t.Parallel()
-	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
-		t.Run(release.String(), func(t *testing.T) {
-			t.Parallel()
-			secure := testserver.StartFor(t, testserver.Config{Release: release, TLS: true, Settings: map[string]string{
-				"ssl_options.verify":               "verify_peer", // where there is a certificate
-				"ssl_options.fail_if_no_peer_cert": "false",
-			}})
-			s := &site{secure, secure.NewVHost(t)}
-			const wrong = "wr0ng-secret"
-			with := func(raw, user, password, vhost string) string {
-				u, err := url.Parse(raw)
-				if err != nil {
-					t.Fatal(err)
-				}
-				u.User, u.Path, u.RawPath = url.UserPassword(user, password), "/"+vhost, ""
-				return u.String()
+	onBoth(t, func(t *testing.T, s *site) {
+		const wrong = "wr0ng-secret"
+		with := func(raw, user, password, vhost string) string {
+			u, err := url.Parse(raw)
+			if err != nil {
+				t.Fatal(err)
 			}
-			trusted := x509.NewCertPool()
-			if !trusted.AppendCertsFromPEM(secure.CA()) {
-				t.Fatal("the server's CA is no certificate")
-			}
-			scheme := func(raw, scheme string) string { return scheme + raw[strings.Index(raw, "://"):] }
-			plain, secured := s.PasswordURL(s.vhost), s.TLSURL(s.vhost)
-			s.manage(t, "PUT", "/api/users/stranger", map[string]string{"password": wrong, "tags": ""})
-			for name, c := range map[string]struct {
-				cfg  rabbitmq.Config
-				says []string
-			}{
-				"a wrong password":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, wrong, s.vhost)}}, []string{"refused the user or the password"}},
-				"an unknown user":        {rabbitmq.Config{URLs: []string{with(plain, "nobody", wrong, s.vhost)}}, []string{"refused the user or the password"}},
-				"an unknown vhost":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, testserver.Password, "nowhere")}}, []string{"nowhere"}},
-				"a vhost without rights": {rabbitmq.Config{URLs: []string{with(plain, "stranger", wrong, s.vhost)}}, []string{s.vhost, "stranger"}},
-				"an unknown authority":   {rabbitmq.Config{URLs: []string{secured}}, []string{"certificate"}},
-				"another host's name":    {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, ServerName: "example.org"}}, []string{"example.org"}},
-				"a client's certificate": {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, GetClientCertificate: selfSigned(t)}},
-					[]string{"refused the client's certificate", "certfile"}},
-				"one with TLS 1.2": {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, GetClientCertificate: selfSigned(t), MaxVersion: tls.VersionTLS12}},
-					[]string{"refused the client's certificate", "certfile"}},
-				"TLS on a plain port":     {rabbitmq.Config{URLs: []string{scheme(plain, "amqps")}}, []string{"TLS"}},
-				"no TLS on a port of TLS": {rabbitmq.Config{URLs: []string{scheme(secured, "amqp")}}, []string{"TLS", "amqps://"}},
-			} {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					transport := s.open(t, c.cfg)
-					for what, try := range map[string]func(context.Context) error{
-						"Check": func(ctx context.Context) error {
-							return transport.Check(ctx, core.Topology{Queues: []string{"billing"}})
-						},
-						"OpenReceiver": func(ctx context.Context) error {
-							_, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
-							return err
-						},
-					} {
-						ctx, cancel := context.WithTimeout(t.Context(), patience)
-						err := try(ctx)
-						cancel()
-						if errors.Is(err, context.DeadlineExceeded) {
-							t.Errorf("%s waited: %v", what, err)
-							continue
-						}
-						saysAll(t, err, append(c.says, "rabbitmq: ", "127.0.0.1:")...)
-						if err != nil && (strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), testserver.Password)) {
-							t.Errorf("%s shows the password: %v", what, err)
-						}
+			u.User, u.Path, u.RawPath = url.UserPassword(user, password), "/"+vhost, ""
+			return u.String()
+		}
+		trusted := x509.NewCertPool()
+		if !trusted.AppendCertsFromPEM(s.CA()) {
+			t.Fatal("the server's CA is no certificate")
+		}
+		scheme := func(raw, scheme string) string { return scheme + raw[strings.Index(raw, "://"):] }
+		plain, secured := s.PasswordURL(s.vhost), s.TLSURL(s.vhost)
+		stranger := "stranger." + s.vhost
+		s.manage(t, "PUT", "/api/users/"+stranger, map[string]string{"password": wrong, "tags": ""})
+		t.Cleanup(func() { s.deleteUser(t, stranger) })
+		for name, c := range map[string]struct {
+			cfg  rabbitmq.Config
+			says []string
+		}{
+			"a wrong password":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, wrong, s.vhost)}}, []string{"refused the user or the password"}},
+			"an unknown user":        {rabbitmq.Config{URLs: []string{with(plain, "nobody", wrong, s.vhost)}}, []string{"refused the user or the password"}},
+			"an unknown vhost":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, testserver.Password, "nowhere")}}, []string{"nowhere"}},
+			"a vhost without rights": {rabbitmq.Config{URLs: []string{with(plain, stranger, wrong, s.vhost)}}, []string{s.vhost, stranger}},
+			"an unknown authority":   {rabbitmq.Config{URLs: []string{secured}}, []string{"certificate"}},
+			"another host's name":    {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, ServerName: "example.org"}}, []string{"example.org"}},
+			"a client's certificate": {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, GetClientCertificate: selfSigned(t)}},
+				[]string{"refused the client's certificate", "certfile"}},
+			"one with TLS 1.2": {rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted, GetClientCertificate: selfSigned(t), MaxVersion: tls.VersionTLS12}},
+				[]string{"refused the client's certificate", "certfile"}},
+			"TLS on a plain port":     {rabbitmq.Config{URLs: []string{scheme(plain, "amqps")}}, []string{"TLS"}},
+			"no TLS on a port of TLS": {rabbitmq.Config{URLs: []string{scheme(secured, "amqp")}}, []string{"TLS", "amqps://"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				transport := s.open(t, c.cfg)
+				for what, try := range map[string]func(context.Context) error{
+					"Check": func(ctx context.Context) error {
+						return transport.Check(ctx, core.Topology{Queues: []string{"billing"}})
+					},
+					"OpenReceiver": func(ctx context.Context) error {
+						_, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
+						return err
+					},
+				} {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					err := try(ctx)
+					cancel()
+					if errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%s waited: %v", what, err)
+						continue
 					}
-				})
-			}
-			t.Run("the right way", func(t *testing.T) {
-				s.provisioned(t, rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted}}, "billing")
+					saysAll(t, err, append(c.says, "rabbitmq: ", "127.0.0.1:")...)
+					if err != nil && (strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), testserver.Password)) {
+						t.Errorf("%s shows the password: %v", what, err)
+					}
+				}
 			})
+		}
+		t.Run("the right way", func(t *testing.T) {
+			s.provisioned(t, rabbitmq.Config{URLs: []string{secured}, TLS: &tls.Config{RootCAs: trusted}}, "billing")
 		})
-	}
+	})
 }
 
 // selfSigned shows a certificate that no broker trusts, whatever the broker asks for.

@@ -314,7 +314,7 @@ func TestManagement_Errors(t *testing.T) {
 		}
 		s.user(t, "untagged", ".*", ".*", ".*")
 		s.manage(t, "PUT", "/api/users/tagged."+s.vhost, map[string]string{"password": "s3cret", "tags": "management"})
-		t.Cleanup(func() { _, _ = s.Ctl(t.Context(), "delete_user", "tagged."+s.vhost) })
+		t.Cleanup(func() { s.deleteUser(t, "tagged."+s.vhost) })
 		page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path[1 : strings.Index(r.URL.Path[1:], "/")+1] {
 			case "page":
@@ -452,7 +452,8 @@ func (o outages) ConnectionChanged(change core.ConnectionChange) {
 // The name of a virtual host is part of a path.
 func TestManagement_AnyVHost(t *testing.T) {
 	t.Parallel()
-	for _, on := range []*testserver.Server{server, server4} {
+	for _, release := range rabbitmq.Releases() {
+		on := rabbitmq.SharedServer(t, release)
 		for _, vhost := range []string{"/", "a/b c?d#e%2Fé", on.NewVHost(t) + "/orders"} {
 			t.Run(on.Version()+" "+vhost, func(t *testing.T) {
 				s := &site{on, vhost}

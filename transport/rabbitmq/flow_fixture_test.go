@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long tests wait for what must happen.
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // numbered returns messages to a queue whose bodies are the numbers from first on.
 func numbered(queue string, first, n int) []core.Outgoing {
@@ -108,7 +108,7 @@ func drain(t testing.TB, r core.Receiver, bodies int) map[string]int {
 // what list_queues says of a quorum queue is up to 5 s old.
 func (s *site) depth(t testing.TB, queue string) (ready, unacked int) {
 	t.Helper()
-	text, err := s.Ctl(t.Context(), "eval", fmt.Sprintf(`
+	text, err := s.Eval(t.Context(), fmt.Sprintf(`
 		{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
 		Of = fun(Count) -> {ok, N, _} = ra:consistent_query(amqqueue:get_pid(Q), Count), N end,
 		case amqqueue:get_type(Q) of
@@ -201,15 +201,22 @@ func until(t testing.TB, what string, is func() bool) {
 
 // through is a virtual host of a test's own on the shared server, with a proxy before it.
 func through(t *testing.T) (*broker, *site) {
-	b := brokerOn(t, server)
-	return b, &site{server, b.vhost}
+	b := brokerOn(t, rabbitmq.SharedServer(t, rabbitmq.Releases()[0]))
+	return b, &site{b.server, b.vhost}
+}
+
+// unheard has a transport take no connection for lost because nothing is heard of it: the
+// test ends connections itself.
+func unheard(cfg rabbitmq.Config) rabbitmq.Config {
+	cfg.Heartbeat = time.Hour
+	return cfg
 }
 
 // proxied returns a transport that goes through the proxy, and has provisioned queues.
 func (b *broker) proxied(t *testing.T, queues ...string) *rabbitmq.Transport {
 	t.Helper()
 	s := &site{b.server, b.vhost}
-	return s.provisioned(t, quick(rabbitmq.Config{URLs: []string{b.url}}), queues...)
+	return s.provisioned(t, unheard(rabbitmq.Config{URLs: []string{b.url}}), queues...)
 }
 
 // mustEventuallySend sends messages again until all are accepted, through an outage.

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -71,21 +70,6 @@ var givenRabbitMQ = sync.OnceValues(func() (*givenServer, error) {
 	openedGiven.Store(s)
 	return s, nil
 })
-
-// givenAlone reports whether all tests that run do so on the given server. No other one is
-// started then.
-func givenAlone() bool {
-	if !isGiven() {
-		return false
-	}
-	flag.Parse()
-	alone, err := given.OnlyConformance(flag.Lookup("test.run").Value.String())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	return alone
-}
 
 // openedGiven is what givenRabbitMQ has returned.
 var openedGiven atomic.Pointer[givenServer]

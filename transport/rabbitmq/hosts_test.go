@@ -16,7 +16,7 @@ import (
 // Whichever host is tried first.
 func TestHosts_DeadOneIsPassedOver(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server)
+	s := anySite(t)
 	s.provisioned(t, rabbitmq.Config{}, "billing")
 	dead, err := loopback.Reserve() // nobody listens on it
 	if err != nil {
@@ -50,7 +50,7 @@ func TestHosts_DeadOneIsPassedOver(t *testing.T) {
 // too.
 func TestHosts_AnotherTakesOver(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server)
+	s := anySite(t)
 	var hosts []*proxy.Proxy
 	var urls []string
 	for range 2 {
@@ -62,7 +62,7 @@ func TestHosts_AnotherTakesOver(t *testing.T) {
 		hosts = append(hosts, p)
 		urls = append(urls, testserver.Via(s.PasswordURL(s.vhost), p.Addr()))
 	}
-	transport := s.provisioned(t, quick(rabbitmq.Config{URLs: urls}), "billing")
+	transport := s.provisioned(t, unheard(rabbitmq.Config{URLs: urls}), "billing")
 	r := consume(t, transport, core.ReceiverConfig{Queue: "billing"})
 	for round := range 6 {
 		down, other := hosts[round%2], hosts[(round+1)%2]

@@ -7,40 +7,62 @@ import (
 
 	"github.com/reprise-go/reprise/conformance"
 	"github.com/reprise-go/reprise/internal/testserver/given"
-	"github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// server is for every test of the package that does not stop it, server4 the same of the
-// next major version. Each test uses a virtual host of its own.
-var server, server4 *rabbitmq.Server
-
+// TestMain stops the servers that tests have started. A child process of the conformance
+// suite uses its parent's.
 func TestMain(m *testing.M) {
 	if given.IsCleaner() {
 		os.Exit(given.Clean(removeGiven))
 	}
-	_, child := os.LookupEnv(conformance.HarnessVariable) // which has its parent's servers
-	if !child && !given.IsListing() && !givenAlone() {
-		server, server4 = start(rabbitmq.V3), start(rabbitmq.V4)
-		defer stop(server)
-		defer stop(server4)
-	}
+	_, child := os.LookupEnv(conformance.HarnessVariable)
+	defer func() {
+		if err := rabbitmq.StopServers(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
 	conformance.Main(m, openInChild)
 	if !child {
 		leaveGiven()
 	}
 }
 
-func start(release rabbitmq.Release) *rabbitmq.Server {
-	s, err := rabbitmq.Start(rabbitmq.Config{Release: release})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+// onBoth runs a test on the shared server of each release.
+func onBoth(t *testing.T, run func(t *testing.T, s *site)) {
+	for _, release := range rabbitmq.Releases() {
+		t.Run(release.String(), func(t *testing.T) {
+			t.Parallel()
+			run(t, newSite(t, rabbitmq.SharedServer(t, release)))
+		})
 	}
-	return s
 }
 
-func stop(s *rabbitmq.Server) {
-	if err := s.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+// anySite is a virtual host for a test that one release is enough for.
+func anySite(t testing.TB) *site {
+	t.Helper()
+	return newSite(t, rabbitmq.SharedServer(t, rabbitmq.Releases()[0]))
+}
+
+// onOwnServers runs tests that change the whole of their server, or stop it, one after the
+// other on a server of each release that is theirs.
+func onOwnServers(t *testing.T, settings map[string]string, tests []ownServerTest) {
+	for _, release := range rabbitmq.Releases() {
+		t.Run(release.String(), func(t *testing.T) {
+			t.Parallel()
+			own := testserver.StartFor(t, testserver.Config{Release: release, Settings: settings})
+			for _, test := range tests {
+				t.Run(test.name, func(t *testing.T) {
+					b := brokerOn(t, own)
+					test.run(t, b, &site{own, b.vhost})
+				})
+			}
+		})
 	}
+}
+
+type ownServerTest struct {
+	name string
+	run  func(t *testing.T, b *broker, s *site)
 }

@@ -14,7 +14,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
-	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -80,88 +79,78 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 	}
 }
 
-// TestMoves_BrokerThatRefusesTheSize: a message that the broker has accepted, and whose
+// A message that the broker has accepted, and whose
 // copy it refuses since max_message_size was lowered, is kept unsettled: its handler does
 // not run again, no return counts, healthy messages flow, and the critical error says what
 // to do. It is moved when the limit has been raised.
-func TestMoves_BrokerThatRefusesTheSize(t *testing.T) {
-	t.Parallel()
-	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
-		t.Run(fmt.Sprint(release), func(t *testing.T) {
-			t.Parallel()
-			own := testserver.StartFor(t, testserver.Config{Release: release})
-			s := newSite(t, own)
-			limit := func(bytes int) { // new channels have it
-				t.Helper()
-				if _, err := own.Ctl(t.Context(), "eval", fmt.Sprintf("application:set_env(rabbit, max_message_size, %d), persistent_term:put(max_message_size, %d).", bytes, bytes)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			const size = 1 << 20
-			transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
-			mustSend(t, transport, orderOf("large", size))
-			if err := transport.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			limit(64 << 10)
+func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
+	limit := func(bytes int) { // new channels have it
+		t.Helper()
+		if _, err := s.Eval(t.Context(), fmt.Sprintf("application:set_env(rabbit, max_message_size, %d), persistent_term:put(max_message_size, %d).", bytes, bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const size = 1 << 20
+	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+	mustSend(t, transport, orderOf("large", size))
+	if err := transport.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	limit(64 << 10)
 
-			transport = s.open(t, rabbitmq.Config{})
-			critical := make(chan error, 1000)
-			ep, err := core.New("billing", transport, core.Config{
-				Logger:          slog.New(slog.DiscardHandler),
-				Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
-				OnCriticalError: func(_ context.Context, err error) { critical <- err },
-			})
-			if err != nil {
-				t.Fatal(err)
+	transport = s.open(t, rabbitmq.Config{})
+	critical := make(chan error, 1000)
+	ep, err := core.New("billing", transport, core.Config{
+		Logger:          slog.New(slog.DiscardHandler),
+		Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+		OnCriticalError: func(_ context.Context, err error) { critical <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var large, small atomic.Int64
+	if err := core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		if m.ID == "large" {
+			large.Add(1)
+			return errors.New("fails always")
+		}
+		small.Add(1)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	runs(t, ep)
+	for range 3 {
+		select {
+		case err := <-critical:
+			saysAll(t, err, "message large", "max_message_size is 65536", "raise max_message_size")
+			if !errors.Is(err, core.ErrTooLarge) {
+				t.Errorf("critical error %v is not ErrTooLarge", err)
 			}
-			var large, small atomic.Int64
-			if err := core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[[]byte]) error {
-				if m.ID == "large" {
-					large.Add(1)
-					return errors.New("fails always")
-				}
-				small.Add(1)
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			runs(t, ep)
-			for range 3 {
-				select {
-				case err := <-critical:
-					saysAll(t, err, "message large", "max_message_size is 65536", "raise max_message_size")
-					if !errors.Is(err, core.ErrTooLarge) {
-						t.Errorf("critical error %v is not ErrTooLarge", err)
-					}
-				case <-time.After(patience):
-					t.Fatal("there is no critical error")
-				}
-			}
-			mustSend(t, transport, orderOf("small", 10))
-			until(t, "the small message is handled", func() bool { return small.Load() == 1 })
-			if ready, unacked := s.depth(t, "billing"); large.Load() != 2 || ready != 0 || unacked != 1 {
-				t.Errorf("%d attempts, %d ready and %d unacknowledged messages, want 2, 0 and 1", large.Load(), ready, unacked)
-			}
-			if err := transport.Send(t.Context(), orderOf("second", 100<<10)); !errors.Is(err, core.ErrTooLarge) {
-				t.Errorf("Send of an application returned %v, want ErrTooLarge", err)
-			}
-			if n := ep.Health().Undelivered; n != 1 {
-				t.Errorf("Health.Undelivered is %d, want 1", n)
-			}
+		case <-time.After(patience):
+			t.Fatal("there is no critical error")
+		}
+	}
+	mustSend(t, transport, orderOf("small", 10))
+	until(t, "the small message is handled", func() bool { return small.Load() == 1 })
+	if ready, unacked := s.depth(t, "billing"); large.Load() != 2 || ready != 0 || unacked != 1 {
+		t.Errorf("%d attempts, %d ready and %d unacknowledged messages, want 2, 0 and 1", large.Load(), ready, unacked)
+	}
+	if err := transport.Send(t.Context(), orderOf("second", 100<<10)); !errors.Is(err, core.ErrTooLarge) {
+		t.Errorf("Send of an application returned %v, want ErrTooLarge", err)
+	}
+	if n := ep.Health().Undelivered; n != 1 {
+		t.Errorf("Health.Undelivered is %d, want 1", n)
+	}
 
-			limit(16 << 20)
-			if _, err := own.Ctl(t.Context(), "close_all_connections", "--vhost", s.vhost, "the limit was raised"); err != nil {
-				t.Fatal(err)
-			}
-			moved := next(t, consume(t, s.open(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "error"}), 1)[0].Incoming()
-			if moved.ID != "large" || len(moved.Body) != size {
-				t.Errorf("message %q of %d bytes is in the error queue", moved.ID, len(moved.Body))
-			}
-			if n := large.Load(); n != 2 {
-				t.Errorf("%d attempts, want 2", n)
-			}
-		})
+	limit(16 << 20)
+	s.closeConnections(t, "the limit was raised")
+	moved := next(t, consume(t, s.open(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "error"}), 1)[0].Incoming()
+	if moved.ID != "large" || len(moved.Body) != size {
+		t.Errorf("message %q of %d bytes is in the error queue", moved.ID, len(moved.Body))
+	}
+	if n := large.Load(); n != 2 {
+		t.Errorf("%d attempts, want 2", n)
 	}
 }
 

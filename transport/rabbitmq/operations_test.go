@@ -15,7 +15,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
-	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -126,6 +125,7 @@ func (o *operator) prints(t *testing.T, name, line string) {
 
 // operations are tests of blocks, by the names of these.
 var operations = map[string]func(t *testing.T, o *operator){
+	"return": returns,
 	"limit": func(t *testing.T, o *operator) {
 		o.queue(t, "billing", amqp.Table{"x-queue-type": "quorum"})
 		transport := o.open(t, rabbitmq.Config{ManagementURL: o.ManagementURL()})
@@ -144,7 +144,7 @@ var operations = map[string]func(t *testing.T, o *operator){
 	"management-user": func(t *testing.T, o *operator) {
 		o.queues(t, "billing")
 		name := "limits." + o.vhost
-		t.Cleanup(func() { _, _ = o.Ctl(context.Background(), "delete_user", name) })
+		t.Cleanup(func() { o.deleteUser(t, name) })
 		u, err := url.Parse(o.ManagementURL())
 		if err != nil {
 			t.Fatal(err)
@@ -317,46 +317,33 @@ func newOperator(t *testing.T, s *site, blocks map[string]string) *operator {
 	}}
 }
 
-// ofItsOwnServer are the blocks that change a server, or need a plug-in.
-var ofItsOwnServer = []string{"consumer-timeout", "consumer-timeout-now", "return"}
+// ofItsOwnServer are the blocks that change a server (TestOwnServer).
+var ofItsOwnServer = []string{"consumer-timeout", "consumer-timeout-now"}
 
-func TestOperations_OnAServer(t *testing.T) {
-	t.Parallel()
-	blocks := document(t)
-	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
-		t.Run(release.String(), func(t *testing.T) {
-			t.Parallel()
-			name, value, _ := strings.Cut(strings.TrimSpace(blocks["consumer-timeout"]), " = ")
-			own := testserver.StartFor(t, testserver.Config{
-				Release: release, Plugins: []string{"rabbitmq_shovel"}, Settings: map[string]string{name: value},
-			})
-			o := newOperator(t, newSite(t, own), blocks)
-			o.timeout(t, "14400000")
-			if _, err := o.Ctl(t.Context(), "eval", "application:set_env(rabbit, consumer_timeout, 1)."); err != nil {
-				t.Fatal(err)
-			}
-			o.timeout(t, "1")
-			o.run(t, "consumer-timeout-now")
-			o.timeout(t, "14400000")
-			o.returns(t)
-		})
+func testOperationConsumerTimeout(t *testing.T, o *operator) {
+	o.timeout(t, "14400000")
+	if _, err := o.Eval(t.Context(), "application:set_env(rabbit, consumer_timeout, 1)."); err != nil {
+		t.Fatal(err)
 	}
+	o.timeout(t, "1")
+	o.run(t, "consumer-timeout-now")
+	o.timeout(t, "14400000")
 }
 
 // timeout fails the test unless that is the broker's consumer_timeout.
 func (o *operator) timeout(t *testing.T, want string) {
 	t.Helper()
-	all, err := o.Ctl(t.Context(), "environment")
+	got, err := o.Eval(t.Context(), "element(2, application:get_env(rabbit, consumer_timeout)).")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(all, "{consumer_timeout,"+want+"}") {
-		t.Errorf("the time is not %s: %s", want, regexp.MustCompile(`\{consumer_timeout,[^}]*`).FindString(all))
+	if got != want {
+		t.Errorf("consumer_timeout is %s, want %s", got, want)
 	}
 }
 
-// returns is what becomes of failed messages that an operator returns.
-func (o *operator) returns(t *testing.T) {
+// returns has an operator return failed messages.
+func returns(t *testing.T, o *operator) {
 	transport := o.queues(t, "billing", "error")
 	failed := numbered("error", 1, 20)
 	for i := range failed {

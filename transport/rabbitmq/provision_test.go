@@ -223,7 +223,7 @@ func TestProvision_NamesMismatch(t *testing.T) {
 // receive tries to, and closes the receiver.
 func receive(t testing.TB, transport *rabbitmq.Transport, queue string, maxDeliveries int) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: maxDeliveries})
 	if err == nil {
@@ -339,7 +339,7 @@ func await(t testing.TB, deliveries <-chan amqp.Delivery) amqp.Delivery {
 	select {
 	case d := <-deliveries:
 		return d
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nothing arrived")
 		return amqp.Delivery{}
 	}

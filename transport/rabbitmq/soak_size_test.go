@@ -2,4 +2,7 @@
 
 package rabbitmq_test
 
-const soakMessages = 200_000
+const (
+	soakMessages = 200_000
+	kills        = 20
+)

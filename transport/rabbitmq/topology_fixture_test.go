@@ -1,6 +1,7 @@
 package rabbitmq_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,17 +23,7 @@ type site struct {
 	vhost string
 }
 
-// onBoth runs a test on a broker of each release.
-func onBoth(t *testing.T, run func(t *testing.T, s *site)) {
-	for _, on := range []*testserver.Server{server, server4} {
-		t.Run(on.Version(), func(t *testing.T) {
-			t.Parallel()
-			run(t, newSite(t, on))
-		})
-	}
-}
-
-func newSite(t *testing.T, on *testserver.Server) *site { return &site{on, on.NewVHost(t)} }
+func newSite(t testing.TB, on *testserver.Server) *site { return &site{on, on.NewVHost(t)} }
 
 // limits reports whether the broker's quorum queues have a limit by default.
 func (s *site) limits() bool { return !strings.HasPrefix(s.Version(), "3.") }
@@ -112,7 +103,7 @@ func (s *site) user(t testing.TB, name, configure, write, read string) string {
 	t.Helper()
 	name += "." + s.vhost
 	s.manage(t, "PUT", "/api/users/"+name, map[string]string{"password": name, "tags": ""})
-	t.Cleanup(func() { _, _ = s.Ctl(t.Context(), "delete_user", name) })
+	t.Cleanup(func() { s.deleteUser(t, name) })
 	s.manage(t, "PUT", "/api/permissions/"+s.vhost+"/"+name, map[string]string{"configure": configure, "write": write, "read": read})
 	u, err := url.Parse(s.URL(s.vhost))
 	if err != nil {
@@ -120,6 +111,14 @@ func (s *site) user(t testing.TB, name, configure, write, read string) string {
 	}
 	u.User = url.UserPassword(name, name)
 	return u.String()
+}
+
+// deleteUser is for the end of a test.
+func (s *site) deleteUser(t testing.TB, name string) {
+	t.Helper()
+	if _, err := s.Manage(context.WithoutCancel(t.Context()), "DELETE", "/api/users/"+url.PathEscape(name), ""); err != nil {
+		t.Error(err)
+	}
 }
 
 // policy makes one that sets a delivery limit. A kind is "policies" or

@@ -37,7 +37,7 @@ func TestTopologyMemory_DeclaresAgainAfterDeletion(t *testing.T) {
 // eventually tries until there is no error.
 func (s *site) eventually(t testing.TB, what string, try func() error) {
 	t.Helper()
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		err := try()
 		if err == nil {
 			return
@@ -64,7 +64,7 @@ func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 		if _, err := s.channel(t).QueueDelete("billing", false, false, false); err != nil {
 			t.Fatal(err)
 		}
-		for until := time.Now().Add(10 * time.Second); ; {
+		for until := time.Now().Add(patience); ; {
 			err := transport.Send(t.Context(), delayed)
 			if errors.Is(err, core.ErrQueueNotFound) {
 				break

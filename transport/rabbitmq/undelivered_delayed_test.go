@@ -151,7 +151,7 @@ func TestUndelivered_WithoutTheRights(t *testing.T) {
 // TestUndelivered_ClosedWhileItAsks: the broker may answer when the transport is closed.
 func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server)
+	s := anySite(t)
 	sendDelayed(t, s.provisioned(t, rabbitmq.Config{}, "orders", "gone"), "gone", 1)
 	if _, err := s.channel(t).QueueDelete("gone", false, false, false); err != nil {
 		t.Fatal(err)
