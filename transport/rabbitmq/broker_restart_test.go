@@ -86,7 +86,7 @@ func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 					repeated.Add(int64(len(rest)))
 					select {
 					case <-ctx.Done():
-					case <-time.After(20 * time.Millisecond):
+					case <-time.After(200 * time.Millisecond):
 					}
 				}
 			}
