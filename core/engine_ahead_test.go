@@ -73,6 +73,10 @@ func (b *bed) newestMaxInFlight() int {
 // What is in the works may be held up by a fetch or a settlement, which cost the
 // same for a hundred messages.
 func TestHowMuchIsHeldAheadFollowsTheTimeThatHandlersTake(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of messages: not in short runs")
+	}
+	t.Parallel()
 	for _, c := range []struct {
 		slots       int
 		takes       time.Duration

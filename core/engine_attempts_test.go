@@ -40,6 +40,10 @@ func (t *tally) add(id string) {
 // slow: each failing message has all its attempts, though many were prefetched for the
 // quick ones, and the broker counts each delivery.
 func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten runs of 3,000 messages: not in short runs")
+	}
+	t.Parallel()
 	const quick, failing = 2000, 1000
 	rules := core.Recoverability{
 		Immediate:     core.Immediate{Retries: 1},

@@ -127,6 +127,10 @@ func TestSetConcurrencyWhileMessagesAreInFlight(t *testing.T) {
 }
 
 func TestNothingIsLostOrDuplicatedByChangesOfPace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("2,000 messages on each transport: not in short runs")
+	}
+	t.Parallel()
 	onEach(t, func(b *bed) {
 		const messages = 2000
 		var handled atomic.Int64

@@ -15,6 +15,10 @@ import (
 // on a queue that takes every failed message back at its tail: each of them must reach
 // its delayed retry and then the error queue.
 func TestCounting_MoreFailingMessagesThanTheTransportRemembers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("20,000 attempts: not in short runs")
+	}
+	t.Parallel()
 	const messages, attemptsOfOne = 5000, 100
 	bubbleOn(t, able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }), func(b *bed) {
 		b.mode = core.TransactionReceiveOnly

@@ -35,6 +35,7 @@ func (b *bed) fill(n int, make func(id string) core.Outgoing) {
 }
 
 func TestInstanceQueue_OneConcurrencyLimit(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ shared, own int }{
 		"both": {100, 100}, "the shared queue alone": {200, 0}, "the instance's alone": {0, 200}, "few of the instance's": {190, 10},
 	} {

@@ -57,6 +57,10 @@ func prefetchesBytes(b *bed, c core.Config, large int, body int) (inFlight int, 
 }
 
 func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("large messages: not in short runs")
+	}
+	t.Parallel()
 	for _, c := range []struct {
 		most, body  int
 		least, upTo int // messages beside those in handlers
@@ -81,6 +85,10 @@ func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
 
 // One large message among small ones delays no prefetching for long.
 func TestMaxPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("6,000 messages: not in short runs")
+	}
+	t.Parallel()
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		_, release := prefetchesBytes(b, core.Config{MaxPrefetchBytes: 256 * kib}, 60, 100*kib)
 		release()

@@ -177,6 +177,10 @@ func TestR23TypedNilErrors(t *testing.T) {
 }
 
 func TestR24TextIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("texts of a megabyte: not in short runs")
+	}
+	t.Parallel()
 	deep, wide := errFailed, []error{}
 	for i := range 10_000 {
 		deep = fmt.Errorf("%d: %w", i, deep)

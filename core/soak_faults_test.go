@@ -26,8 +26,13 @@ import (
 //     decided to end the round, with the same exception.
 //   - Nothing is in flight, kept, or renewed.
 func TestRecoveryUnderRandomFaults(t *testing.T) {
+	t.Parallel()
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 4
+	}
 	for _, mode := range retrying {
-		for seed := range uint64(20) {
+		for seed := range seeds {
 			t.Run(fmt.Sprintf("%v/%d", mode, seed), func(t *testing.T) {
 				cfg := locking
 				switch {

@@ -76,7 +76,11 @@ func (s *soak) end(n int, where string) {
 
 const (
 	headerNumber = "Number"
-	soakLock     = 3 * time.Second
+	// soakLock never ends in a run: a busy machine can stop a process for as long as a short
+	// lock lasts. Locks that end and are renewed are tested in bubbles.
+	soakLock = time.Hour
+	// soakPatience is for messages that never end; the speed of the machine is not tested.
+	soakPatience = 10 * time.Minute
 )
 
 func (s *soak) handle(_ context.Context, m *core.Inbound[int]) error {
@@ -102,10 +106,7 @@ func (s *soak) handle(_ context.Context, m *core.Inbound[int]) error {
 	case "send refused":
 		return m.Send("nowhere", "soak", n)
 	case "slow":
-		switch {
-		case n == 1000:
-			time.Sleep(soakLock + time.Second) // so that the lock is renewed
-		case n%1000 == 0:
+		if n%1000 == 0 {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}
@@ -147,12 +148,12 @@ func (s *soak) send(from *core.Endpoint, n int) {
 
 // settle waits until every message sent has ended, and returns the heap then.
 func (s *soak) settle() uint64 {
-	timeout := time.After(time.Minute)
+	timeout := time.After(soakPatience)
 	for range cap(s.window) {
 		select {
 		case s.window <- struct{}{}:
 		case <-timeout:
-			s.t.Fatalf("%d messages have not ended after a minute", len(s.window))
+			s.t.Fatalf("%d messages have not ended after %v", len(s.window), soakPatience)
 		}
 	}
 	for range cap(s.window) {
@@ -203,7 +204,11 @@ func TestMillionMessages(t *testing.T) {
 			if mode == core.TransactionReceiveOnly {
 				cfg = aheadConfig(cfg.LockDuration)
 			}
-			runSoak(t, cfg, mode, soakMessages/2)
+			messages := soakMessages / 2
+			if testing.Short() {
+				messages = 5000
+			}
+			runSoak(t, cfg, mode, messages)
 		})
 	}
 }
