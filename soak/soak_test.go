@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -24,11 +25,11 @@ func TestMain(m *testing.M) {
 }
 
 // shortRun is a run of a few seconds, with some of the faults.
-func shortRun(t *testing.T, s subject, faults ...string) (*run, *bytes.Buffer) {
+func shortRun(t *testing.T, s subject, pace time.Duration, faults ...string) (*run, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer
 	return &run{
-		subject: s, load: time.Millisecond, fault: 300 * time.Millisecond, window: 200, pace: 2 * time.Millisecond,
+		subject: s, load: time.Millisecond, fault: 300 * time.Millisecond, window: 200, pace: pace,
 		kills: [2]time.Duration{300 * time.Millisecond, 600 * time.Millisecond}, patience: 5 * time.Minute, lastPatience: 5 * time.Minute, logs: t.TempDir(), out: &out,
 		chosen: func(f fault) bool { return slices.Contains(faults, f.name) },
 	}, &out
@@ -43,38 +44,69 @@ func subjectNamed(t *testing.T, name string) subject {
 	return found[0]
 }
 
+// In a bubble handlers that take no longer would handle tens of thousands of messages.
+const (
+	paceInBubble   = 20 * time.Millisecond
+	paceInRealTime = 2 * time.Millisecond
+)
+
+// inBubble runs body in a bubble, where no lock ends because the machine is busy, and
+// waiting takes no time. It is for workers in this process.
+func inBubble(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, body)
+}
+
+// inRealTime runs body as it is, for workers that are processes.
+func inRealTime(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a server and processes: not in short runs")
+	}
+	body(t)
+}
+
 // The whole soak works, in miniature: with workers in this process, and with processes.
 func TestSoak_ShortRunsKeepEveryPromise(t *testing.T) {
-	for name, faults := range map[string][]string{
-		"inmemory-atomic":       {"sends wait", "every settlement fails"},
-		"inmemory-receive-only": {"every second settlement fails after it has happened", "one of 100 calls fails"},
-		"postgres-atomic":       {"kill -9 of the server, restart", "all TCP connections cut"},
+	for name, c := range map[string]struct {
+		in     func(*testing.T, func(*testing.T))
+		pace   time.Duration
+		faults []string
+	}{
+		"inmemory-atomic":       {inBubble, paceInBubble, []string{"sends wait", "every settlement fails"}},
+		"inmemory-receive-only": {inBubble, paceInBubble, []string{"every second settlement fails after it has happened", "one of 100 calls fails"}},
+		"postgres-atomic":       {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "all TCP connections cut"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, out := shortRun(t, subjectNamed(t, name), faults...)
-			done, err := r.do(t.Context())
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			if done.isBroken() {
-				t.Errorf("a promise was broken:\n%s", out)
-			}
-			if len(done.outcomes) != len(faults) {
-				t.Errorf("%d faults were struck, want %d:\n%s", len(done.outcomes), len(faults), out)
-			}
-			for _, o := range done.outcomes {
-				if o.recovery < 0 || o.took <= 0 {
-					t.Errorf("no time was measured: %v", o)
-				}
-			}
-			if c := done.counts; c.orders < flow/2 || c.handled < flow || c.failures == 0 {
-				t.Errorf("there was no load: %+v", c)
-			}
-			if text := report("2000-01-01", []*result{done}); strings.Count(text, faults[0]) != 1 {
-				t.Errorf("the report has no line for %q:\n%s", faults[0], text)
-			}
+			c.in(t, func(t *testing.T) { keepsEveryPromise(t, name, c.pace, c.faults) })
 		})
+	}
+}
+
+func keepsEveryPromise(t *testing.T, name string, pace time.Duration, faults []string) {
+	t.Helper()
+	r, out := shortRun(t, subjectNamed(t, name), pace, faults...)
+	done, err := r.do(t.Context())
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if done.isBroken() {
+		t.Errorf("a promise was broken:\n%s", out)
+	}
+	if len(done.outcomes) != len(faults) {
+		t.Errorf("%d faults were struck, want %d:\n%s", len(done.outcomes), len(faults), out)
+	}
+	for _, o := range done.outcomes {
+		if o.recovery < 0 || o.took <= 0 {
+			t.Errorf("no time was measured: %v", o)
+		}
+	}
+	if c := done.counts; c.orders < flow/2 || c.handled < flow || c.failures == 0 {
+		t.Errorf("there was no load: %+v", c)
+	}
+	if text := report("2000-01-01", []*result{done}); strings.Count(text, faults[0]) != 1 {
+		t.Errorf("the report has no line for %q:\n%s", faults[0], text)
 	}
 }
 
@@ -104,8 +136,7 @@ func soakFaulty(t *testing.T, broken promise, strike func(ctx context.Context, t
 		started, err := startInMemory(ctx)
 		return &faulty{inMemory: started.(*inMemory), strike: strike}, err
 	}
-	r, out := shortRun(t, s, faultOfBroker)
-	r.lastPatience = 10 * time.Second // until it gives up what is lost or left
+	r, out := shortRun(t, s, paceInBubble, faultOfBroker)
 	done, err := r.do(t.Context())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -120,9 +151,14 @@ func soakFaulty(t *testing.T, broken promise, strike func(ctx context.Context, t
 
 func TestSoak_LostMessagesAreNoticed(t *testing.T) {
 	t.Parallel()
+	inBubble(t, lostMessagesAreNoticed)
+}
+
+func lostMessagesAreNoticed(t *testing.T) {
 	lost := 0
 	done, out := soakFaulty(t, promiseSends, func(ctx context.Context, t *inmemory.Transport) (err error) {
 		for lost == 0 && err == nil {
+			pause(ctx, time.Millisecond)
 			lost, err = t.Purge(ctx, shipping.String())
 		}
 		return err
@@ -135,6 +171,10 @@ func TestSoak_LostMessagesAreNoticed(t *testing.T) {
 
 func TestSoak_MessagesThatAreLeftAreNoticed(t *testing.T) {
 	t.Parallel()
+	inBubble(t, messagesThatAreLeftAreNoticed)
+}
+
+func messagesThatAreLeftAreNoticed(t *testing.T) {
 	done, out := soakFaulty(t, promiseNothing, func(ctx context.Context, t *inmemory.Transport) error {
 		return t.Send(ctx, core.Outgoing{Queue: unreadQueue, ID: "left"})
 	})

@@ -110,5 +110,5 @@ func put(t testing.TB, dir, name, content string) {
 func at(when time.Time) string { return when.UTC().Format("20060102T150405.000000000Z") }
 
 // past and future are far enough from now.
-func past() string   { return at(time.Now().Add(-time.Minute)) }
-func future() string { return at(time.Now().Add(time.Minute)) }
+func past() string   { return at(time.Now().Add(-time.Hour)) }
+func future() string { return at(time.Now().Add(time.Hour)) }

@@ -115,13 +115,16 @@ func (d *database) count(sql string, args ...any) (n int) {
 	return n
 }
 
+// patience is for what never happens; the speed of the machine is not tested.
+const patience = 5 * time.Minute
+
 // until waits until a count is what it has to become.
 func (d *database) until(want int, sql string, args ...any) {
 	d.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for got := d.count(sql, args...); got != want; got = d.count(sql, args...) {
 		if time.Now().After(deadline) {
-			d.t.Fatalf("%s %v: %d after 30 s, want %d", sql, args, got, want)
+			d.t.Fatalf("%s %v: %d after %v, want %d", sql, args, got, patience, want)
 		}
 		time.Sleep(10 * time.Millisecond) // nothing in the server tells when
 	}

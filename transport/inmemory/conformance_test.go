@@ -9,9 +9,11 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// harness opens transports of the configuration on one broker.
+// harness opens transports of the configuration on one broker, a new one where it names none.
 func harness(cfg inmemory.Config) conformance.Harness {
-	cfg.Broker = inmemory.NewBroker()
+	if cfg.Broker == nil {
+		cfg.Broker = inmemory.NewBroker()
+	}
 	return conformance.Harness{
 		Bubble: true,
 		Open: func(t testing.TB) core.Transport {
@@ -125,7 +127,9 @@ func TestConformanceOfProfiles(t *testing.T) {
 
 // TestConformanceInRealTime runs it without a bubble, as it runs on a broker.
 func TestConformanceInRealTime(t *testing.T) {
-	h := harness(inmemory.Config{LockDuration: 4 * time.Second})
+	broker := inmemory.NewBroker()
+	h := harness(inmemory.Config{Broker: broker, LockDuration: 10 * time.Minute})
+	h.OpenShortLocks = harness(inmemory.Config{Broker: broker, LockDuration: 4 * time.Second}).Open
 	h.Bubble = false
 	conformance.Run(t, h)
 }
