@@ -2,50 +2,88 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
+
+// sharedServers are servers that tests share, so that each of them is started once. A test locks the one that it
+// uses: only one scenario at a time finds its queues empty.
+type sharedServers struct {
+	sync.Mutex
+
+	servers
+}
+
+var postgresTests, rabbitTests = &sharedServers{servers: servers{forgetful: true}}, &sharedServers{servers: servers{forgetful: true}}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := errors.Join(postgresTests.close(), rabbitTests.close()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // Every scenario runs, checks that nothing was lost, and has something to say.
 // The figures mean nothing.
 func TestEveryScenario(t *testing.T) {
-	on := &servers{forgetful: true}
-	t.Cleanup(func() {
-		if err := on.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	groups := map[string]*sharedServers{"inmemory": {}, "postgres": postgresTests, "rabbitmq": rabbitTests}
 	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			tables, err := s.run(t.Context(), load{messages: 30, repetitions: 1, on: on})
-			if err != nil {
-				t.Fatal(err)
+		if system, _, _ := strings.Cut(s.name, "-"); groups[system] == nil {
+			t.Errorf("the scenario %s is of no system that is tested", s.name)
+		}
+	}
+	for system, shared := range groups {
+		t.Run(system, func(t *testing.T) {
+			if testing.Short() && system != "inmemory" {
+				t.Skip("servers: not in short runs")
 			}
-			if len(tables) == 0 {
-				t.Fatal("there is no table")
-			}
-			pictures := 0
-			for _, table := range tables {
-				if table.title == "" || len(table.rows) == 0 {
-					t.Errorf("table %q has %d rows", table.title, len(table.rows))
+			t.Parallel()
+			shared.Lock()
+			defer shared.Unlock()
+			for _, s := range scenarios {
+				if strings.HasPrefix(s.name, system+"-") {
+					t.Run(s.name, func(t *testing.T) { hasSomethingToSay(t, s, &shared.servers) })
 				}
-				for _, row := range table.rows {
-					if len(row) != len(table.head) {
-						t.Errorf("table %q: the row %q does not fit the head %q", table.title, row, table.head)
-					}
-				}
-				if table.growth != nil {
-					pictures++
-					drawnAsInTheTable(t, table)
-				}
-			}
-			if pictures > 1 || s.plotted != (pictures == 1) {
-				t.Errorf("there are %d plots; it is %v that it is plotted", pictures, s.plotted)
 			}
 		})
+	}
+}
+
+// hasSomethingToSay runs a scenario and checks its tables.
+func hasSomethingToSay(t *testing.T, s scenario, on *servers) {
+	t.Helper()
+	tables, err := s.run(t.Context(), load{messages: 30, repetitions: 1, on: on})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tables) == 0 {
+		t.Fatal("there is no table")
+	}
+	pictures := 0
+	for _, table := range tables {
+		if table.title == "" || len(table.rows) == 0 {
+			t.Errorf("table %q has %d rows", table.title, len(table.rows))
+		}
+		for _, row := range table.rows {
+			if len(row) != len(table.head) {
+				t.Errorf("table %q: the row %q does not fit the head %q", table.title, row, table.head)
+			}
+		}
+		if table.growth != nil {
+			pictures++
+			drawnAsInTheTable(t, table)
+		}
+	}
+	if pictures > 1 || s.plotted != (pictures == 1) {
+		t.Errorf("there are %d plots; it is %v that it is plotted", pictures, s.plotted)
 	}
 }
 

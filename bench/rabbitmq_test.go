@@ -9,12 +9,13 @@ import (
 
 // What consumers had and did not acknowledge is found at the end of a sample, at once.
 func TestRabbitCountsWhatWasNotAcknowledged(t *testing.T) {
-	l := load{on: &servers{}}
-	t.Cleanup(func() {
-		if err := l.on.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	if testing.Short() {
+		t.Skip("a server: not in short runs")
+	}
+	t.Parallel()
+	rabbitTests.Lock()
+	defer rabbitTests.Unlock()
+	l := load{on: &rabbitTests.servers}
 	const messages, taken = 300, 200
 	for range 10 {
 		opened, err := rawOneByOne.openOn(t.Context(), l)

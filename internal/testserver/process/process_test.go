@@ -27,7 +27,7 @@ func start(t *testing.T, script string) (*Process, *Tail) {
 // await waits until a condition holds.
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited 30 s for %s", what)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second      // for what must happen
+	patience = 5 * time.Minute       // for what must happen
 	quiet    = 50 * time.Millisecond // for what must not
 )
 

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // leftBehind returns the stacks of goroutines that run our code or were started
 // by it. Those on their way out get time to go.
 func leftBehind() (left [][]byte) {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		left = nil
 		all := make([]byte, 1<<20)
 		all = all[:runtime.Stack(all, true)]
