@@ -29,7 +29,7 @@ func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s for %s", what)
+			t.Fatalf("waited 5 minutes for %s", what)
 		}
 	}
 }
