@@ -16,11 +16,12 @@ import (
 )
 
 // Patience is how long a server may take to start or to end. It takes tenths of a
-// second or a few seconds, or longer to recover after much was written.
-const Patience = time.Minute
+// second or a few seconds, longer to recover after much was written, and a minute where the
+// machine has much else to do.
+const Patience = 5 * time.Minute
 
 // lingering is how long what a process has started may outlive it.
-const lingering = 10 * time.Second
+const lingering = time.Minute
 
 // Process is a program with everything that it starts. It is a child that is
 // waited for: a killed server that nobody waits for would look alive to the next

@@ -97,6 +97,9 @@ func TestAProcessThatCannotStart(t *testing.T) {
 
 // TestWhatOutlivesAProcessIsReported waits for lingering.
 func TestWhatOutlivesAProcessIsReported(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for a minute: not in short runs")
+	}
 	t.Parallel()
 	p, log := start(t, "sleep 600 & echo $!")
 	if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "outlives it") {
