@@ -30,7 +30,7 @@ func greet(ctx context.Context, d dialer, addr string) error {
 		return err
 	}
 	defer c.Close() //nolint:errcheck // what was asked for has been read
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(c, header); err != nil {
