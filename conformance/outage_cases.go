@@ -56,8 +56,9 @@ var outageCases = []testCase{
 	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
-		r, told := t.observed(transport, t.queue(transport))
-		r.receiving()
+		queue := t.queue(transport)
+		r, told := t.observed(transport, queue)
+		received := r.receiving()
 		before := time.Now()
 		known := len(told.all())
 		o.kill()
@@ -81,6 +82,15 @@ var outageCases = []testCase{
 			all := told.all()
 			return all[len(all)-1].Connected
 		})
+		t.sendEventually(t.open(), t.message(queue, "after"), t.message(queue, "after that"))
+		t.complete(t.soonAnswered(received, "Receive goes on when the outage has ended").deliveries...)
+		r.within(t.quiet())
+		all := told.all()
+		for i := 1; i < len(all); i++ {
+			if all[i].Connected && all[i-1].Connected {
+				t.stop("the observer is told once that an outage has ended, and not again at each success after it", "of %d changes, number %d and number %d have Connected", len(all), i, i+1)
+			}
+		}
 	}},
 	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		const instances = 6
@@ -97,14 +107,26 @@ var outageCases = []testCase{
 		t.await(fmt.Sprintf("the observers of %d instances are told when they try to connect again (RetryIn)", instances), func() bool {
 			return !slices.ContainsFunc(observers, func(told *connections) bool { return len(pauses(told)) == 0 })
 		})
-		t.rest(t.quiet() + 500*time.Millisecond)
+		const enough = 5 * time.Second // nobody need pause for longer in a case
+		t.await(fmt.Sprintf("the observers of %d instances are told of one attempt to connect after the other", instances), func() bool {
+			return !slices.ContainsFunc(observers, func(told *connections) bool {
+				list := pauses(told)
+				return len(list) < 5 && list[len(list)-1] < enough
+			})
+		})
 		first := map[time.Duration]bool{}
+		var early, late time.Duration
 		for _, told := range observers {
-			first[pauses(told)[0]] = true
+			list := pauses(told)
+			first[list[0]] = true
+			early, late = early+list[0]/instances, late+list[min(len(list), 5)-1]/instances
 			most := 20 + int(20*time.Since(start).Seconds())
 			if n := len(told.outages(0)); n > most {
 				t.stop(fmt.Sprintf("attempts to connect are further and further apart: at most %d in %v", most, time.Since(start)), "%d", n)
 			}
+		}
+		if late < 2*early && late < enough {
+			t.fail("the pauses between attempts to connect become longer, so that a broker that starts is not overrun: the fifth is twice as long as the first at least, on the average of the instances", "the first is %v, the fifth %v", early, late)
 		}
 		if len(first) == 1 {
 			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
@@ -240,6 +262,7 @@ var outageCases = []testCase{
 		holder := t.receiver(transport, queue, 2*len(settlements))
 		held := holder.take(2 * len(settlements))
 		gone := map[string]string{} // bodies that may not, or need not, come again, and why
+		var late error              // what the last settlement returned
 		settle := func(i int, when string) {
 			s := settlements[i%len(settlements)]
 			ctx, cancel := t.briefly()
@@ -248,6 +271,7 @@ var outageCases = []testCase{
 			if !t.returns(func() { err = s.call(ctx, held[i]) }) {
 				t.stop(s.name+" "+when+" the outage returns when its context ends", "it has not returned %v later", t.patience())
 			}
+			late = err
 			if s.name == "Complete" && err == nil {
 				gone[string(held[i].Incoming().Body)] = s.name + " " + when + " the outage"
 			}
@@ -257,12 +281,19 @@ var outageCases = []testCase{
 			settle(i, "during")
 		}
 		o.start()
+		retaken := t.retakes(holder, queue, held[len(settlements):])
 		for i := range settlements {
 			settle(len(settlements)+i, "after")
+			// A Release may say nil: what it asks for has happened.
+			given := settlements[i].name == "Release" && late == nil
+			if d := held[len(settlements)+i]; retaken.again[string(d.Incoming().Body)] && !given && !errors.Is(late, core.ErrLockLost) {
+				t.fail(settlements[i].name+" of a delivery whose message has come again after an outage returns core.ErrLockLost", "%v", late)
+			}
 		}
+		t.places(holder, queue, 2*len(settlements), retaken)
 		holder.shut() // it may have prefetched what came again
 		again := newLedger()
-		again.drain(t.receiver(t.open(), queue, 8), 2*len(settlements)-len(gone))
+		again.drain(t.receiver(t.open(), queue, 8), 4*len(settlements)-len(gone))
 		for _, d := range held {
 			body := string(d.Incoming().Body)
 			why, isGone := gone[body]

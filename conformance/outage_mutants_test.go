@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -83,6 +84,18 @@ var outageMutants = []mutant{
 		h.Broker.(*server).faults.backOff = func(attempt int) time.Duration {
 			return min(10*time.Millisecond<<min(attempt, 10), time.Second)
 		}
+	}},
+	{rule: "C15", name: "pauses for as long before each attempt to connect", onServer: true, harness: func(h *Harness) {
+		h.Broker.(*server).faults.backOff = func(int) time.Duration { return 25*time.Millisecond + rand.N(50*time.Millisecond) }
+	}},
+	{rule: "C15", name: "tells of the end of an outage at each success after it", onServer: true, breaks: func() changes {
+		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+			n, err := next(ctx, dst)
+			if o, ok := r.cfg.Observer.(core.ConnectionObserver); ok && n > 0 {
+				o.ConnectionChanged(core.ConnectionChange{Connected: true})
+			}
+			return n, err
+		}}
 	}},
 	{rule: "C15", name: "waits for the broker in Check, whatever its context says", onServer: true, breaks: func() changes {
 		return changes{check: func(_ *broken, _ core.Topology, next func() error) error {

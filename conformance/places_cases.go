@@ -1,7 +1,10 @@
 package conformance
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -27,6 +30,36 @@ var placesCases = []testCase{
 			}
 		}
 		t.noPlaceLeft(r, next, "a late settlement frees no place of MaxInFlight: its place was free since the lock ended")
+	}},
+	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 2)
+		for round := range 30 {
+			ctx, cancel := context.WithCancel(t.ctx)
+			cancelled := r.ask(ctx, 1)
+			t.rest(time.Millisecond) // so that it is this one's turn
+			waits := r.ask(t.ctx, 1)
+			t.rest(time.Millisecond)
+			t.send(transport, t.message(queue, fmt.Sprintf("of round %d", round)))
+			if round%2 == 1 { // over a network it takes a while
+				t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
+			}
+			cancel()
+			if first := <-cancelled; len(first.deliveries) > 0 {
+				t.complete(first.deliveries...)
+				t.send(transport, t.message(queue, fmt.Sprintf("of round %d, for the call that waits", round)))
+			}
+			select {
+			case second := <-waits:
+				if len(second.deliveries) == 0 {
+					t.stop("Receive returns a delivery, while its context goes on", "%v", second.err)
+				}
+				t.complete(second.deliveries...)
+			case <-time.After(t.patience()):
+				t.stop("of two calls of Receive, one of which is cancelled as a message comes, the other receives what the first has not returned", "it has not, in round %d, after %v", round+1, t.patience())
+			}
+		}
 	}},
 }
 
@@ -58,4 +91,56 @@ func (t *trial) noPlaceLeft(r *receiver, held []core.Delivery, expected string) 
 		}
 	}
 	t.fail(expected, "%d deliveries more than MaxInFlight: %s", len(got), bodies(got))
+}
+
+// retaken is what came again after an outage while nobody had settled it.
+type retaken struct {
+	again  map[string]bool // by its body
+	holder []core.Delivery // what the receiver has of it that had it before
+	other  *receiver       // has the rest; nil: there is none
+}
+
+// retakes receives, with the receiver that had these deliveries in an outage and with another
+// one, until they have come again. Where a lock ends by time, and not with its connection,
+// they need not, and it does nothing.
+func (t *trial) retakes(holder *receiver, queue string, lost []core.Delivery) (all retaken) {
+	all.again = map[string]bool{}
+	missing := map[string]bool{}
+	for _, d := range lost {
+		if !d.LockedUntil().IsZero() {
+			return all
+		}
+		missing[string(d.Incoming().Body)] = true
+	}
+	other := t.receiver(t.open(), queue, len(lost))
+	all.other = other
+	for deadline := time.Now().Add(t.comesAgain()); len(missing) > 0 && time.Now().Before(deadline); {
+		for _, r := range []*receiver{holder, other} {
+			for _, d := range r.within(t.quiet() / 4) {
+				body := string(d.Incoming().Body)
+				all.again[body] = true
+				delete(missing, body)
+				if r == holder {
+					all.holder = append(all.holder, d)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// places checks after an outage that a receiver can hold MaxInFlight deliveries, and no more.
+// It sends as many more messages.
+func (t *trial) places(r *receiver, queue string, maxInFlight int, before retaken) {
+	if before.other != nil {
+		before.other.shut()
+	}
+	more := make([]core.Outgoing, maxInFlight)
+	for i := range more {
+		more[i] = t.message(queue, fmt.Sprint("more ", i))
+	}
+	t.sendEventually(t.open(), more...)
+	held := append(before.holder, r.takePlaces(maxInFlight-len(before.holder),
+		fmt.Sprintf("a receiver whose connection was lost holds as many deliveries afterwards as before, %d: what was lost leaves its places of MaxInFlight", maxInFlight))...)
+	t.noPlaceLeft(r, held, fmt.Sprintf("late settlements of what was lost in an outage free no places: MaxInFlight is %d", maxInFlight))
 }

@@ -11,6 +11,16 @@ import (
 
 var placesMutants = []mutant{
 	{rule: "C3", name: "keeps the place of a delivery whose lock has ended", on: withLocks, breaks: keepsLostPlaces},
+	{rule: "C6", name: "keeps the places of what it held when its connection was lost", onServer: true, breaks: keepsLostPlaces},
+	{rule: "C6", name: "has more places after an outage than before", onServer: true, breaks: func() changes {
+		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
+			err := next()
+			if errors.Is(err, core.ErrLockLost) {
+				d.receiver.Receiver.SetMaxInFlight(d.receiver.cfg.MaxInFlight + 1)
+			}
+			return err
+		}}
+	}},
 	{rule: "C3", name: "frees the place of a lost delivery once more when it is settled late", on: withLocks, breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 			err := next()
