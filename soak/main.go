@@ -69,6 +69,10 @@ const (
 	longestFault  = 8 * time.Second
 )
 
+// lastPatience is longer than a delayed retry is late at most. RabbitMQ takes 3 minutes to
+// pass on one that was due while it started.
+const lastPatience = 5 * time.Minute
+
 func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken bool, err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -113,7 +117,7 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 		r := &run{
 			subject: s, load: share, fault: min(max(share/20, shortestFault), longestFault), window: *window, pace: *pace,
 			kills: [2]time.Duration{2 * time.Second, 4 * time.Second}, seed: *seed,
-			patience: 3 * time.Minute, lastPatience: 3 * time.Minute, logs: filepath.Join(*logs, s.name), out: stdout,
+			patience: 3 * time.Minute, lastPatience: lastPatience, logs: filepath.Join(*logs, s.name), out: stdout,
 		}
 		done, err := r.do(ctx)
 		if err != nil {
