@@ -247,6 +247,7 @@ func undeliveredIsKept(t *testing.T, o *operator) {
 	transport := o.queues(t)
 	o.run(t, "undelivered")
 	o.delayedAndRemoved(t, "billing")
+	transport.PollUndelivered(20 * time.Millisecond)
 	if came := drain(t, consume(t, transport, core.ReceiverConfig{Queue: "reprise.undelivered"}), 1); came["42"] != 1 {
 		t.Errorf("this came: %v", came)
 	}

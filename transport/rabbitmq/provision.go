@@ -12,9 +12,9 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Provision creates what is missing: the topology of delayed messages and the queue
-// "reprise.undelivered" for those whose queue is deleted while they wait, which all
-// endpoints of a virtual host share (unless Config.NoDelays), each queue, and what messages come to it by: in the
+// Provision creates what is missing: the topology of delayed messages and the queues
+// "reprise.unroutable" and "reprise.undelivered" for those whose queue is deleted while
+// they wait, which all endpoints of a virtual host share (unless Config.NoDelays), each queue, and what messages come to it by: in the
 // Conventional topology an exchange of the same name, and a binding for delayed messages.
 //
 // The broker deletes the queue of an instance Config.InstanceQueueExpiry after its last

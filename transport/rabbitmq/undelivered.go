@@ -21,23 +21,28 @@ import (
 // So each queue is bound to a second exchange, which is Reprise's and has an alternate
 // exchange, and that one to the exchange of deliveries, with the same key. The broker
 // puts a message that comes both ways into its queue once. When the queue is gone, so are
-// its bindings, but not the one between the exchanges: what was for it takes that way,
-// finds nothing, and goes to the alternate exchange, and so to the queue of undelivered
-// messages.
+// its bindings, but not the one between the exchanges: a message for it takes that way,
+// finds nothing, and goes to the alternate exchange, and so to the queue of unroutable
+// messages. From there an endpoint moves it, most often to the queue of undelivered
+// messages (unroutable.go).
 //
 //	deliveries --key--> queue
 //	deliveries --key--> second exchange --key--> queue
-//	                    second exchange --no binding--> undelivered
+//	                    second exchange --no binding--> unroutable --> second exchange, once more
+//	                                                    unroutable --the second time--> undelivered
 const (
 	secondExchange = "reprise.delay-delivery"
+	// unroutable is the name of the queue of messages that the second exchange had no
+	// binding for, and of its exchange.
+	unroutable = "reprise.unroutable"
 	// undelivered is the name of the queue of undelivered messages, and of its exchange.
 	undelivered = "reprise.undelivered"
 
 	alternateArgument = "alternate-exchange"
 )
 
-// undeliveredPoll is how often a transport that receives looks whether messages have come
-// to the queue of undelivered messages.
+// undeliveredPoll is how often a transport that receives looks whether there are unroutable
+// and undelivered messages. It also looks when it is connected again after an outage.
 const undeliveredPoll = time.Minute
 
 // undeliveredArguments are those of the queue, whatever Config says: endpoints with
@@ -47,24 +52,41 @@ func undeliveredArguments() amqp.Table {
 	return amqp.Table{typeArgument: Quorum.argument(), limitArgument: int64(defaultDeliveryLimit)}
 }
 
-// declareUndelivered declares the second exchange and the queue of undelivered messages.
-// Where the user may not, or they are there and differ, they are taken as they are: without
-// them a queue that is deleted does as much harm as it ever did.
+// unroutableArguments are those of that queue. A message that an endpoint rejects, or that
+// is returned too often, goes to the queue of undelivered messages.
+func unroutableArguments() amqp.Table {
+	return amqp.Table{
+		typeArgument:             Quorum.argument(),
+		limitArgument:            int64(leastLimit),
+		"x-dead-letter-exchange": undelivered,
+		"x-dead-letter-strategy": "at-least-once",
+		"x-overflow":             "reject-publish", // which at-least-once requires
+	}
+}
+
+// declareUndelivered declares the second exchange and the queues of unroutable and of
+// undelivered messages. Where the user may not, or they are there and differ, they are taken
+// as they are: without them a queue that is deleted does as much harm as it ever did.
 func (t *Transport) declareUndelivered(ctx context.Context) error {
 	complete := true
-	for _, declare := range []func(*amqp.Channel) error{
-		func(ch *amqp.Channel) error {
-			return ch.ExchangeDeclare(undelivered, amqp.ExchangeFanout, true, false, false, false, nil)
-		},
-		func(ch *amqp.Channel) error {
-			_, err := ch.QueueDeclare(undelivered, true, false, false, false, undeliveredArguments())
-			return err
-		},
-		func(ch *amqp.Channel) error { return ch.QueueBind(undelivered, "", undelivered, false, nil) },
-		func(ch *amqp.Channel) error {
-			return ch.ExchangeDeclare(secondExchange, amqp.ExchangeTopic, true, false, false, false, amqp.Table{alternateArgument: undelivered})
-		},
-	} {
+	var declarations []func(*amqp.Channel) error
+	for _, q := range []struct {
+		name      string
+		arguments amqp.Table
+	}{{undelivered, undeliveredArguments()}, {unroutable, unroutableArguments()}} {
+		declarations = append(declarations,
+			func(ch *amqp.Channel) error {
+				return ch.ExchangeDeclare(q.name, amqp.ExchangeFanout, true, false, false, false, nil)
+			},
+			func(ch *amqp.Channel) error {
+				_, err := ch.QueueDeclare(q.name, true, false, false, false, q.arguments)
+				return err
+			},
+			func(ch *amqp.Channel) error { return ch.QueueBind(q.name, "", q.name, false, nil) })
+	}
+	for _, declare := range append(declarations, func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare(secondExchange, amqp.ExchangeTopic, true, false, false, false, amqp.Table{alternateArgument: unroutable})
+	}) {
 		switch err := t.admin(ctx, declare); faultOf(err) {
 		case faultRefused, faultMismatch, faultNoTarget, faultNoQueue:
 			complete = false
@@ -102,39 +124,61 @@ func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) e
 	return err
 }
 
-// watchUndelivered tells of messages that come to the queue of undelivered messages. One
-// goroutine does so for all receivers of the transport.
+// watchUndelivered moves unroutable messages, and tells of messages that stay in the queues
+// of undelivered and of unroutable messages. One goroutine does so for all receivers of the
+// transport.
 type watchUndelivered struct {
 	mu       sync.Mutex // guards what follows
 	observer core.UndeliverableObserver
 	started  bool
 }
 
-// watch begins to tell an observer, where it is one for that: the newest is told.
+// watch begins to tell an observer, where it is one for that: the newest is told. Messages
+// are moved in any case.
 func (w *watchUndelivered) watch(t *Transport, observer any) {
-	o, ok := observer.(core.UndeliverableObserver)
-	if !ok {
-		return
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.observer = o
+	if o, ok := observer.(core.UndeliverableObserver); ok {
+		w.observer = o
+	}
 	if !w.started {
 		w.started = t.life.Go(func() { w.run(t) })
 	}
 }
 
+// Why messages stay in these queues.
+var (
+	errUndelivered = errors.New("the queues that delayed messages were for do not exist any more, or were made again by somebody else than Reprise; " +
+		"each message's routing key has 28 words of one character, and after them the name of its queue")
+	errUnroutable = errors.New("delayed messages wait to be moved, and this endpoint may not: it needs the rights to read the queue " +
+		unroutable + " and to write to the exchange " + secondExchange + " (rabbitmqctl set_permissions)")
+)
+
 func (w *watchUndelivered) run(t *Transport) {
-	told := 0
-	for ctx := t.life.Context(); ctx.Err() == nil; {
-		n, err := t.countUndelivered(ctx)
-		switch {
-		case err == nil:
-			if n > told {
-				w.tell(n - told)
+	moves := true
+	told := map[string]int{}
+	tell := func(ctx context.Context, queue string, why error) error {
+		n, err := t.countMessages(ctx, queue)
+		if err == nil {
+			if n > told[queue] {
+				w.tell(core.Undeliverable{Messages: n - told[queue], MovedTo: queue, Err: why})
 			}
-			told = n
-		case faultOf(err) == faultNoQueue: // to ask again would be one more error in the broker's log
+			told[queue] = n
+		}
+		return err
+	}
+	for ctx := t.life.Context(); ctx.Err() == nil; {
+		var err error
+		if moves {
+			err = t.moveUnroutable(ctx)
+			moves = faultOf(err) != faultRefused
+		} else {
+			err = tell(ctx, unroutable, errUnroutable)
+		}
+		if faultOf(err) != faultNoQueue {
+			err = tell(ctx, undelivered, errUndelivered)
+		}
+		if faultOf(err) == faultNoQueue { // to ask again would be one more error in the broker's log
 			w.stop() // the next receiver asks again
 			return
 		}
@@ -150,20 +194,19 @@ func (w *watchUndelivered) stop() {
 	w.started = false
 }
 
-// errUndelivered is why messages are in that queue.
-var errUndelivered = errors.New("the queues that delayed messages were for do not exist any more, or were not bound yet when the broker started; the last word of each message's routing key is its queue, after 28 digits")
-
-func (w *watchUndelivered) tell(messages int) {
+func (w *watchUndelivered) tell(e core.Undeliverable) {
 	w.mu.Lock()
 	o := w.observer
 	w.mu.Unlock()
-	o.MessageUndeliverable(core.Undeliverable{Messages: messages, MovedTo: undelivered, Err: errUndelivered})
+	if o != nil {
+		o.MessageUndeliverable(e)
+	}
 }
 
-// countUndelivered returns how many messages are in the queue.
-func (t *Transport) countUndelivered(ctx context.Context) (int, error) {
+// countMessages returns how many messages of a queue nobody has.
+func (t *Transport) countMessages(ctx context.Context, queue string) (int, error) {
 	return ask(ctx, t, func(ch *amqp.Channel) (int, error) {
-		q, err := ch.QueueDeclarePassive(undelivered, true, false, false, false, nil)
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return q.Messages, err
 	})
 }
