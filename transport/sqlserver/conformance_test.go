@@ -37,7 +37,7 @@ const (
 
 // TestConformance is PostgreSQL through pgx.
 func TestConformance(t *testing.T) {
-	t.Parallel()
+	sideBySide(t)
 	b := conformanceBroker(t)
 	conformance.Run(t, b.harness(t, overPgx, sqlserver.Config{URL: b.url}))
 }
@@ -47,7 +47,7 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one configuration is enough: not in short runs")
 	}
-	t.Parallel()
+	sideBySide(t)
 	b := conformanceBroker(t)
 	h := b.harness(t, onForeignTables, sqlserver.Config{URL: b.url, NServiceBusTables: true})
 	h.Mismatch = nil // they have no column that Reprise could want to be different
@@ -60,13 +60,22 @@ func TestConformanceOverDatabaseSQL(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one configuration is enough: not in short runs")
 	}
-	t.Parallel()
+	sideBySide(t)
 	b := conformanceBroker(t)
 	db := openDB(t, b.url)
 	h := b.harness(t, overDatabaseSQL, sqlserver.Config{DB: db})
 	// How many idle ones a pool keeps is its owner's business.
 	h.Connections = func(testing.TB) int { return db.Stats().InUse }
 	conformance.Run(t, h)
+}
+
+// sideBySide has the configurations run in parallel, each on a server of its own. On a given
+// server each needs many of the same connections.
+func sideBySide(t *testing.T) {
+	t.Helper()
+	if !isGiven() {
+		t.Parallel()
+	}
 }
 
 // openDB returns a pool of database/sql.
