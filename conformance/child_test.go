@@ -76,6 +76,9 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 
 func TestKilledProcesses(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it starts and kills dozens of processes: not in short runs")
+	}
 	report := checkCases(t, harnessOnWire(t, false), processCases...)
 	for _, f := range report.Failures() {
 		t.Error(f)
@@ -90,6 +93,9 @@ func TestKilledProcesses(t *testing.T) {
 
 func TestKilledProcessesThatConsumeEarly(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("it starts and kills dozens of processes: not in short runs")
+	}
 	h := harnessOnWire(t, true)
 	h.Patience = 2 * time.Second
 	noticed := map[string]bool{}

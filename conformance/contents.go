@@ -15,7 +15,7 @@ import (
 // patience while too little has come, and only then watches whether there is
 // more.
 func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
-	transport := t.open()
+	transport, done := t.looking()
 	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
 	take := func(got []core.Delivery) {
 		for _, d := range got {
@@ -40,7 +40,7 @@ func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (fo
 		take(got)
 	}
 	r.shut()
-	t.close(transport)
+	done()
 	return found
 }
 

@@ -18,7 +18,7 @@ import (
 // counts.
 var exactCases = []testCase{
 	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: givingBack, slow: true, run: func(t *trial) {
-		t.countsExactly(exactness{quick: t.many(2000, 1000), failing: t.many(1000, 400), slow: 24, instances: 1})
+		t.countsExactly(exactness{quick: t.many(2000, 400), failing: t.many(1000, 160), slow: 24, instances: 1})
 	}},
 	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: givingBack, slow: true, run: func(t *trial) {
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 3})

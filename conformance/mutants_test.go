@@ -120,8 +120,12 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants() {
 		all[m.rule]++
+		ofRule := all[m.rule]
 		t.Run(m.rule+" "+m.name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && ofRule > 2 {
+				t.Skip("not one of the first two mutants of its rule: not in short runs")
+			}
 			by := m.noticedBy(t, &met)
 			if len(by) == 0 {
 				t.Errorf("no case of %s notices a transport that %s", m.rule, m.name)
@@ -241,6 +245,9 @@ func TestControl(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if testing.Short() && cfg.Capabilities != nil {
+				t.Skip("less able than others: not in short runs")
+			}
 			Run(t, harnessOn(cfg, changes{}))
 		})
 	}

@@ -43,6 +43,8 @@ type suite struct {
 	run   string // makes names unique over runs on one broker
 	names atomic.Int64
 
+	looker looker
+
 	// For a case that stops the clock of its bubble. Tests replace them.
 	spinLimit time.Duration
 	giveUp    func(text string)
@@ -89,6 +91,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	if s.shortLock > 0 {
 		s.h.Quiet = min(s.h.Quiet, s.shortLock/5)
 	}
+	s.lendsLooker(t)
 	return s, nil
 }
 
@@ -199,7 +202,8 @@ func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode
 }
 
 // caseLabel marks a case's goroutine for the profiler, and so all those that
-// the transport starts on its behalf.
+// the transport starts on its behalf. A second label has the case's name: go tool pprof
+// -tags shows how much of the processor's time each case takes.
 const caseLabel = "conformance"
 
 // stage runs a case in a goroutine of its own, which a fatal failure ends. It returns
@@ -232,7 +236,7 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 func (t *trial) within(silence time.Duration, f func()) bool {
 	t.active()
 	done := make(chan struct{})
-	go pprof.Do(context.Background(), pprof.Labels(caseLabel, t.label), func(context.Context) {
+	go pprof.Do(context.Background(), pprof.Labels(caseLabel, t.label, "case", t.name()), func(context.Context) {
 		defer close(done)
 		defer func() {
 			if problem := recover(); problem != nil {

@@ -1,0 +1,57 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// looker is the transport with which all cases look into queues. To open one takes as
+// much work on some brokers as all the rest of a case.
+type looker struct {
+	mu        sync.Mutex
+	trial     *trial // stands for no case
+	transport core.Transport
+	failed    bool // it cannot be opened
+}
+
+// looking returns a transport to look into queues with, and what ends its use. It is one
+// for all cases, except where there is one for each: in a bubble, whose channels are its
+// own, and for cases that stop the broker or count connections or goroutines.
+func (t *trial) looking() (transport core.Transport, done func()) {
+	if t.suite.h.Bubble || t.exclusive || t.rule == "C14" {
+		transport = t.open()
+		return transport, func() { t.close(transport) }
+	}
+	l := &t.suite.looker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.transport == nil && l.trial != nil && !l.failed {
+		var opened core.Transport
+		if l.trial.within(t.suite.h.Patience, func() { opened = l.trial.open() }) {
+			l.transport = opened
+		}
+		l.failed = l.transport == nil
+	}
+	if l.transport == nil {
+		transport = t.open() // which says what is wrong
+		return transport, func() { t.close(transport) }
+	}
+	return l.transport, func() {}
+}
+
+// lendsLooker lets the cases share a transport until the test ends.
+func (s *suite) lendsLooker(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	s.looker.trial = &trial{
+		TB: t, suite: s, testCase: &testCase{rule: "C1", title: "the transport opens"}, caps: s.caps, mode: s.caps.HighestTransaction(),
+		result: &Result{}, ctx: ctx, label: fmt.Sprintf("%s/%d", s.run, s.names.Add(1)),
+	}
+	t.Cleanup(func() {
+		cancel()
+		s.looker.trial.within(s.h.Patience, s.looker.trial.cleanUp) // that it can be closed is the subject of cases
+	})
+}
