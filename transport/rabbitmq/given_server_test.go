@@ -499,7 +499,7 @@ func removeGiven(notes []string) error {
 
 // sharedNames are those of the topology of delayed messages, which was not there before.
 func sharedNames() []string {
-	names := []string{"nsb.v2.delay-delivery", "reprise.delay-delivery", "reprise.undelivered"}
+	names := []string{"nsb.v2.delay-delivery", "reprise.delay-delivery", "reprise.unroutable", "reprise.undelivered"}
 	for level := range 28 {
 		names = append(names, fmt.Sprintf("nsb.v2.delay-level-%02d", level))
 	}
