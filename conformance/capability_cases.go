@@ -46,7 +46,7 @@ var capabilityCases = []testCase{
 		}
 		for name, value := range map[string]int64{
 			"MaxDelay": int64(c.MaxDelay), "DelayPrecision": int64(c.DelayPrecision), "SubscribeLag": int64(c.SubscribeLag),
-			"MaxLockTime":     int64(c.MaxLockTime),
+			"MaxLockTime": int64(c.MaxLockTime), "DeliveryCountLag": int64(c.DeliveryCountLag),
 			"MaxReceiveBatch": int64(c.MaxReceiveBatch), "MaxMessageBytes": int64(c.MaxMessageBytes),
 			"MaxHeaderBytes": int64(c.MaxHeaderBytes), "MaxHeaderKeyBytes": int64(c.MaxHeaderKeyBytes),
 		} {

@@ -178,6 +178,7 @@ var (
 	breakableWork      = need{"Harness.Work.Break is nil", func(s *suite) bool { return s.h.Work != nil && s.h.Work.Break != nil }}
 	connectionCount    = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}
 	secrets            = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
+	misconfiguration   = need{"Harness.OpenWrong is nil", func(s *suite) bool { return s.h.OpenWrong != nil }}
 	lowerLimit         = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
 	processes          = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}
 )
@@ -190,11 +191,13 @@ func cases() []testCase {
 		receiveCases,
 		inFlightCases,
 		placesCases,
+		heldCases,
 		malformedCases,
 		settlementCases,
 		lostLockCases,
 		completionCases,
 		giveBackCases,
+		promptCases,
 		countCases,
 		contentCases,
 		limitCases,
@@ -214,6 +217,8 @@ func cases() []testCase {
 		deadLetterCases,
 		outageCases,
 		restartCases,
+		crashCases,
+		unansweredCases,
 		processCases,
 		retryCases,
 		policyCases,

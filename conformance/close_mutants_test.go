@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -239,6 +240,24 @@ var closeMutants = []mutant{
 			go time.Sleep(10 * time.Minute) // its keep-alive
 			return next()
 		}}
+	}},
+	{rule: "C14", name: "leaves the goroutine of Open behind, and ends others late", harness: func(h *Harness) {
+		h.Bubble = false // which would not end with a goroutine in it
+		h.Patience = 3 * time.Second
+		open := h.Open
+		h.Open = func(t testing.TB) core.Transport {
+			transport := open(t).(*broken)
+			go time.Sleep(time.Minute) // its keep-alive
+			c := *transport.changes
+			c.close = func(_ *broken, next func() error) error {
+				for range 5 { // those of a client that does not wait for them
+					go time.Sleep(500 * time.Millisecond)
+				}
+				return next()
+			}
+			transport.changes = &c
+			return transport
+		}
 	}},
 	{rule: "C14", name: "leaves a connection behind", breaks: func() changes {
 		return changes{close: func(t *broken, _ func() error) error { return t.base.Close(ctxBackground) }}

@@ -73,9 +73,11 @@ type Harness struct {
 
 	// Mismatch makes, with the broker's own means, a queue that exists but is not
 	// as Provision would create it, though messages can be sent to it and received
-	// from it. It returns what differs: the value that the queue has, and the one
-	// that the adapter wants, both as the adapter's error writes them. nil: all
-	// queues are alike.
+	// from it: OpenReceiver opens it (C18). Choose a difference that the broker would
+	// let the adapter change, such as a time limit: where the broker refuses to change
+	// it, such as a queue's type, a Provision that alters queues is not found out. It
+	// returns what differs: the value that the queue has, and the one that the adapter
+	// wants, both as the adapter's error writes them. nil: all queues are alike.
 	Mismatch func(t testing.TB) (queue string, values [2]string)
 
 	// Connections returns how many connections the broker has from transports
@@ -85,6 +87,13 @@ type Harness struct {
 	// Secrets are the passwords, keys and tokens that Open uses. None of them may
 	// appear in an error or a String (C21).
 	Secrets []string
+
+	// OpenWrong opens transports with configurations that cannot work and that have
+	// Secrets in them, and returns the errors, of opening or of the first call: a URL that
+	// does not parse, an option that does not exist, an account that does not, a port at
+	// which no server listens. These are how passwords most often get into a log (C21).
+	// nil: nothing of the configuration can be wrong.
+	OpenWrong func(t testing.TB) []error
 
 	// Rules are those whose cases are run, such as "C19". nil: all. It is for a
 	// second configuration of an adapter, such as another topology, which differs

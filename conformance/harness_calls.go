@@ -85,7 +85,7 @@ func unlabelledTwice(t testing.TB, begin func(testing.TB) (end func())) (end fun
 func unlabelled(t testing.TB, f func()) {
 	pprof.SetGoroutineLabels(context.Background())
 	if t, ok := t.(*trial); ok {
-		defer pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(caseLabel, t.label, "case", t.name())))
+		defer t.setLabels()
 	}
 	f()
 }

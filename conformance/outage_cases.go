@@ -310,40 +310,34 @@ var outageCases = []testCase{
 		first := t.open() // takes what is started once in a process
 		queue := t.queue(first)
 		t.close(first)
-		before, _ := t.countGoroutines()
-		transport := t.open()
-		t.send(transport, t.message(queue, "held"), t.message(queue, "waits"))
-		r := t.receiver(transport, queue, 1)
-		if t.mode != core.TransactionNone {
-			r.next()
-		}
-		received := r.receiving()
-		o.kill()
-		t.rest(t.quiet())
-		ctx, cancel := t.patient()
-		defer cancel()
-		if !t.returns(func() { _ = r.Close(ctx) }) {
-			t.stop("Receiver.Close returns in an outage", "it has not returned after %v", t.patience())
-		}
-		select {
-		case got := <-received:
-			if t.mode != core.TransactionNone && !errors.Is(got.err, core.ErrClosed) {
-				t.fail("Receive returns core.ErrClosed when its receiver is closed in an outage", "%d deliveries and %v", len(got.deliveries), got.err)
+		t.leavesNoGoroutine("Transport.Close in an outage", func() {
+			transport := t.open()
+			t.send(transport, t.message(queue, "held"), t.message(queue, "waits"))
+			r := t.receiver(transport, queue, 1)
+			if t.mode != core.TransactionNone {
+				r.next()
 			}
-		case <-time.After(t.patience()):
-			t.fail("Receive returns when its receiver is closed in an outage", "it has not returned after %v", t.patience())
-		}
-		if !t.returns(func() { _ = transport.Close(ctx) }) {
-			t.stop("Transport.Close returns in an outage", "it has not returned after %v", t.patience())
-		}
-		o.start()
-		after, left := before, ""
-		if !t.comesTrue(func() bool {
-			after, left = t.countGoroutines()
-			return after <= before
-		}) {
-			t.fail(fmt.Sprintf("after Transport.Close in an outage there are no more goroutines than before the transport was opened, %d", before), "%d after %v\n%s", after, t.patience(), left)
-		}
+			received := r.receiving()
+			o.kill()
+			t.rest(t.quiet())
+			ctx, cancel := t.patient()
+			defer cancel()
+			if !t.returns(func() { _ = r.Close(ctx) }) {
+				t.stop("Receiver.Close returns in an outage", "it has not returned after %v", t.patience())
+			}
+			select {
+			case got := <-received:
+				if t.mode != core.TransactionNone && !errors.Is(got.err, core.ErrClosed) {
+					t.fail("Receive returns core.ErrClosed when its receiver is closed in an outage", "%d deliveries and %v", len(got.deliveries), got.err)
+				}
+			case <-time.After(t.patience()):
+				t.fail("Receive returns when its receiver is closed in an outage", "it has not returned after %v", t.patience())
+			}
+			if !t.returns(func() { _ = transport.Close(ctx) }) {
+				t.stop("Transport.Close returns in an outage", "it has not returned after %v", t.patience())
+			}
+			o.start()
+		})
 		if t.caps.Durable && t.mode != core.TransactionNone {
 			again := newLedger()
 			again.drain(t.receiver(t.open(), queue, 8), 2)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -102,7 +104,79 @@ var secretCases = []testCase{
 		t.tellsNoSecret("OpenReceiver after Transport.Close", err)
 		t.tellsNoSecret("Transport.Close again", transport.Close(ctx))
 	}},
+	{rule: "C21", title: "none is told when a transport cannot be opened", in: once, exclusive: true, needs: []need{secrets, outages}, run: func(t *trial) {
+		t.open() // a queue or a database may have to exist
+		o := t.operator()
+		o.kill()
+		heard := &listening{trial: t}
+		opened := make(chan struct{})
+		t.apart(func() {
+			defer close(opened)
+			transport := t.suite.h.Open(heard)
+			if transport == nil {
+				return
+			}
+			ctx, cancel := t.patient()
+			defer cancel()
+			t.tellsNoSecret("Transport.Close in an outage", transport.Close(ctx))
+		})
+		if !t.returns(func() { <-opened }) { // it may wait for the broker
+			o.start()
+			<-opened
+		}
+		t.showsNoSecret("the error of an Open that fails", heard.text())
+	}},
+	{rule: "C21", title: "none is in an error about a wrong configuration", in: once, needs: []need{secrets, misconfiguration}, run: func(t *trial) {
+		failures := t.suite.h.OpenWrong(t)
+		if len(failures) == 0 {
+			t.stop("Harness.OpenWrong returns the errors of configurations with which no transport can be opened", "it returned none")
+		}
+		for i, err := range failures {
+			if err == nil {
+				t.fail("a transport cannot be opened with a wrong configuration", "element %d of what Harness.OpenWrong returned is nil", i)
+			}
+			t.tellsNoSecret("an Open with a wrong configuration", err)
+		}
+	}},
 	{rule: "C21", title: "none is told in an outage", in: once, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
+}
+
+// listening is a testing.TB for Harness.Open that only remembers what it is told: that
+// Open fails is expected. Its other methods are the case's.
+type listening struct {
+	*trial
+	mu    sync.Mutex
+	heard strings.Builder
+}
+
+func (l *listening) hear(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintln(&l.heard, text)
+}
+
+func (l *listening) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard.String()
+}
+
+func (l *listening) Log(args ...any)                   { l.hear(fmt.Sprintln(args...)) }
+func (l *listening) Logf(format string, args ...any)   { l.hear(fmt.Sprintf(format, args...)) }
+func (l *listening) Error(args ...any)                 { l.hear(fmt.Sprintln(args...)) }
+func (l *listening) Errorf(format string, args ...any) { l.hear(fmt.Sprintf(format, args...)) }
+func (l *listening) Fail()                             {}
+func (l *listening) FailNow()                          { runtime.Goexit() }
+func (l *listening) Failed() bool                      { return l.text() != "" }
+
+func (l *listening) Fatal(args ...any) {
+	l.Error(args...)
+	runtime.Goexit()
+}
+
+func (l *listening) Fatalf(format string, args ...any) {
+	l.Errorf(format, args...)
+	runtime.Goexit()
 }
 
 // secretsInOutage looks at what is said while the broker is away.

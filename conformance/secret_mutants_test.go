@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync/atomic"
 	"testing"
 
@@ -102,6 +103,26 @@ var secretMutants = []mutant{
 			}
 			return nil
 		}}
+	}},
+	{rule: "C21", name: "tells its URL when it cannot be opened", onServer: true, harness: func(h *Harness) {
+		open, s := h.Open, h.Broker.(*server)
+		h.Open = func(t testing.TB) core.Transport {
+			transport := open(t).(*broken)
+			s.mu.Lock()
+			down := s.down
+			s.mu.Unlock()
+			if down {
+				_ = transport.Close(ctxBackground)
+				t.Fatal(fmt.Errorf("open %s: %w", transport.url(), errRefused))
+			}
+			return transport
+		}
+	}},
+	{rule: "C21", name: "tells the URL that it cannot parse", harness: func(h *Harness) {
+		h.OpenWrong = func(testing.TB) []error {
+			_, err := url.Parse("amqp://user:" + password + "@broker:port/")
+			return []error{fmt.Errorf("open: %w", err)}
+		}
 	}},
 	{rule: "C21", name: "tells its URL in an outage", breaks: func() changes {
 		return changes{}

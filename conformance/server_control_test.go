@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -117,6 +118,21 @@ func TestNetwork_CatchesATransportThatGivesUp(t *testing.T) {
 	networkAlone(&h)
 	if report := checkCases(t, h, outageCases...); report.Count(Failed) == 0 {
 		t.Error("a transport that gives up after three attempts to connect fails no case")
+	}
+}
+
+// TestControlOnServerThatCountsLate is the same for a broker that writes delivery counts a
+// moment later, and says so.
+func TestControlOnServerThatCountsLate(t *testing.T) {
+	t.Parallel()
+	h := harnessOnServer(inmemory.Config{}, changes{})
+	writesCountsLater(100*time.Millisecond, 100*time.Millisecond)(&h)
+	report := checkCases(t, h, restartCases...)
+	for _, f := range report.Failures() {
+		t.Error(f)
+	}
+	if report.Count(Passed) == 0 {
+		t.Error("nothing was tried")
 	}
 }
 

@@ -37,6 +37,9 @@ type serverFaults struct {
 	killed func(s *server)
 	// released: what a lost connection held comes back without being counted.
 	released bool
+	// forgets: what a connection held when the server is killed comes back without being
+	// counted.
+	forgets bool
 	// backOff is how long the client waits before it tries to connect again.
 	backOff func(attempt int) time.Duration
 	// attempts is after how many the client gives up; 0: never.
@@ -181,9 +184,10 @@ func (c *connection) drop() {
 	close(c.lost)
 	c.server.mu.Lock()
 	delete(c.server.connections, c)
+	uncounted := c.server.faults.released || c.server.faults.forgets && c.server.down
 	c.server.mu.Unlock()
 	for _, d := range slices.SortedFunc(maps.Keys(c.held), func(a, b core.Delivery) int { return cmp.Compare(c.held[a], c.held[b]) }) {
-		if !c.server.faults.released {
+		if !uncounted {
 			_ = d.Abandon(ctxBackground, nil) // settled, perhaps
 		}
 	}

@@ -206,6 +206,10 @@ func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode
 // -tags shows how much of the processor's time each case takes.
 const caseLabel = "conformance"
 
+// transportLabel marks the goroutines that are started while a case uses one of its
+// transports.
+const transportLabel = "conformance.transport"
+
 // stage runs a case in a goroutine of its own, which a fatal failure ends. It returns
 // what the case was too late for.
 func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (late string) {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,8 @@ type trial struct {
 	random *rand.Rand // of the case's goroutine alone
 	ctx    context.Context
 	label  string // of the goroutines, for the profiler
+
+	transportLabel atomic.Pointer[string] // one more; nil unless a case looks for what a transport starts
 
 	log endpointLog
 
@@ -140,6 +143,22 @@ func (t *trial) cleanUp() {
 // goroutines returns the stacks of the goroutines that the case and the
 // transport have started.
 func (t *trial) goroutines() string { return goroutines(t.label) }
+
+// labelTransport adds a label to the goroutine of the case, and so to those that are
+// started from now on; "" takes it away.
+func (t *trial) labelTransport(label string) {
+	t.transportLabel.Store(&label)
+	t.setLabels()
+}
+
+// setLabels labels the goroutine as the case's.
+func (t *trial) setLabels() {
+	labels := []string{caseLabel, t.label, "case", t.name()}
+	if own := t.transportLabel.Load(); own != nil && *own != "" {
+		labels = append(labels, transportLabel, *own)
+	}
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(labels...)))
+}
 
 // What a testing.TB does, for the harness's functions. Failures become those of
 // the case.

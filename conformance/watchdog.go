@@ -31,12 +31,14 @@ func (s *suite) watch(c *testCase, mode core.TransactionMode, label string) (sto
 
 // goroutines returns the stacks of the goroutines with a label, which are those
 // that a case and its transports have started.
-func goroutines(label string) string {
+func goroutines(label string) string { return labelledGoroutines(caseLabel, label) }
+
+func labelledGoroutines(key, value string) string {
 	var all bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
 		return err.Error()
 	}
-	marked := fmt.Sprintf("%q:%q", caseLabel, label)
+	marked := fmt.Sprintf("%q:%q", key, value)
 	stacks := strings.Split(all.String(), "\n\n")
 	return strings.Join(slices.DeleteFunc(stacks, func(stack string) bool { return !strings.Contains(stack, marked) }), "\n\n")
 }

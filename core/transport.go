@@ -347,6 +347,11 @@ type Capabilities struct {
 	// SubscribeLag is how long after Subscribe returned a subscription is sure
 	// to be in force.
 	SubscribeLag time.Duration
+	// DeliveryCountLag is how long a broker that dies (kill -9, not a power failure) may
+	// have kept a change of a DeliveryCount in memory alone: counts that are newer are
+	// lower after its restart, and a message is attempted more often then. 0 with
+	// NativeDeliveryCount and Durable: it forgets none.
+	DeliveryCountLag time.Duration
 	// MaxLockTime is how long one delivery may be kept unsettled at most, renewals
 	// included: then the broker redelivers the message, whatever LockedUntil said.
 	// The engine gives a message back well before that.

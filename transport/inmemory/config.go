@@ -107,6 +107,7 @@ func (c Config) capabilities() (core.Capabilities, error) {
 	}{
 		{"MaxDelay", int64(caps.MaxDelay)},
 		{"SubscribeLag", int64(caps.SubscribeLag)},
+		{"DeliveryCountLag", int64(caps.DeliveryCountLag)},
 		{"MaxLockTime", int64(caps.MaxLockTime)},
 		{"MaxReceiveBatch", int64(caps.MaxReceiveBatch)},
 		{"MaxMessageBytes", int64(caps.MaxMessageBytes)},

@@ -84,6 +84,12 @@ func limits(all []*conformance.Report) string {
 			}
 			return duration(r.Capabilities.SubscribeLag, "at once")
 		}},
+		{"a broker that dies forgets delivery counts of the last", func(r *conformance.Report) string {
+			if !r.Capabilities.NativeDeliveryCount || !r.Capabilities.Durable {
+				return "all"
+			}
+			return duration(r.Capabilities.DeliveryCountLag, "none")
+		}},
 		{"largest message, headers included", func(r *conformance.Report) string { return size(r.Capabilities.MaxMessageBytes) }},
 		{"all headers together", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderBytes) }},
 		{"a header's key", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderKeyBytes) }},
