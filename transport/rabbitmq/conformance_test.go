@@ -276,6 +276,7 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 		OpenLimited: opensLimited(cfg),
 		Broker:      b,
 		Patience:    patience,
+		OpenWrong:   opensWrong(cfg),
 		Secrets:     []string{testserver.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
 			id := fmt.Sprintf("%d@%s", corrupted.Add(1), queue) // as a copy that a transport sent

@@ -256,6 +256,7 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 		OpenShortLocks: opens(short),
 		OpenLimited:    opensLimited(cfg),
 		Broker:         b,
+		OpenWrong:      opensWrong(cfg),
 		Secrets:        []string{postgres.Password},
 		Patience:       patience,
 		Slack:          20 * time.Second, // how late a message is, says a busy machine

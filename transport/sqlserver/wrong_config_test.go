@@ -1,0 +1,55 @@
+package sqlserver_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+// opensWrong returns what opens transports with the configuration's URL, and so with its
+// password, changed so that it cannot work. It returns the errors, of New
+// or of Check, or is nil where the
+// configuration has no URL.
+func opensWrong(cfg sqlserver.Config) func(t testing.TB) []error {
+	if cfg.URL == "" {
+		return nil
+	}
+	return func(t testing.TB) []error {
+		var failures []error
+		for _, change := range []func(u *url.URL) string{
+			func(u *url.URL) string { u.Host = u.Hostname() + ":1"; return u.String() },
+			func(u *url.URL) string { u.User = url.UserPassword("nobody", password(u)); return u.String() },
+			func(u *url.URL) string { u.RawQuery = "no_such_option=1"; return u.String() },
+			func(u *url.URL) string { u.Scheme = "gopher"; return u.String() },
+			func(u *url.URL) string { return "no scheme " + u.String() },
+			func(u *url.URL) string { u.Host = u.Hostname() + ":port"; return u.String() },
+			func(u *url.URL) string { return u.Scheme + "://" + u.User.String() + "@" + u.Host + "/%zz" },
+		} {
+			u, err := url.Parse(cfg.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := change(u)
+			wrong := cfg
+			wrong.URL = changed
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			transport, err := sqlserver.New(ctx, wrong)
+			if err == nil { // it connects later
+				err = transport.Check(ctx, core.Topology{Queues: []string{"any"}})
+				_ = transport.Close(ctx)
+			}
+			cancel()
+			failures = append(failures, err)
+		}
+		return failures
+	}
+}
+
+func password(u *url.URL) string {
+	text, _ := u.User.Password()
+	return text
+}
