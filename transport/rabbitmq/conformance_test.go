@@ -40,7 +40,8 @@ func TestConformance(t *testing.T) {
 // Quorum queues on RabbitMQ 4.
 func TestConformance_RabbitMQ4(t *testing.T) {
 	if isGiven() {
-		t.Skip("on the server that " + givenVariable + " names, this is TestConformance")
+		t.Log("on the server that " + givenVariable + " names, this is TestConformance")
+		return
 	}
 	t.Parallel()
 	b := startBroker(t, testserver.V4)
