@@ -9,17 +9,27 @@ import (
 
 var scaleOutCases = []testCase{
 	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than they may", in: givingBack, run: func(t *trial) {
-		t.scaledOut(1, true)
+		// A broker that counts every delivery may count one that meets the end of its
+		// consumer on the way, and at each pause a consumer ends. It seldom happens.
+		tries := 1
+		if t.caps.CountsEveryDelivery {
+			tries = 3
+		}
+		for try := 1; !t.scaledOut(1, true, try < tries); try++ {
+			t.note("an attempt was lost at the end of a consumer, in %d of at most %d tries", try, tries)
+		}
 	}},
 	{rule: "R1", title: "three instances attempt each of twenty failing messages no more often than they may", in: givingBack, run: func(t *trial) {
-		t.scaledOut(20, false)
+		t.scaledOut(20, false, false)
 	}},
 }
 
 // scaledOut lets three instances of one endpoint fail messages until these end
 // in the error queue. Where they take turns, each that has failed pauses in favour
-// of the next, so that a count of one instance alone is as wrong as it can be.
-func (t *trial) scaledOut(messages int, turns bool) {
+// of the next, so that a count of one instance alone is as wrong as it can be. It
+// returns false, rather than failing, if there were fewer attempts than there should be
+// and fewerAllowed is set.
+func (t *trial) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) {
 	const instances, immediate = 3, 4
 	retries := 0
 	if t.canDelay() {
@@ -66,6 +76,9 @@ func (t *trial) scaledOut(messages int, turns bool) {
 		body := string(m.Body)
 		n := len(seen.of(body))
 		highest = max(highest, n)
+		if n < least && fewerAllowed {
+			return false
+		}
 		if n < least || n > most && !t.caps.Duplicates {
 			t.fail(fmt.Sprintf("%q is attempted %d to %d times: (immediate + 1) x (delayed + 1) is %d, and instances that count for themselves alone may each make so many", body, least, most, exactly),
 				"%d times: %v", n, seen.of(body))
@@ -79,4 +92,5 @@ func (t *trial) scaledOut(messages int, turns bool) {
 		t.note("three instances: %d attempts, between %d and %d expected", highest, least, most)
 	}
 	t.left(queue, "after all have failed for good")
+	return true
 }
