@@ -47,7 +47,8 @@ const (
 // subtestName is the name with the tags, without what go test would make of it:
 // slashes, of which it makes levels.
 func (c *testCase) subtestName() string {
-	name := strings.ReplaceAll(c.name(), "/", " or ")
+	var name strings.Builder
+	name.WriteString(strings.ReplaceAll(c.name(), "/", " or "))
 	for _, tag := range []struct {
 		text string
 		has  bool
@@ -58,10 +59,10 @@ func (c *testCase) subtestName() string {
 		{tagSlow, c.slow},
 	} {
 		if tag.has {
-			name += " " + tag.text
+			name.WriteString(" " + tag.text)
 		}
 	}
-	return name
+	return name.String()
 }
 
 // wants reports whether the case has the need.
@@ -178,6 +179,7 @@ var (
 	breakableWork      = need{"Harness.Work.Break is nil", func(s *suite) bool { return s.h.Work != nil && s.h.Work.Break != nil }}
 	connectionCount    = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}
 	secrets            = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
+	holdingMany        = need{"Harness.MostHeld is less than 1,100", func(s *suite) bool { return s.h.MostHeld == 0 || s.h.MostHeld >= manyHeld }}
 	misconfiguration   = need{"Harness.OpenWrong is nil", func(s *suite) bool { return s.h.OpenWrong != nil }}
 	lowerLimit         = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
 	processes          = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}

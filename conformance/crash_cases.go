@@ -15,7 +15,7 @@ var crashCases = []testCase{
 		o.kill() // at once: some brokers write a moment later what they have handed out
 		o.start()
 		r.SetMaxInFlight(0)
-		other := t.receiver(t.open(), queue, 1)
+		other := t.receiver(transport, queue, 1) // of the same process, which has a memory
 		ended := other.each(t.comesAgain(), func(d core.Delivery) bool {
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {
 				t.fail("a message that was handed out when the broker died comes again with Redelivered set, or a DeliveryCount above 1: the engine recognises by it what it has handled already (R28). Where a broker may forget deliveries, the adapter sets Redelivered for each message that may be older than the broker's last start",

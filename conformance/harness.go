@@ -84,6 +84,11 @@ type Harness struct {
 	// that Open returned. nil: nobody can count them.
 	Connections func(t testing.TB) int
 
+	// MostHeld is how many messages one receiver can have in hand at a time on the broker
+	// of the tests, where each of them costs something scarce, such as a connection. 0:
+	// more than 1,000.
+	MostHeld int
+
 	// Secrets are the passwords, keys and tokens that Open uses. None of them may
 	// appear in an error or a String (C21).
 	Secrets []string

@@ -7,10 +7,13 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
+// manyHeld is more than the 1,000 at which several brokers and clients stop by default.
+const manyHeld = 1100
+
 // heldCases are about how much one receiver can hold, and what it keeps.
 var heldCases = []testCase{
-	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, run: func(t *trial) {
-		const total = 1100 // several brokers and clients stop at 1,000 by default
+	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdingMany}, run: func(t *trial) {
+		const total = manyHeld
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := make([]string, total)

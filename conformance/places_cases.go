@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -140,7 +141,7 @@ func (t *trial) places(r *receiver, queue string, maxInFlight int, before retake
 		more[i] = t.message(queue, fmt.Sprint("more ", i))
 	}
 	t.sendEventually(t.open(), more...)
-	held := append(before.holder, r.takePlaces(maxInFlight-len(before.holder),
-		fmt.Sprintf("a receiver whose connection was lost holds as many deliveries afterwards as before, %d: what was lost leaves its places of MaxInFlight", maxInFlight))...)
+	held := slices.Concat(before.holder, r.takePlaces(maxInFlight-len(before.holder),
+		fmt.Sprintf("a receiver whose connection was lost holds as many deliveries afterwards as before, %d: what was lost leaves its places of MaxInFlight", maxInFlight)))
 	t.noPlaceLeft(r, held, fmt.Sprintf("late settlements of what was lost in an outage free no places: MaxInFlight is %d", maxInFlight))
 }

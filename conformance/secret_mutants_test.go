@@ -120,7 +120,7 @@ var secretMutants = []mutant{
 	}},
 	{rule: "C21", name: "tells the URL that it cannot parse", harness: func(h *Harness) {
 		h.OpenWrong = func(testing.TB) []error {
-			_, err := url.Parse("amqp://user:" + password + "@broker:port/")
+			_, err := url.Parse("amqp://user:" + password + "@broker:port/") //nolint:staticcheck // it is wrong on purpose
 			return []error{fmt.Errorf("open: %w", err)}
 		}
 	}},

@@ -160,15 +160,19 @@ func (t *sqlTransaction) noticed(err error) error {
 	return err
 }
 
-func (t *sqlTransaction) rollback(ctx context.Context) {
+func (t *sqlTransaction) rollback(ctx context.Context) { _ = t.undo(ctx) }
+
+func (t *sqlTransaction) undo(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, t.end)
-	if err := t.tx.Rollback(); err != nil {
+	err := t.tx.Rollback()
+	if err != nil {
 		// Nobody knows what is still open on the connection, and has locks.
 		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	stop()
 	t.end()
 	_ = t.conn.Close()
+	return err
 }
 
 func (t *sqlTransaction) lost() bool {

@@ -74,6 +74,9 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	}
 	d.in = r.incoming(&d.record)
 	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.id)
+	if r.count != nil && !d.isAtomic() {
+		r.t.returned.add(d.id) // nobody tells when its connection breaks
+	}
 	return d, nil
 }
 
@@ -124,9 +127,7 @@ func (d *heldMessage) forget(err error) {
 func (d *heldMessage) Release(ctx context.Context) error {
 	return d.settle(ctx, "release", withoutWork, func(ctx context.Context) error {
 		d.r.t.returned.add(d.id) // before it can be received again
-		d.tx.rollback(ctx)
-		d.available()
-		return nil
+		return d.undo(ctx)
 	})
 }
 
@@ -136,9 +137,7 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 	return d.settle(ctx, "abandon", withoutWork, func(ctx context.Context) error {
 		if d.r.count != nil {
 			d.r.count.Failed(d.id, cause)
-			d.tx.rollback(ctx)
-			d.available()
-			return nil
+			return d.undo(ctx)
 		}
 		d.lastError = storable(transport.ErrorText(cause))
 		err := d.commitUndone(ctx, d.giveBack())
@@ -150,6 +149,16 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 		}
 		return err
 	})
+}
+
+// undo gives the row back as it was. Where the server does not confirm that, it has done
+// it before, and somebody else may have the message.
+func (d *heldMessage) undo(ctx context.Context) error {
+	if err := d.tx.undo(ctx); err != nil {
+		return &rolledBackError{err}
+	}
+	d.available()
+	return nil
 }
 
 // giveBack is the statement that adds the row again, one delivery older.

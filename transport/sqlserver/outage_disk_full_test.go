@@ -92,6 +92,7 @@ func TestOutage_DiskFullUnderLoad(t *testing.T) {
 				t.Parallel()
 				const messages = 100
 				e := newBusiness(t, brokerOn(t, server), mode)
+				e.transport.Lease = 3 * time.Second // a settlement is tried until it ends
 				e.disk(c.table, c.operations)
 				goOn := e.some()
 				e.order(messages)
@@ -100,7 +101,7 @@ func TestOutage_DiskFullUnderLoad(t *testing.T) {
 				e.fill()
 				goOn()
 				refused := func() int {
-					return e.log.count("could not extend file") + len(e.changes.all())
+					return e.log.count("could not extend file") + e.log.count("could not be settled") + len(e.changes.all())
 				}
 				await(t, "something is refused", func() bool { return refused() > 0 })
 				done := messages - e.waiting()

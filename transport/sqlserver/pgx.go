@@ -208,15 +208,19 @@ func (tx *pgxTransaction) commit(ctx context.Context, statements ...*statement) 
 	return err
 }
 
-func (tx *pgxTransaction) rollback(ctx context.Context) {
+func (tx *pgxTransaction) rollback(ctx context.Context) { _ = tx.undo(ctx) }
+
+func (tx *pgxTransaction) undo(ctx context.Context) error {
 	if tx.conn == nil {
-		return
+		return errEnded
 	}
+	err := errEnded
 	if !tx.lost() {
 		// Whether it succeeds or not: the pool closes what is still in a transaction.
-		_ = tx.run(ctx, command("rollback"))
+		err = tx.run(ctx, command("rollback"))
 	}
 	tx.release()
+	return err
 }
 
 // release gives the connection back to the pool.

@@ -38,8 +38,8 @@ func (d *heldMessage) recount(ctx context.Context, cause error) error {
 	return &rolledBackError{fmt.Errorf("%w: %w", core.ErrUncounted, errors.Join(cause, d.r.t.explained(err)))}
 }
 
-// rolledBackError is why a message could not be given back with a higher count. It is held
-// no more.
+// rolledBackError is why a message could not be given back with a higher count, or by this
+// settlement. It is held no more.
 type rolledBackError struct{ err error }
 
 func (e *rolledBackError) Error() string { return e.err.Error() }

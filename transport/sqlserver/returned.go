@@ -7,7 +7,7 @@ import (
 )
 
 // returned are the messages that were held in a transaction and given back by its rollback,
-// which leaves their rows as if nobody had received them. Redelivered tells of the delivery
+// or may be at any time, which leaves their rows as if nobody had received them. Redelivered tells of the delivery
 // before, to this process alone: an endpoint whose Complete got no answer knows by it that it
 // has handled the message (R28). It is safe for concurrent use.
 type returned struct {

@@ -72,6 +72,10 @@ type transaction interface {
 	// told, the end of the connection tells it. Of one that has ended it does nothing.
 	rollback(ctx context.Context)
 
+	// undo is a rollback that returns an error if the server did not confirm it: the
+	// connection broke, perhaps long ago.
+	undo(ctx context.Context) error
+
 	// lost reports whether it has ended: it was rolled back, the connection broke, or
 	// a handler ended it.
 	lost() bool
