@@ -218,14 +218,14 @@ from generate_series(1, $1::int) as i`, large, largeBody(0, mib))
 func TestReceive_RenewsLeasesDuringALongTransfer(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
-	const lease = 16 * time.Second
+	const lease = 12 * time.Second
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.order(1)
-	e.orderBody(largeBody(1, 12*mib))
+	e.orderBody(largeBody(1, 24*mib))
 	e.transport.Lease = lease
 	r := openBounded(t, open(t, e.transport), 64*mib)
 	other := openBounded(t, open(t, sqlserver.Config{URL: e.broker.server.PasswordURL(e.broker.database)}), 64*mib)
-	e.broker.proxy.Throttle(mib / 2)
+	e.broker.proxy.Throttle(3 * mib / 2) // more than a connection must transfer
 	began := time.Now()
 	got := make(chan []core.Delivery, 1)
 	go func() {
