@@ -80,7 +80,7 @@ func TestDelayed_RefusedForwardIsTriedAgainLater(t *testing.T) {
 	})
 	await(t, "it is tried", func() bool { return seen.asked.Load() > 0 })
 	before := seen.asked.Load()
-	time.Sleep(500 * time.Millisecond) // what must not happen: it is to be tried after a minute
+	time.Sleep(500 * time.Millisecond)          // what must not happen: it is to be tried after a minute
 	if n := seen.asked.Load() - before; n > 4 { // an attempt is two statements
 		t.Errorf("%d statements in half a second, want those of one attempt, and of another one that was under way", n)
 	}

@@ -170,7 +170,7 @@ func (e *business) awaitCancelled() {
 	seen := map[string]int{}
 	await(e.t, "a statement takes too long", func() bool {
 		now := e.keys(`select pid || ' ' || query_start from pg_stat_activity
-where datname = current_database() and usename = '` + postgres.User + `' and wait_event_type = 'Lock'`)
+where query_start is not null and datname = current_database() and usename = '` + postgres.User + `' and wait_event_type = 'Lock'`)
 		for statement := range seen {
 			if now[statement] == 0 {
 				return true
