@@ -85,9 +85,7 @@ func TestOutage_DeletedQueueIsPermanent(t *testing.T) {
 		if err := r.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		if s.connections(t, "receive billing") != 0 {
-			t.Error("the connection of a receiver that has failed is left")
-		}
+		until(t, "the connection of a receiver that has failed is gone", func() bool { return s.connections(t, "receive billing") == 0 })
 	})
 }
 
