@@ -96,14 +96,11 @@ var completionCases = []testCase{
 		names := []string{"unsettled 1", "released 1", "abandoned 1", "completed 1", "unsettled 2", "completed 2", "abandoned 2", "released 2"}
 		t.sendEach(transport, queue, names...)
 		held := r.takeThese("eight messages are delivered", names...)
+		r.SetMaxInFlight(0) // it shall not take them again itself
 		// The later ones first, because some brokers can settle all up to one.
 		t.complete(held["completed 2"], held["completed 1"])
 		t.abandon(held["abandoned 2"], held["abandoned 1"])
 		t.release(held["released 2"], held["released 1"])
-		r.SetMaxInFlight(0)
-		if t.caps.CountsEveryDelivery { // it may have been given back to this one before the pause
-			t.release(r.prefetched()...)
-		}
 		other := t.receiver(t.open(), queue, 8)
 		again := other.takeThese("what was abandoned and released goes to another receiver", "released 1", "abandoned 1", "abandoned 2", "released 2")
 		t.nobodyGets("what is completed or still held comes to nobody", other)

@@ -58,9 +58,7 @@ var heldCases = []testCase{
 		t.rest(t.quiet())
 		paused.SetMaxInFlight(0)
 		if t.caps.CountsEveryDelivery {
-			for _, d := range paused.prefetched() {
-				t.release(d)
-			}
+			t.release(paused.prefetched()...)
 		}
 		other := t.receiver(t.open(), queue, 4)
 		d := other.takeThese("a message that arrived when no Receive waited is available to another instance after SetMaxInFlight(0): the end of Receive's context, or the pause, ends an open request, and gives back what it has brought", "late")["late"]

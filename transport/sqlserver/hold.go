@@ -75,7 +75,7 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	d.in = r.incoming(&d.record)
 	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.id)
 	if r.count != nil && !d.isAtomic() {
-		r.t.returned.add(d.id) // nobody tells when its connection breaks
+		r.t.returned.add(d.id) // the server does not say when it rolls back
 	}
 	return d, nil
 }
@@ -151,8 +151,8 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 	})
 }
 
-// undo gives the row back as it was. Where the server does not confirm that, it has done
-// it before, and somebody else may have the message.
+// undo gives the row back as it was. Where the server does not confirm that, the connection
+// is lost: the row may have been back for long, and another receiver may have the message.
 func (d *heldMessage) undo(ctx context.Context) error {
 	if err := d.tx.undo(ctx); err != nil {
 		return &rolledBackError{err}

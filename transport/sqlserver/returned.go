@@ -7,9 +7,11 @@ import (
 )
 
 // returned are the messages that were held in a transaction and given back by its rollback,
-// or may be at any time, which leaves their rows as if nobody had received them. Redelivered tells of the delivery
-// before, to this process alone: an endpoint whose Complete got no answer knows by it that it
-// has handled the message (R28). It is safe for concurrent use.
+// which leaves their rows as if nobody had received them. On tables of NServiceBus, in
+// ReceiveOnly, they are all that were handed out and not completed: the server rolls back
+// without a word when a connection breaks. Redelivered tells of the delivery before, to this
+// process alone: an endpoint whose Complete got no answer knows by it that it has handled
+// the message (R28). It is safe for concurrent use.
 type returned struct {
 	some atomic.Bool // set by the first one, so that the usual case takes no lock
 	ids  *transport.Cache[string, struct{}]

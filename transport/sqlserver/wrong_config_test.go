@@ -11,9 +11,8 @@ import (
 )
 
 // opensWrong returns what opens transports with the configuration's URL, and so with its
-// password, changed so that it cannot work. It returns the errors, of New
-// or of Check, or is nil where the
-// configuration has no URL.
+// password, changed so that it cannot work. It returns the errors, of New or of Check, or is
+// nil where the configuration has no URL.
 func opensWrong(cfg sqlserver.Config) func(t testing.TB) []error {
 	if cfg.URL == "" {
 		return nil
