@@ -389,12 +389,13 @@ func (t *trial) killAtRandom() {
 		}
 		t.rest(t.lock()) // until all that was held comes again, if it does
 	}
-	silence := t.patience()
-	if len(arrived) == killMessages {
-		silence = max(t.quiet(), time.Second)
+	if t.mode == core.TransactionNone { // what was lost never arrives, but what is sent now comes to its end
+		marker := t.command(w.queue, workType, "after all others")
+		t.send(sender, marker)
+		last.untilHandles(marker.ID, t.patience())
 	}
 	for err := error(nil); err == nil; { // until the last process has nothing more to do
-		_, err = last.next(silence)
+		_, err = last.next(max(t.quiet(), time.Second))
 	}
 	last.shut()
 	count(last)
