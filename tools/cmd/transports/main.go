@@ -53,10 +53,10 @@ func writeTables(all []*conformance.Report, document string, write bool) error {
 		return err
 	}
 	text, err := fill(string(old), map[string]string{
-		"abilities":   abilities(all),
-		"limits":      limits(all),
-		"conformance": results(all),
-		"not-run":     notRun(all),
+		"abilities":  abilities(all),
+		"limits":     limits(all),
+		"deviations": deviations(all),
+		"not-run":    notRun(all),
 	})
 	switch {
 	case err != nil:
@@ -64,10 +64,26 @@ func writeTables(all []*conformance.Report, document string, write bool) error {
 	case text == string(old):
 		return nil
 	case !write:
-		return fmt.Errorf("%s differs from the adapters' reports; make report rewrites it", document)
+		return fmt.Errorf("%s differs from the adapters' reports; make report rewrites it:\n%s", document, difference(string(old), text))
 	default:
 		return os.WriteFile(document, []byte(text), 0o644)
 	}
+}
+
+// difference lists the lines that only one of the texts has.
+func difference(old, text string) string {
+	lines := func(s string) []string { return strings.Split(s, "\n") }
+	var b strings.Builder
+	only := func(sign string, these, others []string) {
+		for _, line := range these {
+			if !slices.Contains(others, line) {
+				fmt.Fprintf(&b, "%s %s\n", sign, line)
+			}
+		}
+	}
+	only("-", lines(old), lines(text))
+	only("+", lines(text), lines(old))
+	return b.String()
 }
 
 // readReports returns the reports in the order of the adapters' names, the embedded transport first.
