@@ -182,6 +182,7 @@ var (
 	holdingMany        = need{"Harness.MostHeld is less than 1,100", func(s *suite) bool { return s.h.MostHeld == 0 || s.h.MostHeld >= manyHeld }}
 	misconfiguration   = need{"Harness.OpenWrong is nil", func(s *suite) bool { return s.h.OpenWrong != nil }}
 	lowerLimit         = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
+	ownLine            = need{"Harness.OpenOnLine is nil", func(s *suite) bool { return s.h.OpenOnLine != nil }}
 	processes          = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}
 )
 
@@ -221,6 +222,7 @@ func cases() []testCase {
 		restartCases,
 		crashCases,
 		unansweredCases,
+		lineCases,
 		processCases,
 		retryCases,
 		policyCases,

@@ -37,6 +37,11 @@ type Harness struct {
 	// the broker's own, or there is none, and what needs it is not run.
 	OpenLimited func(t testing.TB, maxMessageBytes int) core.Transport
 
+	// OpenOnLine opens a transport as Open does, with a network of its own between it and
+	// the broker, such as a proxy for it alone, which a case spoils. nil: there is none, and
+	// what needs it is not run.
+	OpenOnLine func(t testing.TB) (core.Transport, Line)
+
 	// Queue returns the name of a queue that exists and is empty, another one at
 	// each call. The default makes names up and creates the queues with
 	// core.Provisioner.
@@ -162,6 +167,16 @@ type Network interface {
 	// Partition lets nothing that either side sends arrive, and tells neither, until
 	// heal is called.
 	Partition(t testing.TB) (heal func())
+}
+
+// Line is the network between one transport and the broker. Neither method ends a
+// connection or tells either side, and new connections work.
+type Line interface {
+	// Silence lets nothing arrive any more on the connections that are open now.
+	Silence()
+	// SilenceBroker lets nothing arrive any more of what the broker sends on the
+	// connections that are open now; what the transport sends does.
+	SilenceBroker()
 }
 
 // NativeWork is something that a handler could do in the transport's native

@@ -58,6 +58,7 @@ func mutants() []mutant {
 		restartMutants,
 		crashMutants,
 		unansweredMutants,
+		lineMutants,
 		processMutants,
 		retryMutants,
 		policyMutants,

@@ -380,7 +380,7 @@ func (r *remoteReceiver) arrived(inner core.Receiver) bool {
 	c := r.on
 	is := r.inner == inner
 	r.mu.Unlock()
-	return is && c.travel(0)
+	return is && c.travel(answers, 0)
 }
 
 func (r *remoteReceiver) isClosed() bool {

@@ -42,6 +42,8 @@ type serverFaults struct {
 	forgets bool
 	// backOff is how long the client waits before it tries to connect again.
 	backOff func(attempt int) time.Duration
+	// noHeartbeat: neither side notices that the other is silent.
+	noHeartbeat bool
 	// attempts is after how many the client gives up; 0: never.
 	attempts int
 }
@@ -169,6 +171,7 @@ type connection struct {
 	mu      sync.Mutex
 	closing bool // no call begins any more
 	gone    bool
+	silent  [2]bool               // no more requests, answers arrive
 	held    map[core.Delivery]int // sound ones, not settled, in their order
 	ever    int                   // how many there were
 }
@@ -194,8 +197,36 @@ func (c *connection) drop() {
 	_ = c.transport.base.Close(ctxBackground)
 }
 
+// What travels over a connection.
+const (
+	requests = iota
+	answers
+)
+
+// silence lets nothing of that kind arrive any more.
+func (c *connection) silence(kinds ...int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kind := range kinds {
+		c.silent[kind] = true
+	}
+	if !c.server.faults.noHeartbeat {
+		time.AfterFunc(heartbeat, c.drop)
+	}
+}
+
+func (c *connection) isSilent(kind int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.silent[kind]
+}
+
 // travel takes one way over the network, and reports whether it arrived.
-func (c *connection) travel(takes time.Duration) bool {
+func (c *connection) travel(kind int, takes time.Duration) bool {
+	if c.isSilent(kind) {
+		<-c.lost
+		return false
+	}
 	if takes > 0 {
 		timer := time.NewTimer(takes)
 		defer timer.Stop()
@@ -225,6 +256,9 @@ func (c *connection) finish() {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
+	if c.isSilent(answers) {
+		c.drop()
+	}
 	c.calls.Wait()
 	_ = c.transport.base.Close(ctxBackground)
 }
@@ -240,11 +274,11 @@ func (c *connection) call(do func() error) error {
 	c.calls.Add(1)
 	c.mu.Unlock()
 	defer c.calls.Done()
-	if !c.travel(latency) {
+	if !c.travel(requests, latency) {
 		return errConnectionLost
 	}
 	err := do()
-	if !c.travel(latency) {
+	if !c.travel(answers, latency) {
 		return errNoAnswer
 	}
 	return err
@@ -296,6 +330,18 @@ func (c *connection) settle(d *brokenDelivery, operation string, next func() err
 		c.mu.Unlock()
 	}
 	return err
+}
+
+// line implements Line.
+type line struct{ transport *remote }
+
+func (l line) Silence()       { l.silence(requests, answers) }
+func (l line) SilenceBroker() { l.silence(answers) }
+
+func (l line) silence(kinds ...int) {
+	if c, err := l.transport.connected(); err == nil {
+		c.silence(kinds...)
+	}
 }
 
 // process is Harness.process: one in goroutines, whose plug is pulled.
@@ -391,6 +437,10 @@ func harnessOnServer(cfg inmemory.Config, c changes) Harness {
 		Open:    func(testing.TB) core.Transport { return open() },
 		Broker:  s,
 		process: s.process(open),
+		OpenOnLine: func(testing.TB) (core.Transport, Line) {
+			transport := open()
+			return transport, line{transport.base.(*remote)}
+		},
 	}
 	s.stage.equip(&h)
 	h.Connections = func(testing.TB) int { return s.count() }

@@ -32,6 +32,15 @@ func (t *trial) openLimited(maxMessageBytes int) core.Transport {
 	return transport
 }
 
+// openOnLine returns a transport with a network of its own.
+func (t *trial) openOnLine() (core.Transport, Line) {
+	transport, line := t.suite.h.OpenOnLine(t)
+	if line == nil {
+		t.stop("Harness.OpenOnLine returns a Line", "it returned nil")
+	}
+	return t.opened(transport, "Harness.OpenOnLine"), line
+}
+
 func (t *trial) opened(transport core.Transport, by string) core.Transport {
 	if transport == nil {
 		t.stop(by+" returns a transport", "it returned nil")

@@ -227,6 +227,25 @@ func (n network) Cut(t testing.TB) (restore func()) {
 	}
 }
 
+// line implements conformance.Line by a proxy of one transport's own.
+type line struct{ *proxy.Proxy }
+
+func newLine(t testing.TB, addr string) line {
+	p, err := proxy.New(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return line{p}
+}
+
+// SilenceBroker implements conformance.Line.
+func (l line) SilenceBroker() { l.SilenceServer() }
+
 // channel is a channel of the bare client library, past the proxy.
 func (b *broker) channel(t testing.TB) *amqp.Channel {
 	t.Helper()
@@ -307,6 +326,12 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	}
 	if b.given != nil {
 		return b.adapt(h)
+	}
+	h.OpenOnLine = func(t testing.TB) (core.Transport, conformance.Line) {
+		l := newLine(t, b.server.Addr())
+		through := cfg
+		through.URLs = []string{testserver.Via(b.url, l.Addr())}
+		return opens(through)(t), l
 	}
 	return h
 }

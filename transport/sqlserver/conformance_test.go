@@ -219,6 +219,25 @@ func (b *broker) Partition(testing.TB) (heal func()) {
 	return b.proxy.Resume
 }
 
+// line implements conformance.Line by a proxy of one transport's own.
+type line struct{ *proxy.Proxy }
+
+func newLine(t testing.TB, addr string) line {
+	p, err := proxy.New(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return line{p}
+}
+
+// SilenceBroker implements conformance.Line.
+func (l line) SilenceBroker() { l.SilenceServer() }
+
 // exec runs statements as the superuser, past the proxy and the transports.
 func (b *broker) exec(t testing.TB, text string, args ...any) string {
 	t.Helper()
@@ -305,6 +324,16 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 	}
 	if b.given != nil {
 		return b.adapt(h)
+	}
+	h.OpenOnLine = func(t testing.TB) (core.Transport, conformance.Line) {
+		l := newLine(t, b.server.Addr())
+		through, url := cfg, postgres.Via(b.url, l.Addr())
+		if cfg.DB != nil {
+			through.DB = openDB(t, url)
+		} else {
+			through.URL = url
+		}
+		return opens(through)(t), l
 	}
 	return h
 }

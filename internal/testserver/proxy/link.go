@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,6 +20,8 @@ type link struct {
 	ctx    context.Context // ends with the link, or when it is cut
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when both connections are
+
+	clientIsSilent, serverIsSilent atomic.Bool // what it sends is lost
 
 	mu     sync.Mutex
 	server *net.TCPConn // nil until it is connected
@@ -41,8 +44,8 @@ func (l *link) run() {
 		return
 	}
 	var requests sync.WaitGroup
-	requests.Go(func() { l.forward(l.server, l.client, l.request) })
-	l.forward(l.client, l.server, l.reply)
+	requests.Go(func() { l.forward(l.server, l.client, &l.clientIsSilent, l.request) })
+	l.forward(l.client, l.server, &l.serverIsSilent, l.reply)
 	requests.Wait()
 }
 
@@ -70,14 +73,20 @@ func (l *link) connect() error {
 }
 
 // forward copies what src sends to dst, each chunk as far as inspect lets it, until
-// src sends no more.
-func (l *link) forward(dst, src *net.TCPConn, inspect func(chunk []byte) verdict) {
+// src sends no more. What src sends when it is silent is lost, and its end is too.
+func (l *link) forward(dst, src *net.TCPConn, silent *atomic.Bool, inspect func(chunk []byte) verdict) {
 	chunk := make([]byte, 64<<10)
 	for {
 		n, readErr := src.Read(chunk)
 		l.proxy.pace(l.ctx, n)
 		if l.proxy.awaitFlow(l.ctx) != nil {
 			return // it was cut
+		}
+		if silent.Load() {
+			if readErr == nil {
+				continue
+			}
+			return
 		}
 		if n > 0 {
 			v := inspect(chunk[:n])

@@ -144,6 +144,26 @@ func (p *Proxy) Cut() {
 	}
 }
 
+// Silence makes the connections that are open now dead without a word, as a machine or a
+// firewall does that forgets them: nothing that either side sends arrives any more, nor
+// does its end. New connections work.
+func (p *Proxy) Silence() { p.silence(true) }
+
+// SilenceServer does that to what the server sends alone: what the client sends still
+// arrives.
+func (p *Proxy) SilenceServer() { p.silence(false) }
+
+func (p *Proxy) silence(clients bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.open {
+		l.serverIsSilent.Store(true)
+		if clients {
+			l.clientIsSilent.Store(true)
+		}
+	}
+}
+
 // Refuse has new connections refused until Accept, as by a machine where no server
 // runs. Open ones stay.
 func (p *Proxy) Refuse() error {
