@@ -137,21 +137,22 @@ func TestNotify_SendWakesReceivers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	later := func(t *testing.T, transport *sqlserver.Transport) {
+	// Another receiver has the message before the one that is to be woken waits, which would
+	// take it otherwise.
+	heldByAnother := func(t *testing.T, transport *sqlserver.Transport) (giveBack func()) {
 		r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		plainly(t, transport)
-		dst := make([]core.Delivery, 1)
-		if _, err := r.Receive(t.Context(), dst); err != nil {
-			t.Fatal(err)
-		}
-		if err := dst[0].Abandon(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Close(t.Context()); err != nil {
-			t.Fatal(err)
+		d := receive(t, r)
+		return func() {
+			if err := d.Abandon(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	for _, c := range []struct {
@@ -159,14 +160,14 @@ func TestNotify_SendWakesReceivers(t *testing.T) {
 		receiving sqlserver.Config
 		sending   sqlserver.Config // the zero value: by the transport that receives
 		mode      core.TransactionMode
-		send      func(t *testing.T, transport *sqlserver.Transport)
+		send      func(t *testing.T, transport *sqlserver.Transport) // nil: the message is given back
 	}{
 		{"another transport", overURL, overURL, core.TransactionReceiveOnly, plainly},
 		{"another transport, in a transaction each", overPool, overURL, core.TransactionSendsAtomicWithReceive, plainly},
 		{"another transport, consumed", overURL, overPool, core.TransactionNone, plainly},
 		{"a caller's transaction", overURL, overURL, core.TransactionReceiveOnly, inTransaction},
 		{"a caller's transaction, by the same transport", overURL, sqlserver.Config{}, core.TransactionReceiveOnly, inTransaction},
-		{"a message that another gave back", overURL, overURL, core.TransactionSendsAtomicWithReceive, later},
+		{"a message that another gave back", overURL, overURL, core.TransactionSendsAtomicWithReceive, nil},
 		{"the same transport, which cannot listen", overSQL, sqlserver.Config{}, core.TransactionReceiveOnly, plainly},
 	} {
 		t.Run(c.name, func(t *testing.T) { // one after the other: they share the queue
@@ -176,12 +177,16 @@ func TestNotify_SendWakesReceivers(t *testing.T) {
 			if c.sending != (sqlserver.Config{}) {
 				sending = open(t, c.sending)
 			}
+			send := func() { c.send(t, sending) }
+			if c.send == nil {
+				send = heldByAnother(t, sending)
+			}
 			r, received := asleep(t, receiving, c.mode)
 			if c.receiving.DB == nil {
 				// What is sent before it listens is found by the look that follows.
 				await(t, "the transport listens", func() bool { return receiving.Listens() && sqlserver.Waits(r) })
 			}
-			c.send(t, sending)
+			send()
 			wakes(t, received)
 		})
 	}
