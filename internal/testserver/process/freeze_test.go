@@ -24,7 +24,7 @@ func isStopped(t *testing.T, pid int) bool {
 
 func TestFreeze_StopsEverythingThatAProcessHasStartedUntilThaw(t *testing.T) {
 	t.Parallel()
-	p, log := start(t, counting)
+	p, log := startScript(t, counting)
 	lines := func() int { return strings.Count(log.String(), "\n") }
 	await(t, "the first line", func() bool { return lines() > 0 })
 	if err := p.Freeze(); err != nil {
@@ -61,7 +61,7 @@ func TestFreeze_StopsEverythingThatAProcessHasStartedUntilThaw(t *testing.T) {
 
 func TestFreeze_AFrozenProcessCanBeKilled(t *testing.T) {
 	t.Parallel()
-	p, log := start(t, counting)
+	p, log := startScript(t, counting)
 	await(t, "the first line", func() bool { return log.String() != "" })
 	if err := p.Freeze(); err != nil {
 		t.Fatal(err)

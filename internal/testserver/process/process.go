@@ -20,15 +20,16 @@ import (
 // machine has much else to do.
 const Patience = 5 * time.Minute
 
-// lingering is how long what a process has started may outlive it.
+// lingering is how long the children of a process may outlive it.
 const lingering = time.Minute
 
 // Process is a program with everything that it starts. It is a child that is
 // waited for: a killed server that nobody waits for would look alive to the next
 // one. Its methods may be called concurrently.
 type Process struct {
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has gone, and all that it started
+	cmd       *exec.Cmd
+	lingering time.Duration // how long its children may outlive it
+	exited    chan struct{} // closed when it has gone, and all that it started
 
 	// How it ended, to be read after exited.
 	err   error // of Wait
@@ -39,6 +40,10 @@ type Process struct {
 // both to log. When this process dies, however that happens, cmd gets the signal
 // death. (On macOS it does not.)
 func Start(cmd *exec.Cmd, log io.Writer, death syscall.Signal) (*Process, error) {
+	return start(cmd, log, death, lingering)
+}
+
+func start(cmd *exec.Cmd, log io.Writer, death syscall.Signal, lingering time.Duration) (*Process, error) {
 	endWithParent(cmd, death)
 	// Everything that a server starts inherits the pipe, so its end says that all
 	// have gone.
@@ -47,7 +52,7 @@ func Start(cmd *exec.Cmd, log io.Writer, death syscall.Signal) (*Process, error)
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = input, input
-	p := &Process{cmd: cmd, exited: make(chan struct{})}
+	p := &Process{cmd: cmd, lingering: lingering, exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		defer close(p.exited)
@@ -94,7 +99,7 @@ func (p *Process) Wait() error {
 func (p *Process) gone() error {
 	<-p.exited
 	if p.alone != nil {
-		return fmt.Errorf("something that the server started outlives it by %v: %w", lingering, p.alone)
+		return fmt.Errorf("something that the server started outlives it by %v: %w", p.lingering, p.alone)
 	}
 	return nil
 }

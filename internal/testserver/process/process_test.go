@@ -14,7 +14,7 @@ import (
 // family is a shell script that starts a child, which starts another one, and waits.
 const family = `sh -c 'sleep 600 & echo started; wait' & wait`
 
-func start(t *testing.T, script string) (*Process, *Tail) {
+func startScript(t *testing.T, script string) (*Process, *Tail) {
 	t.Helper()
 	var log Tail
 	p, err := Start(exec.Command("sh", "-c", script), &log, syscall.SIGKILL)
@@ -36,7 +36,7 @@ func await(t *testing.T, what string, condition func() bool) {
 
 func TestKillKillsAllThatAProcessHasStarted(t *testing.T) {
 	t.Parallel()
-	p, log := start(t, family)
+	p, log := startScript(t, family)
 	await(t, "the child's child", func() bool { return log.String() == "started\n" })
 	pids, err := Descendants(p.ID())
 	if err != nil || len(pids) != 2 {
@@ -64,7 +64,7 @@ func TestKillKillsAllThatAProcessHasStarted(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	t.Parallel()
-	p, log := start(t, `trap 'echo stopped; exit' TERM; echo ready; while :; do sleep 0.01; done`)
+	p, log := startScript(t, `trap 'echo stopped; exit' TERM; echo ready; while :; do sleep 0.01; done`)
 	await(t, "the trap", func() bool { return log.String() == "ready\n" })
 	for range 2 { // the second time changes nothing
 		if err := p.Stop(syscall.SIGTERM); err != nil {
@@ -78,7 +78,7 @@ func TestStop(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	t.Parallel()
-	p, log := start(t, "echo out; echo err >&2; exit 3")
+	p, log := startScript(t, "echo out; echo err >&2; exit 3")
 	var exit *exec.ExitError
 	if err := p.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
 		t.Errorf("Wait = %v, want exit status 3", err)
@@ -95,13 +95,22 @@ func TestAProcessThatCannotStart(t *testing.T) {
 	}
 }
 
-// TestWhatOutlivesAProcessIsReported waits for lingering.
-func TestWhatOutlivesAProcessIsReported(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for a minute: not in short runs")
-	}
+func TestChildrenThatOutliveTheirProcessAreReported(t *testing.T) {
 	t.Parallel()
-	p, log := start(t, "sleep 600 & echo $!")
+	cmd := exec.Command("sh", "-c", "sleep 600 & echo $!; read line")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log Tail
+	p, err := start(cmd, &log, syscall.SIGKILL, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the child's number", func() bool { return strings.HasSuffix(log.String(), "\n") })
+	if err := stdin.Close(); err != nil { // it ends, the child does not
+		t.Fatal(err)
+	}
 	if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "outlives it") {
 		t.Errorf("Wait = %v, want that something outlives the process", err)
 	}
