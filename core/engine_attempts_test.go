@@ -41,10 +41,10 @@ func (t *tally) add(id string) {
 // quick ones, and the broker counts each delivery.
 func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
 	if testing.Short() {
-		t.Skip("ten runs of 3,000 messages: not in short runs")
+		t.Skip("ten runs of 1,300 messages: not in short runs")
 	}
 	t.Parallel()
-	const quick, failing = 2000, 1000
+	const quick, failing = 800, 500
 	rules := core.Recoverability{
 		Immediate:     core.Immediate{Retries: 1},
 		Delayed:       core.Delayed{Retries: 1, Increase: 2 * time.Second},

@@ -128,11 +128,11 @@ func TestSetConcurrencyWhileMessagesAreInFlight(t *testing.T) {
 
 func TestNothingIsLostOrDuplicatedByChangesOfPace(t *testing.T) {
 	if testing.Short() {
-		t.Skip("2,000 messages on each transport: not in short runs")
+		t.Skip("1,000 messages on each transport: not in short runs")
 	}
 	t.Parallel()
 	onEach(t, func(b *bed) {
-		const messages = 2000
+		const messages = 1000
 		var handled atomic.Int64
 		config := core.Config{Concurrency: 8}
 		if b.mode != core.TransactionNone {
@@ -150,7 +150,7 @@ func TestNothingIsLostOrDuplicatedByChangesOfPace(t *testing.T) {
 		for i := range messages {
 			b.send(order(fmt.Sprint("m", i)))
 		}
-		for range 300 {
+		for range 150 {
 			switch rand.IntN(5) {
 			case 0:
 				ep.Pause()

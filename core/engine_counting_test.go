@@ -10,16 +10,16 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// TestCounting_MoreFailingMessagesThanTheTransportRemembers lets five times as many
+// TestCounting_MoreFailingMessagesThanTheTransportRemembers lets twice as many
 // messages fail as the memory of a transport without a delivery count holds (1,000),
 // on a queue that takes every failed message back at its tail: each of them must reach
 // its delayed retry and then the error queue.
 func TestCounting_MoreFailingMessagesThanTheTransportRemembers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("20,000 attempts: not in short runs")
+		t.Skip("8,000 attempts: not in short runs")
 	}
 	t.Parallel()
-	const messages, attemptsOfOne = 5000, 100
+	const messages, attemptsOfOne = 2000, 100
 	bubbleOn(t, able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }), func(b *bed) {
 		b.mode = core.TransactionReceiveOnly
 		for i := range messages {

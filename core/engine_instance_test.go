@@ -37,7 +37,7 @@ func (b *bed) fill(n int, make func(id string) core.Outgoing) {
 func TestInstanceQueue_OneConcurrencyLimit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ shared, own int }{
-		"both": {100, 100}, "the shared queue alone": {200, 0}, "the instance's alone": {0, 200}, "few of the instance's": {190, 10},
+		"both": {35, 35}, "the shared queue alone": {70, 0}, "the instance's alone": {0, 70}, "few of the instance's": {65, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(b *bed) {
@@ -60,9 +60,9 @@ func TestInstanceQueue_OneConcurrencyLimit(t *testing.T) {
 						b.pass(time.Second)
 					}
 					equal(b, fmt.Sprint("most at the same time of ", concurrency), g.most.Load(), int64(concurrency))
-					want := time.Duration((200+concurrency-1)/concurrency) * time.Second
+					want := time.Duration((70+concurrency-1)/concurrency) * time.Second
 					if took := time.Since(start); took < want || took > want+5*time.Second {
-						b.Errorf("200 messages by %d took %v, want %v", concurrency, took, want)
+						b.Errorf("70 messages by %d took %v, want %v", concurrency, took, want)
 					}
 					if err := run.stop(); err != nil {
 						b.Error(err)

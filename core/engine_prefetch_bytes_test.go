@@ -14,13 +14,6 @@ import (
 
 const kib = 1 << 10
 
-// sized is a message with a body of n bytes.
-func sized(id string, n int) core.Outgoing {
-	out := order(id)
-	out.Body = bytes.Repeat([]byte("x"), n)
-	return out
-}
-
 // prefetchesBytes runs an endpoint that has handled many small messages quickly, and then
 // gets large ones whose handlers wait until release. It returns how many are in flight
 // with four in handlers.
@@ -43,8 +36,10 @@ func prefetchesBytes(b *bed, c core.Config, large int, body int) (inFlight int, 
 	b.pass(time.Second)
 	equal(b, "small messages handled", handled.Load(), small)
 	msgs := make([]core.Outgoing, large)
+	all := bytes.Repeat([]byte("x"), body)
 	for i := range msgs {
-		msgs[i] = sized(fmt.Sprint("large", i), body)
+		msgs[i] = order(fmt.Sprint("large", i))
+		msgs[i].Body = all
 	}
 	b.send(msgs...)
 	synctest.Wait()
@@ -68,8 +63,8 @@ func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
 		{most: 1024 * kib, body: 100 * kib, least: 6, upTo: 11},
 		{most: 10 * kib, body: 100 * kib, least: 0, upTo: 1},
 		{most: 1, body: 100 * kib, least: 0, upTo: 1},
-		{most: 0, body: 100 * kib, least: 56, upTo: 56}, // the default is 64 MiB
-		{most: core.Off, body: 2048 * kib, least: 56, upTo: 56},
+		{most: 0, body: 100 * kib, least: 56, upTo: 56},         // the default is 64 MiB
+		{most: core.Off, body: 1536 * kib, least: 56, upTo: 56}, // 84 MiB
 	} {
 		t.Run(fmt.Sprint(c.most), func(t *testing.T) {
 			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {

@@ -27,7 +27,7 @@ import (
 //   - Nothing is in flight, kept, or renewed.
 func TestRecoveryUnderRandomFaults(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(20)
+	seeds := uint64(12)
 	if testing.Short() {
 		seeds = 4
 	}
