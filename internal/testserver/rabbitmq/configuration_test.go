@@ -11,6 +11,7 @@ import (
 )
 
 func TestAServerIsConfigured(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	inEachRelease(t, func(t *testing.T, release Release) {
 		s := StartFor(t, Config{

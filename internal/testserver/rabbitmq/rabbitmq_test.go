@@ -14,13 +14,26 @@ import (
 	"testing"
 )
 
-// inEachRelease runs a test once for each.
+// inEachRelease runs a test once for each, in short runs for the one that starts faster.
 func inEachRelease(t *testing.T, test func(*testing.T, Release)) {
-	for _, release := range []Release{V3, V4} {
+	releases := []Release{V3, V4}
+	if testing.Short() {
+		releases = releases[1:]
+	}
+	for _, release := range releases {
 		t.Run(release.String(), func(t *testing.T) {
 			t.Parallel()
 			test(t, release)
 		})
+	}
+}
+
+// notInShortRuns skips a test that starts servers: one that is started, used and stopped is
+// enough there.
+func notInShortRuns(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts servers: not in short runs")
 	}
 }
 
@@ -82,6 +95,7 @@ func declare(t *testing.T, s *Server, vhost string) {
 }
 
 func TestAServerIsKilledAndStartedAgain(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	inEachRelease(t, func(t *testing.T, release Release) {
 		s := StartFor(t, Config{Release: release})
@@ -92,9 +106,8 @@ func TestAServerIsKilledAndStartedAgain(t *testing.T) {
 			how string
 			do  func() error
 		}{
-			{"Kill", s.Kill},
-			{"Shutdown, twice", func() error { return errors.Join(s.Shutdown(), s.Shutdown()) }},
 			{"Kill, twice, and Shutdown", func() error { return errors.Join(s.Kill(), s.Kill(), s.Shutdown()) }},
+			{"Shutdown, twice", func() error { return errors.Join(s.Shutdown(), s.Shutdown()) }},
 		} {
 			pids := processes(t, s)
 			if err := end.do(); err != nil {
@@ -130,6 +143,7 @@ func TestAStartedServer(t *testing.T) {
 		t.Run("vhosts", func(t *testing.T) { testVHosts(t, s) })
 		t.Run("rabbitmqctl", func(t *testing.T) { testCtl(t, s) })
 		t.Run("Eval", func(t *testing.T) { testEval(t, s) })
+		t.Run("Freeze", func(t *testing.T) { testFreeze(t, s) })
 		if strings.Contains(s.Log(), Password) {
 			t.Error("the log has the password")
 		}
@@ -230,6 +244,7 @@ func testCtl(t *testing.T, s *Server) {
 }
 
 func TestTwoServersAtOnce(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	a, b := StartFor(t, Config{Release: V4}), StartFor(t, Config{Release: V4})
 	publish(t, a, "/", "a")
@@ -251,12 +266,13 @@ func TestTwoServersAtOnce(t *testing.T) {
 }
 
 func TestAStoppedServer(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		release Release
 		before  func(*Server) error
 	}{
-		"running":   {V3, func(*Server) error { return nil }},
+		"running":   {V4, func(*Server) error { return nil }},
 		"killed":    {V4, (*Server).Kill},
 		"shut down": {V4, (*Server).Shutdown},
 		"taken for a leftover": {V3, func(s *Server) error {
