@@ -134,7 +134,7 @@ func TestSend_ConnectionCutAroundThePublication(t *testing.T) {
 // deliveries.
 func TestClose_WritesCompletions(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		sender := s.provisioned(t, rabbitmq.Config{}, "billing")
 		for round := range 20 {
 			transport := s.open(t, rabbitmq.Config{})

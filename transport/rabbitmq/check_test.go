@@ -15,7 +15,7 @@ import (
 
 func TestCheck_NamesEveryMissingQueue(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "audit")
 		before := s.catalogue(t)
 		for _, topology := range []core.Topology{{}, {Queues: []string{"orders"}}, {Queues: []string{"orders", "audit"}}} {
@@ -39,7 +39,7 @@ func TestCheck_NamesEveryMissingQueue(t *testing.T) {
 // Messages in other queues are the responsibility of their own receivers.
 func TestCheck_LooksAtTheInputQueue(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		s.queue(t, "error", amqp.Table{"x-queue-type": "classic"})
 		for _, cfg := range []rabbitmq.Config{{}, {ManagementURL: s.ManagementURL()}} {
 			transport := s.provisioned(t, cfg, "orders")
@@ -72,7 +72,7 @@ func TestCheck_ClassicQueues(t *testing.T) {
 // OpenReceiver waits for a broker that cannot be reached; Check does not.
 func TestCheck_DoesNotWaitForTheBroker(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		p, err := proxy.New(s.Addr())
 		if err != nil {
 			t.Fatal(err)

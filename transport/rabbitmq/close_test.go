@@ -12,7 +12,7 @@ import (
 // Also where an open delivery with a lower tag keeps acknowledgements from being combined.
 func TestClose_KeepsSettlements(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		const messages = 200
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders")
 		mustSend(t, transport, numbered("orders", 0, messages)...)

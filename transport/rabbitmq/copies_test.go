@@ -62,7 +62,7 @@ func copied(copyID string, number int) amqp.Publishing {
 // taken for another one that was settled.
 func TestCopies_SharedIDHidesNoMessage(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
 			queue, errorQueue := fmt.Sprintf("billing-%v", kind), fmt.Sprintf("error-%v", kind)
 			const n = 10
@@ -117,7 +117,7 @@ func TestCopies_SharedIDHidesNoMessage(t *testing.T) {
 // copies all of its headers.
 func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 		ch := s.channel(t)
 		ep, err := core.New("billing", transport, core.Config{

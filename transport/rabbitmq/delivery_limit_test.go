@@ -369,7 +369,7 @@ func TestManagement_Errors(t *testing.T) {
 // A management API that cannot be reached is an outage.
 func TestManagement_OutageEnds(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "orders")
 		right, err := url.Parse(s.ManagementURL())
 		if err != nil {
@@ -403,7 +403,7 @@ func TestManagement_OutageEnds(t *testing.T) {
 // A management API that is busy is asked again.
 func TestManagement_Busy(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}, "orders")
 		right, err := url.Parse(s.ManagementURL())
 		if err != nil {

@@ -98,7 +98,7 @@ func TestForeign_MessagesAreHandled(t *testing.T) {
 // fail at the same time.
 func TestForeign_MessagesWithTheSameBody(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
 			queue := fmt.Sprintf("billing-%v", kind)
 			transport := s.provisioned(t, rabbitmq.Config{QueueType: kind}, queue, "error-"+queue)

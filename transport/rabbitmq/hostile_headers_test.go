@@ -43,7 +43,7 @@ func hostile() map[string]amqp.Table {
 // At once, or after a delayed retry.
 func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 		ep, err := core.New("billing", transport, core.Config{
 			Logger:         slog.New(slog.DiscardHandler),

@@ -21,7 +21,7 @@ import (
 // and no message is stuck or redelivered without having been released.
 func TestMaxInFlight_UnderLoad(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 10})
 		const n, most = 2_000, 64
@@ -124,7 +124,7 @@ func TestMaxInFlight_UnderLoad(t *testing.T) {
 // Where the broker does not count a release as an attempt.
 func TestMaxInFlight_LoweredReleasesExcess(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{QueueType: rabbitmq.Classic}, "billing")
 		mustSend(t, transport, numbered("billing", 0, 100)...)
 		ch := s.channel(t)
@@ -144,7 +144,7 @@ func TestMaxInFlight_LoweredReleasesExcess(t *testing.T) {
 // Where the broker would count each release as an attempt.
 func TestMaxInFlight_LoweredHandsOutPrefetched(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		mustSend(t, transport, numbered("billing", 0, 100)...)
 		ch := s.channel(t)

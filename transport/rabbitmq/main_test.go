@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// onBoth runs a test on the shared server of each release.
+// onBoth runs a test on the shared server of each release: one whose outcome depends on the
+// broker's answers, limits or errors.
 func onBoth(t *testing.T, run func(t *testing.T, s *site)) {
 	for _, release := range rabbitmq.Releases() {
 		t.Run(release.String(), func(t *testing.T) {
@@ -37,6 +38,13 @@ func onBoth(t *testing.T, run func(t *testing.T, s *site)) {
 			run(t, newSite(t, rabbitmq.SharedServer(t, release)))
 		})
 	}
+}
+
+// onNewest runs a test on the shared server of the newest release: one of the transport's
+// own work, for which releases do not differ.
+func onNewest(t *testing.T, run func(t *testing.T, s *site)) {
+	t.Helper()
+	run(t, newSite(t, rabbitmq.SharedServer(t, testserver.V4)))
 }
 
 // anySite is a virtual host for a test that one release is enough for.
@@ -53,6 +61,9 @@ func onOwnServers(t *testing.T, settings map[string]string, tests []ownServerTes
 			t.Parallel()
 			own := testserver.StartFor(t, testserver.Config{Release: release, Settings: settings})
 			for _, test := range tests {
+				if test.newest && release != testserver.V4 {
+					continue
+				}
 				t.Run(test.name, func(t *testing.T) {
 					b := brokerOn(t, own)
 					test.run(t, b, &site{own, b.vhost})
@@ -65,4 +76,6 @@ func onOwnServers(t *testing.T, settings map[string]string, tests []ownServerTes
 type ownServerTest struct {
 	name string
 	run  func(t *testing.T, b *broker, s *site)
+
+	newest bool // it runs on the newest release alone
 }

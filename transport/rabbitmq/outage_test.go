@@ -92,7 +92,7 @@ func TestOutage_DeletedQueueIsPermanent(t *testing.T) {
 // It keeps the deliveries it has, and receives new messages.
 func TestPurge_ReceiverContinues(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 2})
 		mustSend(t, transport, numbered("billing", 0, 10)...)
@@ -131,7 +131,7 @@ func TestOpenReceiver_ExclusiveConsumerElsewhere(t *testing.T) {
 // Otherwise the broker's log would be full of connections that were lost.
 func TestClose_EndsTheConnectionInOrder(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{ConnectionName: "polite " + s.vhost}, "billing")
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing"})
 		mustSend(t, transport, numbered("billing", 0, 1)...)

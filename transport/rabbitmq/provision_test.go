@@ -108,7 +108,7 @@ func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 
 func TestProvision_AgainChangesNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
 		// What an operator did is the operator's affair.
 		ch := s.channel(t)
@@ -131,7 +131,7 @@ func TestProvision_AgainChangesNothing(t *testing.T) {
 func TestProvision_Concurrent(t *testing.T) {
 	t.Parallel()
 	const instances = 20
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		begin := make(chan struct{})
 		var wg sync.WaitGroup
 		for range instances {

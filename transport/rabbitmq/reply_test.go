@@ -120,7 +120,7 @@ func TestDirectReplyTo_ClientIsGone(t *testing.T) {
 // the connection that the reply was sent on.
 func TestDirectReplyTo_ForgedAddress(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := answering(t, s)
 		provision(t, transport, "shop")
 		ch := s.channel(t)
@@ -151,7 +151,7 @@ func TestDirectReplyTo_ForgedAddress(t *testing.T) {
 // Such a message can be sent, and so moved to the error queue.
 func TestDirectReplyTo_PseudoQueueInHeader(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		answering(t, s)
 		if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
 			Headers: amqp.Table{"NServiceBus.ReplyToAddress": directReplies}, Type: "orders.asked", ContentType: "application/json", Body: []byte(`{"Number":1}`),

@@ -59,7 +59,7 @@ func TestSend_UnknownQueueFailsItsMessageOnly(t *testing.T) {
 // More than can be in flight on a channel.
 func TestSend_ManyUnroutableMessages(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		const n = 5_000
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -74,7 +74,7 @@ func TestSend_ManyUnroutableMessages(t *testing.T) {
 // More than can be in flight on a channel.
 func TestSend_ManyMessages(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 500})
 		const n = 5_000
@@ -226,7 +226,7 @@ func TestSend_CutConnectionAcceptsNothingUnconfirmed(t *testing.T) {
 // longer.
 func TestSend_SlowQueueIsWaitedForLonger(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		mustSend(t, transport, numbered("billing", 0, 1)...)
 		var wg sync.WaitGroup
@@ -255,7 +255,7 @@ func TestSend_SlowQueueIsWaitedForLonger(t *testing.T) {
 // A broker that is slow, but confirms, is waited for however long the whole takes.
 func TestSend_TakesAsLongAsConfirmsArrive(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		mustSend(t, transport, numbered("billing", 0, 1)...)
 		s.eval(t, "billing", `F = fun F(0) -> ok; F(N) ->
@@ -269,7 +269,7 @@ func TestSend_TakesAsLongAsConfirmsArrive(t *testing.T) {
 // Though the window is not wide.
 func TestSend_SilentQueueDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "stuck", "billing")
 		// The first message of a channel to a queue is one that the broker's channel waits for.
 		mustSend(t, transport, append(numbered("billing", 0, 1), numbered("stuck", 0, 1)...)...)

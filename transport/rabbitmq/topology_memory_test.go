@@ -16,7 +16,7 @@ import (
 // When a remembered exchange, queue or binding turns out to be gone.
 func TestTopologyMemory_DeclaresAgainAfterDeletion(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		publish(t, transport, "orders.placed")
 		if err := s.channel(t).ExchangeDelete("topic:orders.placed", false, false); err != nil {
@@ -51,7 +51,7 @@ func (s *site) eventually(t testing.TB, what string, try func() error) {
 // When it is sent, and again when the queue is gone.
 func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.open(t, rabbitmq.Config{})
 		delayed := core.Outgoing{ID: "1", Queue: "billing", Delay: time.Hour}
 		if err := transport.Send(t.Context(), delayed); !errors.Is(err, core.ErrQueueNotFound) {
@@ -79,7 +79,7 @@ func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 // The topology is declared once, and each queue's binding too.
 func TestSend_DelayedConcurrently(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.open(t, rabbitmq.Config{})
 		var wg sync.WaitGroup
 		for i := range 3 {

@@ -185,7 +185,7 @@ func (w *connections) lost() error {
 // They arrive unchanged.
 func TestUndecodable_HeadersAtTheLimitAreDecoded(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		many := amqp.Table{}
 		for i := range 8192 {
@@ -211,7 +211,7 @@ func TestUndecodable_HeadersAtTheLimitAreDecoded(t *testing.T) {
 // connection.
 func TestUndecodable_HeadersThatGrowBeyondTheFrame(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		const frame = 128 << 10
 		ch := s.channel(t)

@@ -41,7 +41,7 @@ func sendDelayed(t *testing.T, transport *rabbitmq.Transport, queue string, n in
 // was for.
 func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		for name, made := range map[string]func(queue string){
 			"provisioned": func(queue string) { s.provisioned(t, rabbitmq.Config{}, queue) },
 			"by another":  func(queue string) { s.queue(t, queue, amqp.Table{"x-queue-type": "quorum"}) },
@@ -81,7 +81,7 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 // undelivered.
 func TestUndelivered_AQueueThatIsMadeAgainGetsItsMessages(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders")
 		sendDelayed(t, transport, "orders", 5)
 		if _, err := s.channel(t).QueueDelete("orders", false, false, false); err != nil {

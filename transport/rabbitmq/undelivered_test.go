@@ -16,7 +16,7 @@ import (
 // broker counted each return, and dropped the message in the end.
 func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		const slots, failing, healthy = 2, 6, 50
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
 		ep, err := core.New("orders", transport, core.Config{

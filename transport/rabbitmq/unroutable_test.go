@@ -113,7 +113,7 @@ func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
 // TestUnroutable_SeveralEndpointsDeliverOnce: each takes other messages.
 func TestUnroutable_SeveralEndpointsDeliverOnce(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		const messages, endpoints = 200, 4
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "others")
 		s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
@@ -137,8 +137,8 @@ func TestUnroutable_SeveralEndpointsDeliverOnce(t *testing.T) {
 // published again.
 func TestUnroutable_LostConnectionsLoseNoMessage(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
-		const messages = 300
+	onNewest(t, func(t *testing.T, s *site) {
+		const messages = 100
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "others")
 		s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
 		consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others"})
@@ -163,7 +163,7 @@ func TestUnroutable_LostConnectionsLoseNoMessage(t *testing.T) {
 // copy of it is unroutable.
 func TestUnroutable_QueueMadeByNServiceBusGetsNoSecondCopy(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
+	onNewest(t, func(t *testing.T, s *site) {
 		const messages = 20
 		s.provisioned(t, rabbitmq.Config{}, "theirs", "others")
 		ch := s.channel(t)
@@ -200,7 +200,7 @@ func TestUnroutable_MessageThatCannotBeRepeatedIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(t *testing.T, s *site) {
+			onNewest(t, func(t *testing.T, s *site) {
 				s.provisioned(t, rabbitmq.Config{}, "others")
 				c.message.Body = []byte("x")
 				if err := s.channel(t).PublishWithContext(t.Context(), unroutableQueue, c.key, true, false, c.message); err != nil {
@@ -251,7 +251,7 @@ func TestUnroutable_EndpointWithoutTheRightsTells(t *testing.T) {
 	for name, read := range map[string]string{"to read the queue": "orders", "to write to the exchange": `(orders|reprise\.unroutable)`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(t *testing.T, s *site) {
+			onNewest(t, func(t *testing.T, s *site) {
 				const messages = 3
 				transport := s.provisioned(t, rabbitmq.Config{}, "orders")
 				s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
