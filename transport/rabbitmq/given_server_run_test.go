@@ -66,17 +66,17 @@ func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 	s, vhost := somebodysServer(t)
 	administrator := administratorURL(t, s)
 	for _, c := range []struct {
-		name       string
-		management string
-		kill       bool
+		name, cases string
+		management  string
+		kill        bool
 	}{
-		{"in its virtual host, at the end of the tests", "", false},
-		{"in its virtual host, when the tests are killed", "", true},
-		{"in virtual hosts of the run, when the tests are killed", administrator, true},
+		{"in its virtual host, at the end of the tests", "^C19 (subscribing|Unsubscribe)", "", false},
+		{"in its virtual host, when the tests are killed", "^C19", "", true}, // most of which are never run
+		{"in virtual hosts of the run, when the tests are killed", "^C19", administrator, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := definitions(t, s)
-			run := given.Start(t, "^TestConformance$/^C19", givenVariable+"="+s.PasswordURL(vhost), managementVariable+"="+c.management)
+			run := given.Start(t, "^TestConformance$/"+c.cases, givenVariable+"="+s.PasswordURL(vhost), managementVariable+"="+c.management)
 			if c.kill {
 				run.Await("--- PASS: TestConformance/C19")
 				if definitions(t, s) == before {
