@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -240,22 +241,46 @@ func (g *gallery) table() string {
 }
 
 // TestControl shows that it is what a mutant breaks, and not what it is made of,
-// that is found: without changes nothing fails.
+// that is found: without changes nothing fails. All cases run on the transport that can do
+// everything, and on every other one those of the rules that mutants break on it. (Package
+// inmemory runs all cases on transports that are less able.)
 func TestControl(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]inmemory.Config{
-		"which can do everything":           {},
-		"whose locks end":                   withLocks,
-		"which counts in its memory":        countingAlone(),
-		"which counts every delivery":       able(func(c *core.Capabilities) { c.CountsEveryDelivery = true }),
-		"which may deliver a message twice": able(func(c *core.Capabilities) { c.Duplicates = true }),
-	} {
-		t.Run(name, func(t *testing.T) {
+	t.Run("which can do everything", func(t *testing.T) {
+		t.Parallel()
+		Run(t, harnessOn(inmemory.Config{}, changes{}))
+	})
+	if testing.Short() {
+		return // the others are less able
+	}
+	type transport struct {
+		on    inmemory.Config
+		rules []string
+	}
+	var others []transport
+	for _, m := range mutants() {
+		if m.onServer || m.breaks == nil || m.on == (inmemory.Config{}) {
+			continue
+		}
+		on := m.on
+		if on.Capabilities == nil {
+			on = withLocks // how long locks last belongs to what a mutant breaks
+		}
+		i := slices.IndexFunc(others, func(o transport) bool { return reflect.DeepEqual(o.on, on) })
+		if i < 0 {
+			i = len(others)
+			others = append(others, transport{on: on})
+		}
+		if !slices.Contains(others[i].rules, m.rule) {
+			others[i].rules = append(others[i].rules, m.rule)
+		}
+	}
+	for _, other := range others {
+		t.Run("for mutants of "+strings.Join(other.rules, ","), func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && cfg.Capabilities != nil {
-				t.Skip("less able than others: not in short runs")
-			}
-			Run(t, harnessOn(cfg, changes{}))
+			h := harnessOn(other.on, changes{})
+			h.Rules = other.rules
+			Run(t, h)
 		})
 	}
 }

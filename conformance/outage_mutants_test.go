@@ -140,7 +140,7 @@ var outageMutants = []mutant{
 			}
 			return next()
 		}}
-	}},
+	}, harness: looksSeldom},
 	{rule: "C14", name: "waits for the broker in Close", onServer: true, breaks: func() changes {
 		return changes{close: func(t *broken, next func() error) error {
 			for {
