@@ -90,6 +90,9 @@ func TestDeliveryLog_MoreMessagesThanItHolds(t *testing.T) {
 		{order: "head", messages: 5000, leftovers: 3000, instances: 3, attempts: 3 * limit, attemptsOfOneMessage: 3 * limit},
 	} {
 		t.Run(fmt.Sprintf("%s, %d messages, %d leftovers, %d instances", c.order, c.messages, c.leftovers, c.instances), func(t *testing.T) {
+			if testing.Short() && c.messages*c.attempts > 100_000 {
+				t.Skip("hundreds of thousands of deliveries: not in short runs")
+			}
 			logs := make([]*transport.DeliveryLog, c.instances)
 			for i := range logs {
 				logs[i] = transport.NewDeliveryLog(16)
