@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, h)
 }
 
-// Quorum queues on RabbitMQ 4.
+// Quorum queues on RabbitMQ 4. Outages are the broker's, in short runs the network's.
 func TestConformance_RabbitMQ4(t *testing.T) {
 	if isGiven() {
 		t.Log("on the server that " + givenVariable + " names, this is TestConformance")
@@ -50,7 +50,11 @@ func TestConformance_RabbitMQ4(t *testing.T) {
 	}
 	t.Parallel()
 	b := startBroker(t, testserver.V4)
-	conformance.Run(t, b.harness(t, onQuorum4, rabbitmq.Config{URLs: []string{b.url}}))
+	h := b.harness(t, onQuorum4, rabbitmq.Config{URLs: []string{b.url}})
+	if testing.Short() {
+		h.Network = network{b}
+	}
+	conformance.Run(t, h)
 }
 
 // Classic queues, whose deliveries the broker does not count. What a broker keeps when it

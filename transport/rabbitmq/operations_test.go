@@ -293,6 +293,9 @@ func eventsOfOthers(t *testing.T, o *operator) {
 }
 
 func TestOperations(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each rabbitmqctl starts an Erlang: not in short runs")
+	}
 	t.Parallel()
 	blocks := document(t)
 	for name := range blocks {
