@@ -146,9 +146,13 @@ func setenv(t *testing.T, variable, value string) {
 	t.Cleanup(func() { _ = os.Unsetenv(variable) })
 }
 
-// heartbeat is shorter than the default, because the suite waits until a partition of the
-// network is noticed, and long enough for a machine that is busy.
-const heartbeat = 5 * time.Second
+const (
+	// heartbeat is longer than the default, so that no connection, and with it no attempt,
+	// is lost because the machine is busy.
+	heartbeat = time.Minute
+	// lineHeartbeat is for connections that fall silent, which the suite waits for.
+	lineHeartbeat = 5 * time.Second
+)
 
 // notInShortRuns skips a test in short runs: one configuration is enough there.
 func notInShortRuns(t *testing.T) {
@@ -339,6 +343,7 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	h.OpenOnLine = func(t testing.TB) (core.Transport, conformance.Line) {
 		l := newLine(t, b.server.Addr())
 		through := cfg
+		through.Heartbeat = lineHeartbeat
 		through.URLs = []string{testserver.Via(b.url, l.Addr())}
 		return opens(through)(t), l
 	}

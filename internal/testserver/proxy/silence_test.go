@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -46,7 +47,7 @@ func TestSilenceServer(t *testing.T) {
 	client.getsNothing()
 	client.sendsNoMore()
 	must(t, server.SetReadDeadline(time.Now().Add(patience)))
-	if n, err := server.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := server.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("the server reads %d bytes and %v; want the client's end", n, err)
 	}
 }
