@@ -290,15 +290,6 @@ func (t *trial) start(j job) *running {
 
 // until waits until something happens in the process.
 func (p *running) until(what happening, limit time.Duration) {
-	p.untilEvent(string(what), limit, func(e event) bool { return e.What == what })
-}
-
-// untilHandles waits until the process handles the message with the id.
-func (p *running) untilHandles(id string, limit time.Duration) {
-	p.untilEvent("handles the message that was sent last", limit, func(e event) bool { return e == event{isHandling, id} })
-}
-
-func (p *running) untilEvent(what string, limit time.Duration, is func(event) bool) {
 	deadline := time.Now().Add(limit)
 	for {
 		e, err := p.next(time.Until(deadline))
@@ -308,7 +299,7 @@ func (p *running) untilEvent(what string, limit time.Duration, is func(event) bo
 		case err != nil:
 			p.kill()
 			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; what it left when it was killed: %s", limit, p.remains())
-		case is(e):
+		case e.What == what:
 			return
 		}
 	}

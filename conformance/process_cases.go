@@ -283,6 +283,33 @@ func (t *trial) workplace(concurrency int) *workplace {
 	return w
 }
 
+// untilHandlesNew sends messages until the process handles one of them. The broker may have
+// handed out the first ones to processes that are no more, and know nothing of their end.
+func (t *trial) untilHandlesNew(p *running, sender core.Transport, queue string) {
+	expected := "a process of an endpoint handles one of the messages that are sent after its start"
+	sent := map[string]bool{}
+	for deadline := time.Now().Add(t.patience()); ; {
+		m := t.command(queue, workType, "after all others")
+		sent[m.ID] = true
+		t.send(sender, m)
+		for {
+			e, err := p.next(max(t.quiet(), time.Second))
+			switch {
+			case errors.Is(err, errEnded):
+				t.stop(expected, "it has ended: %s", p.remains())
+			case err == nil && e.What == isHandling && sent[e.ID]:
+				return
+			case err == nil:
+				continue
+			case time.Now().After(deadline):
+				p.kill()
+				t.stop(expected, "it does not within %v; what it left when it was killed: %s", t.patience(), p.remains())
+			}
+			break
+		}
+	}
+}
+
 // oftenAs says how often what a handler sends arrives after a crash.
 func (t *trial) oftenAs() string {
 	if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Duplicates {
@@ -390,9 +417,7 @@ func (t *trial) killAtRandom() {
 		t.rest(t.lock()) // until all that was held comes again, if it does
 	}
 	if t.mode == core.TransactionNone { // what was lost never arrives, but what is sent now comes to its end
-		marker := t.command(w.queue, workType, "after all others")
-		t.send(sender, marker)
-		last.untilHandles(marker.ID, t.patience())
+		t.untilHandlesNew(last, sender, w.queue)
 	}
 	for err := error(nil); err == nil; { // until the last process has nothing more to do
 		_, err = last.next(max(t.quiet(), time.Second))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 )
 
@@ -18,6 +19,10 @@ type Dir struct {
 	path string
 	lock *os.File
 }
+
+// locked keeps the directories that were not removed: the garbage collector would close the
+// file of one that nobody refers to any more, and with it end the lock.
+var locked sync.Map
 
 // New makes a directory in parent, whose name starts with prefix. Only this user
 // may enter it.
@@ -41,6 +46,7 @@ func New(parent, prefix string) (*Dir, error) {
 			_ = lock.Close() // it was only read
 			continue
 		}
+		locked.Store(d, nil)
 		return d, nil
 	}
 }
@@ -50,6 +56,7 @@ func (d *Dir) Path() string { return d.path }
 
 // Remove removes the directory, whose server must have ended.
 func (d *Dir) Remove() error {
+	defer locked.Delete(d)
 	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
 }
 

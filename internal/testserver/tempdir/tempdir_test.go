@@ -5,6 +5,7 @@ package tempdir
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -54,5 +55,24 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	}
 	if _, err := New(filepath.Join(parent, "nowhere"), "server-"); err == nil {
 		t.Error("New in a directory that does not exist returned no error")
+	}
+}
+
+// A test process that waits for its end refers to its server no more.
+func TestALockLastsAsLongAsItsProcess(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	if _, err := New(parent, "server-"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // what is collected first is closed by the time that the last one is
+		collected := make(chan struct{})
+		runtime.AddCleanup(new([64]byte), func(done chan struct{}) { close(done) }, collected)
+		runtime.GC()
+		<-collected
+	}
+	RemoveLeftovers(parent, "server-", nil)
+	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 1 {
+		t.Errorf("there are %v, %v; want the directory", entries, err)
 	}
 }
