@@ -356,5 +356,5 @@ var corrupted atomic.Int64
 // connections is how many connections transports have.
 func (b *broker) connections(t testing.TB) int {
 	t.Helper()
-	return (&site{b.server, b.vhost}).connections(t, "")
+	return (&site{Server: b.server, vhost: b.vhost}).connections(t, "")
 }

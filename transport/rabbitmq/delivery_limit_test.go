@@ -456,7 +456,7 @@ func TestManagement_AnyVHost(t *testing.T) {
 		on := rabbitmq.SharedServer(t, release)
 		for _, vhost := range []string{"/", "a/b c?d#e%2Fé", on.NewVHost(t) + "/orders"} {
 			t.Run(on.Version()+" "+vhost, func(t *testing.T) {
-				s := &site{on, vhost}
+				s := &site{Server: on, vhost: vhost}
 				if err := on.CreateVHost(t.Context(), vhost); err != nil {
 					t.Fatal(err)
 				}

@@ -202,7 +202,7 @@ func until(t testing.TB, what string, is func() bool) {
 // through is a virtual host of a test's own on the shared server, with a proxy before it.
 func through(t *testing.T) (*broker, *site) {
 	b := brokerOn(t, rabbitmq.SharedServer(t, rabbitmq.Releases()[0]))
-	return b, &site{b.server, b.vhost}
+	return b, &site{Server: b.server, vhost: b.vhost}
 }
 
 // unheard has a transport take no connection for lost because nothing is heard of it: the
@@ -215,7 +215,7 @@ func unheard(cfg rabbitmq.Config) rabbitmq.Config {
 // proxied returns a transport that goes through the proxy, and has provisioned queues.
 func (b *broker) proxied(t *testing.T, queues ...string) *rabbitmq.Transport {
 	t.Helper()
-	s := &site{b.server, b.vhost}
+	s := &site{Server: b.server, vhost: b.vhost}
 	return s.provisioned(t, unheard(rabbitmq.Config{URLs: []string{b.url}}), queues...)
 }
 

@@ -44,6 +44,7 @@ func hostile() map[string]amqp.Table {
 func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 		ep, err := core.New("billing", transport, core.Config{
 			Logger:         slog.New(slog.DiscardHandler),

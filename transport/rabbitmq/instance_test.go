@@ -30,6 +30,7 @@ func TestProvision_InstanceQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				transport := s.open(t, c.cfg)
 				for range 2 {
 					if err := transport.Provision(t.Context(), instanceTopology); err != nil {

@@ -66,7 +66,7 @@ func onOwnServers(t *testing.T, settings map[string]string, tests []ownServerTes
 				}
 				t.Run(test.name, func(t *testing.T) {
 					b := brokerOn(t, own)
-					test.run(t, b, &site{own, b.vhost})
+					test.run(t, b, &site{Server: own, vhost: b.vhost})
 				})
 			}
 		})

@@ -34,6 +34,7 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				transport := s.provisioned(t, rabbitmq.Config{MaxMessageBytes: 256 << 10}, "billing", "error")
 				ep, err := core.New("billing", transport, core.Config{
 					Logger:          slog.New(slog.DiscardHandler),
@@ -177,6 +178,7 @@ func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 				ep, err := core.New("billing", transport, core.Config{
 					Logger:         slog.New(slog.DiscardHandler),

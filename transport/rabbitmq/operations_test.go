@@ -306,7 +306,7 @@ func TestOperations(t *testing.T) {
 	for name, test := range operations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(t *testing.T, s *site) { test(t, newOperator(t, s, blocks)) })
+			onBoth(t, func(t *testing.T, s *site) { test(t, newOperator(t, s.withDelays(), blocks)) })
 		})
 	}
 }

@@ -31,6 +31,7 @@ func TestProvision_CreatesMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				s.provisioned(t, rabbitmq.Config{})
 				before := s.catalogue(t)
 				if !strings.Contains(strings.Join(before, "\n"), "nsb.v2.delay-level-27") {
@@ -309,6 +310,7 @@ func TestProvision_AdoptsExisting(t *testing.T) {
 func TestProvision_BesideNServiceBus(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		theirs := s.channel(t)
 		declareLikeNServiceBus(t, theirs, "billing")
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
@@ -395,6 +397,7 @@ func declareLikeNServiceBus(t testing.TB, ch *amqp.Channel, endpoint string) {
 func TestProvision_WithoutTheRightToConfigure(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		user := rabbitmq.Config{URLs: []string{s.user(t, "user", "^$", ".*", ".*")}}
 		topology := core.Topology{Queues: []string{"orders"}}
 		err := s.open(t, user).Provision(t.Context(), topology)

@@ -21,9 +21,20 @@ import (
 type site struct {
 	*testserver.Server
 	vhost string
+	// delays: its transports can delay messages. The 28 queues for that take the broker
+	// more work than all the rest of a usual test.
+	delays bool
 }
 
-func newSite(t testing.TB, on *testserver.Server) *site { return &site{on, on.NewVHost(t)} }
+func newSite(t testing.TB, on *testserver.Server) *site {
+	return &site{Server: on, vhost: on.NewVHost(t)}
+}
+
+// withDelays is for tests of delayed messages, or of their queues.
+func (s *site) withDelays() *site {
+	s.delays = true
+	return s
+}
 
 // limits reports whether the broker's quorum queues have a limit by default.
 func (s *site) limits() bool { return !strings.HasPrefix(s.Version(), "3.") }
@@ -34,6 +45,7 @@ func (s *site) open(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Transport {
 	if cfg.URLs == nil {
 		cfg.URLs = []string{s.PasswordURL(s.vhost)}
 	}
+	cfg.NoDelays = cfg.NoDelays || !s.delays
 	transport, err := rabbitmq.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 func TestTopologyMemory_DeclaresAgainAfterDeletion(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		publish(t, transport, "orders.placed")
 		if err := s.channel(t).ExchangeDelete("topic:orders.placed", false, false); err != nil {
@@ -52,6 +53,7 @@ func (s *site) eventually(t testing.TB, what string, try func() error) {
 func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		transport := s.open(t, rabbitmq.Config{})
 		delayed := core.Outgoing{ID: "1", Queue: "billing", Delay: time.Hour}
 		if err := transport.Send(t.Context(), delayed); !errors.Is(err, core.ErrQueueNotFound) {
@@ -80,6 +82,7 @@ func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 func TestSend_DelayedConcurrently(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		transport := s.open(t, rabbitmq.Config{})
 		var wg sync.WaitGroup
 		for i := range 3 {

@@ -42,6 +42,7 @@ func sendDelayed(t *testing.T, transport *rabbitmq.Transport, queue string, n in
 func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		for name, made := range map[string]func(queue string){
 			"provisioned": func(queue string) { s.provisioned(t, rabbitmq.Config{}, queue) },
 			"by another":  func(queue string) { s.queue(t, queue, amqp.Table{"x-queue-type": "quorum"}) },
@@ -82,6 +83,7 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 func TestUndelivered_AQueueThatIsMadeAgainGetsItsMessages(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders")
 		sendDelayed(t, transport, "orders", 5)
 		if _, err := s.channel(t).QueueDelete("orders", false, false, false); err != nil {
@@ -108,6 +110,7 @@ func TestUndelivered_BesideNServiceBus(t *testing.T) {
 		t.Run(first+" first", func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				var transport *rabbitmq.Transport
 				steps := []func(){
 					func() { declareLikeNServiceBus(t, s.channel(t), "theirs") },
@@ -138,6 +141,7 @@ func TestUndelivered_BesideNServiceBus(t *testing.T) {
 func TestUndelivered_WithoutTheRights(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		s.provisioned(t, rabbitmq.Config{}, "orders")
 		s.queue(t, "others", amqp.Table{"x-queue-type": "quorum"})
 		ours := "^(orders|others|amq\\.default|nsb\\..*)$"
@@ -151,7 +155,7 @@ func TestUndelivered_WithoutTheRights(t *testing.T) {
 // TestUndelivered_ClosedWhileItAsks: the broker may answer when the transport is closed.
 func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
 	t.Parallel()
-	s := anySite(t)
+	s := anySite(t).withDelays()
 	sendDelayed(t, s.provisioned(t, rabbitmq.Config{}, "orders", "gone"), "gone", 1)
 	if _, err := s.channel(t).QueueDelete("gone", false, false, false); err != nil {
 		t.Fatal(err)

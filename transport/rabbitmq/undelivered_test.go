@@ -17,6 +17,7 @@ import (
 func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		const slots, failing, healthy = 2, 6, 50
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
 		ep, err := core.New("orders", transport, core.Config{

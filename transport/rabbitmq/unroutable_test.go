@@ -78,6 +78,7 @@ func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				const messages = 40
 				transport := s.provisioned(t, rabbitmq.Config{}, "orders")
 				s.unbound(t, transport, "orders", messages, c.unbound...)
@@ -114,6 +115,7 @@ func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
 func TestUnroutable_SeveralEndpointsDeliverOnce(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		const messages, endpoints = 200, 4
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "others")
 		s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
@@ -138,6 +140,7 @@ func TestUnroutable_SeveralEndpointsDeliverOnce(t *testing.T) {
 func TestUnroutable_LostConnectionsLoseNoMessage(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		const messages = 100
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "others")
 		s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
@@ -164,6 +167,7 @@ func TestUnroutable_LostConnectionsLoseNoMessage(t *testing.T) {
 func TestUnroutable_QueueMadeByNServiceBusGetsNoSecondCopy(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
+		s.withDelays()
 		const messages = 20
 		s.provisioned(t, rabbitmq.Config{}, "theirs", "others")
 		ch := s.channel(t)
@@ -201,6 +205,7 @@ func TestUnroutable_MessageThatCannotBeRepeatedIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onNewest(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				s.provisioned(t, rabbitmq.Config{}, "others")
 				c.message.Body = []byte("x")
 				if err := s.channel(t).PublishWithContext(t.Context(), unroutableQueue, c.key, true, false, c.message); err != nil {
@@ -252,6 +257,7 @@ func TestUnroutable_EndpointWithoutTheRightsTells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onNewest(t, func(t *testing.T, s *site) {
+				s.withDelays()
 				const messages = 3
 				transport := s.provisioned(t, rabbitmq.Config{}, "orders")
 				s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
@@ -337,7 +343,7 @@ func TestUnroutable_RestartOfTheBroker(t *testing.T) {
 	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
 		t.Run(fmt.Sprint(release), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, testserver.StartFor(t, testserver.Config{Release: release}))
+			s := newSite(t, testserver.StartFor(t, testserver.Config{Release: release})).withDelays()
 			if on, err := s.Eval(t.Context(), "rabbit_khepri:is_enabled()."); err == nil && on == "true" {
 				t.Log("with Khepri the broker has all bindings before it starts queues")
 				return
