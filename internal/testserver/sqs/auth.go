@@ -1,0 +1,62 @@
+//go:build darwin || linux
+
+package sqs
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A guard checks the credentials of requests. Signatures are not checked: any secret will do.
+type guard struct {
+	accessKey string
+	expired   atomic.Bool
+	skew      atomic.Bool
+}
+
+// maxSkew is how far the time of a signature may be from the server's.
+const maxSkew = 15 * time.Minute
+
+// check returns the error of a request that is not signed, or whose signature the service
+// would refuse.
+func (g *guard) check(r *http.Request, now instant) *apiError {
+	credential := credentialOf(r.Header.Get("Authorization"))
+	if credential == "" {
+		return failure("MissingAuthenticationTokenException", "Request is missing Authentication Token")
+	}
+	if g.skew.Load() {
+		signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+		if difference := now.sub(instantOf(signed)).Abs(); err != nil || difference > maxSkew {
+			return TimeTooSkewed.failure()
+		}
+	}
+	key, _, _ := strings.Cut(credential, "/")
+	if g.accessKey != "" && key != g.accessKey {
+		return InvalidClientToken.failure()
+	}
+	if g.expired.Load() {
+		return ExpiredToken.failure()
+	}
+	return nil
+}
+
+// credentialOf returns the credential of an Authorization header such as
+// "AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/sqs/aws4_request, SignedHeaders=...".
+func credentialOf(authorization string) string {
+	_, rest, ok := strings.Cut(authorization, "Credential=")
+	if !ok || !strings.HasPrefix(authorization, "AWS4-") {
+		return ""
+	}
+	credential, _, _ := strings.Cut(rest, ",")
+	return strings.TrimSpace(credential)
+}
+
+// SetCredentialsExpired has all requests answered with ExpiredToken, or no longer.
+func (s *Server) SetCredentialsExpired(on bool) { s.guard.expired.Store(on) }
+
+// CheckClocks has requests answered with RequestTimeTooSkewed whose signature is more than
+// 15 minutes older or newer than the server's clock, or no longer. Advance makes it so; the
+// answer's header Date tells the SDK the server's time.
+func (s *Server) CheckClocks(on bool) { s.guard.skew.Store(on) }

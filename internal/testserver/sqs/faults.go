@@ -1,0 +1,252 @@
+//go:build darwin || linux
+
+package sqs
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Match says which requests a fault strikes.
+type Match struct {
+	// Operation is the name of an operation, such as "SendMessageBatch" or "Publish". ""
+	// is any.
+	Operation string
+
+	// Name is that of the queue or the topic, without account. "" is any, also requests
+	// that have none.
+	Name string
+
+	// Times is how many requests are struck. The default is 1; a negative number stands
+	// for all until ClearFaults.
+	Times int
+}
+
+// A Code names an error that Reject answers: the name of its shape, which the SDK knows
+// SQS's errors by.
+type Code string
+
+// Codes that services answer where the request is not wrong. SNS answers the code that it
+// has for the same.
+const (
+	Throttling           Code = "ThrottlingException"
+	RequestThrottled     Code = "RequestThrottled"
+	KmsThrottled         Code = "KmsThrottled"
+	KmsAccessDenied      Code = "KmsAccessDenied"
+	KmsDisabled          Code = "KmsDisabled"
+	KmsInvalidKeyUsage   Code = "KmsInvalidKeyUsage"
+	KmsInvalidState      Code = "KmsInvalidState"
+	KmsNotFound          Code = "KmsNotFound"
+	KmsOptInRequired     Code = "KmsOptInRequired"
+	AccessDenied         Code = "AccessDeniedException"
+	ExpiredToken         Code = "ExpiredTokenException"
+	InvalidClientToken   Code = "UnrecognizedClientException"
+	TimeTooSkewed        Code = "RequestTimeTooSkewed"
+	InternalFailure      Code = "InternalFailure"
+	ServiceUnavailable   Code = "ServiceUnavailable"
+	OverLimit            Code = "OverLimit"
+	QueueDoesNotExist    Code = "QueueDoesNotExist"
+	InvalidSecurity      Code = "InvalidSecurity"
+	UnsupportedOperation Code = "UnsupportedOperation"
+)
+
+// texts that the service answers with a code, as far as they are known.
+var faultTexts = map[Code]string{
+	Throttling:         "Rate exceeded",
+	RequestThrottled:   "The request was denied due to request throttling.",
+	KmsThrottled:       "Amazon Web Services KMS throttles requests for the following conditions.",
+	KmsAccessDenied:    "The caller doesn't have the required KMS access.",
+	AccessDenied:       "User is not authorized to perform this action on the resource because no identity-based policy allows it",
+	ExpiredToken:       "The security token included in the request is expired",
+	InvalidClientToken: "The security token included in the request is invalid.",
+	TimeTooSkewed:      "The difference between the request time and the current time is too large.",
+	InternalFailure:    "We encountered an internal error. Please try again.",
+	ServiceUnavailable: "The request has failed due to a temporary failure of the server.",
+}
+
+// A fault strikes requests that match it.
+type fault struct {
+	match  Match
+	kind   faultKind
+	err    *apiError
+	entry  int
+	delay  time.Duration
+	struck chan struct{}
+}
+
+type faultKind uint8
+
+const (
+	cutBefore  faultKind = iota // the connection ends before the request is carried out
+	loseAnswer                  // and after it
+	reject                      // an error is answered instead
+	failEntry                   // an entry of a batch fails
+	delayAnswer
+)
+
+// faults are those that wait for their requests.
+type faults struct {
+	mu      sync.Mutex
+	waiting []*fault
+}
+
+// arm adds a fault. Its channel is closed when it has struck for the last time; of one that
+// strikes all requests, when it has struck first.
+func (f *faults) arm(new *fault) <-chan struct{} {
+	switch {
+	case new.match.Times == 0:
+		new.match.Times = 1
+	case new.match.Times < 0:
+		new.match.Times = -1
+	}
+	new.struck = make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiting = append(f.waiting, new)
+	return new.struck
+}
+
+// due returns the fault that strikes a request, or nil: of several the one that was asked
+// for first.
+func (f *faults) due(operation, name string) *fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, w := range f.waiting {
+		if w.match.Operation != "" && w.match.Operation != operation || w.match.Name != "" && w.match.Name != name {
+			continue
+		}
+		w.match.Times--
+		switch w.match.Times {
+		case 0:
+			f.waiting = slices.Delete(f.waiting, i, i+1)
+			close(w.struck)
+		case -2: // the first time without end
+			close(w.struck)
+		}
+		return w
+	}
+	return nil
+}
+
+// CutConnection ends the connection of a request before it is carried out.
+//
+// For this method and the others that take a Match: several faults wait side by side, also
+// for the same requests; a request is struck by the one that was asked for first. The
+// channel is closed when the fault has struck as often as it is to, or once if that is
+// without end.
+func (s *Server) CutConnection(m Match) (struck <-chan struct{}) {
+	return s.faults.arm(&fault{match: m, kind: cutBefore})
+}
+
+// LoseAnswer carries a request out, and ends its connection instead of answering.
+func (s *Server) LoseAnswer(m Match) (struck <-chan struct{}) {
+	return s.faults.arm(&fault{match: m, kind: loseAnswer})
+}
+
+// Reject answers an error, and does not carry the request out: a 5xx, throttling, a denied
+// access or key, or any other.
+func (s *Server) Reject(m Match, code Code) (struck <-chan struct{}) {
+	return s.faults.arm(&fault{match: m, kind: reject, err: code.failure()})
+}
+
+// FailEntry has one entry of a batch fail, by its index, and carries the others out.
+func (s *Server) FailEntry(m Match, entry int, code Code) (struck <-chan struct{}) {
+	return s.faults.arm(&fault{match: m, kind: failEntry, err: code.failure(), entry: entry})
+}
+
+// DelayAnswer carries a request out, and answers that much later, on the machine's clock.
+func (s *Server) DelayAnswer(m Match, d time.Duration) (struck <-chan struct{}) {
+	return s.faults.arm(&fault{match: m, kind: delayAnswer, delay: d})
+}
+
+// ClearFaults takes back all faults that wait for requests.
+func (s *Server) ClearFaults() {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	s.faults.waiting = nil
+}
+
+func (c Code) failure() *apiError {
+	text := faultTexts[c]
+	if text == "" {
+		text = "The request was rejected by a fault of the test server."
+	}
+	return failure(string(c), "%s", text)
+}
+
+// snsCodes are SNS's names of errors that faults answer.
+var snsCodes = map[string]struct {
+	code   string
+	status int
+}{
+	string(Throttling):        {"Throttling", 400},
+	string(RequestThrottled):  {"Throttled", 429},
+	string(KmsThrottled):      {"KMSThrottling", 400},
+	string(KmsAccessDenied):   {"KMSAccessDenied", 400},
+	string(KmsDisabled):       {"KMSDisabled", 400},
+	string(KmsInvalidState):   {"KMSInvalidState", 400},
+	string(KmsNotFound):       {"KMSNotFound", 400},
+	string(KmsOptInRequired):  {"KMSOptInRequired", 403},
+	string(AccessDenied):      {"AuthorizationError", 403},
+	string(InternalFailure):   {"InternalError", 500},
+	string(QueueDoesNotExist): {"NotFound", 404},
+}
+
+// forSNS returns the error that SNS answers for the same.
+func (e *apiError) forSNS() *apiError {
+	if s, ok := snsCodes[e.shape]; ok {
+		other := *e
+		other.query, other.status = s.code, s.status
+		return &other
+	}
+	return e
+}
+
+// DuplicateDeliveries has each of the next n messages that are received from a standard
+// queue delivered a second time, as the service does when a copy on another machine did
+// not hear of the first. To delete one does not delete the other. It reports whether there
+// is such a queue.
+func (s *Server) DuplicateDeliveries(name string, n int) bool {
+	return s.change(name, func(q *queue) bool {
+		q.duplicates = n
+		return !q.fifo
+	})
+}
+
+// Shuffle has messages that are sent to a standard queue from now on received in random
+// order, or no longer. It reports whether there is such a queue.
+func (s *Server) Shuffle(name string, on bool) bool {
+	return s.change(name, func(q *queue) bool {
+		q.shuffled = on
+		return !q.fifo
+	})
+}
+
+// change calls f with a queue, and reports whether there is one and f returned true.
+func (s *Server) change(name string, f func(*queue) bool) bool {
+	st := s.current()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	q := st.queues[name]
+	return q != nil && f(q)
+}
+
+// SetCancelledPollsReceive switches Config.CancelledPollsReceive.
+func (s *Server) SetCancelledPollsReceive(on bool) {
+	s.set(func(cfg *Config) { cfg.CancelledPollsReceive = on }, func(st *store) { st.cancelledPollsReceive = on })
+}
+
+// DelayTopics makes topics that are created from now on known to other operations only d
+// later, on the server's clock: until then they answer that there is none, as the
+// service does while it is not yet consistent.
+func (s *Server) DelayTopics(d time.Duration) {
+	s.set(func(cfg *Config) { cfg.topicDelay = d }, func(st *store) { st.topicDelay = d })
+}
+
+// DelaySubscriptions makes subscriptions that are made or changed from now on effective only
+// d later, on the server's clock: messages that are published until then are not delivered,
+// although the subscription is listed.
+func (s *Server) DelaySubscriptions(d time.Duration) {
+	s.set(func(cfg *Config) { cfg.subscriptionDelay = d }, func(st *store) { st.subscriptionDelay = d })
+}

@@ -1,0 +1,140 @@
+//go:build darwin || linux
+
+package sqs
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"math/rand/v2"
+	"strconv"
+)
+
+// A message is one in a queue.
+type message struct {
+	content
+	serial uint64 // names it within the server, also in receipt handles
+	order  uint64 // its place in the queue: the least is received first
+
+	group, deduplication string
+	sequence             string // FIFO queues only
+	sent                 instant
+	enqueued             instant // the retention period starts here
+	first                instant // of the first receive
+	count                int     // of receives, from all queues that it was in
+	here                 int     // of receives from this queue
+	source               string  // ARN of the queue whose redrive policy moved it here
+
+	state    state
+	due      instant // the end of the delay or of the visibility timeout
+	received instant // of the last receive: visibility may end at most 12 hours after it
+	receive  uint64  // number of the last receive, which its receipt handle has
+
+	place int // its index in the heap of its state
+	age   int // its index in queue.ages
+}
+
+type state uint8
+
+const (
+	ready state = iota
+	delayed
+	inFlight
+	gone
+)
+
+// A content is the part of a message that a sender chooses, and its checksums.
+type content struct {
+	id            string
+	body          string
+	bodyMD5       string
+	attributes    []attribute // sorted by name
+	attributesMD5 string
+	trace         string // the system attribute AWSTraceHeader
+	traceMD5      string
+	sender        string
+}
+
+// An attribute is a message attribute, with the value as it is on the wire.
+type attribute struct {
+	Name   string `json:"n"`
+	Type   string `json:"t"`
+	String string `json:"s,omitempty"`
+	Binary []byte `json:"b,omitempty"`
+}
+
+// size returns the bytes that count towards the limits: body, and the names, types and
+// values of attributes, but not the system attributes.
+func (c *content) size() int {
+	n := len(c.body)
+	for i := range c.attributes {
+		a := &c.attributes[i]
+		n += len(a.Name) + len(a.Type) + len(a.String) + len(a.Binary)
+	}
+	return n
+}
+
+// A receipt is a receipt handle's content.
+type receipt struct{ queue, serial, receive uint64 }
+
+// handlePrefix begins the receipt handles of Amazon SQS, too.
+const handlePrefix = "AQEB"
+
+func (r receipt) handle() string {
+	var raw [28]byte
+	binary.BigEndian.PutUint64(raw[0:], r.queue)
+	binary.BigEndian.PutUint64(raw[8:], r.serial)
+	binary.BigEndian.PutUint64(raw[16:], r.receive)
+	binary.BigEndian.PutUint32(raw[24:], crc32.ChecksumIEEE(raw[:24]))
+	text := make([]byte, len(handlePrefix)+base64.StdEncoding.EncodedLen(len(raw)))
+	copy(text, handlePrefix)
+	base64.StdEncoding.Encode(text[len(handlePrefix):], raw[:])
+	return string(text)
+}
+
+// parseHandle returns the receipt that a handle stands for, or false if the handle is none
+// of the queue's.
+func parseHandle(handle string, queue uint64) (receipt, bool) {
+	if len(handle) != 44 || handle[:len(handlePrefix)] != handlePrefix {
+		return receipt{}, false
+	}
+	var raw [30]byte
+	n, err := base64.StdEncoding.Decode(raw[:], []byte(handle[len(handlePrefix):]))
+	if err != nil || n != 28 || crc32.ChecksumIEEE(raw[:24]) != binary.BigEndian.Uint32(raw[24:]) {
+		return receipt{}, false
+	}
+	r := receipt{binary.BigEndian.Uint64(raw[0:]), binary.BigEndian.Uint64(raw[8:]), binary.BigEndian.Uint64(raw[16:])}
+	return r, r.queue == queue
+}
+
+// newID returns a random UUID.
+func newID() string {
+	const digits = "0123456789abcdef"
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[0:], rand.Uint64())
+	binary.BigEndian.PutUint64(raw[8:], rand.Uint64())
+	raw[6] = raw[6]&0x0f | 0x40
+	raw[8] = raw[8]&0x3f | 0x80
+	var text [36]byte
+	at := 0
+	for i, b := range raw {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			text[at] = '-'
+			at++
+		}
+		text[at], text[at+1] = digits[b>>4], digits[b&15]
+		at += 2
+	}
+	return string(text[:])
+}
+
+// sequenceNumber returns the n-th sequence number: they have 20 digits, grow, and are not
+// consecutive.
+func sequenceNumber(n uint64) string {
+	digits := strconv.FormatUint(n*256, 10)
+	const zeros = "18800000000000000000"
+	if len(digits) > len(zeros)-3 {
+		return digits
+	}
+	return zeros[:len(zeros)-len(digits)] + digits
+}

@@ -1,0 +1,329 @@
+//go:build darwin || linux
+
+package sqs
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A topic is one of SNS.
+type topic struct {
+	name, arn     string
+	fifo          bool
+	attributes    map[string]string // that can be set
+	tags          map[string]string
+	subscriptions []*subscription // in the order in which they were made
+	deleted       int             // subscriptions
+	known         instant         // from then on other operations know it
+
+	sent      memory // deduplication ids of a FIFO topic
+	published uint64 // messages with a sequence number
+}
+
+const defaultTopicSize = 256 << 10
+
+var snsOperations = map[string]queryOperation{
+	"AddPermission":             {nameOfTopic, (*store).addTopicPermission},
+	"CreateTopic":               {func(f form) string { return f.Get("Name") }, (*store).createTopic},
+	"DeleteTopic":               {nameOfTopic, (*store).deleteTopic},
+	"GetSubscriptionAttributes": {nameOfSubscription, (*store).getSubscriptionAttributes},
+	"GetTopicAttributes":        {nameOfTopic, (*store).getTopicAttributes},
+	"ListSubscriptions":         {nameOfTopic, (*store).listSubscriptions},
+	"ListSubscriptionsByTopic":  {nameOfTopic, (*store).listSubscriptionsByTopic},
+	"ListTagsForResource":       {nameOfResource, (*store).listTagsForResource},
+	"ListTopics":                {nameOfTopic, (*store).listTopics},
+	"Publish":                   {nameOfTarget, (*store).publish},
+	"PublishBatch":              {nameOfTopic, (*store).publishBatch},
+	"RemovePermission":          {nameOfTopic, (*store).removeTopicPermission},
+	"SetSubscriptionAttributes": {nameOfSubscription, (*store).setSubscriptionAttributes},
+	"SetTopicAttributes":        {nameOfTopic, (*store).setTopicAttributes},
+	"Subscribe":                 {nameOfTopic, (*store).subscribe},
+	"TagResource":               {nameOfResource, (*store).tagResource},
+	"Unsubscribe":               {nameOfSubscription, (*store).unsubscribe},
+	"UntagResource":             {nameOfResource, (*store).untagResource},
+}
+
+func nameOfTopic(f form) string        { return trimARN(f.Get("TopicArn")) }
+func nameOfResource(f form) string     { return trimARN(f.Get("ResourceArn")) }
+func nameOfSubscription(f form) string { return trimARN(subscriptionTopic(f.Get("SubscriptionArn"))) }
+func nameOfTarget(f form) string       { return trimARN(f.Get("TopicArn") + f.Get("TargetArn")) }
+
+func snsFailure(code string, status int, message string) *apiError {
+	return &apiError{status: status, shape: code, query: code, message: message}
+}
+
+func invalidSNS(message string) *apiError {
+	return snsFailure("InvalidParameter", 400, "Invalid parameter: "+message)
+}
+
+func topicNotFound() *apiError { return snsFailure("NotFound", 404, "Topic does not exist") }
+
+// topicOfLocked returns the topic that a parameter names.
+func (st *store) topicOfLocked(f form, parameter string, now instant) (*topic, *apiError) {
+	arn := f.Get(parameter)
+	if n := strings.Count(arn, ":") + 1; n < 6 {
+		return nil, invalidSNS(parameter + " Reason: An ARN must have at least 6 elements, not " + strconv.Itoa(n))
+	}
+	t := st.topics[arn]
+	if t == nil || t.known > now {
+		return nil, topicNotFound()
+	}
+	return t, nil
+}
+
+type topicArnResult struct {
+	TopicArn string
+}
+
+// createTopic implements CreateTopic. It answers the ARN of a topic that exists if its
+// attributes and tags are the same.
+func (st *store) createTopic(_ *call, f form) (answerXML, *apiError) {
+	name, attributes, tags := f.Get("Name"), f.strings("Attributes"), map[string]string{}
+	var wrong *apiError
+	f.each("Tags.member", func(p string) {
+		key := f.Get(p + ".Key")
+		if _, twice := tags[key]; twice {
+			wrong = invalidSNS("Duplicated keys are not allowed.")
+		}
+		tags[key] = f.Get(p + ".Value")
+	})
+	fifo := attributes["FifoTopic"] == "true"
+	if wrong == nil {
+		wrong = checkTopic(name, fifo, attributes)
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	now := st.begin()
+	defer st.end(now)
+	if t := st.topics[st.topicARN(name)]; t != nil {
+		if err := t.differs(attributes, tags); err != nil {
+			return nil, err
+		}
+		return &topicArnResult{t.arn}, nil
+	}
+	t := newTopic(name, st.topicARN(name), fifo)
+	t.known = now.add(st.topicDelay)
+	t.tags = tags
+	maps.Copy(t.attributes, attributes)
+	st.topics[t.arn] = t
+	st.logTopicLocked(t, now)
+	return &topicArnResult{t.arn}, nil
+}
+
+func newTopic(name, arn string, fifo bool) *topic {
+	t := &topic{name: name, arn: arn, fifo: fifo, attributes: map[string]string{}, tags: map[string]string{}, sent: newMemory()}
+	t.attributes["DisplayName"] = ""
+	if fifo {
+		t.attributes["FifoTopic"], t.attributes["ContentBasedDeduplication"], t.attributes["FifoThroughputScope"] = "true", "false", "Topic"
+	}
+	return t
+}
+
+func checkTopic(name string, fifo bool, attributes map[string]string) *apiError {
+	base, suffixed := strings.CutSuffix(name, ".fifo")
+	switch {
+	case fifo && (!suffixed || len(name) > 256 || !isTopicName(base)):
+		return invalidSNS("Fifo Topic names must end with .fifo and must be made up of only uppercase and lowercase ASCII letters, numbers, underscores, and hyphens, and must be between 1 and 256 characters long.")
+	case !fifo && !isTopicName(name):
+		return invalidSNS("Topic Name")
+	}
+	for _, k := range sortedKeys(attributes) {
+		if err := checkTopicAttribute(k, attributes[k], fifo, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isTopicName(s string) bool {
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && s[i] != '-' && s[i] != '_' {
+			return false
+		}
+	}
+	return len(s) >= 1 && len(s) <= 256
+}
+
+func (t *topic) differs(attributes, tags map[string]string) *apiError {
+	for k, v := range tags {
+		if have, ok := t.tags[k]; !ok || have != v {
+			return invalidSNS("Tags Reason: Topic already exists with different tags")
+		}
+	}
+	for k, v := range attributes {
+		if have := t.attribute(k); have != v && !sameJSON(have, v) {
+			return invalidSNS("Attributes Reason: Topic already exists with different attributes")
+		}
+	}
+	return nil
+}
+
+func (t *topic) attribute(name string) string {
+	v := t.attributes[name]
+	switch {
+	case v == "" && name == "FifoTopic":
+		return "false"
+	case v == "" && name == "MaximumMessageSize":
+		return strconv.Itoa(defaultTopicSize)
+	}
+	return v
+}
+
+// plainTopicAttributes are the attributes whose values are kept and mean nothing here.
+var plainTopicAttributes = []string{
+	"DeliveryPolicy", "DisplayName", "KmsMasterKeyId", "TracingConfig", "SignatureVersion", "ArchivePolicy", "DataProtectionPolicy",
+	"SQSSuccessFeedbackRoleArn", "SQSSuccessFeedbackSampleRate", "SQSFailureFeedbackRoleArn",
+}
+
+func checkTopicAttribute(name, value string, fifo, creating bool) *apiError {
+	switch {
+	case slices.Contains(plainTopicAttributes, name):
+		return nil
+	case name == "Policy":
+		if value != "" && !json.Valid([]byte(value)) {
+			return invalidSNS("Policy Error: null")
+		}
+		return nil
+	case name == "MaximumMessageSize":
+		if n, err := strconv.Atoi(value); err != nil || n < 1024 || n > maxMessageSize {
+			return invalidSNS("Attributes Reason: MaximumMessageSize must be between 1024 and 1048576")
+		}
+		return nil
+	case name == "FifoTopic" && creating && (value == "true" || value == "false"):
+		return nil
+	case name == "ContentBasedDeduplication" && (value == "true" || value == "false") && fifo:
+		return nil
+	case name == "FifoThroughputScope" && (value == "Topic" || value == "MessageGroup") && fifo:
+		return nil
+	case creating:
+		return invalidSNS("Attributes Reason: Unknown attribute " + name)
+	default:
+		return invalidSNS("AttributeName")
+	}
+}
+
+// deleteTopic implements DeleteTopic. It succeeds if there is no such topic.
+func (st *store) deleteTopic(_ *call, f form) (answerXML, *apiError) {
+	now := st.begin()
+	defer st.end(now)
+	arn := f.Get("TopicArn")
+	if n := strings.Count(arn, ":") + 1; n < 6 {
+		return nil, invalidSNS("TopicArn Reason: An ARN must have at least 6 elements, not " + strconv.Itoa(n))
+	}
+	if st.topics[arn] != nil {
+		delete(st.topics, arn)
+		st.logDropTopicLocked(arn, now)
+	}
+	return nil, nil
+}
+
+type topicMember struct {
+	TopicArn string
+}
+
+type listTopicsResult struct {
+	Topics    []topicMember `xml:"Topics>member"`
+	NextToken string        `xml:",omitempty"`
+}
+
+// snsPage is how many topics or subscriptions are on a page.
+const snsPage = 100
+
+// listTopics implements ListTopics.
+func (st *store) listTopics(_ *call, f form) (answerXML, *apiError) {
+	now := st.begin()
+	defer st.end(now)
+	arns := slices.DeleteFunc(sortedKeys(st.topics), func(arn string) bool { return st.topics[arn].known > now })
+	page, token, err := snsPageOf(arns, f)
+	result := &listTopicsResult{NextToken: token}
+	for _, arn := range page {
+		result.Topics = append(result.Topics, topicMember{arn})
+	}
+	return result, err
+}
+
+// snsPageOf returns the page of sorted items that NextToken asks for, and the next token.
+func snsPageOf(items []string, f form) (page []string, token string, _ *apiError) {
+	if t := f.Get("NextToken"); t != "" {
+		last, ok := decodeToken(t)
+		if !ok {
+			return nil, "", invalidSNS("NextToken")
+		}
+		i, found := slices.BinarySearch(items, last)
+		if found {
+			i++
+		}
+		items = items[i:]
+	}
+	if len(items) > snsPage {
+		return items[:snsPage], encodeToken(items[snsPage-1]), nil
+	}
+	return items, "", nil
+}
+
+type attributeMember struct {
+	Key   string `xml:"key"`
+	Value string `xml:"value"`
+}
+
+type attributesResult struct {
+	Attributes []attributeMember `xml:"Attributes>entry"`
+}
+
+func attributesXML(m map[string]string) *attributesResult {
+	result := &attributesResult{}
+	for _, k := range sortedKeys(m) {
+		result.Attributes = append(result.Attributes, attributeMember{k, m[k]})
+	}
+	return result
+}
+
+// getTopicAttributes implements GetTopicAttributes.
+func (st *store) getTopicAttributes(_ *call, f form) (answerXML, *apiError) {
+	now := st.begin()
+	defer st.end(now)
+	t, err := st.topicOfLocked(f, "TopicArn", now)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{
+		"TopicArn": t.arn, "Owner": st.account, "SubscriptionsConfirmed": strconv.Itoa(len(t.subscriptions)),
+		"SubscriptionsDeleted": strconv.Itoa(t.deleted), "SubscriptionsPending": "0", "EffectiveDeliveryPolicy": effectiveDeliveryPolicy,
+		"Policy": st.defaultTopicPolicy(t),
+	}
+	for k, v := range t.attributes {
+		if v != "" || k == "DisplayName" {
+			all[k] = v
+		}
+	}
+	return attributesXML(all), nil
+}
+
+const effectiveDeliveryPolicy = `{"http":{"defaultHealthyRetryPolicy":{"minDelayTarget":20,"maxDelayTarget":20,"numRetries":3,"numMaxDelayRetries":0,"numNoDelayRetries":0,"numMinDelayRetries":0,"backoffFunction":"linear"},"disableSubscriptionOverrides":false,"defaultRequestPolicy":{"headerContentType":"text/plain; charset=UTF-8"}}}`
+
+func (st *store) defaultTopicPolicy(t *topic) string {
+	return `{"Version":"2008-10-17","Id":"__default_policy_ID","Statement":[{"Sid":"__default_statement_ID","Effect":"Allow","Principal":{"AWS":"*"},"Action":["SNS:GetTopicAttributes","SNS:SetTopicAttributes","SNS:AddPermission","SNS:RemovePermission","SNS:DeleteTopic","SNS:Subscribe","SNS:ListSubscriptionsByTopic","SNS:Publish"],"Resource":"` +
+		t.arn + `","Condition":{"StringEquals":{"AWS:SourceOwner":"` + st.account + `"}}}]}`
+}
+
+// setTopicAttributes implements SetTopicAttributes.
+func (st *store) setTopicAttributes(_ *call, f form) (answerXML, *apiError) {
+	now := st.begin()
+	defer st.end(now)
+	t, err := st.topicOfLocked(f, "TopicArn", now)
+	if err != nil {
+		return nil, err
+	}
+	name, value := f.Get("AttributeName"), f.Get("AttributeValue")
+	if err := checkTopicAttribute(name, value, t.fifo, false); err != nil {
+		return nil, err
+	}
+	t.attributes[name] = value
+	st.logTopicLocked(t, now)
+	return nil, nil
+}
