@@ -1,0 +1,60 @@
+//go:build darwin || linux
+
+// Testserver runs a test server as a process of its own, until it is interrupted or killed.
+//
+//	go run ./internal/testserver/cmd/testserver sqs -addr 127.0.0.1:4566 -file journal
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/reprise-go/reprise/internal/testserver/sqs"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx ends. It prints the endpoint as soon as that answers.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 || args[0] != "sqs" {
+		return errors.New("testserver: no server is named; to fix: testserver sqs [flags]")
+	}
+	var cfg sqs.Config
+	flags := flag.NewFlagSet("testserver sqs", flag.ContinueOnError)
+	flags.StringVar(&cfg.Addr, "addr", "127.0.0.1:4566", "`address` to listen on")
+	flags.StringVar(&cfg.File, "file", "", "`path` of the journal that keeps everything; without it all is lost at the end")
+	flags.StringVar(&cfg.Region, "region", "us-east-1", "region of all ARNs")
+	flags.StringVar(&cfg.Account, "account", "123456789012", "account `number` of all ARNs")
+	flags.StringVar(&cfg.AccessKey, "access-key", "", "the only access `key` that requests may be signed with")
+	flags.BoolVar(&cfg.CancelledPollsReceive, "cancelled-polls-receive", false, "long polls whose client has gone take messages all the same")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("testserver: unexpected argument %q; to fix: name flags only", flags.Arg(0))
+	}
+	s, err := sqs.Start(cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, s.URL())
+	<-ctx.Done()
+	return s.Stop()
+}
