@@ -22,6 +22,7 @@ var areas = map[string]rules{
 	"transport":   {imports: []string{"core", "internal"}, tests: []string{"transport/inmemory", "conformance"}},
 	"conformance": {imports: []string{"core"}, tests: []string{"transport", "transport/inmemory", "internal"}},
 	"internal":    {imports: []string{"core", "transport"}},
+	"sdktest":     {tests: []string{"internal"}, foreign: true},
 	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
 	"examples":    {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
 	"example":     {imports: []string{"core", "transport", "adapter"}, tests: []string{"internal"}, foreign: true},
@@ -36,6 +37,9 @@ var inRoot = []string{"transport/inmemory"}
 
 // modules lists the examples that are modules of their own, because they need an adapter.
 var modules = []string{"examples/outbox"}
+
+// sdkTests lists the packages of tests that are modules of their own, because they need a vendor's SDK.
+var sdkTests = []string{"internal/testserver/sqs/sdktest"}
 
 // violations returns what is wrong with the imports of a package, or with those of its tests.
 func violations(pkg string, imports []string, test bool) (wrong []string) {
@@ -77,6 +81,9 @@ func area(path string) string {
 	path, ours := strings.CutPrefix(path+"/", module+"/")
 	if !ours {
 		return ""
+	}
+	if slices.Contains(sdkTests, strings.TrimSuffix(path, "/")) {
+		return "sdktest"
 	}
 	parts := strings.Split(path, "/")
 	directory := parts[0] + "/" + parts[1]

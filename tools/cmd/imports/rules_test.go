@@ -44,6 +44,11 @@ func TestViolations(t *testing.T) {
 		"internal in an example module":                 {"examples/outbox", module + "/internal/lru", false, false},
 		"internal in an example module's tests":         {"examples/outbox", module + "/internal/testserver", true, true},
 		"an example module in other examples":           {"examples/quickstart", module + "/examples/outbox", false, false},
+		"an SDK in the tests of a test server":          {"internal/testserver/sqs/sdktest", "example.com/sdk", true, true},
+		"the test server in its tests with the SDK":     {"internal/testserver/sqs/sdktest", module + "/internal/testserver/sqs", true, true},
+		"an adapter in a test server's tests":           {"internal/testserver/sqs/sdktest", module + "/transport/rabbitmq", true, false},
+		"an SDK in a test server":                       {"internal/testserver/sqs", "example.com/sdk", false, false},
+		"tests with an SDK in internal":                 {"internal/lru", module + "/internal/testserver/sqs/sdktest", false, false},
 		"an adapter in internal":                        {"internal/lru", module + "/transport/rabbitmq", false, false},
 		"a directory without rules":                     {"elsewhere", "fmt", false, false},
 	}
