@@ -127,6 +127,29 @@ const (
 // countsExactly runs the messages through endpoints with one immediate and one delayed
 // retry, and counts.
 func (t *trial) countsExactly(e exactness) {
+	tries := t.triesToCount()
+	for try := 1; !t.countExactly(e, try < tries); try++ {
+		t.note("an attempt was lost at the end of a consumer, in %d of at most %d tries", try, tries)
+	}
+}
+
+// triesToCount is how often attempts may be counted. A broker that counts every delivery
+// may count one that meets the end of its consumer on the way, and consumers end when an
+// endpoint pauses or wants to hold less. That seldom happens; a transport that loses
+// attempts otherwise loses them each time.
+func (t *trial) triesToCount() int {
+	if t.caps.CountsEveryDelivery {
+		return 3
+	}
+	return 1
+}
+
+// fewLost is how many messages may lack one attempt, of one try of several.
+const fewLost = 2
+
+// countExactly is one try. It returns false, rather than failing, where a few messages
+// lack one attempt and fewerAllowed is set.
+func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	transport := t.open()
 	queue, errorQueue, unexpected := t.queue(transport), t.queue(transport), t.queue(transport)
 	rounds, perRound := 1, exactImmediate+1
@@ -220,13 +243,21 @@ func (t *trial) countsExactly(e exactness) {
 		return want
 	}
 	wrong, twice := map[string]string{}, map[string]string{}
+	lost := 0
 	for body, want := range want {
-		if n := seen.of(body); n < want || n > most(want) && !t.caps.Duplicates {
+		n := seen.of(body)
+		if n < want || n > most(want) && !t.caps.Duplicates {
 			wrong[body] = fmt.Sprintf("%d instead of %d", n, want)
+		}
+		if want > 1 && n == want-1 { // a handler has seen it
+			lost++
 		}
 		if n := ends.of(body); n != 1 && !t.caps.Duplicates {
 			twice[body] = fmt.Sprintf("%d times", n)
 		}
+	}
+	if fewerAllowed && lost > 0 && lost == len(wrong) && lost <= fewLost && len(twice) == 0 {
+		return false
 	}
 	if len(wrong) > 0 {
 		t.fail("while no process ends and no connection breaks, each message is attempted (immediate + 1) x (delayed + 1) times, or once where it does not fail, whatever was fetched ahead",
@@ -237,6 +268,7 @@ func (t *trial) countsExactly(e exactness) {
 	}
 	t.left(queue, "when all have ended")
 	t.left(unexpected, "when all have ended")
+	return true
 }
 
 // interfering calls e.interfere beside the case until the function that it returns

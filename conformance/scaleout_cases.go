@@ -9,12 +9,7 @@ import (
 
 var scaleOutCases = []testCase{
 	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than they may", in: givingBack, run: func(t *trial) {
-		// A broker that counts every delivery may count one that meets the end of its
-		// consumer on the way, and at each pause a consumer ends. It seldom happens.
-		tries := 1
-		if t.caps.CountsEveryDelivery {
-			tries = 3
-		}
+		tries := t.triesToCount()
 		for try := 1; !t.scaledOut(1, true, try < tries); try++ {
 			t.note("an attempt was lost at the end of a consumer, in %d of at most %d tries", try, tries)
 		}
