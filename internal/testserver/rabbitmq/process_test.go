@@ -66,7 +66,7 @@ func TestLeftoversAreKilled(t *testing.T) {
 	t.Parallel()
 	mine, other := t.TempDir()+"/"+prefix+"1", t.TempDir()+"/"+prefix+"12"
 	var log process.Tail
-	cmd := exec.Command("sh", "-c", "echo started; sleep 600", "sh", mark, prefix+"12")
+	cmd := exec.Command("sh", "-c", "sleep 600; true", "sh", mark, prefix+"12")
 	p, err := process.Start(cmd, &log, syscall.SIGKILL)
 	if err != nil {
 		t.Fatal(err)
@@ -76,11 +76,13 @@ func TestLeftoversAreKilled(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	awaiting(t, "the program", func() bool { return log.String() != "" })
-	pids, err := process.Descendants(p.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var pids []int
+	awaiting(t, "what the program starts", func() bool {
+		if pids, err = process.Descendants(p.ID()); err != nil {
+			t.Fatal(err)
+		}
+		return len(pids) > 0
+	})
 	killLeftovers(mine)
 	if !alive(p.ID()) {
 		t.Error("the server of another directory was killed")
