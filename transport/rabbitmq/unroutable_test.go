@@ -103,9 +103,7 @@ func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
 					}
 				}
 				s.nothingIsLeft(t)
-				if ready, unacked := s.depth(t, "orders"); ready+unacked != 0 {
-					t.Errorf("%d messages are left", ready+unacked)
-				}
+				until(t, "none is left", func() bool { ready, unacked := s.depth(t, "orders"); return ready+unacked == 0 })
 			})
 		})
 	}
