@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // Every scenario runs, checks that nothing was lost, and has something to say.
 // The figures mean nothing.
-func TestEveryScenario(t *testing.T) {
+func TestScenarios_Run(t *testing.T) {
 	groups := map[string]*sharedServers{"inmemory": {}, "postgres": postgresTests, "rabbitmq": rabbitTests}
 	for _, s := range scenarios {
 		if system, _, _ := strings.Cut(s.name, "-"); groups[system] == nil {
@@ -117,7 +117,7 @@ func drawnAsInTheTable(t *testing.T, table table) {
 	}
 }
 
-func TestRunWritesThePicturesBesideTheDocument(t *testing.T) {
+func TestRun_WritesPicturesBesideTheDocument(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	dir := t.TempDir()
 	out := filepath.Join(dir, "all figures.md")
@@ -169,7 +169,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestRunWritesTheDocument(t *testing.T) {
+func TestRun_WritesTheDocument(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	out := filepath.Join(t.TempDir(), "performance.md")
 	args := []string{"-scenario", "inmemory-transport", "-messages", "20", "-repetitions", "1", "-date", "2001-02-03", "-out", out}
@@ -195,7 +195,7 @@ func TestRunWritesTheDocument(t *testing.T) {
 	}
 }
 
-func TestRunWritesProfiles(t *testing.T) {
+func TestRun_WritesProfiles(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	dir := t.TempDir()
 	cpu, allocs := filepath.Join(dir, "cpu"), filepath.Join(dir, "allocs")
@@ -210,7 +210,7 @@ func TestRunWritesProfiles(t *testing.T) {
 	}
 }
 
-func TestRunListsTheScenarios(t *testing.T) {
+func TestRun_ListsScenarios(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	if err := run(t.Context(), []string{"-list"}, &stdout, &stderr); err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestRunListsTheScenarios(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRun_Refuses(t *testing.T) {
 	for name, args := range map[string][]string{
 		"an unknown scenario":       {"-scenario", "inmemory-body,no-such-thing"},
 		"a pattern of nothing":      {"-scenario", "inmemory-*,nothing-*"},
@@ -241,7 +241,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-func TestScenariosHaveNamesOfTheirOwn(t *testing.T) {
+func TestScenarios_NamesAreUnique(t *testing.T) {
 	seen := map[string]bool{"all": true}
 	for _, s := range scenarios {
 		if s.name == "" || strings.ContainsAny(s.name, ", ") || seen[s.name] {

@@ -29,7 +29,7 @@ func faultyContender(deliver func(sequence int) int) contender {
 	}}
 }
 
-func TestMeasureCountsTheMessagesAfterTheWarmUp(t *testing.T) {
+func TestMeasure_CountsMessagesAfterTheWarmUp(t *testing.T) {
 	for _, p := range []pace{freeRunning, blocking} {
 		c := faultyContender(func(int) int { return 1 })
 		s, err := c.measure(t.Context(), work{pace: p, messages: 100})
@@ -42,7 +42,7 @@ func TestMeasureCountsTheMessagesAfterTheWarmUp(t *testing.T) {
 	}
 }
 
-func TestMeasureFailsWhenAMessageIsLost(t *testing.T) {
+func TestMeasure_FailsForALostMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := faultyContender(func(n int) int {
 			if n == 57 {
@@ -57,7 +57,7 @@ func TestMeasureFailsWhenAMessageIsLost(t *testing.T) {
 	})
 }
 
-func TestMeasureFailsWhenAMessageIsRepeated(t *testing.T) {
+func TestMeasure_FailsForADuplicate(t *testing.T) {
 	// The repetition takes the place of another message, so that the number of
 	// handled ones is right.
 	c := faultyContender(func(n int) int {
@@ -75,7 +75,7 @@ func TestMeasureFailsWhenAMessageIsRepeated(t *testing.T) {
 	}
 }
 
-func TestLedgerRefusesWhatNobodySent(t *testing.T) {
+func TestLedger_RefusesUnknownMessages(t *testing.T) {
 	for _, sequence := range []string{"", "x", "000000000001"} {
 		l := newLedger(1, 0)
 		l.expect(1)
@@ -90,7 +90,7 @@ func TestLedgerRefusesWhatNobodySent(t *testing.T) {
 	}
 }
 
-func TestSequencesAreFoundAgain(t *testing.T) {
+func TestSequence_RoundTrip(t *testing.T) {
 	list := newSequences(1234)
 	for i := range 1234 {
 		if got := sequenceNumber(list.at(i)); got != i {

@@ -105,7 +105,7 @@ func between(points plotter.XYs) (x, y []float64) {
 
 func near(a, b float64) bool { return math.Abs(a-b) < 0.1 }
 
-func TestEqualFactorsAreEqualDistances(t *testing.T) {
+func TestPlot_LogarithmicScale(t *testing.T) {
 	g := &growth{quantity: "concurrency", figure: "messages/s", factors: true}
 	for i, rate := range []float64{500, 5_000, 50_000, 500_000} {
 		n := math.Pow(4, float64(i))
@@ -122,7 +122,7 @@ func TestEqualFactorsAreEqualDistances(t *testing.T) {
 	}
 }
 
-func TestRatesBeginAtZero(t *testing.T) {
+func TestPlot_RatesBeginAtZero(t *testing.T) {
 	g := &growth{quantity: "instances", figure: "messages/s"}
 	for i, rate := range []float64{0, 100, 300} {
 		g.add("Reprise", math.Pow(2, float64(i)), rate)
@@ -136,7 +136,7 @@ func TestRatesBeginAtZero(t *testing.T) {
 	}
 }
 
-func TestPictureSaysWhatItShows(t *testing.T) {
+func TestPlot_Texts(t *testing.T) {
 	g := &growth{quantity: "body, KiB", figure: "messages/s"}
 	for _, size := range []float64{0.25, 4, 64} {
 		g.add("a <b> & \"c\"", size, 1000*size)
@@ -155,7 +155,7 @@ func TestPictureSaysWhatItShows(t *testing.T) {
 	}
 }
 
-func TestPictureIsTheSameEachTime(t *testing.T) {
+func TestPlot_IsDeterministic(t *testing.T) {
 	g := &growth{quantity: "concurrency", figure: "messages/s", factors: true}
 	for i := range 4 {
 		for name := range 7 { // more lines than styles
@@ -172,7 +172,7 @@ func TestPictureIsTheSameEachTime(t *testing.T) {
 }
 
 // What no measurement should be does not cost the report of an hour.
-func TestPictureOfFewOrStrangeFigures(t *testing.T) {
+func TestPlot_FewOrStrangeFigures(t *testing.T) {
 	for name, c := range map[string]struct {
 		factors bool
 		figures []float64
@@ -231,7 +231,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-func TestNamesKeepTheirDistance(t *testing.T) {
+func TestPlot_NamesDoNotOverlap(t *testing.T) {
 	for name, c := range map[string]struct{ heights, want []vg.Length }{
 		"apart":               {[]vg.Length{10, 40, 90}, []vg.Length{10, 40, 90}},
 		"together":            {[]vg.Length{50, 51, 52}, []vg.Length{50, 60, 70}},

@@ -8,7 +8,7 @@ import (
 )
 
 // What consumers had and did not acknowledge is found at the end of a sample, at once.
-func TestRabbitCountsWhatWasNotAcknowledged(t *testing.T) {
+func TestRabbitMQ_CountsUnacknowledgedMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a server: not in short runs")
 	}

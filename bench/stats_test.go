@@ -22,7 +22,7 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-func TestMedianLeavesItsArgumentAlone(t *testing.T) {
+func TestMedian_LeavesItsArgument(t *testing.T) {
 	values := []float64{3, 1, 2}
 	median(values)
 	if values[0] != 3 || values[1] != 1 || values[2] != 2 {
@@ -55,7 +55,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-func TestSpreadIsAroundTheMedian(t *testing.T) {
+func TestSpread_IsAroundTheMedian(t *testing.T) {
 	low, high := spread([]float64{80, 100, 150})
 	if math.Abs(low+0.2) > 1e-9 || math.Abs(high-0.5) > 1e-9 {
 		t.Errorf("spread is %v .. %v, want -0.2 .. 0.5", low, high)
@@ -65,7 +65,7 @@ func TestSpreadIsAroundTheMedian(t *testing.T) {
 	}
 }
 
-func TestRatioComparesWithinARound(t *testing.T) {
+func TestRatio_ComparesWithinARound(t *testing.T) {
 	// The machine is ten times as slow in the second round. Medians taken apart
 	// would say 20/10 or 2/1 only by luck.
 	values := []float64{20, 2, 30}

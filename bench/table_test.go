@@ -12,7 +12,7 @@ var example = table{
 	},
 }
 
-func TestTableText(t *testing.T) {
+func TestTable_Text(t *testing.T) {
 	const want = `
 Example
           messages/s  × other
@@ -26,7 +26,7 @@ Example
 	}
 }
 
-func TestTableMarkdown(t *testing.T) {
+func TestTable_Markdown(t *testing.T) {
 	const want = `### Example
 
 |  | messages/s | × other |
@@ -42,7 +42,7 @@ func TestTableMarkdown(t *testing.T) {
 	}
 }
 
-func TestAimAtTheBoundIsMet(t *testing.T) {
+func TestAim_AtTheBoundIsMet(t *testing.T) {
 	if !(aim{want: 4, got: 4}).met() || !(aim{want: 10, got: 10, ceiling: true}).met() {
 		t.Error("a figure exactly as wanted counts as missed")
 	}

@@ -61,7 +61,7 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-func TestPercentilesAreOfTheNearestRank(t *testing.T) {
+func TestPercentile_OfTheNearestRank(t *testing.T) {
 	times := []time.Duration{time.Microsecond, 2 * time.Microsecond, 3 * time.Microsecond, 4 * time.Microsecond}
 	for p, want := range map[float64]float64{1: 1, 50: 2, 51: 3, 99: 4, 100: 4} {
 		if got := percentile(times, p); got != want {

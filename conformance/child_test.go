@@ -74,7 +74,7 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 	}
 }
 
-func TestKilledProcesses(t *testing.T) {
+func TestProcessCases_Pass(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it starts and kills dozens of processes: not in short runs")
@@ -91,7 +91,7 @@ func TestKilledProcesses(t *testing.T) {
 	}
 }
 
-func TestKilledProcessesThatConsumeEarly(t *testing.T) {
+func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it starts and kills dozens of processes: not in short runs")
@@ -115,7 +115,7 @@ func staged(t *testing.T, f func(t *trial)) Result {
 	return checkCases(t, harnessOnWire(t, false), testCase{rule: "C7", title: "a test of processes", in: once, run: f}).Results[0]
 }
 
-func TestProcessEndsInOrder(t *testing.T) {
+func TestProcess_EndsInOrder(t *testing.T) {
 	t.Parallel()
 	r := staged(t, func(t *trial) {
 		w := t.workplace(1)
@@ -134,7 +134,7 @@ func TestProcessEndsInOrder(t *testing.T) {
 	}
 }
 
-func TestProcessThatFailsIsShown(t *testing.T) {
+func TestProcess_FailureIsShown(t *testing.T) {
 	t.Parallel()
 	r := staged(t, func(t *trial) {
 		j := t.workplace(1).job
@@ -147,7 +147,7 @@ func TestProcessThatFailsIsShown(t *testing.T) {
 }
 
 // Nobody is left when the parent dies: with it goes the standard input.
-func TestProcessEndsWithItsParent(t *testing.T) {
+func TestProcess_EndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	r := staged(t, func(t *trial) {
 		p := t.start(t.workplace(1).job)
@@ -169,7 +169,7 @@ func TestProcessEndsWithItsParent(t *testing.T) {
 }
 
 // Neither tests nor flags are the child's business.
-func TestProcessRunsNoTests(t *testing.T) {
+func TestProcess_RunsNoTests(t *testing.T) {
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func TestProcessRunsNoTests(t *testing.T) {
 	}
 }
 
-func TestOutputOfProcess(t *testing.T) {
+func TestProcess_Output(t *testing.T) {
 	var events []event
 	o := &output{event: func(e event) { events = append(events, e) }}
 	for _, part := range []string{"hel", "lo\n\n" + eventPrefix, `{"What":"handles a message","ID":"m`, "1\"}\n" + eventPrefix + "nonsense\n"} {

@@ -7,9 +7,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// TestWhatTheHarnessStartsIsNotTheTransports lets a harness start a goroutine
+// TestHarness_GoroutinesAreNotTheTransports lets a harness start a goroutine
 // that outlives the case, as a broker in the test's process does.
-func TestWhatTheHarnessStartsIsNotTheTransports(t *testing.T) {
+func TestHarness_GoroutinesAreNotTheTransports(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)

@@ -111,7 +111,7 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 	}
 }
 
-func TestFailedCase_WaitsNoLongerForWhatElseDoesNotHappen(t *testing.T) {
+func TestFailedCase_EndsWithoutFurtherWaiting(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})
 	h.Bubble = false
@@ -132,7 +132,7 @@ func TestFailedCase_WaitsNoLongerForWhatElseDoesNotHappen(t *testing.T) {
 }
 
 // A case that starts many processes may take long on a busy machine.
-func TestCaseMayTakeLong_AsLongAsItDoesSomething(t *testing.T) {
+func TestCase_MayTakeLongWhileItWorks(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})
 	h.Patience = time.Minute // of the bubble

@@ -22,7 +22,7 @@ func small(results ...Result) *Report {
 	}
 }
 
-func TestReportIsWrittenAndReadAgain(t *testing.T) {
+func TestReport_IsWrittenAndRead(t *testing.T) {
 	dir := t.TempDir()
 	dir = filepath.Join(dir, "reports") // which is made
 	t.Setenv(ReportVariable, dir)
@@ -42,7 +42,7 @@ func TestReportIsWrittenAndReadAgain(t *testing.T) {
 	}
 }
 
-func TestReportIsNotWritten(t *testing.T) {
+func TestReport_IsNotWritten(t *testing.T) {
 	dir := t.TempDir()
 	t.Run("without a name", func(t *testing.T) {
 		t.Setenv(ReportVariable, dir)
@@ -73,7 +73,7 @@ func TestReportIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestReadReportRefusesOtherFiles(t *testing.T) {
+func TestReadReport_RefusesOtherFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.json")
 	for name, text := range map[string]string{"no JSON": "hello", "other JSON": `{"adapter":"x"}`, "an empty object": "{}"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -88,7 +88,7 @@ func TestReadReportRefusesOtherFiles(t *testing.T) {
 	}
 }
 
-func TestMarkdownHasALineForEachCaseAndAColumnForEachMode(t *testing.T) {
+func TestMarkdown_LinesAndColumns(t *testing.T) {
 	var b bytes.Buffer
 	err := small(
 		Result{Case: "C1 whatever the mode", Outcome: Passed},
@@ -115,7 +115,7 @@ func TestMarkdownHasALineForEachCaseAndAColumnForEachMode(t *testing.T) {
 	}
 }
 
-func TestSummaryNamesWhatWasNotRun(t *testing.T) {
+func TestSummary_NamesSkippedCases(t *testing.T) {
 	text := small(
 		Result{Case: "C1 a", Outcome: Passed},
 		Result{Case: "C7 b", Mode: core.TransactionNone, Outcome: Deviates, Reason: "it forgets"},
@@ -131,7 +131,7 @@ func TestSummaryNamesWhatWasNotRun(t *testing.T) {
 	}
 }
 
-func TestEqualFailuresAreCounted(t *testing.T) {
+func TestSummary_CountsEqualFailures(t *testing.T) {
 	var r Result
 	for i := range 4 {
 		r.fail(Failure{Rule: "C1", Expected: "a message", Observed: strings.Repeat("none ", i+1), At: "f.go:1"})
@@ -145,7 +145,7 @@ func TestEqualFailuresAreCounted(t *testing.T) {
 	}
 }
 
-func TestSummaryNamesWhatFailedInOrder(t *testing.T) {
+func TestSummary_NamesFailuresInOrder(t *testing.T) {
 	text := small(
 		Result{Case: "C1 a", Outcome: Failed}, Result{Case: "C2 b", Mode: core.TransactionNone, Outcome: Failed},
 		Result{Case: "C2 b", Mode: core.TransactionReceiveOnly, Outcome: Failed}, Result{Case: "C3 c", Outcome: Passed},
@@ -155,8 +155,8 @@ func TestSummaryNamesWhatFailedInOrder(t *testing.T) {
 	}
 }
 
-// TestFailuresTeach shows what an author sees.
-func TestFailuresTeach(t *testing.T) {
+// TestFailure_Text shows what an author sees.
+func TestFailure_Text(t *testing.T) {
 	h := harnessOn(inmemory.Config{}, changes{capabilities: func(c core.Capabilities) core.Capabilities {
 		c.DelayPrecision = 0
 		return c
@@ -179,7 +179,7 @@ func TestFailuresTeach(t *testing.T) {
 	}
 }
 
-func TestWrongDeviationsAreNamed(t *testing.T) {
+func TestDeviations_WrongOnesAreNamed(t *testing.T) {
 	const known = "C1 the capabilities never change"
 	for name, c := range map[string]struct {
 		deviations map[string]string

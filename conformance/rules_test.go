@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTheDocumentationExplainsEveryRule follows the places that failures name.
-func TestTheDocumentationExplainsEveryRule(t *testing.T) {
+// TestRules_AreDocumented follows the places that failures name.
+func TestRules_AreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/adapter-rules.md")
 	if err != nil {
 		t.Fatal(err)
@@ -35,8 +35,8 @@ func TestTheDocumentationExplainsEveryRule(t *testing.T) {
 	}
 }
 
-// TestCaseNamesAreUnique keeps deviations unambiguous.
-func TestCaseNamesAreUnique(t *testing.T) {
+// TestCases_NamesAreUnique keeps deviations unambiguous.
+func TestCases_NamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range cases() {
 		if seen[c.name()] {

@@ -10,7 +10,7 @@ import (
 )
 
 // A process that such a case started was never killed, and the test waited for it for ever.
-func TestCaseThatDoesNotEndInTimeLeavesNothing(t *testing.T) {
+func TestCase_TimeoutLeavesNothing(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})
 	h.Bubble, h.Patience = false, 10*time.Millisecond
@@ -35,7 +35,7 @@ func TestCaseThatDoesNotEndInTimeLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestRulesOfTheHarnessAreAllThatIsChecked(t *testing.T) {
+func TestHarness_RulesSelectCases(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(withLocks, changes{})
 	h.Rules = []string{"C17", "C19"}

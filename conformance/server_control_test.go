@@ -9,9 +9,9 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// TestControlOnServer is TestControl for the mutants on a server. There every
+// TestControl_Server is TestControl for the mutants on a server. There every
 // case about processes and outages runs.
-func TestControlOnServer(t *testing.T) {
+func TestControl_Server(t *testing.T) {
 	t.Parallel()
 	s, err := newSuite(t, harnessOnServer(inmemory.Config{}, changes{}))
 	if err != nil {
@@ -44,7 +44,7 @@ func networkAlone(h *Harness) {
 	h.Network, h.Broker = serverNetwork{h.Broker.(*server)}, nil
 }
 
-func TestNetwork_RunsCasesOfOutagesWithoutABroker(t *testing.T) {
+func TestNetwork_RunsOutageCasesWithoutABroker(t *testing.T) {
 	t.Parallel()
 	h := harnessOnServer(inmemory.Config{}, changes{})
 	networkAlone(&h)
@@ -85,7 +85,7 @@ func (c countedKills) Kill(t testing.TB) {
 	c.Broker.Kill(t)
 }
 
-func TestNetwork_IsCutForOutagesWhereThereIsABrokerToo(t *testing.T) {
+func TestNetwork_IsCutBesideABroker(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cases []testCase
@@ -124,9 +124,9 @@ func TestNetwork_CatchesATransportThatGivesUp(t *testing.T) {
 	}
 }
 
-// TestControlOnServerThatCountsLate is the same for a broker that writes delivery counts a
+// TestControl_ServerThatCountsLate is the same for a broker that writes delivery counts a
 // moment later, and says so.
-func TestControlOnServerThatCountsLate(t *testing.T) {
+func TestControl_ServerThatCountsLate(t *testing.T) {
 	t.Parallel()
 	h := harnessOnServer(inmemory.Config{}, changes{})
 	writesCountsLater(100*time.Millisecond, 100*time.Millisecond)(&h)
@@ -139,8 +139,8 @@ func TestControlOnServerThatCountsLate(t *testing.T) {
 	}
 }
 
-// TestForgettingServer is the same for a broker that keeps nothing.
-func TestForgettingServer(t *testing.T) {
+// TestControl_ForgettingServer is the same for a broker that keeps nothing.
+func TestControl_ForgettingServer(t *testing.T) {
 	t.Parallel()
 	h := harnessOnServer(inmemory.Config{}, forgetful())
 	atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) })(&h)
@@ -153,9 +153,9 @@ func TestForgettingServer(t *testing.T) {
 	}
 }
 
-// TestControlOnCountingServer is the same for a broker that counts every delivery, in the
+// TestControl_CountingServer is the same for a broker that counts every delivery, in the
 // cases about processes.
-func TestControlOnCountingServer(t *testing.T) {
+func TestControl_CountingServer(t *testing.T) {
 	t.Parallel()
 	report := checkCases(t, harnessOnServer(countingEvery, changes{}), processCases...)
 	for _, f := range report.Failures() {

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestShortLocks_AreForTheCasesThatWaitForTheirEnd(t *testing.T) {
+func TestShortLocks_OnlyForCasesThatAwaitTheirEnd(t *testing.T) {
 	t.Parallel()
 	broker := inmemory.NewBroker()
 	var mu sync.Mutex
@@ -67,7 +67,7 @@ func TestShortLocks_AreForTheCasesThatWaitForTheirEnd(t *testing.T) {
 	}
 }
 
-func TestShortLocks_ThatAreLongAreRefused(t *testing.T) {
+func TestShortLocks_LongOnesAreRefused(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{LockDuration: 10 * time.Minute}, changes{})
 	h.OpenShortLocks = h.Open
@@ -77,7 +77,7 @@ func TestShortLocks_ThatAreLongAreRefused(t *testing.T) {
 	}
 }
 
-func TestShortRun_LeavesOutWhatTakesLong(t *testing.T) {
+func TestShortRun_LeavesOutLongCases(t *testing.T) {
 	t.Parallel()
 	for name, bubble := range map[string]bool{"in real time": false, "in a bubble": true} {
 		h := harnessOnServer(withLocks, changes{})

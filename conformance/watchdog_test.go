@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestCaseThatSpinsIsGivenUp(t *testing.T) {
+func TestWatchdog_EndsASpinningCase(t *testing.T) {
 	s, err := newSuite(t, harnessOn(inmemory.Config{}, changes{}))
 	if err != nil {
 		t.Fatal(err)
@@ -24,14 +24,14 @@ func TestCaseThatSpinsIsGivenUp(t *testing.T) {
 	if r.Outcome != Passed {
 		t.Error(r.Failures)
 	}
-	for _, want := range []string{`"C3 spins"`, "ReceiveOnly", "Harness.Bubble", "TestCaseThatSpinsIsGivenUp"} {
+	for _, want := range []string{`"C3 spins"`, "ReceiveOnly", "Harness.Bubble", "TestWatchdog_EndsASpinningCase"} {
 		if !strings.Contains(*told.Load(), want) {
 			t.Errorf("%s is missing in:\n%s", want, *told.Load())
 		}
 	}
 }
 
-func TestCaseThatEndsIsNotGivenUp(t *testing.T) {
+func TestWatchdog_SparesACaseThatEnds(t *testing.T) {
 	s, err := newSuite(t, harnessOn(inmemory.Config{}, changes{}))
 	if err != nil {
 		t.Fatal(err)

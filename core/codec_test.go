@@ -97,7 +97,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestR6WhatCannotBeDecoded(t *testing.T) {
+func TestR6_UndecodableMessage(t *testing.T) {
 	c := codecsOf(t, nil, tagCodec{"tag:", "text/tag"})
 	for _, test := range []struct {
 		name, contentType, body string
@@ -130,7 +130,7 @@ func TestR6WhatCannotBeDecoded(t *testing.T) {
 	})
 }
 
-func TestCodecsThatContradict(t *testing.T) {
+func TestCodec_Contradictions(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		standard Codec

@@ -30,7 +30,7 @@ func everyCapability() Capabilities {
 
 func fixedID() string { return "new-id" }
 
-func TestComposeHeaders(t *testing.T) {
+func TestCompose_Headers(t *testing.T) {
 	handled := origin{id: "m1", conversationID: "conversation", correlationID: "correlation"}
 	standard := map[string]string{
 		HeaderMessageID: "new-id", HeaderMessageTypes: "order", HeaderContentType: "application/json", HeaderMessageIntent: "Send",
@@ -136,7 +136,7 @@ func TestComposeHeaders(t *testing.T) {
 	})
 }
 
-func TestComposeOptions(t *testing.T) {
+func TestCompose_Options(t *testing.T) {
 	properties := map[string]string{"p": "1"}
 	extra := map[string]string{"h": "1"}
 	out, err := composerOf(t, everyCapability()).compose(IntentSend, "shipping", "order", []byte("raw"), []SendOptions{{
@@ -166,7 +166,7 @@ func TestComposeOptions(t *testing.T) {
 	})
 }
 
-func TestComposeRefuses(t *testing.T) {
+func TestCompose_Refuses(t *testing.T) {
 	short := everyCapability()
 	short.MaxDelay = time.Minute
 	for _, test := range []struct {
@@ -233,7 +233,7 @@ func TestComposeRefuses(t *testing.T) {
 	})
 }
 
-func TestR24RoomIsKeptForFailureHeaders(t *testing.T) {
+func TestR24_KeepsRoomForFailureHeaders(t *testing.T) {
 	compose := func(limit, body int) (Outgoing, error) {
 		caps := everyCapability()
 		caps.MaxMessageBytes = limit

@@ -22,7 +22,7 @@ func refusedBecause(t *testing.T, c Config, caps Capabilities, texts ...string) 
 	}
 }
 
-func TestR10WhatIsAskedForAndCannotBeDoneIsRefused(t *testing.T) {
+func TestR10_RefusesUnsupportedSettings(t *testing.T) {
 	able := ableCapabilities()
 	undelayed, short, letterless, receiveOnly := able, able, able, able
 	undelayed.DelayedDelivery = false
@@ -127,7 +127,7 @@ func TestR10WhatIsAskedForAndCannotBeDoneIsRefused(t *testing.T) {
 	})
 }
 
-func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {
+func TestR10_ReducesUnsupportedDefaults(t *testing.T) {
 	able := ableCapabilities()
 	undelayed, short := able, able
 	undelayed.DelayedDelivery = false
@@ -178,7 +178,7 @@ func TestR10DefaultsThatCannotBeDoneAreReduced(t *testing.T) {
 	}
 }
 
-func TestStartWarnings(t *testing.T) {
+func TestStart_Warnings(t *testing.T) {
 	counting := ableCapabilities()
 	counting.NativeDeliveryCount = true
 	const one = "rate limiting can be triggered by a single message"
@@ -221,7 +221,7 @@ func TestStartWarnings(t *testing.T) {
 	}
 }
 
-func TestCapabilitiesTransactions(t *testing.T) {
+func TestCapabilities_Transactions(t *testing.T) {
 	for _, test := range []struct {
 		modes []TransactionMode
 		want  TransactionMode
@@ -253,7 +253,7 @@ func TestCapabilitiesTransactions(t *testing.T) {
 	})
 }
 
-func TestTransactionModeText(t *testing.T) {
+func TestTransactionMode_Text(t *testing.T) {
 	for mode := TransactionDefault; mode <= TransactionSendsAtomicWithReceive; mode++ {
 		text, err := mode.MarshalText()
 		if err != nil {

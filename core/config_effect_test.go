@@ -29,7 +29,7 @@ func perType(name string, own TypeRecoverability) Config {
 
 // A setting that would have no effect, or not the one that it promises, is
 // refused by New with the field, the value and the way out.
-func TestNewRefusesSettingsWithoutEffect(t *testing.T) {
+func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 	undelayed, letterless := ableCapabilities(), ableCapabilities()
 	undelayed.DelayedDelivery = false
 	letterless.Transactions = []TransactionMode{TransactionNone}
@@ -103,7 +103,7 @@ func TestNewRefusesSettingsWithoutEffect(t *testing.T) {
 }
 
 // What looks like the above, and has an effect.
-func TestNewAcceptsSettingsWithAnEffect(t *testing.T) {
+func TestNew_AcceptsSettingsWithAnEffect(t *testing.T) {
 	undelayed := ableCapabilities()
 	undelayed.DelayedDelivery = false
 	policy := policyOf(MoveToError(""))
@@ -128,7 +128,7 @@ func TestNewAcceptsSettingsWithAnEffect(t *testing.T) {
 	}
 }
 
-func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
+func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 	for field, c := range map[string]Config{
 		"Concurrency":      {Concurrency: 2},
 		"Transactions":     {Transactions: 99},
@@ -163,7 +163,7 @@ func TestSendOnlyRefusesSettingsForReceiving(t *testing.T) {
 	}
 }
 
-func TestHandleEventNeedsATransportWithEvents(t *testing.T) {
+func TestHandleEvent_NeedsATransportWithEvents(t *testing.T) {
 	transport := ableTransport()
 	transport.caps.PublishSubscribe = false
 	ep, err := New("billing", transport, Config{})
@@ -179,7 +179,7 @@ func TestHandleEventNeedsATransportWithEvents(t *testing.T) {
 	}
 }
 
-func TestErrorQueuesOfTypesAreProvisioned(t *testing.T) {
+func TestErrorQueue_OfATypeIsProvisioned(t *testing.T) {
 	ep, err := New("billing", ableTransport(), Config{AuditQueue: "audit", Recoverability: Recoverability{
 		MessageTypes: map[string]TypeRecoverability{"b": {ErrorQueue: "bad.b"}, "a": {ErrorQueue: "bad.a"}, "c": {ErrorQueue: "BAD.A"}, "d": {ErrorQueue: "error"}},
 	}})
@@ -191,7 +191,7 @@ func TestErrorQueuesOfTypesAreProvisioned(t *testing.T) {
 	}
 }
 
-func TestSetConcurrencyIsBoundedLikeConcurrency(t *testing.T) {
+func TestSetConcurrency_HasTheBoundsOfTheSetting(t *testing.T) {
 	ep, err := New("billing", ableTransport(), Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestSetConcurrencyIsBoundedLikeConcurrency(t *testing.T) {
 	}
 }
 
-func TestR13OverridesMergeFieldByField(t *testing.T) {
+func TestR13_OverridesMergeFieldByField(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	base := Recoverability{Immediate: Immediate{Retries: 2}, Delayed: Delayed{Retries: 10, Increase: m, Jitter: 0.1}}
 	off := Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}
@@ -266,7 +266,7 @@ func TestR13OverridesMergeFieldByField(t *testing.T) {
 	}
 }
 
-func TestR13OtherSettingsOfAMessageType(t *testing.T) {
+func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
 	errOwn := errors.New("of the type")
 	r := rulesOf(t, Recoverability{
 		ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueDelay: 2 * time.Second, RequeueLimit: 3,
@@ -334,7 +334,7 @@ func TestR13OtherSettingsOfAMessageType(t *testing.T) {
 }
 
 // New accepts what Endpoint.Config returns, with the same effect.
-func TestEffectiveConfigIsAFixedPoint(t *testing.T) {
+func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 	undelayed, brief := ableCapabilities(), ableCapabilities()
 	undelayed.DelayedDelivery = false
 	brief.MaxDelay = time.Millisecond

@@ -58,7 +58,7 @@ type purgeable struct{ Transport }
 
 func (purgeable) Purge(context.Context, string) (int, error) { return 0, nil }
 
-func TestR13WholeConfigurationFromJSON(t *testing.T) {
+func TestR13_WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
@@ -149,7 +149,7 @@ func everyField(t *testing.T, v reflect.Value, path string) {
 	}
 }
 
-func TestConfigJSONIsRefusedWithThePlace(t *testing.T) {
+func TestConfigJSON_ErrorsNameThePlace(t *testing.T) {
 	for _, test := range []struct {
 		name, text, says string
 	}{
@@ -201,7 +201,7 @@ func TestConfigJSONIsRefusedWithThePlace(t *testing.T) {
 	}
 }
 
-func TestConfigJSONThatIsNotWhole(t *testing.T) {
+func TestConfigJSON_Truncated(t *testing.T) {
 	for _, text := range []string{
 		"", " ", "{", `{"concurrency": 1`, `{"concurrency": 1,`, `{"concurrency": 1,}`, `{"concurrency" 1}`, `{"concurrency": }`,
 		`{"concurrency": 1} x`, `{"concurrency": 1}{}`, `{"concurrency": 1}]`, `{"recoverability": {"immediate": {}}`, "\xff",
@@ -216,7 +216,7 @@ func TestConfigJSONThatIsNotWhole(t *testing.T) {
 	}
 }
 
-func TestProvisioningText(t *testing.T) {
+func TestProvisioning_Text(t *testing.T) {
 	for p, want := range map[Provisioning]string{
 		ProvisionAuto: "Auto", ProvisionAlways: "Always", ProvisionNever: "Never", 3: "Provisioning(3)", -1: "Provisioning(-1)",
 	} {

@@ -11,7 +11,7 @@ import (
 )
 
 // A 0 in JSON is refused or obeyed, never replaced by a default.
-func TestAnExplicitZeroIsNoDefault(t *testing.T) {
+func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 	const obeyed = "" // as the value in the table; otherwise what the refusal says
 	for _, test := range []struct {
 		path, zero string // the key in the configuration, and its zero
@@ -100,7 +100,7 @@ func TestAnExplicitZeroIsNoDefault(t *testing.T) {
 	})
 }
 
-func TestNegativeNumbersInJSONAreRefused(t *testing.T) {
+func TestConfigJSON_RefusesNegativeNumbers(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"concurrency": -1}`:                                    "concurrency is -1; it cannot be negative",
 		`{"slowHandler": "-1ns"}`:                                `slowHandler is "-1ns"; it cannot be negative`,
@@ -118,7 +118,7 @@ func TestNegativeNumbersInJSONAreRefused(t *testing.T) {
 }
 
 // A second text changes what it mentions and nothing else.
-func TestASecondTextKeepsTheFirst(t *testing.T) {
+func TestConfigJSON_SecondTextKeepsTheFirst(t *testing.T) {
 	for _, test := range []struct{ name, first, second, want string }{
 		{
 			"other message types", `{"messageTypes": {"a": {"immediate": {"off": true}}}}`, `{"messageTypes": {"b": {"requeueLimit": 3}}}`,
@@ -175,7 +175,7 @@ func TestASecondTextKeepsTheFirst(t *testing.T) {
 	})
 }
 
-func TestPartsOfAConfigurationReadAndWrittenAlone(t *testing.T) {
+func TestConfigJSON_OfParts(t *testing.T) {
 	for _, test := range []struct {
 		text string
 		into any // a pointer
@@ -214,7 +214,7 @@ func TestPartsOfAConfigurationReadAndWrittenAlone(t *testing.T) {
 	})
 }
 
-func TestMarshalledConfigurationsReadTheSame(t *testing.T) {
+func TestConfigJSON_RoundTrip(t *testing.T) {
 	var c Config
 	if err := json.Unmarshal([]byte(wholeConfig), &c); err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func TestMarshalledConfigurationsReadTheSame(t *testing.T) {
 func nan() float64 { zero := 0.0; return zero / zero }
 
 // An embedding struct is read by Config alone. It is told.
-func TestAStructThatEmbedsAConfigIsToldToNameIt(t *testing.T) {
+func TestConfigJSON_RefusesEmbeddedConfig(t *testing.T) {
 	var file struct {
 		Config
 		Name string `json:"name"`

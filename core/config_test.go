@@ -26,7 +26,7 @@ func (t *namedTransport) Address(queue string) (string, error) {
 
 func ableTransport() *namedTransport { return &namedTransport{caps: ableCapabilities()} }
 
-func TestNewReportsEveryWrongField(t *testing.T) {
+func TestNew_ReportsEveryWrongField(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		config Config
@@ -91,7 +91,7 @@ func TestNewReportsEveryWrongField(t *testing.T) {
 	}
 }
 
-func TestNewReportsAllTogether(t *testing.T) {
+func TestNew_ReportsAllErrorsTogether(t *testing.T) {
 	_, err := New("", ableTransport(), Config{
 		Concurrency: -1, DrainTimeout: -2, Provision: -1, Transactions: 9, AuditQueue: "#",
 		Recoverability: Recoverability{
@@ -114,7 +114,7 @@ func TestNewReportsAllTogether(t *testing.T) {
 	}
 }
 
-func TestNewChecksNameAndTransport(t *testing.T) {
+func TestNew_ChecksNameAndTransport(t *testing.T) {
 	for _, test := range []struct {
 		name, endpoint string
 		transport      Transport
@@ -159,7 +159,7 @@ type panickingTransport struct{ Transport }
 
 func (panickingTransport) Capabilities() Capabilities { panic("no config file") }
 
-func TestConfigDefaults(t *testing.T) {
+func TestConfig_Defaults(t *testing.T) {
 	r, err := resolve(Config{}, ableCapabilities())
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestConfigDefaults(t *testing.T) {
 	})
 }
 
-func TestR34MaxDeliveriesDefault(t *testing.T) {
+func TestR34_MaxDeliveriesDefault(t *testing.T) {
 	perType := map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 99}}}
 	for _, test := range []struct {
 		name   string
@@ -216,7 +216,7 @@ func TestR34MaxDeliveriesDefault(t *testing.T) {
 	})
 }
 
-func TestHandlerTimeout(t *testing.T) {
+func TestConfig_HandlerTimeout(t *testing.T) {
 	const s = time.Second
 	perType := map[string]TypeRecoverability{"long": {HandlerTimeout: time.Hour}, "endless": {HandlerTimeout: Off}, "other": {Immediate: Immediate{Retries: 1}}}
 	for _, test := range []struct {

@@ -17,7 +17,7 @@ func policyOf(a Action) Policy {
 	return func(context.Context, RecoverabilityConfig, ErrorContext) Action { return a }
 }
 
-func TestR8WhatCannotBeFulfilledGoesToTheErrorQueue(t *testing.T) {
+func TestR8_UnsupportedActionMovesToTheErrorQueue(t *testing.T) {
 	const none, receive, atomic = TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive
 	delays, noDelays := Capabilities{DelayedDelivery: true}, Capabilities{}
 	short := Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}
@@ -77,7 +77,7 @@ func TestR8WhatCannotBeFulfilledGoesToTheErrorQueue(t *testing.T) {
 	}
 }
 
-func TestR8AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
+func TestR8_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		err  error
@@ -104,7 +104,7 @@ func TestR8AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
 	}
 }
 
-func TestR8ADowngradedRetryAfterSaysWhy(t *testing.T) {
+func TestR8_DowngradedRetryAfterSaysWhy(t *testing.T) {
 	undelayed, short := ableCapabilities(), ableCapabilities()
 	undelayed.DelayedDelivery = false
 	short.MaxDelay = 20 * time.Second
@@ -142,7 +142,7 @@ func TestR8ADowngradedRetryAfterSaysWhy(t *testing.T) {
 	})
 }
 
-func TestR34APolicysImmediateRetriesEndAtMaxDeliveries(t *testing.T) {
+func TestR34_ImmediateRetriesOfAPolicyEndAtMaxDeliveries(t *testing.T) {
 	stubborn := policyOf(ImmediateRetry())
 	for _, test := range []struct {
 		name       string
@@ -172,7 +172,7 @@ func TestR34APolicysImmediateRetriesEndAtMaxDeliveries(t *testing.T) {
 	}
 }
 
-func TestR8TheOwnQueueByAnySpelling(t *testing.T) {
+func TestR8_OwnQueueInAnySpelling(t *testing.T) {
 	ep, err := New("Billing", ableTransport(), Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestR8TheOwnQueueByAnySpelling(t *testing.T) {
 	}
 }
 
-func TestANegativeDelayOfAPolicyIsNone(t *testing.T) {
+func TestPolicy_NegativeDelayIsNone(t *testing.T) {
 	for _, action := range []Action{DelayedRetry(-time.Hour), {Kind: ActionDelayedRetry, Delay: -1}} {
 		d := rulesOf(t, Recoverability{Policy: policyOf(action)}).decide(t.Context(), failedTimes(1, 0, errFailed))
 		if d.action != DelayedRetry(0) || d.fallback != "" {
@@ -210,7 +210,7 @@ var (
 	noAction *Action
 )
 
-func TestR12PolicyThatDecidesNothing(t *testing.T) {
+func TestR12_PolicyThatDecidesNothing(t *testing.T) {
 	cause := errors.New("nil map")
 	for _, test := range []struct {
 		name   string
@@ -257,7 +257,7 @@ func TestR12PolicyThatDecidesNothing(t *testing.T) {
 	})
 }
 
-func TestR12UsersCodeBelowTheDefaultPolicy(t *testing.T) {
+func TestR12_UserCodeOfTheDefaultPolicyPanics(t *testing.T) {
 	panics := Recoverability{UnrecoverableFunc: func(error) bool { panic("oh no") }}
 	for _, test := range []struct {
 		name   string
@@ -301,7 +301,7 @@ func recorded(t *testing.T, c Recoverability, caps Capabilities, mode Transactio
 	return config, seen
 }
 
-func TestR9PolicySeesWhatIsInForce(t *testing.T) {
+func TestR9_PolicySeesSettingsInForce(t *testing.T) {
 	able := ableCapabilities()
 	undelayed, short := able, able
 	undelayed.DelayedDelivery = false
@@ -345,7 +345,7 @@ func TestR9PolicySeesWhatIsInForce(t *testing.T) {
 	})
 }
 
-func TestR9ChangingItChangesNothing(t *testing.T) {
+func TestR9_ChangesOfAPolicyHaveNoEffect(t *testing.T) {
 	listed := errors.New("listed")
 	calls := 0
 	r := rulesOf(t, Recoverability{Unrecoverable: []error{listed}, Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) Action {
@@ -395,7 +395,7 @@ func TestR9ChangingItChangesNothing(t *testing.T) {
 	})
 }
 
-func TestR11PolicyIsToldEverything(t *testing.T) {
+func TestR11_PolicyGetsAllFields(t *testing.T) {
 	trace := `[{"at":"` + FormatTime(day.Add(-time.Hour)) + `","error":"x","attempts":6,"action":"DelayedRetry"}]`
 	in := &Incoming{ID: "m1", NativeID: "n1", Body: []byte("body"), DeliveryCount: 4, Headers: HeadersFromMap(map[string]string{
 		"k": "v", HeaderRetries: "2", HeaderRetriesTimestamp: FormatTime(day.Add(-time.Minute)), HeaderAttempts: trace,
@@ -452,7 +452,7 @@ func TestR11PolicyIsToldEverything(t *testing.T) {
 	})
 }
 
-func TestR12PolicyThatEndsItsGoroutine(t *testing.T) {
+func TestR12_PolicyThatEndsItsGoroutine(t *testing.T) {
 	r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
 		runtime.Goexit()
 		return Action{}

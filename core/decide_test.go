@@ -85,7 +85,7 @@ func life(t *testing.T, r *rules, err error) []Action {
 	return nil
 }
 
-func TestR1TotalAttempts(t *testing.T) {
+func TestR1_TotalAttempts(t *testing.T) {
 	for _, row := range []struct{ immediate, delayed, attempts int }{
 		{0, 0, 1}, {1, 0, 2}, {2, 0, 3}, {3, 0, 4},
 		{0, 1, 2}, {1, 1, 4}, {2, 1, 6}, {3, 1, 8},
@@ -108,7 +108,7 @@ func TestR1TotalAttempts(t *testing.T) {
 	})
 }
 
-func TestR2ImmediateRetriesFollowTheDeliveryCount(t *testing.T) {
+func TestR2_ImmediateRetriesFollowTheDeliveryCount(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Retries: 2}})
 	for _, test := range []struct {
 		name      string
@@ -134,7 +134,7 @@ func TestR2ImmediateRetriesFollowTheDeliveryCount(t *testing.T) {
 	}
 }
 
-func TestR3DelayedRetries(t *testing.T) {
+func TestR3_DelayedRetries(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 3}})
 	for _, test := range []struct {
 		name    string
@@ -172,7 +172,7 @@ func TestR3DelayedRetries(t *testing.T) {
 	})
 }
 
-func TestR4DelaysGrow(t *testing.T) {
+func TestR4_DelaysGrow(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		delayed Delayed
@@ -207,7 +207,7 @@ type codeError struct{ code int }
 
 func (e codeError) Error() string { return fmt.Sprint("code ", e.code) }
 
-func TestR6UnrecoverableFailuresAreNotRetried(t *testing.T) {
+func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 	listed := errors.New("listed")
 	r := rulesOf(t, Recoverability{
 		Unrecoverable:     []error{listed, ErrNoHandler},
@@ -277,7 +277,7 @@ func TestR6UnrecoverableFailuresAreNotRetried(t *testing.T) {
 	})
 }
 
-func TestR7EveryActionOfAPolicyIsTaken(t *testing.T) {
+func TestR7_EveryActionOfAPolicy(t *testing.T) {
 	for _, want := range []Action{
 		ImmediateRetry(), DelayedRetry(0), DelayedRetry(time.Minute), MoveToError("elsewhere"), DiscardMessage("too late"),
 	} {
@@ -299,7 +299,7 @@ func TestR7EveryActionOfAPolicyIsTaken(t *testing.T) {
 	})
 }
 
-func TestActionString(t *testing.T) {
+func TestAction_String(t *testing.T) {
 	for _, test := range []struct {
 		action Action
 		want   string

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestR5TwentyFourHoursSinceThePreviousDelayedRetry(t *testing.T) {
+func TestR5_DayBetweenDelayedRetries(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}})
 	for _, test := range []struct {
 		name    string
@@ -64,7 +64,7 @@ func TestR5TwentyFourHoursSinceThePreviousDelayedRetry(t *testing.T) {
 	})
 }
 
-func TestR5DelaysOfADayAreRefused(t *testing.T) {
+func TestR5_RefusesDelaysOfADay(t *testing.T) {
 	forever := func(context.Context, RecoverabilityConfig, ErrorContext) Action { return ImmediateRetry() }
 	for _, test := range []struct {
 		name    string
@@ -97,7 +97,7 @@ func TestR5DelaysOfADayAreRefused(t *testing.T) {
 	}
 }
 
-func TestR5MaxRetryAge(t *testing.T) {
+func TestR5_MaxRetryAge(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 100}, MaxRetryAge: time.Hour})
 	for _, test := range []struct {
 		name    string

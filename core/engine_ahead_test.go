@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestR41NothingIsHeldAheadWhileRateLimited(t *testing.T) {
+func TestR41_NoPrefetchWhileRateLimited(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: limited(2)}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "quick" {
@@ -41,7 +41,7 @@ func TestR41NothingIsHeldAheadWhileRateLimited(t *testing.T) {
 
 // Messages held ahead of slow handlers are kept from other instances that have
 // nothing to do.
-func TestNothingIsHeldAheadUntilHandlersAreKnownToBeFast(t *testing.T) {
+func TestPrefetch_WaitsForMeasuredHandlers(t *testing.T) {
 	for _, takes := range []time.Duration{4 * time.Second, 20 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
 			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
@@ -72,7 +72,7 @@ func (b *bed) newestMaxInFlight() int {
 
 // What is in the works may be held up by a fetch or a settlement, which cost the
 // same for a hundred messages.
-func TestHowMuchIsHeldAheadFollowsTheTimeThatHandlersTake(t *testing.T) {
+func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of messages: not in short runs")
 	}
@@ -130,7 +130,7 @@ func TestHowMuchIsHeldAheadFollowsTheTimeThatHandlersTake(t *testing.T) {
 }
 
 // One fast handler says little about the next.
-func TestNoMoreIsHeldAheadThanWasMeasured(t *testing.T) {
+func TestPrefetch_NoMoreThanMeasured(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var slow atomic.Bool
 		b.orders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
@@ -173,7 +173,7 @@ func workers() int {
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "core.(*worker).run(")
 }
 
-func TestWorkersThatWaitForSettlements(t *testing.T) {
+func TestWorkers_WaitForSettlements(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		takes        time.Duration
@@ -219,7 +219,7 @@ func TestWorkersThatWaitForSettlements(t *testing.T) {
 
 // The wait for the settlement is not the handler's: it would make fast handlers
 // look slow as soon as many wait.
-func TestTheWaitForTheSettlementIsNotMeasured(t *testing.T) {
+func TestPrefetch_SettlementIsNoHandlerTime(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		b.slowToSettle("Complete", 5*time.Second)
 		b.orders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error { return nil })
@@ -231,7 +231,7 @@ func TestTheWaitForTheSettlementIsNotMeasured(t *testing.T) {
 	})
 }
 
-func TestOneSlowHandlerDoesNotSendBackWhatIsHeldForFastOnes(t *testing.T) {
+func TestPrefetched_KeptBesideOneSlowHandler(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		b.orders(core.Config{Concurrency: 8}, func(_ context.Context, m *core.Message) error {
 			time.Sleep(time.Millisecond)
@@ -254,7 +254,7 @@ func TestOneSlowHandlerDoesNotSendBackWhatIsHeldForFastOnes(t *testing.T) {
 }
 
 // The more is held, the longer it would take to give it back one after the other.
-func TestWhatIsHeldAheadIsGivenBackTogether(t *testing.T) {
+func TestPrefetched_ReleasedInParallel(t *testing.T) {
 	inModesOn(t, aheadConfig(time.Minute), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var slow atomic.Bool
 		ep, _ := b.orders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
@@ -282,7 +282,7 @@ func TestWhatIsHeldAheadIsGivenBackTogether(t *testing.T) {
 
 // Handlers that are no longer fast have as many held ahead as there are slots,
 // however many there were before.
-func TestTheNumberOfSlotsIsHeldAheadOfHandlersThatTakeLonger(t *testing.T) {
+func TestPrefetch_IsTheConcurrencyOfSlowerHandlers(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var takes atomic.Int64
 		ep, _ := b.orders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error {
@@ -307,7 +307,7 @@ func TestTheNumberOfSlotsIsHeldAheadOfHandlersThatTakeLonger(t *testing.T) {
 	})
 }
 
-func TestAFetchForFastHandlersIsWorthIt(t *testing.T) {
+func TestFetch_LargeBatchesForFastHandlers(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var fetches atomic.Int64
 		b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) {
@@ -332,7 +332,7 @@ func TestAFetchForFastHandlersIsWorthIt(t *testing.T) {
 
 // Handlers hang in one of two instances, on a database for example: the messages that it
 // has prefetched go to the other one.
-func TestPrefetched_GivenBackWhenAllSlotsHang(t *testing.T) {
+func TestPrefetched_ReleasedWhenAllSlotsHang(t *testing.T) {
 	inModesOn(t, aheadConfig(time.Minute), retrying[:1], func(b *bed) {
 		var hang atomic.Bool
 		release := make(chan struct{})

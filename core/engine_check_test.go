@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestRunRefusesToStartWithoutItsQueues(t *testing.T) {
+func TestRun_RefusesMissingQueues(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		config  core.Config
@@ -60,7 +60,7 @@ func (b *bed) provision(queues ...string) {
 	}
 }
 
-func TestRunDoesNotAskForCustomErrorQueues(t *testing.T) {
+func TestRun_DoesNotCheckCustomErrorQueues(t *testing.T) {
 	bubble(t, func(b *bed) {
 		config := core.Config{Provision: core.ProvisionNever}
 		config.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {

@@ -50,7 +50,7 @@ func onEach(t *testing.T, body func(b *bed)) {
 	}
 }
 
-func TestConcurrencyIsBoundedExactly(t *testing.T) {
+func TestConcurrency_IsAnExactBound(t *testing.T) {
 	onEach(t, func(b *bed) {
 		for _, concurrency := range []int{1, 7, 50} {
 			var g gauge
@@ -84,7 +84,7 @@ func TestConcurrencyIsBoundedExactly(t *testing.T) {
 	})
 }
 
-func TestSetConcurrencyWhileMessagesAreInFlight(t *testing.T) {
+func TestSetConcurrency_WithMessagesInFlight(t *testing.T) {
 	onEach(t, func(b *bed) {
 		var g gauge
 		var handled atomic.Int64
@@ -126,7 +126,7 @@ func TestSetConcurrencyWhileMessagesAreInFlight(t *testing.T) {
 	})
 }
 
-func TestNothingIsLostOrDuplicatedByChangesOfPace(t *testing.T) {
+func TestConcurrency_ChangesLoseAndDuplicateNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("1,000 messages on each transport: not in short runs")
 	}
@@ -175,7 +175,7 @@ func TestNothingIsLostOrDuplicatedByChangesOfPace(t *testing.T) {
 	})
 }
 
-func TestPauseFinishesWhatRunsAndHoldsNothingElse(t *testing.T) {
+func TestPause_FinishesRunningHandlersAndReleasesTheRest(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, cfg, retrying, func(b *bed) {
@@ -227,7 +227,7 @@ func TestPauseFinishesWhatRunsAndHoldsNothingElse(t *testing.T) {
 	}
 }
 
-func TestNothingIsHeldAheadOfSlowHandlers(t *testing.T) {
+func TestPrefetch_NoneForSlowHandlers(t *testing.T) {
 	inModesOn(t, aheadConfig(10*time.Second), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var slow atomic.Bool
 		ep, _ := b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestErrorQueueOfAMessageType(t *testing.T) {
+func TestErrorQueue_OfAMessageType(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{
 			"order": {ErrorQueue: "failed-orders", Unrecoverable: []error{errBoom}},
@@ -23,7 +23,7 @@ func TestErrorQueueOfAMessageType(t *testing.T) {
 	})
 }
 
-func TestDrainTimeoutOffCancelsHandlersAtOnce(t *testing.T) {
+func TestDrainTimeout_OffCancelsHandlersAtOnce(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var cause error
 		_, run := b.orders(core.Config{DrainTimeout: core.Off}, func(ctx context.Context, _ *core.Message) error {

@@ -21,7 +21,7 @@ func (w *watched) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (co
 	return w.faulty.OpenReceiver(ctx, cfg)
 }
 
-func TestHealthForgetsTheOutageOfAnEarlierRun(t *testing.T) {
+func TestHealth_ForgetsTheOutageOfAnEarlierRun(t *testing.T) {
 	bubble(t, func(b *bed) {
 		transport := &watched{faulty: b.broker}
 		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(slog.DiscardHandler)})

@@ -286,7 +286,7 @@ func TestEditFailed_CustomQueueThatDoesNotExist(t *testing.T) {
 	})
 }
 
-func TestR24EditFailedDoesNotKeepAMessageFromTheErrorQueue(t *testing.T) {
+func TestR24_EditFailedCannotPreventTheMove(t *testing.T) {
 	const limit = 64 << 10
 	large := strings.Repeat("x", 1<<20)
 	set := func(key string) editor {
@@ -344,7 +344,7 @@ func TestR24EditFailedDoesNotKeepAMessageFromTheErrorQueue(t *testing.T) {
 	}
 }
 
-func TestR24ABodyOfEditFailedThatIsTooLargeGivesWay(t *testing.T) {
+func TestR24_TooLargeBodyOfEditFailed(t *testing.T) {
 	const limit = 64 << 10
 	grow := func(_ context.Context, _ core.ErrorContext, m *core.FailedCopy) {
 		m.Body = bytes.Repeat([]byte("x"), limit)
@@ -388,7 +388,7 @@ func TestR24ABodyOfEditFailedThatIsTooLargeGivesWay(t *testing.T) {
 }
 
 // What was dropped or redacted stays so, however little of the message is sent.
-func TestR24WhatEditFailedDroppedIsInNoFallback(t *testing.T) {
+func TestR24_FallbackKeepsEditsOfEditFailed(t *testing.T) {
 	for most := range 14 {
 		t.Run(fmt.Sprint(most, " headers at most"), func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -436,7 +436,7 @@ func TestEditFailed_DescribesADeadLetter(t *testing.T) {
 
 // A hook that panics because the shutdown cancelled its context has not answered: the message
 // is not moved with what it would have redacted.
-func TestR27EditFailedThatTheShutdownCutsOffIsAskedAgain(t *testing.T) {
+func TestR27_EditFailedRunsAgainAfterACutOff(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		waits := true
 		config := editing(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {

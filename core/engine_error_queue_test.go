@@ -23,7 +23,7 @@ type orderError struct{ id string }
 
 func (e *orderError) Error() string { return "order " + e.id + " is wrong" }
 
-func TestR23MoveToErrorKeepsTheMessageAndSaysWhy(t *testing.T) {
+func TestR23_MoveKeepsTheMessageAndNamesTheCause(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		failedAt := time.Now()
 		machine, err := os.Hostname()
@@ -86,7 +86,7 @@ func TestR23MoveToErrorKeepsTheMessageAndSaysWhy(t *testing.T) {
 	})
 }
 
-func TestR23TheMessageIsInOneOfTheTwoQueuesAtAnyTime(t *testing.T) {
+func TestR23_MoveIsAtomic(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.broker.provoke(faults{
 			send: func(out []core.Outgoing) error {
@@ -110,7 +110,7 @@ func TestR23TheMessageIsInOneOfTheTwoQueuesAtAnyTime(t *testing.T) {
 	})
 }
 
-func TestR23AForeignMessageGetsAnID(t *testing.T) {
+func TestR23_ForeignMessageGetsAnID(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
 		b.send(core.Outgoing{Queue: "orders", Body: []byte("who am I")})
@@ -125,7 +125,7 @@ func TestR23AForeignMessageGetsAnID(t *testing.T) {
 	})
 }
 
-func TestR24HugeErrorsAreCut(t *testing.T) {
+func TestR24_HugeErrorsAreCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("texts of a quarter of a megabyte: not in short runs")
 	}
@@ -151,7 +151,7 @@ func TestR24HugeErrorsAreCut(t *testing.T) {
 	})
 }
 
-func TestR24TheErrorPathFitsTinyTransports(t *testing.T) {
+func TestR24_MoveFitsTinyTransports(t *testing.T) {
 	body := strings.Repeat("b", 1000)
 	own := order("m1").Headers.Bytes() + len(body)
 	for _, c := range []struct {
@@ -208,7 +208,7 @@ func TestR24TheErrorPathFitsTinyTransports(t *testing.T) {
 	}
 }
 
-func TestR24ADelayedRetryThatDoesNotFitMovesToTheErrorQueue(t *testing.T) {
+func TestR24_TooLargeDelayedRetryMovesToTheErrorQueue(t *testing.T) {
 	for name, verdict := range map[string]error{"policy": errBoom, "defer": core.Defer(time.Second), "retry after": core.RetryAfter(errBoom, time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retrying, func(b *bed) {
@@ -234,7 +234,7 @@ func TestR24ADelayedRetryThatDoesNotFitMovesToTheErrorQueue(t *testing.T) {
 	}
 }
 
-func TestR31AMissingCustomErrorQueueGivesWayToTheDefaultOne(t *testing.T) {
+func TestR31_MissingCustomQueueGivesWayToTheErrorQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{Recoverability: core.Recoverability{
 			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
@@ -260,7 +260,7 @@ func TestR31AMissingCustomErrorQueueGivesWayToTheDefaultOne(t *testing.T) {
 	})
 }
 
-func TestR6FailuresThatNoRetryMendsGoStraightToTheErrorQueue(t *testing.T) {
+func TestR6_PermanentFailuresMoveAtOnce(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		errKnown := errors.New("known")
 		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{
@@ -314,7 +314,7 @@ func TestR6FailuresThatNoRetryMendsGoStraightToTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestR30InNoneAFailureIsFinalAndGoesToTheErrorQueue(t *testing.T) {
+func TestR30_InNoneAFailureIsFinal(t *testing.T) {
 	inModes(t, everyMode[:1], func(b *bed) {
 		var attempts record[string]
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {

@@ -41,7 +41,7 @@ func made(err error) func(context.Context, *core.Inbound[[]byte]) error {
 
 func generic[T any](context.Context, *core.Inbound[T]) error { return errBoom }
 
-func TestR23TheFailingHandlerIsNamed(t *testing.T) {
+func TestR23_NamesTheFailingHandler(t *testing.T) {
 	type handlers []func(context.Context, *core.Inbound[[]byte]) error
 	for _, test := range []struct {
 		name     string
@@ -54,7 +54,7 @@ func TestR23TheFailingHandlerIsNamed(t *testing.T) {
 		{"a method that panics", handlers{(&desk{"x"}).serve}, "(*desk).serve", 0, 0},
 		{"one that ends its goroutine", handlers{passesSlowly, endsGoroutine}, "endsGoroutine", 2 * time.Second, 0},
 		{"the second that a function made", handlers{made(nil), made(errBoom)}, "made.func1 #2", 0, 0},
-		{"an instance of a generic function", handlers{generic[[]byte]}, "TestR23TheFailingHandlerIsNamed.func*|init.func*|generic[...]", 0, 0},
+		{"an instance of a generic function", handlers{generic[[]byte]}, "TestR23_NamesTheFailingHandler.func*|init.func*|generic[...]", 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -104,7 +104,7 @@ func named(name, want string) bool {
 	return false
 }
 
-func TestR23NoHandlerIsNamedWhereNoneFailed(t *testing.T) {
+func TestR23_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 	fails := func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if err := next(ctx, m); err != nil && m.ID != "no run" {
@@ -165,7 +165,7 @@ func TestR23NoHandlerIsNamedWhereNoneFailed(t *testing.T) {
 }
 
 // A message that was sent back does not keep the handler of its earlier failure.
-func TestR23AnEarlierFailingHandlerIsForgotten(t *testing.T) {
+func TestR23_ForgetsAnEarlierFailingHandler(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		stale := order("m1")
 		stale.Headers.Set(core.HeaderMessageTypes, "stranger")

@@ -41,7 +41,7 @@ func (b *bed) sentTypes(queue string) []string {
 	return types
 }
 
-func TestR51HandleFailedRunsBeforeTheMove(t *testing.T) {
+func TestR51_HandleFailedRunsBeforeTheMove(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var recovered recoveries
 		config := core.Config{Observers: []any{&recovered}}
@@ -83,7 +83,7 @@ func TestR51HandleFailedRunsBeforeTheMove(t *testing.T) {
 	})
 }
 
-func TestR51HandleFailedMayTakeOver(t *testing.T) {
+func TestR51_HandleFailedMayTakeOver(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var recovered recoveries
 		recover := core.Recoverability{UnacceptableMessageLimit: 1, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
@@ -109,7 +109,7 @@ func TestR51HandleFailedMayTakeOver(t *testing.T) {
 	})
 }
 
-func TestR51AFailureOfHandleFailedLetsTheMoveHappen(t *testing.T) {
+func TestR51_FailureOfHandleFailedLetsTheMoveHappen(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error":   func() error { return errors.New("last resort failed") },
 		"panic":   func() error { panic("last resort panicked") },
@@ -143,7 +143,7 @@ func TestR51AFailureOfHandleFailedLetsTheMoveHappen(t *testing.T) {
 	}
 }
 
-func TestR51HandleFailedDoesNotRunForWhatNoHandlerSaw(t *testing.T) {
+func TestR51_HandleFailedSkipsUnhandledMessages(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
 		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil }); err != nil {
@@ -169,7 +169,7 @@ func TestR51HandleFailedDoesNotRunForWhatNoHandlerSaw(t *testing.T) {
 	})
 }
 
-func TestR51WhatItSendsGoesWithTheMoveOnceThatSucceeds(t *testing.T) {
+func TestR51_SendsLeaveOnceWithTheMove(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var broken atomic.Bool
 		broken.Store(true)
@@ -206,7 +206,7 @@ func TestR51WhatItSendsGoesWithTheMoveOnceThatSucceeds(t *testing.T) {
 	})
 }
 
-func TestR51WhatItSendsNowhereDoesNotHoldTheMessage(t *testing.T) {
+func TestR51_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
 	for name, takeOver := range map[string]bool{"move": false, "take over": true} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -231,7 +231,7 @@ func TestR51WhatItSendsNowhereDoesNotHoldTheMessage(t *testing.T) {
 	}
 }
 
-func TestR51WithADeadLetterQueue(t *testing.T) {
+func TestR51_DeadLetterQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: true}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })

@@ -38,7 +38,7 @@ func (r *distantReceiver) Receive(ctx context.Context, dst []core.Delivery) (int
 	return r.Receiver.Receive(ctx, dst)
 }
 
-func TestSmallBatchesFromFarAwayKeepManySlotsBusy(t *testing.T) {
+func TestFetch_SmallBatchesKeepManySlotsBusy(t *testing.T) {
 	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxReceiveBatch = 10 }), func(b *bed) {
 		far := &distant{Transport: b.broker.Transport, roundTrip: 12 * time.Millisecond}
 		ep, err := core.New("orders", far, core.Config{
@@ -79,7 +79,7 @@ func TestSmallBatchesFromFarAwayKeepManySlotsBusy(t *testing.T) {
 }
 
 // A push adapter fetches without being asked: it must be told to hold nothing.
-func TestThePausedEndpointLetsItsReceiverHoldNothing(t *testing.T) {
+func TestPause_ReceiverPrefetchesNothing(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep, _ := b.orders(core.Config{Concurrency: 3}, func(context.Context, *core.Message) error { return nil })
 		ep.Pause()
@@ -97,7 +97,7 @@ func TestThePausedEndpointLetsItsReceiverHoldNothing(t *testing.T) {
 	})
 }
 
-func TestAnEndpointPausedBeforeRunLetsItsReceiverHoldNothing(t *testing.T) {
+func TestPause_BeforeRunReceiverPrefetchesNothing(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Concurrency: 3})
 		ep.Pause()
@@ -113,7 +113,7 @@ func TestAnEndpointPausedBeforeRunLetsItsReceiverHoldNothing(t *testing.T) {
 	})
 }
 
-func TestWhatMayBeHeldAheadFollowsTheHandlers(t *testing.T) {
+func TestPrefetch_ReceiverIsToldTheLimit(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var takes atomic.Int64
 		b.orders(core.Config{Concurrency: 8, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
@@ -138,7 +138,7 @@ func TestWhatMayBeHeldAheadFollowsTheHandlers(t *testing.T) {
 	})
 }
 
-func TestR28ARedeliveryThatNoCountShowsIsSettledWithoutBeingHandled(t *testing.T) {
+func TestR28_RedeliveryWithoutCount(t *testing.T) {
 	c := able(func(c *core.Capabilities) { c.NativeDeliveryCount = false })
 	c.LockDuration = time.Minute
 	inModesOn(t, c, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
@@ -180,7 +180,7 @@ func (h holdingHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func TestReceiveIsNotRepeatedWhileTheEndOfRunIsOnItsWay(t *testing.T) {
+func TestReceive_IsNotRepeatedWhileRunEnds(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		release := make(chan struct{})
 		var calls atomic.Int64
@@ -203,7 +203,7 @@ func TestReceiveIsNotRepeatedWhileTheEndOfRunIsOnItsWay(t *testing.T) {
 	})
 }
 
-func TestADeliveryThatIsNilEndsRun(t *testing.T) {
+func TestRun_EndsForANilDelivery(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) { return true, 1, nil }})
 		r := b.launch(b.endpoint("orders", core.Config{}))

@@ -50,7 +50,7 @@ func settledBy(b *bed, want ...string) {
 	}
 }
 
-func TestR51ATakeOverWhoseSendsFailIsUndoneAndMoved(t *testing.T) {
+func TestR51_TakeOverWhoseSendsFailIsUndone(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.broker.provoke(refuse("shipping", func() bool { return true }))
 		var recovered recoveries
@@ -81,7 +81,7 @@ func TestR51ATakeOverWhoseSendsFailIsUndoneAndMoved(t *testing.T) {
 	})
 }
 
-func TestR51AMoveThatFailsOnceRunsHandleFailedAgainInTheNextTransaction(t *testing.T) {
+func TestR51_FailedMoveRunsHandleFailedAgain(t *testing.T) {
 	inModes(t, everyMode[2:], func(b *bed) {
 		reachable := b.unreachable("error", "orders")
 		var ids, texts record[string]
@@ -127,7 +127,7 @@ func TestR51AMoveThatFailsOnceRunsHandleFailedAgainInTheNextTransaction(t *testi
 	})
 }
 
-func TestR51ATakeOverMaySucceedInTheNextTransaction(t *testing.T) {
+func TestR51_TakeOverInTheNextTransaction(t *testing.T) {
 	inModes(t, everyMode[2:], func(b *bed) {
 		var down atomic.Bool
 		down.Store(true)
@@ -150,7 +150,7 @@ func TestR51ATakeOverMaySucceedInTheNextTransaction(t *testing.T) {
 	})
 }
 
-func TestR51WhereItIsNotAtomicItsSendsLeaveOnceBeforeTheMove(t *testing.T) {
+func TestR51_InReceiveOnlySendsLeaveOnceBeforeTheMove(t *testing.T) {
 	for name, down := range map[string]string{"nothing fails": "", "the move fails": "error", "its sends fail": "shipping"} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, everyMode[1:2], func(b *bed) {
@@ -181,7 +181,7 @@ func TestR51WhereItIsNotAtomicItsSendsLeaveOnceBeforeTheMove(t *testing.T) {
 	}
 }
 
-func TestR51WhatIsRefusedForGoodIsDroppedAndTheMessageMovedOnce(t *testing.T) {
+func TestR51_RefusedSendsAreDropped(t *testing.T) {
 	for _, cause := range []error{core.ErrQueueNotFound, &core.TooLargeError{Size: 2, Max: 1, Limit: "MaxMessageBytes"}, core.ErrInvalidHeader, errors.ErrUnsupported} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -221,7 +221,7 @@ func TestR51WhatIsRefusedForGoodIsDroppedAndTheMessageMovedOnce(t *testing.T) {
 	}
 }
 
-func TestR51CustomErrorQueueAndSendsAreRefusedEachForItself(t *testing.T) {
+func TestR51_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 	for _, test := range []struct {
 		name, errorQueue, extraQueue string
 		in                           string // the queue in which the message is found
@@ -259,7 +259,7 @@ func TestR51CustomErrorQueueAndSendsAreRefusedEachForItself(t *testing.T) {
 	}
 }
 
-func TestR51AMessageTakenOverRaisesNoAlarm(t *testing.T) {
+func TestR51_TakeOverIsNoCriticalError(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.lastResort(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, f *core.Failed) error {
 			equal(b, "lines before it ran", len(b.logs.about("Moving message")), 0)
@@ -279,7 +279,7 @@ func TestR51AMessageTakenOverRaisesNoAlarm(t *testing.T) {
 	})
 }
 
-func TestR51HandleFailedNeverRunsForWhatNoHandlerSawHoweverOftenTheMoveFails(t *testing.T) {
+func TestR51_HandleFailedSkipsUnhandledMessagesAfterFailedMoves(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
 		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil }); err != nil {
@@ -314,7 +314,7 @@ func TestR51HandleFailedNeverRunsForWhatNoHandlerSawHoweverOftenTheMoveFails(t *
 }
 
 // No broker takes the sends and a dead letter as one, so the sends go first.
-func TestR51SendsLeaveOnceBeforeADeadLetterWhateverFails(t *testing.T) {
+func TestR51_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 	for name, deadLetterFails := range map[string]bool{"the dead letter": true, "its sends": false} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retrying, func(b *bed) {

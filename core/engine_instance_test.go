@@ -233,7 +233,7 @@ func TestInstanceQueue_Pause(t *testing.T) {
 	})
 }
 
-func TestInstanceQueue_StopGivesBackUncounted(t *testing.T) {
+func TestInstanceQueue_StopReleasesUncounted(t *testing.T) {
 	for name, cfg := range transports {
 		if cfg.Capabilities != nil && cfg.Capabilities.CountsEveryDelivery {
 			continue
@@ -330,7 +330,7 @@ func TestInstanceQueue_RateLimiting(t *testing.T) {
 }
 
 // A receiver that has failed for good ends the endpoint, whichever it is.
-func TestInstanceQueue_AReceiverFailsForGood(t *testing.T) {
+func TestInstanceQueue_PermanentErrorOfAReceiver(t *testing.T) {
 	for _, queue := range []string{"orders", "orders-a"} {
 		t.Run(queue, func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -391,7 +391,7 @@ func TestInstanceQueue_Connection(t *testing.T) {
 	})
 }
 
-func TestReplyToInstance(t *testing.T) {
+func TestReplyToInstance_ReachesTheInstance(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		answers := map[string]*record[string]{"a": {}, "b": {}}
 		for _, name := range []string{"a", "b"} {

@@ -63,7 +63,7 @@ func (b *bed) isolationLines() []logLine {
 	return b.logs.about("delivered several times without a known end")
 }
 
-func TestR35_SuspectsAreAttemptedWithNothingBesideThem(t *testing.T) {
+func TestR35_SuspectsAreAttemptedAlone(t *testing.T) {
 	onSuspects(t, func(b *bed) {
 		var g gauge
 		var suspects, healthy record[string]
@@ -146,7 +146,7 @@ func TestR35_SuspectsWithTheFewestDeliveriesComeFirst(t *testing.T) {
 
 // A process that starts again after a crash takes one message at a time, until it sees
 // that not all have been there.
-func TestR35_AStartBeginsWithOneMessage(t *testing.T) {
+func TestR35_StartBeginsWithOneMessage(t *testing.T) {
 	onSuspects(t, func(b *bed) {
 		for i := range 5 {
 			b.send(order(fmt.Sprint("suspect ", i)))
@@ -180,7 +180,7 @@ func TestR35_AStartBeginsWithOneMessage(t *testing.T) {
 }
 
 // It costs a start nothing but one fetch where messages are healthy.
-func TestR35_AHealthyStartIsOpenAfterOneMessage(t *testing.T) {
+func TestR35_HealthyStartIsOpenAfterOneMessage(t *testing.T) {
 	onSuspects(t, func(b *bed) {
 		for i := range 100 {
 			b.send(order(fmt.Sprint("m", i)))
@@ -277,7 +277,7 @@ func (b *bed) waiting(c core.Config, takes time.Duration, handled *record[string
 	return ep, run
 }
 
-func TestR35_SuspectsThatWaitAreGivenBackAtAShutdown(t *testing.T) {
+func TestR35_WaitingSuspectsAreReleasedAtShutdown(t *testing.T) {
 	onSuspects(t, func(b *bed) {
 		var handled record[string]
 		_, run := b.waiting(core.Config{DrainTimeout: time.Minute}, 20*time.Second, &handled)
@@ -293,7 +293,7 @@ func TestR35_SuspectsThatWaitAreGivenBackAtAShutdown(t *testing.T) {
 }
 
 // Locks are renewed for as long as their messages wait, and nothing is fetched.
-func TestR35_SuspectsThatWaitKeepTheirLocks(t *testing.T) {
+func TestR35_WaitingSuspectsKeepTheirLocks(t *testing.T) {
 	onSuspects(t, func(b *bed) {
 		var handled record[string]
 		b.waiting(core.Config{}, 100*time.Second, &handled)

@@ -43,7 +43,7 @@ type valueKey struct{}
 
 // What a handler can do with its context is the same whether it asked for anything
 // before the lock was lost or not.
-func TestR27AHandlersContextEndsWithItsLock(t *testing.T) {
+func TestR27_HandlerContextEndsWithTheLock(t *testing.T) {
 	for name, before := range map[string]func(ctx context.Context) context.Context{
 		"never asked": func(ctx context.Context) context.Context { return ctx },
 		"error asked": func(ctx context.Context) context.Context {
@@ -96,7 +96,7 @@ func TestR27AHandlersContextEndsWithItsLock(t *testing.T) {
 }
 
 // Whoever keeps a handler's context is told that the handler has returned.
-func TestAHandlersContextEndsWithTheAttempt(t *testing.T) {
+func TestHandlerContext_EndsWithTheAttempt(t *testing.T) {
 	inModesOn(t, locking, retrying[:1], func(b *bed) {
 		var late, early context.Context
 		ep := b.endpoint("orders", core.Config{})
@@ -133,7 +133,7 @@ func TestAHandlersContextEndsWithTheAttempt(t *testing.T) {
 	})
 }
 
-func TestAHandlersContextWithALockEndsWithTheDrain(t *testing.T) {
+func TestHandlerContext_WithALockEndsWithTheDrain(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		var ended context.Context
 		_, run := b.orders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
@@ -154,7 +154,7 @@ func TestAHandlersContextWithALockEndsWithTheDrain(t *testing.T) {
 
 // Package context starts a goroutine for each child of a context that it does not
 // know.
-func TestChildrenOfAHandlersContextNeedNoGoroutine(t *testing.T) {
+func TestHandlerContext_ChildrenNeedNoGoroutine(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		_, run := b.orders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
 			child, cancel := context.WithTimeout(ctx, time.Hour)
@@ -179,7 +179,7 @@ func TestChildrenOfAHandlersContextNeedNoGoroutine(t *testing.T) {
 }
 
 // Sixteen renewals that hang kept all other locks from being renewed.
-func TestRenewal_ThatHangsHoldsUpNoOther(t *testing.T) {
+func TestRenewal_HangingOneDelaysNoOther(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		release := make(chan struct{})
 		b.broker.provoke(faults{settle: func(operation string, in *core.Incoming) error {

@@ -16,7 +16,7 @@ import (
 )
 
 // The table "Logging" of docs/recoverability.md, to the letter.
-func TestRecoverabilityLogLines(t *testing.T) {
+func TestLog_RecoverabilityLines(t *testing.T) {
 	type line struct {
 		level            slog.Level
 		message          string
@@ -94,7 +94,7 @@ func TestRecoverabilityLogLines(t *testing.T) {
 }
 
 // With LogConstant no text tells of one message, so that lines can be grouped by it.
-func TestConstantLogTexts(t *testing.T) {
+func TestLog_ConstantTexts(t *testing.T) {
 	recover := core.Recoverability{
 		Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, RequeueLimit: 1,
 		Policy: func(ctx context.Context, c core.RecoverabilityConfig, e core.ErrorContext) core.Action {
@@ -166,7 +166,7 @@ func TestConstantLogTexts(t *testing.T) {
 }
 
 // Whatever a verdict asked for and did not get is logged with the reason.
-func TestLogSaysWhyAVerdictWasNotCarriedOut(t *testing.T) {
+func TestLog_ReasonOfADowngradedVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		on     inmemory.Config
 		asked  error
@@ -201,7 +201,7 @@ func TestLogSaysWhyAVerdictWasNotCarriedOut(t *testing.T) {
 }
 
 // A message whose retry succeeds is in no error queue: only the log has the stack.
-func TestLogHasTheStackOfEachPanic(t *testing.T) {
+func TestLog_StackOfEachPanic(t *testing.T) {
 	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
 		t.Run(format.String(), func(t *testing.T) {
 			inModes(t, retrying, func(b *bed) {
@@ -235,7 +235,7 @@ func TestLogHasTheStackOfEachPanic(t *testing.T) {
 	}
 }
 
-func TestInstancesOfAnEndpointDiffer(t *testing.T) {
+func TestLog_NamesTheInstance(t *testing.T) {
 	bubble(t, func(b *bed) {
 		one, two := b.endpoint("orders", core.Config{}), b.endpoint("orders", core.Config{})
 		if one.Instance() == two.Instance() || one.Instance() == "" {
@@ -244,7 +244,7 @@ func TestInstancesOfAnEndpointDiffer(t *testing.T) {
 	})
 }
 
-func TestALogHandlerMayAskTheEndpoint(t *testing.T) {
+func TestLog_HandlerMayCallTheEndpoint(t *testing.T) {
 	bubble(t, func(b *bed) {
 		asking := &askingHandler{logHandler: logHandler{book: b.logs}, about: new(*core.Endpoint)}
 		recover := limited(1)

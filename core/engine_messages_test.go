@@ -15,7 +15,7 @@ import (
 
 type ping struct{ N int }
 
-func TestRequestAndReply(t *testing.T) {
+func TestReply_AnswersARequest(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		client, server := b.endpoint("client", core.Config{}), b.endpoint("server", core.Config{})
 		if err := core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
@@ -60,7 +60,7 @@ func TestRequestAndReply(t *testing.T) {
 	})
 }
 
-func TestReplyWithoutAnAddress(t *testing.T) {
+func TestReply_WithoutAnAddress(t *testing.T) {
 	bubble(t, func(b *bed) {
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			if err := m.Reply("pong", "x"); !errors.Is(err, core.ErrNoReplyAddress) {
@@ -73,7 +73,7 @@ func TestReplyWithoutAnAddress(t *testing.T) {
 	})
 }
 
-func TestAnEventReachesEverySubscriberOnce(t *testing.T) {
+func TestPublish_ReachesEverySubscriberOnce(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var got record[string]
 		for _, name := range []string{"billing", "billing", "stock", "deaf"} { // billing has two instances
@@ -114,7 +114,7 @@ func TestAnEventReachesEverySubscriberOnce(t *testing.T) {
 	})
 }
 
-func TestSeveralHandlersRunInOrderAndAllAgainOnRetry(t *testing.T) {
+func TestHandlers_RunInOrderAndAllAgainOnRetry(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
 		var got record[string]
@@ -141,7 +141,7 @@ func TestSeveralHandlersRunInOrderAndAllAgainOnRetry(t *testing.T) {
 	})
 }
 
-func TestMessageTypesOfOthersAreUnderstood(t *testing.T) {
+func TestMessageType_ForeignNotations(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var got record[string]
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
@@ -160,7 +160,7 @@ func TestMessageTypesOfOthersAreUnderstood(t *testing.T) {
 	})
 }
 
-func TestAnUnknownTypeIsAnOrdinaryFailure(t *testing.T) {
+func TestMessageType_UnknownOneIsAFailure(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.orders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}}},
 			func(context.Context, *core.Message) error { return nil })
@@ -176,7 +176,7 @@ func TestAnUnknownTypeIsAnOrdinaryFailure(t *testing.T) {
 	})
 }
 
-func TestAuditQueueGetsACopyOfSuccesses(t *testing.T) {
+func TestAudit_CopiesSuccesses(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		started := time.Now()
 		b.orders(core.Config{AuditQueue: "audit", Instance: "i1", Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(_ context.Context, m *core.Message) error {
@@ -207,7 +207,7 @@ func TestAuditQueueGetsACopyOfSuccesses(t *testing.T) {
 	})
 }
 
-func TestARetryOfAnOperatorIsAcknowledged(t *testing.T) {
+func TestAcknowledgement_OfAnOperatorsRetry(t *testing.T) {
 	for name, auditQueue := range map[string]string{"with audit": "audit", "without": ""} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -247,7 +247,7 @@ func TestARetryOfAnOperatorIsAcknowledged(t *testing.T) {
 	}
 }
 
-func TestInvokeRunsHandlersInProcess(t *testing.T) {
+func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 	bubble(t, func(b *bed) {
 		type key struct{}
 		var got record[string]
@@ -297,7 +297,7 @@ func TestInvokeRunsHandlersInProcess(t *testing.T) {
 	})
 }
 
-func TestInvokeRunsObservers(t *testing.T) {
+func TestInvoke_RunsObservers(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var seen calls
 		ep := b.endpoint("orders", core.Config{Observers: []any{&seen}})
@@ -329,7 +329,7 @@ func TestInvokeRunsObservers(t *testing.T) {
 	})
 }
 
-func TestDelayedSendsTellWhenTheyAreDue(t *testing.T) {
+func TestDelayedSend_HasItsDueTime(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var seen record[string]
 		began := time.Now()
@@ -356,7 +356,7 @@ func TestDelayedSendsTellWhenTheyAreDue(t *testing.T) {
 	})
 }
 
-func TestDelayedSendsOfHandlersArriveWhenDue(t *testing.T) {
+func TestDelayedSend_OfAHandlerArrivesWhenDue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			return m.Send("shipping", "later", "x", core.SendOptions{Delay: time.Minute})
@@ -369,7 +369,7 @@ func TestDelayedSendsOfHandlersArriveWhenDue(t *testing.T) {
 	})
 }
 
-func TestSeveralEndpointsShareATransport(t *testing.T) {
+func TestTransport_SharedByEndpoints(t *testing.T) {
 	inModesOn(t, inmemory.Config{}, everyMode, func(b *bed) {
 		const endpoints = 20
 		var path record[string]

@@ -227,7 +227,7 @@ var runs = []struct {
 	},
 }
 
-func TestR20OnlyARunThatSucceededSends(t *testing.T) {
+func TestR20_OnlyASuccessfulRunSends(t *testing.T) {
 	for _, c := range runs {
 		t.Run(c.name, func(t *testing.T) {
 			handler := func(b *bed) core.HandlerFunc {
@@ -261,7 +261,7 @@ func TestR20OnlyARunThatSucceededSends(t *testing.T) {
 	}
 }
 
-func TestR20SeveralHandlersOfATypeAreOneRun(t *testing.T) {
+func TestR20_HandlersOfATypeAreOneRun(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{tries(2)}})
 		var calls record[int]
@@ -282,7 +282,7 @@ func TestR20SeveralHandlersOfATypeAreOneRun(t *testing.T) {
 	})
 }
 
-func TestR20ARunThatEndedTakesNoMoreSends(t *testing.T) {
+func TestR20_EndedRunTakesNoSends(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var calls record[*core.Message]
 		late, refused := make(chan struct{}), make(chan error, 2)
@@ -313,7 +313,7 @@ func TestR20ARunThatEndedTakesNoMoreSends(t *testing.T) {
 }
 
 // Middleware that gives a slow run up answers itself; the run goes on alone.
-func TestR20ARunThatWasGivenUpSendsNothing(t *testing.T) {
+func TestR20_AbandonedRunSendsNothing(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		slow, stuck, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		b.orders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
@@ -339,7 +339,7 @@ func TestR20ARunThatWasGivenUpSendsNothing(t *testing.T) {
 	})
 }
 
-func TestR20EachRunHasTheSameMessageIDs(t *testing.T) {
+func TestR20_EachRunHasTheSameMessageIDs(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var calls record[int]
 		b.orders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
@@ -374,7 +374,7 @@ func TestR20EachRunHasTheSameMessageIDs(t *testing.T) {
 	})
 }
 
-func TestMiddlewareChangesTheMessageForInnerOnesAlone(t *testing.T) {
+func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
 	bubble(t, func(b *bed) {
 		sees := func(name string, m *core.Message, want string) {
 			b.Helper()

@@ -31,7 +31,7 @@ func orderWithout(id string, name func(h *core.Headers)) core.Outgoing {
 	return out
 }
 
-func TestR6AMessageWithoutATypeIsAttemptedOnce(t *testing.T) {
+func TestR6_MessageWithoutATypeIsAttemptedOnce(t *testing.T) {
 	for name, way := range typeless {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -77,7 +77,7 @@ func TestR6AMessageWithoutATypeIsAttemptedOnce(t *testing.T) {
 }
 
 // What can still take a message without a type.
-func TestR6WhatTakesAMessageWithoutAType(t *testing.T) {
+func TestR6_HandlersOfMessagesWithoutAType(t *testing.T) {
 	catchAll := core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if err := next(ctx, m); !errors.Is(err, core.ErrNoType) {
@@ -114,7 +114,7 @@ func TestR6WhatTakesAMessageWithoutAType(t *testing.T) {
 	}
 }
 
-func TestR6ADefaultHandlersFailureIsRetried(t *testing.T) {
+func TestR6_FailureOfADefaultHandlerIsRetried(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		runs := 0
 		ep := b.endpoint("orders", core.Config{Recoverability: immediate(2)})
@@ -131,7 +131,7 @@ func TestR6ADefaultHandlersFailureIsRetried(t *testing.T) {
 	})
 }
 
-func TestR6APolicyDecidesAboutAMessageWithoutAType(t *testing.T) {
+func TestR6_PolicyDecidesAboutAMessageWithoutAType(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.provision("typeless")
 		recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
@@ -149,7 +149,7 @@ func TestR6APolicyDecidesAboutAMessageWithoutAType(t *testing.T) {
 }
 
 // No handler was asked: it says nothing about an outage.
-func TestR44AMessageWithoutATypeDoesNotCountForRateLimiting(t *testing.T) {
+func TestR44_MessageWithoutATypeDoesNotCount(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		recover := noRetries
 		recover.RateLimit = core.RateLimit{ConsecutiveFailures: 2}
@@ -174,7 +174,7 @@ func control(id string) core.Outgoing {
 	})}
 }
 
-func TestAControlMessageIsConsumedWithoutHandlers(t *testing.T) {
+func TestControlMessage_IsConsumedWithoutHandlers(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.provision("acks")
 		var middleware record[string]
@@ -211,7 +211,7 @@ func TestAControlMessageIsConsumedWithoutHandlers(t *testing.T) {
 }
 
 // A boolean of AMQP arrives as "true".
-func TestWhichControlMessagesAreConsumed(t *testing.T) {
+func TestControlMessage_HeaderValues(t *testing.T) {
 	named := func(messageType string) func(m *core.Outgoing) {
 		return func(m *core.Outgoing) { m.Headers.Set(core.HeaderMessageTypes, messageType) }
 	}
@@ -255,7 +255,7 @@ func TestWhichControlMessagesAreConsumed(t *testing.T) {
 
 // A subscriber of NServiceBus that subscribes by message would wait for ever, and nobody
 // would know why.
-func TestASubscriptionByMessageIsTold(t *testing.T) {
+func TestControlMessage_SubscriptionIsLogged(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
 		for _, intent := range []string{"Subscribe", "Unsubscribe"} {

@@ -20,7 +20,7 @@ type recoveryFunc func(ctx context.Context, e core.Recovery)
 
 func (f recoveryFunc) Recovered(ctx context.Context, e core.Recovery) { f(ctx, e) }
 
-func TestR32ASlowRecoveryObserverHoldsNothingUpAndDropsAreCounted(t *testing.T) {
+func TestR32_SlowObserverDelaysNothing(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		release := make(chan struct{})
 		var seen record[string]
@@ -44,7 +44,7 @@ func TestR32ASlowRecoveryObserverHoldsNothingUpAndDropsAreCounted(t *testing.T) 
 	})
 }
 
-func TestR32ARecoveryObserverThatNeverReturnsIsLeftBehind(t *testing.T) {
+func TestR32_HangingObserverIsLeftBehind(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		release := make(chan struct{})
 		stuck := recoveryFunc(func(context.Context, core.Recovery) { <-release })
@@ -71,7 +71,7 @@ func (panicky) Succeeded(context.Context, core.Success)                       { 
 func (panicky) Recovered(context.Context, core.Recovery)                      { panic("Recovered") }
 func (panicky) RateLimitChanged(context.Context, core.RateLimitChange)        { panic("RateLimitChanged") }
 
-func TestR32PanickingObserversChangeNothing(t *testing.T) {
+func TestR32_PanicsOfObserversChangeNothing(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var after calls
 		recover := limited(1)
@@ -130,7 +130,7 @@ func (c *calls) SendStart(ctx context.Context, e core.SendStart) context.Context
 
 func (c *calls) SendEnd(_ context.Context, e core.SendEnd) { c.add(fmt.Sprint("sent ", e.Err)) }
 
-func TestObserversSeeAttemptsAndSendsInOrder(t *testing.T) {
+func TestObservers_SeeAttemptsAndSendsInOrder(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var seen calls
 		b.orders(core.Config{Observers: []any{&seen}, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(ctx context.Context, m *core.Message) error {
@@ -160,7 +160,7 @@ func TestObserversSeeAttemptsAndSendsInOrder(t *testing.T) {
 	})
 }
 
-func TestRecoveryObserversAreToldWhatBecameOfMessages(t *testing.T) {
+func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var recovered recoveries
 		failedAt := time.Now()
@@ -200,7 +200,7 @@ func TestRecoveryObserversAreToldWhatBecameOfMessages(t *testing.T) {
 	})
 }
 
-func TestNothingIsHeldForALogThatIsSlow(t *testing.T) {
+func TestRecoveryObserver_NothingIsKeptForASlowLog(t *testing.T) {
 	bubble(t, func(b *bed) {
 		slow := slog.New(slowHandler{logHandler{book: b.logs}})
 		ep, _ := b.orders(core.Config{Logger: slow, Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })

@@ -42,7 +42,7 @@ func (o *outageBed) wants(when string, n int) {
 	equal(o.bed, "critical errors counted "+when, int(o.ep.Health().CriticalErrors), n)
 }
 
-func TestOutageLimit_AnOutageThatEndsBeforeIsNoCriticalError(t *testing.T) {
+func TestOutageLimit_ShorterOutageIsNoCriticalError(t *testing.T) {
 	inOutages(t, core.Config{}, func(o *outageBed) {
 		for range 5 {
 			o.lost(errBoom)
@@ -90,7 +90,7 @@ func TestOutageLimit_OneCriticalErrorForEachOutage(t *testing.T) {
 }
 
 // Nothing more is told than that the connection was lost.
-func TestOutageLimit_ASilentAdapter(t *testing.T) {
+func TestOutageLimit_SilentAdapter(t *testing.T) {
 	inOutages(t, core.Config{}, func(o *outageBed) {
 		o.tell(core.ConnectionChange{})
 		o.pass(2*time.Minute - time.Nanosecond)

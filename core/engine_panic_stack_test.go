@@ -44,7 +44,7 @@ func passesOn(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error { return next(ctx, m) }
 }
 
-func TestR26TheStackOfAPanicBeginsAtTheHandler(t *testing.T) {
+func TestR26_StackBeginsAtTheHandler(t *testing.T) {
 	for name, handler := range map[string]core.HandlerFunc{
 		"panicsWithText": panicsWithText, "panicsWithNilMap": panicsWithNilMap,
 		"panicsWithNilPointer": panicsWithNilPointer, "panicsWithIndex": panicsWithIndex,
@@ -76,7 +76,7 @@ func policyWithoutAnIdea(context.Context, core.RecoverabilityConfig, core.ErrorC
 	panic("no idea")
 }
 
-func TestR12TheStackOfAPolicysPanicBeginsAtThePolicy(t *testing.T) {
+func TestR12_StackBeginsAtThePolicy(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{Recoverability: core.Recoverability{Policy: policyWithoutAnIdea}}, func(context.Context, *core.Message) error { return errBoom })
 		b.put("m1")

@@ -18,7 +18,7 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-func TestR26WhateverAHandlerDoesTheEndpointGoesOn(t *testing.T) {
+func TestR26_EndpointSurvivesHandlers(t *testing.T) {
 	var nothing *nilError
 	var noValue any
 	var noItems []int
@@ -77,7 +77,7 @@ func TestR26WhateverAHandlerDoesTheEndpointGoesOn(t *testing.T) {
 	}
 }
 
-func TestR26MiddlewareMayPanicToo(t *testing.T) {
+func TestR26_MiddlewareMayPanic(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{
 			Recoverability: noRetries,
@@ -96,7 +96,7 @@ type panickingCodec struct{ core.Codec }
 func (panickingCodec) Decode([]byte, any) error   { panic("in codec") }
 func (panickingCodec) Encode(any) ([]byte, error) { panic("in codec") }
 
-func TestR26ACodecThatPanicsMakesAnUndecodableMessage(t *testing.T) {
+func TestR26_PanicOfACodecIsUndecodable(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Codec: panickingCodec{core.JSON}})
 		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[string]) error { return nil }); err != nil {
@@ -111,7 +111,7 @@ func TestR26ACodecThatPanicsMakesAnUndecodableMessage(t *testing.T) {
 	})
 }
 
-func TestR26ACodecThatPanicsWhileItEncodesFailsTheAttempt(t *testing.T) {
+func TestR26_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
 	for name, send := range map[string]func(m *core.Message) error{
 		"Send":    func(m *core.Message) error { return m.Send("shipping", "ship", "x") },
 		"SendNow": func(m *core.Message) error { return m.SendNow(context.Background(), "shipping", "ship", "x") },
@@ -126,7 +126,7 @@ func TestR26ACodecThatPanicsWhileItEncodesFailsTheAttempt(t *testing.T) {
 	}
 }
 
-func TestR12APolicyThatPanicsOrDecidesNothingMovesTheMessage(t *testing.T) {
+func TestR12_PanicOfAPolicyMovesTheMessage(t *testing.T) {
 	for name, policy := range map[string]core.Policy{
 		"panics":  func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { panic("in policy") },
 		"nothing": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return core.Action{} },
@@ -153,7 +153,7 @@ func TestR12APolicyThatPanicsOrDecidesNothingMovesTheMessage(t *testing.T) {
 	}
 }
 
-func TestR11APolicyRunsAfterTheFailedWorkIsUndone(t *testing.T) {
+func TestR11_PolicyRunsAfterTheRollback(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.orders(core.Config{Recoverability: core.Recoverability{
 			Policy: func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {

@@ -24,7 +24,7 @@ func limited(n int) core.Recoverability {
 	return r
 }
 
-func TestR40ConsecutiveFailuresOverAllMessagesSwitch(t *testing.T) {
+func TestR40_ConsecutiveFailuresOfAllMessagesSwitch(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var attempts record[string]
 		ep, _ := b.orders(core.Config{Concurrency: 1, Recoverability: limited(3)}, func(_ context.Context, m *core.Message) error {
@@ -46,7 +46,7 @@ func TestR40ConsecutiveFailuresOverAllMessagesSwitch(t *testing.T) {
 	})
 }
 
-func TestR40ImmediateRetriesOfOneMessageCount(t *testing.T) {
+func TestR40_ImmediateRetriesOfOneMessageCount(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep, _ := b.orders(core.Config{Recoverability: limited(3)}, func(_ context.Context, m *core.Message) error {
 			if m.Attempt == 3 {
@@ -126,7 +126,7 @@ func aheadConfig(lock time.Duration) inmemory.Config {
 	return c
 }
 
-func TestR41OneAttemptAtATimeWithAPauseAndNothingHeldMeanwhile(t *testing.T) {
+func TestR41_OneAttemptAtATimeWithAPause(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, cfg, retrying, func(b *bed) {
@@ -181,7 +181,7 @@ func TestR41OneAttemptAtATimeWithAPauseAndNothingHeldMeanwhile(t *testing.T) {
 	}
 }
 
-func TestR41AProbesActionIsCarriedOutBeforeThePause(t *testing.T) {
+func TestR41_ProbeIsSettledBeforeThePause(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		recover := noRetries
 		recover.RateLimit = core.RateLimit{ConsecutiveFailures: 1, TimeToWait: time.Minute}
@@ -194,7 +194,7 @@ func TestR41AProbesActionIsCarriedOutBeforeThePause(t *testing.T) {
 	})
 }
 
-func TestR42OneSuccessSwitchesBackAtOnce(t *testing.T) {
+func TestR42_OneSuccessSwitchesBack(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, cfg, retrying, func(b *bed) {
@@ -239,7 +239,7 @@ func TestR42OneSuccessSwitchesBackAtOnce(t *testing.T) {
 	}
 }
 
-func TestR42ASuccessOfAnEarlierAttemptSwitchesBackToo(t *testing.T) {
+func TestR42_SuccessOfAnEarlierAttemptSwitchesBack(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep, _ := b.orders(core.Config{Concurrency: 2, Recoverability: limited(1)}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "slow" {
@@ -267,7 +267,7 @@ func (r *rateLimitChanges) RateLimitChanged(_ context.Context, e core.RateLimitC
 	r.add(fmt.Sprint(e.Endpoint, " ", e.Instance, " ", e.Limited))
 }
 
-func TestR43HooksObserversLogsAndGauge(t *testing.T) {
+func TestR43_HooksObserversLogsAndGauge(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var observed rateLimitChanges
 		recover := limited(1)
@@ -308,7 +308,7 @@ func TestR43HooksObserversLogsAndGauge(t *testing.T) {
 	})
 }
 
-func TestR44AFilterKeepsABuggyMessageFromHoldingTheEndpoint(t *testing.T) {
+func TestR44_FilteredFailuresDoNotCount(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		errOutage := errors.New("outage")
 		recover := limited(3)
@@ -334,7 +334,7 @@ func TestR44AFilterKeepsABuggyMessageFromHoldingTheEndpoint(t *testing.T) {
 	})
 }
 
-func TestR45SwitchingNeitherLosesNorDuplicates(t *testing.T) {
+func TestR45_SwitchingLosesAndDuplicatesNothing(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second), "no locks": {}} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, cfg, retrying, func(b *bed) {

@@ -15,7 +15,7 @@ import (
 
 var atomicMode = everyMode[2:]
 
-func TestR51WithoutResetHandleFailedDoesNotRun(t *testing.T) {
+func TestR51_HandleFailedNeedsReset(t *testing.T) {
 	inModes(t, atomicMode, func(b *bed) {
 		b.broker.provoke(failing("Reset", 1))
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
@@ -36,7 +36,7 @@ func TestR51WithoutResetHandleFailedDoesNotRun(t *testing.T) {
 	})
 }
 
-func TestR12WhatAPolicyThatPanicsDidIsUndone(t *testing.T) {
+func TestR12_WorkOfAPanickingPolicyIsUndone(t *testing.T) {
 	inModes(t, atomicMode, func(b *bed) {
 		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
 			work(ctx, "half of it")
@@ -49,7 +49,7 @@ func TestR12WhatAPolicyThatPanicsDidIsUndone(t *testing.T) {
 	})
 }
 
-func TestR27ALockLostDuringTheDecisionSendsNothing(t *testing.T) {
+func TestR27_LockLostDuringTheDecision(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		var runs atomic.Int64
 		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
@@ -69,7 +69,7 @@ func TestR27ALockLostDuringTheDecisionSendsNothing(t *testing.T) {
 	})
 }
 
-func TestR8ADelayedRetryThatTheTransportRefusesMovesTheMessage(t *testing.T) {
+func TestR8_RefusedDelayedRetryMovesTheMessage(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
 			if out[0].Delay > 0 {
@@ -84,7 +84,7 @@ func TestR8ADelayedRetryThatTheTransportRefusesMovesTheMessage(t *testing.T) {
 	})
 }
 
-func TestR24HeadersThatNoTransportTakesDoNotKeepTheMessage(t *testing.T) {
+func TestR24_InvalidHeadersDoNotPreventTheMove(t *testing.T) {
 	for name, handler := range map[string]error{"move": core.Reject(errBoom), "delayed retry": core.RetryAfter(errBoom, time.Minute)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retrying, func(b *bed) {
@@ -102,7 +102,7 @@ func TestR24HeadersThatNoTransportTakesDoNotKeepTheMessage(t *testing.T) {
 	}
 }
 
-func TestTheAuditCopyOfALargestMessageFits(t *testing.T) {
+func TestAudit_CopyOfALargestMessageFits(t *testing.T) {
 	cfg := able(func(c *core.Capabilities) { c.MaxMessageBytes = 20_000 })
 	inModesOn(t, cfg, everyMode, func(b *bed) {
 		if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"audit"}}); err != nil {
@@ -118,7 +118,7 @@ func TestTheAuditCopyOfALargestMessageFits(t *testing.T) {
 	})
 }
 
-func TestAMessageWhoseFilterOrObserverEndsItsGoroutineIsNotStuck(t *testing.T) {
+func TestGoexit_OfFilterOrObserver(t *testing.T) {
 	goexit := func(error) bool {
 		runtime.Goexit()
 		return true
@@ -157,7 +157,7 @@ func (sendExit) SendStart(_ context.Context, e core.SendStart) context.Context {
 
 func (sendExit) SendEnd(context.Context, core.SendEnd) {}
 
-func TestR8AMessageIsNotMovedToItsOwnQueue(t *testing.T) {
+func TestR8_NoMoveToTheOwnQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		runs := 0
 		b.orders(core.Config{}, func(context.Context, *core.Message) error {
@@ -173,7 +173,7 @@ func TestR8AMessageIsNotMovedToItsOwnQueue(t *testing.T) {
 	})
 }
 
-func TestR42AFailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
+func TestR42_FailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.broker.provoke(faults{after: func(operation string, _ *core.Incoming) error {
 			if operation == "Abandon" {
@@ -195,7 +195,7 @@ func TestR42AFailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
 	})
 }
 
-func TestR25AnEarlierAttemptDoesNotForgetTheDecision(t *testing.T) {
+func TestR25_EarlierAttemptKeepsTheDecision(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		faults := refuse("error", since(time.Now()))
 		faults.after = func(operation string, _ *core.Incoming) error {

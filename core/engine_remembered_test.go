@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestR44AFailureWhoseDecisionIsRepeatedCountsOnceAndByItsOwnError(t *testing.T) {
+func TestR44_RepeatedDecisionCountsOnce(t *testing.T) {
 	errOutage := errors.New("outage")
 	for name, test := range map[string]struct {
 		err     error

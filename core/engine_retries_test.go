@@ -23,7 +23,7 @@ type attemptSeen struct {
 	at               time.Duration // since the test began
 }
 
-func TestR1ATotalOf24AttemptsWithTheDefaults(t *testing.T) {
+func TestR1_DefaultsMake24Attempts(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		start := time.Now()
 		var seen record[attemptSeen]
@@ -54,7 +54,7 @@ func TestR1ATotalOf24AttemptsWithTheDefaults(t *testing.T) {
 	})
 }
 
-func TestR21ImmediateRetryAbandonsTheDelivery(t *testing.T) {
+func TestR21_ImmediateRetryAbandonsTheDelivery(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.orders(core.Config{Recoverability: immediate(2)}, func(_ context.Context, m *core.Message) error {
 			if m.Attempt < 3 {
@@ -75,7 +75,7 @@ func TestR21ImmediateRetryAbandonsTheDelivery(t *testing.T) {
 	})
 }
 
-func TestR22DelayedRetryIsACopyWithADelayToTheOwnQueue(t *testing.T) {
+func TestR22_DelayedRetryIsACopyToTheOwnQueue(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		sender := order("m1")
 		sender.TimeToBeReceived = 5 * time.Second // shorter than the delay
@@ -135,7 +135,7 @@ func TestR22DelayedRetryIsACopyWithADelayToTheOwnQueue(t *testing.T) {
 	})
 }
 
-func TestR8AnActionThatCannotBeFulfilledMovesToTheDefaultErrorQueue(t *testing.T) {
+func TestR8_UnsupportedActionIsMovedOnATransport(t *testing.T) {
 	cases := []struct {
 		name   string
 		action core.Action
@@ -199,7 +199,7 @@ func TestR8AnActionThatCannotBeFulfilledMovesToTheDefaultErrorQueue(t *testing.T
 	}
 }
 
-func TestR34APolicyWithoutEndIsToldAndEndedAtMaxDeliveries(t *testing.T) {
+func TestR34_EndlessPolicyEndsAtMaxDeliveries(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		runs, told := 0, 0
 		var last error
@@ -229,7 +229,7 @@ func TestR34APolicyWithoutEndIsToldAndEndedAtMaxDeliveries(t *testing.T) {
 	})
 }
 
-func TestR29AHandlersChangesReachNobodyElse(t *testing.T) {
+func TestR29_ChangesOfAHandlerStayInItsAttempt(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		sender := order("m1")
 		var bodies record[string]
@@ -271,7 +271,7 @@ func TestR29AHandlersChangesReachNobodyElse(t *testing.T) {
 	})
 }
 
-func TestR33TheErrorQueueShowsTheWay(t *testing.T) {
+func TestR33_TraceInTheErrorQueue(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		start := time.Now()
 		b.orders(core.Config{Recoverability: core.Recoverability{
@@ -307,7 +307,7 @@ func TestR33TheErrorQueueShowsTheWay(t *testing.T) {
 	})
 }
 
-func TestR34AMessageDeliveredTooOftenIsNotRun(t *testing.T) {
+func TestR34_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.broker.provoke(faults{arrive: func(in *core.Incoming) {
 			in.DeliveryCount, in.LastError = 51, "killed the process"
@@ -339,7 +339,7 @@ func TestR34AMessageDeliveredTooOftenIsNotRun(t *testing.T) {
 	})
 }
 
-func TestR34TheLimitCanBeSetAndTurnedOff(t *testing.T) {
+func TestR34_LimitCanBeSetAndTurnedOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		max  core.MaxDeliveries
 		runs int

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestRunAllConnectsEveryEndpointBeforeTheFirstReceives(t *testing.T) {
+func TestRunAll_ConnectsAllBeforeReceiving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.New()
 		defer transport.Close(t.Context())
@@ -52,7 +52,7 @@ func TestRunAllConnectsEveryEndpointBeforeTheFirstReceives(t *testing.T) {
 	})
 }
 
-func TestRunAllEndsWhatWasOpenedWhenOneCannotConnect(t *testing.T) {
+func TestRunAll_ClosesOpenedOnesWhenOneCannotConnect(t *testing.T) {
 	bubble(t, func(b *bed) {
 		gone := inmemory.New()
 		if err := gone.Close(b.Context()); err != nil {
@@ -70,7 +70,7 @@ func TestRunAllEndsWhatWasOpenedWhenOneCannotConnect(t *testing.T) {
 	})
 }
 
-func TestRunAllDrainsTheOthersWhenOneEnds(t *testing.T) {
+func TestRunAll_DrainsTheOthersWhenOneEnds(t *testing.T) {
 	bubble(t, func(b *bed) {
 		limited := noRetries
 		limited.UnacceptableMessageLimit = 1
@@ -90,7 +90,7 @@ func TestRunAllDrainsTheOthersWhenOneEnds(t *testing.T) {
 	})
 }
 
-func TestRunAllRefusesWhatIsNoEndpoint(t *testing.T) {
+func TestRunAll_RefusesInvalidEndpoints(t *testing.T) {
 	bubble(t, func(b *bed) {
 		if err := core.RunAll(b.Context()); err == nil {
 			b.Error("RunAll without endpoints is no error")
@@ -102,7 +102,7 @@ func TestRunAllRefusesWhatIsNoEndpoint(t *testing.T) {
 	})
 }
 
-func TestRunWarnsOfWhatNobodyHandles(t *testing.T) {
+func TestRun_WarnsOfMissingHandlers(t *testing.T) {
 	bubble(t, func(b *bed) {
 		b.run(b.endpoint("shipping", core.Config{}))
 		equal(b, "warnings of an endpoint without handlers", len(b.logs.about("has no handlers")), 1)
@@ -118,7 +118,7 @@ func TestRunWarnsOfWhatNobodyHandles(t *testing.T) {
 	})
 }
 
-func TestAHandlerThatComesTooLateIsLogged(t *testing.T) {
+func TestHandle_AfterRunIsLogged(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, _ := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
 		core.Handle(ep, "late", func(context.Context, *core.Inbound[string]) error { return nil })
@@ -126,7 +126,7 @@ func TestAHandlerThatComesTooLateIsLogged(t *testing.T) {
 	})
 }
 
-func TestRunAllStopsForAnEndedContext(t *testing.T) {
+func TestRunAll_StopsForAnEndedContext(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ctx, cancel := context.WithCancel(b.Context())
 		cancel()

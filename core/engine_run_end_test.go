@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestAHandlerMayCallShutdown(t *testing.T) {
+func TestShutdown_FromAHandler(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
 		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
@@ -28,7 +28,7 @@ func TestAHandlerMayCallShutdown(t *testing.T) {
 	})
 }
 
-func TestAHandlerThatWaitsForShutdownEndsWithDrainTimeout(t *testing.T) {
+func TestShutdown_HandlerThatWaitsForItEndsWithDrainTimeout(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return ep.Shutdown(context.Background()) })
@@ -41,7 +41,7 @@ func TestAHandlerThatWaitsForShutdownEndsWithDrainTimeout(t *testing.T) {
 	})
 }
 
-func TestRunReturnsAfterTheRenewalsUnderWay(t *testing.T) {
+func TestRun_ReturnsAfterRenewalsInProgress(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		renewing, renewed := make(chan struct{}), false
 		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestNewRefusesANilTransport(t *testing.T) {
+func TestNew_RefusesANilTransport(t *testing.T) {
 	var nothing *inmemory.Transport
 	for name, transport := range map[string]core.Transport{"nil": nil, "nil pointer": nothing} {
 		if _, err := core.New("orders", transport, core.Config{}); err == nil || !containsAll(err.Error(), `"orders"`, "transport is nil") {
@@ -24,7 +24,7 @@ func TestNewRefusesANilTransport(t *testing.T) {
 	}
 }
 
-func TestWrongRegistrationsAreReportedAndRepeatedByRun(t *testing.T) {
+func TestRun_RepeatsErrorsOfRegistrations(t *testing.T) {
 	raw := func(context.Context, *core.Inbound[[]byte]) error { return nil }
 	number := func(context.Context, *core.Inbound[int]) error { return nil }
 	last := func(context.Context, *core.Inbound[[]byte], *core.Failed) error { return nil }
@@ -64,7 +64,7 @@ func TestWrongRegistrationsAreReportedAndRepeatedByRun(t *testing.T) {
 	}
 }
 
-func TestHandleFailedWithoutAHandlerIsReportedByRun(t *testing.T) {
+func TestRun_ReportsHandleFailedWithoutAHandler(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
 		if err := core.HandleFailed(ep, "order", func(context.Context, *core.Inbound[int], *core.Failed) error { return nil }); err != nil {
@@ -76,7 +76,7 @@ func TestHandleFailedWithoutAHandlerIsReportedByRun(t *testing.T) {
 	})
 }
 
-func TestRegistrationAfterRunIsRefusedAndRepeatedByTheNext(t *testing.T) {
+func TestRun_RepeatsErrorsOfLateRegistrations(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, run := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
 		err := core.Handle(ep, "late", func(context.Context, *core.Inbound[int]) error { return nil })
@@ -94,7 +94,7 @@ func TestRegistrationAfterRunIsRefusedAndRepeatedByTheNext(t *testing.T) {
 	})
 }
 
-func TestRunRefusesASecondOneAndMayBeCalledAgain(t *testing.T) {
+func TestRun_OneAtATime(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		handled := 0
 		ep, run := b.orders(core.Config{}, func(context.Context, *core.Message) error { handled++; return nil })
@@ -121,7 +121,7 @@ func TestRunRefusesASecondOneAndMayBeCalledAgain(t *testing.T) {
 	})
 }
 
-func TestRunUnderAnEndedContextReturnsAtOnce(t *testing.T) {
+func TestRun_UnderAnEndedContextReturnsAtOnce(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -132,7 +132,7 @@ func TestRunUnderAnEndedContextReturnsAtOnce(t *testing.T) {
 	})
 }
 
-func TestASendOnlyEndpointSendsAndHasNothingToRun(t *testing.T) {
+func TestSendOnly_SendsAndHasNothingToRun(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep := b.endpoint("website", core.Config{SendOnly: true})
 		if err := ep.Send(b.Context(), "orders", "order", "x"); err != nil {
@@ -151,7 +151,7 @@ func TestASendOnlyEndpointSendsAndHasNothingToRun(t *testing.T) {
 	})
 }
 
-func TestAPermanentErrorOfReceiveEndsRun(t *testing.T) {
+func TestRun_EndsForAPermanentErrorOfReceive(t *testing.T) {
 	inModesOn(t, locking, everyMode, func(b *bed) {
 		errGone := errors.New("the queue was deleted")
 		ep, run := b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
@@ -172,7 +172,7 @@ func TestAPermanentErrorOfReceiveEndsRun(t *testing.T) {
 	})
 }
 
-func TestAReceiverWhoseCountIsNoneBreaksTheContract(t *testing.T) {
+func TestRun_RefusesAWrongReceiveCount(t *testing.T) {
 	for _, count := range []int{0, -1, 1000} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			inModes(t, everyMode, func(b *bed) {
@@ -187,7 +187,7 @@ func TestAReceiverWhoseCountIsNoneBreaksTheContract(t *testing.T) {
 	}
 }
 
-func TestWhatRunNeedsIsReported(t *testing.T) {
+func TestRun_ReturnsErrorsOfItsStart(t *testing.T) {
 	bubble(t, func(b *bed) {
 		b.broker.provoke(faults{open: func(context.Context) error { return errBoom }})
 		ep := b.endpoint("orders", core.Config{})
@@ -203,7 +203,7 @@ func TestWhatRunNeedsIsReported(t *testing.T) {
 	})
 }
 
-func TestProvisionCreatesWhatTheEndpointNeedsAndNoCustomQueue(t *testing.T) {
+func TestProvision_CreatesNoCustomErrorQueue(t *testing.T) {
 	bubble(t, func(b *bed) {
 		config := core.Config{AuditQueue: "audit", Provision: core.ProvisionNever}
 		config.Recoverability.ErrorQueue = "failed"
@@ -218,7 +218,7 @@ func TestProvisionCreatesWhatTheEndpointNeedsAndNoCustomQueue(t *testing.T) {
 	})
 }
 
-func TestHealthTellsOfConnections(t *testing.T) {
+func TestHealth_Connections(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told connections
 		ep := b.endpoint("orders", core.Config{Observers: []any{&told, panickyConnection{}}})
@@ -248,7 +248,7 @@ type panickyConnection struct{}
 
 func (panickyConnection) ConnectionChanged(core.ConnectionChange) { panic("boom") }
 
-func TestOnCriticalErrorMayShutDown(t *testing.T) {
+func TestOnCriticalError_MayShutDown(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.unreachable("error", "orders")
 		var down atomic.Bool

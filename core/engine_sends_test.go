@@ -15,7 +15,7 @@ import (
 
 var errBoom = errors.New("boom")
 
-func TestR20NothingOfAFailedHandlerLeavesButSendNow(t *testing.T) {
+func TestR20_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 	failures := map[string]func() error{
 		"error":         func() error { return errBoom },
 		"panic":         func() error { panic("boom") },
@@ -46,7 +46,7 @@ func TestR20NothingOfAFailedHandlerLeavesButSendNow(t *testing.T) {
 	}
 }
 
-func TestR20WhatASuccessSentLeavesOnceWithTheReceive(t *testing.T) {
+func TestR20_SendsOfASuccessLeaveOnceWithTheReceive(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			work(ctx, "insert")
@@ -73,7 +73,7 @@ func TestR20WhatASuccessSentLeavesOnceWithTheReceive(t *testing.T) {
 	})
 }
 
-func TestR20DispatchThatFailsIsAFailedAttempt(t *testing.T) {
+func TestR20_FailedDispatchIsAFailedAttempt(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		fail := true
 		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
@@ -98,7 +98,7 @@ func TestR20DispatchThatFailsIsAFailedAttempt(t *testing.T) {
 	})
 }
 
-func TestR20DispatchThatAlwaysFailsEndsInTheErrorQueue(t *testing.T) {
+func TestR20_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			return m.Send("nowhere", "ship", "x")
@@ -112,7 +112,7 @@ func TestR20DispatchThatAlwaysFailsEndsInTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestR20ARetrySendsTheSameMessageIDs(t *testing.T) {
+func TestR20_RetrySendsTheSameMessageIDs(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", "at once", "x"); err != nil {
@@ -151,7 +151,7 @@ func TestR20ARetrySendsTheSameMessageIDs(t *testing.T) {
 
 // A handler that defers its message runs again because it asked for that, not because
 // it failed: the messages that it sends then are new ones.
-func TestR20EachDeferralHasOtherMessageIDs(t *testing.T) {
+func TestR20_DeferralSendsOtherMessageIDs(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", fmt.Sprint("run ", m.Deferrals), "x"); err != nil {
@@ -188,7 +188,7 @@ func TestR20EachDeferralHasOtherMessageIDs(t *testing.T) {
 	})
 }
 
-func TestR20IDsDoNotDependOnWhatAHandlerWritesToItsMessage(t *testing.T) {
+func TestR20_IDsIgnoreChangesOfTheHandler(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			if m.Headers.Get("overwrite") != "" {
@@ -211,7 +211,7 @@ func TestR20IDsDoNotDependOnWhatAHandlerWritesToItsMessage(t *testing.T) {
 	})
 }
 
-func TestR24ApplicationSendsLeaveRoomForFailureHeaders(t *testing.T) {
+func TestR24_SendsLeaveRoomForFailureHeaders(t *testing.T) {
 	const limit = 64 << 10
 	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
@@ -239,7 +239,7 @@ func TestR24ApplicationSendsLeaveRoomForFailureHeaders(t *testing.T) {
 	})
 }
 
-func TestSendsOfAHandlerThatHasReturnedAreRefused(t *testing.T) {
+func TestSends_RefusedAfterTheHandler(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var kept *core.Message
 		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
@@ -260,7 +260,7 @@ func TestSendsOfAHandlerThatHasReturnedAreRefused(t *testing.T) {
 	})
 }
 
-func TestSendsTheTransportCannotDoAreRefusedBeforeAnythingLeaves(t *testing.T) {
+func TestSends_UnsupportedOnesAreRefusedBeforehand(t *testing.T) {
 	bubbleOn(t, inmemory.Config{Capabilities: &core.Capabilities{Transactions: everyMode}}, func(b *bed) {
 		b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			for name, err := range map[string]error{

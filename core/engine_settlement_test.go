@@ -26,7 +26,7 @@ func failing(operation string, times int64) faults {
 	}}
 }
 
-func TestR28AMessageThatCouldNotBeSettledIsCompletedWithoutRunning(t *testing.T) {
+func TestR28_UnsettledMessageIsCompletedWithoutRunning(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail   error
 		config core.Recoverability
@@ -69,7 +69,7 @@ func TestR28AMessageThatCouldNotBeSettledIsCompletedWithoutRunning(t *testing.T)
 	}
 }
 
-func TestR28_ARedeliveryWhileItsSettlementWaitsIsNotHandled(t *testing.T) {
+func TestR28_RedeliveryWhileItsSettlementWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		handled, result error
 		moved           int
@@ -119,7 +119,7 @@ func TestR28_ARedeliveryWhileItsSettlementWaitsIsNotHandled(t *testing.T) {
 	}
 }
 
-func TestR28TheMemoryIsAskedForRedeliveriesAlone(t *testing.T) {
+func TestR28_MemoryIsForRedeliveries(t *testing.T) {
 	inModesOn(t, able(func(c *core.Capabilities) { c.ConfirmsSettlement = false }), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var count atomic.Int64
 		count.Store(1)
@@ -142,7 +142,7 @@ func TestR28TheMemoryIsAskedForRedeliveriesAlone(t *testing.T) {
 	})
 }
 
-func TestR28WhereSettlementIsNotConfirmedEverySuccessIsRemembered(t *testing.T) {
+func TestR28_UnconfirmedSettlementsAreRemembered(t *testing.T) {
 	for name, confirms := range map[string]bool{"confirmed": true, "unconfirmed": false} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, able(func(c *core.Capabilities) { c.ConfirmsSettlement = confirms }), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
@@ -169,7 +169,7 @@ func TestR28WhereSettlementIsNotConfirmedEverySuccessIsRemembered(t *testing.T) 
 	}
 }
 
-func TestR28TheMemoryOutlivesRun(t *testing.T) {
+func TestR28_MemoryOutlivesRun(t *testing.T) {
 	inModesOn(t, locking, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		b.broker.provoke(failing("Complete", 1))
 		runs := 0
@@ -191,7 +191,7 @@ func TestR28TheMemoryOutlivesRun(t *testing.T) {
 	})
 }
 
-func TestCommitThatFailsIsAFailedAttempt(t *testing.T) {
+func TestCommit_FailureIsAFailedAttempt(t *testing.T) {
 	inModes(t, everyMode[2:], func(b *bed) {
 		b.broker.provoke(failing("CompleteWith", 2))
 		var attempts record[int]
@@ -209,7 +209,7 @@ func TestCommitThatFailsIsAFailedAttempt(t *testing.T) {
 	})
 }
 
-func TestR27ALostLockIsNotSettled(t *testing.T) {
+func TestR27_LostLockIsNotSettled(t *testing.T) {
 	for name, result := range map[string]func(ctx context.Context) error{
 		"success": func(context.Context) error { return nil },
 		"error":   func(ctx context.Context) error { return ctx.Err() },
@@ -265,7 +265,7 @@ func TestR27ALostLockIsNotSettled(t *testing.T) {
 	}
 }
 
-func TestR27ALockFoundLostAtSettlementIsNoFailure(t *testing.T) {
+func TestR27_LockLostAtSettlementIsNoFailure(t *testing.T) {
 	for _, operation := range []string{"Complete", "CompleteWith", "ReplaceWith"} {
 		t.Run(operation, func(t *testing.T) {
 			mode := retrying[1:]
@@ -303,7 +303,7 @@ func TestR27ALockFoundLostAtSettlementIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestLocksOfSlowHandlersAreRenewed(t *testing.T) {
+func TestRenewal_OfSlowHandlers(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		runs := 0
 		b.orders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
@@ -330,7 +330,7 @@ func TestLocksOfSlowHandlersAreRenewed(t *testing.T) {
 	})
 }
 
-func TestLocksOfUnstartedMessagesAreRenewed(t *testing.T) {
+func TestRenewal_OfPrefetchedMessages(t *testing.T) {
 	c := locking
 	caps := inmemory.Everything()
 	caps.Ahead = true
@@ -358,7 +358,7 @@ func TestLocksOfUnstartedMessagesAreRenewed(t *testing.T) {
 	})
 }
 
-func TestALockWhoseRenewalFailsForAWhileIsKept(t *testing.T) {
+func TestRenewal_FailingForAWhileKeepsTheLock(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		b.broker.provoke(failing("Renew", 2))
 		runs := 0
@@ -376,7 +376,7 @@ func TestALockWhoseRenewalFailsForAWhileIsKept(t *testing.T) {
 
 // An adapter whose Renew succeeds and changes nothing, because the clocks of
 // broker and process differ, for example.
-func TestALockThatIsRenewedButDoesNotMoveIsNotRenewedWithoutPause(t *testing.T) {
+func TestRenewal_PausesWhereTheLockDoesNotMove(t *testing.T) {
 	inModesOn(t, inmemory.Config{LockDuration: time.Minute}, retrying, func(b *bed) {
 		until := time.Now().Add(6 * time.Second)
 		var renewals atomic.Int64
@@ -404,7 +404,7 @@ func TestALockThatIsRenewedButDoesNotMoveIsNotRenewedWithoutPause(t *testing.T) 
 
 // A shorter lock that arrives while a longer one is held: as with deliveries
 // that waited in a client library's buffer.
-func TestALockThatEndsSoonerThanTheOthersIsRenewedInTime(t *testing.T) {
+func TestRenewal_OfAShorterLock(t *testing.T) {
 	inModesOn(t, inmemory.Config{LockDuration: time.Minute}, retrying, func(b *bed) {
 		start := time.Now()
 		var renewed record[time.Duration]

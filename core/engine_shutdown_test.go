@@ -38,7 +38,7 @@ func eachStop(t *testing.T, cfg inmemory.Config, modes []core.TransactionMode, b
 	}
 }
 
-func TestShutdownWithoutARunDoesNothing(t *testing.T) {
+func TestShutdown_WithoutARun(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
 		if err := ep.Shutdown(b.Context()); err != nil {
@@ -57,7 +57,7 @@ func TestShutdownWithoutARunDoesNothing(t *testing.T) {
 	})
 }
 
-func TestShutdownWhileStarting(t *testing.T) {
+func TestShutdown_WhileStarting(t *testing.T) {
 	eachStop(t, inmemory.Config{}, everyMode, func(b *bed, stop func(*core.Endpoint, *running)) {
 		b.broker.provoke(faults{open: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -73,7 +73,7 @@ func TestShutdownWhileStarting(t *testing.T) {
 	})
 }
 
-func TestR27ShutdownLetsRunningHandlersFinish(t *testing.T) {
+func TestR27_ShutdownLetsHandlersFinish(t *testing.T) {
 	eachStop(t, locking, everyMode, func(b *bed, stop func(*core.Endpoint, *running)) {
 		ep, run := b.orders(core.Config{Concurrency: 1}, func(ctx context.Context, m *core.Message) error {
 			time.Sleep(15 * time.Second)
@@ -95,7 +95,7 @@ func TestR27ShutdownLetsRunningHandlersFinish(t *testing.T) {
 	})
 }
 
-func TestR27ShutdownReleasesWhatItCutsOff(t *testing.T) {
+func TestR27_ShutdownReleasesCutOffMessages(t *testing.T) {
 	results := map[string]func(ctx context.Context) error{
 		"cancellation": func(ctx context.Context) error { return ctx.Err() },
 		"other error":  func(context.Context) error { return errBoom },
@@ -136,7 +136,7 @@ func TestR27ShutdownReleasesWhatItCutsOff(t *testing.T) {
 	}
 }
 
-func TestASuccessAfterTheHandlersContextWasCancelledCounts(t *testing.T) {
+func TestShutdown_SuccessAfterTheCutOffCounts(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		_, run := b.orders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, m *core.Message) error {
 			<-ctx.Done()
@@ -151,7 +151,7 @@ func TestASuccessAfterTheHandlersContextWasCancelledCounts(t *testing.T) {
 	})
 }
 
-func TestHandlersThatNeverReturnAreNamed(t *testing.T) {
+func TestShutdown_NamesHangingHandlers(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		release := make(chan struct{})
 		start := time.Now()
@@ -188,7 +188,7 @@ func TestHandlersThatNeverReturnAreNamed(t *testing.T) {
 	})
 }
 
-func TestShutdownsContextDecidesInsteadOfDrainTimeout(t *testing.T) {
+func TestShutdown_ContextReplacesDrainTimeout(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		start := time.Now()
 		ep, run := b.orders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
@@ -210,7 +210,7 @@ func TestShutdownsContextDecidesInsteadOfDrainTimeout(t *testing.T) {
 	})
 }
 
-func TestShutdownByManyAtOnce(t *testing.T) {
+func TestShutdown_ConcurrentCalls(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, run := b.orders(core.Config{}, func(context.Context, *core.Message) error {
 			time.Sleep(10 * time.Second)
@@ -238,7 +238,7 @@ func TestShutdownByManyAtOnce(t *testing.T) {
 	})
 }
 
-func TestShutdownWhilePausedRateLimitedOrIdle(t *testing.T) {
+func TestShutdown_WhilePausedRateLimitedOrIdle(t *testing.T) {
 	eachStop(t, locking, retrying, func(b *bed, stop func(*core.Endpoint, *running)) {
 		recover := immediate(5)
 		recover.RateLimit = core.RateLimit{ConsecutiveFailures: 2, TimeToWait: time.Hour}
@@ -259,7 +259,7 @@ func TestShutdownWhilePausedRateLimitedOrIdle(t *testing.T) {
 	})
 }
 
-func TestHandlersContextsKeepRunsValuesNotItsCancellation(t *testing.T) {
+func TestHandlerContext_HasTheValuesOfRunWithoutCancellation(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		type key struct{}
 		var ended, value any
@@ -283,7 +283,7 @@ func TestHandlersContextsKeepRunsValuesNotItsCancellation(t *testing.T) {
 	})
 }
 
-func TestWhatIsHeldUnstartedIsGivenBackOrRun(t *testing.T) {
+func TestShutdown_PrefetchedAreReleasedOrRun(t *testing.T) {
 	c := locking
 	caps := inmemory.Everything()
 	caps.Ahead = true
@@ -317,7 +317,7 @@ func TestWhatIsHeldUnstartedIsGivenBackOrRun(t *testing.T) {
 
 // In None a message is consumed before its handler runs, so that giving it back
 // would lose it.
-func TestR30InNoneWhatWasReceivedIsHandledWhateverHappens(t *testing.T) {
+func TestR30_InNoneReceivedMessagesAreHandled(t *testing.T) {
 	for name, happens := range map[string]func(ep *core.Endpoint, run *running){
 		"pause":            func(ep *core.Endpoint, _ *running) { ep.Pause() },
 		"less concurrency": func(ep *core.Endpoint, _ *running) { _ = ep.SetConcurrency(1) },
@@ -358,7 +358,7 @@ func TestR30InNoneWhatWasReceivedIsHandledWhateverHappens(t *testing.T) {
 	}
 }
 
-func TestR30InNoneRateLimitingLosesNothing(t *testing.T) {
+func TestR30_InNoneRateLimitingLosesNothing(t *testing.T) {
 	inModes(t, everyMode[:1], func(b *bed) {
 		var attempts atomic.Int64
 		ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: core.Recoverability{
@@ -377,7 +377,7 @@ func TestR30InNoneRateLimitingLosesNothing(t *testing.T) {
 	})
 }
 
-func TestR30InNoneACutOffMessageGoesToTheErrorQueue(t *testing.T) {
+func TestR30_InNoneACutOffMessageIsMoved(t *testing.T) {
 	inModes(t, everyMode[:1], func(b *bed) {
 		_, run := b.orders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
 			<-ctx.Done()

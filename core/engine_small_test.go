@@ -170,7 +170,7 @@ func TestMessageID_FailuresAreAttempts(t *testing.T) {
 }
 
 // The handlers after one that skips them do not run, in this attempt alone.
-func TestSkipRemainingHandlers(t *testing.T) {
+func TestSkipRemainingHandlers_InThisAttempt(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: immediate(b.retries())})
@@ -202,7 +202,7 @@ func TestSkipRemainingHandlers(t *testing.T) {
 
 // A handler that skips the others and fails is retried as any other: the next attempt
 // begins with the first handler, and skips none.
-func TestSkipRemainingHandlers_AFailureCounts(t *testing.T) {
+func TestSkipRemainingHandlers_FailureIsRetried(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: immediate(1), Middleware: []core.Middleware{tries(1)}})
@@ -230,7 +230,7 @@ func (b *bed) retries() int {
 
 // What the application raises is logged, counted and given to OnCriticalError, whether
 // the endpoint runs or not; OnCriticalError may end it.
-func TestRaiseCritical(t *testing.T) {
+func TestRaiseCritical_ReachesOnCriticalError(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told record[string]
 		var ep *core.Endpoint
@@ -267,7 +267,7 @@ func TestRaiseCritical(t *testing.T) {
 }
 
 // PurgeOnStart empties the input queue before the first message, and nothing else.
-func TestPurgeOnStart(t *testing.T) {
+func TestPurgeOnStart_EmptiesTheInputQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var handled record[string]
 		h := func(_ context.Context, m *core.Message) error { handled.add(m.ID); return nil }
@@ -304,7 +304,7 @@ type unpurgeable struct {
 func (u unpurgeable) Purge(context.Context, string) (int, error) { return 0, u.err }
 
 // An endpoint that cannot empty its queue does not start.
-func TestPurgeOnStart_AFailureEndsRun(t *testing.T) {
+func TestPurgeOnStart_FailureEndsRun(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, err := core.New("orders", unpurgeable{b.broker, errBoom}, core.Config{PurgeOnStart: true})
 		b.must(err)

@@ -44,9 +44,9 @@ func newChoosy(t *testing.T) *choosy {
 	return &choosy{Transport: transport, Subscriber: transport, Provisioner: transport}
 }
 
-// TestTopicsAreCheckedWhereTheyAreGiven, by HandleEvent, Publish and SendMiddleware, before
-// anything is on the wire. A message type that is no topic is not checked.
-func TestTopicsAreCheckedWhereTheyAreGiven(t *testing.T) {
+// HandleEvent, Publish and the endpoint after SendMiddleware check topics before anything is
+// sent. A message type that is no topic is not checked.
+func TestTopics_AreCheckedBeforeSending(t *testing.T) {
 	t.Parallel()
 	transport := newChoosy(t)
 	ep, err := core.New("orders", transport, core.Config{
@@ -86,8 +86,7 @@ func TestTopicsAreCheckedWhereTheyAreGiven(t *testing.T) {
 	}
 }
 
-// TestWarningsOfATransportAreLogged by New.
-func TestWarningsOfATransportAreLogged(t *testing.T) {
+func TestNew_LogsWarningsOfTheTransport(t *testing.T) {
 	t.Parallel()
 	transport := newChoosy(t)
 	transport.warnings = []string{"turn it on", "turn it off"}
@@ -100,8 +99,8 @@ func TestWarningsOfATransportAreLogged(t *testing.T) {
 	equal(b, "warnings", len(b.logs.about("should be configured differently")), 2)
 }
 
-// TestEndpointsAreShownByName: fmt prints nothing of their transports.
-func TestEndpointsAreShownByName(t *testing.T) {
+// fmt prints nothing of an endpoint's transport.
+func TestEndpoint_String(t *testing.T) {
 	t.Parallel()
 	ep, err := core.New("orders", newChoosy(t), core.Config{Instance: "one"})
 	if err != nil {

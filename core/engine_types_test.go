@@ -43,7 +43,7 @@ func setsType(messageType string) core.Middleware {
 	}
 }
 
-func TestMessageTypeNamesForeignMessages(t *testing.T) {
+func TestMessageType_OfForeignMessages(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var handled record[string]
 		ep := b.endpoint("orders", core.Config{MessageType: byKind, Recoverability: noRetries})
@@ -72,7 +72,7 @@ func TestMessageTypeNamesForeignMessages(t *testing.T) {
 	})
 }
 
-func TestMessageTypeGovernsRecoverability(t *testing.T) {
+func TestMessageType_SelectsRecoverability(t *testing.T) {
 	for name, c := range map[string]core.Config{
 		"Config.MessageType": {MessageType: byKind},
 		"middleware":         {Middleware: []core.Middleware{setsType("fragile")}},
@@ -126,7 +126,7 @@ func TestMessageTypeGovernsRecoverability(t *testing.T) {
 	}
 }
 
-func TestMessageTypeMayPanicOrEndItsGoroutine(t *testing.T) {
+func TestMessageType_MayPanicOrEndItsGoroutine(t *testing.T) {
 	for name, fail := range map[string]func(){
 		"panic":  func() { panic("boom") },
 		"Goexit": runtime.Goexit,
@@ -158,7 +158,7 @@ func TestMessageTypeMayPanicOrEndItsGoroutine(t *testing.T) {
 }
 
 // A type that middleware changed is kept with a decision that has to wait.
-func TestTypeOfAMessageWhoseMoveHasToWait(t *testing.T) {
+func TestMessageType_OfAWaitingMove(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		began := time.Now()
 		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
@@ -186,7 +186,7 @@ func TestTypeOfAMessageWhoseMoveHasToWait(t *testing.T) {
 	})
 }
 
-func TestMiddlewareMayChangeTheTypeForEachRun(t *testing.T) {
+func TestMiddleware_MayChangeTheTypeForEachRun(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
@@ -210,7 +210,7 @@ func TestMiddlewareMayChangeTheTypeForEachRun(t *testing.T) {
 	})
 }
 
-func TestDefaultHandlers(t *testing.T) {
+func TestDefaultHandler_TakesOtherTypes(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var handled record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
@@ -242,7 +242,7 @@ func TestDefaultHandlers(t *testing.T) {
 	})
 }
 
-func TestDefaultHandlerAlone(t *testing.T) {
+func TestDefaultHandler_Alone(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		type parcel struct{ Weight int }
 		var recover = noRetries

@@ -61,7 +61,7 @@ func shipped(b *bed, want int) {
 	}
 }
 
-func TestR27_AFailureThatIsBeingDecidedWhenTheEndpointIsCutOffIsDecidedAgain(t *testing.T) {
+func TestR27_CutOffDecisionIsRepeated(t *testing.T) {
 	for name, answer := range improper {
 		t.Run(name, func(t *testing.T) {
 			eachDecider(t, retrying, func(b *bed, decider func(*bed, core.Config, func(context.Context) error) *core.Endpoint) {
@@ -117,7 +117,7 @@ func TestR27_AFailureThatIsBeingDecidedWhenTheEndpointIsCutOffIsDecidedAgain(t *
 }
 
 // What the decider says counts, whatever happened to its context.
-func TestR27_AProperDecisionAfterTheCutOffIsCarriedOut(t *testing.T) {
+func TestR27_DecisionAfterTheCutOffHolds(t *testing.T) {
 	eachDecider(t, everyMode, func(b *bed, decider func(*bed, core.Config, func(context.Context) error) *core.Endpoint) {
 		ep := decider(b, core.Config{DrainTimeout: time.Second, Recoverability: noRetries}, func(ctx context.Context) error {
 			<-ctx.Done()
@@ -155,7 +155,7 @@ func TestR27_InNoneAnUndecidedFailureIsMoved(t *testing.T) {
 	}
 }
 
-func TestR27_ADeciderThatReturnsInTimeIsNotCutOff(t *testing.T) {
+func TestR27_DeciderThatReturnsInTimeIsNotCutOff(t *testing.T) {
 	eachDecider(t, everyMode, func(b *bed, decider func(*bed, core.Config, func(context.Context) error) *core.Endpoint) {
 		asked := 0
 		ep := decider(b, core.Config{DrainTimeout: time.Minute, Recoverability: noRetries}, func(ctx context.Context) error {
@@ -179,7 +179,7 @@ func TestR27_ADeciderThatReturnsInTimeIsNotCutOff(t *testing.T) {
 
 // A decision that could not be carried out is tried again without a slot, with
 // HandleFailed in the same transaction as the move.
-func TestR27_HandleFailedThatIsCutOffInALaterTryIsAskedAgain(t *testing.T) {
+func TestR27_HandleFailedCutOffLaterRunsAgain(t *testing.T) {
 	inModesOn(t, locking, everyMode[2:], func(b *bed) {
 		reachable := b.unreachable("error", "orders") // so that the message cannot be stored either
 		asked := 0

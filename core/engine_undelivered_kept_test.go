@@ -100,7 +100,7 @@ func TestUndelivered_PauseDoesNotOutliveShutdown(t *testing.T) {
 }
 
 // At a bound nothing more is fetched, and that is said; the kept deliveries stay.
-func TestUndelivered_BoundOfWhatIsKept(t *testing.T) {
+func TestUndelivered_Bound(t *testing.T) {
 	inModes(t, retrying[1:], func(b *bed) {
 		reachable := b.unreachable("error", "orders")
 		var critical record[error]
@@ -221,7 +221,7 @@ func TestUndelivered_LockLostWhileKept(t *testing.T) {
 }
 
 // A broker that takes a delivery away after a while gets it back before.
-func TestUndelivered_GivenBackBeforeTheLongestLockTime(t *testing.T) {
+func TestUndelivered_ReleasedBeforeTheLongestLockTime(t *testing.T) {
 	inModesOn(t, able(func(c *core.Capabilities) { c.MaxLockTime = time.Hour }), retrying, func(b *bed) {
 		b.unreachable("error", "orders")
 		runs := 0
@@ -373,7 +373,7 @@ func TestUndelivered_RedeliveredWhileKept(t *testing.T) {
 }
 
 // The time of the handler counts too.
-func TestUndelivered_GivenBackInTimeAfterASlowHandler(t *testing.T) {
+func TestUndelivered_ReleasedInTimeAfterASlowHandler(t *testing.T) {
 	inModesOn(t, able(func(c *core.Capabilities) { c.MaxLockTime = time.Hour }), retrying, func(b *bed) {
 		b.unreachable("error", "orders")
 		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {

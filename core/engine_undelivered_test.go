@@ -291,7 +291,7 @@ func TestUndelivered_NoteOfAStrangerIsNotFollowed(t *testing.T) {
 }
 
 // A message that its broker accepted once is moved, whatever the transport refuses of it.
-func TestUndelivered_WhatIsRefusedForGoodIsMovedBare(t *testing.T) {
+func TestUndelivered_RefusedHeadersAreDropped(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
 			for _, o := range out {

@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestVerdictsDecideAtTheFirstAttempt(t *testing.T) {
+func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
 		verdict error
 		queue   string // where the message ends; "" is nowhere
@@ -68,7 +68,7 @@ func TestVerdictsDecideAtTheFirstAttempt(t *testing.T) {
 	}
 }
 
-func TestDeferComesAgainCountedApartFromFailures(t *testing.T) {
+func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		start := time.Now()
 		var seen record[string]
@@ -105,7 +105,7 @@ func TestDeferComesAgainCountedApartFromFailures(t *testing.T) {
 	})
 }
 
-func TestDeferredTooOftenMovesToTheErrorQueue(t *testing.T) {
+func TestDefer_TooOftenMovesToTheErrorQueue(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		runs := 0
 		b.orders(core.Config{Recoverability: core.Recoverability{RequeueLimit: 3}}, func(context.Context, *core.Message) error {
@@ -127,7 +127,7 @@ func TestDeferredTooOftenMovesToTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestDeferralsAreForEverByDefault(t *testing.T) {
+func TestDefer_HasNoLimitByDefault(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		runs := 0
 		b.orders(core.Config{}, func(context.Context, *core.Message) error {
@@ -144,7 +144,7 @@ func TestDeferralsAreForEverByDefault(t *testing.T) {
 	})
 }
 
-func TestRetryAfterStaysWithinTheDelayedRetries(t *testing.T) {
+func TestRetryAfter_CountsAsADelayedRetry(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		start := time.Now()
 		var at record[time.Duration]
@@ -161,7 +161,7 @@ func TestRetryAfterStaysWithinTheDelayedRetries(t *testing.T) {
 	})
 }
 
-func TestRejectUsesTheDeadLetterQueueWhereConfigured(t *testing.T) {
+func TestReject_DeadLetters(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var recovered recoveries
 		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: true}, Observers: []any{&recovered}}, func(ctx context.Context, m *core.Message) error {
@@ -186,7 +186,7 @@ func TestRejectUsesTheDeadLetterQueueWhereConfigured(t *testing.T) {
 	})
 }
 
-func TestR50TheUnacceptableMessageLimitStopsTheEndpoint(t *testing.T) {
+func TestR50_LimitStopsTheEndpoint(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		release := make(chan struct{})
 		var handled record[string]
@@ -226,7 +226,7 @@ func TestR50TheUnacceptableMessageLimitStopsTheEndpoint(t *testing.T) {
 	})
 }
 
-func TestR50AWindowForgetsOldOnes(t *testing.T) {
+func TestR50_WindowForgetsOldMessages(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		recover := core.Recoverability{UnacceptableMessageLimit: 3, UnacceptableMessageWindow: time.Minute}
 		_, run := b.orders(core.Config{Recoverability: recover}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
@@ -242,7 +242,7 @@ func TestR50AWindowForgetsOldOnes(t *testing.T) {
 	})
 }
 
-func TestR50DeadLettersAndFailedDispatchesCount(t *testing.T) {
+func TestR50_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		recover := core.Recoverability{UnacceptableMessageLimit: 2, DeadLetter: true, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
 		_, run := b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
@@ -259,7 +259,7 @@ func TestR50DeadLettersAndFailedDispatchesCount(t *testing.T) {
 }
 
 // The example of "How many attempts".
-func TestR52EachDeferralBeginsARoundOfAttempts(t *testing.T) {
+func TestR52_DeferralBeginsARoundOfAttempts(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var calls record[int]
 		recover := immediate(2)
@@ -284,7 +284,7 @@ func TestR52EachDeferralBeginsARoundOfAttempts(t *testing.T) {
 	})
 }
 
-func TestR53MiddlewareSeesTheAttemptAndMayDecide(t *testing.T) {
+func TestR53_MiddlewareDecides(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var order record[string]
 		around := func(name string) core.Middleware {
@@ -322,7 +322,7 @@ func TestR53MiddlewareSeesTheAttemptAndMayDecide(t *testing.T) {
 	})
 }
 
-func TestR53MiddlewareMayHandleAlone(t *testing.T) {
+func TestR53_MiddlewareHandlesAlone(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		b.orders(core.Config{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
 			return func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") }

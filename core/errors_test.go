@@ -49,7 +49,7 @@ func TestSendError(t *testing.T) {
 	})
 }
 
-func TestSendStateString(t *testing.T) {
+func TestSendState_String(t *testing.T) {
 	for state, want := range map[SendState]string{SendUnknown: "unknown", SendRefused: "refused", SendAccepted: "accepted", 9: "SendState(9)"} {
 		if state.String() != want {
 			t.Errorf("%q, want %q", state.String(), want)

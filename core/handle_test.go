@@ -21,7 +21,7 @@ func ignore[T any](context.Context, *Inbound[T]) error { return nil }
 
 func ignoreFailed[T any](context.Context, *Inbound[T], *Failed) error { return nil }
 
-func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
+func TestHandle_ReturnsErrorsOfRegistrations(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		register func(ep *Endpoint) error
@@ -139,7 +139,7 @@ func TestWrongRegistrationsAreErrorsAndRepeatedByRun(t *testing.T) {
 	})
 }
 
-func TestRegistrationsThatAreFine(t *testing.T) {
+func TestHandle_AcceptsRegistrations(t *testing.T) {
 	ep := newEndpoint(t)
 	for _, err := range []error{
 		Handle(ep, "a", ignore[string]), Handle(ep, "a", ignore[string]),
@@ -162,7 +162,7 @@ func TestRegistrationsThatAreFine(t *testing.T) {
 	}
 }
 
-func TestMessageTypeOfAMessage(t *testing.T) {
+func TestMessageTypeOf_Message(t *testing.T) {
 	ep := newEndpoint(t)
 	for _, name := range []string{"orders.place", "Sales.OrderPlaced", "Sales.IEvent"} {
 		if err := Handle(ep, name, ignore[string]); err != nil {
@@ -198,7 +198,7 @@ func TestMessageTypeOfAMessage(t *testing.T) {
 	}
 }
 
-func TestMessageTypeOfAMessageForTheDefaultHandler(t *testing.T) {
+func TestMessageTypeOf_DefaultHandler(t *testing.T) {
 	ep := newEndpoint(t)
 	if err := errors.Join(Handle(ep, "orders.place", ignore[string]), HandleDefault(ep, ignore[[]byte])); err != nil {
 		t.Fatal(err)
@@ -217,7 +217,7 @@ func TestMessageTypeOfAMessageForTheDefaultHandler(t *testing.T) {
 	}
 }
 
-func TestHandlersGetBodiesOfTheirOwn(t *testing.T) {
+func TestHandlers_GetTheirOwnBodies(t *testing.T) {
 	ep := newEndpoint(t)
 	var got []string
 	change := func(_ context.Context, m *Inbound[[]byte]) error {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestHeadersZeroValue(t *testing.T) {
+func TestHeaders_ZeroValue(t *testing.T) {
 	var h Headers
 	if h.Len() != 0 || h.Get("a") != "" || h.Bytes() != 0 || len(h.Map()) != 0 {
 		t.Errorf("%v", h.Map())
@@ -26,7 +26,7 @@ func TestHeadersZeroValue(t *testing.T) {
 	}
 }
 
-func TestHeadersSetAndDel(t *testing.T) {
+func TestHeaders_SetAndDel(t *testing.T) {
 	var h Headers
 	for _, key := range []string{"c", "a", "b"} {
 		h.Set(key, key+key)
@@ -87,7 +87,7 @@ func keysOf(h Headers) []string {
 	return keys
 }
 
-func TestHeadersCopiesNeverSeeEachOther(t *testing.T) {
+func TestHeaders_CopiesAreIndependent(t *testing.T) {
 	for origin, base := range map[string]func() Headers{
 		"set": func() Headers {
 			var h Headers
@@ -147,7 +147,7 @@ func copiesNeverSeeEachOther(t *testing.T, base func() Headers) {
 	}
 }
 
-func TestHeadersConcurrentCopies(t *testing.T) {
+func TestHeaders_ConcurrentCopies(t *testing.T) {
 	var shared Headers
 	shared.Set("shared", "0")
 	shared.Set("to be removed", "0")
@@ -181,7 +181,7 @@ func TestHeadersConcurrentCopies(t *testing.T) {
 	}
 }
 
-func TestHeadersFromMap(t *testing.T) {
+func TestHeaders_FromMap(t *testing.T) {
 	m := map[string]string{"b": "2", "a": "1", "": "no key"}
 	h := HeadersFromMap(m)
 	if got := keysOf(h); !slices.Equal(got, []string{"", "a", "b"}) {
@@ -195,7 +195,7 @@ func TestHeadersFromMap(t *testing.T) {
 	}
 }
 
-func TestHeadersJSON(t *testing.T) {
+func TestHeaders_JSON(t *testing.T) {
 	h := HeadersFromMap(map[string]string{"b": "2", "a": "1", "empty": "", "ünï \"q\"": "\n\x00é"})
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -225,7 +225,7 @@ func TestHeadersJSON(t *testing.T) {
 	})
 }
 
-func TestHeadersSetSeldomAllocates(t *testing.T) {
+func TestHeaders_SetSeldomAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		var h Headers
 		for i := range 64 {
@@ -236,7 +236,7 @@ func TestHeadersSetSeldomAllocates(t *testing.T) {
 	}
 }
 
-func TestHeadersGrow(t *testing.T) {
+func TestHeaders_Grow(t *testing.T) {
 	var empty, taken Headers
 	taken.Grow(len(headerKeys))
 	spare := taken

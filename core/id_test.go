@@ -14,7 +14,7 @@ var (
 	uuid8 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 )
 
-func TestNewIDsAreUniqueUUIDs(t *testing.T) {
+func TestNewID_IsAUniqueUUID(t *testing.T) {
 	seen := map[string]bool{}
 	for range 20_000 {
 		id := newID()
@@ -28,7 +28,7 @@ func TestNewIDsAreUniqueUUIDs(t *testing.T) {
 	}
 }
 
-func TestNewIDsAreInTheOrderOfTime(t *testing.T) {
+func TestNewID_IsInTheOrderOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ids []string
 		for range 1000 {
@@ -41,7 +41,7 @@ func TestNewIDsAreInTheOrderOfTime(t *testing.T) {
 	})
 }
 
-func TestR20DerivedIDs(t *testing.T) {
+func TestR20_DerivedIDs(t *testing.T) {
 	t.Run("are the same at every attempt", func(t *testing.T) {
 		// As a fixed text, because it must also hold across versions and machines.
 		const want = "d37f9788-8908-8231-a4d9-83a918550eb6"

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestInboundWithoutAnEndpoint(t *testing.T) {
+func TestInbound_WithoutAnEndpoint(t *testing.T) {
 	in := core.NewInbound("body", core.InboundConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Body: []byte("raw")}})
 	if in.Attempt != 1 || in.Type != "order" || in.ID != "m1" || in.Body != "body" || string(in.RawBody()) != "raw" {
 		t.Errorf("%+v", in)
@@ -52,7 +52,7 @@ func (namelessCodec) ContentType() string        { return "" }
 func (namelessCodec) Encode(any) ([]byte, error) { return nil, nil }
 func (namelessCodec) Decode([]byte, any) error   { return nil }
 
-func TestMessagesInContexts(t *testing.T) {
+func TestMessage_InAContext(t *testing.T) {
 	if m, ok := core.MessageFrom(t.Context()); m != nil || ok {
 		t.Errorf("found %v", m)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestR28SettledMemory(t *testing.T) {
+func TestR28_SettledMemory(t *testing.T) {
 	m := newMemory()
 	if m.wasSettled("n1") {
 		t.Error("remembers what never was")
@@ -197,7 +197,7 @@ func TestAcceptedSends(t *testing.T) {
 	}
 }
 
-func TestMemoryIsFlat(t *testing.T) {
+func TestMemory_StaysFlat(t *testing.T) {
 	if testing.Short() {
 		t.Skip("2,000 errors of 256 KiB: not in short runs")
 	}

@@ -13,7 +13,7 @@ import (
 
 // What DefaultPolicy answers with the configuration of an endpoint is what the
 // endpoint does.
-func TestThePolicyCanBeAskedWithoutAMessage(t *testing.T) {
+func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 	errFinal := errors.New("final")
 	ep, err := core.New("orders", inmemory.New(), core.Config{Recoverability: core.Recoverability{
 		Immediate:         core.Immediate{Retries: 1},

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestR13DelaySchedules(t *testing.T) {
+func TestR13_DelaySchedules(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	for _, test := range []struct {
 		name    string
@@ -44,7 +44,7 @@ func TestR13DelaySchedules(t *testing.T) {
 	})
 }
 
-func TestR13JitterOnlyLengthens(t *testing.T) {
+func TestR13_JitterOnlyLengthens(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 2, Increase: 10 * time.Second, Jitter: 0.5}})
 	delay := func(message string, round int) time.Duration {
 		f := failedTimes(1, round, errFailed)
@@ -102,7 +102,7 @@ func TestR13JitterOnlyLengthens(t *testing.T) {
 	})
 }
 
-func TestR13SettingsOfAMessageType(t *testing.T) {
+func TestR13_SettingsOfAMessageType(t *testing.T) {
 	r := rulesOf(t, Recoverability{
 		Immediate:  Immediate{Retries: 2},
 		Delayed:    Delayed{Retries: 2, Increase: time.Second},
@@ -139,7 +139,7 @@ func TestR13SettingsOfAMessageType(t *testing.T) {
 	}
 }
 
-func TestR13ContradictionsAreRefused(t *testing.T) {
+func TestR13_RefusesContradictions(t *testing.T) {
 	perType := func(own TypeRecoverability) Recoverability {
 		return Recoverability{MessageTypes: map[string]TypeRecoverability{"order": own}}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// TestRecoveryUnderRandomFaults runs two instances of an endpoint while queues cannot be
+// TestRecovery_UnderRandomFaults runs two instances of an endpoint while queues cannot be
 // reached, settlements and renewals fail, answers are lost, and instances are paused,
 // resized and restarted, all at random. When the faults have ended:
 //
@@ -25,7 +25,7 @@ import (
 //   - No handler has run again in the same round of the same instance after the policy had
 //     decided to end the round, with the same exception.
 //   - Nothing is in flight, kept, or renewed.
-func TestRecoveryUnderRandomFaults(t *testing.T) {
+func TestRecovery_UnderRandomFaults(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(12)
 	if testing.Short() {

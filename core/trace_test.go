@@ -20,7 +20,7 @@ func rounds(h Headers, n int, from time.Time) Headers {
 	return h
 }
 
-func TestR33TraceTellsTheWay(t *testing.T) {
+func TestR33_TraceHasEveryStep(t *testing.T) {
 	h := rounds(Headers{}, 2, day)
 	f := failedTimes(3, 2, fmt.Errorf("last: %w", errFailed))
 	f.Headers, f.FailedAt, f.deferrals = h, day.Add(5*time.Hour), 2
@@ -43,7 +43,7 @@ func TestR33TraceTellsTheWay(t *testing.T) {
 	})
 }
 
-func TestR33TraceIsBounded(t *testing.T) {
+func TestR33_TraceIsBounded(t *testing.T) {
 	for _, n := range []int{19, 20, 21, 100} {
 		t.Run(fmt.Sprint(n, " rounds"), func(t *testing.T) {
 			h := rounds(Headers{}, n, day)
@@ -82,7 +82,7 @@ type errLongName struct {
 
 func (errLongName) Error() string { return "x" }
 
-func TestR33TraceSurvivesGarbage(t *testing.T) {
+func TestR33_TraceSurvivesGarbage(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON":                         "x",
 		"empty":                           "",
@@ -120,7 +120,7 @@ func TestR33TraceSurvivesGarbage(t *testing.T) {
 	}
 }
 
-func TestR5FirstFailureOfALife(t *testing.T) {
+func TestR5_FirstFailureOfALife(t *testing.T) {
 	moved := func(h Headers, at time.Time) Headers {
 		f := failedTimes(6, 0, errFailed)
 		f.Headers, f.FailedAt = h, at

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestVerdictsCanBeRead(t *testing.T) {
+func TestVerdict_Fields(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		err  error
@@ -50,7 +50,7 @@ func TestVerdictsCanBeRead(t *testing.T) {
 	}
 }
 
-func TestVerdictOfReturnsTheOneThatHolds(t *testing.T) {
+func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 	ranked := []error{ // in the order of their kinds, from 1
 		core.Discard("old"), core.MoveTo("fraud", errBoom), core.Reject(errBoom), core.Unrecoverable(errBoom), core.Defer(1), core.RetryAfter(errBoom, 1),
 	}
@@ -77,7 +77,7 @@ func TestVerdictOfReturnsTheOneThatHolds(t *testing.T) {
 }
 
 // A middleware sees what the handler decided, and may decide otherwise.
-func TestR53MiddlewareReadsVerdicts(t *testing.T) {
+func TestR53_MiddlewareReadsVerdicts(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		patient := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {

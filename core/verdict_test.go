@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestVerdictsDecide(t *testing.T) {
+func TestVerdict_Decides(t *testing.T) {
 	r := rulesOf(t, Recoverability{
 		ErrorQueue: "failed", Delayed: Delayed{Retries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2, DeadLetter: true,
 		Unrecoverable: []error{errListed},
@@ -70,7 +70,7 @@ func TestVerdictsDecide(t *testing.T) {
 
 var errListed = errors.New("listed as unrecoverable")
 
-func TestVerdictDeferForEverByDefault(t *testing.T) {
+func TestVerdict_DeferHasNoLimitByDefault(t *testing.T) {
 	f := failedTimes(1, 0, Defer(0))
 	f.deferrals = 1 << 30
 	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != DelayedRetry(time.Second) || !d.deferral {
@@ -78,7 +78,7 @@ func TestVerdictDeferForEverByDefault(t *testing.T) {
 	}
 }
 
-func TestVerdictDeferBeyondTheLimitSaysSo(t *testing.T) {
+func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 	r := rulesOf(t, Recoverability{RequeueLimit: 2, Unrecoverable: []error{errListed}})
 	for _, test := range []struct {
 		name      string
@@ -112,14 +112,14 @@ func TestVerdictDeferBeyondTheLimitSaysSo(t *testing.T) {
 	}
 }
 
-func TestVerdictRejectWithoutDeadLetter(t *testing.T) {
+func TestVerdict_RejectWithoutDeadLetter(t *testing.T) {
 	f := failedTimes(1, 0, Reject(errFailed))
 	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != MoveToError("error") || d.deadLetter {
 		t.Errorf("%+v", d)
 	}
 }
 
-func TestVerdictPrecedence(t *testing.T) {
+func TestVerdict_Precedence(t *testing.T) {
 	r := rulesOf(t, Recoverability{Unrecoverable: []error{errListed}})
 	// From the strongest to the weakest.
 	ranked := []struct {
@@ -176,7 +176,7 @@ func TestVerdictPrecedence(t *testing.T) {
 	})
 }
 
-func TestVerdictsOfNilErrors(t *testing.T) {
+func TestVerdict_OfNilErrors(t *testing.T) {
 	for name, err := range map[string]error{
 		"DeferError":    DeferError(nil, time.Second),
 		"DiscardError":  DiscardError(nil, "old"),
@@ -200,7 +200,7 @@ func TestVerdictsOfNilErrors(t *testing.T) {
 	}
 }
 
-func TestVerdictText(t *testing.T) {
+func TestVerdict_Text(t *testing.T) {
 	for _, test := range []struct {
 		err  error
 		want string
@@ -223,7 +223,7 @@ func TestVerdictText(t *testing.T) {
 	}
 }
 
-func TestVerdictsKeepTheirError(t *testing.T) {
+func TestVerdict_KeepsItsError(t *testing.T) {
 	for name, err := range map[string]error{
 		"DeferError": DeferError(codeError{7}, 0), "DiscardError": DiscardError(codeError{7}, "old"), "Reject": Reject(codeError{7}), "Unrecoverable": Unrecoverable(codeError{7}),
 		"MoveTo": MoveTo("q", codeError{7}), "RetryAfter": RetryAfter(codeError{7}, 0),

@@ -31,7 +31,7 @@ func TestFormatTime(t *testing.T) {
 	}
 }
 
-func TestParseTimeRefuses(t *testing.T) {
+func TestParseTime_Refuses(t *testing.T) {
 	for _, text := range []string{
 		"", " Z", "Z", "now", "2026-01-02 03:04:05:000000", "2026-01-02 03:04:05:000000Z", "2026-01-02 03:04:05.000000 Z",
 		"2026-01-02 03:04:05 Z", "2026-01-02 03:04:05:00000 Z", "2026-01-02 03:04:05:0000000 Z", "2026-13-02 03:04:05:000000 Z",

@@ -21,7 +21,7 @@ func delivered(t *testing.T, log *transport.DeliveryLog, key string, count int, 
 	}
 }
 
-func TestC9DeliveryLogCountsFailuresFromOne(t *testing.T) {
+func TestC9_DeliveryLogCountsFailuresFromOne(t *testing.T) {
 	log := transport.NewDeliveryLog(1)
 	delivered(t, log, "a", 1, "")
 	delivered(t, log, "a", 1, "") // being delivered is no failure
@@ -43,7 +43,7 @@ func TestC9DeliveryLogCountsFailuresFromOne(t *testing.T) {
 	}
 }
 
-func TestDeliveryLogIsBounded(t *testing.T) {
+func TestDeliveryLog_IsBounded(t *testing.T) {
 	for _, c := range []struct{ maxInFlight, capacity int }{
 		{0, 1000}, {1, 1000}, {250, 1000}, {251, 1004}, {5000, 20000},
 	} {
@@ -189,7 +189,7 @@ func TestDeliveryLog_FreesPlaces(t *testing.T) {
 	}
 }
 
-func TestDeliveryLogResizes(t *testing.T) {
+func TestDeliveryLog_Resizes(t *testing.T) {
 	log := transport.NewDeliveryLog(500)
 	fail := func(round string, n int) {
 		for i := range n {
@@ -214,7 +214,7 @@ func TestDeliveryLogResizes(t *testing.T) {
 	}
 }
 
-func TestDeliveryLogStaysFlat(t *testing.T) {
+func TestDeliveryLog_StaysFlat(t *testing.T) {
 	log := transport.NewDeliveryLog(16)
 	cause := errors.New("no")
 	for i := range 100_000 {
@@ -225,7 +225,7 @@ func TestDeliveryLogStaysFlat(t *testing.T) {
 	}
 }
 
-func TestDeliveryLogIsSafeForConcurrentUse(t *testing.T) {
+func TestDeliveryLog_ConcurrentUse(t *testing.T) {
 	log := transport.NewDeliveryLog(16)
 	var wg sync.WaitGroup
 	for worker := range 8 {
@@ -247,7 +247,7 @@ func TestDeliveryLogIsSafeForConcurrentUse(t *testing.T) {
 	delivered(t, log, "shared", 4001, "")
 }
 
-func TestErrorTextIsBoundedAndUTF8(t *testing.T) {
+func TestErrorText_IsBoundedAndUTF8(t *testing.T) {
 	long := strings.Repeat("x", transport.MaxErrorText)
 	for name, c := range map[string]struct{ text, want string }{
 		"short":                 {"no", "no"},

@@ -100,7 +100,7 @@ func TestParseHeadersJSON(t *testing.T) {
 	}
 }
 
-func TestC4ParseHeadersJSONKeepsWhatCanBeRead(t *testing.T) {
+func TestC4_ParseHeadersJSONKeepsValidHeaders(t *testing.T) {
 	const at = "transport: parse headers: byte "
 	for name, c := range map[string]struct {
 		text string
@@ -180,7 +180,7 @@ func TestC4ParseHeadersJSONKeepsWhatCanBeRead(t *testing.T) {
 	}
 }
 
-func TestHeadersJSONWithEveryByteAtEveryPlace(t *testing.T) {
+func TestHeadersJSON_EveryByteAtEveryPlace(t *testing.T) {
 	// A byte that ends a run of plain ones, at every place of a word and beside
 	// every other one.
 	for _, length := range []int{7, 8, 17} {
@@ -204,7 +204,7 @@ func TestHeadersJSONWithEveryByteAtEveryPlace(t *testing.T) {
 	}
 }
 
-func TestManyHeadersJSON(t *testing.T) {
+func TestHeadersJSON_ManyHeaders(t *testing.T) {
 	for n, sorted := range map[int]bool{10: false, 63: false, 65: true, 1000: true, 20_000: true} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			var pairs [][2]string
@@ -233,7 +233,7 @@ func TestManyHeadersJSON(t *testing.T) {
 	}
 }
 
-func TestHeadersJSONSeldomAllocates(t *testing.T) {
+func TestHeadersJSON_SeldomAllocates(t *testing.T) {
 	for _, c := range []struct{ headers, allocations int }{{0, 1}, {4, 2}, {8, 2}, {11, 3}} {
 		h := standardHeaders(c.headers)
 		text := transport.AppendHeadersJSON(nil, h)

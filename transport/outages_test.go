@@ -17,7 +17,7 @@ type changes struct{ all []core.ConnectionChange }
 
 func (c *changes) ConnectionChanged(e core.ConnectionChange) { c.all = append(c.all, e) }
 
-func TestC15AttemptsAreFurtherAndFurtherApart(t *testing.T) {
+func TestC15_DelaysBetweenAttemptsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &changes{}
 		o := &transport.Outages{Observer: seen}
@@ -51,7 +51,7 @@ func TestC15AttemptsAreFurtherAndFurtherApart(t *testing.T) {
 	})
 }
 
-func TestC15AttemptsThatFailTogetherAreOne(t *testing.T) {
+func TestC15_SimultaneousFailuresAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &transport.Outages{}
 		began := time.Now()

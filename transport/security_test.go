@@ -49,7 +49,7 @@ type warner struct {
 
 func (w *warner) Warnings() []string { return w.texts.Take() }
 
-func TestWarningsAreGivenOnce(t *testing.T) {
+func TestWarnings_AreGivenOnce(t *testing.T) {
 	t.Parallel()
 	bare, err := inmemory.Open(inmemory.Config{})
 	if err != nil {

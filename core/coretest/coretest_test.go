@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestInboundIsAFirstAttemptByDefault(t *testing.T) {
+func TestInbound_IsAFirstAttemptByDefault(t *testing.T) {
 	before := time.Now()
 	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
 	if in.Body != (OrderPlaced{ID: "42", Total: 7}) {
@@ -43,7 +43,7 @@ func TestInboundIsAFirstAttemptByDefault(t *testing.T) {
 	}
 }
 
-func TestInboundIsAsTheOptionsSay(t *testing.T) {
+func TestInbound_Options(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	in, rec := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{
 		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", GroupKey: "customer 7", EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
@@ -76,7 +76,7 @@ func TestInboundIsAsTheOptionsSay(t *testing.T) {
 	}
 }
 
-func TestBodyGoesThroughTheCodec(t *testing.T) {
+func TestInbound_BodyGoesThroughTheCodec(t *testing.T) {
 	type body struct {
 		Public string
 		secret string
@@ -87,7 +87,7 @@ func TestBodyGoesThroughTheCodec(t *testing.T) {
 	}
 }
 
-func TestRawBodyIsACopy(t *testing.T) {
+func TestInbound_RawBodyIsACopy(t *testing.T) {
 	raw := []byte("raw")
 	in, _ := coretest.Inbound("t", raw)
 	raw[0] = 'X'
@@ -100,7 +100,7 @@ func TestRawBodyIsACopy(t *testing.T) {
 	}
 }
 
-func TestSentRecordsWhatWasCollected(t *testing.T) {
+func TestSent_RecordsCollectedSends(t *testing.T) {
 	in, rec := coretest.Inbound("t", OrderPlaced{})
 	if len(rec.Sent()) != 0 {
 		t.Errorf("Sent is %v before anything was sent", rec.Sent())
@@ -134,7 +134,7 @@ func TestSentRecordsWhatWasCollected(t *testing.T) {
 	}
 }
 
-func TestSentNowRecordsWhatTheBrokerAccepted(t *testing.T) {
+func TestSentNow_RecordsAcceptedSends(t *testing.T) {
 	outage := errors.New("outage")
 	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{
 		SendNow: func(_ context.Context, r coretest.Record) error {
@@ -161,7 +161,7 @@ func TestSentNowRecordsWhatTheBrokerAccepted(t *testing.T) {
 	}
 }
 
-func TestOutgoingIDsAreTheSameInEveryRun(t *testing.T) {
+func TestOutgoing_IDsAreTheSameInEveryRun(t *testing.T) {
 	ids := func() string {
 		in, rec := coretest.Inbound("t", OrderPlaced{})
 		if err := in.Send("q", "a", nil); err != nil {
@@ -174,7 +174,7 @@ func TestOutgoingIDsAreTheSameInEveryRun(t *testing.T) {
 	}
 }
 
-func TestWhatTheTransportLacksIsRefused(t *testing.T) {
+func TestTransport_MissingCapabilityIsRefused(t *testing.T) {
 	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{Capabilities: inmemory.LikeSQS().Capabilities})
 	if err := in.Send("q", "a", nil, core.SendOptions{Delay: time.Hour}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "15m0s") {
 		t.Errorf("a delay of an hour: %v; want an unsupported one that names the limit", err)
@@ -191,7 +191,7 @@ func TestWhatTheTransportLacksIsRefused(t *testing.T) {
 	}
 }
 
-func TestHandlersMistakesAreErrors(t *testing.T) {
+func TestHandler_MistakesAreErrors(t *testing.T) {
 	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{NoReplyTo: true})
 	if err := in.Reply("a", nil); !errors.Is(err, core.ErrNoReplyAddress) {
 		t.Errorf("Reply: %v; want ErrNoReplyAddress", err)
@@ -222,7 +222,7 @@ func (upper) ContentType() string             { return "text/x-upper" }
 func (upper) Encode(v any) ([]byte, error)    { b, err := json.Marshal(v); return bytes.ToUpper(b), err }
 func (upper) Decode(body []byte, v any) error { return json.Unmarshal(bytes.ToUpper(body), v) }
 
-func TestCodecOfTheOptionsIsUsed(t *testing.T) {
+func TestOptions_CodecIsUsed(t *testing.T) {
 	in, rec := coretest.Inbound("t", "a", coretest.Options{Codec: upper{}})
 	if in.Body != "A" || in.Headers.Get(core.HeaderContentType) != "text/x-upper" {
 		t.Errorf("Body is %q of %q", in.Body, in.Headers.Get(core.HeaderContentType))
@@ -235,7 +235,7 @@ func TestCodecOfTheOptionsIsUsed(t *testing.T) {
 	}
 }
 
-func TestMistakesOfTheTestPanic(t *testing.T) {
+func TestInbound_MistakesOfTheTestPanic(t *testing.T) {
 	in, rec := coretest.Inbound("t", OrderPlaced{})
 	if err := errors.Join(in.Send("q", "a", "text"), in.Send("q", "raw", []byte("text"))); err != nil {
 		t.Fatal(err)

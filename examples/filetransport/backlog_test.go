@@ -13,7 +13,7 @@ import (
 // A backlog is listed once, however many Receives it takes to work it off. That
 // is told by messages that are put before all others while it is being done: a
 // new list begins with them.
-func TestABacklogIsListedOnce(t *testing.T) {
+func TestBacklog_IsListedOnce(t *testing.T) {
 	t.Parallel()
 	const backlog, batch = 5_000, 50
 	transport, dir := opened(t, filetransport.Config{})

@@ -19,8 +19,8 @@ import (
 	"github.com/reprise-go/reprise/examples/filetransport"
 )
 
-// TestWhatAKillLeaves puts files where a kill leaves them, one for each moment.
-func TestWhatAKillLeaves(t *testing.T) {
+// TestKill_FilesLeftBehind puts files where a kill leaves them, one for each moment.
+func TestKill_FilesLeftBehind(t *testing.T) {
 	const content = "{}\nm"
 	for name, c := range map[string]struct {
 		file, content string
@@ -55,8 +55,8 @@ func TestWhatAKillLeaves(t *testing.T) {
 	}
 }
 
-// TestKilledProcesses kills processes that send and receive, at random moments.
-func TestKilledProcesses(t *testing.T) {
+// TestKill_LosesNothing kills processes that send and receive, at random moments.
+func TestKill_LosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("several processes: not in short runs")
 	}
@@ -137,9 +137,9 @@ func (f *fleet) hasTried() bool {
 	return seen["sent"] && seen["completed"] && seen["redelivered"]
 }
 
-// TestCompetingProcesses lets two processes receive 2,000 messages, and more until each of
+// TestProcesses_Compete lets two processes receive 2,000 messages, and more until each of
 // them has received some.
-func TestCompetingProcesses(t *testing.T) {
+func TestProcesses_Compete(t *testing.T) {
 	if testing.Short() {
 		t.Skip("several processes: not in short runs")
 	}

@@ -18,9 +18,9 @@ import (
 // fullVariable tells a process in which directory its disk is full.
 const fullVariable = "FILETRANSPORT_TEST_FULL"
 
-// TestAFullDisk sends more than can be written: what was written of it is no
+// TestSend_FullDisk sends more than can be written: what was written of it is no
 // message and does not stay. The limit of a process stands for the disk.
-func TestAFullDisk(t *testing.T) {
+func TestSend_FullDisk(t *testing.T) {
 	if dir := os.Getenv(fullVariable); dir != "" {
 		signal.Ignore(syscall.SIGXFSZ)
 		settled(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 8 << 10, Max: 8 << 10}))
@@ -37,7 +37,7 @@ func TestAFullDisk(t *testing.T) {
 	transport, dir := opened(t, filetransport.Config{})
 	self, err := os.Executable()
 	settled(t, err)
-	cmd := exec.Command(self, "-test.run=^TestAFullDisk$")
+	cmd := exec.Command(self, "-test.run=^TestSend_FullDisk$")
 	cmd.Env = append(os.Environ(), fullVariable+"="+filepath.Dir(dir))
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)

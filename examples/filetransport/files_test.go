@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/examples/filetransport"
 )
 
-func TestFilesAreReadable(t *testing.T) {
+func TestFiles_AreReadable(t *testing.T) {
 	transport, dir := opened(t, filetransport.Config{})
 	var headers core.Headers
 	headers.Set("kind", "line\nbreak, ä and <\"quotes\">")
@@ -45,7 +45,7 @@ func TestFilesAreReadable(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeRead(t *testing.T) {
+func TestFiles_Unreadable(t *testing.T) {
 	for name, c := range map[string]struct {
 		content string
 		invalid bool
@@ -82,7 +82,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestForeignFilesAreLeftAlone(t *testing.T) {
+func TestFiles_ForeignOnesAreLeftAlone(t *testing.T) {
 	transport, dir := opened(t, filetransport.Config{})
 	others := []string{".DS_Store", "20261120T133100.123456789Z_0_ID_new", "README", "a_b_c_d", "zebra_1_ID_new"}
 	for _, name := range others {
@@ -114,7 +114,7 @@ func nothing(t testing.TB, r core.Receiver) {
 	}
 }
 
-func TestNothingIsWrittenOfARefusedSend(t *testing.T) {
+func TestSend_RefusedWritesNothing(t *testing.T) {
 	transport, dir := opened(t, filetransport.Config{})
 	header := func(key, value string) (h core.Headers) { h.Set(key, value); return h }
 	for name, c := range map[string]struct {
@@ -149,7 +149,7 @@ func TestNothingIsWrittenOfARefusedSend(t *testing.T) {
 	}
 }
 
-func TestAQueueThatIsNoDirectory(t *testing.T) {
+func TestQueue_IsNoDirectory(t *testing.T) {
 	transport, dir := opened(t, filetransport.Config{})
 	settled(t, os.Remove(dir))
 	put(t, filepath.Dir(dir), "orders.queue", "a file")

@@ -13,7 +13,7 @@ import (
 
 // A lock has ended when its time has come, not only when somebody took it over:
 // the message comes again, with a count that says so.
-func TestALateSettlementChangesNothing(t *testing.T) {
+func TestSettlement_LateOneChangesNothing(t *testing.T) {
 	for name, settle := range settlements {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ var settlements = map[string]func(context.Context, core.Delivery) error{
 	},
 }
 
-func TestALockThatRanOutIsTakenOver(t *testing.T) {
+func TestLock_ExpiredIsTakenOver(t *testing.T) {
 	for name, settle := range settlements {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestALockThatRanOutIsTakenOver(t *testing.T) {
 // The clock alone must not be what protects a message: a process may be stopped
 // between its look at the clock and its rename. Here another one takes over a
 // lock that the holder believes in.
-func TestTheNameProtectsAMessageThatWasTakenOver(t *testing.T) {
+func TestLock_NameProtectsATakenOverMessage(t *testing.T) {
 	for name, settle := range settlements {
 		t.Run(name, func(t *testing.T) {
 			transport, dir := opened(t, filetransport.Config{LockDuration: time.Hour})
@@ -88,7 +88,7 @@ func TestTheNameProtectsAMessageThatWasTakenOver(t *testing.T) {
 	}
 }
 
-func TestRenewKeepsALock(t *testing.T) {
+func TestRenew_KeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, transport, _ := competing(t)
 		send(t, transport, "m")
@@ -109,7 +109,7 @@ func TestRenewKeepsALock(t *testing.T) {
 	})
 }
 
-func TestALostLockMakesRoom(t *testing.T) {
+func TestLock_LostMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, _ := opened(t, filetransport.Config{LockDuration: lock})
 		send(t, transport, "a")
@@ -125,7 +125,7 @@ func TestALostLockMakesRoom(t *testing.T) {
 	})
 }
 
-func TestCountsOutliveTheProcess(t *testing.T) {
+func TestDeliveryCount_SurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, dir := opened(t, filetransport.Config{LockDuration: lock})
 		send(t, transport, "m")
@@ -155,7 +155,7 @@ func TestCountsOutliveTheProcess(t *testing.T) {
 	})
 }
 
-func TestReceiversPollForOthers(t *testing.T) {
+func TestReceive_PollsForOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, dir := opened(t, filetransport.Config{PollInterval: time.Second})
 		other := open(t, filetransport.Config{Dir: filepath.Dir(dir)})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestNamesTellWhatIsKnownOfAMessage(t *testing.T) {
+func TestName_HasTheStateOfAMessage(t *testing.T) {
 	moment := time.Date(2026, 11, 20, 14, 31, 0, 123456789, time.FixedZone("east", 3600))
 	for name, m := range map[string]message{
 		"20261120T133100.123456789Z_1_ID_new":           {moment, 1, "ID", "new"},
@@ -38,7 +38,7 @@ var foreign = []string{
 	"20261320T133100.123456789Z_1_ID_new", "2026-11-20T13:31:00.123456789Z_1_ID_new", "soon_1_ID_new", " 20261120T133100.123456789Z_1_ID_new",
 }
 
-func TestForeignNamesAreNoMessages(t *testing.T) {
+func TestName_ForeignIsNoMessage(t *testing.T) {
 	for _, name := range foreign {
 		if m, ok := parseName(name); ok {
 			t.Errorf("%q was read as %+v", name, m)
@@ -59,7 +59,7 @@ func FuzzParseName(f *testing.F) {
 	})
 }
 
-func TestNamesAreInTheOrderOfTime(t *testing.T) {
+func TestName_OrderOfTime(t *testing.T) {
 	now := time.Now()
 	var names []string
 	for _, d := range []time.Duration{-time.Hour, -1, 0, 1, time.Millisecond, time.Second, time.Hour, 24 * 365 * time.Hour} {

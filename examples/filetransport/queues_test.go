@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/examples/filetransport"
 )
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpen_Refuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	put(t, filepath.Dir(file), "file", "")
 	for name, cfg := range map[string]filetransport.Config{
@@ -31,7 +31,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestQueueNames(t *testing.T) {
+func TestQueueName_Accepted(t *testing.T) {
 	dir := t.TempDir()
 	transport := open(t, filetransport.Config{Dir: filepath.Join(dir, "messages")})
 	queues := []string{
@@ -67,7 +67,7 @@ func TestQueueNames(t *testing.T) {
 // longest is the longest name of a queue.
 var longest = string(slices.Repeat([]byte("x"), 249))
 
-func TestQueueNamesThatCannotBe(t *testing.T) {
+func TestQueueName_Refused(t *testing.T) {
 	transport, dir := opened(t, filetransport.Config{})
 	for _, queue := range []string{"", longest + "x", "\xff", string(slices.Repeat([]byte("/"), 84))} {
 		_, err := transport.Address(queue)
@@ -86,7 +86,7 @@ func TestQueueNamesThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestUnknownQueue(t *testing.T) {
+func TestQueue_Unknown(t *testing.T) {
 	transport, dir := opened(t, filetransport.Config{})
 	missing := core.Outgoing{ID: "b", Queue: "order", Body: []byte("b")}
 	err := transport.Send(t.Context(), core.Outgoing{ID: "a", Queue: "orders"}, missing, core.Outgoing{ID: "c", Queue: "orders"})

@@ -142,7 +142,7 @@ const (
 
 // Another transaction has locked a table, so the service is sure to be at work on it
 // when it is killed.
-func TestCrash(t *testing.T) {
+func TestCrash_AtEachStep(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		locked, statement string // where the service is when it is killed
@@ -199,7 +199,7 @@ func TestCrash(t *testing.T) {
 }
 
 // Wherever the service is when it is killed, everything happens once.
-func TestCrashesUnderLoad(t *testing.T) {
+func TestCrash_UnderLoad(t *testing.T) {
 	t.Parallel()
 	url := server.PasswordURL(server.NewDatabase(t))
 	db := connect(t, url)

@@ -88,7 +88,7 @@ var wantAttempts = map[string]string{
 `,
 }
 
-func TestEveryOrderComesToItsEnd(t *testing.T) {
+func TestOrders_AreAllSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails also if a goroutine is left
 		output := runFlow(t, t.Context())
 		live, report, found := strings.Cut(output, "\nWhat became")
@@ -108,7 +108,7 @@ func TestEveryOrderComesToItsEnd(t *testing.T) {
 
 // The moment is one at which order-1003 is being handled, and the orders after
 // it have not been received.
-func TestInterruptDrains(t *testing.T) {
+func TestInterrupt_Drains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		time.AfterFunc(510*time.Millisecond, interrupt)
@@ -132,7 +132,7 @@ func TestInterruptDrains(t *testing.T) {
 	})
 }
 
-func TestInterruptBeforeTheStart(t *testing.T) {
+func TestInterrupt_BeforeTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()

@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-func TestCacheForgetsTheLeastRecentlyUsed(t *testing.T) {
+func TestCache_ForgetsTheLeastRecentlyUsed(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		use  func(c *lru.Cache[string, int])
@@ -38,7 +38,7 @@ func TestCacheForgetsTheLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-func TestCachePutOverwrites(t *testing.T) {
+func TestCache_PutOverwrites(t *testing.T) {
 	c := lru.New[string, int](2)
 	c.Put("a", 1)
 	c.Put("a", 2)
@@ -47,7 +47,7 @@ func TestCachePutOverwrites(t *testing.T) {
 	}
 }
 
-func TestCacheDelete(t *testing.T) {
+func TestCache_Delete(t *testing.T) {
 	c := lru.New[string, int](2)
 	c.Delete("a")
 	c.Put("a", 1)
@@ -62,7 +62,7 @@ func TestCacheDelete(t *testing.T) {
 	}
 }
 
-func TestCacheOldest(t *testing.T) {
+func TestCache_Oldest(t *testing.T) {
 	c := lru.New[string, int](3)
 	if _, _, ok := c.Oldest(); ok {
 		t.Error("an empty cache has one")
@@ -82,7 +82,7 @@ func TestCacheOldest(t *testing.T) {
 	}
 }
 
-func TestCacheResize(t *testing.T) {
+func TestCache_Resize(t *testing.T) {
 	c := lru.New[int, int](4)
 	for i := range 4 {
 		c.Put(i, i)
@@ -111,9 +111,9 @@ func TestCacheResize(t *testing.T) {
 	}
 }
 
-// TestCacheAgainstAList plays random calls against a list that is searched from
+// TestCache_AgreesWithAList plays random calls against a list that is searched from
 // its front.
-func TestCacheAgainstAList(t *testing.T) {
+func TestCache_AgreesWithAList(t *testing.T) {
 	const capacity = 8
 	type pair struct{ key, value int }
 	random := rand.New(rand.NewPCG(1, 2))

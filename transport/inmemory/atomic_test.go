@@ -22,7 +22,7 @@ var sendingSettlements = map[string]func(context.Context, core.Delivery, ...core
 	},
 }
 
-func TestC12SendingAndConsumingHappenTogether(t *testing.T) {
+func TestC12_SendAndCompleteAreAtomic(t *testing.T) {
 	for name, settle := range sendingSettlements {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{}, "q", "out", "subscriber")
@@ -41,7 +41,7 @@ func TestC12SendingAndConsumingHappenTogether(t *testing.T) {
 	}
 }
 
-func TestC12OneRefusedMessageStopsAll(t *testing.T) {
+func TestC12_OneRefusedMessageStopsAll(t *testing.T) {
 	var badHeader core.Headers
 	badHeader.Set("", "")
 	for verb, settle := range sendingSettlements {
@@ -84,7 +84,7 @@ func TestC12OneRefusedMessageStopsAll(t *testing.T) {
 	}
 }
 
-func TestC12ALostDeliverySendsNothing(t *testing.T) {
+func TestC12_LostDeliverySendsNothing(t *testing.T) {
 	for verb, settle := range sendingSettlements {
 		for name, lose := range map[string]func(*testing.T, core.Receiver, core.Delivery){
 			"lock expired":    func(*testing.T, core.Receiver, core.Delivery) { time.Sleep(time.Minute) },
@@ -107,7 +107,7 @@ func TestC12ALostDeliverySendsNothing(t *testing.T) {
 	}
 }
 
-func TestC12ResetKeepsTheLockAndBindContextTheContext(t *testing.T) {
+func TestC12_ResetKeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		send(t, transport, message("q", "a"))

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC1UnclaimedAbilitiesAreRefusedBeforeAnythingIsSent(t *testing.T) {
+func TestC1_MissingCapabilitiesAreRefusedBeforehand(t *testing.T) {
 	without := func(change func(*core.Capabilities)) inmemory.Config {
 		return inmemory.Config{Capabilities: able(change)}
 	}
@@ -47,7 +47,7 @@ func TestC1UnclaimedAbilitiesAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-func TestC1SubscribeIsRefusedWithoutPublishSubscribe(t *testing.T) {
+func TestC1_SubscribeNeedsPublishSubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.PublishSubscribe = false })}, "q")
 		failWith(t, transport.Subscribe(t.Context(), "q", "t"), errors.ErrUnsupported)
@@ -55,7 +55,7 @@ func TestC1SubscribeIsRefusedWithoutPublishSubscribe(t *testing.T) {
 	})
 }
 
-func TestC1ModesAndInterfacesAgreeWithTheCapabilities(t *testing.T) {
+func TestC1_ModesAndInterfacesAgreeWithCapabilities(t *testing.T) {
 	modes := inmemory.Everything().Transactions
 	for _, lock := range []time.Duration{0, time.Minute} {
 		for _, deadLetter := range []bool{false, true} {
@@ -102,7 +102,7 @@ func TestC1ModesAndInterfacesAgreeWithTheCapabilities(t *testing.T) {
 	}
 }
 
-func TestLikeRabbitMQRefusesWhatRabbitMQDoes(t *testing.T) {
+func TestLikeRabbitMQ_RefusesAsRabbitMQ(t *testing.T) {
 	const longest, message, headers, key = (1<<28 - 1) * time.Second, 16 << 20, 64 << 10, 255
 	header := func(key, value int) core.Headers {
 		return core.HeadersFromMap(map[string]string{strings.Repeat("k", key): strings.Repeat("v", value)})
@@ -132,7 +132,7 @@ func TestLikeRabbitMQRefusesWhatRabbitMQDoes(t *testing.T) {
 	}
 }
 
-func TestC1CapabilitiesAreConstant(t *testing.T) {
+func TestC1_CapabilitiesAreConstant(t *testing.T) {
 	cfg := inmemory.LikeSQS()
 	transport := open(t, cfg)
 	cfg.Capabilities.DelayedDelivery = false
@@ -143,7 +143,7 @@ func TestC1CapabilitiesAreConstant(t *testing.T) {
 	}
 }
 
-func TestOpenNamesEverythingThatIsWrong(t *testing.T) {
+func TestOpen_NamesEveryMistake(t *testing.T) {
 	_, err := inmemory.Open(inmemory.Config{LockDuration: -1, Capabilities: able(func(c *core.Capabilities) {
 		c.Transactions = []core.TransactionMode{core.TransactionNone, core.TransactionNone, core.TransactionDefault, 9}
 		c.Durable = true
@@ -169,7 +169,7 @@ func TestOpenNamesEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestProfilesAreValidAndIndependent(t *testing.T) {
+func TestProfiles_AreValidAndIndependent(t *testing.T) {
 	for name, profile := range map[string]func() inmemory.Config{
 		"SQS": inmemory.LikeSQS, "Azure Service Bus": inmemory.LikeAzureServiceBus, "RabbitMQ": inmemory.LikeRabbitMQ,
 		"RabbitMQ classic": inmemory.LikeRabbitMQClassic, "PostgreSQL": inmemory.LikePostgreSQL,

@@ -95,7 +95,7 @@ var (
 	sendRules = []string{"C1", "C2", "C12", "C13", "C19", "C20", "R8", "R10", "R22", "R60"}
 )
 
-// TestConformanceOfProfiles runs the suite on transports that are less able.
+// TestConformance_Profiles runs the suite on transports that are less able.
 //
 // Each value of each capability meets every case in a profile of the first part, and in
 // each transaction mode if the mode can make a difference: ReceiveOnly alone is like
@@ -104,7 +104,7 @@ var (
 // in few capabilities, and run the rules that these touch: for a case that needs two
 // capabilities, of which a profile of the first part has neither, and for strict
 // expectations that one of them makes weaker, as Duplicates does.
-func TestConformanceOfProfiles(t *testing.T) {
+func TestConformance_Profiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("14 configurations: not in short runs")
 	}
@@ -149,9 +149,9 @@ func TestConformanceOfProfiles(t *testing.T) {
 	}
 }
 
-// TestConformanceInRealTime runs it without a bubble, as it runs on a broker. ReceiveOnly is
+// TestConformance_RealTime runs it without a bubble, as it runs on a broker. ReceiveOnly is
 // left to the bubble: it is SendsAtomicWithReceive without CompleteWith and ReplaceWith.
-func TestConformanceInRealTime(t *testing.T) {
+func TestConformance_RealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the bubble of TestConformance tries the same cases: not in short runs")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC3ReceiveFillsWhatIsThereAndNoMore(t *testing.T) {
+func TestC3_ReceiveReturnsReadyMessagesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -33,7 +33,7 @@ func TestC3ReceiveFillsWhatIsThereAndNoMore(t *testing.T) {
 	})
 }
 
-func TestC3MaxReceiveBatchIsKept(t *testing.T) {
+func TestC3_MaxReceiveBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.LikeSQS(), "q")
 		r := peekLock(t, transport, "q")
@@ -48,7 +48,7 @@ func TestC3MaxReceiveBatchIsKept(t *testing.T) {
 	})
 }
 
-func TestC3AnEndedContextTakesNothing(t *testing.T) {
+func TestC3_EndedContextTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -64,7 +64,7 @@ func TestC3AnEndedContextTakesNothing(t *testing.T) {
 
 // A call that is cancelled at the moment it is woken must pass the wake-up on,
 // or the other call sleeps beside a ready message.
-func TestC3CancellingReceiveLosesNeitherMessageNorWakeUp(t *testing.T) {
+func TestC3_CancelledReceivePassesItsWakeUpOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -103,7 +103,7 @@ func TestC3CancellingReceiveLosesNeitherMessageNorWakeUp(t *testing.T) {
 	})
 }
 
-func TestC3EveryMessageWakesOneCall(t *testing.T) {
+func TestC3_EachMessageWakesOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -126,7 +126,7 @@ func TestC3EveryMessageWakesOneCall(t *testing.T) {
 	})
 }
 
-func TestMaxInFlightBoundsWhatIsHeld(t *testing.T) {
+func TestMaxInFlight_BoundsUnsettledDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := receiver(t, transport, "q", core.TransactionReceiveOnly, 2)
@@ -175,7 +175,7 @@ func TestMaxInFlightBoundsWhatIsHeld(t *testing.T) {
 }
 
 // A full receiver must not swallow the wake-up that another could use.
-func TestC16AFullReceiverLeavesMessagesToOthers(t *testing.T) {
+func TestC16_FullReceiverLeavesMessagesToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		full := receiver(t, transport, "q", core.TransactionReceiveOnly, 1)
@@ -203,7 +203,7 @@ func TestC16AFullReceiverLeavesMessagesToOthers(t *testing.T) {
 	})
 }
 
-func TestC16CompetingReceiversShareTheMessages(t *testing.T) {
+func TestC16_CompetingReceiversShareMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := inmemory.NewBroker()
 		seen := map[string]bool{}
@@ -230,7 +230,7 @@ func TestC16CompetingReceiversShareTheMessages(t *testing.T) {
 	})
 }
 
-func TestC14ReceiverCloseUnblocksReceiveAndReleasesWhatIsUnsettled(t *testing.T) {
+func TestC14_ReceiverCloseReleasesUnsettledDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := receiver(t, transport, "q", core.TransactionReceiveOnly, 3)
@@ -269,7 +269,7 @@ func TestC14ReceiverCloseUnblocksReceiveAndReleasesWhatIsUnsettled(t *testing.T)
 	})
 }
 
-func TestC14ClosingOneReceiverWakesAnother(t *testing.T) {
+func TestC14_ClosingOneReceiverWakesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		first, second := peekLock(t, transport, "q"), peekLock(t, transport, "q")
@@ -286,7 +286,7 @@ func TestC14ClosingOneReceiverWakesAnother(t *testing.T) {
 	})
 }
 
-func TestC14TransportCloseClosesItsReceiversAndRefusesTheRest(t *testing.T) {
+func TestC14_TransportCloseClosesItsReceivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := inmemory.NewBroker()
 		transport := open(t, inmemory.Config{Broker: broker}, "q")
@@ -316,7 +316,7 @@ func TestC14TransportCloseClosesItsReceiversAndRefusesTheRest(t *testing.T) {
 	})
 }
 
-func TestOpenReceiverRefusesWhatWaitingCannotMend(t *testing.T) {
+func TestOpenReceiver_RefusesPermanentMistakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		_, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "missing", Mode: core.TransactionNone, MaxInFlight: 1})
@@ -329,7 +329,7 @@ func TestOpenReceiverRefusesWhatWaitingCannotMend(t *testing.T) {
 
 // A bubble fails by itself when a goroutine is left. This is about what a
 // bubble would not notice: an armed timer.
-func TestC14NothingHappensInAClosedTransport(t *testing.T) {
+func TestC14_ClosedTransportHasNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		out := message("q", "a")

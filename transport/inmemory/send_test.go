@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC2SendJudgesEachDestinationForItself(t *testing.T) {
+func TestC2_SendResultsAreByDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a", "b")
 		err := transport.Send(t.Context(), message("a", "1"), message("missing", "2"), message("b", "3"))
@@ -40,7 +40,7 @@ func TestC2SendJudgesEachDestinationForItself(t *testing.T) {
 	})
 }
 
-func TestC2AnEndedContextOrAClosedTransportSendsNothing(t *testing.T) {
+func TestC2_EndedContextOrClosedTransportSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -57,7 +57,7 @@ func TestC2AnEndedContextOrAClosedTransportSendsNothing(t *testing.T) {
 	})
 }
 
-func TestC10HeadersAndBodyArriveAsSent(t *testing.T) {
+func TestC10_HeadersAndBodyArriveAsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -83,7 +83,7 @@ func TestC10HeadersAndBodyArriveAsSent(t *testing.T) {
 	})
 }
 
-func TestC10IllegalMessagesAreRefusedBeforeAnythingIsSent(t *testing.T) {
+func TestC10_IllegalMessagesAreRefusedBeforehand(t *testing.T) {
 	header := func(key, value string) (h core.Headers) {
 		h.Set("fine", "yes")
 		h.Set(key, value)
@@ -139,7 +139,7 @@ func TestC10IllegalMessagesAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	})
 }
 
-func TestC11MessagesAreCopiedNeverShared(t *testing.T) {
+func TestC11_MessagesAreCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -166,7 +166,7 @@ func TestC11MessagesAreCopiedNeverShared(t *testing.T) {
 	})
 }
 
-func TestIncomingIDs(t *testing.T) {
+func TestIncoming_IDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -190,7 +190,7 @@ func TestIncomingIDs(t *testing.T) {
 	})
 }
 
-func TestDeliveryIsInTheOrderOfSending(t *testing.T) {
+func TestReceive_IsInTheOrderOfSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")

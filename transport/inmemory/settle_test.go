@@ -27,7 +27,7 @@ var settlements = map[string]func(context.Context, core.Delivery) error{
 	},
 }
 
-func TestC5ASecondSettlementChangesNothing(t *testing.T) {
+func TestC5_SecondSettlementChangesNothing(t *testing.T) {
 	for first, settle := range settlements {
 		for second, settleAgain := range settlements {
 			inBubble(t, first+" then "+second, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestC5ASecondSettlementChangesNothing(t *testing.T) {
 	}
 }
 
-func TestC5AnEndedContextLeavesTheDeliveryUnsettled(t *testing.T) {
+func TestC5_EndedContextSettlesNothing(t *testing.T) {
 	for name, settle := range settlements {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{}, "q")
@@ -66,7 +66,7 @@ func TestC5AnEndedContextLeavesTheDeliveryUnsettled(t *testing.T) {
 	}
 }
 
-func TestC6SettlingAfterTheLockWasLost(t *testing.T) {
+func TestC6_SettlementAfterTheLockWasLost(t *testing.T) {
 	for name, settle := range settlements {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{LockDuration: time.Minute}, "q")
@@ -87,7 +87,7 @@ func TestC6SettlingAfterTheLockWasLost(t *testing.T) {
 	}
 }
 
-func TestC7CompletedIsNeverDeliveredAgain(t *testing.T) {
+func TestC7_CompletedIsNotRedelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := inmemory.NewBroker()
 		first := open(t, inmemory.Config{Broker: broker, LockDuration: time.Second}, "q")
@@ -99,7 +99,7 @@ func TestC7CompletedIsNeverDeliveredAgain(t *testing.T) {
 	})
 }
 
-func TestC7ModeNoneConsumesBeforeItHandsOut(t *testing.T) {
+func TestC7_ModeNoneConsumesAtReceive(t *testing.T) {
 	for name, settle := range map[string]func(context.Context, core.Delivery) error{
 		"Complete": settlements["Complete"], "Abandon": settlements["Abandon"], "Release": settlements["Release"],
 		"nothing": func(context.Context, core.Delivery) error { return nil },
@@ -119,7 +119,7 @@ func TestC7ModeNoneConsumesBeforeItHandsOut(t *testing.T) {
 	}
 }
 
-func TestC8AbandonRaisesTheCountAndReleaseDoesNot(t *testing.T) {
+func TestC8_AbandonCountsAndReleaseDoesNot(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg              inmemory.Config
 		released, closed int // counts after Abandon and Release, and after Close of another receiver
@@ -154,7 +154,7 @@ func TestC8AbandonRaisesTheCountAndReleaseDoesNot(t *testing.T) {
 	}
 }
 
-func TestC8AbandonedComesLastAndReleasedFirst(t *testing.T) {
+func TestC8_AbandonedComesLastAndReleasedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -167,7 +167,7 @@ func TestC8AbandonedComesLastAndReleasedFirst(t *testing.T) {
 	})
 }
 
-func TestC8WhatComesBackWakesACallAtOnce(t *testing.T) {
+func TestC8_ReturnedMessageWakesReceive(t *testing.T) {
 	for name, settle := range map[string]func(context.Context, core.Delivery) error{
 		"Abandon": settlements["Abandon"], "Release": settlements["Release"],
 	} {
@@ -192,7 +192,7 @@ func TestC8WhatComesBackWakesACallAtOnce(t *testing.T) {
 	}
 }
 
-func TestC8LastErrorIsBoundedText(t *testing.T) {
+func TestC8_LastErrorIsBoundedText(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			q := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.NativeDeliveryCount = native })}, "q")
@@ -208,7 +208,7 @@ func TestC8LastErrorIsBoundedText(t *testing.T) {
 	}
 }
 
-func TestC9TheCountIsSharedExactlyWhenItIsNative(t *testing.T) {
+func TestC9_NativeCountIsShared(t *testing.T) {
 	for name, c := range map[string]struct {
 		native                bool
 		other, again, restart int
@@ -240,7 +240,7 @@ func TestC9TheCountIsSharedExactlyWhenItIsNative(t *testing.T) {
 	}
 }
 
-func TestC9ANewMessageCountsFromOne(t *testing.T) {
+func TestC9_NewMessageCountsFromOne(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			transport := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.NativeDeliveryCount = native })}, "q")
@@ -258,7 +258,7 @@ func TestC9ANewMessageCountsFromOne(t *testing.T) {
 	}
 }
 
-func TestC22DeadLetterMovesTheMessage(t *testing.T) {
+func TestC22_DeadLetterMovesTheMessage(t *testing.T) {
 	for _, mode := range inmemory.Everything().Transactions {
 		inBubble(t, mode.String(), func(t *testing.T) {
 			transport := open(t, inmemory.Config{}, "q")

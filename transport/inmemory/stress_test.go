@@ -17,7 +17,7 @@ import (
 // are full, cancelled, closed and reopened, workers that abandon, release and
 // oversleep their locks. Each message must be completed exactly once and no two
 // workers may hold it at the same time.
-func TestC16EachMessageIsCompletedExactlyOnceUnderStress(t *testing.T) {
+func TestC16_ExactlyOneCompletionUnderStress(t *testing.T) {
 	const (
 		senders, perSender   = 4, 600
 		transports, workers  = 3, 6

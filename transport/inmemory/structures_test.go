@@ -15,7 +15,7 @@ import (
 // These tests are about what cannot be seen from outside: memory, timers, and
 // the structures below the queues.
 
-func TestRingAgreesWithASlice(t *testing.T) {
+func TestRing_AgreesWithASlice(t *testing.T) {
 	var r ring[int]
 	var model []int
 	for step := range 40_000 {
@@ -52,7 +52,7 @@ func TestRingAgreesWithASlice(t *testing.T) {
 	}
 }
 
-func TestRingGivesMemoryBack(t *testing.T) {
+func TestRing_ReturnsMemory(t *testing.T) {
 	var r ring[*int]
 	for range 1 << 16 {
 		r.pushBack(new(int))
@@ -70,7 +70,7 @@ func TestRingGivesMemoryBack(t *testing.T) {
 	}
 }
 
-func TestDeadlinesAreInOrderAndKnowTheirPlaces(t *testing.T) {
+func TestDeadlines_AreInOrder(t *testing.T) {
 	var d deadlines
 	base := time.Now()
 	var all []*message
@@ -128,7 +128,7 @@ func testQueue(t *testing.T, cfg Config) (*Transport, *queue, core.Receiver) {
 	return transport, q, r
 }
 
-func TestC14ClosingATransportStopsItsTimers(t *testing.T) {
+func TestC14_CloseStopsTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, _ := testQueue(t, Config{})
 		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Delay: time.Hour, TimeToBeReceived: 2 * time.Hour}); err != nil {
@@ -150,7 +150,7 @@ func TestC14ClosingATransportStopsItsTimers(t *testing.T) {
 	})
 }
 
-func TestC20ExpiredMessagesLeaveTheRing(t *testing.T) {
+func TestC20_ExpiredMessagesLeaveTheRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, _ := testQueue(t, Config{})
 		send := func(timeToBeReceived time.Duration) {
@@ -183,7 +183,7 @@ func TestC20ExpiredMessagesLeaveTheRing(t *testing.T) {
 }
 
 // A timer may run late. What it would have removed is not delivered meanwhile.
-func TestC20ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
+func TestC20_ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, r := testQueue(t, Config{})
 		q.stop()
@@ -200,7 +200,7 @@ func TestC20ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
 	})
 }
 
-func TestC9TheReceiversMemoryFollowsMaxInFlight(t *testing.T) {
+func TestC9_MemoryFollowsMaxInFlight(t *testing.T) {
 	able := Everything()
 	able.NativeDeliveryCount = false
 	transport, q, r := testQueue(t, Config{Capabilities: &able})
@@ -237,7 +237,7 @@ func TestC9TheReceiversMemoryFollowsMaxInFlight(t *testing.T) {
 
 // A call is cancelled after it was woken and before the signal reaches it. It
 // must pass the wake-up on, and its late signal must not reach a later call.
-func TestC3ACallCancelledWhileItIsWokenPassesTheWakeUpOn(t *testing.T) {
+func TestC3_CallCancelledWhileWokenPassesItsWakeUpOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, r := testQueue(t, Config{})
 		wait := func(ctx context.Context) <-chan error {
@@ -291,7 +291,7 @@ func TestC3ACallCancelledWhileItIsWokenPassesTheWakeUpOn(t *testing.T) {
 }
 
 // What is settled, lost or cancelled leaves nothing behind.
-func TestNothingPilesUp(t *testing.T) {
+func TestBroker_KeepsNothingOfSettledMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, r := testQueue(t, Config{LockDuration: time.Hour})
 		dst := make([]core.Delivery, 1)
@@ -328,7 +328,7 @@ func TestNothingPilesUp(t *testing.T) {
 	})
 }
 
-func TestAMessageCostsFewAllocations(t *testing.T) {
+func TestBroker_FewAllocationsPerMessage(t *testing.T) {
 	transport, _, r := testQueue(t, Config{})
 	out := []core.Outgoing{{Queue: "q", Body: make([]byte, 256)}}
 	dst := make([]core.Delivery, 1)

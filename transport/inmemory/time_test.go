@@ -16,7 +16,7 @@ func later(out core.Outgoing, delay, timeToBeReceived time.Duration) core.Outgoi
 	return out
 }
 
-func TestC13DelayedMessagesAreNeverEarlyAndInOrderOfTheirTime(t *testing.T) {
+func TestC13_DelayedMessagesArriveInOrderAndNotEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -49,7 +49,7 @@ func TestC13DelayedMessagesAreNeverEarlyAndInOrderOfTheirTime(t *testing.T) {
 
 // A timer set for later must not hide an earlier message, and the other way
 // round; each queue has its own.
-func TestC13EachMessageKeepsItsOwnTime(t *testing.T) {
+func TestC13_EachMessageHasItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a", "b")
 		start := time.Now()
@@ -70,7 +70,7 @@ func TestC13EachMessageKeepsItsOwnTime(t *testing.T) {
 	})
 }
 
-func TestC13AnHourOfDelayedRetriesTakesNoTime(t *testing.T) {
+func TestC13_DelayedRetriesInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := receiver(t, transport, "q", core.TransactionSendsAtomicWithReceive, 1)
@@ -87,7 +87,7 @@ func TestC13AnHourOfDelayedRetriesTakesNoTime(t *testing.T) {
 	})
 }
 
-func TestC17AnUnrenewedLockIsLostWhileNobodyCalls(t *testing.T) {
+func TestC17_UnrenewedLockIsLostWithoutACall(t *testing.T) {
 	for name, c := range map[string]struct {
 		native bool
 		count  int
@@ -114,7 +114,7 @@ func TestC17AnUnrenewedLockIsLostWhileNobodyCalls(t *testing.T) {
 	}
 }
 
-func TestC17RenewMovesTheLockForward(t *testing.T) {
+func TestC17_RenewExtendsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{LockDuration: time.Minute}, "q")
 		r := peekLock(t, transport, "q")
@@ -137,7 +137,7 @@ func TestC17RenewMovesTheLockForward(t *testing.T) {
 	})
 }
 
-func TestC17MaxLockTime_EndsALockThatIsRenewed(t *testing.T) {
+func TestC17_MaxLockTimeEndsARenewedLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{LockDuration: time.Minute, Capabilities: able(func(c *core.Capabilities) { c.MaxLockTime = 150 * time.Second })}, "q")
 		r := peekLock(t, transport, "q")
@@ -162,7 +162,7 @@ func TestC17MaxLockTime_EndsALockThatIsRenewed(t *testing.T) {
 	})
 }
 
-func TestC17MaxLockTime_EndsADeliveryWithoutALock(t *testing.T) {
+func TestC17_MaxLockTimeEndsADeliveryWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.LikeRabbitMQ(), "q")
 		r := peekLock(t, transport, "q")
@@ -180,7 +180,7 @@ func TestC17MaxLockTime_EndsADeliveryWithoutALock(t *testing.T) {
 	})
 }
 
-func TestLocksDoNotExpireByDefault(t *testing.T) {
+func TestLock_DoesNotExpireByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		send(t, transport, message("q", "a"))
@@ -190,7 +190,7 @@ func TestLocksDoNotExpireByDefault(t *testing.T) {
 	})
 }
 
-func TestC20AMessagePastItsTimeIsNeverDelivered(t *testing.T) {
+func TestC20_ExpiredMessageIsNotDelivered(t *testing.T) {
 	giveBack := func(settle func(*testing.T, core.Delivery)) func(*testing.T, core.Transport) {
 		return func(t *testing.T, transport core.Transport) {
 			d := receive(t, peekLock(t, transport, "q"), "a")
@@ -232,7 +232,7 @@ func TestC20AMessagePastItsTimeIsNeverDelivered(t *testing.T) {
 	}
 }
 
-func TestC20AMessageInTimeIsDelivered(t *testing.T) {
+func TestC20_MessageInTimeIsDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -246,7 +246,7 @@ func TestC20AMessageInTimeIsDelivered(t *testing.T) {
 	})
 }
 
-func TestC20OnlyExpiredMessagesAreSkipped(t *testing.T) {
+func TestC20_OnlyExpiredMessagesAreSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -265,7 +265,7 @@ func TestC20OnlyExpiredMessagesAreSkipped(t *testing.T) {
 	})
 }
 
-func TestC20ExpiredMessagesAreFreedWithoutAReceiver(t *testing.T) {
+func TestC20_ExpiredMessagesAreFreedWithoutAReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		for range 1000 {

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC18ProvisionIsIdempotentAndSafeFromMany(t *testing.T) {
+func TestC18_ProvisionIsIdempotentAndConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q", "other")
 		send(t, transport, message("q", "a"))
@@ -36,7 +36,7 @@ func TestC18ProvisionIsIdempotentAndSafeFromMany(t *testing.T) {
 	})
 }
 
-func TestC18ProvisionCreatesAllOrNothing(t *testing.T) {
+func TestC18_ProvisionCreatesAllOrNothing(t *testing.T) {
 	transport := open(t, inmemory.Config{})
 	for _, bad := range []string{"", "\xff", inmemory.DeadLetterQueue("q")} {
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"q", bad}}); err == nil {
@@ -48,7 +48,7 @@ func TestC18ProvisionCreatesAllOrNothing(t *testing.T) {
 	}
 }
 
-func TestAddressIsIdempotentAndRefusesWhatProvisionWould(t *testing.T) {
+func TestAddress_IsIdempotentAndAsStrictAsProvision(t *testing.T) {
 	transport := inmemory.New()
 	for _, name := range []string{"billing", "a/b c", "線"} {
 		once, err := transport.Address(name)
@@ -65,7 +65,7 @@ func TestAddressIsIdempotentAndRefusesWhatProvisionWould(t *testing.T) {
 	}
 }
 
-func TestC19EverySubscriberReceivesOneCopy(t *testing.T) {
+func TestC19_EachSubscriberReceivesOneCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a", "b", "c")
 		event := func(topic string) core.Outgoing { return core.Outgoing{ID: "e", Topic: topic, Body: []byte(topic)} }
@@ -96,7 +96,7 @@ func TestC19EverySubscriberReceivesOneCopy(t *testing.T) {
 	})
 }
 
-func TestC19SubscribeNeedsAQueueAndATopic(t *testing.T) {
+func TestC19_SubscribeNeedsAQueueAndATopic(t *testing.T) {
 	transport := open(t, inmemory.Config{}, "q")
 	failWith(t, transport.Subscribe(t.Context(), "missing", "t"), core.ErrQueueNotFound)
 	if err := transport.Subscribe(t.Context(), "q", "t", ""); err == nil {
@@ -106,7 +106,7 @@ func TestC19SubscribeNeedsAQueueAndATopic(t *testing.T) {
 	depth(t, transport, "q", inmemory.Depth{})
 }
 
-func TestC19SubscribingWhileOthersPublish(t *testing.T) {
+func TestC19_SubscribeWhileOthersPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "always", "sometimes")
 		succeed(t, transport.Subscribe(t.Context(), "always", "t"))

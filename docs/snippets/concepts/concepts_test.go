@@ -108,7 +108,7 @@ func TestCommandEventReply(t *testing.T) {
 	})
 }
 
-func TestSeveralEndpointsInOneProcess(t *testing.T) {
+func TestEndpoints_InOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -140,7 +140,7 @@ func TestSeveralEndpointsInOneProcess(t *testing.T) {
 	})
 }
 
-func TestSendsOfOneHandlerHaveTheSameIDsAtEveryAttempt(t *testing.T) {
+func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.New()
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"audit-trail", "shipping"}}); err != nil {

@@ -131,7 +131,7 @@ type StatusError struct{ Code int }
 
 func (e *StatusError) Error() string { return http.StatusText(e.Code) }
 
-func TestConfigurationsAreAccepted(t *testing.T) {
+func TestConfigurations_AreAccepted(t *testing.T) {
 	for name, c := range configurations {
 		t.Run(name, func(t *testing.T) {
 			if _, err := core.New("billing", inmemory.New(), core.Config{Recoverability: c}); err != nil {
@@ -170,7 +170,7 @@ func roundsOf(t *testing.T, c core.Recoverability, messageType string) (rounds [
 	return rounds, attempts
 }
 
-func TestConfigurationsRetryAsTheGuideSays(t *testing.T) {
+func TestConfigurations_RetryAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		name, messageType string
 		attempts          int
@@ -222,7 +222,7 @@ func run(t *testing.T, ep *core.Endpoint) {
 	})
 }
 
-func TestTheTableOfAttempts(t *testing.T) {
+func TestAttempts_TableOfTheGuide(t *testing.T) {
 	guide, err := os.ReadFile("../../recoverability.md")
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestTheTableOfAttempts(t *testing.T) {
 	}
 }
 
-func TestTheJSONOfTheGuide(t *testing.T) {
+func TestConfigurations_JSONOfTheGuide(t *testing.T) {
 	text, err := os.ReadFile("config.json")
 	if err != nil {
 		t.Fatal(err)

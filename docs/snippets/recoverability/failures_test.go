@@ -200,7 +200,7 @@ var smallRounds = core.Recoverability{
 	Delayed:   core.Delayed{Retries: 2},
 }
 
-func TestTheLogOfTheGuide(t *testing.T) {
+func TestLog_OfTheGuide(t *testing.T) {
 	_, _, log := failForGood(t, smallRounds)
 	var shown []string
 	for line := range strings.Lines(log) {
@@ -213,7 +213,7 @@ func TestTheLogOfTheGuide(t *testing.T) {
 	}
 }
 
-func TestTheFailureHeadersOfTheGuide(t *testing.T) {
+func TestFailureHeaders_OfTheGuide(t *testing.T) {
 	before, after, _ := failForGood(t, smallRounds)
 	guide := file(t, "../../recoverability.md")
 	for key := range after.All() {

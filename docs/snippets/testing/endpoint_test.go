@@ -37,7 +37,7 @@ func run(t *testing.T, ep *core.Endpoint) {
 // end
 
 // snippet: hour
-func TestAnHourWithoutTheBank(t *testing.T) {
+func TestBilling_BankIsDownForAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.New()
 		ep, err := core.New("billing", transport, core.Config{
@@ -95,7 +95,7 @@ func TestAnHourWithoutTheBank(t *testing.T) {
 // end
 
 // snippet: recovers
-func TestTheBankComesBack(t *testing.T) {
+func TestBilling_BankRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.New()
 		ep, err := core.New("billing", transport, core.Config{})
@@ -140,7 +140,7 @@ type outcomes chan core.Recovery
 
 func (o outcomes) Recovered(_ context.Context, r core.Recovery) { o <- r }
 
-func TestANegativeTotalGoesToTheErrorQueueAtOnce(t *testing.T) {
+func TestBilling_NegativeTotalIsMovedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(outcomes, 10)
 		ep, err := core.New("billing", inmemory.New(), core.Config{Observers: []any{seen}})
@@ -162,7 +162,7 @@ func TestANegativeTotalGoesToTheErrorQueueAtOnce(t *testing.T) {
 // end
 
 // snippet: profiles
-func TestBillingOnWhatWeMayDeployTo(t *testing.T) {
+func TestBilling_OnEachBroker(t *testing.T) {
 	for name, profile := range map[string]inmemory.Config{
 		"SQS":               inmemory.LikeSQS(),
 		"Azure Service Bus": inmemory.LikeAzureServiceBus(),
@@ -198,7 +198,7 @@ func TestBillingOnWhatWeMayDeployTo(t *testing.T) {
 // end
 
 // snippet: refused
-func TestADelayOfAnHourIsRefusedOnSQS(t *testing.T) {
+func TestBilling_HourOfDelayIsRefusedOnSQS(t *testing.T) {
 	transport, err := inmemory.Open(inmemory.LikeSQS())
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestADelayOfAnHourIsRefusedOnSQS(t *testing.T) {
 
 // end
 
-func TestWithoutDelayedDelivery(t *testing.T) {
+func TestBilling_WithoutDelayedDelivery(t *testing.T) {
 	// snippet: able
 	able := inmemory.Everything()
 	able.DelayedDelivery = false

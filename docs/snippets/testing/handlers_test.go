@@ -11,7 +11,7 @@ import (
 )
 
 // snippet: unit
-func TestAChargedOrderIsShipped(t *testing.T) {
+func TestChargeOrder_ShipsTheOrder(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
 	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
 	if err := billing.OrderPlaced(t.Context(), in); err != nil {
@@ -29,7 +29,7 @@ func TestAChargedOrderIsShipped(t *testing.T) {
 // end
 
 // snippet: unit-failure
-func TestAnOutageOfTheBankIsRetried(t *testing.T) {
+func TestChargeOrder_RetriesAnOutage(t *testing.T) {
 	billing := &Billing{Charge: bankIsDown}
 	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
 	err := billing.OrderPlaced(t.Context(), in)
@@ -38,7 +38,7 @@ func TestAnOutageOfTheBankIsRetried(t *testing.T) {
 	}
 }
 
-func TestANegativeTotalIsNotRetried(t *testing.T) {
+func TestChargeOrder_RejectsANegativeTotal(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
 	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: -7})
 	err := billing.OrderPlaced(t.Context(), in)
@@ -60,7 +60,7 @@ func notify(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
 	return errBankDown
 }
 
-func TestLateCustomersAreToldOnce(t *testing.T) {
+func TestLateCustomers_AreToldOnce(t *testing.T) {
 	// snippet: options
 	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{
 		Attempt:        1,
@@ -97,7 +97,7 @@ func onlyTenants(next core.HandlerFunc) core.HandlerFunc {
 	}
 }
 
-func TestMessagesWithoutTenantAreRejected(t *testing.T) {
+func TestTenant_MissingIsRejected(t *testing.T) {
 	handled := false
 	chain := onlyTenants(func(context.Context, *core.Message) error {
 		handled = true
@@ -122,7 +122,7 @@ func (b *Billing) OrderFailed(_ context.Context, m *core.Inbound[OrderPlaced], f
 	return m.Reply("orders.refused", m.Body)
 }
 
-func TestCustomersAreToldOfOrdersThatFailed(t *testing.T) {
+func TestHandleFailed_TellsTheCustomer(t *testing.T) {
 	for err, takenOver := range map[error]bool{core.Unrecoverable(errNegativeTotal): true, errBankDown: false} {
 		in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{ReplyTo: "web"})
 		failed := &core.Failed{Err: err, Queue: "error"}
@@ -145,7 +145,7 @@ func region(ctx context.Context) string {
 	return ""
 }
 
-func TestCodeWithNothingButTheContext(t *testing.T) {
+func TestMessage_FromTheContext(t *testing.T) {
 	in, _ := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
 	if got := region(core.WithMessage(t.Context(), in.Message)); got != "eu" {
 		t.Errorf("region %q", got)

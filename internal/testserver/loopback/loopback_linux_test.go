@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestNobodyElseGetsAReservedPort(t *testing.T) {
+func TestPort_ReservedForItsOwner(t *testing.T) {
 	t.Parallel()
 	// Were these free, 500 listeners would get one of them in all but one run of a
 	// thousand: the kernel chooses among some 28,000 ports, half of them at first.

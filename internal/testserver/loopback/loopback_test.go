@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAServerListensOnAReservedPortAgainAndAgain(t *testing.T) {
+func TestPort_CanBeListenedOnRepeatedly(t *testing.T) {
 	t.Parallel()
 	port, err := Reserve()
 	if err != nil {

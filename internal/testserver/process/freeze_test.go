@@ -22,7 +22,7 @@ func isStopped(t *testing.T, pid int) bool {
 	return strings.HasPrefix(string(state), "T") || strings.HasPrefix(string(state), "Z")
 }
 
-func TestFreeze_StopsEverythingThatAProcessHasStartedUntilThaw(t *testing.T) {
+func TestFreeze_StopsDescendantsUntilThaw(t *testing.T) {
 	t.Parallel()
 	p, log := startScript(t, counting)
 	lines := func() int { return strings.Count(log.String(), "\n") }
@@ -59,7 +59,7 @@ func TestFreeze_StopsEverythingThatAProcessHasStartedUntilThaw(t *testing.T) {
 	}
 }
 
-func TestFreeze_AFrozenProcessCanBeKilled(t *testing.T) {
+func TestKill_FrozenProcess(t *testing.T) {
 	t.Parallel()
 	p, log := startScript(t, counting)
 	await(t, "the first line", func() bool { return log.String() != "" })

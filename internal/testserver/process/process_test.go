@@ -34,7 +34,7 @@ func await(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-func TestKillKillsAllThatAProcessHasStarted(t *testing.T) {
+func TestKill_EndsDescendants(t *testing.T) {
 	t.Parallel()
 	p, log := startScript(t, family)
 	await(t, "the child's child", func() bool { return log.String() == "started\n" })
@@ -88,14 +88,14 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestAProcessThatCannotStart(t *testing.T) {
+func TestStart_Fails(t *testing.T) {
 	t.Parallel()
 	if p, err := Start(exec.Command("/nowhere/program"), &Tail{}, syscall.SIGKILL); err == nil || !strings.Contains(err.Error(), "/nowhere/program") {
 		t.Errorf("Start = %v, %v; want an error about /nowhere/program", p, err)
 	}
 }
 
-func TestChildrenThatOutliveTheirProcessAreReported(t *testing.T) {
+func TestWait_ReportsSurvivingChildren(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sh", "-c", "sleep 600 & echo $!; read line")
 	stdin, err := cmd.StdinPipe()

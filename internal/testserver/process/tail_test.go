@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTheEndOfTheLogIsKept(t *testing.T) {
+func TestTail_KeepsTheEndOfTheLog(t *testing.T) {
 	t.Parallel()
 	var l Tail
 	line := strings.Repeat("x", 999) + "\n"

@@ -82,7 +82,7 @@ func TestLoseReply(t *testing.T) {
 	client.gets("COMMIT")
 }
 
-func TestAFaultAtAnythingAtAll(t *testing.T) {
+func TestFault_AtAnyBytes(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -110,7 +110,7 @@ func TestAFaultAtAnythingAtAll(t *testing.T) {
 	server.getsEnd("x")
 }
 
-func TestFaultsStrikeOneAfterTheOther(t *testing.T) {
+func TestFault_SeveralInOrder(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -134,7 +134,7 @@ func TestFaultsStrikeOneAfterTheOther(t *testing.T) {
 	c.isReset()
 }
 
-func TestAFaultWaitsForWhatIsSentAfterIt(t *testing.T) {
+func TestFault_WaitsForLaterBytes(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)

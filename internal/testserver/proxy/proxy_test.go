@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-func TestItForwards(t *testing.T) {
+func TestProxy_Forwards(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -36,7 +36,7 @@ func TestItForwards(t *testing.T) {
 	awaitConnections(t, p, 0)
 }
 
-func TestItForwardsMuchBothWays(t *testing.T) {
+func TestProxy_ForwardsLargeStreamsBothWays(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -54,7 +54,7 @@ func TestItForwardsMuchBothWays(t *testing.T) {
 	all.Wait()
 }
 
-func TestAResetIsPassedOn(t *testing.T) {
+func TestProxy_ForwardsAReset(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -69,7 +69,7 @@ func TestAResetIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThere(t *testing.T) {
+func TestProxy_MissingServer(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -166,7 +166,7 @@ func TestCut(t *testing.T) {
 	server.gets("found")
 }
 
-func TestCutWhileBuffersAreFull(t *testing.T) {
+func TestCut_FullBuffers(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -247,8 +247,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestEverythingAtOnce is for the race detector, and for what waits for ever.
-func TestEverythingAtOnce(t *testing.T) {
+// TestProxy_ConcurrentCalls is for the race detector, and for what waits for ever.
+func TestProxy_ConcurrentCalls(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)

@@ -115,7 +115,7 @@ func TestStart_Fails(t *testing.T) {
 	}
 }
 
-func TestJournal_AnEntryThatIsCutOffIsForgotten(t *testing.T) {
+func TestJournal_CutOffEntryIsForgotten(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")
 	s := StartFor(t, Config{File: path})
@@ -143,7 +143,7 @@ func TestJournal_AnEntryThatIsCutOffIsForgotten(t *testing.T) {
 	}
 }
 
-func TestJournal_AWriteThatFailsIsNotAnswered(t *testing.T) {
+func TestJournal_FailedWriteIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	s, err := Start(Config{File: filepath.Join(t.TempDir(), "journal")})
 	if err != nil {

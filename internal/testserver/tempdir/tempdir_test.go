@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestLeftoversAreRemoved(t *testing.T) {
+func TestRemoveLeftovers(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	mine, err := New(parent, "server-")
@@ -59,7 +59,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 }
 
 // A test process that waits for its end refers to its server no more.
-func TestALockLastsAsLongAsItsProcess(t *testing.T) {
+func TestLock_EndsWithItsProcess(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
 	if _, err := New(parent, "server-"); err != nil {

@@ -65,7 +65,7 @@ func lackingBroker(r *conformance.Report) *conformance.Report {
 	return r
 }
 
-func TestTablesAreWrittenAndThenAgree(t *testing.T) {
+func TestTables_AreWrittenAndThenAgree(t *testing.T) {
 	dir, doc := set(t, document, lackingBroker(report("a", conformance.Passed, conformance.Deviates, conformance.NotRun)), report("inmemory", conformance.Passed))
 	if err := run(dir, doc, false, nil); err == nil || !strings.Contains(err.Error(), "make report") {
 		t.Errorf("a stale document is %v; want an error that says how to mend it", err)
@@ -98,7 +98,7 @@ func TestTablesAreWrittenAndThenAgree(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeShown(t *testing.T) {
+func TestTables_Refuse(t *testing.T) {
 	good := report("a", conformance.Passed)
 	for name, c := range map[string]struct {
 		text    string
@@ -124,7 +124,7 @@ func TestWhatCannotBeShown(t *testing.T) {
 	}
 }
 
-func TestProfilesThatAreNotAsAbleAsTheAdapter(t *testing.T) {
+func TestProfiles_LackCapabilities(t *testing.T) {
 	durable := report("durable", conformance.Passed)
 	durable.Capabilities.Durable, durable.Capabilities.SubscribeLag = true, time.Second // which memory is not, and has not
 	dir, doc := set(t, document, durable, report("plain", conformance.Passed))
@@ -166,7 +166,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-func TestTheLongestDelayIsWrittenForPeople(t *testing.T) {
+func TestDuration_LongestDelay(t *testing.T) {
 	const hour = time.Hour
 	for d, want := range map[time.Duration]string{
 		0: "no limit", 15 * time.Minute: "15m", 30 * hour: "30h", 48*hour - time.Second: "47h59m59s",

@@ -37,7 +37,7 @@ func (f *fixture) struck(fault <-chan struct{}) {
 	}
 }
 
-func TestLoseAnswer_TheRequestIsCarriedOut(t *testing.T) {
+func TestLoseAnswer_RequestIsExecuted(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q")
 	other := f.queue("other")
@@ -51,7 +51,7 @@ func TestLoseAnswer_TheRequestIsCarriedOut(t *testing.T) {
 	f.send(url, "next")
 }
 
-func TestCutConnection_TheRequestIsNotCarriedOut(t *testing.T) {
+func TestCutConnection_RequestIsNotExecuted(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q")
 	fault := f.CutConnection(server.Match{Operation: "SendMessage"})
@@ -62,7 +62,7 @@ func TestCutConnection_TheRequestIsNotCarriedOut(t *testing.T) {
 	f.gets(url)
 }
 
-func TestReject_AnswersTheErrorThatIsAskedFor(t *testing.T) {
+func TestReject_AnswersTheGivenError(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q")
 	topic := f.topic("t")
@@ -192,7 +192,7 @@ func TestFailEntry_TheOthersSucceed(t *testing.T) {
 	}
 }
 
-func TestDelayAnswer_TheRequestIsCarriedOutAtOnce(t *testing.T) {
+func TestDelayAnswer_RequestIsExecutedAtOnce(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q")
 	fault := f.DelayAnswer(server.Match{Operation: "SendMessage"}, time.Hour)
@@ -238,7 +238,7 @@ func TestDuplicateDeliveries_OfAStandardQueue(t *testing.T) {
 	f.gets(url, "x") // no third one
 }
 
-func TestShuffle_AStandardQueue(t *testing.T) {
+func TestShuffle_StandardQueue(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q")
 	f.Shuffle("q", true)

@@ -82,7 +82,7 @@ func TestFIFO_SeveralGroupsInOneReceive(t *testing.T) {
 	f.gets(url, "a0", "a1", "b0", "b1", "c0")
 }
 
-func TestFIFO_ALockedGroupWakesItsPoll(t *testing.T) {
+func TestFIFO_LockedGroupWakesItsPoll(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.fifo("q.fifo", "ContentBasedDeduplication", "true")
 	f.send(url, "a0", toGroup("a", ""))
@@ -189,7 +189,7 @@ func TestFIFO_DeadLetterQueueAndDelay(t *testing.T) {
 	f.gets(url, "2")
 }
 
-func TestFIFO_AnAttemptIsRepeated(t *testing.T) {
+func TestFIFO_AttemptIsRepeated(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.fifo("q.fifo", "ContentBasedDeduplication", "true")
 	f.send(url, "0", toGroup("g", ""))

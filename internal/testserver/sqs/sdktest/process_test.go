@@ -198,7 +198,7 @@ func TestRestart_KeepsWhatTheJournalHas(t *testing.T) {
 	}
 }
 
-func TestKill_EndsPollsAndWithoutAJournalAllIsLost(t *testing.T) {
+func TestKill_WithoutAJournalLosesAll(t *testing.T) {
 	f := start(t, server.Config{})
 	f.queue("q")
 	poll := f.poll(t.Context(), "q", 1, 20, 1)

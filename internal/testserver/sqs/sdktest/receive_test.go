@@ -33,7 +33,7 @@ func TestLongPoll_WakesOnASend(t *testing.T) {
 	}
 }
 
-func TestLongPoll_WakesWhenSomethingBecomesReady(t *testing.T) {
+func TestLongPoll_WakesForADelayedMessage(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q")
 	f.send(url, "delayed", func(in *sqs.SendMessageInput) { in.DelaySeconds = 5 })
@@ -88,7 +88,7 @@ func TestLongPoll_EndsEmpty(t *testing.T) {
 	f.answer(poll)
 }
 
-func TestLongPoll_AShorterOneEndsBefore(t *testing.T) {
+func TestLongPoll_ShorterOneEndsBefore(t *testing.T) {
 	f := start(t, server.Config{})
 	f.queue("q")
 	long := f.poll(t.Context(), "q", 1, 20, 10)
@@ -102,7 +102,7 @@ func TestLongPoll_AShorterOneEndsBefore(t *testing.T) {
 	f.answer(long)
 }
 
-func TestAdvance_PollsGetWhatBecameReadyBeforeTheyEnded(t *testing.T) {
+func TestAdvance_EndsPollsAfterReadyMessages(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q")
 	f.send(url, "after 5 seconds", func(in *sqs.SendMessageInput) { in.DelaySeconds = 5 })

@@ -52,7 +52,7 @@ func TestRedrive_AfterTheLastReceive(t *testing.T) {
 	}
 }
 
-func TestRedrive_TheRetentionPeriodGoesOn(t *testing.T) {
+func TestRedrive_KeepsTheRetentionPeriod(t *testing.T) {
 	f := start(t, server.Config{})
 	dead := f.queue("dead", "MessageRetentionPeriod", "100")
 	url := f.queue("q", "RedrivePolicy", f.redrive("dead", 1))
