@@ -1,30 +1,281 @@
-package core
+package core_test
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// BenchmarkLogImmediateRetry is the one line that a flood of failures writes for every
-// attempt.
-func BenchmarkLogImmediateRetry(b *testing.B) {
-	handlers := map[string]slog.Handler{
-		"off":  slog.DiscardHandler,
-		"text": slog.NewTextHandler(io.Discard, nil),
+// The table "Logging" of docs/recoverability.md, to the letter.
+func TestLog_RecoverabilityLines(t *testing.T) {
+	type line struct {
+		level            slog.Level
+		message          string
+		logger           string
+		id               string
+		attempt, delayed int64
+		more             string // the attribute that says the rest
 	}
-	for name, handler := range handlers {
-		for _, format := range []LogFormat{LogNServiceBus, LogConstant} {
-			b.Run(fmt.Sprint(name, "/", format), func(b *testing.B) {
-				l := newLoggers(slog.New(handler), format, "billing", "one")
-				f := failedTimes(1, 0, errFailed)
-				d := decision{action: ImmediateRetry()}
-				b.ReportAllocs()
-				for b.Loop() {
-					l.logAction(b.Context(), &f, &d)
+	delay := 3*time.Hour + 25*time.Minute + 45*time.Second
+	lines := []line{
+		{slog.LevelInfo, "Immediate Retry is going to retry message 'm1' because of an exception:", "reprise.ImmediateRetry", "m1", 1, 0, ""},
+		{slog.LevelWarn, "Delayed Retry will reschedule message 'm1' after a delay of 03:25:45 because of an exception:", "reprise.DelayedRetry", "m1", 2, 0, "delay 3h25m45s"},
+		{slog.LevelInfo, "Immediate Retry is going to retry message 'm1' because of an exception:", "reprise.ImmediateRetry", "m1", 1, 1, ""},
+		{slog.LevelError, "Moving message 'm1' to the error queue 'error' because processing failed due to an exception:", "reprise.MoveToError", "m1", 2, 1, "queue error"},
+		{slog.LevelInfo, "Discarding message with id 'discarded'. Reason: not wanted", "reprise.Discard", "discarded", 1, 0, "reason not wanted"},
+		{slog.LevelInfo, "Deferring message 'deferred' for 00:00:01.", "reprise.DelayedRetry", "deferred", 1, 0, "delay 1s"},
+	}
+	constants := []string{
+		"retrying message immediately", "retrying message after a delay", "retrying message immediately", "moving message to the error queue",
+		"discarding message", "deferring message",
+	}
+	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
+		t.Run(format.String(), func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				b.orders(core.Config{Instance: "i1", LogFormat: format, Recoverability: core.Recoverability{
+					Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: delay},
+				}}, func(_ context.Context, m *core.Message) error {
+					switch {
+					case m.ID == "discarded":
+						return core.Discard("not wanted")
+					case m.ID == "deferred" && m.Deferrals == 0:
+						return core.Defer(time.Second)
+					case m.ID == "deferred":
+						return nil
+					}
+					return errBoom
+				})
+				before := b.logs.len()
+				b.put("m1")
+				time.Sleep(4 * time.Hour)
+				b.put("discarded")
+				b.put("deferred")
+				want := slices.Clone(lines)
+				for i := range want {
+					if format == core.LogConstant {
+						want[i].message = constants[i]
+					}
 				}
+				var got []line
+				for i, l := range b.logs.all()[before:] {
+					keys := []string{"attempt", "delayed_retries", "endpoint", "error", "instance", "logger", "message_id", "message_type"}
+					more := ""
+					if i < len(want) && want[i].more != "" {
+						key, _, _ := strings.Cut(want[i].more, " ")
+						keys, more = append(keys, key), fmt.Sprint(key, " ", l.attrs[key])
+						slices.Sort(keys)
+					}
+					got = append(got, line{l.level, l.message, fmt.Sprint(l.attrs["logger"]), fmt.Sprint(l.attrs["message_id"]), l.attrs["attempt"].(int64), l.attrs["delayed_retries"].(int64), more})
+					equal(b, "endpoint", l.attrs["endpoint"], any("orders"))
+					equal(b, "instance", l.attrs["instance"], any("i1"))
+					equal(b, "message type", l.attrs["message_type"], any("order"))
+					if l.attrs["message_id"] == "m1" {
+						equal(b, "error", l.attrs["error"], any(errBoom))
+					}
+					if has := slices.Sorted(maps.Keys(l.attrs)); !slices.Equal(has, keys) {
+						b.Errorf("keys %v, want %v", has, keys)
+					}
+				}
+				if !slices.Equal(got, want) {
+					b.Errorf("logged\n%v\nwant\n%v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// With LogConstant no text tells of one message, so that lines can be grouped by it.
+func TestLog_ConstantTexts(t *testing.T) {
+	recover := core.Recoverability{
+		Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, RequeueLimit: 1,
+		Policy: func(ctx context.Context, c core.RecoverabilityConfig, e core.ErrorContext) core.Action {
+			switch e.MessageID {
+			case "policy":
+				panic("in policy")
+			case "downgrade":
+				return core.MoveToError("orders")
+			case "missing":
+				return core.MoveToError("nowhere")
+			}
+			return core.DefaultPolicy(ctx, c, e)
+		},
+	}
+	ids := []string{"policy", "downgrade", "missing", "discard", "defer", "last", "extra", "taken", "panic", "m1"}
+	inModes(t, retrying, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{LogFormat: core.LogConstant, Recoverability: recover})
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			switch m.ID {
+			case "discard":
+				return core.Discard("why discard")
+			case "defer":
+				return core.Defer(0)
+			case "panic":
+				panic("boom")
+			}
+			return errBoom
+		})
+		err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+			switch m.ID {
+			case "last":
+				return errBoom
+			case "extra":
+				return m.Send("nowhere", "ship", "x")
+			case "taken":
+				f.TakeOver()
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.run(ep)
+		b.put(ids...)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		seen := map[string]int{}
+		for _, line := range b.logs.all() {
+			seen[line.message]++
+			for _, id := range ids {
+				if strings.Contains(line.message, "'"+id+"'") || strings.Contains(line.message, "nowhere") {
+					b.Errorf("the text %q is about one message", line.message)
+				}
+			}
+		}
+		for _, text := range []string{
+			"retrying message immediately", "retrying message after a delay", "moving message to the error queue", "discarding message", "deferring message",
+			"recoverability policy failed; moving message to the error queue",
+			"recoverability action cannot be carried out; moving message to the error queue",
+			"error queue does not exist; moving message to the default one",
+			"HandleFailed failed; the message is moved", "HandleFailed took the message over; it is not moved",
+			"messages of HandleFailed could not be delivered; the message is moved",
+		} {
+			if seen[text] == 0 {
+				b.Errorf("nothing was logged as %q", text)
+			}
+		}
+	})
+}
+
+// Whatever a verdict asked for and did not get is logged with the reason.
+func TestLog_ReasonOfADowngradedVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		on     inmemory.Config
+		asked  error
+		limit  int
+		reason string
+	}{
+		"RetryAfter without delays": {able(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.RetryAfter(errBoom, time.Second), 0, "no delayed delivery"},
+		"Defer without delays":      {able(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Defer(time.Second), 0, "no delayed delivery"},
+		"a delay that is too long":  {able(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Defer(time.Hour), 0, "longest delay is 1m0s"},
+		"RequeueLimit":              {inmemory.Config{}, core.Defer(time.Second), 1, "RequeueLimit"},
+	} {
+		for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
+			t.Run(name+" "+format.String(), func(t *testing.T) {
+				bubbleOn(t, c.on, func(b *bed) {
+					b.orders(core.Config{LogFormat: format, Recoverability: core.Recoverability{RequeueLimit: c.limit}}, func(context.Context, *core.Message) error { return c.asked })
+					b.put("m1")
+					time.Sleep(time.Minute)
+					b.holds("error", 1)
+					told := 0
+					for _, line := range b.logs.all() {
+						if line.level >= slog.LevelWarn && line.attrs["message_id"] == "m1" && strings.Contains(fmt.Sprint(line.attrs["reason"], line.attrs["error"]), c.reason) {
+							told++
+						}
+					}
+					if told == 0 {
+						b.Errorf("no line says %q: %v", c.reason, b.logs.all())
+					}
+				})
 			})
 		}
 	}
+}
+
+// A message whose retry succeeds is in no error queue: only the log has the stack.
+func TestLog_StackOfEachPanic(t *testing.T) {
+	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
+		t.Run(format.String(), func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				b.orders(core.Config{LogFormat: format, Recoverability: immediate(2)}, func(_ context.Context, m *core.Message) error {
+					switch {
+					case m.ID == "error":
+						return errBoom
+					case m.ID == "panics" || m.Attempt == 1:
+						explode()
+					}
+					return nil
+				})
+				before := b.logs.len()
+				b.put("recovers")
+				b.put("panics")
+				b.put("error")
+				stacks := map[any]int{}
+				for _, line := range b.logs.all()[before:] {
+					stack, ok := line.attrs["stack"].(string)
+					if ok != (line.attrs["message_id"] != "error") || ok && !strings.Contains(stack, "core_test.explode") {
+						b.Errorf("%s of %v has the stack %q", line.message, line.attrs["message_id"], stack)
+					}
+					if ok {
+						stacks[line.attrs["message_id"]]++
+					}
+				}
+				equal(b, "stacks of the message that succeeded", stacks["recovers"], 1)
+				equal(b, "stacks of the message that failed", stacks["panics"], 3)
+			})
+		})
+	}
+}
+
+func TestLog_NamesTheInstance(t *testing.T) {
+	bubble(t, func(b *bed) {
+		one, two := b.endpoint("orders", core.Config{}), b.endpoint("orders", core.Config{})
+		if one.Instance() == two.Instance() || one.Instance() == "" {
+			b.Errorf("instances %q and %q", one.Instance(), two.Instance())
+		}
+	})
+}
+
+func TestLog_HandlerMayCallTheEndpoint(t *testing.T) {
+	bubble(t, func(b *bed) {
+		asking := &askingHandler{logHandler: logHandler{book: b.logs}, about: new(*core.Endpoint)}
+		recover := limited(1)
+		ep := b.endpoint("orders", core.Config{Logger: slog.New(asking), Recoverability: recover})
+		*asking.about = ep
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			if m.Attempt == 1 {
+				return errBoom
+			}
+			return nil
+		})
+		b.run(ep)
+		b.put("m1")
+		time.Sleep(time.Minute)
+		b.holds("orders", 0)
+	})
+}
+
+// askingHandler asks for the endpoint's health at every line.
+type askingHandler struct {
+	logHandler
+	about **core.Endpoint
+}
+
+func (h *askingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if ep := *h.about; ep != nil {
+		r.AddAttrs(slog.Any("health", ep.Health()))
+	}
+	return h.logHandler.Handle(ctx, r)
+}
+
+func (h *askingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &askingHandler{h.logHandler.WithAttrs(attrs).(logHandler), h.about}
 }

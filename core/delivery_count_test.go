@@ -10,11 +10,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// TestCounting_MoreFailingMessagesThanTheTransportRemembers lets twice as many
+// TestDeliveryCount_MoreFailuresThanTheTransportRemembers lets twice as many
 // messages fail as the memory of a transport without a delivery count holds (1,000),
 // on a queue that takes every failed message back at its tail: each of them must reach
 // its delayed retry and then the error queue.
-func TestCounting_MoreFailingMessagesThanTheTransportRemembers(t *testing.T) {
+func TestDeliveryCount_MoreFailuresThanTheTransportRemembers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("8,000 attempts: not in short runs")
 	}

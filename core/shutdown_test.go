@@ -466,3 +466,22 @@ func TestShutdown_NamesASettlementThatHangs(t *testing.T) {
 		close(release)
 	})
 }
+
+func TestDrainTimeout_OffCancelsHandlersAtOnce(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		var cause error
+		_, run := b.orders(core.Config{DrainTimeout: core.Off}, func(ctx context.Context, _ *core.Message) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return cause
+		})
+		b.put("m1")
+		start := time.Now()
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+		if took := time.Since(start); took > time.Second || !errors.Is(cause, core.ErrShutdown) {
+			b.Errorf("drained in %v with %v", took, cause)
+		}
+	})
+}

@@ -333,3 +333,17 @@ func TestR30_InNoneAFailureIsFinal(t *testing.T) {
 		equal(b, "abandoned", b.broker.settledAs("Abandon", "m1"), 0)
 	})
 }
+
+func TestErrorQueue_OfAMessageType(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{
+			"order": {ErrorQueue: "failed-orders", Unrecoverable: []error{errBoom}},
+			"price": {ErrorQueue: "failed-prices"},
+		}}}, func(context.Context, *core.Message) error { return errBoom })
+		b.put("m1")
+		b.holds("orders", 0)
+		b.holds("error", 0)
+		b.holds("failed-prices", 0) // it was provisioned
+		equal(b, "moved", b.only("failed-orders").ID, "m1")
+	})
+}
