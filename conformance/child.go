@@ -55,19 +55,24 @@ var childOpens func() (core.Transport, error)
 // ended. Otherwise Main returns when the tests have run, and the end of TestMain
 // ends the process with their result; os.Exit is not needed.
 //
-// Main sets time.Local to a zone that no machine has, here and in child processes: an
-// adapter that stores or compares local times works where that is UTC, as on most servers.
+// Main sets time.Local to a zone that no machine has, and in child processes to another
+// one: an adapter that stores or compares local times works where that is UTC, as on most
+// servers, or where all instances have the same zone.
 func Main(m *testing.M, open func() (core.Transport, error)) {
-	time.Local = oddZone()
+	time.Local = oddZone
 	if text, ok := os.LookupEnv(jobVariable); ok {
+		time.Local = childZone
 		os.Exit(runChild(text, open))
 	}
 	childOpens = open
 	m.Run()
 }
 
-// oddZone is a time zone with minutes and seconds, far from UTC.
-func oddZone() *time.Location { return time.FixedZone("conformance", 13*3600+47*60+11) }
+// Time zones with minutes and seconds, far from UTC and from each other.
+var (
+	oddZone   = time.FixedZone("conformance", 13*3600+47*60+11)
+	childZone = time.FixedZone("conformance child", -(8*3600 + 19*60 + 43))
+)
 
 // How a child process exits.
 const (

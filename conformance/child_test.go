@@ -16,14 +16,22 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
+// zoneVariable asks a process that is no child for its time zone.
+const zoneVariable = "REPRISE_CONFORMANCE_ZONE"
+
 // TestMain lets this package's tests start processes. Its open suits one of them
 // alone, so that the others must not find it.
 func TestMain(m *testing.M) {
 	if _, ok := os.LookupEnv(jobVariable); ok {
 		Main(m, func() (core.Transport, error) {
-			fmt.Fprintln(os.Stderr, "opened for", os.Getenv(HarnessVariable))
+			fmt.Fprintln(os.Stderr, "opened for", os.Getenv(HarnessVariable), "in the zone", time.Local)
 			return openWire(os.Getenv(wireVariable))
 		})
+	}
+	if _, ok := os.LookupEnv(zoneVariable); ok {
+		Main(m, nil)
+		fmt.Println("in the zone", time.Local)
+		return
 	}
 	m.Run()
 }
@@ -131,6 +139,38 @@ func TestProcess_EndsInOrder(t *testing.T) {
 	})
 	if r.Outcome != Passed {
 		t.Error(r.Failures)
+	}
+}
+
+// An adapter that stores local times must not work because all processes have the machine's
+// zone.
+func TestMain_TimeZones(t *testing.T) {
+	t.Parallel()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(path, "-test.run=^$")
+	command.Env = append(os.Environ(), zoneVariable+"=")
+	if text, err := command.CombinedOutput(); err != nil || !strings.Contains(string(text), "in the zone conformance\n") {
+		t.Errorf("the tests of an adapter: %v:\n%s", err, text)
+	}
+	r := staged(t, func(t *trial) {
+		p := t.start(t.workplace(1).job)
+		p.until(isReady, t.patience())
+		p.shut()
+		if text := p.remains(); !strings.HasSuffix(text, "in the zone conformance child") {
+			t.fail("child processes have another zone", "%s", text)
+		}
+	})
+	if r.Outcome != Passed {
+		t.Error(r.Failures)
+	}
+	if _, parent := time.Now().In(oddZone).Zone(); parent%3600 == 0 {
+		t.Errorf("the zone of tests is %v, in which whole hours are those of UTC", oddZone)
+	}
+	if _, child := time.Now().In(childZone).Zone(); child%3600 == 0 {
+		t.Errorf("the zone of child processes is %v, in which whole hours are those of UTC", childZone)
 	}
 }
 

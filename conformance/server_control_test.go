@@ -124,44 +124,32 @@ func TestNetwork_CatchesATransportThatGivesUp(t *testing.T) {
 	}
 }
 
-// TestControl_ServerThatCountsLate is the same for a broker that writes delivery counts a
-// moment later, and says so.
-func TestControl_ServerThatCountsLate(t *testing.T) {
+// TestControl_ServerVariants is the same for servers that differ in one point, which they
+// declare.
+func TestControl_ServerVariants(t *testing.T) {
 	t.Parallel()
-	h := harnessOnServer(inmemory.Config{}, changes{})
-	writesCountsLater(100*time.Millisecond, 100*time.Millisecond)(&h)
-	report := checkCases(t, h, restartCases...)
-	for _, f := range report.Failures() {
-		t.Error(f)
-	}
-	if report.Count(Passed) == 0 {
-		t.Error("nothing was tried")
-	}
-}
-
-// TestControl_ForgettingServer is the same for a broker that keeps nothing.
-func TestControl_ForgettingServer(t *testing.T) {
-	t.Parallel()
-	h := harnessOnServer(inmemory.Config{}, forgetful())
-	atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) })(&h)
-	report := checkCases(t, h, outageCases...)
-	for _, f := range report.Failures() {
-		t.Error(f)
-	}
-	if report.Count(Passed) == 0 {
-		t.Error("nothing was tried")
-	}
-}
-
-// TestControl_CountingServer is the same for a broker that counts every delivery, in the
-// cases about processes.
-func TestControl_CountingServer(t *testing.T) {
-	t.Parallel()
-	report := checkCases(t, harnessOnServer(countingEvery, changes{}), processCases...)
-	for _, f := range report.Failures() {
-		t.Error(f)
-	}
-	if report.Count(Passed) == 0 {
-		t.Error("nothing was tried")
+	for _, c := range []struct {
+		name    string
+		cfg     inmemory.Config
+		breaks  changes
+		harness func(*Harness)
+		cases   []testCase
+	}{
+		{"writes delivery counts later", inmemory.Config{}, changes{}, writesCountsLater(100*time.Millisecond, 100*time.Millisecond), restartCases},
+		{"keeps nothing", inmemory.Config{}, forgetful(), atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) }), outageCases},
+		{"counts every delivery", countingEvery, changes{}, func(*Harness) {}, processCases},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			h := harnessOnServer(c.cfg, c.breaks)
+			c.harness(&h)
+			report := checkCases(t, h, c.cases...)
+			for _, f := range report.Failures() {
+				t.Error(f)
+			}
+			if report.Count(Passed) == 0 {
+				t.Error("nothing was tried")
+			}
+		})
 	}
 }
