@@ -12,9 +12,9 @@ var crashCases = []testCase{
 		t.sendEach(transport, queue, "handed out")
 		r := t.receiver(transport, queue, 1)
 		r.next()
-		o.kill() // at once: some brokers write a moment later what they have handed out
+		o.kill()            // at once: some brokers write a moment later what they have handed out
+		r.SetMaxInFlight(0) // now: what it fetches when it is connected again it may keep
 		o.start()
-		r.SetMaxInFlight(0)
 		other := t.receiver(transport, queue, 1) // of the same process, which has a memory
 		ended := other.each(t.comesAgain(), func(d core.Delivery) bool {
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {

@@ -108,8 +108,13 @@ type Harness struct {
 	// Rules are those whose cases are run, such as "C19". nil: all. It is for a
 	// second configuration of an adapter, such as another topology, which differs
 	// from the one that is checked against all rules in these alone. Such a run
-	// writes no report.
+	// writes no report, unless SameAs is set.
 	Rules []string
+
+	// SameAs is the Name of the configuration that is checked against all rules, and that
+	// this one is the same as in those that Rules leaves out. The report lists their cases
+	// as not run, and says so.
+	SameAs string
 
 	// Deviations are cases, by their name such as "C13 goes to any queue", that are
 	// known to fail, with what a user of the adapter should know about it. One
@@ -209,6 +214,9 @@ func (h Harness) complete() (Harness, error) {
 		if rules[rule] == "" {
 			return h, fmt.Errorf("conformance: Harness.Rules names %q, which is no rule; rules are named like C19 or R20", rule)
 		}
+	}
+	if h.SameAs != "" && len(h.Rules) == 0 {
+		return h, fmt.Errorf("conformance: Harness.SameAs is %q, but Harness.Rules is empty, so that no rule is left out; set Rules, or remove SameAs", h.SameAs)
 	}
 	for _, d := range []struct {
 		name  string

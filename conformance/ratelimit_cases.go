@@ -128,7 +128,9 @@ var rateLimitCases = []testCase{
 	}},
 	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *trial) {
 		transport := t.open()
-		first := t.limited(transport, 16, 10*t.patience())
+		// Fewer failures than one message may have: it may have all of them, while the other
+		// slots wait for their connections.
+		first := t.limited(transport, 8, 10*t.patience())
 		failing := t.probes()
 		first.handle("job", failing.handle)
 		msgs := t.jobs(first.queue, 40)

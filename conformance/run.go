@@ -19,7 +19,7 @@ import (
 // listed, on standard output or, with -v or when a case has failed, in the test's log;
 // and the report is written as <name>.json into the directory that the
 // environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run,
-// -short or Harness.Rules, which leave cases out, there is no report.
+// -short, or Harness.Rules without SameAs, which leave cases out, there is no report.
 //
 // go test -short leaves out the cases that stop the broker, kill processes, wait for
 // locks to end, or take seconds for another reason, and runs each other case in one of
@@ -40,7 +40,7 @@ func Run(t *testing.T, h Harness) {
 
 func (s *suite) runSubtests(t *testing.T) {
 	for _, c := range cases() {
-		if !s.chooses(&c) || s.leavesOut(&c) || s.tooLong(&c) {
+		if s.isSame(&c) || !s.chooses(&c) || s.leavesOut(&c) || s.tooLong(&c) {
 			continue
 		}
 		t.Run(c.subtestName(), func(t *testing.T) {
@@ -90,7 +90,7 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 		return nil, err
 	}
 	for _, c := range cases() {
-		if len(rules) > 0 && !slices.Contains(rules, c.rule) || !s.chooses(&c) {
+		if len(rules) > 0 && !slices.Contains(rules, c.rule) || s.isSame(&c) || !s.chooses(&c) {
 			continue
 		}
 		if s.leavesOut(&c) {
@@ -107,6 +107,16 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 // chooses reports whether the case is of a rule that Harness.Rules asks for.
 func (s *suite) chooses(c *testCase) bool {
 	return len(s.h.Rules) == 0 || slices.Contains(s.h.Rules, c.rule)
+}
+
+// isSame reports whether a case is of a rule that Harness.Rules leaves out because another
+// configuration is checked against it, and notes which.
+func (s *suite) isSame(c *testCase) bool {
+	if s.h.SameAs == "" || s.chooses(c) {
+		return false
+	}
+	s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: "Harness.Rules leaves out the rules in which it is the same as " + s.h.SameAs})
+	return true
 }
 
 // leavesOut reports whether a case is not run on this transport, and notes why.

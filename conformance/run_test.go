@@ -60,3 +60,31 @@ func TestHarness_RulesSelectCases(t *testing.T) {
 		t.Errorf("the error %v does not name the rule that is none, C99", err)
 	}
 }
+
+func TestSameAs_ReportListsTheRulesThatAreLeftOut(t *testing.T) {
+	t.Parallel()
+	h := harnessOn(withLocks, changes{})
+	h.Rules, h.SameAs = []string{"C19"}, "the other one"
+	report, err := Check(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran, named := 0, 0
+	for _, r := range report.Results {
+		switch {
+		case r.Rule == "C19" && r.Outcome == Passed:
+			ran++
+		case r.Rule != "C19" && r.Outcome == NotRun && strings.Contains(r.Reason, h.SameAs):
+			named++
+		case r.Rule != "C19" || r.Outcome != NotRun:
+			t.Errorf("with Harness.Rules %q, %s is %q: %s", h.Rules, r.Case, r.Outcome, r.Reason)
+		}
+	}
+	if ran == 0 || named == 0 || report.partial() {
+		t.Errorf("%d cases ran, %d are named, and the report is partial: %v", ran, named, report.partial())
+	}
+	h.Rules = nil
+	if _, err := Check(t, h); err == nil || !strings.Contains(err.Error(), "Harness.Rules is empty") {
+		t.Errorf("the error %v does not name what is missing, Harness.Rules", err)
+	}
+}

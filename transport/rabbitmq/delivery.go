@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -70,6 +71,14 @@ func (d *delivery) logKey() string {
 	}
 	return d.key
 }
+
+// String describes it without what its connection knows, which others use.
+func (d *delivery) String() string {
+	return fmt.Sprintf("delivery of %q from %q", d.in.ID, d.session.r.queue)
+}
+
+// GoString returns what String does.
+func (d *delivery) GoString() string { return d.String() }
 
 // Incoming implements core.Delivery.
 func (d *delivery) Incoming() *core.Incoming { return &d.in }

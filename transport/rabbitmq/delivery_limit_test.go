@@ -45,6 +45,9 @@ func (s *site) mends(t testing.TB, err error) {
 
 // Running what the error says fixes it.
 func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each rabbitmqctl starts an Erlang: not in short runs")
+	}
 	t.Parallel()
 	type policies = map[string]any
 	for what, c := range map[string]struct {

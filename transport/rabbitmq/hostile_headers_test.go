@@ -42,6 +42,7 @@ func hostile() map[string]amqp.Table {
 
 // At once, or after a delayed retry.
 func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()

@@ -153,14 +153,16 @@ func TestMaxInFlight_LoweredHandsOutPrefetched(t *testing.T) {
 		r.SetMaxInFlight(5)
 		deliveries := exactly(t, r, 5)
 		r.SetMaxInFlight(0) // nothing more is fetched
-		deliveries = append(deliveries, exactly(t, r, 45)...)
+		for len(deliveries)+s.ready(t, ch, "billing") < 100 {
+			deliveries = append(deliveries, next(t, r, 50)...)
+		}
 		for _, d := range deliveries {
 			if err := d.Complete(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
 		r.SetMaxInFlight(100)
-		rest := exactly(t, r, 50)
+		rest := exactly(t, r, 100-len(deliveries))
 		for _, d := range append(deliveries, rest...) {
 			if count := d.Incoming().DeliveryCount; count != 1 {
 				t.Errorf("delivery %s has the count %d, want 1", d.Incoming().ID, count)

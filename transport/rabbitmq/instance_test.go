@@ -2,6 +2,7 @@ package rabbitmq_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 var instanceTopology = core.Topology{Queues: []string{"orders", "orders-a", "error"}, InstanceQueue: "orders-a"}
 
 func TestProvision_InstanceQueue(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg       rabbitmq.Config
@@ -97,7 +99,9 @@ func TestProvision_InstanceQueueExpires(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Whoever declares a queue, even passively, begins its time anew.
-				until(t, "the queue is deleted", func() bool { return !strings.Contains(strings.Join(s.catalogue(t), "\n"), "name=orders-a ") })
+				exists := fmt.Sprintf(`length([1 || rabbit_amqqueue:exists(rabbit_misc:r(<<"%s">>, queue, <<"orders-a">>))]).`, s.vhost)
+				until(t, "the queue is deleted", func() bool { return s.evalNumber(t, exists) == 0 })
+				until(t, "its exchange is deleted too", func() bool { return !strings.Contains(strings.Join(s.catalogue(t), "\n"), "name=orders-a ") })
 				if took := time.Since(left); took < expiry {
 					t.Errorf("the queue was deleted %v after its last receiver had left, want %v at least", took, expiry)
 				}

@@ -61,9 +61,6 @@ func onOwnServers(t *testing.T, settings map[string]string, tests []ownServerTes
 			t.Parallel()
 			own := testserver.StartFor(t, testserver.Config{Release: release, Settings: settings})
 			for _, test := range tests {
-				if test.newest && release != testserver.V4 {
-					continue
-				}
 				t.Run(test.name, func(t *testing.T) {
 					b := brokerOn(t, own)
 					test.run(t, b, &site{Server: own, vhost: b.vhost})
@@ -76,6 +73,4 @@ func onOwnServers(t *testing.T, settings map[string]string, tests []ownServerTes
 type ownServerTest struct {
 	name string
 	run  func(t *testing.T, b *broker, s *site)
-
-	newest bool // it runs on the newest release alone
 }

@@ -21,6 +21,7 @@ import (
 // applications send. A foreign message beyond them is retried with a delay, and reaches
 // the error queue, whole.
 func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	text := func(size int) string { return strings.Repeat("0123456789abcdef", size/16) }
 	for name, c := range map[string]struct {
@@ -169,6 +170,7 @@ func orderOf(id string, size int) core.Outgoing {
 // TestMoves_ForeignHeadersThatFillTheFrame leave no room for those of the failure, or not
 // even for FailedQ: the largest of them is left out then.
 func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	const frame = 128 << 10
 	for name, c := range map[string]struct {

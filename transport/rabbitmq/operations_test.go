@@ -3,6 +3,7 @@ package rabbitmq_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -123,6 +124,15 @@ func (o *operator) prints(t *testing.T, name, line string) {
 	}
 }
 
+// lists waits until the figures that list_queues prints have a queue with so many messages,
+// without starting an Erlang for each look.
+func (o *operator) lists(t *testing.T, messages int) {
+	t.Helper()
+	until(t, "the figures have a queue with the messages", func() bool {
+		return o.evalNumber(t, fmt.Sprintf(`length([1 || {{resource, <<"%s">>, queue, _}, %d, _, _, _} <- ets:tab2list(queue_coarse_metrics)]).`, o.vhost, messages)) > 0
+	})
+}
+
 // operations are tests of blocks, by the names of these.
 var operations = map[string]func(t *testing.T, o *operator){
 	"return": returns,
@@ -169,6 +179,7 @@ var operations = map[string]func(t *testing.T, o *operator){
 	},
 	"depth": func(t *testing.T, o *operator) {
 		mustSend(t, o.queues(t, "billing"), numbered("billing", 1, 3)...)
+		o.lists(t, 3)
 		o.prints(t, "depth", "billing\t(quorum|rabbit_quorum_queue)\t3\t0\t0")
 	},
 	"stuck": func(t *testing.T, o *operator) {
@@ -187,6 +198,7 @@ var operations = map[string]func(t *testing.T, o *operator){
 		failed.Headers.Set(core.HeaderFailedQ, "billing")
 		mustSend(t, transport, failed)
 		saysAll(t, errors.New(o.run(t, "failed")), `"NServiceBus.FailedQ":"billing"`, `"payload":"42"`)
+		o.lists(t, 1)
 		o.prints(t, "depth", "error\t.*\t1\t0\t0")
 	},
 	"purge": func(t *testing.T, o *operator) {
@@ -306,7 +318,14 @@ func TestOperations(t *testing.T) {
 	for name, test := range operations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, func(t *testing.T, s *site) { test(t, newOperator(t, s.withDelays(), blocks)) })
+			on := onNewest
+			if slices.Contains(ofReleases, name) {
+				on = onBoth
+			}
+			on(t, func(t *testing.T, s *site) {
+				s.delays = slices.Contains(ofDelays, name)
+				test(t, newOperator(t, s, blocks))
+			})
 		})
 	}
 }
@@ -320,6 +339,13 @@ func newOperator(t *testing.T, s *site, blocks map[string]string) *operator {
 		return blocks[name]
 	}}
 }
+
+// ofDelays are the blocks that speak of delayed messages, or of their queues.
+var ofDelays = []string{"rights", "undelivered", "stuck", "remove"}
+
+// ofReleases are the blocks that are about something in which releases differ: limits, types
+// of queues, and the queues of delays. The other commands are the same in all.
+var ofReleases = []string{"limit", "depth", "rights", "undelivered", "stuck"}
 
 // ofItsOwnServer are the blocks that change a server (TestOwnServer).
 var ofItsOwnServer = []string{"consumer-timeout", "consumer-timeout-now"}

@@ -14,12 +14,11 @@ func TestOwnServer(t *testing.T) {
 	blocks := document(t)
 	name, value, _ := strings.Cut(strings.TrimSpace(blocks["consumer-timeout"]), " = ")
 	onOwnServers(t, map[string]string{name: value}, []ownServerTest{
-		{"consumer timeout is set by operators", func(t *testing.T, _ *broker, s *site) { testOperationConsumerTimeout(t, newOperator(t, s, blocks)) }, false},
-		{"alarm delays sends only", testAlarmDelaysSendsOnly, false},
-		{"alarm of a killed broker is an outage", testAlarmKilledBroker, false},
-		{"consumer timeout is an outage", testConsumerTimeout, false},
-		{"move of a size that the broker refuses", testMovesBrokerRefusesTheSize, false},
-		// TestConformance restarts RabbitMQ 3 under load (C7).
-		{"restart loses no message", testRestartLosesNoMessage, true},
+		{"consumer timeout is set by operators", func(t *testing.T, _ *broker, s *site) { testOperationConsumerTimeout(t, newOperator(t, s, blocks)) }},
+		{"alarm delays sends only", testAlarmDelaysSendsOnly},
+		{"alarm of a killed broker is an outage", testAlarmKilledBroker},
+		{"consumer timeout is an outage", testConsumerTimeout},
+		{"move of a size that the broker refuses", testMovesBrokerRefusesTheSize},
+		{"restart loses no message", testRestartLosesNoMessage},
 	})
 }

@@ -308,6 +308,7 @@ func TestProvision_AdoptsExisting(t *testing.T) {
 
 // Its topology is declared as NServiceBus declares it.
 func TestProvision_BesideNServiceBus(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -395,6 +396,7 @@ func declareLikeNServiceBus(t testing.TB, ch *amqp.Channel, endpoint string) {
 }
 
 func TestProvision_WithoutTheRightToConfigure(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.withDelays()

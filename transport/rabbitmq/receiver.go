@@ -231,10 +231,6 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 		r.arrived, r.first = r.arrived[:n], 0
 	}
 	r.arrived = append(r.arrived, d)
-	if c.cancelled && r.excess() { // it was on its way when the consumer ended
-		r.arrived = r.arrived[:len(r.arrived)-1]
-		s.settle(d, release)
-	}
 	free := r.mayHandOut()
 	r.mu.Unlock()
 	if free {

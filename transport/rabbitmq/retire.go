@@ -51,12 +51,9 @@ func (s *session) retire(c *consumer, tooMany bool) (retired bool, err error) {
 			return false, err
 		}
 	}
-	if err := s.ch.Cancel(c.tag, false); err != nil {
+	if err := s.cancel(c); err != nil {
 		return false, err
 	}
-	s.r.mu.Lock()
-	c.cancelled = true
-	s.r.mu.Unlock()
 	return true, nil
 }
 
@@ -108,13 +105,7 @@ func (s *session) catchUp() error {
 	if err != nil {
 		return err
 	}
-	if err := s.ch.Cancel(c.tag, false); err != nil {
-		return err
-	}
-	s.r.mu.Lock()
-	c.cancelled = true
-	s.r.mu.Unlock()
-	return nil
+	return s.cancel(c)
 }
 
 // withhold lets no settlement of a consumer's deliveries be written until resume.

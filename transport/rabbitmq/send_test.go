@@ -193,11 +193,13 @@ func TestSend_CutConnectionAcceptsNothingUnconfirmed(t *testing.T) {
 	transport := b.proxied(t, "billing")
 	accepted := map[string]bool{}
 	first := 0
-	for round := range 20 {
-		messages := numbered("billing", first, 500)
+	const rounds, each = 10, 200
+	for round := range rounds {
+		messages := numbered("billing", first, each)
 		first += len(messages)
-		messages[20*round].Body = fmt.Appendf(nil, "number %d", 20*round) // somewhere among them
-		struck := b.proxy.CutAfter(messages[20*round].Body)
+		at := round * each / rounds // somewhere among them
+		messages[at].Body = fmt.Appendf(nil, "number %d", at)
+		struck := b.proxy.CutAfter(messages[at].Body)
 		err := transport.Send(t.Context(), messages...)
 		failed, _ := errors.AsType[*core.SendError](err)
 		for i := range messages {
@@ -225,6 +227,9 @@ func TestSend_CutConnectionAcceptsNothingUnconfirmed(t *testing.T) {
 // After a channel whose broker confirmed nothing in time, the next channel waits for
 // longer.
 func TestSend_SlowQueueIsWaitedForLonger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("channels time out: not in short runs")
+	}
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
@@ -254,6 +259,9 @@ func TestSend_SlowQueueIsWaitedForLonger(t *testing.T) {
 
 // A broker that is slow, but confirms, is waited for however long the whole takes.
 func TestSend_TakesAsLongAsConfirmsArrive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a queue is slow for seconds: not in short runs")
+	}
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")

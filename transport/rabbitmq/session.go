@@ -37,6 +37,7 @@ type session struct {
 type consumer struct {
 	tag      string
 	prefetch int
+	drained  chan struct{} // closed when it has ended and all that it was sent has arrived
 
 	// The receiver's mu guards these.
 	cancelled bool // written by the session's goroutine alone
@@ -236,18 +237,34 @@ func (s *session) consume(prefetch int, args amqp.Table) (*consumer, error) {
 		return nil, err
 	}
 	s.named++
-	c := &consumer{tag: fmt.Sprintf("%s-%d", s.r.t.copies.prefix, s.named), prefetch: prefetch}
+	c := &consumer{
+		tag: fmt.Sprintf("%s-%d", s.r.t.copies.prefix, s.named), prefetch: prefetch,
+		drained: make(chan struct{}),
+	}
 	deliveries, err := s.ch.Consume(s.r.queue, c.tag, false, false, false, false, args)
 	if err != nil {
 		return nil, err
 	}
 	s.consumers = append(s.consumers, c)
 	s.pumps.Go(func() {
+		defer close(c.drained)
 		for d := range deliveries {
 			s.r.arrive(s, c, &d)
 		}
 	})
 	return c, nil
+}
+
+// cancel ends a consumer. When it returns, all that the broker sent it has arrived.
+func (s *session) cancel(c *consumer) error {
+	if err := s.ch.Cancel(c.tag, false); err != nil {
+		return err
+	}
+	<-c.drained
+	s.r.mu.Lock()
+	c.cancelled = true
+	s.r.mu.Unlock()
+	return nil
 }
 
 // settlement is what becomes of a delivery at the broker.

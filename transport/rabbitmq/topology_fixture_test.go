@@ -39,6 +39,15 @@ func (s *site) withDelays() *site {
 // limits reports whether the broker's quorum queues have a limit by default.
 func (s *site) limits() bool { return !strings.HasPrefix(s.Version(), "3.") }
 
+// ofDelayQueues is for tests that need the queues of delayed messages: short runs try delays
+// in few, and leave these out.
+func ofDelayQueues(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("28 queues for delays: not in short runs")
+	}
+}
+
 // open returns a transport, by default for the user of all tests.
 func (s *site) open(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Transport {
 	t.Helper()

@@ -15,6 +15,7 @@ import (
 
 // When a remembered exchange, queue or binding turns out to be gone.
 func TestTopologyMemory_DeclaresAgainAfterDeletion(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -51,6 +52,7 @@ func (s *site) eventually(t testing.TB, what string, try func() error) {
 
 // When it is sent, and again when the queue is gone.
 func TestSend_DelayedNeedsItsQueue(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -80,6 +82,7 @@ func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 
 // The topology is declared once, and each queue's binding too.
 func TestSend_DelayedConcurrently(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()

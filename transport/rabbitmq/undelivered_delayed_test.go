@@ -40,6 +40,7 @@ func sendDelayed(t *testing.T, transport *rabbitmq.Transport, queue string, n in
 // passed on for ever: with 32 of them nothing got out of it any more, whatever queue it
 // was for.
 func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -81,6 +82,7 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 // TestUndelivered_AQueueThatIsMadeAgainGetsItsMessages, and no copy of them is taken for
 // undelivered.
 func TestUndelivered_AQueueThatIsMadeAgainGetsItsMessages(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -105,6 +107,7 @@ func TestUndelivered_AQueueThatIsMadeAgainGetsItsMessages(t *testing.T) {
 // finds the topology of delays as it declares it, and its endpoint gets a delayed message
 // once.
 func TestUndelivered_BesideNServiceBus(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	for _, first := range []string{"NServiceBus", "Reprise"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -139,6 +142,7 @@ func TestUndelivered_BesideNServiceBus(t *testing.T) {
 // TestUndelivered_WithoutTheRights a queue is bound as it was before there was a place
 // for undelivered messages.
 func TestUndelivered_WithoutTheRights(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -154,6 +158,7 @@ func TestUndelivered_WithoutTheRights(t *testing.T) {
 
 // TestUndelivered_ClosedWhileItAsks: the broker may answer when the transport is closed.
 func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	s := anySite(t).withDelays()
 	sendDelayed(t, s.provisioned(t, rabbitmq.Config{}, "orders", "gone"), "gone", 1)

@@ -15,6 +15,7 @@ import (
 // While the error queue was away, the engine gave the message back again and again, the
 // broker counted each return, and dropped the message in the end.
 func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()

@@ -67,6 +67,7 @@ func (s *site) nothingIsLeft(t *testing.T) {
 
 // TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered, as often as it missed the queue.
 func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		unbound []string
@@ -111,6 +112,7 @@ func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
 
 // TestUnroutable_SeveralEndpointsDeliverOnce: each takes other messages.
 func TestUnroutable_SeveralEndpointsDeliverOnce(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -136,6 +138,7 @@ func TestUnroutable_SeveralEndpointsDeliverOnce(t *testing.T) {
 // TestUnroutable_LostConnectionsLoseNoMessage: what was published and not acknowledged is
 // published again.
 func TestUnroutable_LostConnectionsLoseNoMessage(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -163,6 +166,7 @@ func TestUnroutable_LostConnectionsLoseNoMessage(t *testing.T) {
 // again by NServiceBus's installer, a delayed message of NServiceBus's is delivered, and a
 // copy of it is unroutable.
 func TestUnroutable_QueueMadeByNServiceBusGetsNoSecondCopy(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
@@ -189,6 +193,7 @@ func TestUnroutable_QueueMadeByNServiceBusGetsNoSecondCopy(t *testing.T) {
 
 // TestUnroutable_MessageThatCannotBeRepeatedIsKept as it is.
 func TestUnroutable_MessageThatCannotBeRepeatedIsKept(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	key := strings.Repeat("0.", 28) + "others"
 	for name, c := range map[string]struct {
@@ -250,6 +255,7 @@ func (o *toldOf) of(queue string) (int, error) {
 
 // TestUnroutable_EndpointWithoutTheRightsTells and leaves the messages to another one.
 func TestUnroutable_EndpointWithoutTheRightsTells(t *testing.T) {
+	ofDelayQueues(t)
 	t.Parallel()
 	for name, read := range map[string]string{"to read the queue": "orders", "to write to the exchange": `(orders|reprise\.unroutable)`} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,8 @@ type Config struct {
 	URL string
 
 	// Pool is an existing pool of connections to PostgreSQL. Transport.Close leaves it
-	// open. LISTEN takes one more connection, outside the pool.
+	// open. LISTEN takes one more connection, outside the pool. Where two of its connections
+	// turn out to be dead, one after the other, the idle ones are closed (Pool.Reset).
 	Pool *pgxpool.Pool
 
 	// DB is an existing pool of connections to PostgreSQL (driver "pgx"), or to

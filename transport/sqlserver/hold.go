@@ -98,6 +98,14 @@ type heldMessage struct {
 
 var _ holding = (*heldMessage)(nil)
 
+// String describes it without what its connection knows, which others use.
+func (d *heldMessage) String() string {
+	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
+}
+
+// GoString returns what String does.
+func (d *heldMessage) GoString() string { return d.String() }
+
 // Incoming implements core.Delivery.
 func (d *heldMessage) Incoming() *core.Incoming { return &d.in }
 

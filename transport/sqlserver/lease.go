@@ -111,6 +111,14 @@ const (
 
 var _ holding = (*leased)(nil)
 
+// String describes it without what its receiver knows.
+func (d *leased) String() string {
+	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
+}
+
+// GoString returns what String does.
+func (d *leased) GoString() string { return d.String() }
+
 // Incoming implements core.Delivery.
 func (d *leased) Incoming() *core.Incoming { return &d.in }
 

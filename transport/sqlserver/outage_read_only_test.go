@@ -132,6 +132,11 @@ func TestOutage_StandbyTakesOver(t *testing.T) {
 		u.Host = second.Addr() + "," + b.proxy.Addr()
 		b.url = withOptions(t, u.String(), "target_session_attrs", "read-write")
 		e := newBusiness(t, b, mode)
+		if u, err = url.Parse(primary.URL(b.database)); err != nil {
+			t.Fatal(err)
+		}
+		u.Host = standby.Addr() + "," + primary.Addr()
+		e.app = poolOf(t, withOptions(t, u.String(), "target_session_attrs", "read-write"))
 		e.transport.Lease = minLease
 		e.order(messages)
 		goOn = append(goOn, e.some())
@@ -143,13 +148,13 @@ func TestOutage_StandbyTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range all {
-		primaryApp := e.app
-		e.app = poolOf(t, standby.URL(e.broker.database))
+		e.app.Reset() // its sessions are with the old primary
 		e.awaitDone()
 		e.checkDone(messages)
+		old := poolOf(t, primary.URL(e.broker.database))
 		await(t, "the connections to the old primary are given up", func() bool {
 			var left int
-			err := primaryApp.QueryRow(t.Context(), `select count(*) from pg_stat_activity where usename = $1 and datname = $2`, postgres.User, e.broker.database).Scan(&left)
+			err := old.QueryRow(t.Context(), `select count(*) from pg_stat_activity where usename = $1 and datname = $2`, postgres.User, e.broker.database).Scan(&left)
 			return err == nil && left == 0
 		})
 	}

@@ -29,7 +29,7 @@ func (e *unreachedError) Unwrap() error { return e.err }
 
 // staleConnections is how many connections of the pool may turn out to be dead, one
 // after the other, before a statement gives up: those that were idle when the
-// server was restarted.
+// server was restarted. After the second the idle ones are closed.
 const staleConnections = 5
 
 func (d *pgxDatabase) exec(ctx context.Context, statements ...*statement) error {
@@ -51,6 +51,9 @@ func (d *pgxDatabase) retried(do func() error) error {
 		var unreached *unreachedError
 		if err == nil || errors.As(err, &unreached) || !pgconn.SafeToRetry(err) || attempt == staleConnections {
 			return err
+		}
+		if attempt > 1 {
+			d.reset() // the others have died too, it seems
 		}
 	}
 }

@@ -68,3 +68,48 @@ func TestPool_TwoTransportsShareIt(t *testing.T) {
 	e.awaitDone()
 	e.checkDone(n)
 }
+
+// After a short outage each connection of the pool may be dead, and none known to be.
+func TestPool_AllConnectionsDiedIdle(t *testing.T) {
+	t.Parallel()
+	b := brokerOn(t, server)
+	const connections = 20
+	pool := limitedPool(t, b.url, connections)
+	transport := open(t, sqlserver.Config{Pool: pool})
+	topology := core.Topology{Queues: []string{inputQueue}}
+	provision(t, transport, topology.Queues...)
+	var all []*pgxpool.Conn
+	for range connections {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	for name, use := range map[string]func() error{
+		"Provision": func() error { return transport.Provision(t.Context(), topology) },
+		"Check":     func() error { return transport.Check(t.Context(), topology) },
+		"Send":      func() error { return transport.Send(t.Context(), letter("x", inputQueue)) },
+		"Subscribe": func() error { return transport.Subscribe(t.Context(), inputQueue, "topic") },
+		"Purge":     func() error { _, err := transport.Purge(t.Context(), inputQueue); return err },
+	} {
+		for _, conn := range all {
+			conn.Release()
+		}
+		b.proxy.Cut()
+		if err := use(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		all = all[:0]
+		for range connections {
+			conn, err := pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, conn)
+		}
+	}
+	for _, conn := range all {
+		conn.Release()
+	}
+}

@@ -149,6 +149,9 @@ func (t *Transport) read(ctx context.Context, s *statement) error {
 		if err == nil || t.fault(err) != faultOutage || ctx.Err() != nil || attempt == staleConnections {
 			return err
 		}
+		if attempt > 1 {
+			t.db.reset() // the others have died too, it seems
+		}
 	}
 }
 

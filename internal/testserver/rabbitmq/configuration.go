@@ -35,6 +35,8 @@ func configuration(wanted map[string]string) (settings, error) {
 func (s *Server) configure(wanted settings) string {
 	all := settings{
 		"loopback_users": "none", // a proxy may have another address
+		// Two lines for each connection are a tenth of the work of a server of tests.
+		"log.console.level": "warning",
 	}
 	maps.Copy(all, wanted)
 	maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasPrefix(name, "listeners.") })
