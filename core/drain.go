@@ -52,6 +52,7 @@ func (ep *Endpoint) Shutdown(ctx context.Context) error {
 
 // drain ends the run.
 func (r *runner) drain() error {
+	drainEnd := time.Now().Add(r.ep.config.DrainTimeout)
 	r.stopFetch()
 	r.pump.stop()
 	r.handleConsumed()
@@ -81,9 +82,9 @@ func (r *runner) drain() error {
 	if !r.renewer.stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
 	}
-	r.closeReceiver(max(time.Until(deadline), closeGrace/4))
+	r.closeReceiver(max(time.Until(deadline), closeGrace/4), time.Until(drainEnd))
 	close(r.drained)
-	r.closeNotifiers(deadline)
+	r.closeNotifiers(time.Now().Add(max(time.Until(deadline), closeGrace/4)))
 	r.ep.log.endpoint.Info("endpoint has stopped")
 	return err
 }
@@ -136,9 +137,23 @@ func (r *runner) unfinished() error {
 	return errors.Join(errs...)
 }
 
-func (r *runner) closeReceiver(timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(r.values, timeout)
+// closeReceiver closes the receiver, and waits for it as long as least, or as most if that
+// is longer: a request in progress may bring messages for as long as the broker was told to
+// wait, and these are to be given back. A Shutdown whose context has ended waits for least.
+func (r *runner) closeReceiver(least, most time.Duration) {
+	ctx, cancel := context.WithTimeout(r.values, max(least, most))
 	defer cancel()
+	if most > least {
+		closed := make(chan struct{})
+		defer close(closed)
+		go func() {
+			select {
+			case <-closed:
+			case <-r.hurry:
+				time.AfterFunc(least, cancel)
+			}
+		}()
+	}
 	if err := r.receiver.Close(ctx); err != nil {
 		r.ep.log.endpoint.Warn("receiver could not be closed", "error", err)
 	}

@@ -150,7 +150,7 @@ func (r *runner) serve(ctx context.Context) error {
 
 // close ends a Run that was opened and never served.
 func (r *runner) close() {
-	r.closeReceiver(closeGrace)
+	r.closeReceiver(closeGrace, 0)
 	r.ep.finish(r)
 }
 
