@@ -30,9 +30,9 @@ type changes struct {
 	arrive        func(r *brokenReceiver, in *core.Incoming) // may change what is received
 	maxInFlight   func(r *brokenReceiver, n int, next func(int))
 	closeReceiver func(r *brokenReceiver, next func() error) error
-	// settle is asked by Complete, Abandon, Release, CompleteWith, ReplaceWith,
+	// settle is asked by Complete, Abandon, Release, Postpone, CompleteWith, ReplaceWith,
 	// Reset, DeadLetter and Renew, by that name. It may write to d.out, what is
-	// sent with the settlement, d.reason and d.description.
+	// sent with the settlement, d.cause, d.delay, d.reason and d.description.
 	settle      func(d *brokenDelivery, operation string, next func() error) error
 	lockedUntil func(d *brokenDelivery, next func() time.Time) time.Time
 	bind        func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context
@@ -210,7 +210,8 @@ type brokenDelivery struct {
 	receiver *brokenReceiver
 	in       core.Incoming
 	out      []core.Outgoing // of CompleteWith and ReplaceWith
-	cause    error           // of Abandon
+	cause    error           // of Abandon and Postpone
+	delay    time.Duration   // of Postpone
 	work     *transaction    // what was done through BindContext; nil unless atomic
 
 	reason, description string // of DeadLetter
@@ -241,6 +242,13 @@ func (d *brokenDelivery) Abandon(ctx context.Context, cause error) error {
 func (d *brokenDelivery) Release(ctx context.Context) error {
 	return d.settle("Release", func() error {
 		return d.work.undoes(func() error { return d.Delivery.Release(ctx) })
+	})
+}
+
+func (d *brokenDelivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
+	d.delay, d.cause = delay, cause
+	return d.settle("Postpone", func() error {
+		return d.work.undoes(func() error { return d.Delivery.Postpone(ctx, d.delay, d.cause) })
 	})
 }
 

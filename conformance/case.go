@@ -161,6 +161,9 @@ var (
 	messageLimit   = need{"MaxMessageBytes is without limit", func(s *suite) bool { return s.caps.MaxMessageBytes > 0 }}
 	headerLimit    = need{"MaxHeaderBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderBytes > 0 }}
 	headerKeyLimit = need{"MaxHeaderKeyBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderKeyBytes > 0 }}
+	groupOrder     = claimed("GroupOrder", func(c core.Capabilities) bool { return c.GroupOrder })
+	noGroupOrder   = unclaimed("GroupOrder", func(c core.Capabilities) bool { return c.GroupOrder })
+	lockLimit      = need{"MaxLockTime is without limit", func(s *suite) bool { return s.caps.MaxLockTime > 0 }}
 	receiveBatch   = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
 	provisioning   = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
 	purging        = need{"the transport is no core.Purger", func(s *suite) bool { return s.purger }}
@@ -214,6 +217,7 @@ func cases() []testCase {
 		lockCases,
 		topologyCases,
 		purgeCases,
+		groupCases,
 		publishCases,
 		expiryCases,
 		secretCases,

@@ -47,6 +47,10 @@ type Harness struct {
 	// core.Provisioner.
 	Queue func(t testing.TB) string
 
+	// GroupQueue does so with a queue that keeps groups, for a transport with
+	// Capabilities.GroupOrder. The default takes any queue.
+	GroupQueue func(t testing.TB) string
+
 	// Broker stops and starts the broker. nil: it cannot, and what needs it is
 	// not run. The suite runs nothing else while it uses it.
 	Broker Broker

@@ -51,6 +51,7 @@ func mutants() []mutant {
 		lockMutants,
 		topologyMutants,
 		purgeMutants,
+		groupMutants,
 		publishMutants,
 		expiryMutants,
 		secretMutants,

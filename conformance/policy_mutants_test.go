@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // givesBackReset rolls the receive back with the work.
@@ -73,7 +72,7 @@ var policyMutants = []mutant{
 	{rule: "R10", name: "finds out that it can delay when it first sends", breaks: func() changes {
 		return learnsCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false })
 	}},
-	{rule: "R10", name: "finds out its longest delay when it first sends", on: inmemory.LikeSQS(), breaks: func() changes {
+	{rule: "R10", name: "finds out its longest delay when it first sends", on: able(func(c *core.Capabilities) { c.MaxDelay = 15 * time.Minute }), breaks: func() changes {
 		return learnsCapabilities(func(c *core.Capabilities) { c.MaxDelay = 0 })
 	}},
 	{rule: "R10", name: "acknowledges what is abandoned, and cannot delay", on: withoutDelays, breaks: acknowledgesAbandoned},

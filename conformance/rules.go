@@ -36,6 +36,7 @@ var rules = map[string]string{
 	"C21": "no password, key or token appears in an error or a String",
 	"C22": "DeadLetter moves the message, reason and description to the broker's own queue",
 	"C23": "Purge removes what could be delivered from one queue, and nothing else",
+	"C24": "a queue that keeps groups delivers the messages of a group in their order, one at a time; Postpone gives one back in its place",
 
 	"R1":  "a message is attempted (immediate + 1) x (delayed + 1) times",
 	"R2":  "immediate retries are counted by DeliveryCount, and start again with each delayed retry",
@@ -68,6 +69,7 @@ var rules = map[string]string{
 	"R50": "an endpoint stops at its limit of failed messages, and loses nothing",
 	"R51": "HandleFailed runs when retries are used up, and may take the message over",
 	"R53": "middleware sees a message with its headers, and may give a verdict on it",
+	"R61": "a message of a group that fails, or is deferred, holds its group where the queue keeps groups",
 	"R60": "an instance's queue is received from by that instance alone, and its messages stay with it",
 }
 

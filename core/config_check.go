@@ -70,6 +70,8 @@ type resolved struct {
 	observers     *observers
 	queues        []string // that the endpoint needs; the first is its input queue
 	instanceQueue string   // one of queues; "" without
+	groupQueues   []string // addresses of those of queues that keep groups in order
+	ungrouped     []string // what of it cannot be kept
 	auditAddress  string   // "" without audit
 	// reduced says which defaults the transport cannot do (R10).
 	reduced []string
@@ -258,6 +260,9 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []string) {
 	for _, text := range r.reduced {
 		log.Warn("default retries are off", "reason", text)
+	}
+	for _, text := range r.ungrouped {
+		log.Warn("the order of a group's messages is not always kept", "reason", text)
 	}
 	limit := r.config.Recoverability.RateLimit.ConsecutiveFailures
 	if immediate := r.mostImmediate(); limit > 0 && limit <= immediate {

@@ -32,6 +32,7 @@ type Endpoint struct {
 	registry      registry
 	rules         rules
 	maxDeliveries int
+	groupQueues   []string // addresses of its queues that keep groups in order
 	isolation     isolationRules
 	composer      *composer
 	env           *environment
@@ -75,10 +76,11 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	r.checkTransport(&p, t)
 	r.checkPurger(&p, t)
 	r.resolveQueues(&p, name, t)
+	r.resolveGroups(t)
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
 		address: r.rules.ownAddress, instanceAddress: r.rules.instanceAddress, auditAddress: r.auditAddress,
-		rules: r.rules, maxDeliveries: r.maxDeliveries, isolation: r.isolation, resolved: r, observers: r.observers,
+		rules: r.rules, maxDeliveries: r.maxDeliveries, groupQueues: r.groupQueues, isolation: r.isolation, resolved: r, observers: r.observers,
 		memory: newMemory(), destinations: newDestinations(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
 	if err := errors.Join(p.list...); err != nil {

@@ -82,7 +82,7 @@ func (w *worker) receive(want int) {
 			err = fmt.Errorf("the adapter's Receive returned %d deliveries, of which number %d is nil (C3)", n, i+1)
 			continue
 		}
-		if item := (held{d, p.watch(d)}); p.isSuspect(d) {
+		if item := (held{p.adjust(d), p.watch(d)}); p.isSuspect(item.delivery) {
 			l.suspects = append(l.suspects, item)
 		} else {
 			l.arrived = append(l.arrived, item)

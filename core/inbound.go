@@ -142,8 +142,8 @@ func (m *Message) begin(env *environment, in *Incoming, h handling) {
 	m.handling = h
 	m.Headers = in.Headers
 	m.Attempt = in.DeliveryCount
-	m.DelayedRetries = intHeader(in.Headers, HeaderRetries)
-	m.Deferrals = intHeader(in.Headers, HeaderDeferrals)
+	m.DelayedRetries = in.delayedRetries()
+	m.Deferrals = in.deferrals()
 	m.LastError = in.LastError
 	m.EnqueuedAt = in.EnqueuedAt
 	m.incoming = in
@@ -360,7 +360,7 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 	m.composed++
 	out, err := m.env.composer.compose(intent, queue, messageType, body, opts, from, func() string {
 		sender := m.env.composer.endpoint + m.scope
-		if n := intHeader(m.incoming.Headers, HeaderDeferrals); n > 0 {
+		if n := m.incoming.deferrals(); n > 0 {
 			// Deferred, the message is not attempted again but handled anew, and
 			// sends (SendNow) other messages.
 			sender += "/deferral/" + strconv.Itoa(n)

@@ -550,20 +550,28 @@ func (d *inputDelivery) Renew(ctx context.Context) error {
 	return err
 }
 
+func (d *inputDelivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
+	return d.ended(d.Delivery.Postpone(ctx, delay, cause))
+}
+
 // receivedFrom returns the address of the queue that a delivery came from.
 func (ep *Endpoint) receivedFrom(d Delivery) string {
-	if d, ok := d.(*inputDelivery); ok {
-		return d.input.address
+	for {
+		switch at := d.(type) {
+		case *inputDelivery:
+			return at.input.address
+		case *adjusted:
+			d = at.Delivery
+		default:
+			return ep.address
+		}
 	}
-	return ep.address
 }
 
 // observedAt says where an attempt happens.
 func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
 	at := ep.observed
-	if d, ok := d.(*inputDelivery); ok {
-		at.Queue = d.input.address
-	}
+	at.Queue = ep.receivedFrom(d)
 	return at
 }
 
@@ -571,7 +579,7 @@ func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
 // instance queue, those of both.
 func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch ConnectionObserver) (Receiver, error) {
 	cfg := ReceiverConfig{
-		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.maxDeliveries, Observer: watch,
+		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.deliveriesFrom(ep.address), Observer: watch,
 		MaxReceiveBytes: ep.maxReceiveBytes(),
 		ErrorQueue:      ep.rules.config.Failed.ErrorQueue,
 	}
@@ -583,6 +591,7 @@ func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch Con
 	connections := &connections{to: watch}
 	for i, q := range []*input{shared, own} {
 		cfg.Queue, cfg.MaxInFlight, cfg.Observer = q.queue, q.mayHold, connectionOf{connections, i}
+		cfg.MaxDeliveries = ep.deliveriesFrom(q.address)
 		var err error
 		if q.receiver, err = ep.transport.OpenReceiver(ctx, cfg); err != nil {
 			return nil, errors.Join(err, shared.abandonOpening(ctx))
@@ -629,7 +638,7 @@ func (r *runner) handleConsumed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range left {
-		p.push(held{d, d.hold})
+		p.push(held{p.adjust(d), d.hold})
 	}
 	p.hire()
 	p.wakeUp.Broadcast()

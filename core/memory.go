@@ -13,11 +13,12 @@ import (
 // memory is the endpoint's memory of messages beyond their settlement, bounded
 // whatever the load. It survives Run, because messages do.
 type memory struct {
-	mu       sync.Mutex
-	settled  *lru.Cache[string, struct{}]         // R28; by NativeID
-	pending  *lru.Cache[string, *pendingDecision] // R25; by pendingKey
-	accepted *lru.Cache[string, []fingerprint]    // by the id of the message that was handled
-	survived *lru.Cache[string, int]              // R35; by NativeID, the DeliveryCount
+	mu        sync.Mutex
+	settled   *lru.Cache[string, struct{}]         // R28; by NativeID
+	pending   *lru.Cache[string, *pendingDecision] // R25; by pendingKey
+	accepted  *lru.Cache[string, []fingerprint]    // by the id of the message that was handled
+	survived  *lru.Cache[string, int]              // R35; by NativeID, the DeliveryCount
+	postponed *lru.Cache[string, postponement]     // by NativeID
 	// The lengths of pending and accepted, so that the usual case takes no lock.
 	waiting  atomic.Int64
 	partials atomic.Int64
@@ -36,10 +37,11 @@ type fingerprint [sha256.Size]byte
 
 func newMemory() *memory {
 	return &memory{
-		settled:  lru.New[string, struct{}](memoryEntries),
-		pending:  lru.New[string, *pendingDecision](memoryEntries),
-		accepted: lru.New[string, []fingerprint](memoryEntries),
-		survived: lru.New[string, int](memoryEntries),
+		settled:   lru.New[string, struct{}](memoryEntries),
+		pending:   lru.New[string, *pendingDecision](memoryEntries),
+		accepted:  lru.New[string, []fingerprint](memoryEntries),
+		survived:  lru.New[string, int](memoryEntries),
+		postponed: lru.New[string, postponement](memoryEntries),
 	}
 }
 
@@ -78,6 +80,25 @@ func (m *memory) wasSurvived(in *Incoming) bool {
 	defer m.mu.Unlock()
 	count, ok := m.survived.Get(in.NativeID)
 	return ok && count == in.DeliveryCount-1
+}
+
+// rememberPostponement notes what the next delivery of a message cannot tell.
+func (m *memory) rememberPostponement(nativeID string, p postponement) {
+	if nativeID == "" {
+		return
+	}
+	m.mu.Lock()
+	m.postponed.Put(nativeID, p)
+	m.mu.Unlock()
+}
+
+// postponementOf returns what was noted last, with retries of 0.
+func (m *memory) postponementOf(nativeID string) postponement {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, _ := m.postponed.Get(nativeID)
+	p.retries = 0
+	return p
 }
 
 // pendingKey names a stored copy. A foreign message may have no NativeID: it is known

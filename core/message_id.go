@@ -5,14 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// renamed is a delivery whose message has the id that Config.MessageID gave it.
-type renamed struct {
+// adjusted is a delivery whose message the engine sees otherwise than the adapter: with
+// the id that Config.MessageID gave it, or with the count of its round.
+type adjusted struct {
 	Delivery
 	in *Incoming
 }
 
 // Incoming implements Delivery.
-func (d *renamed) Incoming() *Incoming { return d.in }
+func (d *adjusted) Incoming() *Incoming { return d.in }
 
 // withID returns the delivery with the id that Config.MessageID gives its message: one
 // that could be parsed and has no header NServiceBus.MessageId.
@@ -38,6 +39,6 @@ func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 	default:
 		copied := *in
 		copied.ID = id
-		return &renamed{d, &copied}, nil
+		return &adjusted{d, &copied}, nil
 	}
 }

@@ -26,6 +26,7 @@ type pump struct {
 	maxBatch  int  // 0 = none
 
 	watch    func(Delivery) *hold
+	adjust   func(Delivery) Delivery // to what the engine is to see of it
 	handle   func(w *worker, item held)
 	giveBack func(item held)
 	onError  func(error) // the receiver failed for good; called once, must not block

@@ -73,15 +73,16 @@ func (r *runner) describe(a *attempt, err error) *failure {
 			MessageType:                 a.message.handledAs().messageType,
 			ReceiveQueue:                r.ep.receivedFrom(a.delivery),
 			ImmediateProcessingFailures: max(in.DeliveryCount, 1),
-			DelayedDeliveriesPerformed:  intHeader(in.Headers, HeaderRetries),
+			DelayedDeliveriesPerformed:  in.delayedRetries(),
 			FailedAt:                    time.Now(),
 			LastDelayedRetry:            timeText(in.Headers.Get(HeaderRetriesTimestamp)),
-			FirstFailure:                firstFailure(in.Headers),
+			FirstFailure:                in.firstFailure(),
 			noted:                       a.message.values(false),
 			Handler:                     handler.name,
 			HandlerStarted:              handler.began,
 		},
-		deferrals:     intHeader(in.Headers, HeaderDeferrals),
+		deferrals:     in.deferrals(),
+		postponed:     r.ep.isPostponed(a.delivery),
 		handlerFailed: handler.failed,
 	}
 	f.setMessage(in)
@@ -190,7 +191,11 @@ func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, e
 func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (takenOver bool, err error) {
 	switch d.action.Kind {
 	case ActionDelayedRetry:
-		err := r.sendAgain(a, f, d)
+		retry := r.sendAgain
+		if f.postponed {
+			retry = r.postpone
+		}
+		err := retry(a, f, d)
 		if err == nil || !refusedFor(err, f.MessageID, ErrTooLarge) && !refusedFor(err, f.MessageID, errors.ErrUnsupported) {
 			return false, err
 		}

@@ -259,7 +259,7 @@ func (r *runner) start() {
 	r.renewer = newRenewer(r.settle)
 	go r.renewer.run()
 	r.pump = ep.shapePump(newPump(r.fetch, r.receiver))
-	r.pump.watch = r.renewer.watch
+	r.pump.watch, r.pump.adjust = r.renewer.watch, ep.inRound
 	r.connectInputs()
 	r.pump.handle = r.handle
 	r.pump.giveBack = r.giveBack

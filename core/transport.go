@@ -85,7 +85,7 @@ type Receiver interface {
 }
 
 // Delivery is one message, locked for this receiver until it is settled or its
-// lock is lost. It is settled exactly once, by Complete, Abandon, Release,
+// lock is lost. It is settled exactly once, by Complete, Abandon, Release, Postpone,
 // CompleteWith, ReplaceWith or DeadLetter: a second settlement is ErrSettled and
 // changes nothing (C5), a settlement after the lock was lost, or its receiver
 // closed, is ErrLockLost (C6) and changes nothing for the receiver that has the
@@ -122,6 +122,14 @@ type Delivery interface {
 	// Release gives back a message that has not failed: it is available at
 	// once, and its DeliveryCount is unchanged unless CountsEveryDelivery (C8).
 	Release(ctx context.Context) error
+
+	// Postpone gives back a message of a group from a queue that keeps groups
+	// (Capabilities.GroupOrder), to be available after a delay above 0 (C24). It is
+	// never early, and late by DelayPrecision at most; nothing that follows it in its group is
+	// delivered before. With a cause it counts as Abandon does, without one as
+	// Release does. A delay that would keep it for longer than MaxLockTime, counted from
+	// the delivery, is an error matching errors.ErrUnsupported.
+	Postpone(ctx context.Context, delay time.Duration, cause error) error
 
 	// The methods of TransactionSendsAtomicWithReceive (C12), in which Abandon
 	// and Release undo the work done through BindContext, and Complete commits it.
@@ -169,7 +177,7 @@ type Delivery interface {
 	DeadLetter(ctx context.Context, reason, description string) error
 }
 
-// Provisioner, Subscriber, Checker, Purger, Warner and TopicChecker are abilities that an adapter has or has
+// Provisioner, Subscriber, Checker, Purger, Warner, TopicChecker and GroupKeeper are abilities that an adapter has or has
 // not. A wrapper of any adapter implements all of them, and returns an error matching
 // errors.ErrUnsupported where the wrapped one lacks an interface: the engine takes
 // that for a transport that does not implement it. transport.Wrapper is one to embed.
@@ -250,6 +258,14 @@ type TopicChecker interface {
 	// nil. It does no I/O. [HandleEvent] and Publish return its error; Subscribe and Send
 	// refuse such a topic too.
 	CheckTopic(topic string) error
+}
+
+// GroupKeeper is implemented by a Transport that has GroupOrder for some queues only. Without
+// it they all keep groups.
+type GroupKeeper interface {
+	// KeepsGroups reports whether the queue of this name keeps groups in order, where it
+	// exists. The answer is the same for the Transport's whole life. It does no I/O.
+	KeepsGroups(queue string) bool
 }
 
 // TransactionMode says how receiving, handling and sending hang together.
@@ -337,6 +353,15 @@ type Capabilities struct {
 	// Delivery.DeadLetter works.
 	DeadLetter bool
 
+	// GroupOrder: there are queues that keep groups (all, or those of GroupKeeper). From such
+	// a queue the messages with one GroupKey, unless it is empty, come in the order in
+	// which they were sent, and one at a time: the next when the one before it has been consumed,
+	// or has expired. One that is given back, by whatever means, comes again before those that follow it, and
+	// Delivery.Postpone works (C24). A delayed message takes its place when it is due. It
+	// does not concern TransactionNone, where nothing is given back: there they come
+	// in order, but without waiting for each other.
+	GroupOrder bool
+
 	// Limits. Zero means none.
 
 	// MaxDelay is the longest Outgoing.Delay. Without it any will do, years too.
@@ -419,7 +444,8 @@ type ReceiverConfig struct {
 	MaxReceiveBytes int
 	// MaxDeliveries is how often the engine lets one copy of a message be
 	// delivered; 0 is without limit. A broker's own limit must be above it, or
-	// OpenReceiver returns an error with the command that mends it (R34).
+	// OpenReceiver returns an error with the command that mends it (R34). From a queue that
+	// keeps groups, where a delayed retry makes no new copy, it counts those of all rounds.
 	MaxDeliveries int
 	// Observer, where it implements ConnectionObserver, is told of outages, and
 	// where it implements UndeliverableObserver, of delayed messages whose queue

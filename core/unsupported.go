@@ -19,6 +19,11 @@ type UnsupportedDelivery struct{}
 // BindContext returns ctx: there is no native transaction.
 func (UnsupportedDelivery) BindContext(ctx context.Context) context.Context { return ctx }
 
+// Postpone is refused: Capabilities.GroupOrder is not claimed.
+func (UnsupportedDelivery) Postpone(context.Context, time.Duration, error) error {
+	return unclaimed("Postpone", "GroupOrder")
+}
+
 // CompleteWith is refused: TransactionSendsAtomicWithReceive has it.
 func (UnsupportedDelivery) CompleteWith(context.Context, []Outgoing) error {
 	return unclaimed("CompleteWith", "SendsAtomicWithReceive")

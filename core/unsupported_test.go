@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -19,6 +20,7 @@ func (plainDelivery) Release(context.Context) error        { return nil }
 func TestUnsupportedDelivery_RefusesWhatIsNotOverridden(t *testing.T) {
 	var d core.Delivery = plainDelivery{}
 	for name, err := range map[string]error{
+		"Postpone":     d.Postpone(t.Context(), time.Second, nil),
 		"CompleteWith": d.CompleteWith(t.Context(), nil),
 		"ReplaceWith":  d.ReplaceWith(t.Context(), nil),
 		"Reset":        d.Reset(t.Context()),

@@ -30,6 +30,7 @@ var _ interface {
 	core.Purger
 	core.Warner
 	core.TopicChecker
+	core.GroupKeeper
 } = Wrapper{}
 
 // Provision implements core.Provisioner.
@@ -86,6 +87,14 @@ func (w Wrapper) CheckTopic(topic string) error {
 		return checker.CheckTopic(topic)
 	}
 	return nil
+}
+
+// KeepsGroups implements core.GroupKeeper.
+func (w Wrapper) KeepsGroups(queue string) bool {
+	if keeper, ok := w.Transport.(core.GroupKeeper); ok {
+		return keeper.KeepsGroups(queue)
+	}
+	return w.Transport.Capabilities().GroupOrder
 }
 
 func (w Wrapper) lacks(method string) error {

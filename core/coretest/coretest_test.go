@@ -175,7 +175,9 @@ func TestOutgoing_IDsAreTheSameInEveryRun(t *testing.T) {
 }
 
 func TestTransport_MissingCapabilityIsRefused(t *testing.T) {
-	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{Capabilities: inmemory.LikeSQS().Capabilities})
+	able := *inmemory.LikeSQS().Capabilities
+	able.MaxDelay = 15 * time.Minute
+	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{Capabilities: &able})
 	if err := in.Send("q", "a", nil, core.SendOptions{Delay: time.Hour}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "15m0s") {
 		t.Errorf("a delay of an hour: %v; want an unsupported one that names the limit", err)
 	}

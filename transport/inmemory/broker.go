@@ -151,13 +151,14 @@ func (b *Broker) destinations(out *core.Outgoing, one *[1]*queue) ([]*queue, err
 }
 
 // newMessage makes a stored copy of out with the given body, which nobody may
-// write any more.
-func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time) *message {
+// write any more. ordered says whether it keeps its place in its group, if it has one.
+func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time, ordered bool) *message {
 	m := &message{
 		seq:      b.lastSeq.Add(1),
 		headers:  out.Headers,
 		body:     body,
 		group:    out.GroupKey,
+		ordered:  ordered && out.GroupKey != "",
 		props:    maps.Clone(out.Properties),
 		enqueued: now.Add(out.Delay),
 	}

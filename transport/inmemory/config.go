@@ -59,6 +59,7 @@ func Everything() core.Capabilities {
 		PublishSubscribe:    true,
 		TimeToBeReceived:    true,
 		DeadLetter:          true,
+		GroupOrder:          true,
 		DelayPrecision:      delayPrecision,
 		ConfirmsSettlement:  true,
 	}

@@ -85,7 +85,7 @@ func (d *delivery) consume() {
 	if d.message == nil {
 		return
 	}
-	d.message.state = gone
+	d.receiver.queue.remove(d.message)
 	if d.receiver.log != nil {
 		d.receiver.log.Forget(d.in.NativeID)
 	}
@@ -109,17 +109,22 @@ func (d *delivery) Abandon(ctx context.Context, cause error) error {
 		return err
 	}
 	q := d.receiver.queue
-	if m := d.message; m != nil {
-		if log := d.receiver.log; log != nil {
-			log.Failed(d.in.NativeID, errorText(text))
-		} else {
-			m.failures++
-			m.lastError = text
-		}
-		q.makeReady(m, false)
+	if d.message != nil {
+		d.fail(text)
+		q.makeReady(d.message, false)
 	}
 	q.unlock()
 	return nil
+}
+
+// fail counts the failure of a settled delivery.
+func (d *delivery) fail(text string) {
+	if log := d.receiver.log; log != nil {
+		log.Failed(d.in.NativeID, errorText(text))
+		return
+	}
+	d.message.failures++
+	d.message.lastError = text
 }
 
 // Release implements core.Delivery. The message goes to the head of its queue.

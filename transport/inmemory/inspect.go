@@ -2,6 +2,7 @@ package inmemory
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +14,7 @@ import (
 
 // Depth says how many messages a queue holds, by what they wait for.
 type Depth struct {
-	Ready    int // for a receiver
+	Ready    int // for a receiver, or for those before them in their group
 	Delayed  int // for their time
 	InFlight int // for their settlement
 }
@@ -38,11 +39,12 @@ func (b *Broker) Depth(queue string) (Depth, error) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.advance(time.Now())
-	return Depth{Ready: q.available(), Delayed: q.delayed, InFlight: q.inFlight}, nil
+	return Depth{Ready: q.available() + q.groups.waiting, Delayed: q.delayed, InFlight: q.inFlight}, nil
 }
 
-// Peek returns copies of the messages that are ready, the next one first, and
-// leaves them where they are. Those delayed or in flight are not among them.
+// Peek returns copies of the messages that are ready, the next one first, then of those that
+// wait for others of their group, in the order in which they were sent, and leaves them where they
+// are. Those delayed or in flight are not among them.
 // DeliveryCount is what the next delivery will have, where the broker counts.
 func (b *Broker) Peek(queue string) ([]core.Incoming, error) {
 	q, err := b.queue(queue)
@@ -52,13 +54,19 @@ func (b *Broker) Peek(queue string) ([]core.Incoming, error) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.advance(time.Now())
-	messages := make([]core.Incoming, 0, q.available())
+	found := make([]*message, 0, q.available()+q.groups.waiting)
 	for i := range q.ready.len() {
 		if m := q.ready.at(i); m.state == ready {
-			in := m.incoming()
-			in.Body = bytes.Clone(in.Body)
-			messages = append(messages, in)
+			found = append(found, m)
 		}
+	}
+	inGroups := q.groups.all(nil)
+	slices.SortFunc(inGroups, func(a, b *message) int { return cmp.Compare(a.seq, b.seq) })
+	messages := make([]core.Incoming, 0, cap(found))
+	for _, m := range append(found, inGroups...) {
+		in := m.incoming()
+		in.Body = bytes.Clone(in.Body)
+		messages = append(messages, in)
 	}
 	return messages, nil
 }

@@ -16,6 +16,7 @@ type message struct {
 	headers  core.Headers
 	body     []byte // written by nobody; copies for several subscribers share it
 	group    string
+	ordered  bool              // the group is kept in order
 	props    map[string]string // as body
 	enqueued time.Time
 	expires  time.Time // zero: never
@@ -37,6 +38,7 @@ type messageState uint8
 const (
 	delayed messageState = iota
 	ready
+	waiting // for those before it in its group
 	held
 	gone
 )

@@ -69,7 +69,7 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 	// take the whole broker along. So no lock over several queues is needed.
 	now := time.Now()
 	for i := range out {
-		d.receiver.transport.broker.deliver(&out[i], destinations[i], now)
+		d.receiver.transport.deliver(&out[i], destinations[i], now)
 	}
 	return nil
 }
@@ -151,6 +151,6 @@ func (d *delivery) DeadLetter(ctx context.Context, reason, description string) e
 	now := time.Now()
 	out := core.Outgoing{ID: d.in.ID, Headers: headers, GroupKey: d.in.GroupKey, Properties: d.in.Properties}
 	// Neither copy's body is ever written, so the new one may share it.
-	dead.send(broker.newMessage(&out, d.in.Body, now), now)
+	dead.send(broker.newMessage(&out, d.in.Body, now, false), now)
 	return nil
 }

@@ -16,6 +16,7 @@ type queue struct {
 	unswept  int            // messages in ready that are gone
 	delayed  int
 	inFlight int
+	groups   groups
 
 	// deadlines holds every message that time will change. One timer serves
 	// them all; it is set for armed, or not set when armed is zero.
@@ -67,24 +68,42 @@ func (q *queue) available() int { return q.ready.len() - q.unswept }
 func (q *queue) send(m *message, now time.Time) {
 	q.mu.Lock()
 	if m.enqueued.After(now) {
-		m.state = delayed
-		q.delayed++
-		at := m.enqueued
-		if !m.expires.IsZero() && m.expires.Before(at) {
-			at = m.expires
-		}
-		q.deadlines.add(m, at)
-		q.arm()
+		q.delay(m, m.enqueued)
 	} else {
 		q.makeReady(m, false)
 	}
 	q.unlock()
 }
 
+// delay keeps a message until it is due.
+func (q *queue) delay(m *message, due time.Time) {
+	m.state = delayed
+	q.delayed++
+	if !m.expires.IsZero() && m.expires.Before(due) {
+		due = m.expires
+	}
+	q.deadlines.add(m, due)
+	q.arm()
+}
+
+// remove forgets a message that is in no list any more. The next of its group can be delivered.
+func (q *queue) remove(m *message) {
+	m.state = gone
+	if !m.ordered {
+		return
+	}
+	if next := q.groups.leave(m); next != nil {
+		q.makeReady(next, false)
+	}
+}
+
 // makeReady puts a message where it can be delivered, at the tail or, first, at
-// the head. One that has expired meanwhile is not delivered: next looks, and
-// the timer removes it at once.
+// the head, unless another one of its group is before it. One that has expired meanwhile
+// is not delivered: next looks, and the timer removes it at once.
 func (q *queue) makeReady(m *message, first bool) {
+	if m.ordered && !q.groups.enter(m) {
+		return
+	}
 	if !m.expires.IsZero() {
 		q.deadlines.add(m, m.expires)
 		q.arm()
@@ -109,7 +128,7 @@ func (q *queue) next() *message {
 		if m.place > 0 { // it can expire
 			q.deadlines.remove(m)
 			if m.expired(time.Now()) {
-				m.state = gone
+				q.remove(m)
 				continue
 			}
 		}
@@ -171,6 +190,7 @@ func (q *queue) advance(now time.Time) {
 // expire removes a message from among the ready ones. Its place in the ring
 // stays until half of the ring is such places, so that each costs O(1).
 func (q *queue) expire(m *message) {
+	q.remove(m)
 	*m = message{state: gone} // the ring shall not keep headers and body alive
 	q.unswept++
 	if 2*q.unswept >= q.ready.len() {
@@ -185,7 +205,7 @@ func (q *queue) purge() (removed int) {
 	defer q.unlock()
 	q.advance(time.Now())
 	for m := q.next(); m != nil; m = q.next() {
-		m.state = gone
+		q.remove(m) // and those that wait for it, in turn
 		removed++
 	}
 	return removed

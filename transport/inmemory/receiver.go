@@ -139,7 +139,7 @@ func (r *receiver) deliver(m *message, now time.Time) core.Delivery {
 		d.in.DeliveryCount, d.in.LastError = r.log.Delivered(m.nativeID)
 	}
 	if r.mode == core.TransactionNone {
-		m.state = gone // consumed before it is handed out
+		r.queue.remove(m) // consumed before it is handed out
 		return d
 	}
 	d.message = m

@@ -15,7 +15,8 @@ import (
 // destination that does not exist concerns only its own message.
 //
 // Time to be received counts from the Send, also for a delayed message.
-// GroupKey and Properties are carried, and have no other effect.
+// Properties are carried, and have no other effect; nor has GroupKey without
+// Capabilities.GroupOrder.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	err := t.life.Err(ctx)
 	bad := -1
@@ -38,7 +39,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 			failed.Results[i].Err = err
 			continue
 		}
-		t.broker.deliver(&msgs[i], queues, now)
+		t.deliver(&msgs[i], queues, now)
 	}
 	if failed != nil {
 		return fmt.Errorf("inmemory: send: %w", failed)
@@ -48,12 +49,12 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 
 // deliver stores one copy in each queue. The copies share one body, because
 // nobody writes it.
-func (b *Broker) deliver(out *core.Outgoing, queues []*queue, now time.Time) {
+func (t *Transport) deliver(out *core.Outgoing, queues []*queue, now time.Time) {
 	if len(queues) == 0 {
 		return
 	}
 	body := bytes.Clone(out.Body)
 	for _, q := range queues {
-		q.send(b.newMessage(out, body, now), now)
+		q.send(t.broker.newMessage(out, body, now, t.caps.GroupOrder), now)
 	}
 }

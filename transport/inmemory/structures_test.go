@@ -257,7 +257,7 @@ func TestC3_CallCancelledWhileWokenPassesItsWakeUpOn(t *testing.T) {
 		first, second := wait(ctx), wait(t.Context())
 
 		q.mu.Lock() // as in unlock, but the signal takes its time
-		q.makeReady(transport.broker.newMessage(&core.Outgoing{}, nil, time.Now()), false)
+		q.makeReady(transport.broker.newMessage(&core.Outgoing{}, nil, time.Now(), false), false)
 		woken := q.wakeOne()
 		q.mu.Unlock()
 		cancel()

@@ -56,6 +56,7 @@ func abilities(all []*conformance.Report) string {
 		}},
 		{"publish and subscribe", claim(func(c core.Capabilities) bool { return c.PublishSubscribe })},
 		{"time to be received", claim(func(c core.Capabilities) bool { return c.TimeToBeReceived })},
+		{"groups of messages in order", claim(func(c core.Capabilities) bool { return c.GroupOrder })},
 		{"dead-letter queue of the broker's own", claim(func(c core.Capabilities) bool { return c.DeadLetter })},
 		{"confirms settlements", claim(func(c core.Capabilities) bool { return c.ConfirmsSettlement })},
 		{"the broker itself may deliver twice", claim(func(c core.Capabilities) bool { return c.Duplicates })},

@@ -1,0 +1,159 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// fifo is a transport on which some queues keep groups, as on brokers with two kinds of
+// queues.
+type fifo struct {
+	transport.Wrapper
+	queue string
+	open  func(core.ReceiverConfig)
+}
+
+func (t fifo) KeepsGroups(queue string) bool { return queue == t.queue }
+
+func (t fifo) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	t.open(cfg)
+	return t.Wrapper.OpenReceiver(ctx, cfg)
+}
+
+// A message of a group that was given an id is retried on the queue of its instance.
+func TestMessageID_RetriedOnTheInstanceQueue(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		ep := b.endpoint("orders", instanceA(core.Config{
+			MessageID:      func(*core.Incoming) string { return "named" },
+			Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}},
+		}))
+		attempts := 0
+		b.handle(ep, "order", func(context.Context, *core.Message) error { attempts++; return errBoom })
+		b.run(ep)
+		m := toA("1")
+		m.Headers.Del(core.HeaderMessageID)
+		b.send(m)
+		b.pass(time.Second)
+		equal(b, "delayed in the instance queue", b.depth("orders-a").Delayed, 1)
+		equal(b, "delayed in the shared queue", b.depth("orders").Delayed, 0)
+		b.pass(time.Hour)
+		equal(b, "attempts", attempts, 2)
+		equal(b, "FailedQ", b.only("error").Headers.Get(core.HeaderFailedQ), "orders-a")
+	})
+}
+
+// MaxDeliveries that the receiver is opened with counts all rounds where the queue keeps groups.
+func TestGroups_MaxDeliveriesOfAllRounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		keeps  string
+		config core.Recoverability
+		want   int
+	}{
+		"the defaults":            {"orders", core.Recoverability{}, 50 + 6*3},
+		"another queue":           {"other", core.Recoverability{}, 50},
+		"without delayed retries": {"orders", core.Recoverability{Delayed: core.Delayed{Off: true}}, 50},
+		"more for a message type": {"orders", core.Recoverability{
+			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, MaxDeliveries: core.MaxDeliveries{Count: 20},
+			MessageTypes: map[string]core.TypeRecoverability{"order": {Immediate: core.Immediate{Retries: 4}, Delayed: core.Delayed{Retries: 2}}},
+		}, 20 + 5*2},
+		"off": {"orders", core.Recoverability{MaxDeliveries: core.MaxDeliveries{Off: true}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opened := make(chan int, 1)
+			under := inmemory.New()
+			ep, err := core.New("orders", fifo{transport.Wrapper{Transport: under}, c.keeps, func(cfg core.ReceiverConfig) { opened <- cfg.MaxDeliveries }}, core.Config{Recoverability: c.config})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- ep.Run(ctx) }()
+			if got := <-opened; got != c.want {
+				t.Errorf("the receiver is opened with MaxDeliveries %d, want %d", got, c.want)
+			}
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What cannot be kept in order is said when the endpoint starts.
+func TestGroups_WarningsAtStart(t *testing.T) {
+	const says = "the order of a group's messages is not always kept"
+	able := inmemory.Everything()
+	able.MaxLockTime = time.Minute
+	long := core.Recoverability{Delayed: core.Delayed{Retries: 2, Increase: 40 * time.Second}}
+	for name, c := range map[string]struct {
+		keeps  string
+		config core.Config
+		want   []string
+	}{
+		"a delay that is too long":  {"orders", core.Config{Recoverability: long}, []string{says, "1m20s", "1m0s at most", "error queue"}},
+		"on another queue":          {"other", core.Config{Recoverability: long}, nil},
+		"a short delay":             {"orders", core.Config{}, nil},
+		"None":                      {"orders", core.Config{Transactions: core.TransactionNone, Concurrency: 2}, []string{says, "transaction mode None", "Concurrency of 1"}},
+		"None, one after the other": {"orders", core.Config{Transactions: core.TransactionNone, Concurrency: 1}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			under, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			c.config.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			opened := make(chan struct{}, 1)
+			ep, err := core.New("orders", fifo{transport.Wrapper{Transport: under}, c.keeps, func(core.ReceiverConfig) { opened <- struct{}{} }}, c.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- ep.Run(ctx) }()
+			<-opened
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if c.want == nil && strings.Contains(log.String(), says) || !containsAll(log.String(), c.want...) {
+				t.Errorf("want %q; logged: %s", c.want, log.String())
+			}
+		})
+	}
+}
+
+// Rounds are those of the message's type, which only Config.MessageType may know.
+func TestGroups_RoundsOfTheMessageType(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{
+			MessageType: func(*core.Incoming) string { return "order" },
+			Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true},
+				MessageTypes: map[string]core.TypeRecoverability{"order": {Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2}}},
+			},
+		})
+		var attempts record[string]
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			attempts.add(fmt.Sprintf("%d/%d", m.Attempt, m.DelayedRetries))
+			return errBoom
+		})
+		b.run(ep)
+		m := order("1")
+		m.GroupKey = "customer 7"
+		m.Headers.Del(core.HeaderMessageTypes)
+		b.send(m)
+		b.pass(time.Hour)
+		equal(b, "attempts", fmt.Sprint(attempts.all()), "[1/0 2/0 3/0 1/1 2/1 3/1 1/2 2/2 3/2]")
+		b.only("error")
+	})
+}

@@ -1,0 +1,95 @@
+package inmemory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// groups is the messages of a queue that wait for others of their group. Of each group that the
+// queue has messages of, one is in front: it is ready, delayed because it was postponed, or in
+// the hands of a receiver, and the others wait until it has left the queue. The queue's lock guards it.
+type groups struct {
+	byKey   map[string]*group
+	waiting int
+}
+
+type group struct {
+	front   *message
+	waiting ring[*message]
+}
+
+// enter reports whether a message that is ready may be delivered. Otherwise it waits for the
+// one in front of its group.
+func (g *groups) enter(m *message) bool {
+	of := g.byKey[m.group]
+	switch {
+	case of == nil:
+		if g.byKey == nil {
+			g.byKey = map[string]*group{}
+		}
+		g.byKey[m.group] = &group{front: m}
+		return true
+	case of.front == m:
+		return true
+	}
+	m.state = waiting
+	of.waiting.pushBack(m)
+	g.waiting++
+	return false
+}
+
+// leave returns the message that is in front now, or nil: m has left the queue.
+func (g *groups) leave(m *message) *message {
+	of := g.byKey[m.group]
+	if of == nil || of.front != m {
+		return nil
+	}
+	if of.waiting.len() == 0 {
+		delete(g.byKey, m.group)
+		return nil
+	}
+	of.front = of.waiting.popFront()
+	g.waiting--
+	return of.front
+}
+
+// all appends those that wait to messages.
+func (g *groups) all(messages []*message) []*message {
+	for _, of := range g.byKey {
+		for i := range of.waiting.len() {
+			messages = append(messages, of.waiting.at(i))
+		}
+	}
+	return messages
+}
+
+// Postpone implements core.Delivery. The message's time to be received goes on.
+func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
+	const verb = "postpone"
+	switch {
+	case d.message == nil || !d.message.ordered:
+		return d.failed(verb, fmt.Errorf("it is in no group that is kept in order: %w", errors.ErrUnsupported))
+	case delay < 0:
+		return d.failed(verb, fmt.Errorf("the delay is %v", delay))
+	case !d.keptUntil.IsZero() && time.Now().Add(delay).After(d.keptUntil):
+		return d.failed(verb, fmt.Errorf("a delay of %v is beyond what Capabilities.MaxLockTime allows, %v: %w", delay, d.receiver.longest, errors.ErrUnsupported))
+	}
+	text := transport.ErrorText(cause)
+	if err := d.settle(ctx, verb); err != nil {
+		return err
+	}
+	q := d.receiver.queue
+	switch {
+	case cause != nil:
+		d.fail(text)
+	case d.receiver.transport.caps.CountsEveryDelivery:
+		d.message.failures++
+	}
+	q.delay(d.message, time.Now().Add(delay))
+	q.unlock()
+	return nil
+}
