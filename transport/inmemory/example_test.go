@@ -60,8 +60,8 @@ func ExampleOpen() {
 	_, err = transport.OpenReceiver(context.Background(), core.ReceiverConfig{
 		Queue: "billing", Mode: core.TransactionSendsAtomicWithReceive, MaxInFlight: 16,
 	})
-	fmt.Println(errors.Is(err, errors.ErrUnsupported), transport.Capabilities().MaxDelay)
-	// Output: true 15m0s
+	fmt.Println(errors.Is(err, errors.ErrUnsupported), transport.Capabilities().MaxLockTime)
+	// Output: true 12h0m0s
 }
 
 // One capability less than everything.

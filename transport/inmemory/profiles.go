@@ -15,10 +15,12 @@ import (
 //
 // Each returns a Config of its own, to be changed at will before Open.
 
-// LikeSQS is as able as Amazon SQS standard queues with SNS: no atomic sends, no
-// dead-lettering by the receiver, delays of at most 15 minutes, batches of 10,
-// 1 MiB messages, locks (the visibility timeout) of 30 seconds that can be renewed
-// for 12 hours, and a count that rises with every receive.
+// LikeSQS is as able as Amazon SQS with SNS: no atomic sends, no dead-lettering by the
+// receiver, batches of 10, messages of 640 KiB (in base64 and with their headers they must fit into 1 MiB),
+// locks (the visibility timeout) of 30 seconds that can be renewed for 12 hours, and a count
+// that rises with every receive. Every queue keeps groups in order here, as FIFO queues do there.
+// An endpoint there that does without queues for long delays (sqs.Config.NoLongDelays)
+// has a MaxDelay of 15 minutes.
 func LikeSQS() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
@@ -27,15 +29,15 @@ func LikeSQS() Config {
 			NativeDeliveryCount: true,
 			PublishSubscribe:    true,
 			TimeToBeReceived:    true,
-			MaxDelay:            15 * time.Minute,
+			GroupOrder:          true,
 			DelayPrecision:      time.Second,
 			MaxLockTime:         12 * time.Hour,
 			MaxReceiveBatch:     10,
-			MaxMessageBytes:     1 << 20,
+			MaxMessageBytes:     640 << 10,
+			MaxHeaderBytes:      64 << 10,
 			CountsEveryDelivery: true,
 			ConfirmsSettlement:  true,
 			Duplicates:          true,
-			Ahead:               true,
 		},
 		LockDuration: 30 * time.Second,
 	}
@@ -105,6 +107,7 @@ func LikeRabbitMQClassic() Config {
 func LikePostgreSQL() Config {
 	able := Everything()
 	able.DeadLetter = false
+	able.GroupOrder = false
 	able.DelayPrecision = time.Second
 	able.MaxMessageBytes = 256 << 20
 	able.Ahead = true

@@ -198,16 +198,14 @@ func TestBilling_OnEachBroker(t *testing.T) {
 // end
 
 // snippet: refused
-func TestBilling_HourOfDelayIsRefusedOnSQS(t *testing.T) {
+func TestBilling_AtomicSendsAreRefusedOnSQS(t *testing.T) {
 	transport, err := inmemory.Open(inmemory.LikeSQS())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = core.New("billing", transport, core.Config{
-		Recoverability: core.Recoverability{Delayed: core.Delayed{Delays: []time.Duration{time.Hour}}},
-	})
+	_, err = core.New("billing", transport, core.Config{Transactions: core.TransactionSendsAtomicWithReceive})
 	if err == nil {
-		t.Error("accepted; SQS delays a message by 15 minutes at most")
+		t.Error("accepted; SQS has no transaction that spans receive and sends")
 	}
 }
 

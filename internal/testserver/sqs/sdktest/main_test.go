@@ -92,13 +92,13 @@ var keys = credentials.NewStaticCredentialsProvider("AKIATEST", "secret", "")
 
 func newSQS(url string, transport http.RoundTripper, options ...func(*sqs.Options)) *sqs.Client {
 	return sqs.New(sqs.Options{
-		BaseEndpoint: &url, Region: "us-east-1", Credentials: keys, HTTPClient: &http.Client{Transport: transport}, Retryer: aws.NopRetryer{},
+		BaseEndpoint: &url, Region: "us-east-1", Credentials: keys, HTTPClient: server.ForSDK(transport), Retryer: aws.NopRetryer{},
 	}, options...)
 }
 
 func newSNS(url string, transport http.RoundTripper) *sns.Client {
 	return sns.New(sns.Options{
-		BaseEndpoint: &url, Region: "us-east-1", Credentials: keys, HTTPClient: &http.Client{Transport: transport}, Retryer: aws.NopRetryer{},
+		BaseEndpoint: &url, Region: "us-east-1", Credentials: keys, HTTPClient: server.ForSDK(transport), Retryer: aws.NopRetryer{},
 	})
 }
 

@@ -1,0 +1,259 @@
+package sqs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Config says where the queues are and how they are. The zero value will do: region,
+// credentials and endpoint are then the SDK's usual ones.
+type Config struct {
+	// AWS is the SDK's configuration: region, credentials, endpoint, retryer, HTTP client.
+	// Without it New loads what the SDK finds in the environment, the files of the user and
+	// the machine's metadata (config.LoadDefaultConfig). It is copied. Without a retryer it is the
+	// SDK's standard one, which repeats a request twice; the adapter waits for the end of an
+	// outage by itself.
+	AWS *aws.Config
+
+	// QueuePrefix stands before the name of every queue, and TopicPrefix before that of every
+	// topic, so that several environments may share an account. Addresses do not have it.
+	QueuePrefix, TopicPrefix string
+
+	// VisibilityTimeout is how long a received message is locked, unless it is renewed as
+	// the engine does: after the death of a process its messages come again so much later.
+	// It is in whole seconds, from 1 s to 12 h. The default is 30 s. The timeout
+	// that a queue has is not used.
+	VisibilityTimeout time.Duration
+
+	// WaitTime is how long a request for messages waits for the first one: an idle endpoint costs a
+	// request each time, and Close waits as long at most for the last one to end. It
+	// is in whole seconds, from 1 s to 20 s, the default.
+	WaitTime time.Duration
+
+	// Retention is how long the queues that Provision creates keep a message. It is in whole
+	// seconds, from 1 minute to 14 days, the default. A message that is delayed longer is not lost to
+	// it as long as an instance of its endpoint runs now and then.
+	Retention time.Duration
+
+	// NoLongDelays has Provision create no queue for delays above 15 minutes, and the
+	// endpoints look for none: Capabilities.MaxDelay is 15 minutes.
+	NoLongDelays bool
+
+	// Format is how messages are written. All formats are read, whatever it is. The default is
+	// Wrapped.
+	Format Format
+
+	// Bodies stores the bodies of messages that are larger than the service takes, or
+	// LargeBodies. Without it such a message is refused. All that send and receive them need the same
+	// store. The package transport/sqs/s3bodies has one of Amazon S3.
+	Bodies Bodies
+
+	// LargeBodies is from how many bytes on a body is stored in Bodies. The default is
+	// whatever the service does not take.
+	LargeBodies int
+
+	// MaxMessageBytes is the largest message, headers and body together, that is sent. The
+	// default, and the most without Bodies, is 640 KiB: text of base64 with its
+	// headers must fit into 1 MiB. With Bodies the default is 64 MiB and the most 2 GiB.
+	// An event that is published has to fit into 256 KiB, or its body goes to Bodies.
+	MaxMessageBytes int
+
+	// IgnoreMissingTopics lets a Publish succeed although nobody has subscribed to the topic yet,
+	// so that there is none, as NServiceBus does. By default it is an error that names it.
+	IgnoreMissingTopics bool
+
+	// KMSKey is the id, the alias or the ARN of the key that the queues and topics which
+	// Provision and Subscribe create are encrypted with. The default is SQS's own encryption.
+	KMSKey string
+
+	// MessageType returns the type of a foreign message that came to queue: one without the
+	// header NServiceBus.EnclosedMessageTypes and the attribute MessageTypeFullName. It must not
+	// keep or change m, and is called by several goroutines at once. "" is none. The
+	// default is nil: such a message has none.
+	MessageType func(queue string, m *types.Message) string
+}
+
+const (
+	defaultVisibility = 30 * time.Second
+	mostVisibility    = 12 * time.Hour // the service's own bound
+	mostWait          = 20 * time.Second
+	leastRetention    = time.Minute
+	mostRetention     = 14 * 24 * time.Hour
+	mostNativeDelay   = 15 * time.Minute
+	serviceLimit      = 1 << 20   // of a message in SQS, with its attributes
+	topicLimit        = 256 << 10 // of one in SNS
+
+	// What fits into serviceLimit whatever its content: headers are at most 2.7 times as long
+	// on the wire, bodies 4/3 times.
+	maxHeaderBytes         = 64 << 10
+	mostUnstoredBytes      = 640 << 10
+	defaultStoredBytes     = 64 << 20
+	mostStoredBytes        = 2 << 30
+	receiveBatch           = 10
+	maxQueueNameLength     = 80
+	maxTopicNameLength     = 256
+	fifoSuffix             = ".fifo"
+	delaySuffix            = "-delay" + fifoSuffix
+	requestTimeout         = 15 * time.Second // of one that does not wait for messages
+	deliveryDelayPrecision = time.Second
+)
+
+// Format is how a message is written into a queue.
+type Format int
+
+const (
+	// Wrapped is a JSON object with the headers and the body in base64, which all versions of
+	// NServiceBus read.
+	Wrapped Format = iota
+
+	// Raw is the body as it is, for readers that know no wrapper, and the headers in a message
+	// attribute. A body that the service does not take, such as a picture, is in base64.
+	Raw
+)
+
+// String returns the format's name as configuration files write it.
+func (f Format) String() string {
+	switch f {
+	case Wrapped:
+		return "Wrapped"
+	case Raw:
+		return "Raw"
+	default:
+		return fmt.Sprintf("Format(%d)", int(f))
+	}
+}
+
+// MarshalText writes the format's name.
+func (f Format) MarshalText() ([]byte, error) {
+	if f < Wrapped || f > Raw {
+		return nil, fmt.Errorf("sqs: there is no %v", f)
+	}
+	return []byte(f.String()), nil
+}
+
+// UnmarshalText reads the name that String writes.
+func (f *Format) UnmarshalText(text []byte) error {
+	for known := Wrapped; known <= Raw; known++ {
+		if known.String() == string(text) {
+			*f = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown format %q; use Wrapped or Raw", text)
+}
+
+// complete fills in the defaults. Its error says everything that is wrong.
+func (c *Config) complete() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	duration := func(name string, d *time.Duration, least, most, otherwise time.Duration) {
+		switch {
+		case *d == 0:
+			*d = otherwise
+		case *d < least || *d > most || *d%time.Second != 0:
+			wrong("Config.%s is %v, but must be from %v to %v in whole seconds, or 0 for the default of %v", name, *d, least, most, otherwise)
+		}
+	}
+	duration("VisibilityTimeout", &c.VisibilityTimeout, time.Second, mostVisibility, defaultVisibility)
+	duration("WaitTime", &c.WaitTime, time.Second, mostWait, mostWait)
+	duration("Retention", &c.Retention, leastRetention, mostRetention, mostRetention)
+	if c.Format < Wrapped || c.Format > Raw {
+		wrong("Config.Format is %d; use Wrapped or Raw", int(c.Format))
+	}
+	if c.LargeBodies < 0 {
+		wrong("Config.LargeBodies is %d, but must be more than 0, or 0 for what the service does not take", c.LargeBodies)
+	}
+	if c.LargeBodies > 0 && c.Bodies == nil {
+		wrong("Config.LargeBodies is %d, but there is nothing to store them in; set Config.Bodies", c.LargeBodies)
+	}
+	most, otherwise := mostUnstoredBytes, mostUnstoredBytes
+	if c.Bodies != nil {
+		most, otherwise = mostStoredBytes, defaultStoredBytes
+	}
+	switch {
+	case c.MaxMessageBytes == 0:
+		c.MaxMessageBytes = otherwise
+	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > most:
+		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d, or 0 for the default of %d; with Config.Bodies it may be up to %d", c.MaxMessageBytes, most, otherwise, mostStoredBytes)
+	}
+	if err := checkPrefix(c.QueuePrefix, maxQueueNameLength-len(delaySuffix)-1); err != nil {
+		wrong("Config.QueuePrefix %w", err)
+	}
+	if err := checkPrefix(c.TopicPrefix, maxTopicNameLength-1); err != nil {
+		wrong("Config.TopicPrefix %w", err)
+	}
+	return errors.Join(errs...)
+}
+
+// String returns the configuration without credentials. fmt, slog and encoding/json show a
+// Config like this, also within other values. fmt cannot do so for an unexported field of
+// another struct: give that struct a String method.
+func (c Config) String() string { return fmt.Sprintf("%+v", c.shown()) }
+
+// GoString returns what String does.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue implements slog.LogValuer with what String returns.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// MarshalJSON writes the configuration as String shows it: of AWS the region alone, and
+// neither Bodies nor MessageType. To store a configuration, store its fields.
+func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
+
+// shownConfig is what is shown of a Config.
+type shownConfig struct {
+	Region, QueuePrefix, TopicPrefix       string
+	VisibilityTimeout, WaitTime, Retention time.Duration
+	NoLongDelays                           bool
+	Format                                 Format
+	LargeBodies, MaxMessageBytes           int
+	IgnoreMissingTopics                    bool
+	KMSKey                                 string
+}
+
+func (c Config) shown() shownConfig {
+	s := shownConfig{
+		QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix,
+		VisibilityTimeout: c.VisibilityTimeout, WaitTime: c.WaitTime, Retention: c.Retention,
+		NoLongDelays: c.NoLongDelays, Format: c.Format,
+		LargeBodies: c.LargeBodies, MaxMessageBytes: c.MaxMessageBytes,
+		IgnoreMissingTopics: c.IgnoreMissingTopics, KMSKey: c.KMSKey,
+	}
+	if c.AWS != nil {
+		s.Region = c.AWS.Region
+	}
+	return s
+}
+
+// capabilities says what a transport with the configuration can do.
+func capabilities(c *Config) core.Capabilities {
+	caps := core.Capabilities{
+		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+		DelayedDelivery:     true,
+		NativeDeliveryCount: true,
+		CountsEveryDelivery: true,
+		PublishSubscribe:    true,
+		TimeToBeReceived:    true,
+		GroupOrder:          true, // of FIFO queues
+		DelayPrecision:      deliveryDelayPrecision,
+		MaxLockTime:         mostVisibility,
+		MaxReceiveBatch:     receiveBatch,
+		MaxMessageBytes:     c.MaxMessageBytes,
+		MaxHeaderBytes:      maxHeaderBytes,
+		Durable:             true,
+		ConfirmsSettlement:  true,
+		Duplicates:          true,
+	}
+	if c.NoLongDelays {
+		caps.MaxDelay = mostNativeDelay
+	}
+	return caps
+}

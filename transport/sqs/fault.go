@@ -1,0 +1,161 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/aws/smithy-go"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// fault is the kind of an error, from which follows whether to retry.
+type fault int
+
+const (
+	faultOutage   fault = iota // transient
+	faultNoQueue               // a queue, or a topic, does not exist
+	faultRefused               // credentials or rights do not suffice
+	faultTooLarge              // of a message
+	faultLockLost              // of a receipt handle
+	faultOther                 // any other permanent error
+)
+
+// code is the service's name of an error, or "".
+func code(err error) string {
+	if said, ok := errors.AsType[smithy.APIError](err); ok {
+		return bareCode(said.ErrorCode())
+	}
+	return ""
+}
+
+// bareCode is a code without what services put around it: in the query protocol, and in
+// batches, codes are "AWS.SimpleQueueService.NonExistentQueue", in JSON "QueueDoesNotExist".
+func bareCode(code string) string {
+	if i := strings.LastIndexAny(code, ".#"); i >= 0 && !strings.HasPrefix(code, "KMS.") {
+		return code[i+1:]
+	}
+	return code
+}
+
+// faultOf judges an error of a request.
+func faultOf(err error) fault {
+	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
+		return faultOther
+	}
+	if _, ok := errors.AsType[*storeError](err); ok {
+		return faultOutage
+	}
+	said, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return faultOfClient(err)
+	}
+	return faultOfCode(said.ErrorCode(), said.ErrorMessage())
+}
+
+// faultOfClient judges an error that is no answer of the service.
+func faultOfClient(err error) fault {
+	// The SDK has no types for what its chain of credentials lacks.
+	switch text := err.Error(); {
+	case strings.Contains(text, "failed to refresh cached credentials") && !isNetwork(err),
+		strings.Contains(text, "failed to retrieve credentials") && !isNetwork(err),
+		strings.Contains(text, "Invalid Configuration: Missing Region"),
+		strings.Contains(text, "failed to sign request"):
+		return faultRefused
+	}
+	return faultOutage
+}
+
+func isNetwork(err error) bool {
+	_, ok := errors.AsType[net.Error](err)
+	return ok || errors.Is(err, context.DeadlineExceeded)
+}
+
+func faultOfCode(code, message string) fault {
+	switch code := bareCode(code); code {
+	case "QueueDoesNotExist", "NonExistentQueue", "NotFound", "NotFoundException", "TopicNotFound", "ResourceNotFoundException":
+		return faultNoQueue
+	case "AccessDenied", "AccessDeniedException", "AuthorizationError", "AuthorizationErrorException", "InvalidClientTokenId", "UnrecognizedClientException",
+		"SignatureDoesNotMatch", "InvalidSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException", "OptInRequired",
+		"InvalidSecurity", "InvalidSecurityException", "KMS.AccessDeniedException", "KmsAccessDenied", "KMSAccessDenied", "KmsDisabled", "KMSDisabled",
+		"KMS.DisabledException", "KmsNotFound", "KMSNotFound", "KMS.NotFoundException", "KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException",
+		"KmsOptInRequired", "KMSOptInRequired", "KMS.OptInRequired", "InvalidAddress":
+		return faultRefused
+	case "ExpiredToken", "ExpiredTokenException", "RequestExpired":
+		return faultOutage // the SDK's chain gets new ones
+	case "ReceiptHandleIsInvalid", "MessageNotInflight":
+		return faultLockLost
+	case "BatchRequestTooLong", "MessageTooLong":
+		return faultTooLarge
+	case "InvalidParameterValue", "InvalidParameterValueException", "InvalidParameter", "InvalidParameterException", "InvalidMessageContents":
+		switch {
+		case strings.Contains(message, "eceipt handle") || strings.Contains(message, "eceiptHandle") || strings.Contains(message, "Total VisibilityTimeout"):
+			return faultLockLost
+		case strings.Contains(message, "shorter than") || strings.Contains(message, "too long") || strings.Contains(message, "Message too large") || strings.Contains(message, "message size"):
+			return faultTooLarge
+		}
+		return faultOther
+	case "UnsupportedOperation", "QueueNameExists", "InvalidAttributeName", "InvalidAttributeValue", "QueueDeletedRecently",
+		"MissingParameter", "ValidationError", "ValidationException", "InvalidAction", "TooManyEntriesInBatchRequest", "EmptyBatchRequest":
+		if code == "QueueDeletedRecently" {
+			return faultOutage // for a minute
+		}
+		return faultOther
+	}
+	return faultOutage // throttling, clocks, 5xx, and what is not known
+}
+
+// transient reports whether a retry may help against an error.
+func transient(err error) bool { return faultOf(err) == faultOutage }
+
+// notSent reports whether an error is certain to be of a request that the service did not carry out.
+func notSent(err error) bool {
+	if said, ok := errors.AsType[smithy.APIError](err); ok {
+		return said.ErrorFault() != smithy.FaultServer
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true
+	}
+	return faultOfClient(err) == faultRefused
+}
+
+// explained adds to an error what it means to a caller of the seam, and what to do.
+func (t *Transport) explained(err error) error {
+	switch faultOf(err) {
+	case faultNoQueue:
+		if errors.Is(err, core.ErrQueueNotFound) {
+			return err
+		}
+		return fmt.Errorf("%w: %w; create it with Provision (Config.Provision of the endpoint), or check region and account", core.ErrQueueNotFound, err)
+	case faultRefused:
+		return fmt.Errorf("%w; sqs.Policy prints the policy that an endpoint needs, see docs/transports/sqs.md", err)
+	}
+	return err
+}
+
+// entryError is the service's refusal of one entry of a batch.
+type entryError struct {
+	code, message string
+	sender        bool // it is the entry that is wrong
+}
+
+func (e *entryError) Error() string {
+	if e.message == "" {
+		return "the service refused it: " + e.code
+	}
+	return "the service refused it: " + e.code + ": " + e.message
+}
+
+// ErrorCode, ErrorMessage and ErrorFault make it a smithy.APIError.
+func (e *entryError) ErrorCode() string    { return e.code }
+func (e *entryError) ErrorMessage() string { return e.message }
+func (e *entryError) ErrorFault() smithy.ErrorFault {
+	if e.sender {
+		return smithy.FaultClient
+	}
+	return smithy.FaultServer
+}

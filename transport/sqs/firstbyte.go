@@ -1,0 +1,19 @@
+package sqs
+
+import (
+	"context"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// firstByte returns a context for a request, and what tells afterwards when its answer began to arrive: the messages in it
+// were locked before that, and a large answer takes a while.
+func firstByte(ctx context.Context) (context.Context, func() time.Time) {
+	var at atomic.Int64
+	began := time.Now()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotFirstResponseByte: func() { at.Store(int64(time.Since(began))) },
+	})
+	return ctx, func() time.Time { return began.Add(time.Duration(at.Load())) }
+}

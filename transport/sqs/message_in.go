@@ -1,0 +1,288 @@
+package sqs
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// received is a message as the service gave it, and what the adapter reads of it.
+type received struct {
+	core.Incoming
+	bodyKey  string        // the body is stored elsewhere
+	sent     time.Time     // by the service's clock
+	received int           // how often this copy was received
+	first    time.Time     // when it was first received, by that clock
+	delay    time.Duration // by which the service delayed it
+	wait     time.Duration // for which the receiver has to
+	ttl      time.Duration // TimeToBeReceived; 0: none
+}
+
+// expired reports whether the message is past its time to be received, by the service's clock.
+func (r *received) expired(now time.Time) bool {
+	return r.ttl > 0 && !r.sent.IsZero() && now.After(r.sent.Add(r.ttl))
+}
+
+// read reads a message of any of the shapes in which it may come: a Raw one of ours or of NServiceBus, a foreign
+// one, a Wrapped one, and each of them in the envelope that SNS puts around a message without raw delivery.
+func (t *Transport) read(queue string, m *types.Message) *received {
+	r := &received{}
+	r.Native = m
+	r.NativeID = value(m.MessageId)
+	r.sent = milliseconds(m.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)])
+	r.first = milliseconds(m.Attributes[string(types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp)])
+	r.DeliveryCount, r.received = 1, 1
+	if n, err := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)]); err == nil && n > 1 {
+		r.DeliveryCount, r.received = n, n
+	}
+	r.Redelivered = r.DeliveryCount > 1
+	text, attrs := value(m.Body), attributes(m)
+	if inner, of, ok := notification(text); ok {
+		text = inner
+		maps.Copy(attrs, of)
+	}
+	if n, err := strconv.Atoi(attrs[attrDeliveries]); err == nil && n > 0 && n <= math.MaxInt32 {
+		r.DeliveryCount += n
+		r.Redelivered = true
+	}
+	r.delay, r.wait = duration(attrs[attrDelay]), duration(attrs[attrWait])
+	if !r.sent.IsZero() {
+		r.EnqueuedAt = r.sent.Add(max(r.delay, r.wait))
+	}
+	if at := milliseconds(attrs[attrEnqueued]); !at.IsZero() {
+		r.EnqueuedAt = at
+	}
+
+	switch inHeaders, has := attrs[attrHeaders]; {
+	case has:
+		r.readRaw(text, inHeaders, attrs)
+	case attrs[attrType] != "":
+		r.readForeign(text, attrs)
+	case !r.readWrapped(text, attrs):
+		r.readForeign(text, attrs)
+	}
+	r.finish(t, queue, m, attrs)
+	return r
+}
+
+// finish does what is common to all shapes.
+func (r *received) finish(t *Transport, queue string, m *types.Message, attrs map[string]string) {
+	if text, ok := r.Headers.Lookup(headerPacked); ok {
+		headers, err := unpacked(text)
+		r.Malformed = errors.Join(r.Malformed, err)
+		r.Headers = headers
+	}
+	if text, ok := r.Headers.Lookup(headerTimeToBeReceived); ok {
+		if d, ok := readTimeSpan(text); ok && d > 0 {
+			r.ttl = d
+		}
+		r.Headers.Del(headerTimeToBeReceived)
+	}
+	if d := duration(attrs[attrLives]); d > 0 {
+		r.ttl = d
+	}
+	transport.UnpackHeaders(&r.Incoming)
+	r.unescape()
+	if r.GroupKey == "" {
+		// Without one, messages to a FIFO queue have a group each.
+		if id := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]; id != "" && !strings.HasPrefix(id, ungrouped) {
+			r.GroupKey = id
+		}
+	}
+	r.ID = r.Headers.Get(core.HeaderMessageID)
+	if r.ID == "" {
+		r.ID = attrs[attrMessageID]
+	}
+	if r.ID == "" {
+		r.ID = r.NativeID
+	}
+	if t.cfg.MessageType != nil && r.Headers.Get(core.HeaderMessageTypes) == "" {
+		if name := t.cfg.MessageType(queue, m); name != "" {
+			r.Headers.Set(core.HeaderMessageTypes, name)
+		}
+	}
+}
+
+// unescape restores the names of headers that were the application's.
+func (r *received) unescape() {
+	for key := range r.Headers.All() {
+		if strings.HasPrefix(key, escapedHeader) {
+			all := map[string]string{}
+			for key, v := range r.Headers.All() {
+				all[strings.TrimPrefix(key, escapedHeader)] = v
+			}
+			r.Headers = core.HeadersFromMap(all)
+			return
+		}
+	}
+}
+
+func (r *received) readRaw(text, headers string, attrs map[string]string) {
+	h, err := transport.ParseHeadersJSON([]byte(headers))
+	if err != nil {
+		r.Malformed = fmt.Errorf("the attribute %s: %w", attrHeaders, err)
+	}
+	r.Headers = h
+	r.bodyKey = attrs[attrBodyKey]
+	switch {
+	case r.bodyKey != "":
+	case attrs[attrBody] == bodyEmpty, text == emptyBody:
+	case attrs[attrBody] == bodyBase64:
+		body, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			r.Malformed = errors.Join(r.Malformed, fmt.Errorf("the body: %w", err))
+			body = []byte(text)
+		}
+		r.Body = body
+	default:
+		r.Body = []byte(text)
+	}
+}
+
+// readForeign reads a message of a sender that knows neither format: its body as it is, and its attributes as
+// headers.
+func (r *received) readForeign(text string, attrs map[string]string) {
+	headers := make(map[string]string, len(attrs)+1)
+	for name, v := range attrs {
+		switch {
+		case name == "" || strings.HasPrefix(name, "Reprise.") || name == attrBodyKey:
+		case !utf8.ValidString(v):
+			r.Malformed = fmt.Errorf("%w: the attribute %q is not UTF-8", core.ErrInvalidHeader, name)
+		case name == attrType:
+			headers[core.HeaderMessageTypes] = v
+		default:
+			headers[name] = v
+		}
+	}
+	r.Headers = core.HeadersFromMap(headers)
+	r.bodyKey = attrs[attrBodyKey]
+	if r.bodyKey == "" && text != emptyBody {
+		r.Body = []byte(text)
+	}
+}
+
+// readWrapped reads the JSON object that NServiceBus writes, and reports whether it is one.
+func (r *received) readWrapped(text string, attrs map[string]string) bool {
+	if !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") {
+		return false
+	}
+	var w struct {
+		Headers   json.RawMessage
+		Body      *string
+		S3BodyKey *string
+	}
+	if err := json.Unmarshal([]byte(text), &w); err != nil || len(w.Headers) == 0 || w.Headers[0] != '{' || w.Body == nil && w.S3BodyKey == nil {
+		return false
+	}
+	headers, err := transport.ParseHeadersJSON(w.Headers)
+	if _, ours := attrs[attrMessageID]; !ours && headers.Get(core.HeaderMessageID) == "" && headers.Get(headerPacked) == "" {
+		return false // an application's object that happens to have these members
+	}
+	r.Headers = headers
+	if err != nil {
+		r.Malformed = fmt.Errorf("the member Headers: %w", err)
+	}
+	r.bodyKey = value(w.S3BodyKey)
+	if body := value(w.Body); r.bodyKey == "" && body != emptyBody {
+		if r.Body, err = base64.StdEncoding.DecodeString(body); err != nil {
+			r.Malformed = errors.Join(r.Malformed, fmt.Errorf("the member Body is not base64: %w", err))
+			r.Body = []byte(text)
+		}
+	}
+	return true
+}
+
+// fetchBody gets the body of a message that is stored elsewhere. One that is not there makes the message malformed;
+// with any other error it may be there the next time.
+func (r *received) fetchBody(ctx context.Context, bodies Bodies) error {
+	if r.bodyKey == "" {
+		return nil
+	}
+	if bodies == nil {
+		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q; set Config.Bodies to the store that its sender uses", r.bodyKey))
+		return nil
+	}
+	body, err := bodies.Get(ctx, r.bodyKey)
+	switch {
+	case err == nil:
+		r.Body = body
+	case errors.Is(err, fs.ErrNotExist):
+		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q: %w", r.bodyKey, err))
+	default:
+		return fmt.Errorf("the body under the key %q: %w", r.bodyKey, err)
+	}
+	return nil
+}
+
+// notification returns the message in the envelope of SNS, with its attributes.
+func notification(text string) (inner string, attrs map[string]string, ok bool) {
+	if !strings.HasPrefix(text, "{") || !strings.Contains(text, `"Notification"`) {
+		return "", nil, false
+	}
+	var n struct {
+		Type, TopicArn    string
+		Message           *string
+		MessageAttributes map[string]struct{ Type, Value string }
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	if d.Decode(&n) != nil || n.Type != "Notification" || n.TopicArn == "" || n.Message == nil {
+		return "", nil, false
+	}
+	attrs = make(map[string]string, len(n.MessageAttributes))
+	for name, a := range n.MessageAttributes {
+		attrs[name] = a.Value
+	}
+	return *n.Message, attrs, true
+}
+
+// attributes returns the attributes of a message, binary ones as they are.
+func attributes(m *types.Message) map[string]string {
+	attrs := make(map[string]string, len(m.MessageAttributes))
+	for name, a := range m.MessageAttributes {
+		if a.StringValue != nil {
+			attrs[name] = *a.StringValue
+		} else {
+			attrs[name] = string(a.BinaryValue)
+		}
+	}
+	return attrs
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func milliseconds(text string) time.Time {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(n)
+}
+
+// duration reads milliseconds.
+func duration(text string) time.Duration {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 || n > int64((1<<63-1)/time.Millisecond) {
+		return 0
+	}
+	return time.Duration(n) * time.Millisecond
+}

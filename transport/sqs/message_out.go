@@ -1,0 +1,362 @@
+package sqs
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Attributes of messages. Those that begin with NServiceBus, and S3BodyKey, are NServiceBus's, so that
+// its endpoints and ours understand each other.
+const (
+	attrMessageID    = "NServiceBus.MessageId"
+	attrHeaders      = "NServiceBus.AmazonSQS.Headers"      // JSON, in a Raw message
+	attrDelaySeconds = "NServiceBus.AmazonSQS.DelaySeconds" // in a queue of long delays
+	attrType         = "MessageTypeFullName"                // of a foreign message
+	attrBodyKey      = "S3BodyKey"                          // of a Raw message whose body is stored
+
+	attrBody       = "Reprise.Body"       // how the body of a Raw message is written, where not as it is
+	attrDelay      = "Reprise.Delay"      // milliseconds by which SQS delays the message itself
+	attrWait       = "Reprise.Wait"       // milliseconds for which the receiver has to delay it
+	attrDeliveries = "Reprise.Deliveries" // of the copy that this one took the place of
+	attrEnqueued   = "Reprise.Enqueued"   // when that became available, in milliseconds since 1970
+	attrLives      = "Reprise.Lives"      // milliseconds of TimeToBeReceived that were left when it was forwarded
+	attrDue        = "Reprise.Due"        // by the service's clock, in milliseconds since 1970, in a queue of long delays
+)
+
+// Headers that the adapter adds to a Wrapped message.
+const (
+	headerTimeToBeReceived = "NServiceBus.AmazonSQS.TimeToBeReceived"
+	// headerPacked has all headers, where as JSON they would be longer than the service takes.
+	headerPacked = "Reprise.Packed"
+	// escapedHeader goes before the name of an application's header that would be taken for one of
+	// these.
+	escapedHeader = "Reprise.Escaped.SQS."
+)
+
+// emptyBody is what NServiceBus writes for an empty body, since the service has no empty messages.
+const emptyBody = "empty message"
+
+const (
+	bodyBase64 = "base64"
+	bodyEmpty  = "empty"
+)
+
+// outMessage is a message as the service gets it.
+type outMessage struct {
+	text  string
+	attrs []attr
+}
+
+type attr struct{ name, value string }
+
+// bytes is what the service counts of the message.
+func (m *outMessage) bytes() int {
+	n := len(m.text)
+	for _, a := range m.attrs {
+		n += len(a.name) + len(a.value) + len("String")
+	}
+	return n
+}
+
+func (m *outMessage) add(name, value string) { m.attrs = append(m.attrs, attr{name, value}) }
+
+// encode writes a message so that it has no more than limit bytes. What does not fit goes to the store of
+// bodies, if there is one.
+func (t *Transport) encode(ctx context.Context, out *core.Outgoing, limit int) (*outMessage, error) {
+	headers := outgoingHeaders(out)
+	stored := t.cfg.Bodies != nil && t.cfg.LargeBodies > 0 && len(out.Body) >= t.cfg.LargeBodies
+	if !stored {
+		m := t.write(out, headers, "")
+		size := m.bytes()
+		if size > limit && headersMayShrink(headers) {
+			m = t.write(out, packed(headers), "")
+			size = min(size, m.bytes())
+		}
+		switch {
+		case m.bytes() <= limit:
+			return m, nil
+		case t.cfg.Bodies == nil:
+			return nil, tooLarge(size, limit)
+		}
+	}
+	key := rand.Text()
+	if keyer, ok := t.cfg.Bodies.(BodyKeyer); ok {
+		key = keyer.BodyKey(key)
+	}
+	m := t.write(out, headers, key)
+	if m.bytes() > limit && headersMayShrink(headers) {
+		m = t.write(out, packed(headers), key)
+	}
+	if n := m.bytes(); n > limit {
+		return nil, tooLarge(n, limit)
+	}
+	if err := t.cfg.Bodies.Put(ctx, key, out.Body); err != nil {
+		return nil, fmt.Errorf("store the body of %d bytes, which is too large for the message: %w", len(out.Body), &storeError{err})
+	}
+	return m, nil
+}
+
+// storeError is an error of Config.Bodies. Its codes, where the store is of Amazon too, are not about queues and topics.
+type storeError struct{ error }
+
+func (e *storeError) Unwrap() error { return e.error }
+
+func tooLarge(size, limit int) error {
+	return fmt.Errorf("%w; as the service counts it, with attributes and in base64", &core.TooLargeError{Limit: "the service's limit of a message", Max: limit, Size: size})
+}
+
+// write writes a message with these headers. A bodyKey says that its body is stored elsewhere.
+func (t *Transport) write(out *core.Outgoing, headers core.Headers, bodyKey string) *outMessage {
+	m := &outMessage{attrs: make([]attr, 0, 4)}
+	m.add(attrMessageID, attributeText(out.ID))
+	if t.cfg.Format == Raw {
+		m.add(attrHeaders, string(transport.AppendHeadersJSON(nil, headers)))
+		switch {
+		case bodyKey != "":
+			m.add(attrBodyKey, bodyKey)
+			m.text = emptyBody
+		case len(out.Body) == 0:
+			m.add(attrBody, bodyEmpty)
+			m.text = emptyBody
+		case isText(out.Body):
+			m.text = string(out.Body)
+		default:
+			m.add(attrBody, bodyBase64)
+			m.text = base64.StdEncoding.EncodeToString(out.Body)
+		}
+		return m
+	}
+	var b bytes.Buffer
+	b.Grow(64 + headers.Bytes()*5/4 + base64.StdEncoding.EncodedLen(len(out.Body)))
+	b.WriteString(`{"Headers":`)
+	b.Write(transport.AppendHeadersJSON(b.AvailableBuffer(), headers))
+	b.WriteString(`,"Body":"`)
+	switch {
+	case bodyKey != "":
+		b.WriteString(`","S3BodyKey":"`)
+		b.WriteString(escapedJSON(bodyKey))
+	case len(out.Body) == 0:
+		b.WriteString(emptyBody)
+	default:
+		b.Write(base64.StdEncoding.AppendEncode(b.AvailableBuffer(), out.Body))
+	}
+	b.WriteString(`"}`)
+	m.text = b.String()
+	return m
+}
+
+// escapedJSON returns a text as it stands between the quotes of a JSON string.
+func escapedJSON(s string) string {
+	quoted, err := json.Marshal(s)
+	if err != nil {
+		return "" // encoding/json encodes every string
+	}
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// outgoingHeaders returns what is stored of the headers: what has no field of its own among them, and nothing that
+// would be taken for the adapter's.
+func outgoingHeaders(out *core.Outgoing) core.Headers {
+	headers := out.Headers
+	clash := out.TimeToBeReceived > 0
+	for key := range headers.All() {
+		if isOurs(key) {
+			clash = true
+		}
+	}
+	if !clash {
+		return transport.PackHeaders(out)
+	}
+	var own core.Headers
+	own.Grow(headers.Len() + 3)
+	for key, value := range headers.All() {
+		if isOurs(key) {
+			key = escapedHeader + key
+		}
+		own.Set(key, value)
+	}
+	copied := *out
+	copied.Headers = own
+	headers = transport.PackHeaders(&copied)
+	if out.TimeToBeReceived > 0 {
+		headers.Set(headerTimeToBeReceived, timeSpan(out.TimeToBeReceived))
+	}
+	return headers
+}
+
+// isOurs reports whether an application's header would be taken for one of the adapter's.
+func isOurs(key string) bool {
+	return key == headerTimeToBeReceived || key == headerPacked || strings.HasPrefix(key, escapedHeader)
+}
+
+// headersMayShrink reports whether packed headers can be shorter: a control character, and an
+// empty header, take six bytes in JSON.
+func headersMayShrink(h core.Headers) bool { return h.Len() > 0 }
+
+// packed returns headers that carry others in base64.
+func packed(h core.Headers) core.Headers {
+	var b []byte
+	for key, value := range h.All() {
+		b = binary.AppendUvarint(b, uint64(len(key)))
+		b = append(b, key...)
+		b = binary.AppendUvarint(b, uint64(len(value)))
+		b = append(b, value...)
+	}
+	var carrier core.Headers
+	carrier.Set(headerPacked, base64.StdEncoding.EncodeToString(b))
+	return carrier
+}
+
+// unpacked returns what packed carried.
+func unpacked(text string) (core.Headers, error) {
+	var h core.Headers
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return h, fmt.Errorf("the header %s: %w", headerPacked, err)
+	}
+	next := func() (string, bool) {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return "", false
+		}
+		s := string(b[size : size+int(n)])
+		b = b[size+int(n):]
+		return s, true
+	}
+	m := map[string]string{}
+	for len(b) > 0 {
+		key, ok := next()
+		value, ok2 := next()
+		if !ok || !ok2 || key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return core.HeadersFromMap(m), fmt.Errorf("the header %s ends in the middle of a header, or has one that is not UTF-8", headerPacked)
+		}
+		m[key] = value
+	}
+	return core.HeadersFromMap(m), nil
+}
+
+// isText reports whether the service takes a body as it is: #x9 | #xA | #xD | #x20 to #xD7FF |
+// #xE000 to #xFFFD | #x10000 to #x10FFFF (SendMessage, MessageBody). One that says the same as the stand-in for an
+// empty body is none.
+func isText(body []byte) bool {
+	if string(body) == emptyBody || !utf8.Valid(body) {
+		return false
+	}
+	for _, r := range string(body) {
+		if !isCharacter(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func isCharacter(r rune) bool {
+	return r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r != 0xFFFE && r != 0xFFFF
+}
+
+// attributeText returns a text as the value of an attribute, which only serves to look at: the whole one is among the headers.
+func attributeText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if !isCharacter(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	const most = 256
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "")
+	}
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// groupID returns a MessageGroupId for a group: the name itself where the service takes it, which is letters, digits and
+// punctuation, 128 of them at most; and else its hash.
+func groupID(key string) string {
+	const most = 128
+	if len(key) <= most {
+		plain := true
+		for i := range len(key) {
+			if key[i] <= ' ' || key[i] > '~' {
+				plain = false
+				break
+			}
+		}
+		if plain {
+			return key
+		}
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "sha256-" + hex.EncodeToString(sum[:])
+}
+
+// timeSpan writes a duration as .NET does: [d.]hh:mm:ss[.fffffff].
+func timeSpan(d time.Duration) string {
+	const tick = 100 * time.Nanosecond
+	d = (d + tick - 1).Truncate(tick)
+	var b strings.Builder
+	if days := d / (24 * time.Hour); days > 0 {
+		b.WriteString(strconv.FormatInt(int64(days), 10))
+		b.WriteByte('.')
+		d %= 24 * time.Hour
+	}
+	fmt.Fprintf(&b, "%02d:%02d:%02d", d/time.Hour, d/time.Minute%60, d/time.Second%60)
+	if rest := d % time.Second / tick; rest > 0 {
+		fmt.Fprintf(&b, ".%07d", rest)
+	}
+	return b.String()
+}
+
+// readTimeSpan reads what timeSpan and .NET write.
+func readTimeSpan(text string) (time.Duration, bool) {
+	var days, hours, minutes, seconds int64
+	clock := text
+	if day, rest, ok := strings.Cut(text, "."); ok && strings.Contains(rest, ":") {
+		n, err := strconv.ParseUint(day, 10, 31)
+		if err != nil {
+			return 0, false
+		}
+		days, clock = int64(n), rest
+	}
+	whole, fraction, _ := strings.Cut(clock, ".")
+	parts := strings.Split(whole, ":")
+	if len(parts) != 3 {
+		return 0, false
+	}
+	for i, to := range []*int64{&hours, &minutes, &seconds} {
+		n, err := strconv.ParseUint(parts[i], 10, 31)
+		if err != nil {
+			return 0, false
+		}
+		*to = int64(n)
+	}
+	var nanos int64
+	if fraction != "" {
+		n, err := strconv.ParseUint((fraction + "000000000")[:9], 10, 31)
+		if err != nil {
+			return 0, false
+		}
+		nanos = int64(n)
+	}
+	const mostDays = int64(1<<63-1) / int64(24*time.Hour)
+	if days >= mostDays || hours > 24 || minutes > 60 || seconds > 60 {
+		return 0, false
+	}
+	return time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute + time.Duration(seconds)*time.Second + time.Duration(nanos), true
+}

@@ -1,0 +1,99 @@
+package sqs
+
+import (
+	"fmt"
+	"strings"
+)
+
+// queueAddress returns a queue's address: its name, with a hyphen in place of every dot, as NServiceBus does
+// it. Other characters that SQS does not take are refused: two queues must not become one.
+func (t *Transport) queueAddress(queue string) (string, error) {
+	if queue == "" {
+		return "", fmt.Errorf("the name of a queue is empty")
+	}
+	base, fifo := strings.CutSuffix(queue, fifoSuffix)
+	if fifo && base == "" {
+		return "", fmt.Errorf("the queue %q has no name but its suffix", queue)
+	}
+	address, err := sanitized(base, ".")
+	if err != nil {
+		return "", fmt.Errorf("the queue %q %w", queue, err)
+	}
+	if fifo {
+		address += fifoSuffix
+	}
+	// The queue of its long delays has to have a name too.
+	longest := max(len(address), len(delayQueue(address)))
+	if t.cfg.NoLongDelays {
+		longest = len(address)
+	}
+	if n := len(t.cfg.QueuePrefix) + longest; n > maxQueueNameLength {
+		return "", fmt.Errorf("the queue %q, with what belongs to it, would have a name of %d characters, and SQS allows %d; shorten it%s", queue, n, maxQueueNameLength, t.orPrefix())
+	}
+	return address, nil
+}
+
+func (t *Transport) orPrefix() string {
+	if t.cfg.QueuePrefix == "" {
+		return ""
+	}
+	return fmt.Sprintf(", or Config.QueuePrefix, which is %q", t.cfg.QueuePrefix)
+}
+
+// delayQueue is the address of the queue in which messages to a queue wait that are delayed for longer
+// than SQS delays one itself.
+func delayQueue(address string) string { return strings.TrimSuffix(address, fifoSuffix) + delaySuffix }
+
+// isFIFO reports whether a queue keeps the order of groups.
+func isFIFO(address string) bool { return strings.HasSuffix(address, fifoSuffix) }
+
+// topicName returns the name of the SNS topic.
+func (t *Transport) topicName(topic string) (string, error) {
+	if topic == "" {
+		return "", fmt.Errorf("the topic is empty")
+	}
+	base, fifo := strings.CutSuffix(topic, fifoSuffix)
+	name, err := sanitized(base, ".+") // of .NET's names of types
+	if err != nil {
+		return "", fmt.Errorf("the topic %q %w", topic, err)
+	}
+	name = t.cfg.TopicPrefix + name
+	if fifo {
+		name += fifoSuffix
+	}
+	if len(name) > maxTopicNameLength {
+		return "", fmt.Errorf("the topic %q would have a name of %d characters, and SNS allows %d; shorten it", topic, len(name), maxTopicNameLength)
+	}
+	return name, nil
+}
+
+// sanitized returns a name with hyphens in place of some characters.
+func sanitized(name, replaced string) (string, error) {
+	for _, r := range name {
+		if !allowed(r) && !strings.ContainsRune(replaced, r) {
+			return "", fmt.Errorf("has %q in it, which AWS does not allow; use letters, digits, hyphens, underscores and dots, which become hyphens", r)
+		}
+	}
+	return strings.Map(func(r rune) rune {
+		if allowed(r) {
+			return r
+		}
+		return '-'
+	}, name), nil
+}
+
+func allowed(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
+}
+
+func checkPrefix(prefix string, most int) error {
+	if len(prefix) > most {
+		return fmt.Errorf("%q is %d characters long, but must leave room for names: at most %d", prefix, len(prefix), most)
+	}
+	for _, r := range prefix {
+		if !allowed(r) {
+			return fmt.Errorf("%q has %q in it; use letters, digits, hyphens and underscores", prefix, r)
+		}
+	}
+	return nil
+}

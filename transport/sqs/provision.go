@@ -1,0 +1,309 @@
+package sqs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Provision creates the queues that are missing, and for the endpoint's own ones a queue for delays above 15 minutes
+// (unless Config.NoLongDelays), "NAME-delay.fifo". The endpoint's own queues get a policy that lets the topics of the account whose
+// names begin with Config.TopicPrefix send to them. The service deletes no queue by itself, also not that of an instance.
+//
+// It changes nothing that exists. A queue that delays all messages, or is encrypted with another key than Config.KMSKey, is an error
+// that names both values (C18); so is a queue for long delays that could not serve as one.
+func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
+	err := t.life.Err(ctx)
+	if err == nil {
+		err = t.provision(ctx, topology)
+	}
+	if err != nil {
+		return fmt.Errorf("sqs: provision: %w", err)
+	}
+	return nil
+}
+
+func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
+	var errs []error
+	for i, name := range topology.Queues {
+		address, err := t.queueAddress(name)
+		if err == nil {
+			err = t.provisionQueue(ctx, address, i == 0 || name == topology.InstanceQueue)
+		}
+		if err != nil {
+			errs = append(errs, t.explained(err))
+			if ctx.Err() != nil || transient(err) {
+				break // each queue would only repeat it
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// provisionQueue creates a queue if it is missing. An own one is received from.
+func (t *Transport) provisionQueue(ctx context.Context, address string, own bool) error {
+	attributes := map[string]string{"MessageRetentionPeriod": inSeconds(t.cfg.Retention)}
+	if isFIFO(address) {
+		attributes["FifoQueue"] = "true"
+	}
+	if own {
+		policy, err := t.queuePolicy(ctx, address)
+		if err != nil {
+			return err
+		}
+		attributes["Policy"] = policy
+	}
+	if err := t.createQueue(ctx, address, attributes, t.compare); err != nil {
+		return err
+	}
+	if !own || t.cfg.NoLongDelays {
+		return nil
+	}
+	return t.createQueue(ctx, delayQueue(address), map[string]string{
+		"FifoQueue": "true", "DelaySeconds": inSeconds(mostNativeDelay), "MessageRetentionPeriod": inSeconds(mostRetention),
+	}, t.compareDelays)
+}
+
+func inSeconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
+
+// createQueue creates a queue that does not exist, and else compares it.
+func (t *Transport) createQueue(ctx context.Context, address string, attributes map[string]string, compare func(address string, has map[string]string) error) error {
+	_, has, err := t.inspect(ctx, address)
+	if err == nil {
+		return compare(address, has)
+	}
+	if !errors.Is(err, core.ErrQueueNotFound) {
+		return err
+	}
+	name := t.cfg.QueuePrefix + address
+	if t.cfg.KMSKey != "" {
+		attributes["KmsMasterKeyId"] = t.cfg.KMSKey
+	}
+	out, err := t.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
+	switch {
+	case err == nil:
+		t.urls.Put(address, *out.QueueUrl)
+		return nil
+	case code(err) == "QueueNameExists" || code(err) == "QueueAlreadyExists": // somebody else has made it meanwhile
+		if _, has, err := t.inspect(ctx, address); err == nil {
+			return compare(address, has)
+		}
+	}
+	return fmt.Errorf("create the queue %q: %w", name, err)
+}
+
+// inspect returns the URL and the attributes of a queue.
+func (t *Transport) inspect(ctx context.Context, address string) (url string, attributes map[string]string, err error) {
+	t.urls.Delete(address) // what is remembered may be gone
+	if url, err = t.queueURL(ctx, address); err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out, err := t.sqs.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
+	if err != nil {
+		t.forget(address, err)
+		if faultOf(err) == faultNoQueue {
+			err = t.noQueue(address, err)
+		}
+		return "", nil, err
+	}
+	return url, out.Attributes, nil
+}
+
+// compare returns an error if a queue is not one that Provision would have created, in what matters.
+func (t *Transport) compare(address string, has map[string]string) error {
+	var errs []error
+	if delay := has["DelaySeconds"]; delay != "" && delay != "0" {
+		errs = append(errs, t.mismatch(address, "DelaySeconds", delay, "0"))
+	}
+	if key := t.cfg.KMSKey; key != "" && has["KmsMasterKeyId"] != key {
+		errs = append(errs, t.mismatch(address, "KmsMasterKeyId", has["KmsMasterKeyId"], key))
+	}
+	return errors.Join(errs...)
+}
+
+// compareDelays returns an error if a queue cannot serve for long delays, as NServiceBus judges it.
+func (t *Transport) compareDelays(address string, has map[string]string) error {
+	var errs []error
+	if want := inSeconds(mostNativeDelay); has["DelaySeconds"] != want {
+		errs = append(errs, t.mismatch(address, "DelaySeconds", has["DelaySeconds"], want))
+	}
+	const least = 4 * 24 * time.Hour
+	if n, err := strconv.Atoi(has["MessageRetentionPeriod"]); err == nil && time.Duration(n)*time.Second < least {
+		errs = append(errs, t.mismatch(address, "MessageRetentionPeriod", has["MessageRetentionPeriod"], inSeconds(mostRetention)))
+	}
+	if policy := has["RedrivePolicy"]; policy != "" {
+		errs = append(errs, t.mismatch(address, "RedrivePolicy", policy, "none"))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Transport) mismatch(address, attribute, has, want string) error {
+	return transport.Permanent(fmt.Errorf("the queue %q has %s %q, and %q is needed; change it with aws sqs set-queue-attributes, or let the configuration say what the queue has", t.cfg.QueuePrefix+address, attribute, has, want))
+}
+
+// examine verifies that an endpoint can receive from a queue, and returns its URL and, if it exists, that of its long
+// delays.
+func (t *Transport) examine(ctx context.Context, address string, maxDeliveries int) (url, delays string, err error) {
+	url, has, err := t.inspect(ctx, address)
+	if err != nil {
+		return "", "", err
+	}
+	if err := t.checkRedrive(address, has["RedrivePolicy"], maxDeliveries); err != nil {
+		return "", "", err
+	}
+	if !t.cfg.NoLongDelays && !strings.HasSuffix(address, delaySuffix) {
+		delays, has, err = t.inspect(ctx, delayQueue(address))
+		switch {
+		case errors.Is(err, core.ErrQueueNotFound):
+			return url, "", nil
+		case err != nil:
+			return "", "", err
+		}
+		if err := t.compareDelays(delayQueue(address), has); err != nil {
+			return "", "", err
+		}
+	}
+	return url, delays, nil
+}
+
+// mostReceiveCount is the highest maxReceiveCount of a redrive policy.
+const mostReceiveCount = 1000
+
+// checkRedrive refuses a queue that moves messages to its dead-letter queue before the engine is through with them.
+func (t *Transport) checkRedrive(address, policy string, maxDeliveries int) error {
+	if policy == "" {
+		return nil
+	}
+	var redrive struct {
+		MaxReceiveCount json.Number `json:"maxReceiveCount"`
+	}
+	if err := json.Unmarshal([]byte(policy), &redrive); err != nil {
+		return transport.Permanent(fmt.Errorf("the queue %q has a RedrivePolicy that cannot be read: %w", t.cfg.QueuePrefix+address, err))
+	}
+	count, err := redrive.MaxReceiveCount.Int64()
+	if err != nil {
+		return transport.Permanent(fmt.Errorf("the queue %q has a RedrivePolicy whose maxReceiveCount cannot be read: %w", t.cfg.QueuePrefix+address, err))
+	}
+	if count > int64(maxDeliveries) && maxDeliveries > 0 {
+		return nil
+	}
+	need := "is without limit (Recoverability.MaxDeliveries)"
+	if maxDeliveries > 0 {
+		need = fmt.Sprintf("may deliver a message %d times (Recoverability.MaxDeliveries)", maxDeliveries)
+	}
+	raise := ""
+	if maxDeliveries > 0 && maxDeliveries < mostReceiveCount {
+		raise = fmt.Sprintf("raise it to %d, or ", mostReceiveCount)
+	}
+	return transport.Permanent(fmt.Errorf("the queue %q has a RedrivePolicy with maxReceiveCount %d, and the endpoint %s: SQS would take messages away before they reach the error queue; %sremove it: aws sqs set-queue-attributes --queue-url URL --attributes RedrivePolicy=", t.cfg.QueuePrefix+address, count, need, raise))
+}
+
+// Check reaches the service and verifies that all queues of the topology exist, and that the endpoint's own ones can
+// serve: their redrive policies are checked when they are opened, since only the endpoint knows how often it
+// delivers a message.
+func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
+	err := t.life.Err(ctx)
+	if err == nil {
+		err = t.checkAll(ctx, topology)
+	}
+	if err != nil {
+		return fmt.Errorf("sqs: check: %w", err)
+	}
+	return nil
+}
+
+func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error {
+	if len(topology.Queues) == 0 {
+		_, err := t.account(ctx)
+		return t.explainedOrNil(err)
+	}
+	var errs []error
+	for i, name := range topology.Queues {
+		address, err := t.queueAddress(name)
+		if err == nil {
+			if i == 0 || name == topology.InstanceQueue {
+				_, _, err = t.examine(ctx, address, 1)
+			} else {
+				t.urls.Delete(address)
+				_, err = t.queueURL(ctx, address)
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil || transient(err) {
+			return t.explained(err) // each queue would only repeat it
+		}
+		errs = append(errs, t.explained(err))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Transport) explainedOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return t.explained(err)
+}
+
+// Purge implements core.Purger. It receives and deletes what there is: the service's own PurgeQueue takes a
+// minute, is allowed once a minute, and removes delayed messages too.
+func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
+	removed, err := t.purge(ctx, queue)
+	if err != nil {
+		return 0, fmt.Errorf("sqs: purge %q: %w", queue, t.explained(err))
+	}
+	return removed, nil
+}
+
+func (t *Transport) purge(ctx context.Context, queue string) (removed int, err error) {
+	if err := t.life.Err(ctx); err != nil {
+		return 0, err
+	}
+	address, err := t.queueAddress(queue)
+	if err != nil {
+		return 0, err
+	}
+	t.urls.Delete(address)
+	url, err := t.queueURL(ctx, address)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		request, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+		// A wait of a second asks all of the service's servers, where none asks some of them.
+		out, err := t.sqs.ReceiveMessage(request, &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: receiveBatch, WaitTimeSeconds: 1, VisibilityTimeout: int32(defaultVisibility / time.Second)})
+		if err != nil {
+			cancel()
+			t.forget(address, err)
+			return removed, err
+		}
+		if len(out.Messages) == 0 {
+			cancel()
+			return removed, nil
+		}
+		in := &sqs.DeleteMessageBatchInput{QueueUrl: &url}
+		for i := range out.Messages {
+			id := strconv.Itoa(i)
+			in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: &id, ReceiptHandle: out.Messages[i].ReceiptHandle})
+		}
+		deleted, err := t.sqs.DeleteMessageBatch(request, in)
+		cancel()
+		if err != nil {
+			return removed, err
+		}
+		removed += len(deleted.Successful)
+	}
+}

@@ -1,0 +1,139 @@
+package sqs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
+	snstypes "github.com/aws/aws-sdk-go-v2/service/sns/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// identity is the account that the credentials are of.
+type identity struct{ partition, account string }
+
+// topicCache remembers whose topics they are.
+type topicCache struct {
+	mu sync.Mutex
+	of *identity
+}
+
+// account asks whose the credentials are, which needs no right.
+func (t *Transport) account(ctx context.Context) (identity, error) {
+	t.topics.mu.Lock()
+	defer t.topics.mu.Unlock()
+	if t.topics.of != nil {
+		return *t.topics.of, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out, err := t.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return identity{}, err
+	}
+	partition := "aws"
+	if parts := strings.Split(value(out.Arn), ":"); len(parts) > 1 && parts[1] != "" {
+		partition = parts[1] // aws-cn, aws-us-gov
+	}
+	t.topics.of = &identity{partition, value(out.Account)}
+	return *t.topics.of, nil
+}
+
+// topicARN is the name of a topic to the service, whether it exists or not.
+func (t *Transport) topicARN(ctx context.Context, name string) (string, error) {
+	of, err := t.account(ctx)
+	if err != nil {
+		return "", fmt.Errorf("asking for the account: %w", err)
+	}
+	return "arn:" + of.partition + ":sns:" + t.cfg.AWS.Region + ":" + of.account + ":" + name, nil
+}
+
+// CheckTopic implements core.TopicChecker.
+func (t *Transport) CheckTopic(topic string) error {
+	_, err := t.topicName(topic)
+	return err
+}
+
+// orderEvent writes an event for its topic.
+func (t *Transport) orderEvent(ctx context.Context, out *core.Outgoing) (*order, error) {
+	name, err := t.topicName(out.Topic)
+	if err != nil {
+		return nil, err
+	}
+	arn, err := t.topicARN(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := t.encode(ctx, out, topicLimit-reservedBytes)
+	if err != nil {
+		return nil, err
+	}
+	s := &sending{outMessage: m}
+	if out.Delay > 0 { // SNS delays nothing: the receivers do
+		s.add(attrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
+	}
+	if isFIFO(name) {
+		t.fifo(s, out)
+	}
+	b := t.batcher(t.publishers, arn, func() *batcher[*sending] {
+		b := &batcher[*sending]{
+			life: t.life, mostBytes: topicLimit, partly: partlyAtOnce, most: requestsAtOnce,
+			do: func(ctx context.Context, entries []*entry[*sending]) { t.publishBatch(ctx, out.Topic, arn, entries) },
+		}
+		if isFIFO(name) {
+			b.partly, b.most = 1, 1
+		}
+		return b
+	})
+	return &order{entry: entry[*sending]{what: s, bytes: s.bytes()}, to: b, batch: b}, nil
+}
+
+// publishBatch makes one request.
+func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries []*entry[*sending]) {
+	in := &sns.PublishBatchInput{TopicArn: &arn, PublishBatchRequestEntries: make([]snstypes.PublishBatchRequestEntry, len(entries))}
+	for i, e := range entries {
+		s := e.what
+		in.PublishBatchRequestEntries[i] = snstypes.PublishBatchRequestEntry{
+			Id: aws.String(strconv.Itoa(i)), Message: &s.text, MessageAttributes: snsAttributes(s.attrs),
+			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
+		}
+	}
+	out, err := t.sns.PublishBatch(ctx, in)
+	switch {
+	case err == nil:
+	case faultOf(err) == faultNoQueue && t.cfg.IgnoreMissingTopics:
+		return
+	case faultOf(err) == faultNoQueue:
+		fail(entries, fmt.Errorf("there is no SNS topic for %q, because nothing has subscribed to it (%s): start a subscriber with Config.Provision, create it, or set IgnoreMissingTopics: %w", topic, arn, noTopicError{err}))
+		return
+	default:
+		fail(entries, err)
+		return
+	}
+	failed := make([]types.BatchResultErrorEntry, len(out.Failed))
+	for i, f := range out.Failed {
+		failed[i] = types.BatchResultErrorEntry{Id: f.Id, Code: f.Code, Message: f.Message, SenderFault: f.SenderFault}
+	}
+	outcomeOfSend(entries, failed, len(out.Successful))
+}
+
+// noTopicError keeps the error of a missing topic from being taken for that of a missing queue.
+type noTopicError struct{ error }
+
+func snsAttributes(attrs []attr) map[string]snstypes.MessageAttributeValue {
+	m := make(map[string]snstypes.MessageAttributeValue, len(attrs))
+	for _, a := range attrs {
+		m[a.name] = snstypes.MessageAttributeValue{DataType: &stringType, StringValue: &a.value}
+	}
+	return m
+}
+
+var errStandardTopic = errors.New("SNS delivers to a FIFO queue from FIFO topics alone, whose names end in .fifo")

@@ -1,0 +1,42 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// queueURL returns the URL of a queue, which requests name it by. It is remembered: a queue keeps it
+// for its life.
+func (t *Transport) queueURL(ctx context.Context, address string) (string, error) {
+	if url, ok := t.urls.Get(address); ok {
+		return url, nil
+	}
+	name := t.cfg.QueuePrefix + address
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out, err := t.sqs.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
+	if err != nil {
+		if faultOf(err) == faultNoQueue {
+			return "", t.noQueue(address, err)
+		}
+		return "", err
+	}
+	t.urls.Put(address, *out.QueueUrl)
+	return *out.QueueUrl, nil
+}
+
+// noQueue is the error of a queue that does not exist.
+func (t *Transport) noQueue(address string, err error) error {
+	return fmt.Errorf("%w: %q: %w; create it with Provision (Config.Provision of the endpoint), or check region and account", core.ErrQueueNotFound, t.cfg.QueuePrefix+address, err)
+}
+
+// forget looks a queue up anew if an error says that it is gone.
+func (t *Transport) forget(address string, err error) {
+	if faultOf(err) == faultNoQueue {
+		t.urls.Delete(address)
+	}
+}

@@ -1,0 +1,41 @@
+// Package s3bodies stores the bodies of messages that are too large for Amazon SQS in a bucket of Amazon S3. It
+// implements [sqs.Bodies]:
+//
+//	bodies, err := s3bodies.New(ctx, s3bodies.Config{Bucket: "example-bodies", KeyPrefix: "shop"})
+//	...
+//	transport, err := sqs.New(ctx, sqs.Config{Bodies: bodies})
+//
+// It is a separate module, so that only programs that use it download the S3 client.
+//
+// # Deletion
+//
+// Nothing here deletes an object: several subscribers read the same body, and so does an operator who returns a message
+// from the error queue. A lifecycle rule of the bucket has to expire the objects below Config.KeyPrefix. S3 counts
+// whole days from the creation of the object. Add up the retention of the input queue (sqs.Config.Retention, 14 days by
+// default), the longest delay of a message and the time for which a message stays in the error queue, and add a day. A
+// rule that is too short loses bodies: their messages go to the error queue as malformed. In a bucket with versions the rule
+// also has to expire noncurrent versions.
+//
+//	aws s3api put-bucket-lifecycle-configuration --bucket example-bodies --lifecycle-configuration '{"Rules": [{
+//	    "ID": "Bodies of messages", "Status": "Enabled", "Filter": {"Prefix": "shop/"}, "Expiration": {"Days": 30}}]}'
+//
+// An object is stored before its message is sent. If sending fails, the object remains until the lifecycle rule
+// removes it; the next attempt stores a new one. A copy of a message, as for a delayed retry or the error queue, has an
+// object of its own.
+//
+// # Rights
+//
+// Senders need s3:PutObject, receivers s3:GetObject, on arn:aws:s3:::example-bodies/shop/*. An endpoint sends copies of the
+// messages that it receives, so it needs both. Receivers also need s3:ListBucket on arn:aws:s3:::example-bodies: without it S3
+// answers "access denied" for a missing object, and the message is redelivered until it leaves the queue, instead of going to
+// the error queue. With Config.KMSKey both also need kms:GenerateDataKey and kms:Decrypt on the key.
+//
+// A receiver gets the object that the message names, also one outside Config.KeyPrefix. Use a bucket for bodies alone, or let
+// the role read only the prefixes of bodies.
+//
+// # NServiceBus
+//
+// Endpoints of NServiceBus read the stored bodies of this package, and this package reads theirs, if both use the same
+// bucket: the message carries the object's key, with the prefix. The prefixes need not be the same. Objects
+// that NServiceBus encrypts with a key of the customer (SSE-C) cannot be read.
+package s3bodies

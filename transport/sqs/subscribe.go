@@ -1,0 +1,296 @@
+package sqs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sns"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Subscribe lets a queue receive what is published to the topics: it creates each topic that does not exist, and a
+// subscription with raw delivery. Where the queue's policy does not let the topic send to it, which is that
+// of a queue that Provision did not create, it adds a statement that does; the service takes up to a minute to obey it.
+func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.subscribeAll(ctx, queue, topics); err != nil {
+		return fmt.Errorf("sqs: subscribe %q: %w", queue, t.explained(err))
+	}
+	return nil
+}
+
+func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []string) error {
+	names, url, arn, err := t.subscription(ctx, queue, topics)
+	if err != nil {
+		return err
+	}
+	var topicARNs []string
+	for _, name := range names {
+		attributes := map[string]string{}
+		if isFIFO(name) {
+			attributes["FifoTopic"] = "true"
+		} else if isFIFO(arn) {
+			return transport.Permanent(fmt.Errorf("the topic %q: %w", name, errStandardTopic))
+		}
+		if t.cfg.KMSKey != "" {
+			attributes["KmsMasterKeyId"] = t.cfg.KMSKey
+		}
+		topicARN, err := t.findOrCreateTopic(ctx, name, attributes)
+		if err != nil {
+			return fmt.Errorf("create the topic %q: %w", name, err)
+		}
+		topicARNs = append(topicARNs, topicARN)
+	}
+	if err := t.allow(ctx, url, arn, topicARNs); err != nil {
+		return err
+	}
+	for _, topicARN := range topicARNs {
+		if err := t.subscribe(ctx, topicARN, arn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findOrCreateTopic returns the ARN of a topic. One that exists stays as it is, whatever its attributes are.
+func (t *Transport) findOrCreateTopic(ctx context.Context, name string, attributes map[string]string) (string, error) {
+	arn, err := t.topicARN(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	_, err = t.sns.GetTopicAttributes(ctx, &sns.GetTopicAttributesInput{TopicArn: &arn})
+	switch {
+	case err == nil:
+		return arn, nil
+	case faultOf(err) != faultNoQueue:
+		return "", err
+	}
+	out, err := t.sns.CreateTopic(ctx, &sns.CreateTopicInput{Name: &name, Attributes: attributes})
+	if err != nil {
+		return "", err
+	}
+	return value(out.TopicArn), nil
+}
+
+func (t *Transport) subscribe(ctx context.Context, topicARN, queueARN string) error {
+	protocol := "sqs"
+	_, err := t.sns.Subscribe(ctx, &sns.SubscribeInput{
+		TopicArn: &topicARN, Protocol: &protocol, Endpoint: &queueARN, Attributes: map[string]string{"RawMessageDelivery": "true"}, ReturnSubscriptionArn: true,
+	})
+	if err == nil {
+		return nil
+	}
+	if subscription, findErr := t.findSubscription(ctx, topicARN, queueARN); findErr == nil && subscription != "" {
+		return nil // with other attributes, which are its owner's affair: both kinds of delivery are read
+	}
+	return fmt.Errorf("subscribe to %s: %w", topicARN, err)
+}
+
+// Unsubscribe ends what Subscribe began. The topic and the queue's policy stay.
+func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.unsubscribeAll(ctx, queue, topics); err != nil {
+		return fmt.Errorf("sqs: unsubscribe %q: %w", queue, t.explained(err))
+	}
+	return nil
+}
+
+func (t *Transport) unsubscribeAll(ctx context.Context, queue string, topics []string) error {
+	names, _, arn, err := t.subscription(ctx, queue, topics)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		topicARN, err := t.topicARN(ctx, name)
+		if err != nil {
+			return err
+		}
+		subscription, err := t.findSubscription(ctx, topicARN, arn)
+		switch {
+		case err != nil && faultOf(err) == faultNoQueue: // there is no such topic
+		case err != nil:
+			return err
+		case subscription != "":
+			if _, err := t.sns.Unsubscribe(ctx, &sns.UnsubscribeInput{SubscriptionArn: &subscription}); err != nil {
+				return fmt.Errorf("unsubscribe from %s: %w", topicARN, err)
+			}
+		}
+	}
+	return nil
+}
+
+// subscription returns what the requests of Subscribe and Unsubscribe need.
+func (t *Transport) subscription(ctx context.Context, queue string, topics []string) (names []string, url, arn string, err error) {
+	if err := t.life.Err(ctx); err != nil {
+		return nil, "", "", err
+	}
+	address, err := t.queueAddress(queue)
+	if err != nil {
+		return nil, "", "", err
+	}
+	for _, topic := range topics {
+		name, err := t.topicName(topic)
+		if err != nil {
+			return nil, "", "", err
+		}
+		names = append(names, name)
+	}
+	url, has, err := t.inspect(ctx, address)
+	if err != nil {
+		return nil, "", "", err
+	}
+	return names, url, has["QueueArn"], nil
+}
+
+// findSubscription returns the ARN of the subscription of a queue to a topic, or "".
+func (t *Transport) findSubscription(ctx context.Context, topicARN, queueARN string) (string, error) {
+	pages := sns.NewListSubscriptionsByTopicPaginator(t.sns, &sns.ListSubscriptionsByTopicInput{TopicArn: &topicARN})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, s := range page.Subscriptions {
+			if value(s.Protocol) == "sqs" && value(s.Endpoint) == queueARN && strings.HasPrefix(value(s.SubscriptionArn), "arn:") {
+				return *s.SubscriptionArn, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// accessPolicy is the policy of a queue. What the adapter does not know of it stays as it is.
+type accessPolicy map[string]any
+
+type accessStatement struct {
+	Sid       string                       `json:",omitempty"`
+	Effect    string                       //
+	Principal map[string]string            //
+	Action    string                       //
+	Resource  string                       //
+	Condition map[string]map[string]string `json:",omitempty"`
+}
+
+// mayBeSentTo is a statement that lets topics of the account send to a queue.
+func mayBeSentTo(queueARN, topicPattern string) accessStatement {
+	return accessStatement{
+		Effect: "Allow", Principal: map[string]string{"Service": "sns.amazonaws.com"}, Action: "sqs:SendMessage", Resource: queueARN,
+		Condition: map[string]map[string]string{"ArnLike": {"aws:SourceArn": topicPattern}},
+	}
+}
+
+// queuePolicy is the policy of a queue that Provision creates.
+func (t *Transport) queuePolicy(ctx context.Context, address string) (string, error) {
+	of, err := t.account(ctx)
+	if err != nil {
+		return "", fmt.Errorf("asking for the account: %w", err)
+	}
+	arn := "arn:" + of.partition + ":sqs:" + t.cfg.AWS.Region + ":" + of.account + ":" + t.cfg.QueuePrefix + address
+	topics, err := t.topicARN(ctx, t.cfg.TopicPrefix+"*")
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(accessPolicy{"Version": "2012-10-17", "Statement": []accessStatement{mayBeSentTo(arn, topics)}})
+	return string(text), err
+}
+
+// allow adds what is missing to the policy of a queue. Others may write it at the same time, which the service does not
+// tell: it is read again until it holds.
+func (t *Transport) allow(ctx context.Context, url, arn string, topicARNs []string) error {
+	const tries = 10
+	for range tries {
+		out, err := t.sqs.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: policyAttribute})
+		if err != nil {
+			return err
+		}
+		policy := accessPolicy{}
+		if text := out.Attributes["Policy"]; text != "" {
+			if err := json.Unmarshal([]byte(text), &policy); err != nil {
+				return transport.Permanent(fmt.Errorf("the queue's policy cannot be read: %w", err))
+			}
+		}
+		if !policy.add(arn, topicARNs) {
+			return nil
+		}
+		text, err := json.Marshal(policy)
+		if err != nil {
+			return err
+		}
+		if _, err := t.sqs.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: &url, Attributes: map[string]string{"Policy": string(text)}}); err != nil {
+			return fmt.Errorf("letting topics send to the queue: %w", err)
+		}
+		if err := transport.Sleep(ctx, t.life.Context(), policyPause, nil); err != nil {
+			return err
+		}
+	}
+	return errors.New("the queue's policy is being changed by somebody else all the time")
+}
+
+var policyAttribute = []types.QueueAttributeName{types.QueueAttributeNamePolicy}
+
+const policyPause = 50 * time.Millisecond
+
+// add adds a statement for each topic that no statement allows, and reports whether it did.
+func (p accessPolicy) add(queueARN string, topicARNs []string) bool {
+	var statements []any
+	switch s := p["Statement"].(type) {
+	case []any:
+		statements = s
+	case map[string]any:
+		statements = []any{s}
+	}
+	changed := false
+	for _, topic := range topicARNs {
+		if allowedBy(statements, topic) {
+			continue
+		}
+		statements = append(statements, mayBeSentTo(queueARN, topic))
+		changed = true
+	}
+	if changed {
+		p["Statement"] = statements
+		if p["Version"] == nil {
+			p["Version"] = "2012-10-17"
+		}
+	}
+	return changed
+}
+
+// allowedBy reports whether a statement that this adapter, or NServiceBus, may have written lets a topic send.
+func allowedBy(statements []any, topicARN string) bool {
+	for _, s := range statements {
+		m, _ := s.(map[string]any)
+		if m["Effect"] != "Allow" {
+			continue
+		}
+		conditions, _ := m["Condition"].(map[string]any)
+		for _, kind := range []string{"ArnLike", "ArnEquals", "StringLike", "StringEquals"} {
+			condition, _ := conditions[kind].(map[string]any)
+			for key, values := range condition {
+				if strings.EqualFold(key, "aws:SourceArn") && len(conditions) == 1 && len(condition) == 1 && anyMatches(values, topicARN, strings.HasSuffix(kind, "Like")) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func anyMatches(values any, arn string, pattern bool) bool {
+	list, ok := values.([]any)
+	if !ok {
+		list = []any{values}
+	}
+	for _, v := range list {
+		text, _ := v.(string)
+		if text == arn || pattern && strings.HasSuffix(text, "*") && strings.HasPrefix(arn, strings.TrimSuffix(text, "*")) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,186 @@
+package sqs
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Transport connects endpoints to the queues of an account in a region. It implements
+// core.Transport, core.Provisioner, core.Subscriber, core.Checker, core.Purger, core.TopicChecker and
+// core.GroupKeeper, and is safe for concurrent use.
+type Transport struct {
+	cfg  *Config // a pointer, which fmt does not follow: it has credentials
+	caps core.Capabilities
+	sqs  *sqs.Client
+	sns  *sns.Client
+	sts  *sts.Client
+	idle func() // closes connections that nothing uses
+
+	urls   *transport.Cache[string, string] // of queues, by address
+	unseen *unseen
+	clock  clock
+	topics topicCache
+
+	mu         sync.Mutex // guards what follows
+	senders    map[string]*batcher[*sending]
+	publishers map[string]*batcher[*sending]
+
+	life *transport.Lifecycle
+}
+
+var _ interface {
+	core.Transport
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+	core.Purger
+	core.TopicChecker
+	core.GroupKeeper
+} = (*Transport)(nil)
+
+// Open returns a transport with the defaults of Config: in the region and with the credentials that the SDK finds in
+// the environment.
+func Open(ctx context.Context) (*Transport, error) { return New(ctx, Config{}) }
+
+// New returns a transport. It does not reach the service: Check does, and an endpoint
+// calls it before it starts. Its error names everything that is wrong with cfg.
+func New(ctx context.Context, cfg Config) (*Transport, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("sqs: open: %w", err)
+	}
+	var shared aws.Config
+	if cfg.AWS != nil {
+		shared = cfg.AWS.Copy()
+	} else {
+		var err error
+		if shared, err = config.LoadDefaultConfig(ctx); err != nil {
+			return nil, fmt.Errorf("sqs: open: reading the SDK's configuration: %w", err)
+		}
+	}
+	if shared.Region == "" {
+		return nil, fmt.Errorf("sqs: open: there is no region; set Config.AWS, or AWS_REGION in the environment, or region in the SDK's configuration file")
+	}
+	cfg.AWS = &shared
+	t := &Transport{
+		cfg: &cfg, caps: capabilities(&cfg), idle: func() {},
+		urls:    transport.NewCache[string, string](rememberedQueues),
+		senders: map[string]*batcher[*sending]{}, publishers: map[string]*batcher[*sending]{},
+		unseen: newUnseen(),
+		life:   transport.NewLifecycle(ctx),
+	}
+	client, ok := shared.HTTPClient.(*awshttp.BuildableClient) // that of config.LoadDefaultConfig, as a rule
+	if shared.HTTPClient == nil {
+		client, ok = awshttp.NewBuildableClient(), true
+	}
+	if ok {
+		// The SDK's client keeps ten connections to a host, and would make and close others all the time.
+		tr := client.GetTransport()
+		tr.MaxIdleConnsPerHost, tr.MaxIdleConns = max(tr.MaxIdleConnsPerHost, idleConnections), max(tr.MaxIdleConns, 2*idleConnections)
+		shared.HTTPClient = &http.Client{
+			Timeout:       client.GetTimeout(),
+			Transport:     plainBodies{tr},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+		t.idle = tr.CloseIdleConnections
+	}
+	t.sqs, t.sns, t.sts = sqs.NewFromConfig(shared), sns.NewFromConfig(shared), sts.NewFromConfig(shared)
+	return t, nil
+}
+
+const (
+	rememberedQueues = 10_000
+	idleConnections  = 100
+)
+
+// KeepsGroups implements core.GroupKeeper: FIFO queues do.
+func (t *Transport) KeepsGroups(queue string) bool {
+	address, err := t.queueAddress(queue)
+	return err == nil && isFIFO(address)
+}
+
+// Capabilities implements core.Transport.
+func (t *Transport) Capabilities() core.Capabilities {
+	caps := t.caps
+	caps.Transactions = slices.Clone(caps.Transactions)
+	return caps
+}
+
+// String says what the transport is for, without secrets.
+func (t *Transport) String() string {
+	return fmt.Sprintf("sqs (%s, prefix %q)", t.cfg.AWS.Region, t.cfg.QueuePrefix)
+}
+
+// GoString returns what String does.
+func (t *Transport) GoString() string { return t.String() }
+
+// Address returns the queue's address: its name without Config.QueuePrefix, and with a hyphen in place of what a
+// name cannot have. It refuses names that are too long.
+func (t *Transport) Address(queue string) (string, error) {
+	address, err := t.queueAddress(queue)
+	if err != nil {
+		return "", fmt.Errorf("sqs: address: %w", err)
+	}
+	return address, nil
+}
+
+// OpenReceiver starts to receive from a queue. While the service cannot be reached it
+// waits, until ctx ends.
+func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	r, err := t.openReceiver(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqs: open receiver for %q: %w", cfg.Queue, t.explained(err))
+	}
+	return r, nil
+}
+
+func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (*receiver, error) {
+	if err := t.life.Err(ctx); err != nil {
+		return nil, err
+	}
+	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
+		return nil, err
+	}
+	address, err := t.queueAddress(cfg.Queue)
+	if err != nil {
+		return nil, err
+	}
+	outages := transport.Outages{Observer: cfg.Observer}
+	var url, delays string
+	err = outages.Retry(ctx, func() error {
+		url, delays, err = t.examine(ctx, address, cfg.MaxDeliveries)
+		return err
+	}, transient, func(d time.Duration) error { return transport.Sleep(ctx, t.life.Context(), d, nil) })
+	if err != nil {
+		return nil, err
+	}
+	r := newReceiver(t, address, url, cfg)
+	if err := t.life.Add(r); err != nil {
+		return nil, err
+	}
+	r.open(delays)
+	return r, nil
+}
+
+// Close ends every connection and goroutine of the transport, and closes receivers that
+// are still open. It waits for a request for messages that is under way, Config.WaitTime at most, to give back what
+// it brings. If ctx ends first, requests are cut off: messages that
+// were not settled come again when their visibility timeout ends. Close is idempotent.
+func (t *Transport) Close(ctx context.Context) error {
+	t.life.Close(ctx, nil)
+	t.idle()
+	return nil
+}
