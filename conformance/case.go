@@ -218,6 +218,7 @@ func cases() []testCase {
 		topologyCases,
 		purgeCases,
 		groupCases,
+		groupRetryCases,
 		publishCases,
 		expiryCases,
 		secretCases,

@@ -1,13 +1,10 @@
 package conformance
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -50,29 +47,29 @@ func (r *receiver) expect(when, body string) core.Delivery {
 	return d
 }
 
-// numbersOf returns "prefix 0", "prefix 1", ...
-func numbersOf(prefix string, n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = prefix + " " + strconv.Itoa(i)
+// numbered returns "prefix 0", "prefix 1", ...
+func numbered(prefix string, n int) []string {
+	numbers := make([]string, n)
+	for i := range numbers {
+		numbers[i] = prefix + " " + strconv.Itoa(i)
 	}
-	return all
+	return numbers
 }
 
 var groupCases = []testCase{
-	{rule: "C24", title: "messages of a group come in their order, one at a time", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
+	{rule: "C24", title: "messages of a group are delivered in their order, one at a time", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
 		const each = 12
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		keys := []string{"a", "b", "group with spaces, ünïcode and \x00", strings.Repeat("long ", 200)}
-		var all []core.Outgoing
+		var messages []core.Outgoing
 		for i := range each {
 			for j, key := range keys {
-				all = append(all, t.member(queue, key, fmt.Sprintf("%d %d", j, i)))
+				messages = append(messages, t.member(queue, key, fmt.Sprintf("%d %d", j, i)))
 			}
 		}
-		t.send(transport, all[:len(all)/2]...)
-		for _, m := range all[len(all)/2:] {
+		t.send(transport, messages[:len(messages)/2]...)
+		for _, m := range messages[len(messages)/2:] {
 			t.send(transport, m)
 		}
 		r := t.receiver(transport, queue, 10)
@@ -86,10 +83,10 @@ var groupCases = []testCase{
 			}
 			return false
 		}
-		for left := len(all); left > 0; {
+		for left := len(messages); left > 0; {
 			var arrived []core.Delivery
 			if mayCome() {
-				arrived = r.some()
+				arrived = r.receiveBatch()
 			}
 			for _, d := range arrived {
 				var j, i int
@@ -122,7 +119,7 @@ var groupCases = []testCase{
 	{rule: "C24", title: "two receivers get the messages of a group in their order", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
 		sends, receives := t.open(), t.open()
 		queue := t.groupQueue(sends)
-		order := numbersOf("number", 20)
+		order := numbered("number", 20)
 		rs := []*receiver{t.receiver(sends, queue, 5), t.receiver(receives, queue, 5)}
 		answers := []<-chan answer{rs[0].receiving(), rs[1].receiving()}
 		t.sendGroup(sends, queue, "one", order...)
@@ -145,7 +142,7 @@ var groupCases = []testCase{
 			answers[which] = rs[which].receiving()
 		}
 	}},
-	{rule: "C24", title: "a message that is given back comes again before those that follow it", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
+	{rule: "C24", title: "a message that is given back is redelivered before those that follow it", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
 		transport := t.open()
 		for _, way := range t.waysToSettle("") {
 			if way.consumes {
@@ -180,7 +177,7 @@ var groupCases = []testCase{
 		t.complete(r.expect("after its receiver was closed", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "what consumes a message lets its group go on", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
+	{rule: "C24", title: "a group goes on when a message of it is consumed", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
 		transport := t.open()
 		out := t.queue(transport)
 		for _, way := range t.waysToSettle(out) {
@@ -206,7 +203,7 @@ var groupCases = []testCase{
 			t.complete(d)
 		}
 	}},
-	{rule: "C24", title: "a postponed message comes when it is due, before those that follow it", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
+	{rule: "C24", title: "a postponed message is redelivered when it is due, before those that follow it", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -252,7 +249,7 @@ var groupCases = []testCase{
 		t.complete(d)
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "what was postponed is settled", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
+	{rule: "C24", title: "a postponed delivery is settled", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first")
@@ -327,14 +324,14 @@ var groupCases = []testCase{
 		t.complete(r.expect("after its lock has ended", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "in None the messages of a group come in their order", in: inNone, needs: []need{groupOrder}, run: func(t *trial) {
+	{rule: "C24", title: "in None the messages of a group are delivered in their order", in: inNone, needs: []need{groupOrder}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
-		order := numbersOf("number", 20)
+		order := numbered("number", 20)
 		t.sendGroup(transport, queue, "one", order...)
 		r := t.receiver(transport, queue, 10)
 		for i := 0; i < len(order); {
-			for _, d := range r.some() {
+			for _, d := range r.receiveBatch() {
 				if got := string(d.Incoming().Body); got != order[i] {
 					t.stop(fmt.Sprintf("%q is delivered next", order[i]), "%q is", got)
 				}
@@ -349,123 +346,9 @@ var groupCases = []testCase{
 		t.notPostponed(t.receiver(transport, queue, 1))
 		t.left(queue, "after it was completed")
 	}},
-	{rule: "R61", title: "a message that fails holds its group through immediate and delayed retries", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
-		transport := t.open()
-		s := t.groupService(transport, 1, 2, 0)
-		seen := s.record(func(m *core.Message) error {
-			if string(m.RawBody()) == "fails" {
-				return errHandler
-			}
-			return nil
-		})
-		s.run()
-		t.sendGroup(transport, s.queue, "one", "before", "fails", "after", "last")
-		s.movedOne()
-		t.reach("messages of the group handled", 9, seen.count)
-		s.end()
-		want := []string{
-			"before 1/0",
-			"fails 1/0", "fails 2/0", "fails 1/1", "fails 2/1", "fails 1/2", "fails 2/2",
-			"after 1/0", "last 1/0",
-		}
-		if got := seen.list(); !slices.Equal(got, want) {
-			t.fail(fmt.Sprintf("the messages of a group are handled in this order (attempt/delayed retries): %s", strings.Join(want, ", ")), "%s", strings.Join(got, ", "))
-		}
-		for _, i := range []int{3, 5} { // the first attempts after a delay
-			t.due("a delayed retry", t.shortDelay(), seen.at(i).Sub(seen.at(i-1)))
-		}
-		t.left(s.queue, "after all were dealt with")
-	}},
-	{rule: "R61", title: "other groups, and messages without one, do not wait for a group that is held", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
-		transport := t.open()
-		s := t.groupService(transport, 0, 1, t.outlasting())
-		var failed, others tally
-		s.handle("job", func(_ context.Context, m *core.Message) error {
-			body := string(m.RawBody())
-			if body == "fails" {
-				failed.add(body)
-				return errHandler
-			}
-			others.add(body)
-			return nil
-		})
-		t.sendGroup(transport, s.queue, "one", "fails")
-		s.run()
-		t.reach("attempts that failed", 1, failed.total)
-		t.sendGroup(transport, s.queue, "two", "other group")
-		t.send(transport, t.command(s.queue, "job", "no group"))
-		t.reach("other messages handled", 2, others.total)
-		s.end()
-	}},
-	{rule: "R61", title: "a message of a group is attempted as often as configured by instances that take turns", in: givingBack, needs: []need{groupOrder, delays, nativeCount}, run: func(t *trial) {
-		first := t.open()
-		queue, errorQueue := t.groupQueue(first), t.queue(first)
-		var seen attempts
-		var instances []*service
-		for _, transport := range []core.Transport{first, t.open(), t.open()} {
-			s := t.serviceOn(transport, queue, errorQueue, t.groupRetries(2, 2, 0))
-			s.handle("job", seen.fail)
-			s.run()
-			instances = append(instances, s)
-		}
-		t.sendGroup(first, queue, "one", "m1", "m2")
-		t.sendGroup(first, queue, "two", "m3")
-		instances[0].moved(3)
-		for _, s := range instances {
-			s.end()
-		}
-		for _, body := range []string{"m1", "m2", "m3"} {
-			t.attempted(&seen, body, 9)
-		}
-	}},
-	{rule: "R61", title: "a deferred message holds its group, and has not failed", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
-		transport := t.open()
-		delay := t.groupDelay()
-		s := t.groupService(transport, 1, 1, 0)
-		seen := s.record(func(m *core.Message) error {
-			if string(m.RawBody()) == "deferred" && m.Deferrals < 2 {
-				return core.Defer(delay)
-			}
-			return nil
-		})
-		t.sendGroup(transport, s.queue, "one", "deferred", "after")
-		s.run()
-		t.reach("messages handled", 4, seen.count)
-		s.end()
-		want := []string{"deferred 1/0", "deferred 1/0", "deferred 1/0", "after 1/0"}
-		got := seen.list()
-		if t.caps.CountsEveryDelivery { // a return counts
-			for i := range got {
-				got[i] = strings.NewReplacer(" 2/0", " 1/0", " 1/1", " 1/0").Replace(got[i])
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.fail(fmt.Sprintf("the messages of a group are handled in this order (attempt/delayed retries): %s", strings.Join(want, ", ")), "%s", strings.Join(got, ", "))
-		}
-		for i := range 2 {
-			t.due("a deferred message", delay, seen.at(i+1).Sub(seen.at(i)))
-		}
-		t.left(s.queue, "after all were handled")
-		t.left(s.errorQueue, "after all were handled")
-	}},
-	{rule: "R61", title: "a delay for which no message of a group can be held becomes a move to the error queue", in: givingBack, needs: []need{groupOrder, delays, lockLimit}, run: func(t *trial) {
-		transport := t.open()
-		s := t.groupService(transport, 0, 1, t.caps.MaxLockTime+time.Second)
-		seen := s.record(func(m *core.Message) error {
-			if string(m.RawBody()) == "fails" {
-				return errHandler
-			}
-			return nil
-		})
-		t.sendGroup(transport, s.queue, "one", "fails", "after")
-		s.run()
-		s.movedOne()
-		t.reach("messages handled", 2, seen.count)
-		t.left(s.queue, "after all were dealt with")
-	}},
 }
 
-// groupDelay is for how long the cases postpone.
+// groupDelay is the delay with which the cases postpone.
 func (t *trial) groupDelay() time.Duration { return t.delay() }
 
 // outlasting is a delay that is longer than the cases wait.
@@ -501,71 +384,13 @@ func (t *trial) notPostponed(r *receiver) {
 	t.complete(d)
 }
 
-// some returns what one Receive brings.
-func (r *receiver) some() []core.Delivery {
+// receiveBatch returns the deliveries of one Receive.
+func (r *receiver) receiveBatch() []core.Delivery {
 	ctx, cancel := r.t.patient()
 	defer cancel()
-	all, err := r.batch(ctx, 10)
+	deliveries, err := r.batch(ctx, 10)
 	if err != nil {
 		r.t.stop("Receive returns a message that is in the queue", "%v", err)
 	}
-	return all
-}
-
-// groupRetries configures retries; a delay of 0 is a short one.
-func (t *trial) groupRetries(immediate, delayed int, delay time.Duration) func(*core.Config) {
-	return func(c *core.Config) {
-		c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(immediate), t.delayed(delayed)
-		if delay > 0 {
-			c.Recoverability.Delayed.Delays = slices.Repeat([]time.Duration{delay}, delayed)
-		}
-	}
-}
-
-// groupService returns an endpoint with such retries on a queue that keeps groups.
-func (t *trial) groupService(transport core.Transport, immediate, delayed int, delay time.Duration) *service {
-	return t.serviceOn(transport, t.groupQueue(transport), t.queue(transport), t.groupRetries(immediate, delayed, delay))
-}
-
-// handled is the attempts of an endpoint at its messages, in their order.
-type handled struct {
-	mu       sync.Mutex
-	attempts []string // body, attempt / delayed retries
-	times    []time.Time
-}
-
-// record registers a handler that notes each attempt.
-func (s *service) record(do func(m *core.Message) error) *handled {
-	h := &handled{}
-	s.handle("job", func(_ context.Context, m *core.Message) error {
-		h.mu.Lock()
-		h.attempts = append(h.attempts, fmt.Sprintf("%s %d/%d", m.RawBody(), m.Attempt, m.DelayedRetries))
-		h.times = append(h.times, time.Now())
-		n := len(h.attempts)
-		h.mu.Unlock()
-		if n > endless {
-			return nil
-		}
-		return do(m)
-	})
-	return h
-}
-
-func (h *handled) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.attempts)
-}
-
-func (h *handled) list() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.attempts)
-}
-
-// at returns when an attempt began.
-func (h *handled) at(i int) time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.times[min(i, len(h.times)-1)]
+	return deliveries
 }

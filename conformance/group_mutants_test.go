@@ -64,12 +64,61 @@ func withoutGroups() changes {
 	}
 }
 
-// holdsOne is a limit of MaxLockTime that cases can wait for.
-func holdsOne(c *core.Capabilities) { c.MaxLockTime = time.Minute }
+// holdsAllGroups delivers nothing while a message is postponed.
+func holdsAllGroups() changes {
+	var mu sync.Mutex
+	var due time.Time
+	return changes{
+		settle: func(d *brokenDelivery, operation string, next func() error) error {
+			err := next()
+			if operation == "Postpone" && err == nil {
+				mu.Lock()
+				due = time.Now().Add(d.delay)
+				mu.Unlock()
+			}
+			return err
+		},
+		receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+			mu.Lock()
+			wait := time.Until(due)
+			mu.Unlock()
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+			return next(ctx, dst)
+		},
+	}
+}
+
+// countsPostponementsTwice raises the count by two with each postponement after a failure.
+func countsPostponementsTwice() changes {
+	var mu sync.Mutex
+	extra := map[string]int{}
+	return changes{
+		arrive: func(_ *brokenReceiver, in *core.Incoming) {
+			mu.Lock()
+			defer mu.Unlock()
+			in.DeliveryCount += extra[in.NativeID]
+		},
+		settle: func(d *brokenDelivery, operation string, next func() error) error {
+			if operation == "Postpone" && d.cause != nil {
+				mu.Lock()
+				extra[d.in.NativeID]++
+				mu.Unlock()
+			}
+			return next()
+		},
+	}
+}
+
+// oneMinute is a limit of MaxLockTime that cases can wait for.
+func oneMinute(c *core.Capabilities) { c.MaxLockTime = time.Minute }
 
 var groupMutants = []mutant{
 	{rule: "C24", name: "delivers messages of a group beside each other", breaks: withoutGroups},
-	{rule: "C24", name: "keeps groups apart by the first 100 bytes of their keys, and forgets the rest", breaks: func() changes {
+	{rule: "C24", name: "cuts group keys after 100 bytes", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.GroupKey = in.GroupKey[:min(len(in.GroupKey), 100)] }}
 	}},
 	{rule: "C24", name: "gives an abandoned message its place at the end of its group", breaks: func() changes {
@@ -88,7 +137,7 @@ var groupMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "C24", name: "gives what a receiver has when it is closed its place at the end of its group", breaks: func() changes {
+	{rule: "C24", name: "gives the messages of a closed receiver places at the end of their groups", breaks: func() changes {
 		var mu sync.Mutex
 		held := map[*brokenReceiver][]core.Delivery{}
 		return changes{
@@ -140,7 +189,7 @@ var groupMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C24", name: "delivers what one Receive brings in any order", breaks: func() changes {
+	{rule: "C24", name: "delivers the messages of one Receive in any order", breaks: func() changes {
 		return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			n, err := next(ctx, dst)
 			slices.Reverse(dst[:n])
@@ -177,32 +226,7 @@ var groupMutants = []mutant{
 		}()
 		return nil
 	})},
-	{rule: "C24", name: "holds all groups while one is postponed", breaks: func() changes {
-		var mu sync.Mutex
-		var until time.Time
-		return changes{
-			settle: func(d *brokenDelivery, operation string, next func() error) error {
-				err := next()
-				if operation == "Postpone" && err == nil {
-					mu.Lock()
-					until = time.Now().Add(d.delay)
-					mu.Unlock()
-				}
-				return err
-			},
-			receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
-				mu.Lock()
-				wait := time.Until(until)
-				mu.Unlock()
-				select {
-				case <-time.After(wait):
-				case <-ctx.Done():
-					return 0, ctx.Err()
-				}
-				return next(ctx, dst)
-			},
-		}
-	}},
+	{rule: "C24", name: "holds all groups while one is postponed", breaks: holdsAllGroups},
 	{rule: "C24", name: "says nothing of a settlement after Postpone", breaks: func() changes {
 		return changes{settle: func(_ *brokenDelivery, _ string, next func() error) error {
 			if err := next(); !errors.Is(err, core.ErrSettled) {
@@ -211,7 +235,7 @@ var groupMutants = []mutant{
 			return nil
 		}}
 	}},
-	{rule: "C24", name: "postpones for MaxLockTime where more is asked for", on: able(holdsOne), breaks: onPostpone(func(d *brokenDelivery, next func() error) error {
+	{rule: "C24", name: "postpones for a second where more than MaxLockTime is asked for", on: able(oneMinute), breaks: onPostpone(func(d *brokenDelivery, next func() error) error {
 		d.delay = min(d.delay, time.Second)
 		return next()
 	})},
@@ -221,7 +245,7 @@ var groupMutants = []mutant{
 		}
 		return next()
 	})},
-	{rule: "C24", name: "lets what follows go first when a lock ends", on: withLocks, breaks: withoutGroups},
+	{rule: "C24", name: "delivers the next message of a group before one whose lock has ended", on: withLocks, breaks: withoutGroups},
 	{rule: "C1", name: "abandons a message that it cannot postpone", on: able(func(c *core.Capabilities) { c.GroupOrder = false }), breaks: onPostpone(func(d *brokenDelivery, _ func() error) error {
 		return d.Delivery.Abandon(context.Background(), d.cause)
 	})},
@@ -249,33 +273,13 @@ var groupMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "R61", name: "holds all groups while one is postponed", breaks: func() changes {
-		var mu sync.Mutex
-		var until time.Time
-		return changes{
-			settle: func(d *brokenDelivery, operation string, next func() error) error {
-				err := next()
-				if operation == "Postpone" && err == nil {
-					mu.Lock()
-					until = time.Now().Add(d.delay)
-					mu.Unlock()
-				}
-				return err
-			},
-			deliver: func(_ *brokenReceiver, d core.Delivery) core.Delivery {
-				mu.Lock()
-				wait := time.Until(until)
-				mu.Unlock()
-				time.Sleep(wait)
-				return d
-			},
-		}
-	}},
+	{rule: "R61", name: "holds all groups while one is postponed", breaks: holdsAllGroups},
+	{rule: "R61", name: "counts two deliveries when it postpones a failed message", breaks: countsPostponementsTwice},
 	{rule: "R61", name: "counts each postponement as a failure", breaks: onPostpone(func(d *brokenDelivery, next func() error) error {
 		if d.cause == nil {
 			d.cause = errHandler
 		}
 		return next()
 	})},
-	{rule: "R61", name: "loses what replaces a message", on: able(holdsOne), breaks: losesWhatReplaces},
+	{rule: "R61", name: "loses the copy that replaces a message", on: able(oneMinute), breaks: losesWhatReplaces},
 }

@@ -93,8 +93,8 @@ type Config struct {
 	// DrainTimeout is how long handlers may go on after Run's context ended,
 	// before their contexts are cancelled. The default is 20 s: with the 5 s
 	// that handlers then have to return, Run ends before Kubernetes, which
-	// waits for 30 s, ends the process. With Off they are cancelled at once. What handlers leave
-	// of it the transport has for requests to the broker that are under way.
+	// waits for 30 s, ends the process. With Off they are cancelled at once. The
+	// transport has the rest of it for requests to the broker that are in progress.
 	DrainTimeout time.Duration
 
 	// OutageLimit is after how long an outage that the transport reported

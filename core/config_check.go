@@ -70,8 +70,8 @@ type resolved struct {
 	observers     *observers
 	queues        []string // that the endpoint needs; the first is its input queue
 	instanceQueue string   // one of queues; "" without
-	groupQueues   []string // addresses of those of queues that keep groups in order
-	ungrouped     []string // what of it cannot be kept
+	groupQueues   []string // addresses of queues that keep groups in order
+	unordered     []string // reasons why groups are not always in order
 	auditAddress  string   // "" without audit
 	// reduced says which defaults the transport cannot do (R10).
 	reduced []string
@@ -261,7 +261,7 @@ func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []strin
 	for _, text := range r.reduced {
 		log.Warn("default retries are off", "reason", text)
 	}
-	for _, text := range r.ungrouped {
+	for _, text := range r.unordered {
 		log.Warn("the order of a group's messages is not always kept", "reason", text)
 	}
 	limit := r.config.Recoverability.RateLimit.ConsecutiveFailures

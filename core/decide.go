@@ -85,7 +85,7 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 type failure struct {
 	ErrorContext
 	deferrals     int
-	postponed     bool      // a delayed retry would postpone it where it is, because of its group
+	inPlace       bool      // a delayed retry postpones the message, because of its group
 	handlerFailed time.Time // when Handler did, or the zero time
 
 	// The copy for the error queue that EditFailed made of this delivery, or nil, and
@@ -183,7 +183,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 // with their connection or process, or given back at a shutdown, before a handler began.
 // It gets a new copy, once (R34).
 func (r *rules) perhapsUnseen(f failure) bool {
-	return r.caps.CountsEveryDelivery && r.mode != TransactionNone && !f.postponed &&
+	return r.caps.CountsEveryDelivery && r.mode != TransactionNone && !f.inPlace &&
 		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(HeaderDeliveries) == ""
 }
 
@@ -250,7 +250,7 @@ func (r *rules) cannot(a Action, f failure) string {
 		switch {
 		case r.mode == TransactionNone:
 			return "transaction mode None allows no retries"
-		case f.postponed:
+		case f.inPlace:
 			return r.cannotPostpone(a.Delay)
 		case !r.caps.DelayedDelivery:
 			return "the transport has no delayed delivery"

@@ -10,30 +10,32 @@ import (
 
 // This file is about queues that keep groups in order (Capabilities.GroupOrder). A message of
 // a group that fails must stay before those that follow it: a delayed retry, and a
-// deferral, postpone it where it is, instead of sending a copy to the end of the queue.
+// deferral, postpone it in its place, instead of sending a copy to the end of the queue.
 //
-// So the message cannot carry what a copy would: its headers stay as they were sent, and
-// the broker counts all its deliveries, over all rounds of retries. Which round one
-// belongs to follows from the count and the configuration. What does not follow from these is in
-// the memory of this process alone: when the message failed first, and its deferrals.
+// A copy has headers that tell of earlier rounds, and a delivery count that begins again. A
+// postponed message has the headers that it was sent with, and the broker counts its
+// deliveries over all rounds. So the instance that postpones it remembers its rounds. Of
+// deliveries to other instances it knows the number alone: it takes them for rounds of as
+// many attempts as are configured.
 
-// postponement is what is known of the earlier rounds of a message that is postponed where
-// it is; in copies the headers tell it.
-type postponement struct {
-	retries   int // delayed ones
-	deferrals int
-	failed    time.Time // for the first time, or the zero time
+// earlierRounds is what an instance knows of the rounds of a message before the current one.
+type earlierRounds struct {
+	retries    int // delayed retries
+	deferrals  int
+	failed     time.Time // for the first time, or the zero time
+	deliveries int       // in these rounds
+	expected   int       // the broker's count for the next delivery, if no other instance gets one before
 }
 
-// resolveGroups finds out which of the endpoint's queues keep groups, and what of it cannot be
-// kept. Where all queues do, the latter is about groups that the application may not have.
+// resolveGroups finds the queues that keep groups, and the reasons why the order in them is not
+// always kept. Without a GroupKeeper there are none of the latter: the application may not have groups.
 func (r *resolved) resolveGroups(t Transport) {
 	if !r.rules.caps.GroupOrder {
 		return
 	}
-	keeper, some := t.(GroupKeeper)
+	keeper, choosesQueues := t.(GroupKeeper)
 	for _, address := range []string{r.rules.ownAddress, r.rules.instanceAddress} {
-		if address != "" && (!some || keeper.KeepsGroups(address)) {
+		if address != "" && (!choosesQueues || keeper.KeepsGroups(address)) {
 			r.groupQueues = append(r.groupQueues, address)
 		}
 	}
@@ -41,30 +43,32 @@ func (r *resolved) resolveGroups(t Transport) {
 	case len(r.groupQueues) == 0:
 	case r.mode == TransactionNone:
 		r.groupQueues = nil
-		if some && r.config.Concurrency != 1 {
-			r.ungrouped = append(r.ungrouped, "in transaction mode None messages of a group do not wait for each other; use another mode, or a Concurrency of 1")
+		if choosesQueues && r.config.Concurrency != 1 {
+			r.unordered = append(r.unordered, "in transaction mode None messages of a group do not wait for each other; use another mode, or a Concurrency of 1")
 		}
-	case some:
-		for messageType, c := range r.rules.all() {
+	case choosesQueues:
+		configs := r.rules.configs()
+		for _, messageType := range slices.Sorted(maps.Keys(configs)) {
+			c := configs[messageType]
 			if c.Delayed.MaxNumberOfRetries == 0 {
 				continue
 			}
 			longest := c.schedule.longest(min(c.Delayed.MaxNumberOfRetries, math.MaxInt32))
 			if reason := r.rules.cannotPostpone(longest); reason != "" {
-				r.ungrouped = append(r.ungrouped, fmt.Sprintf("a delayed retry%s may be due after %v, but %s; after a failure with so long a delay it goes to the error queue, and its group goes on", ofType(messageType), longest, reason))
+				r.unordered = append(r.unordered, fmt.Sprintf("a delayed retry%s may be due after %v, but %s; after a failure with so long a delay it goes to the error queue, and its group goes on", ofType(messageType), longest, reason))
 			}
 		}
 	}
 }
 
-// all are the settings in force: for all message types, as "", and for some.
-func (r *rules) all() map[string]RecoverabilityConfig {
-	all := maps.Clone(r.perType)
-	if all == nil {
-		all = map[string]RecoverabilityConfig{}
+// configs returns the settings of each message type that has some, and those of all others as "".
+func (r *rules) configs() map[string]RecoverabilityConfig {
+	configs := maps.Clone(r.perType)
+	if configs == nil {
+		configs = map[string]RecoverabilityConfig{}
 	}
-	all[""] = r.config
-	return all
+	configs[""] = r.config
+	return configs
 }
 
 func ofType(messageType string) string {
@@ -74,50 +78,60 @@ func ofType(messageType string) string {
 	return " of " + messageType
 }
 
-// isPostponed reports whether a message is retried with a delay where it is, because of its
-// group.
-func (ep *Endpoint) isPostponed(d Delivery) bool {
+// retriesInPlace reports whether a delayed retry postpones a message, because of its group.
+func (ep *Endpoint) retriesInPlace(d Delivery) bool {
 	queues := ep.groupQueues
 	return len(queues) > 0 && d.Incoming().GroupKey != "" && slices.Contains(queues, ep.receivedFrom(d))
 }
 
-// delayedRetries is how many came before.
+// delayedRetries returns the number of delayed retries before this delivery.
 func (in *Incoming) delayedRetries() int {
-	return intHeader(in.Headers, HeaderRetries) + in.postponed.retries
+	return intHeader(in.Headers, HeaderRetries) + in.earlier.retries
 }
 
-// deferrals is how many came before.
+// deferrals returns the number of deferrals before this delivery.
 func (in *Incoming) deferrals() int {
-	return intHeader(in.Headers, HeaderDeferrals) + in.postponed.deferrals
+	return intHeader(in.Headers, HeaderDeferrals) + in.earlier.deferrals
 }
 
-// firstFailure is when the message failed first, or the zero time.
+// firstFailure returns when the message failed first, or the zero time.
 func (in *Incoming) firstFailure() time.Time {
 	if at := firstFailure(in.Headers); !at.IsZero() {
 		return at
 	}
-	return in.postponed.failed
+	return in.earlier.failed
+}
+
+// roundsAfter returns what is remembered when the message is given back, and its count rises.
+func (in *Incoming) roundsAfter(counted int) earlierRounds {
+	e := in.earlier
+	e.expected = e.deliveries + in.DeliveryCount + counted
+	return e
 }
 
 // inRound returns the delivery with the count of its round.
 func (ep *Endpoint) inRound(d Delivery) Delivery {
 	in := d.Incoming()
-	if in.DeliveryCount <= 1 && !in.Redelivered || !ep.isPostponed(d) {
+	if in.DeliveryCount <= 1 && !in.Redelivered || !ep.retriesInPlace(d) {
 		return d
 	}
-	p := ep.memory.postponementOf(in.NativeID)
-	config := ep.rules.configFor(ep.typeOf(in))
-	count := max(in.DeliveryCount, 1)
-	if round := config.Immediate.MaxNumberOfRetries; round < math.MaxInt {
-		round++
-		p.retries = min((count-1)/round, config.Delayed.MaxNumberOfRetries)
-		count -= p.retries * round
+	e := ep.memory.roundsOf(in.NativeID)
+	count := max(in.DeliveryCount-e.deliveries, 1)
+	if in.DeliveryCount > e.expected { // other instances had it, or this one has forgotten it
+		config := ep.rules.configFor(ep.typeOf(in))
+		if round := config.Immediate.MaxNumberOfRetries; round < math.MaxInt {
+			round++
+			rounds := min((count-1)/round, max(config.Delayed.MaxNumberOfRetries-e.retries, 0))
+			e.retries += rounds
+			e.deliveries += rounds * round
+			count -= rounds * round
+		}
 	}
-	if p == (postponement{}) {
+	if e.retries == 0 && e.deferrals == 0 {
 		return d
 	}
 	copied := *in
-	copied.DeliveryCount, copied.Redelivered, copied.postponed = count, true, p
+	copied.DeliveryCount, copied.Redelivered, copied.earlier = count, true, e
 	return &adjusted{d, &copied}
 }
 
@@ -140,7 +154,8 @@ func (ep *Endpoint) typeOf(in *Incoming) (messageType string) {
 	return ep.handlingOf(in.Headers.Get(HeaderMessageTypes)).messageType
 }
 
-// deliveriesFrom is how often one copy of a message from a queue is delivered at most; 0 is without limit.
+// deliveriesFrom returns how often one copy of a message from a queue is delivered at most; 0 is
+// without limit.
 func (ep *Endpoint) deliveriesFrom(address string) int {
 	if slices.Contains(ep.groupQueues, address) {
 		return ep.rules.groupDeliveries()
@@ -148,47 +163,57 @@ func (ep *Endpoint) deliveriesFrom(address string) int {
 	return ep.maxDeliveries
 }
 
-// groupDeliveries is how often a message of a group is, in all its rounds. MaxDeliveries bounds
-// those of the last one.
+// groupDeliveries returns how often a message of a group is delivered at most, in all its
+// rounds. MaxDeliveries bounds the deliveries of the last one.
 func (r *rules) groupDeliveries() int {
-	most := r.maxDeliveries
-	if most == 0 || most == math.MaxInt {
-		return most
+	last := r.maxDeliveries
+	if last == 0 || last == math.MaxInt {
+		return last
 	}
-	total := most
-	for _, c := range r.all() {
+	total := last
+	for _, c := range r.configs() {
 		round, delayed := c.Immediate.MaxNumberOfRetries, c.Delayed.MaxNumberOfRetries
 		if round >= math.MaxInt32 || delayed >= math.MaxInt32 {
 			return math.MaxInt
 		}
-		total = max(total, most+(round+1)*delayed)
+		total = max(total, last+(round+1)*delayed)
 	}
 	return total
 }
 
-// postpone gives the message back for a later attempt, which those that follow it in its
-// group wait for. The failed handler's work is undone.
+// postpone gives the message back for a new round, and its group waits for it. The failed
+// handler's work is undone.
 func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	if r.lockLost(a) { // while policy ran
 		return ErrLockLost
 	}
 	in := a.delivery.Incoming()
-	p := in.postponed
-	cause := f.Err
+	cause, counted := f.Err, 1
 	if d.deferral {
-		p.deferrals++
 		cause = nil
+		if !r.ep.rules.caps.CountsEveryDelivery {
+			counted = 0
+		}
 	}
-	if p.failed.IsZero() {
-		p.failed = f.FailedAt
+	e := in.roundsAfter(counted)
+	e.deliveries = e.expected - 1
+	if d.deferral {
+		e.deferrals++
+	} else {
+		e.retries++
 	}
-	r.ep.memory.rememberPostponement(in.NativeID, p) // before it can come again
+	if e.failed.IsZero() {
+		e.failed = f.FailedAt
+	}
+	r.ep.memory.rememberRounds(in.NativeID, e) // before it can be redelivered
 	r.ep.noteSurvived(in)
 	err := a.delivery.Postpone(r.settle, d.action.Delay, cause)
-	if err == nil {
-		r.release(a)
+	if err != nil { // this round goes on
+		r.ep.memory.rememberRounds(in.NativeID, in.roundsAfter(1))
+		return err
 	}
-	return err
+	r.release(a)
+	return nil
 }
 
 // cannotPostpone says why a message of a group cannot be retried after a delay, or "".

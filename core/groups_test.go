@@ -157,3 +157,89 @@ func TestGroups_RoundsOfTheMessageType(t *testing.T) {
 		b.only("error")
 	})
 }
+
+// Verdicts and policies may end a round early or make it longer. The instance that saw it
+// counts as it does where a delayed retry sends a copy.
+func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
+	retries := func(immediate, delayed int) core.Recoverability {
+		return core.Recoverability{Immediate: core.Immediate{Retries: immediate}, Delayed: core.Delayed{Retries: delayed, Increase: time.Second}}
+	}
+	for name, c := range map[string]struct {
+		config core.Recoverability
+		fail   func(m *core.Message) error // nil: errBoom
+		policy core.Policy
+		want   string
+	}{
+		"RetryAfter is one delayed retry": {
+			config: retries(2, 2),
+			fail: func(m *core.Message) error {
+				if m.DelayedRetries < 2 {
+					return core.RetryAfter(errBoom, time.Second)
+				}
+				return errBoom
+			},
+			want: "1/0/0 1/1/0 1/2/0 2/2/0 3/2/0",
+		},
+		"RetryAfter ends a round": {
+			config: retries(2, 2),
+			fail: func(m *core.Message) error {
+				if m.Attempt == 2 {
+					return core.RetryAfter(errBoom, time.Second)
+				}
+				return errBoom
+			},
+			want: "1/0/0 2/0/0 1/1/0 2/1/0 1/2/0 2/2/0",
+		},
+		"a deferral begins a round": {
+			config: retries(1, 1),
+			fail: func(m *core.Message) error {
+				if m.Attempt == 2 && m.Deferrals < 2 {
+					return core.Defer(time.Second)
+				}
+				return errBoom
+			},
+			want: "1/0/0 2/0/0 1/0/1 2/0/1 1/0/2 2/0/2 1/1/2 2/1/2",
+		},
+		"a policy retries at once more often than configured": {
+			config: retries(1, 3),
+			policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				switch {
+				case f.ImmediateProcessingFailures < 4:
+					return core.ImmediateRetry()
+				case f.DelayedDeliveriesPerformed < 3:
+					return core.DelayedRetry(time.Second)
+				}
+				return core.MoveToError("")
+			},
+			want: "1/0/0 2/0/0 3/0/0 4/0/0 1/1/0 2/1/0 3/1/0 4/1/0 1/2/0 2/2/0 3/2/0 4/2/0 1/3/0 2/3/0 3/3/0 4/3/0",
+		},
+	} {
+		test := func(t *testing.T, cfg inmemory.Config) {
+			inModesOn(t, cfg, retrying, func(b *bed) {
+				c.config.Policy = c.policy
+				ep := b.endpoint("orders", core.Config{Recoverability: c.config})
+				var attempts record[string]
+				b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+					attempts.add(fmt.Sprintf("%d/%d/%d", m.Attempt, m.DelayedRetries, m.Deferrals))
+					if c.fail == nil {
+						return errBoom
+					}
+					return c.fail(m)
+				})
+				b.run(ep)
+				m := order("1")
+				m.GroupKey = "customer 7"
+				b.send(m)
+				b.pass(time.Hour)
+				equal(b, "attempts", strings.Join(attempts.all(), " "), c.want)
+				b.only("error")
+			})
+		}
+		t.Run(name, func(t *testing.T) {
+			test(t, inmemory.Config{})
+			t.Run("CountsEveryDelivery", func(t *testing.T) {
+				test(t, able(func(c *core.Capabilities) { c.CountsEveryDelivery = true }))
+			})
+		})
+	}
+}

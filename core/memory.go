@@ -13,12 +13,12 @@ import (
 // memory is the endpoint's memory of messages beyond their settlement, bounded
 // whatever the load. It survives Run, because messages do.
 type memory struct {
-	mu        sync.Mutex
-	settled   *lru.Cache[string, struct{}]         // R28; by NativeID
-	pending   *lru.Cache[string, *pendingDecision] // R25; by pendingKey
-	accepted  *lru.Cache[string, []fingerprint]    // by the id of the message that was handled
-	survived  *lru.Cache[string, int]              // R35; by NativeID, the DeliveryCount
-	postponed *lru.Cache[string, postponement]     // by NativeID
+	mu       sync.Mutex
+	settled  *lru.Cache[string, struct{}]         // R28; by NativeID
+	pending  *lru.Cache[string, *pendingDecision] // R25; by pendingKey
+	accepted *lru.Cache[string, []fingerprint]    // by the id of the message that was handled
+	survived *lru.Cache[string, int]              // R35; by NativeID, the DeliveryCount
+	rounds   *lru.Cache[string, earlierRounds]    // R61; by NativeID
 	// The lengths of pending and accepted, so that the usual case takes no lock.
 	waiting  atomic.Int64
 	partials atomic.Int64
@@ -37,11 +37,11 @@ type fingerprint [sha256.Size]byte
 
 func newMemory() *memory {
 	return &memory{
-		settled:   lru.New[string, struct{}](memoryEntries),
-		pending:   lru.New[string, *pendingDecision](memoryEntries),
-		accepted:  lru.New[string, []fingerprint](memoryEntries),
-		survived:  lru.New[string, int](memoryEntries),
-		postponed: lru.New[string, postponement](memoryEntries),
+		settled:  lru.New[string, struct{}](memoryEntries),
+		pending:  lru.New[string, *pendingDecision](memoryEntries),
+		accepted: lru.New[string, []fingerprint](memoryEntries),
+		survived: lru.New[string, int](memoryEntries),
+		rounds:   lru.New[string, earlierRounds](memoryEntries),
 	}
 }
 
@@ -82,23 +82,22 @@ func (m *memory) wasSurvived(in *Incoming) bool {
 	return ok && count == in.DeliveryCount-1
 }
 
-// rememberPostponement notes what the next delivery of a message cannot tell.
-func (m *memory) rememberPostponement(nativeID string, p postponement) {
+// rememberRounds notes what the next delivery of a message cannot tell.
+func (m *memory) rememberRounds(nativeID string, e earlierRounds) {
 	if nativeID == "" {
 		return
 	}
 	m.mu.Lock()
-	m.postponed.Put(nativeID, p)
+	m.rounds.Put(nativeID, e)
 	m.mu.Unlock()
 }
 
-// postponementOf returns what was noted last, with retries of 0.
-func (m *memory) postponementOf(nativeID string) postponement {
+// roundsOf returns what was noted last.
+func (m *memory) roundsOf(nativeID string) earlierRounds {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, _ := m.postponed.Get(nativeID)
-	p.retries = 0
-	return p
+	e, _ := m.rounds.Get(nativeID)
+	return e
 }
 
 // pendingKey names a stored copy. A foreign message may have no NativeID: it is known

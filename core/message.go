@@ -164,9 +164,10 @@ type Incoming struct {
 	// received, Headers are what could be read of them (C4).
 	Malformed error
 
-	postponed postponement // in earlier rounds, without a header that would tell
-
 	// Native is the client library's own message, or nil: the way to what is
 	// not portable. Its type is documented by the adapter.
 	Native any
+
+	// earlier is for a message of a group, which has no headers about its earlier rounds.
+	earlier earlierRounds
 }

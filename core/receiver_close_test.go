@@ -38,8 +38,8 @@ func (r slowReceiver) Close(ctx context.Context) error {
 	return r.Receiver.Close(context.WithoutCancel(ctx))
 }
 
-// A receiver has what the handlers leave of DrainTimeout, and 4 s at least.
-func TestShutdown_WaitsForARequestUnderWay(t *testing.T) {
+// A receiver has the rest of DrainTimeout to close, and 4 s at least.
+func TestShutdown_WaitsForARequestInProgress(t *testing.T) {
 	for name, c := range map[string]struct {
 		drain, takes time.Duration
 		hurried      bool

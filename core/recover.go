@@ -82,7 +82,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 			HandlerStarted:              handler.began,
 		},
 		deferrals:     in.deferrals(),
-		postponed:     r.ep.isPostponed(a.delivery),
+		inPlace:       r.ep.retriesInPlace(a.delivery),
 		handlerFailed: handler.failed,
 	}
 	f.setMessage(in)
@@ -192,7 +192,7 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 	switch d.action.Kind {
 	case ActionDelayedRetry:
 		retry := r.sendAgain
-		if f.postponed {
+		if f.inPlace {
 			retry = r.postpone
 		}
 		err := retry(a, f, d)
@@ -251,7 +251,11 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 
 // abandon gives the message back for its next attempt.
 func (r *runner) abandon(a *attempt, f *failure) {
-	r.ep.noteSurvived(a.delivery.Incoming())
+	in := a.delivery.Incoming()
+	r.ep.noteSurvived(in)
+	if f.inPlace {
+		r.ep.memory.rememberRounds(in.NativeID, in.roundsAfter(1))
+	}
 	err := a.delivery.Abandon(r.settle, f.Err)
 	if err == nil {
 		r.release(a)

@@ -124,8 +124,8 @@ type Delivery interface {
 	Release(ctx context.Context) error
 
 	// Postpone gives back a message of a group from a queue that keeps groups
-	// (Capabilities.GroupOrder), to be available after a delay above 0 (C24). It is
-	// never early, and late by DelayPrecision at most; nothing that follows it in its group is
+	// (Capabilities.GroupOrder), to be available after a delay, which may be 0 (C24). It is
+	// never early, and late by DelayPrecision at most; no later message of its group is
 	// delivered before. With a cause it counts as Abandon does, without one as
 	// Release does. A delay that would keep it for longer than MaxLockTime, counted from
 	// the delivery, is an error matching errors.ErrUnsupported.
@@ -261,10 +261,10 @@ type TopicChecker interface {
 }
 
 // GroupKeeper is implemented by a Transport that has GroupOrder for some queues only. Without
-// it they all keep groups.
+// it all queues keep groups.
 type GroupKeeper interface {
-	// KeepsGroups reports whether the queue of this name keeps groups in order, where it
-	// exists. The answer is the same for the Transport's whole life. It does no I/O.
+	// KeepsGroups reports whether the queue with this name or address keeps groups in order,
+	// if it exists. The answer is the same for the Transport's whole life. It does no I/O.
 	KeepsGroups(queue string) bool
 }
 
@@ -356,8 +356,8 @@ type Capabilities struct {
 	// GroupOrder: there are queues that keep groups (all, or those of GroupKeeper). From such
 	// a queue the messages with one GroupKey, unless it is empty, come in the order in
 	// which they were sent, and one at a time: the next when the one before it has been consumed,
-	// or has expired. One that is given back, by whatever means, comes again before those that follow it, and
-	// Delivery.Postpone works (C24). A delayed message takes its place when it is due. It
+	// or has expired. One that is given back, by whatever means, is redelivered before those that
+	// follow it, and Delivery.Postpone works (C24). A delayed message takes its place when it is due. It
 	// does not concern TransactionNone, where nothing is given back: there they come
 	// in order, but without waiting for each other.
 	GroupOrder bool
@@ -444,7 +444,7 @@ type ReceiverConfig struct {
 	MaxReceiveBytes int
 	// MaxDeliveries is how often the engine lets one copy of a message be
 	// delivered; 0 is without limit. A broker's own limit must be above it, or
-	// OpenReceiver returns an error with the command that mends it (R34). From a queue that
+	// OpenReceiver returns an error with the command that fixes it (R34). From a queue that
 	// keeps groups, where a delayed retry makes no new copy, it counts those of all rounds.
 	MaxDeliveries int
 	// Observer, where it implements ConnectionObserver, is told of outages, and

@@ -1,0 +1,206 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var groupRetryCases = []testCase{
+	{rule: "R61", title: "a message that fails holds its group through immediate and delayed retries", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
+		transport := t.open()
+		s := t.groupService(transport, 1, 2, 0)
+		seen := s.record(func(m *core.Message) error {
+			if string(m.RawBody()) == "fails" {
+				return errHandler
+			}
+			return nil
+		})
+		s.run()
+		t.sendGroup(transport, s.queue, "one", "before", "fails", "after", "last")
+		s.movedOne()
+		t.reach("messages of the group handled", 9, seen.count)
+		s.end()
+		seen.inOrder(
+			"before 1/0",
+			"fails 1/0", "fails 2/0", "fails 1/1", "fails 2/1", "fails 1/2", "fails 2/2",
+			"after 1/0", "last 1/0",
+		)
+		for _, i := range []int{3, 5} { // the first attempts after a delay
+			t.due("a delayed retry", t.shortDelay(), seen.at(i).Sub(seen.at(i-1)))
+		}
+		t.left(s.queue, "after all were dealt with")
+	}},
+	{rule: "R61", title: "other groups, and messages without one, do not wait for a group that is held", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
+		transport := t.open()
+		s := t.groupService(transport, 0, 1, t.outlasting())
+		var failed, others tally
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			body := string(m.RawBody())
+			if body == "fails" {
+				failed.add(body)
+				return errHandler
+			}
+			others.add(body)
+			return nil
+		})
+		t.sendGroup(transport, s.queue, "one", "fails")
+		s.run()
+		t.reach("attempts that failed", 1, failed.total)
+		t.sendGroup(transport, s.queue, "two", "other group")
+		t.send(transport, t.command(s.queue, "job", "no group"))
+		t.reach("other messages handled", 2, others.total)
+		s.end()
+	}},
+	{rule: "R61", title: "a message of a group is attempted as often as configured by instances that take turns", in: givingBack, needs: []need{groupOrder, delays, nativeCount}, run: func(t *trial) {
+		first := t.open()
+		queue, errorQueue := t.groupQueue(first), t.queue(first)
+		var seen attempts
+		var instances []*service
+		for _, transport := range []core.Transport{first, t.open(), t.open()} {
+			s := t.serviceOn(transport, queue, errorQueue, t.groupRetries(2, 2, 0))
+			s.handle("job", seen.fail)
+			s.run()
+			instances = append(instances, s)
+		}
+		t.sendGroup(first, queue, "one", "m1", "m2")
+		t.sendGroup(first, queue, "two", "m3")
+		instances[0].moved(3)
+		for _, s := range instances {
+			s.end()
+		}
+		for _, body := range []string{"m1", "m2", "m3"} {
+			t.attempted(&seen, body, 9)
+		}
+	}},
+	{rule: "R61", title: "a deferral begins a new round, and holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
+		transport := t.open()
+		delay := t.groupDelay()
+		s := t.groupService(transport, 1, 1, 0)
+		seen := s.record(func(m *core.Message) error {
+			switch {
+			case string(m.RawBody()) != "deferred" || m.Deferrals == 2:
+				return nil
+			case m.Attempt == 1:
+				return errHandler
+			}
+			return core.Defer(delay)
+		})
+		t.sendGroup(transport, s.queue, "one", "deferred", "after")
+		s.run()
+		t.reach("messages handled", 6, seen.count)
+		s.end()
+		seen.inOrder("deferred 1/0", "deferred 2/0", "deferred 1/0", "deferred 2/0", "deferred 1/0", "after 1/0")
+		for _, i := range []int{2, 4} { // the first attempts after a deferral
+			t.due("a deferred message", delay, seen.at(i).Sub(seen.at(i-1)))
+		}
+		t.left(s.queue, "after all were handled")
+		t.left(s.errorQueue, "after all were handled")
+	}},
+	{rule: "R61", title: "RetryAfter is one delayed retry, and holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
+		transport := t.open()
+		delay := t.groupDelay()
+		s := t.groupService(transport, 2, 2, 0)
+		seen := s.record(func(m *core.Message) error {
+			switch {
+			case string(m.RawBody()) != "fails":
+				return nil
+			case m.DelayedRetries < 2 && m.Attempt == 1+m.DelayedRetries:
+				return core.RetryAfter(errHandler, delay)
+			}
+			return errHandler
+		})
+		t.sendGroup(transport, s.queue, "one", "fails", "after")
+		s.run()
+		s.movedOne()
+		t.reach("messages of the group handled", 7, seen.count)
+		s.end()
+		seen.inOrder("fails 1/0", "fails 1/1", "fails 2/1", "fails 1/2", "fails 2/2", "fails 3/2", "after 1/0")
+		for _, i := range []int{1, 3} { // the first attempts after a delay
+			t.due("a delayed retry", delay, seen.at(i).Sub(seen.at(i-1)))
+		}
+		t.left(s.queue, "after all were dealt with")
+	}},
+	{rule: "R61", title: "a delay for which no message of a group can be held becomes a move to the error queue", in: givingBack, needs: []need{groupOrder, delays, lockLimit}, run: func(t *trial) {
+		transport := t.open()
+		s := t.groupService(transport, 0, 1, t.caps.MaxLockTime+time.Second)
+		seen := s.record(func(m *core.Message) error {
+			if string(m.RawBody()) == "fails" {
+				return errHandler
+			}
+			return nil
+		})
+		t.sendGroup(transport, s.queue, "one", "fails", "after")
+		s.run()
+		s.movedOne()
+		t.reach("messages handled", 2, seen.count)
+		t.left(s.queue, "after all were dealt with")
+	}},
+}
+
+// groupRetries configures retries; a delay of 0 is a short one.
+func (t *trial) groupRetries(immediate, delayed int, delay time.Duration) func(*core.Config) {
+	return func(c *core.Config) {
+		c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(immediate), t.delayed(delayed)
+		if delay > 0 {
+			c.Recoverability.Delayed.Delays = slices.Repeat([]time.Duration{delay}, delayed)
+		}
+	}
+}
+
+// groupService returns an endpoint with such retries on a queue that keeps groups.
+func (t *trial) groupService(transport core.Transport, immediate, delayed int, delay time.Duration) *service {
+	return t.serviceOn(transport, t.groupQueue(transport), t.queue(transport), t.groupRetries(immediate, delayed, delay))
+}
+
+// handled is the attempts of an endpoint at its messages, in their order.
+type handled struct {
+	t        *trial
+	mu       sync.Mutex
+	attempts []string // body, attempt / delayed retries
+	times    []time.Time
+}
+
+// record registers a handler that notes each attempt.
+func (s *service) record(do func(m *core.Message) error) *handled {
+	h := &handled{t: s.t}
+	s.handle("job", func(_ context.Context, m *core.Message) error {
+		h.mu.Lock()
+		h.attempts = append(h.attempts, fmt.Sprintf("%s %d/%d", m.RawBody(), m.Attempt, m.DelayedRetries))
+		h.times = append(h.times, time.Now())
+		n := len(h.attempts)
+		h.mu.Unlock()
+		if n > endless {
+			return nil
+		}
+		return do(m)
+	})
+	return h
+}
+
+func (h *handled) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.attempts)
+}
+
+// inOrder checks that these were the attempts.
+func (h *handled) inOrder(want ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(h.attempts, want) {
+		h.t.fail(fmt.Sprintf("the messages of a group are handled in this order (attempt/delayed retries): %s", strings.Join(want, ", ")), "%s", strings.Join(h.attempts, ", "))
+	}
+}
+
+// at returns when an attempt began.
+func (h *handled) at(i int) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.times[min(i, len(h.times)-1)]
+}
