@@ -67,7 +67,8 @@ type server struct {
 }
 
 func startServer(t *testing.T) *server {
-	s := testserver.StartFor(t, testserver.Config{File: filepath.Join(t.TempDir(), "journal")})
+	// A receiver that closes waits for its last poll, and most cases close several.
+	s := testserver.StartFor(t, testserver.Config{File: filepath.Join(t.TempDir(), "journal"), MaxWait: 200 * time.Millisecond})
 	return &server{s, newProxy(t, s.Addr())}
 }
 

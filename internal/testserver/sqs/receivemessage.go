@@ -96,6 +96,9 @@ func (st *store) receiveNow(r *receiveRequest) ([]delivery, *poll, *queue, *apiE
 	if r.WaitTimeSeconds != nil {
 		wait = seconds(*r.WaitTimeSeconds)
 	}
+	if st.maxWait > 0 {
+		wait = min(wait, st.maxWait)
+	}
 	if r.AttemptID != nil && q.fifo { // a standard queue ignores it
 		w.attempt = *r.AttemptID
 	}

@@ -62,6 +62,10 @@ type Config struct {
 	// https://github.com/aws/aws-sdk-java-v2/issues/1395.
 	CancelledPollsReceive bool
 
+	// MaxWait bounds how long a poll waits that asks for a longer time: a receiver that awaits
+	// its last poll before it closes is then closed sooner. 0 is no bound, as the service has none.
+	MaxWait time.Duration
+
 	// Now is the machine's clock. The default is time.Now. Timers are the machine's own.
 	Now func() time.Time
 

@@ -14,6 +14,7 @@ import (
 type store struct {
 	region, account       string
 	maxInFlight           int
+	maxWait               time.Duration // 0: no bound
 	cancelledPollsReceive bool
 	clock                 *clock
 
@@ -34,7 +35,7 @@ type store struct {
 
 func newStore(cfg Config, c *clock) *store {
 	return &store{
-		region: cfg.Region, account: cfg.Account, maxInFlight: cfg.MaxInFlight,
+		region: cfg.Region, account: cfg.Account, maxInFlight: cfg.MaxInFlight, maxWait: cfg.MaxWait,
 		cancelledPollsReceive: cfg.CancelledPollsReceive, clock: c,
 		topicDelay: cfg.topicDelay, subscriptionDelay: cfg.subscriptionDelay,
 		queues: map[string]*queue{}, deleted: map[string]instant{}, topics: map[string]*topic{},
