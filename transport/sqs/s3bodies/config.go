@@ -50,7 +50,7 @@ type Config struct {
 const (
 	defaultTimeout = time.Minute
 	maxKeyBytes    = 1024 // the service's limit
-	maxIDBytes     = 64   // of what the adapter makes keys of
+	maxIDBytes     = 64   // of the ids that the adapter makes keys of
 	maxPrefixBytes = maxKeyBytes - 1 - maxIDBytes
 )
 

@@ -94,11 +94,11 @@ func TestConfig_ShowsNoSecrets(t *testing.T) {
 	for _, text := range texts {
 		hasNoSecret(t, text)
 	}
-	for what, got := range map[string]string{
+	for call, got := range map[string]string{
 		"%#v of a Config": fmt.Sprintf("%#v", cfg), "the LogValue of a Config": cfg.LogValue().String(),
 	} {
 		if got != cfg.String() {
-			t.Errorf("%s is %q, want %q", what, got, cfg.String())
+			t.Errorf("%s is %q, want %q", call, got, cfg.String())
 		}
 	}
 	if got := fmt.Sprintf("%#v", store); got != store.String() {

@@ -83,13 +83,13 @@ func run(t *testing.T, endpoint *core.Endpoint) {
 	}
 }
 
-// next returns what arrives on a channel.
-func next[T any](t *testing.T, what string, c <-chan T) (v T) {
+// next returns the next value of a channel.
+func next[T any](t *testing.T, call string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(patience):
-		t.Fatalf("%s: it did not arrive", what)
+		t.Fatalf("%s: it did not arrive", call)
 	}
 	return v
 }

@@ -113,14 +113,14 @@ func TestStore_MissingBucket(t *testing.T) {
 	s := startBucket(t)
 	store := s.open(t, s3bodies.Config{Bucket: "another-bucket"})
 	_, err := store.Get(t.Context(), "key")
-	for what, err := range map[string]error{"Get": err, "Put": store.Put(t.Context(), "key", nil)} {
+	for call, err := range map[string]error{"Get": err, "Put": store.Put(t.Context(), "key", nil)} {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: the error is %v; the bodies may be in the bucket that is meant", what, err)
+			t.Errorf("%s: the error is %v; the bodies may be in the bucket that is meant", call, err)
 			continue
 		}
 		for _, want := range []string{`"another-bucket"`, "the bucket does not exist; create it in us-east-1, or correct Config.Bucket"} {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: the error does not say %q: %v", what, want, err)
+				t.Errorf("%s: the error does not say %q: %v", call, want, err)
 			}
 		}
 	}
@@ -160,21 +160,21 @@ func TestStore_ExplainsErrors(t *testing.T) {
 	}
 }
 
-func explains(t *testing.T, what string, err error, want, code string, missing bool) {
+func explains(t *testing.T, call string, err error, want, code string, missing bool) {
 	t.Helper()
 	if err == nil {
-		t.Fatalf("%s: there is no error", what)
+		t.Fatalf("%s: there is no error", call)
 	}
-	for _, want := range []string{want, "s3bodies: " + what, `"shop/key"`, `"` + bucket + `"`, "The text of S3."} {
+	for _, want := range []string{want, "s3bodies: " + call, `"shop/key"`, `"` + bucket + `"`, "The text of S3."} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: the error does not say %q: %v", what, want, err)
+			t.Errorf("%s: the error does not say %q: %v", call, want, err)
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) != missing {
-		t.Errorf("%s: the error matches fs.ErrNotExist: %t, want %t: %v", what, !missing, missing, err)
+		t.Errorf("%s: the error matches fs.ErrNotExist: %t, want %t: %v", call, !missing, missing, err)
 	}
 	if said, ok := errors.AsType[smithy.APIError](err); !ok || said.ErrorCode() != code {
-		t.Errorf("%s: the error of the SDK is lost: %v", what, err)
+		t.Errorf("%s: the error of the SDK is lost: %v", call, err)
 	}
 	hasNoSecret(t, err.Error())
 }
@@ -185,9 +185,9 @@ func TestStore_Unreachable(t *testing.T) {
 	s.url = "http://user:" + secretKey + "@127.0.0.1:1"
 	store := s.open(t, s3bodies.Config{})
 	_, err := store.Get(t.Context(), "key")
-	for what, err := range map[string]error{"Get": err, "Put": store.Put(t.Context(), "key", nil)} {
+	for call, err := range map[string]error{"Get": err, "Put": store.Put(t.Context(), "key", nil)} {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: the error is %v", what, err)
+			t.Errorf("%s: the error is %v", call, err)
 			continue
 		}
 		hasNoSecret(t, err.Error())
@@ -214,9 +214,9 @@ func TestStore_Timeout(t *testing.T) {
 	})
 	_, partErr := store.Get(t.Context(), "key")
 	s.answer(hang)
-	for what, err := range map[string]error{"Get": getErr, "Get of the rest": partErr, "Put": store.Put(t.Context(), "key", nil)} {
+	for call, err := range map[string]error{"Get": getErr, "Get of the rest": partErr, "Put": store.Put(t.Context(), "key", nil)} {
 		if err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "longer than Config.Timeout, 50ms") {
-			t.Errorf("%s: the error is %v", what, err)
+			t.Errorf("%s: the error is %v", call, err)
 		}
 	}
 }
@@ -231,9 +231,9 @@ func TestStore_ContextEnds(t *testing.T) {
 		hang(w, r)
 	})
 	_, err := store.Get(ctx, "key")
-	for what, err := range map[string]error{"Get": err, "Put": store.Put(ctx, "key", nil)} {
+	for call, err := range map[string]error{"Get": err, "Put": store.Put(ctx, "key", nil)} {
 		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "Config.Timeout") {
-			t.Errorf("%s: the error is %v, want one that matches context.Canceled", what, err)
+			t.Errorf("%s: the error is %v, want one that matches context.Canceled", call, err)
 		}
 	}
 }
