@@ -9,40 +9,40 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// batcher makes requests of up to ten entries of what callers have to do at the same time: each request costs
-// the same, whatever is in it. A full request leaves at once. One that is not
-// full leaves when fewer such requests than partly are under way, so that a lone caller never
-// waits for others, and many share requests; and no sooner than linger says.
+// batcher makes requests of up to ten entries, of several callers: each request costs the same, with one entry
+// or with ten. A full request leaves at once. One that is not full leaves when fewer such requests than partly are in
+// progress, so that a single caller never waits for others, and many share requests. It waits for linger before that, while
+// worthwhile reports that more entries may come.
 type batcher[E any] struct {
 	life      *transport.Lifecycle
 	mostBytes int           // of one request; 0: no bound
-	partly    int           // requests at a time that are not full
-	most      int           // requests at a time
-	linger    time.Duration // how long one that is not full waits for more while worthwhile says so
-	// worthwhile reports whether more may come soon than the n entries that wait; nil: it is not.
+	partly    int           // most requests at a time that are not full
+	most      int           // most requests at a time
+	linger    time.Duration // how long a request that is not full waits for more entries
+	// worthwhile reports whether entries besides the n that wait may come soon. nil: none may.
 	worthwhile func(n int) bool
 	// do makes one request, and gives each entry its error.
 	do func(ctx context.Context, entries []*entry[E])
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	waiting  []*entry[E]
 	bytes    int // of waiting
 	requests int
 	partial  int // of them
 	timer    *time.Timer
-	due      bool // linger is over
+	due      bool // linger has passed
 }
 
-// entry is one thing to do.
+// entry is one operation of a request.
 type entry[E any] struct {
-	what  E
+	item  E
 	bytes int
-	err   error         // its outcome, once done is closed
-	done  chan struct{} // closed when it is known
-	begun bool          // the batcher's mu guards it
+	err   error         // valid once done is closed
+	done  chan struct{} // closed when the operation has succeeded or failed
+	begun bool          // its request has left; the batcher's mu guards it
 }
 
-// add orders entries, in this order.
+// add queues entries, in this order.
 func (b *batcher[E]) add(entries ...*entry[E]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,13 +51,13 @@ func (b *batcher[E]) add(entries ...*entry[E]) {
 		b.waiting = append(b.waiting, e)
 		b.bytes += e.bytes
 	}
-	b.start()
+	b.startLocked()
 }
 
-// start begins as many requests as it may. mu is held.
-func (b *batcher[E]) start() {
+// startLocked begins as many requests as it may.
+func (b *batcher[E]) startLocked() {
 	for len(b.waiting) > 0 && b.requests < b.most {
-		n, full := b.next()
+		n, full := b.nextLocked()
 		if !full {
 			if b.partial >= b.partly {
 				return
@@ -77,7 +77,7 @@ func (b *batcher[E]) start() {
 			b.bytes -= e.bytes
 		}
 		b.requests++
-		b.stopTimer()
+		b.stopTimerLocked()
 		if !b.life.Go(func() { b.run(entries, full) }) {
 			b.requests--
 			for _, e := range entries {
@@ -87,12 +87,13 @@ func (b *batcher[E]) start() {
 		}
 	}
 	if len(b.waiting) == 0 {
-		b.stopTimer()
+		b.waiting = nil // the array has pointers to the messages that were sent
+		b.stopTimerLocked()
 	}
 }
 
-// next is how many entries the next request has, and whether it has room for more.
-func (b *batcher[E]) next() (n int, full bool) {
+// nextLocked returns how many entries the next request has, and whether it is full.
+func (b *batcher[E]) nextLocked() (n int, full bool) {
 	bytes := 0
 	for n < len(b.waiting) && n < receiveBatch {
 		if bytes += b.waiting[n].bytes; b.mostBytes > 0 && bytes > b.mostBytes && n > 0 {
@@ -103,7 +104,7 @@ func (b *batcher[E]) next() (n int, full bool) {
 	return n, n == receiveBatch
 }
 
-func (b *batcher[E]) stopTimer() {
+func (b *batcher[E]) stopTimerLocked() {
 	b.due = false
 	if b.timer != nil {
 		b.timer.Stop()
@@ -116,7 +117,7 @@ func (b *batcher[E]) lingered() {
 	defer b.mu.Unlock()
 	b.timer = nil
 	b.due = true
-	b.start()
+	b.startLocked()
 }
 
 func (b *batcher[E]) run(entries []*entry[E], full bool) {
@@ -132,11 +133,11 @@ func (b *batcher[E]) run(entries []*entry[E], full bool) {
 	if !full {
 		b.partial--
 	}
-	b.start()
+	b.startLocked()
 }
 
-// await waits for the outcome of an entry. begun says of a caller that gave up whether it may happen all
-// the same; before it has begun it is not done any more.
+// await waits until an entry has succeeded or failed. When ctx ends before its request has left, the entry is withdrawn, and begun
+// is false; after that the request goes on, and await waits for grace.
 func (b *batcher[E]) await(ctx context.Context, e *entry[E], grace time.Duration) (err error, begun bool) {
 	select {
 	case <-e.done:
@@ -161,7 +162,7 @@ func (b *batcher[E]) await(ctx context.Context, e *entry[E], grace time.Duration
 	}
 }
 
-// withdraw takes an entry back that is not under way yet.
+// withdraw removes an entry whose request has not left yet, and reports whether it did.
 func (b *batcher[E]) withdraw(e *entry[E]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

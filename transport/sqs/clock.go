@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// clock knows how far the service's clock is ahead of this machine's, from messages that it has just
-// received for the first time: it tells when that was. The zero value takes them for the same.
+// clock has the difference of the service's clock to this machine's, from messages that were received for the first
+// time, which carry the time of that. The zero value assumes that there is none.
 type clock struct{ ahead atomic.Int64 }
 
-// observe notes that the service's clock was at there when this machine's was at here, or up to the time of an answer
-// before.
+// observe notes that the service's clock was at there when, or shortly before, this machine's was at here.
 func (c *clock) observe(there, here time.Time) { c.ahead.Store(int64(there.Sub(here))) }
 
 // now is the service's time.

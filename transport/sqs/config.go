@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -13,11 +14,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config says where the queues are and how they are. The zero value will do: region,
-// credentials and endpoint are then the SDK's usual ones.
+// Config has the account, the names and the properties of queues. With the zero value region,
+// credentials and endpoint are the SDK's usual ones.
 type Config struct {
 	// AWS is the SDK's configuration: region, credentials, endpoint, retryer, HTTP client.
-	// Without it New loads what the SDK finds in the environment, the files of the user and
+	// Without it New loads it from the environment, the files of the user and
 	// the machine's metadata (config.LoadDefaultConfig). It is copied. Without a retryer it is the
 	// SDK's standard one, which repeats a request twice; the adapter waits for the end of an
 	// outage by itself.
@@ -27,27 +28,27 @@ type Config struct {
 	// topic, so that several environments may share an account. Addresses do not have it.
 	QueuePrefix, TopicPrefix string
 
-	// VisibilityTimeout is how long a received message is locked, unless it is renewed as
-	// the engine does: after the death of a process its messages come again so much later.
+	// VisibilityTimeout is how long a received message is locked. The engine renews locks: after
+	// the death of a process its messages are redelivered that much later.
 	// It is in whole seconds, from 1 s to 12 h. The default is 30 s. The timeout
 	// that a queue has is not used.
 	VisibilityTimeout time.Duration
 
-	// WaitTime is how long a request for messages waits for the first one: an idle endpoint costs a
-	// request each time, and Close waits as long at most for the last one to end. It
+	// WaitTime is how long a request for messages waits for the first one. An idle endpoint costs a
+	// request in each WaitTime, and Close waits up to WaitTime for the last request to end. It
 	// is in whole seconds, from 1 s to 20 s, the default.
 	WaitTime time.Duration
 
 	// Retention is how long the queues that Provision creates keep a message. It is in whole
-	// seconds, from 1 minute to 14 days, the default. A message that is delayed longer is not lost to
-	// it as long as an instance of its endpoint runs now and then.
+	// seconds, from 1 minute to 14 days, the default. A message that is delayed for longer is not lost
+	// while an instance of its endpoint runs at times: it is sent anew.
 	Retention time.Duration
 
 	// NoLongDelays has Provision create no queue for delays above 15 minutes, and the
 	// endpoints look for none: Capabilities.MaxDelay is 15 minutes.
 	NoLongDelays bool
 
-	// Format is how messages are written. All formats are read, whatever it is. The default is
+	// Format is how messages are written. All formats are read. The default is
 	// Wrapped.
 	Format Format
 
@@ -56,18 +57,18 @@ type Config struct {
 	// store. The package transport/sqs/s3bodies has one of Amazon S3.
 	Bodies Bodies
 
-	// LargeBodies is from how many bytes on a body is stored in Bodies. The default is
-	// whatever the service does not take.
+	// LargeBodies is the least size, in bytes, of a body that is stored in Bodies. By default
+	// bodies are stored that the service does not take.
 	LargeBodies int
 
-	// MaxMessageBytes is the largest message, headers and body together, that is sent. The
+	// MaxMessageBytes is the most bytes of a message that is sent, headers and body together. The
 	// default, and the most without Bodies, is 640 KiB: text of base64 with its
-	// headers must fit into 1 MiB. With Bodies the default is 64 MiB and the most 2 GiB.
+	// headers must fit into 1 MiB. With Bodies the default is 64 MiB and the most 2 GiB less one byte.
 	// An event that is published has to fit into 256 KiB, or its body goes to Bodies.
 	MaxMessageBytes int
 
-	// IgnoreMissingTopics lets a Publish succeed although nobody has subscribed to the topic yet,
-	// so that there is none, as NServiceBus does. By default it is an error that names it.
+	// IgnoreMissingTopics lets a Publish succeed although the topic does not exist, because it has no
+	// subscriber yet, as NServiceBus does. By default it is an error that names it.
 	IgnoreMissingTopics bool
 
 	// KMSKey is the id, the alias or the ARN of the key that the queues and topics which
@@ -91,12 +92,12 @@ const (
 	serviceLimit      = 1 << 20   // of a message in SQS, with its attributes
 	topicLimit        = 256 << 10 // of one in SNS
 
-	// What fits into serviceLimit whatever its content: headers are at most 2.7 times as long
+	// These fit into serviceLimit with any content: headers are at most 2.7 times as long
 	// on the wire, bodies 4/3 times.
 	maxHeaderBytes         = 64 << 10
 	mostUnstoredBytes      = 640 << 10
 	defaultStoredBytes     = 64 << 20
-	mostStoredBytes        = 2 << 30
+	mostStoredBytes        = math.MaxInt32
 	receiveBatch           = 10
 	maxQueueNameLength     = 80
 	maxTopicNameLength     = 256
@@ -150,7 +151,7 @@ func (f *Format) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown format %q; use Wrapped or Raw", text)
 }
 
-// complete fills in the defaults. Its error says everything that is wrong.
+// complete checks the configuration and sets the defaults. Its error names every mistake.
 func (c *Config) complete() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -169,10 +170,10 @@ func (c *Config) complete() error {
 		wrong("Config.Format is %d; use Wrapped or Raw", int(c.Format))
 	}
 	if c.LargeBodies < 0 {
-		wrong("Config.LargeBodies is %d, but must be more than 0, or 0 for what the service does not take", c.LargeBodies)
+		wrong("Config.LargeBodies is %d, but must be more than 0, or 0 for bodies that the service does not take", c.LargeBodies)
 	}
 	if c.LargeBodies > 0 && c.Bodies == nil {
-		wrong("Config.LargeBodies is %d, but there is nothing to store them in; set Config.Bodies", c.LargeBodies)
+		wrong("Config.LargeBodies is %d, but there is no store for them; set Config.Bodies", c.LargeBodies)
 	}
 	most, otherwise := mostUnstoredBytes, mostUnstoredBytes
 	if c.Bodies != nil {
@@ -198,17 +199,17 @@ func (c *Config) complete() error {
 // another struct: give that struct a String method.
 func (c Config) String() string { return fmt.Sprintf("%+v", c.shown()) }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (c Config) GoString() string { return c.String() }
 
-// LogValue implements slog.LogValuer with what String returns.
+// LogValue implements slog.LogValuer with the text of String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // MarshalJSON writes the configuration as String shows it: of AWS the region alone, and
 // neither Bodies nor MessageType. To store a configuration, store its fields.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
-// shownConfig is what is shown of a Config.
+// shownConfig has the fields of a Config that are no secret.
 type shownConfig struct {
 	Region, QueuePrefix, TopicPrefix       string
 	VisibilityTimeout, WaitTime, Retention time.Duration
@@ -233,7 +234,7 @@ func (c Config) shown() shownConfig {
 	return s
 }
 
-// capabilities says what a transport with the configuration can do.
+// capabilities returns those of a transport with the configuration.
 func capabilities(c *Config) core.Capabilities {
 	caps := core.Capabilities{
 		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 	"time"
@@ -12,41 +13,64 @@ import (
 )
 
 // delays forwards messages from a queue of long delays: a FIFO queue that delays each message by 15 minutes, the most that SQS
-// can. When it is received it goes to the same queue once more, or, when it is due within 15 minutes, to the queue that it is for. Its
-// senders and other receivers may be NServiceBus endpoints, whose transport does the same.
+// can. A message that is due within 15 minutes goes from there to the queue that it is for; any other one goes to the same
+// queue once more. The senders and other receivers may be NServiceBus endpoints, whose transport does the same.
 type delays struct {
-	r   *receiver
-	url string
+	r       *receiver
+	url     string
+	pauses  transport.Outages
+	outages transport.Outages // those that the requests for messages do not have, and that no retry can end
 }
 
-func newDelays(r *receiver, url string) *delays { return &delays{r: r, url: url} }
+func newDelays(r *receiver, url string, observer any) *delays {
+	return &delays{r: r, url: url, outages: transport.Outages{Observer: observer}}
+}
 
-// run goes on until the receiver closes.
+// run forwards messages until the receiver closes.
 func (d *delays) run() {
 	r := d.r
-	outages := transport.Outages{}
 	for r.closing.Err() == nil {
 		began := time.Now()
 		arrived, err := r.request(r.cut, d.url, receiveBatch)
 		if err == nil {
-			outages.End()
 			err = d.forward(arrived)
 		}
-		if err != nil && r.closing.Err() == nil {
-			_ = transport.Sleep(r.closing, r.t.life.Context(), outages.Failed(err, began), nil)
+		switch {
+		case err == nil:
+			d.pauses.End()
+			d.outages.End()
+			continue
+		case r.closing.Err() != nil:
+			return
+		case !transient(err):
+			d.outages.Failed(fmt.Errorf("sqs: forward the messages to %q that are delayed for more than %v, in the queue %q: %w", r.address, mostNativeDelay, delayQueue(r.address), r.t.explained(err)), began)
 		}
+		_ = transport.Sleep(r.closing, r.t.life.Context(), d.pauses.Failed(err, began), nil)
 	}
 }
 
-// forward sends messages on and deletes them. One that was sent and could not be deleted is sent again when it comes
-// again, and dropped by the service if that is within five minutes.
+// forwarding is a message that is sent on, and then deleted from the queue in which it was.
+type forwarding struct {
+	from  *delivery
+	entry *entry[*sending] // nil: the message is only deleted
+	to    *batcher[*sending]
+}
+
+// forwardTo begins to send a message to a queue.
+func (t *Transport) forwardTo(address string, from *delivery, s *sending) forwarding {
+	f := forwarding{from, &entry[*sending]{item: s, bytes: s.bytes()}, t.sender(address)}
+	f.to.add(f.entry)
+	return f
+}
+
+// forward sends messages on and deletes them. One that was sent and could not be deleted is sent once more when it is
+// redelivered, and dropped by the service if that is within five minutes.
 func (d *delays) forward(arrived []*delivery) error {
 	r := d.r
 	if len(arrived) == 0 {
 		return nil
 	}
-	entries := make([]*entry[*sending], len(arrived))
-	targets := make([]*batcher[*sending], len(arrived))
+	forwarded := make([]forwarding, len(arrived))
 	for i, m := range arrived {
 		now := m.now()
 		due, sent := m.longDue()
@@ -54,8 +78,9 @@ func (d *delays) forward(arrived []*delivery) error {
 		s := m.copied(attrDelaySeconds, attrDue, attrDelay, attrLives)
 		if m.in.ttl > 0 {
 			lives := m.in.ttl - now.Sub(sent)
-			if lives <= 0 {
-				continue // it has expired
+			if lives <= 0 { // it has expired
+				forwarded[i].from = m
+				continue
 			}
 			s.add(attrLives, strconv.FormatInt(max(1, lives.Milliseconds()), 10))
 		}
@@ -74,14 +99,13 @@ func (d *delays) forward(arrived []*delivery) error {
 				s.group = groupID(m.in.GroupKey)
 			}
 		}
-		entries[i], targets[i] = &entry[*sending]{what: s, bytes: s.bytes()}, r.t.sender(to)
-		targets[i].add(entries[i])
+		forwarded[i] = r.t.forwardTo(to, m, s)
 	}
-	return d.r.sent(d.url, arrived, entries, targets)
+	return r.finishForwarding(d.url, forwarded)
 }
 
-// longDue returns when a message in a queue of long delays is due, and when it was sent for the first time as far as can be told,
-// by the service's clock.
+// longDue returns when a message in a queue of long delays is due, and when it was sent first as far as it tells, by the
+// service's clock.
 func (d *delivery) longDue() (due, sent time.Time) {
 	attrs := attributes(d.in.Native.(*types.Message))
 	if n, err := strconv.ParseInt(attrs[attrDue], 10, 64); err == nil {
@@ -96,7 +120,7 @@ func (d *delivery) longDue() (due, sent time.Time) {
 	return d.in.sent.Add(delay), d.in.sent
 }
 
-// now is the service's time, which a message that has just been received for the first time tells exactly.
+// now is the service's time, which a message that has just been received for the first time has exactly.
 func (d *delivery) now() time.Time {
 	if d.in.received == 1 && !d.in.first.IsZero() {
 		return d.in.first
@@ -104,7 +128,7 @@ func (d *delivery) now() time.Time {
 	return d.r.t.clock.now()
 }
 
-// copied returns the message as it was received, without some of its attributes.
+// copied returns the message as it was received, without the attributes of these names.
 func (d *delivery) copied(without ...string) *sending {
 	m := d.in.Native.(*types.Message)
 	s := &sending{outMessage: &outMessage{text: value(m.Body)}, native: maps.Clone(m.MessageAttributes)}
@@ -114,45 +138,37 @@ func (d *delivery) copied(without ...string) *sending {
 	return s
 }
 
-// sent waits until messages are sent on, and deletes them from the queue in which they were. What could not be sent stays
-// there, and is received again.
-func (r *receiver) sent(url string, arrived []*delivery, entries []*entry[*sending], targets []*batcher[*sending]) error {
-	var failed error
-	var over, left []*delivery
-	for i, e := range entries {
-		if e == nil {
-			over = append(over, arrived[i])
-			continue
+// finishForwarding waits until messages are sent on, and deletes them from the queue with the URL. One that could not be sent
+// stays there, and is redelivered at once; its count stays the same in this process.
+func (r *receiver) finishForwarding(url string, forwarded []forwarding) (err error) {
+	var done, left []*delivery
+	for _, f := range forwarded {
+		if f.entry != nil {
+			if failed, _ := f.to.await(context.Background(), f.entry, 0); failed != nil {
+				err = failed
+				f.from.noteUnseen()
+				left = append(left, f.from)
+				continue
+			}
 		}
-		if err, _ := targets[i].await(context.Background(), e, 0); err != nil {
-			failed = err
-			left = append(left, arrived[i])
-			continue
-		}
-		over = append(over, arrived[i])
+		done = append(done, f.from)
 	}
-	other := &settler{r: &receiver{t: r.t, url: url, address: r.address}}
-	if len(over) > 0 {
-		other.deleteAll(r.cut, over)
-	}
-	if len(left) > 0 {
-		other.giveBack(r.cut, left)
-	}
-	return failed
+	requests := settleRequests{r.t, url}
+	requests.deleteAll(r.cut, done)
+	requests.release(r.cut, left)
+	return err
 }
 
-// delayAll sees to messages of the queue itself that are not due: events, which SNS does not delay, and messages to a
+// delayAll delays messages of the queue itself that are not due: events, which SNS does not delay, and messages to a
 // FIFO queue, in which SQS delays none.
-func (r *receiver) delayAll(early []*delivery) {
-	var arrived []*delivery
-	var entries []*entry[*sending]
-	var targets []*batcher[*sending]
+func (r *receiver) delayAll(early []*delivery) error {
+	var forwarded []forwarding
 	for _, d := range early {
 		now := d.now()
 		remaining := d.in.sent.Add(d.in.wait).Sub(now)
-		hold := isFIFO(r.address) || remaining > mostNativeDelay
-		if hold && remaining > 0 && d.in.received == 1 {
-			d.hold(min(remaining, longestHold))
+		lock := isFIFO(r.address) || remaining > mostNativeDelay
+		if lock && remaining > 0 && d.in.received == 1 {
+			r.settler.lock(r.cut, []*delivery{d}, min(remaining, longestDelayLock))
 			continue
 		}
 		s := d.copied(attrWait, attrLives)
@@ -160,7 +176,7 @@ func (r *receiver) delayAll(early []*delivery) {
 			s.add(attrLives, strconv.FormatInt(max(1, (d.in.ttl-now.Sub(d.in.sent)).Milliseconds()), 10))
 		}
 		switch {
-		case hold && remaining > 0: // once more
+		case lock && remaining > 0: // once more
 			s.add(attrWait, strconv.FormatInt(max(1, remaining.Milliseconds()), 10))
 		case remaining > 0:
 			s.delaySeconds = int32(seconds(remaining))
@@ -168,39 +184,36 @@ func (r *receiver) delayAll(early []*delivery) {
 		}
 		if isFIFO(r.address) {
 			s.deduplication = d.in.NativeID
-			if s.group = ungrouped + s.deduplication; d.in.GroupKey != "" && !(hold && remaining > 0) {
+			if s.group = ungrouped + s.deduplication; d.in.GroupKey != "" && !(lock && remaining > 0) {
 				s.group = groupID(d.in.GroupKey)
 			}
 		} else if d.in.GroupKey != "" {
 			s.group = groupID(d.in.GroupKey)
 		}
-		arrived, entries, targets = append(arrived, d), append(entries, &entry[*sending]{what: s, bytes: s.bytes()}), append(targets, r.t.sender(r.address))
-		targets[len(targets)-1].add(entries[len(entries)-1])
+		forwarded = append(forwarded, r.t.forwardTo(r.address, d, s))
 	}
-	if len(arrived) > 0 {
-		began := time.Now()
-		if err := r.sent(r.url, arrived, entries, targets); err != nil {
-			r.outages.Failed(err, began)
-		}
-	}
+	return r.finishForwarding(r.url, forwarded)
 }
 
+// longestDelayLock is how long a message is locked because it is not due. Then it is sent anew, so that it never reaches the
+// service's limit of a lock.
+const longestDelayLock = 11 * time.Hour
+
 // putBack makes messages that no handler has seen available to others. To unlock one would count as an attempt, so a copy takes its
-// place that has the count as it was; a FIFO queue keeps the message, for the sake of its order.
-func (r *receiver) putBack(late []*delivery) {
-	if len(late) == 0 {
+// place that has the count as it was; a FIFO queue keeps the message, so that its order stays the same.
+func (r *receiver) putBack(surplus []*delivery) {
+	if len(surplus) == 0 {
 		return
 	}
 	if isFIFO(r.address) {
-		for _, d := range late {
-			r.t.unseen.add(d.in.NativeID)
+		for _, d := range surplus {
+			d.noteUnseen()
 		}
-		r.settler.giveBack(r.cut, late)
+		r.settler.release(r.cut, surplus)
 		return
 	}
-	entries := make([]*entry[*sending], len(late))
-	targets := make([]*batcher[*sending], len(late))
-	for i, d := range late {
+	forwarded := make([]forwarding, len(surplus))
+	for i, d := range surplus {
 		s := d.copied(attrDeliveries, attrEnqueued, attrLives, attrDelay)
 		if n := d.in.DeliveryCount - 1; n > 0 {
 			s.add(attrDeliveries, strconv.Itoa(n))
@@ -214,19 +227,7 @@ func (r *receiver) putBack(late []*delivery) {
 		if d.in.GroupKey != "" {
 			s.group = groupID(d.in.GroupKey)
 		}
-		entries[i], targets[i] = &entry[*sending]{what: s, bytes: s.bytes()}, r.t.sender(r.address)
-		targets[i].add(entries[i])
+		forwarded[i] = r.t.forwardTo(r.address, d, s)
 	}
-	_ = r.sent(r.url, late, entries, targets) // what could not be sent was unlocked
-}
-
-// longestHold is how long a message is locked because it is not due. Then it is sent anew, so that it is never too old.
-const longestHold = 11 * time.Hour
-
-// hold locks a message for a time, whole seconds and no shorter.
-func (d *delivery) hold(until time.Duration) {
-	e := &entry[*settlement]{what: &settlement{kind: renewal, handle: d.handle, timeout: time.Duration(seconds(until)) * time.Second}}
-	ctx, cancel := context.WithTimeout(d.r.cut, requestTimeout)
-	defer cancel()
-	d.r.settler.change(ctx, []*entry[*settlement]{e}) // else it comes again sooner
+	_ = r.finishForwarding(r.url, forwarded) // messages that could not be sent were released
 }

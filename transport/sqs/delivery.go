@@ -21,24 +21,27 @@ type delivery struct {
 	handle string
 	key    string // in the delivery log
 
-	mu       sync.Mutex // guards what follows
-	until    time.Time  // when the lock ends, at the earliest
-	last     time.Time  // when the service takes the message back whatever is asked of it
-	settled  bool
-	settling bool
-	failed   bool // the delivery log has counted the failure
-	unseen   bool // Transport.unseen has counted the delivery
+	mu        sync.Mutex // guards the fields below
+	until     time.Time  // when the lock ends, at the earliest
+	last      time.Time  // when the lock ends even if it is renewed
+	settled   bool
+	settling  bool
+	returning bool          // settling makes the message available to others
+	renewal   chan struct{} // closed when the renewal in progress has ended; nil: there is none
+	failed    bool          // the delivery log has counted the failure
+	unseen    bool          // Transport.unseen has counted the delivery
 }
 
 var _ core.Delivery = (*delivery)(nil)
 
-// newDelivery is that of a message whose answer arrived at a time. It was locked a moment before, nobody knows when.
+// newDelivery returns the delivery of a message whose answer arrived at a time. The service locked it before that, at a
+// time that the answer does not tell.
 func newDelivery(r *receiver, in *received, m *types.Message, at time.Time) *delivery {
 	locked := at.Add(-min(onTheWay, r.visibility/4))
 	d := &delivery{r: r, in: in, handle: value(m.ReceiptHandle), until: locked.Add(r.visibility), last: locked.Add(mostVisibility)}
 	d.key = transport.DeliveryKey(&in.Incoming)
 	if in.Redelivered {
-		in.DeliveryCount = max(1, in.DeliveryCount-r.t.unseen.of(in.NativeID))
+		in.DeliveryCount = max(1, in.DeliveryCount-r.t.unseen.count(in.NativeID))
 		count, lastError := r.log.Delivered(d.key)
 		in.LastError = lastError
 		in.DeliveryCount = max(in.DeliveryCount, count)
@@ -46,8 +49,8 @@ func newDelivery(r *receiver, in *received, m *types.Message, at time.Time) *del
 	return d
 }
 
-// onTheWay is how long an answer is on its way at most. One that takes longer may have a lock that
-// ends sooner than the adapter takes it for: the message may then be handled twice.
+// onTheWay is the longest time from the lock of a message to the first byte of the answer that it is in. After a longer one
+// the lock may end sooner than the adapter assumes, so that the message may be handled twice.
 const onTheWay = time.Second
 
 // Incoming implements core.Delivery.
@@ -55,7 +58,7 @@ func (d *delivery) Incoming() *core.Incoming { return &d.in.Incoming }
 
 // Complete implements core.Delivery.
 func (d *delivery) Complete(ctx context.Context) error {
-	err := d.settle(ctx, settlement{kind: deletion})
+	err := d.settle(ctx, settlement{kind: settleDelete})
 	if err == nil && d.in.Redelivered {
 		d.r.log.Forget(d.key)
 	}
@@ -64,16 +67,16 @@ func (d *delivery) Complete(ctx context.Context) error {
 
 // Abandon implements core.Delivery. The service counts each delivery.
 func (d *delivery) Abandon(ctx context.Context, cause error) error {
-	return d.settle(ctx, settlement{kind: giveBack, before: func() { d.noteFailed(cause) }})
+	return d.settle(ctx, settlement{kind: settleReturn, before: func() { d.noteFailed(cause) }})
 }
 
 // Release implements core.Delivery. The service counts it as a delivery, which this process takes off again.
 func (d *delivery) Release(ctx context.Context) error {
-	return d.settle(ctx, settlement{kind: giveBack, before: d.noteUnseen})
+	return d.settle(ctx, settlement{kind: settleReturn, before: d.noteUnseen})
 }
 
-// Postpone implements core.Delivery, with the message's visibility timeout: SQS keeps the others of its group as
-// long.
+// Postpone implements core.Delivery, by the message's visibility timeout: SQS delivers no later message of its group
+// before that ends.
 func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
 	if !isFIFO(d.r.address) || d.in.GroupKey == "" || d.r.mode == core.TransactionNone {
 		return fmt.Errorf("sqs: postpone a message of %q: it belongs to no group of a FIFO queue: %w", d.r.address, errors.ErrUnsupported)
@@ -82,7 +85,7 @@ func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause erro
 	if delay < 0 || time.Now().Add(timeout).After(d.last) {
 		return fmt.Errorf("sqs: postpone a message of %q by %v: SQS keeps a message that was received for 12 hours at most: %w", d.r.address, delay, errors.ErrUnsupported)
 	}
-	return d.settle(ctx, settlement{kind: giveBack, timeout: timeout, before: func() {
+	return d.settle(ctx, settlement{kind: settleReturn, timeout: timeout, before: func() {
 		if cause == nil {
 			d.noteUnseen()
 		} else {
@@ -110,44 +113,87 @@ func (d *delivery) Renew(ctx context.Context) error {
 	if d.r.mode == core.TransactionNone {
 		return d.UnsupportedDelivery.Renew(ctx)
 	}
-	d.mu.Lock()
-	now := time.Now()
-	lock := min(d.r.visibility, d.last.Sub(now).Truncate(time.Second))
-	switch {
-	case d.settled:
-		d.mu.Unlock()
-		return core.ErrSettled
-	case now.After(d.until) || lock <= 0:
-		d.mu.Unlock()
-		return core.ErrLockLost
-	}
-	d.mu.Unlock()
-	asked, err := d.r.settler.do(ctx, d, settlement{kind: renewal, timeout: lock})
+	lock, ended, err := d.beginRenewal(ctx)
 	if err != nil {
 		return err
 	}
+	asked, err := d.r.settler.do(ctx, d, settlement{kind: settleRenew, timeout: lock})
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.renewal = nil
+	close(ended)
+	if err != nil {
+		return err
+	}
 	if until := asked.Add(lock); until.After(d.until) {
 		d.until = until
 	}
 	return nil
 }
 
-// settle carries out the one settlement.
+// beginRenewal returns for how long to lock the message, and a channel to close when the renewal has ended.
+func (d *delivery) beginRenewal(ctx context.Context) (lock time.Duration, ended chan struct{}, err error) {
+	for {
+		if err := d.awaitRenewal(ctx); err != nil {
+			return 0, nil, err
+		}
+		d.mu.Lock()
+		if d.renewal == nil {
+			break
+		}
+		d.mu.Unlock()
+	}
+	defer d.mu.Unlock()
+	now := time.Now()
+	lock = min(d.r.visibility, d.last.Sub(now).Truncate(time.Second))
+	switch {
+	case d.settled || d.returning:
+		return 0, nil, core.ErrSettled
+	case now.After(d.until) || lock <= 0 || d.r.closing.Err() != nil:
+		return 0, nil, core.ErrLockLost
+	}
+	d.renewal = make(chan struct{})
+	return lock, d.renewal, nil
+}
+
+// awaitRenewal waits until the renewal in progress, if there is one, has ended.
+func (d *delivery) awaitRenewal(ctx context.Context) error {
+	d.mu.Lock()
+	renewal := d.renewal
+	d.mu.Unlock()
+	if renewal == nil {
+		return nil
+	}
+	select {
+	case <-renewal:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// settle makes the one settlement.
 func (d *delivery) settle(ctx context.Context, s settlement) error {
-	if err := d.begin(ctx); err != nil || d.r.mode == core.TransactionNone {
+	returning := s.kind == settleReturn
+	if err := d.begin(ctx, returning); err != nil || d.r.mode == core.TransactionNone {
 		return err
 	}
+	if returning {
+		// A renewal that arrives after the return would lock the message again, or end a postponement early.
+		if err := d.awaitRenewal(ctx); err != nil {
+			d.end(err)
+			return err
+		}
+	}
 	if s.before != nil {
-		s.before() // before it can come again
+		s.before()
 	}
 	_, err := d.r.settler.do(ctx, d, s)
 	d.end(err)
 	return err
 }
 
-// noteFailed counts the failure of the delivery, once: a settlement that the service refused may be repeated.
+// noteFailed counts the failure of the delivery, once, although a settlement that the service refused may be repeated.
 func (d *delivery) noteFailed(cause error) {
 	d.mu.Lock()
 	first := !d.failed
@@ -169,8 +215,8 @@ func (d *delivery) noteUnseen() {
 	}
 }
 
-// begin reports whether the delivery can be settled, which in None is all. Otherwise end has to follow.
-func (d *delivery) begin(ctx context.Context) error {
+// begin returns an error if the delivery cannot be settled now. In mode None it settles it; otherwise end has to follow.
+func (d *delivery) begin(ctx context.Context, returning bool) error {
 	d.r.mu.Lock()
 	defer d.r.mu.Unlock()
 	d.mu.Lock()
@@ -191,7 +237,7 @@ func (d *delivery) begin(ctx context.Context) error {
 		d.settled = true
 		return nil
 	}
-	d.settling = true
+	d.settling, d.returning = true, returning
 	d.r.settlements.Add(1) // which Close waits for
 	return nil
 }
@@ -200,14 +246,15 @@ func (d *delivery) begin(ctx context.Context) error {
 func (d *delivery) end(err error) {
 	defer d.r.settlements.Done()
 	d.mu.Lock()
-	d.settling = false
+	d.settling, d.returning = false, false
 	if err == nil {
 		d.settled = true
 	}
 	d.mu.Unlock()
-	if err == nil || isLockLost(err) && !errors.Is(err, core.ErrClosed) { // what was not asked for, Close gives back
+	// With ErrClosed no request has left, and Close releases the message.
+	if err == nil || errors.Is(err, core.ErrLockLost) && !errors.Is(err, core.ErrClosed) {
 		d.r.mu.Lock()
-		d.r.letGo(d)
+		d.r.freeLocked(d)
 		d.r.mu.Unlock()
 	}
 }

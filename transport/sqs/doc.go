@@ -4,5 +4,5 @@
 //
 // Queues are standard ones, or FIFO ones where their name ends with ".fifo": these keep the messages of a group in
 // order ([core.Capabilities.GroupOrder]). Messages are written as NServiceBus writes them ([Wrapped]) or as they are ([Raw]).
-// docs/transports/sqs.md says what it costs, which rights it needs and where its limits are.
+// docs/transports/sqs.md describes costs, rights and limits.
 package sqs

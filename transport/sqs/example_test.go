@@ -38,7 +38,7 @@ func Example() {
 		return nil
 	})
 	if err := errors.Join(
-		billing.Provision(ctx), // creates what is missing: billing, billing-delay.fifo and error
+		billing.Provision(ctx), // creates billing, billing-delay.fifo and error if they are missing
 		billing.Send(ctx, "billing", "billing.WriteInvoice", WriteInvoice{OrderID: 42}),
 		billing.Run(ctx),
 	); err != nil {
@@ -47,7 +47,7 @@ func Example() {
 	// end
 }
 
-// Several environments in one account, in a region of their own choice.
+// Several environments in one account.
 func ExampleNew() {
 	ctx := context.Background()
 	// snippet: new

@@ -33,8 +33,8 @@ func code(err error) string {
 	return ""
 }
 
-// bareCode is a code without what services put around it: in the query protocol, and in
-// batches, codes are "AWS.SimpleQueueService.NonExistentQueue", in JSON "QueueDoesNotExist".
+// bareCode returns a code without its namespace: in the query protocol, and in
+// batches, codes are such as "AWS.SimpleQueueService.NonExistentQueue", in JSON "QueueDoesNotExist".
 func bareCode(code string) string {
 	if i := strings.LastIndexAny(code, ".#"); i >= 0 && !strings.HasPrefix(code, "KMS.") {
 		return code[i+1:]
@@ -59,7 +59,7 @@ func faultOf(err error) fault {
 
 // faultOfClient judges an error that is no answer of the service.
 func faultOfClient(err error) fault {
-	// The SDK has no types for what its chain of credentials lacks.
+	// The SDK has no types for missing credentials.
 	switch text := err.Error(); {
 	case strings.Contains(text, "failed to refresh cached credentials") && !isNetwork(err),
 		strings.Contains(text, "failed to retrieve credentials") && !isNetwork(err),
@@ -106,7 +106,7 @@ func faultOfCode(code, message string) fault {
 		}
 		return faultOther
 	}
-	return faultOutage // throttling, clocks, 5xx, and what is not known
+	return faultOutage // throttling, clocks, 5xx, and unknown codes
 }
 
 // transient reports whether a retry may help against an error.
@@ -123,7 +123,7 @@ func notSent(err error) bool {
 	return faultOfClient(err) == faultRefused
 }
 
-// explained adds to an error what it means to a caller of the seam, and what to do.
+// explained adds to an error its meaning to a caller of the transport, and how to fix it.
 func (t *Transport) explained(err error) error {
 	switch faultOf(err) {
 	case faultNoQueue:

@@ -5,6 +5,7 @@ package sqs_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,23 @@ func (o *outages) ConnectionChanged(change core.ConnectionChange) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.changes = append(o.changes, change)
+}
+
+// all returns the changes so far.
+func (o *outages) all() []core.ConnectionChange {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.changes)
+}
+
+// failures returns how many changes have an error with this text.
+func (o *outages) failures(text string) (n int) {
+	for _, c := range o.all() {
+		if c.Err != nil && strings.Contains(c.Err.Error(), text) {
+			n++
+		}
+	}
+	return n
 }
 
 // said reports whether the outage was told with an error, and its end last.

@@ -157,6 +157,18 @@ func (s *site) setAttribute(t *testing.T, queue, name, value string) {
 	}
 }
 
+// attribute returns an attribute of a queue.
+func (s *site) attribute(t *testing.T, queue, name string) string {
+	t.Helper()
+	out, err := s.sqs.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{
+		QueueUrl: aws.String(s.QueueURL(queue)), AttributeNames: []types.QueueAttributeName{types.QueueAttributeName(name)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Attributes[name]
+}
+
 // until waits until a condition holds.
 func until(t *testing.T, condition string, holds func() bool) {
 	t.Helper()

@@ -21,15 +21,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// received is a message as the service gave it, and what the adapter reads of it.
+// received is a message of the service as the adapter reads it.
 type received struct {
 	core.Incoming
-	bodyKey  string        // the body is stored elsewhere
+	bodyKey  string        // of a body that is stored elsewhere; "": it is not
 	sent     time.Time     // by the service's clock
 	received int           // how often this copy was received
 	first    time.Time     // when it was first received, by that clock
 	delay    time.Duration // by which the service delayed it
-	wait     time.Duration // for which the receiver has to
+	wait     time.Duration // by which the receiver has to delay it
 	ttl      time.Duration // TimeToBeReceived; 0: none
 }
 
@@ -52,9 +52,9 @@ func (t *Transport) read(queue string, m *types.Message) *received {
 	}
 	r.Redelivered = r.DeliveryCount > 1
 	text, attrs := value(m.Body), attributes(m)
-	if inner, of, ok := notification(text); ok {
+	if inner, others, ok := notification(text); ok {
 		text = inner
-		maps.Copy(attrs, of)
+		maps.Copy(attrs, others)
 	}
 	if n, err := strconv.Atoi(attrs[attrDeliveries]); err == nil && n > 0 && n <= math.MaxInt32 {
 		r.DeliveryCount += n
@@ -80,7 +80,7 @@ func (t *Transport) read(queue string, m *types.Message) *received {
 	return r
 }
 
-// finish does what is common to all shapes.
+// finish reads the parts that are the same in all shapes.
 func (r *received) finish(t *Transport, queue string, m *types.Message, attrs map[string]string) {
 	if text, ok := r.Headers.Lookup(headerPacked); ok {
 		headers, err := unpacked(text)
@@ -122,11 +122,11 @@ func (r *received) finish(t *Transport, queue string, m *types.Message, attrs ma
 func (r *received) unescape() {
 	for key := range r.Headers.All() {
 		if strings.HasPrefix(key, escapedHeader) {
-			all := map[string]string{}
+			restored := map[string]string{}
 			for key, v := range r.Headers.All() {
-				all[strings.TrimPrefix(key, escapedHeader)] = v
+				restored[strings.TrimPrefix(key, escapedHeader)] = v
 			}
-			r.Headers = core.HeadersFromMap(all)
+			r.Headers = core.HeadersFromMap(restored)
 			return
 		}
 	}
@@ -224,7 +224,7 @@ func (r *received) fetchBody(ctx context.Context, bodies Bodies) error {
 	case errors.Is(err, fs.ErrNotExist):
 		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q: %w", r.bodyKey, err))
 	default:
-		return fmt.Errorf("the body under the key %q: %w", r.bodyKey, err)
+		return fmt.Errorf("fetch the body under the key %q: %w", r.bodyKey, err)
 	}
 	return nil
 }
@@ -246,6 +246,11 @@ func notification(text string) (inner string, attrs map[string]string, ok bool) 
 	attrs = make(map[string]string, len(n.MessageAttributes))
 	for name, a := range n.MessageAttributes {
 		attrs[name] = a.Value
+		if a.Type == "Binary" {
+			if b, err := base64.StdEncoding.DecodeString(a.Value); err == nil {
+				attrs[name] = string(b)
+			}
+		}
 	}
 	return *n.Message, attrs, true
 }

@@ -47,7 +47,7 @@ const (
 	escapedHeader = "Reprise.Escaped.SQS."
 )
 
-// emptyBody is what NServiceBus writes for an empty body, since the service has no empty messages.
+// emptyBody is NServiceBus's text for an empty body, since the service has no empty messages.
 const emptyBody = "empty message"
 
 const (
@@ -63,7 +63,7 @@ type outMessage struct {
 
 type attr struct{ name, value string }
 
-// bytes is what the service counts of the message.
+// bytes returns the size of the message as the service counts it.
 func (m *outMessage) bytes() int {
 	n := len(m.text)
 	for _, a := range m.attrs {
@@ -74,7 +74,7 @@ func (m *outMessage) bytes() int {
 
 func (m *outMessage) add(name, value string) { m.attrs = append(m.attrs, attr{name, value}) }
 
-// encode writes a message so that it has no more than limit bytes. What does not fit goes to the store of
+// encode writes a message so that it has no more than limit bytes. A body that does not fit goes to the store of
 // bodies, if there is one.
 func (t *Transport) encode(ctx context.Context, out *core.Outgoing, limit int) (*outMessage, error) {
 	headers := outgoingHeaders(out)
@@ -168,8 +168,8 @@ func escapedJSON(s string) string {
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// outgoingHeaders returns what is stored of the headers: what has no field of its own among them, and nothing that
-// would be taken for the adapter's.
+// outgoingHeaders returns the headers that are written: those of the message, its fields that SQS does not have, and none that
+// would be taken for one of the adapter's.
 func outgoingHeaders(out *core.Outgoing) core.Headers {
 	headers := out.Headers
 	clash := out.TimeToBeReceived > 0
@@ -221,7 +221,7 @@ func packed(h core.Headers) core.Headers {
 	return carrier
 }
 
-// unpacked returns what packed carried.
+// unpacked returns the headers that packed put into a text.
 func unpacked(text string) (core.Headers, error) {
 	var h core.Headers
 	b, err := base64.StdEncoding.DecodeString(text)
@@ -323,7 +323,7 @@ func timeSpan(d time.Duration) string {
 	return b.String()
 }
 
-// readTimeSpan reads what timeSpan and .NET write.
+// readTimeSpan reads the format of timeSpan, as .NET writes it.
 func readTimeSpan(text string) (time.Duration, bool) {
 	var days, hours, minutes, seconds int64
 	clock := text

@@ -7,7 +7,7 @@ import (
 
 // queueAddress returns a queue's address: its name, with a hyphen in place of every dot, as NServiceBus does
 // it. Other characters that SQS does not take are refused: two queues must not become one.
-func (t *Transport) queueAddress(queue string) (string, error) {
+func (c *Config) queueAddress(queue string) (string, error) {
 	if queue == "" {
 		return "", fmt.Errorf("the name of a queue is empty")
 	}
@@ -24,20 +24,20 @@ func (t *Transport) queueAddress(queue string) (string, error) {
 	}
 	// The queue of its long delays has to have a name too.
 	longest := max(len(address), len(delayQueue(address)))
-	if t.cfg.NoLongDelays {
+	if c.NoLongDelays {
 		longest = len(address)
 	}
-	if n := len(t.cfg.QueuePrefix) + longest; n > maxQueueNameLength {
-		return "", fmt.Errorf("the queue %q, with what belongs to it, would have a name of %d characters, and SQS allows %d; shorten it%s", queue, n, maxQueueNameLength, t.orPrefix())
+	if n := len(c.QueuePrefix) + longest; n > maxQueueNameLength {
+		return "", fmt.Errorf("the queue %q, or the one for its long delays, would have a name of %d characters, and SQS allows %d; shorten it%s", queue, n, maxQueueNameLength, c.orPrefix())
 	}
 	return address, nil
 }
 
-func (t *Transport) orPrefix() string {
-	if t.cfg.QueuePrefix == "" {
+func (c *Config) orPrefix() string {
+	if c.QueuePrefix == "" {
 		return ""
 	}
-	return fmt.Sprintf(", or Config.QueuePrefix, which is %q", t.cfg.QueuePrefix)
+	return fmt.Sprintf(", or Config.QueuePrefix, which is %q", c.QueuePrefix)
 }
 
 // delayQueue is the address of the queue in which messages to a queue wait that are delayed for longer
@@ -48,7 +48,7 @@ func delayQueue(address string) string { return strings.TrimSuffix(address, fifo
 func isFIFO(address string) bool { return strings.HasSuffix(address, fifoSuffix) }
 
 // topicName returns the name of the SNS topic.
-func (t *Transport) topicName(topic string) (string, error) {
+func (c *Config) topicName(topic string) (string, error) {
 	if topic == "" {
 		return "", fmt.Errorf("the topic is empty")
 	}
@@ -57,7 +57,7 @@ func (t *Transport) topicName(topic string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the topic %q %w", topic, err)
 	}
-	name = t.cfg.TopicPrefix + name
+	name = c.TopicPrefix + name
 	if fifo {
 		name += fifoSuffix
 	}

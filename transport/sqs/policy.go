@@ -6,43 +6,42 @@ import (
 	"slices"
 )
 
-// PolicyFor says what an endpoint does, for Policy.
+// PolicyFor describes an endpoint for Policy.
 type PolicyFor struct {
 	// Partition, Region and Account are parts of ARNs. The defaults are "aws", "*" and "*".
 	Partition, Region, Account string
 
 	// Receives are the queues that the endpoint receives from: its input queue, and that of its instance.
 	Receives []string
-	// Sends are the queues that it sends to, its error queue and audit queue among them. That
-	// it sends to its own queues, for delayed retries, needs not be said.
+	// Sends are the queues that it sends to, its error queue and audit queue among them. Its own
+	// queues need not be named: every endpoint sends to these, for delayed retries.
 	Sends []string
 	// Publishes and Subscribes are topics.
 	Publishes, Subscribes []string
-	// Provisions says that it creates what is missing.
+	// Provisions is whether it creates missing queues.
 	Provisions bool
 }
 
 // Policy returns the least IAM policy that lets an endpoint with the configuration do its work, as JSON to give to
-// aws iam create-policy. Its error names what cannot be the name of a queue or a topic.
+// aws iam create-policy. Its error names a queue or a topic whose name AWS does not allow.
 //
 // A key of AWS KMS that queues are encrypted with (Config.KMSKey) also needs kms:GenerateDataKey and kms:Decrypt, which are in
 // the policy where the configuration has the key's ARN.
-func Policy(cfg Config, of PolicyFor) (string, error) {
+func Policy(cfg Config, endpoint PolicyFor) (string, error) {
 	if err := cfg.complete(); err != nil {
 		return "", fmt.Errorf("sqs: policy: %w", err)
 	}
-	t := &Transport{cfg: &cfg}
-	p := policyBuilder{t: t, of: of}
-	p.allow("Receive", p.queues(of.Receives), "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueUrl", "sqs:GetQueueAttributes", "sqs:SendMessage")
-	p.allow("Send", p.queues(of.Sends), "sqs:SendMessage", "sqs:GetQueueUrl")
-	p.allow("Publish", p.topics(of.Publishes), "sns:Publish")
-	p.allow("Subscribe", p.topics(of.Subscribes), "sns:Subscribe", "sns:GetTopicAttributes", "sns:CreateTopic", "sns:ListSubscriptionsByTopic")
-	if len(of.Subscribes) > 0 {
+	p := policyBuilder{cfg: &cfg, endpoint: endpoint}
+	p.allow("Receive", p.queues(endpoint.Receives), "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueUrl", "sqs:GetQueueAttributes", "sqs:SendMessage")
+	p.allow("Send", p.queues(endpoint.Sends), "sqs:SendMessage", "sqs:GetQueueUrl")
+	p.allow("Publish", p.topics(endpoint.Publishes), "sns:Publish")
+	p.allow("Subscribe", p.topics(endpoint.Subscribes), "sns:Subscribe", "sns:GetTopicAttributes", "sns:CreateTopic", "sns:ListSubscriptionsByTopic")
+	if len(endpoint.Subscribes) > 0 {
 		p.allow("Unsubscribe", p.subscriptions(), "sns:Unsubscribe")
-		p.allow("LetTopicsSend", p.queues(of.Receives), "sqs:SetQueueAttributes")
+		p.allow("LetTopicsSend", p.queues(endpoint.Receives), "sqs:SetQueueAttributes")
 	}
-	if of.Provisions {
-		p.allow("Provision", p.queues(slices.Concat(of.Receives, of.Sends)), "sqs:CreateQueue", "sqs:GetQueueAttributes")
+	if endpoint.Provisions {
+		p.allow("Provision", p.queues(slices.Concat(endpoint.Receives, endpoint.Sends)), "sqs:CreateQueue", "sqs:GetQueueAttributes")
 	}
 	if isARN(cfg.KMSKey) {
 		p.allow("Encrypt", []string{cfg.KMSKey}, "kms:GenerateDataKey", "kms:Decrypt")
@@ -63,8 +62,8 @@ type iamStatement struct {
 }
 
 type policyBuilder struct {
-	t          *Transport
-	of         PolicyFor
+	cfg        *Config
+	endpoint   PolicyFor
 	statements []iamStatement
 	err        error
 }
@@ -82,20 +81,20 @@ func (p *policyBuilder) arn(service, name string) string {
 		}
 		return s
 	}
-	return "arn:" + part(p.of.Partition, "aws") + ":" + service + ":" + part(p.of.Region, "*") + ":" + part(p.of.Account, "*") + ":" + name
+	return "arn:" + part(p.endpoint.Partition, "aws") + ":" + service + ":" + part(p.endpoint.Region, "*") + ":" + part(p.endpoint.Account, "*") + ":" + name
 }
 
-// queues returns the ARNs of queues, and of those of their long delays: who sends to a queue sends to these too.
+// queues returns the ARNs of queues, and of the queues of their long delays, to which their senders send too.
 func (p *policyBuilder) queues(names []string) (arns []string) {
 	for _, name := range names {
-		address, err := p.t.queueAddress(name)
+		address, err := p.cfg.queueAddress(name)
 		if err != nil {
 			p.err = err
 			continue
 		}
-		arns = append(arns, p.arn("sqs", p.t.cfg.QueuePrefix+address))
-		if !p.t.cfg.NoLongDelays {
-			arns = append(arns, p.arn("sqs", p.t.cfg.QueuePrefix+delayQueue(address)))
+		arns = append(arns, p.arn("sqs", p.cfg.QueuePrefix+address))
+		if !p.cfg.NoLongDelays {
+			arns = append(arns, p.arn("sqs", p.cfg.QueuePrefix+delayQueue(address)))
 		}
 	}
 	return unique(arns)
@@ -103,7 +102,7 @@ func (p *policyBuilder) queues(names []string) (arns []string) {
 
 func (p *policyBuilder) topics(topics []string) (arns []string) {
 	for _, topic := range topics {
-		name, err := p.t.topicName(topic)
+		name, err := p.cfg.topicName(topic)
 		if err != nil {
 			p.err = err
 			continue
@@ -115,7 +114,7 @@ func (p *policyBuilder) topics(topics []string) (arns []string) {
 
 // subscriptions returns the ARNs that subscriptions to the topics have.
 func (p *policyBuilder) subscriptions() (arns []string) {
-	for _, arn := range p.topics(p.of.Subscribes) {
+	for _, arn := range p.topics(p.endpoint.Subscribes) {
 		arns = append(arns, arn+":*")
 	}
 	return arns

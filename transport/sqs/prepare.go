@@ -6,64 +6,100 @@ import (
 	"time"
 )
 
-// prepare does what is to be done before messages are handed out: what has expired is consumed; what is not due yet waits on; bodies that are stored elsewhere are fetched.
-func (r *receiver) prepare(arrived []*delivery) []*delivery {
-	if len(arrived) == 0 {
-		return nil
-	}
-	ready := arrived[:0:len(arrived)]
-	var expired, early []*delivery
-	now := r.t.clock.now()
-	for _, d := range arrived {
-		switch {
-		case d.in.expired(now):
-			expired = append(expired, d)
-		case d.in.wait > 0:
-			early = append(early, d)
-		default:
-			ready = append(ready, d)
-		}
-	}
-	if len(expired) > 0 {
-		r.settler.deleteAll(r.cut, expired)
-	}
-	if len(early) > 0 {
-		r.delayAll(early)
-	}
-	return r.fetchBodies(ready)
+// prepared are the messages of one answer.
+type prepared struct {
+	ready   []*delivery
+	stored  []*delivery // their bodies have to be fetched
+	expired []*delivery // to be deleted
+	early   []*delivery // the receiver has to delay them
 }
 
-// fetchBodies gets the bodies that are stored elsewhere, at the same time, and returns the deliveries that have
-// theirs. The others are redelivered when their visibility timeout ends. The service counts that, although no handler has seen the
-// message, so the count is taken off again: an outage of the store uses up no attempts.
-func (r *receiver) fetchBodies(arrived []*delivery) []*delivery {
-	began := time.Now()
-	errs := make([]error, len(arrived))
-	var fetches sync.WaitGroup
-	for i, d := range arrived {
-		if d.in.bodyKey == "" {
-			continue
+// prepare sorts the messages of an answer.
+func (r *receiver) prepare(messages []*delivery) (p prepared) {
+	now := r.t.clock.now()
+	for _, d := range messages {
+		switch {
+		case d.in.expired(now):
+			p.expired = append(p.expired, d)
+		case d.in.wait > 0:
+			p.early = append(p.early, d)
+		case d.in.bodyKey != "":
+			p.stored = append(p.stored, d)
+		default:
+			p.ready = append(p.ready, d)
 		}
-		fetches.Go(func() {
-			// The messages that arrived together wait for the slowest body, so their locks must not end before.
-			ctx, cancel := context.WithDeadline(r.cut, d.lockedUntil().Add(-r.visibility/4))
-			defer cancel()
-			errs[i] = d.in.fetchBody(ctx, r.t.cfg.Bodies)
-		})
+	}
+	return p
+}
+
+// A message whose body could not be fetched is locked for firstBodyWait, and twice as long each further time, up to
+// longestBodyWait: each redelivery counts as an attempt for other instances.
+const (
+	firstBodyWait   = 5 * time.Second
+	longestBodyWait = 5 * time.Minute
+)
+
+// fetchBodies gets the bodies of messages that arrived with one request, at the same time. Each message is handed out as
+// soon as it has its body. If the fetch fails, the message is redelivered later. The service counts that, although no
+// handler has seen the message, so the count is taken off again: an outage of the store uses up no attempts.
+//
+// If the request brought only messages whose bodies cannot be fetched, the next one begins after a pause, which grows during the
+// outage: otherwise all messages of the queue would be received and counted in vain. brought is how many messages the request
+// brought, and probes reports whether it counts as in progress until the bodies are there.
+func (r *receiver) fetchBodies(stored []*delivery, brought int, probes bool) {
+	began := time.Now()
+	errs := make([]error, len(stored))
+	var fetches sync.WaitGroup
+	for i, d := range stored {
+		fetches.Go(func() { errs[i] = r.fetchBody(d) })
 	}
 	fetches.Wait()
-	ready := arrived[:0]
-	var failed error
-	for i, d := range arrived {
+	var failed []*delivery
+	var cause error
+	times := 0
+	for i, d := range stored {
 		if errs[i] != nil {
-			failed = errs[i]
-			r.t.unseen.add(d.in.NativeID)
-			continue
+			failed, cause = append(failed, d), errs[i]
+			times = max(times, r.t.unseen.add(d.in.NativeID))
 		}
-		ready = append(ready, d)
 	}
-	if failed != nil && r.cut.Err() == nil {
-		r.outages.Failed(failed, began)
+	var pause time.Duration
+	if len(failed) > 0 {
+		wait := min(firstBodyWait<<min(times-1, 16), longestBodyWait)
+		pause = r.bodies.failed(cause, began, wait+r.t.cfg.WaitTime+requestTimeout)
+		r.settler.lock(r.cut, failed, wait)
 	}
-	return ready
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if probes {
+		r.polling--
+	}
+	r.asked -= len(failed)
+	r.storeDown = len(failed) == len(stored)
+	if len(failed) == brought {
+		r.pauseLocked(pause)
+	} else {
+		r.wakePollersLocked()
+	}
+}
+
+// fetchBody gets the body of a message, and makes the message available to Receive. When the receiver closes, it
+// returns without the body, and leaves the message to Close. Its place is still among asked after an error.
+func (r *receiver) fetchBody(d *delivery) error {
+	// A quarter of the lock is left for the time until a handler begins.
+	ctx, cancel := context.WithDeadline(r.closing, d.lockedUntil().Add(-r.visibility/4))
+	defer cancel()
+	err := d.in.fetchBody(ctx, r.t.cfg.Bodies)
+	switch {
+	case err == nil && r.t.cfg.Bodies != nil:
+		r.bodies.ended()
+	case err != nil && r.closing.Err() == nil:
+		return err
+	}
+	r.mu.Lock()
+	r.asked--
+	surplus := r.arriveLocked(d)
+	r.mu.Unlock()
+	r.putBack(surplus)
+	return nil
 }

@@ -36,7 +36,7 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
 	var errs []error
 	for i, name := range topology.Queues {
-		address, err := t.queueAddress(name)
+		address, err := t.cfg.queueAddress(name)
 		if err == nil {
 			err = t.provisionQueue(ctx, address, i == 0 || name == topology.InstanceQueue)
 		}
@@ -50,18 +50,21 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	return errors.Join(errs...)
 }
 
-// provisionQueue creates a queue if it is missing. An own one is received from.
+// provisionQueue creates a queue if it is missing. An own queue is one that the endpoint receives from.
 func (t *Transport) provisionQueue(ctx context.Context, address string, own bool) error {
-	attributes := map[string]string{"MessageRetentionPeriod": inSeconds(t.cfg.Retention)}
-	if isFIFO(address) {
-		attributes["FifoQueue"] = "true"
-	}
-	if own {
-		policy, err := t.queuePolicy(ctx, address)
-		if err != nil {
-			return err
+	attributes := func() (map[string]string, error) {
+		attributes := map[string]string{"MessageRetentionPeriod": inSeconds(t.cfg.Retention)}
+		if isFIFO(address) {
+			attributes["FifoQueue"] = "true"
 		}
-		attributes["Policy"] = policy
+		if own {
+			policy, err := t.queuePolicy(ctx, address)
+			if err != nil {
+				return nil, err
+			}
+			attributes["Policy"] = policy
+		}
+		return attributes, nil
 	}
 	if err := t.createQueue(ctx, address, attributes, t.compare); err != nil {
 		return err
@@ -69,15 +72,18 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, own bool
 	if !own || t.cfg.NoLongDelays {
 		return nil
 	}
-	return t.createQueue(ctx, delayQueue(address), map[string]string{
-		"FifoQueue": "true", "DelaySeconds": inSeconds(mostNativeDelay), "MessageRetentionPeriod": inSeconds(mostRetention),
-	}, t.compareDelays)
+	attributes = func() (map[string]string, error) {
+		return map[string]string{
+			"FifoQueue": "true", "DelaySeconds": inSeconds(mostNativeDelay), "MessageRetentionPeriod": inSeconds(mostRetention),
+		}, nil
+	}
+	return t.createQueue(ctx, delayQueue(address), attributes, t.compareDelays)
 }
 
 func inSeconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
 
-// createQueue creates a queue that does not exist, and else compares it.
-func (t *Transport) createQueue(ctx context.Context, address string, attributes map[string]string, compare func(address string, has map[string]string) error) error {
+// createQueue creates a queue with attributes, or compares it if it exists.
+func (t *Transport) createQueue(ctx context.Context, address string, attributes func() (map[string]string, error), compare func(address string, has map[string]string) error) error {
 	_, has, err := t.inspect(ctx, address)
 	if err == nil {
 		return compare(address, has)
@@ -86,15 +92,21 @@ func (t *Transport) createQueue(ctx context.Context, address string, attributes 
 		return err
 	}
 	name := t.cfg.QueuePrefix + address
-	if t.cfg.KMSKey != "" {
-		attributes["KmsMasterKeyId"] = t.cfg.KMSKey
+	wanted, err := attributes()
+	if err != nil {
+		return err
 	}
-	out, err := t.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
+	if t.cfg.KMSKey != "" {
+		wanted["KmsMasterKeyId"] = t.cfg.KMSKey
+	}
+	_, err = t.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: wanted})
 	switch {
 	case err == nil:
-		t.urls.Put(address, *out.QueueUrl)
-		return nil
-	case code(err) == "QueueNameExists" || code(err) == "QueueAlreadyExists": // somebody else has made it meanwhile
+		return t.eventually(ctx, func() error {
+			_, _, err := t.inspect(ctx, address)
+			return err
+		})
+	case code(err) == "QueueNameExists" || code(err) == "QueueAlreadyExists": // another instance has created it
 		if _, has, err := t.inspect(ctx, address); err == nil {
 			return compare(address, has)
 		}
@@ -104,7 +116,7 @@ func (t *Transport) createQueue(ctx context.Context, address string, attributes 
 
 // inspect returns the URL and the attributes of a queue.
 func (t *Transport) inspect(ctx context.Context, address string) (url string, attributes map[string]string, err error) {
-	t.urls.Delete(address) // what is remembered may be gone
+	t.urls.Delete(address) // that queue may be gone
 	if url, err = t.queueURL(ctx, address); err != nil {
 		return "", nil, err
 	}
@@ -121,7 +133,7 @@ func (t *Transport) inspect(ctx context.Context, address string) (url string, at
 	return url, out.Attributes, nil
 }
 
-// compare returns an error if a queue is not one that Provision would have created, in what matters.
+// compare returns an error if a queue differs from one that Provision creates, in attributes on which receiving depends.
 func (t *Transport) compare(address string, has map[string]string) error {
 	var errs []error
 	if delay := has["DelaySeconds"]; delay != "" && delay != "0" {
@@ -150,7 +162,7 @@ func (t *Transport) compareDelays(address string, has map[string]string) error {
 }
 
 func (t *Transport) mismatch(address, attribute, has, want string) error {
-	return transport.Permanent(fmt.Errorf("the queue %q has %s %q, and %q is needed; change it with aws sqs set-queue-attributes, or let the configuration say what the queue has", t.cfg.QueuePrefix+address, attribute, has, want))
+	return transport.Permanent(fmt.Errorf("the queue %q has %s %q, and %q is needed; change it with aws sqs set-queue-attributes, or change the configuration to the value of the queue", t.cfg.QueuePrefix+address, attribute, has, want))
 }
 
 // examine verifies that an endpoint can receive from a queue, and returns its URL and, if it exists, that of its long
@@ -231,7 +243,7 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 	}
 	var errs []error
 	for i, name := range topology.Queues {
-		address, err := t.queueAddress(name)
+		address, err := t.cfg.queueAddress(name)
 		if err == nil {
 			if i == 0 || name == topology.InstanceQueue {
 				_, _, err = t.examine(ctx, address, 1)
@@ -258,7 +270,7 @@ func (t *Transport) explainedOrNil(err error) error {
 	return t.explained(err)
 }
 
-// Purge implements core.Purger. It receives and deletes what there is: the service's own PurgeQueue takes a
+// Purge implements core.Purger. It receives and deletes messages until none is left: the service's own PurgeQueue takes a
 // minute, is allowed once a minute, and removes delayed messages too.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
@@ -272,7 +284,7 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	if err := t.life.Err(ctx); err != nil {
 		return 0, err
 	}
-	address, err := t.queueAddress(queue)
+	address, err := t.cfg.queueAddress(queue)
 	if err != nil {
 		return 0, err
 	}
@@ -283,7 +295,7 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	}
 	for {
 		request, cancel := context.WithTimeout(ctx, 2*requestTimeout)
-		// A wait of a second asks all of the service's servers, where none asks some of them.
+		// With a wait of a second the service asks all of its servers, and without one a few of them.
 		out, err := t.sqs.ReceiveMessage(request, &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: receiveBatch, WaitTimeSeconds: 1, VisibilityTimeout: int32(defaultVisibility / time.Second)})
 		if err != nil {
 			cancel()

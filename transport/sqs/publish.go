@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
@@ -20,18 +19,10 @@ import (
 // identity is the account that the credentials are of.
 type identity struct{ partition, account string }
 
-// topicCache remembers whose topics they are.
-type topicCache struct {
-	mu sync.Mutex
-	of *identity
-}
-
-// account asks whose the credentials are, which needs no right.
+// account returns the account of the credentials. To ask for it needs no right.
 func (t *Transport) account(ctx context.Context) (identity, error) {
-	t.topics.mu.Lock()
-	defer t.topics.mu.Unlock()
-	if t.topics.of != nil {
-		return *t.topics.of, nil
+	if known := t.identity.Load(); known != nil {
+		return *known, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -43,28 +34,29 @@ func (t *Transport) account(ctx context.Context) (identity, error) {
 	if parts := strings.Split(value(out.Arn), ":"); len(parts) > 1 && parts[1] != "" {
 		partition = parts[1] // aws-cn, aws-us-gov
 	}
-	t.topics.of = &identity{partition, value(out.Account)}
-	return *t.topics.of, nil
+	known := identity{partition, value(out.Account)}
+	t.identity.Store(&known)
+	return known, nil
 }
 
-// topicARN is the name of a topic to the service, whether it exists or not.
+// topicARN returns the ARN that a topic has, or would have.
 func (t *Transport) topicARN(ctx context.Context, name string) (string, error) {
-	of, err := t.account(ctx)
+	owner, err := t.account(ctx)
 	if err != nil {
-		return "", fmt.Errorf("asking for the account: %w", err)
+		return "", fmt.Errorf("ask for the account: %w", err)
 	}
-	return "arn:" + of.partition + ":sns:" + t.cfg.AWS.Region + ":" + of.account + ":" + name, nil
+	return "arn:" + owner.partition + ":sns:" + t.cfg.AWS.Region + ":" + owner.account + ":" + name, nil
 }
 
 // CheckTopic implements core.TopicChecker.
 func (t *Transport) CheckTopic(topic string) error {
-	_, err := t.topicName(topic)
+	_, err := t.cfg.topicName(topic)
 	return err
 }
 
-// orderEvent writes an event for its topic.
-func (t *Transport) orderEvent(ctx context.Context, out *core.Outgoing) (*order, error) {
-	name, err := t.topicName(out.Topic)
+// preparePublish encodes an event for its topic.
+func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pendingSend, error) {
+	name, err := t.cfg.topicName(out.Topic)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +69,7 @@ func (t *Transport) orderEvent(ctx context.Context, out *core.Outgoing) (*order,
 		return nil, err
 	}
 	s := &sending{outMessage: m}
-	if out.Delay > 0 { // SNS delays nothing: the receivers do
+	if out.Delay > 0 { // SNS has no delays: the receivers delay the message
 		s.add(attrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
 	}
 	if isFIFO(name) {
@@ -93,14 +85,14 @@ func (t *Transport) orderEvent(ctx context.Context, out *core.Outgoing) (*order,
 		}
 		return b
 	})
-	return &order{entry: entry[*sending]{what: s, bytes: s.bytes()}, to: b, batch: b}, nil
+	return &pendingSend{entry: entry[*sending]{item: s, bytes: s.bytes()}, to: b, batch: b}, nil
 }
 
 // publishBatch makes one request.
 func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries []*entry[*sending]) {
 	in := &sns.PublishBatchInput{TopicArn: &arn, PublishBatchRequestEntries: make([]snstypes.PublishBatchRequestEntry, len(entries))}
 	for i, e := range entries {
-		s := e.what
+		s := e.item
 		in.PublishBatchRequestEntries[i] = snstypes.PublishBatchRequestEntry{
 			Id: aws.String(strconv.Itoa(i)), Message: &s.text, MessageAttributes: snsAttributes(s.attrs),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
@@ -110,9 +102,9 @@ func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries
 	switch {
 	case err == nil:
 	case faultOf(err) == faultNoQueue && t.cfg.IgnoreMissingTopics:
-		return
+		return // each entry has succeeded
 	case faultOf(err) == faultNoQueue:
-		fail(entries, fmt.Errorf("there is no SNS topic for %q, because nothing has subscribed to it (%s): start a subscriber with Config.Provision, create it, or set IgnoreMissingTopics: %w", topic, arn, noTopicError{err}))
+		refuse(entries, fmt.Errorf("there is no SNS topic for %q, because it has no subscriber (%s); to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w", topic, arn, noTopicError{err}))
 		return
 	default:
 		fail(entries, err)

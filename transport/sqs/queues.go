@@ -3,10 +3,12 @@ package sqs
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // queueURL returns the URL of a queue, which requests name it by. It is remembered: a queue keeps it
@@ -40,3 +42,22 @@ func (t *Transport) forget(address string, err error) {
 		t.urls.Delete(address)
 	}
 }
+
+// eventually repeats f while it fails because a queue or a topic does not exist, for a few seconds: the service may not know
+// one that was just created.
+func (t *Transport) eventually(ctx context.Context, f func() error) error {
+	for deadline := time.Now().Add(consistencyLimit); ; {
+		err := f()
+		if err == nil || faultOf(err) != faultNoQueue || time.Now().After(deadline) {
+			return err
+		}
+		if err := transport.Sleep(ctx, t.life.Context(), consistencyPause, nil); err != nil {
+			return err
+		}
+	}
+}
+
+const (
+	consistencyLimit = 10 * time.Second
+	consistencyPause = 200 * time.Millisecond
+)

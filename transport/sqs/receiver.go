@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,80 +18,88 @@ import (
 
 // receiver takes messages from one queue.
 //
-// Its pollers ask for as many messages as there are free slots, and no request ever brings more than can be handed
-// out: what has arrived waits for a call of Receive, of which the engine has one for each free slot. A poller that found
-// the queue empty waits alone, in one long poll, and the others begin again when a request came back full.
+// Its pollers ask for as many messages as there are free places. A place belongs to a message from its request until it is
+// settled. The engine calls Receive once for each free place, so a message that arrives is handed out at once; with fewer
+// calls it waits in arrived, with its lock running. If the queue is empty, one poller waits in a long poll; the
+// others begin when requests come back full.
 type receiver struct {
 	t           *Transport
 	address     string
 	url         string
 	mode        core.TransactionMode
 	visibility  time.Duration
-	log         *transport.DeliveryLog // failures of this process, which the service's count may not know yet
+	log         *transport.DeliveryLog // failures of this process, which the service's count may not include yet
 	settler     *settler
-	outages     transport.Outages
+	observer    *jointObserver
+	outages     transport.Outages // of requests for messages
+	bodies      bodyOutages
 	closing     context.Context // ends when the receiver is closed
 	close       context.CancelFunc
-	cut         context.Context // ends requests for messages
+	cut         context.Context // ends requests
 	cutOff      context.CancelFunc
-	pollers     sync.WaitGroup
-	settlements sync.WaitGroup // under way
-	arrivals    chan struct{}  // one value: something may have arrived
-	mostBytes   int
+	closedDone  chan struct{}  // closed when Close has released all messages
+	pollers     sync.WaitGroup // and other goroutines; it grows with mu held, or by one of them
+	settlements sync.WaitGroup // in progress
+	arrivals    transport.Signal
+	maxBytes    int // of a Receive; 0: no bound
 	// batch is how many messages a request may bring. From a FIFO queue it is 1: a request for
-	// more would bring several of one group, of which all but the first would wait with their locks running,
+	// more would bring several messages of one group, of which all but the first would wait with their locks running,
 	// and have been counted, when the first one fails.
 	batch int
 
-	mu        sync.Mutex // guards what follows
-	closed    bool
-	most      int // MaxInFlight
-	held      map[*delivery]struct{}
-	arrived   []*delivery // not handed out yet; they are in held
-	asked     int         // places of requests under way
-	polling   int         // requests under way
-	wanted    int         // pollers that may ask at a time: more than 1 while requests come back full
-	started   int         // pollers
-	room      chan struct{}
-	permanent error // what no waiting mends
+	mu          sync.Mutex // guards the fields below
+	closed      bool
+	maxInFlight int
+	held        map[*delivery]struct{} // arrived and not settled
+	arrived     []*delivery            // those of held that Receive has not returned
+	asked       int                    // places of requests, and of messages whose bodies are being fetched
+	polling     int                    // requests in progress
+	wanted      int                    // most requests at a time
+	storeDown   bool                   // the last fetch of a body failed
+	started     int                    // pollers
+	resume      time.Time              // no request begins before
+	room        chan struct{}          // closed and replaced when pollers have to look again
+	permanent   error                  // one that no retry can end
 }
 
 func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *receiver {
 	r := &receiver{
 		t: t, address: address, url: url, mode: cfg.Mode, visibility: t.cfg.VisibilityTimeout,
-		log: transport.NewDeliveryLog(cfg.MaxInFlight), arrivals: make(chan struct{}, 1), mostBytes: cfg.MaxReceiveBytes,
-		batch: receiveBatch, most: cfg.MaxInFlight, held: map[*delivery]struct{}{}, wanted: 1, room: make(chan struct{}),
+		log: transport.NewDeliveryLog(cfg.MaxInFlight), arrivals: transport.NewSignal(), maxBytes: cfg.MaxReceiveBytes,
+		batch: receiveBatch, maxInFlight: cfg.MaxInFlight, held: map[*delivery]struct{}{}, wanted: 1,
+		room: make(chan struct{}), closedDone: make(chan struct{}), observer: newJointObserver(cfg.Observer),
 	}
 	if isFIFO(address) {
 		r.batch = 1
 	}
-	r.outages.Observer = cfg.Observer
+	r.outages.Observer = r.observer.part(outageOfQueue)
+	r.bodies.Observer = r.observer.part(outageOfBodies)
 	r.closing, r.close = context.WithCancel(t.life.Context())
 	r.cut, r.cutOff = context.WithCancel(t.life.Context())
 	r.settler = newSettler(r)
 	return r
 }
 
-// String describes it without what its transport knows.
+// String describes it without the fields of its transport.
 func (r *receiver) String() string { return fmt.Sprintf("receiver of %s (%v)", r.address, r.mode) }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (r *receiver) GoString() string { return r.String() }
 
 // open begins to ask for messages, and to forward those of the queue of long delays, if there is one.
 func (r *receiver) open(delayURL string) {
 	r.mu.Lock()
-	r.startPollers()
-	r.mu.Unlock()
-	if delayURL != "" {
-		d := newDelays(r, delayURL)
+	defer r.mu.Unlock()
+	r.startPollersLocked()
+	if delayURL != "" && !r.closed {
+		d := newDelays(r, delayURL, r.observer.part(outageOfDelays))
 		r.pollers.Go(d.run)
 	}
 }
 
-// startPollers has as many as MaxInFlight can need. mu is held.
-func (r *receiver) startPollers() {
-	for !r.closed && r.started < (r.most+r.batch-1)/r.batch {
+// startPollersLocked starts as many pollers as MaxInFlight can need.
+func (r *receiver) startPollersLocked() {
+	for !r.closed && r.started < (r.maxInFlight+r.batch-1)/r.batch {
 		r.started++
 		r.pollers.Go(r.poll)
 	}
@@ -111,12 +121,12 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	dst = dst[:min(len(dst), receiveBatch)]
 	for {
 		if err := ctx.Err(); err != nil {
-			r.ring() // it may have woken in place of another
+			r.arrivals.Notify() // this call may have taken the wake-up of another one
 			return 0, err
 		}
 		n, more, err := r.take(dst)
 		if more {
-			r.ring()
+			r.arrivals.Notify()
 		}
 		if n > 0 && r.mode == core.TransactionNone {
 			if n = r.consume(dst[:n]); n == 0 {
@@ -134,18 +144,18 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 }
 
-// consume deletes messages before they are handed out, and leaves in taken those of which the service says that it
-// did; the others come again.
+// consume deletes messages before they are handed out, and leaves in taken those of which the service has confirmed it.
+// The others are redelivered.
 func (r *receiver) consume(taken []core.Delivery) (n int) {
-	all := make([]*delivery, len(taken))
+	deliveries := make([]*delivery, len(taken))
 	for i, d := range taken {
-		all[i] = d.(*delivery)
+		deliveries[i] = d.(*delivery)
 	}
-	deleted := r.settler.deleteAll(r.cut, all)
+	deleted := r.settler.deleteAll(r.cut, deliveries)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, d := range all {
-		r.letGo(d)
+	for _, d := range deliveries {
+		r.freeLocked(d)
 	}
 	for i, d := range deleted {
 		taken[i] = d
@@ -153,16 +163,8 @@ func (r *receiver) consume(taken []core.Delivery) (n int) {
 	return len(deleted)
 }
 
-// ring wakes a Receive.
-func (r *receiver) ring() {
-	select {
-	case r.arrivals <- struct{}{}:
-	default:
-	}
-}
-
-// take fills dst with what has arrived. more says that there is more, or that all others have to know why there is
-// nothing.
+// take moves messages that have arrived into dst. more reports whether another call of Receive has to look as well:
+// for further messages, or for the same error.
 func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,16 +175,17 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	for n < len(dst) && len(r.arrived) > 0 {
 		d := r.arrived[0]
 		size := len(d.in.Body) + d.in.Headers.Bytes()
-		if n > 0 && r.mostBytes > 0 && bytes+size > r.mostBytes {
+		if n > 0 && r.maxBytes > 0 && bytes+size > r.maxBytes {
 			break
 		}
 		r.arrived = r.arrived[1:]
-		if now.After(d.lockedUntil()) {
-			r.letGo(d) // it comes again
+		if now.After(d.lockedUntil()) { // it is redelivered, and no handler has seen it
+			d.noteUnseen()
+			r.freeLocked(d)
 			continue
 		}
 		if d.in.expired(r.t.clock.now()) {
-			r.letGo(d)
+			r.freeLocked(d)
 			r.pollers.Go(func() { r.settler.deleteAll(r.cut, []*delivery{d}) })
 			continue
 		}
@@ -196,40 +199,53 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	return n, len(r.arrived) > 0, nil
 }
 
-// SetMaxInFlight implements core.Receiver. What has arrived, or is on its way, goes back with the count that it had
-// when n is 0; otherwise it is handed out.
+// SetMaxInFlight implements core.Receiver. Messages that have arrived, or are about to, and for which there is no place
+// any more, go back with the count that they had.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.most = n
+	r.maxInFlight = n
 	r.log.Resize(n)
-	if late := r.arrived; n == 0 && len(late) > 0 && !r.closed {
-		r.arrived = nil
-		for _, d := range late {
-			delete(r.held, d)
-		}
-		r.pollers.Go(func() { r.putBack(late) })
+	if surplus := r.surplusLocked(); len(surplus) > 0 {
+		r.pollers.Go(func() { r.putBack(surplus) })
 	}
-	r.startPollers()
-	r.moreRoom()
+	r.startPollersLocked()
+	r.wakePollersLocked()
 }
 
-// moreRoom wakes pollers. mu is held.
-func (r *receiver) moreRoom() {
+// surplusLocked removes and returns the messages that have arrived beyond MaxInFlight, the newest ones. A receiver that is
+// closed keeps them, for Close.
+func (r *receiver) surplusLocked() (surplus []*delivery) {
+	n := min(len(r.held)-r.maxInFlight, len(r.arrived))
+	if n <= 0 || r.closed {
+		return nil
+	}
+	kept := len(r.arrived) - n
+	surplus = slices.Clone(r.arrived[kept:])
+	clear(r.arrived[kept:])
+	r.arrived = r.arrived[:kept]
+	for _, d := range surplus {
+		delete(r.held, d)
+	}
+	return surplus
+}
+
+// wakePollersLocked has pollers look for places.
+func (r *receiver) wakePollersLocked() {
 	close(r.room)
 	r.room = make(chan struct{})
 }
 
-// letGo gives the place of a delivery to another one. mu is held.
-func (r *receiver) letGo(d *delivery) {
+// freeLocked frees the place of a delivery.
+func (r *receiver) freeLocked(d *delivery) {
 	if _, ok := r.held[d]; ok {
 		delete(r.held, d)
-		r.moreRoom()
+		r.wakePollersLocked()
 	}
 }
 
-// sweep lets go of deliveries whose lock has ended, of which nobody says anything any more. mu is held.
-func (r *receiver) sweep() {
+// sweepLocked frees the places of deliveries whose lock has ended, and which may never be settled.
+func (r *receiver) sweepLocked() {
 	now := time.Now()
 	for d := range r.held {
 		if now.After(d.lockedUntil()) {
@@ -238,90 +254,138 @@ func (r *receiver) sweep() {
 	}
 }
 
-// reserve takes places for a request, at most ten. Without any, changed is closed when there may be some.
-func (r *receiver) reserve() (places int, changed <-chan struct{}, err error) {
+// reserve takes places for a request, at most batch. If there are none, the poller looks again when changed is closed,
+// and after wait.
+func (r *receiver) reserve() (places int, changed <-chan struct{}, wait time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return 0, nil, core.ErrClosed
+		return 0, nil, 0, core.ErrClosed
 	}
-	if r.most-len(r.held)-r.asked < r.batch {
-		r.sweep()
+	if wait := time.Until(r.resume); wait > 0 {
+		return 0, r.room, wait, nil
 	}
-	free := r.most - len(r.held) - r.asked
+	if r.maxInFlight-len(r.held)-r.asked < r.batch {
+		r.sweepLocked()
+	}
+	free := r.maxInFlight - len(r.held) - r.asked
 	if free <= 0 || r.polling >= r.wanted || r.permanent != nil {
-		return 0, r.room, nil
+		return 0, r.room, r.visibility / 4, nil // after which locks may have ended
 	}
 	places = min(free, r.batch)
 	r.asked += places
 	r.polling++
-	return places, nil, nil
+	return places, nil, 0, nil
 }
 
 // poll is one poller.
 func (r *receiver) poll() {
 	for {
-		places, changed, err := r.reserve()
-		if err != nil {
+		places, changed, wait, err := r.reserve()
+		switch {
+		case err != nil:
 			return
+		case places > 0:
+			r.ask(places)
+		default:
+			_ = transport.Sleep(r.closing, r.closing, wait, changed) // reserve tells when it is closed
 		}
-		if places == 0 {
-			timer := time.NewTimer(r.visibility / 4) // locks may have ended
-			select {
-			case <-changed:
-			case <-timer.C:
-			case <-r.closing.Done():
-			}
-			timer.Stop()
-			continue
-		}
-		began := time.Now()
-		arrived, err := r.request(r.cut, r.url, places)
-		if err == nil {
-			r.outages.End()
-			arrived = r.prepare(arrived)
-		}
-		r.putBack(r.answered(places, arrived, err))
-		if err == nil || r.closing.Err() != nil {
-			continue
-		}
-		if !transient(err) {
-			continue // answered has told Receive
-		}
-		_ = transport.Sleep(r.closing, r.t.life.Context(), r.outages.Failed(err, began), nil)
 	}
 }
 
-// answered notes what a request for messages brought, and returns what is to be given back because the endpoint was
-// paused meanwhile.
-func (r *receiver) answered(places int, arrived []*delivery, err error) (late []*delivery) {
+// ask makes one request for messages, and hands them on.
+func (r *receiver) ask(places int) {
+	began := time.Now()
+	messages, err := r.request(r.cut, r.url, places)
+	if err != nil {
+		r.notAnswered(places, err, began)
+		return
+	}
+	r.outages.End()
+	p := r.prepare(messages)
+	r.putBack(r.answered(places, len(messages), p))
+	if len(p.expired) > 0 {
+		r.settler.deleteAll(r.cut, p.expired)
+	}
+	if len(p.early) > 0 {
+		if err := r.delayAll(p.early); err != nil {
+			r.pause(r.outages.Failed(err, began))
+		}
+	}
+}
+
+// answered notes the messages that a request brought, which are more than those in p that a Receive may get. It returns
+// those for which there is no place any more.
+func (r *receiver) answered(places, brought int, p prepared) (surplus []*delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked -= places
-	r.polling--
-	if r.most == 0 {
-		late, arrived = arrived, nil
+	r.asked -= places - len(p.stored)
+	// While the store is down, the next request waits for the fate of this one.
+	probes := r.storeDown && len(p.stored) == brought && brought > 0
+	if !probes {
+		r.polling--
 	}
-	for _, d := range arrived {
-		r.held[d] = struct{}{}
-	}
-	r.arrived = append(r.arrived, arrived...)
-	switch {
-	case err != nil && !transient(err) && !r.closed:
-		r.permanent = err
-	case len(arrived) == places:
+	switch brought {
+	case places:
 		r.wanted = min(r.wanted+1, max(1, r.started))
-	case len(arrived) == 0:
+	case 0:
 		r.wanted = 1
 	}
-	r.moreRoom()
-	if len(arrived) > 0 || r.permanent != nil {
-		r.ring()
+	if len(p.stored) > 0 {
+		r.pollers.Go(func() { r.fetchBodies(p.stored, brought, probes) })
 	}
-	return late
+	surplus = r.arriveLocked(p.ready...)
+	r.wakePollersLocked()
+	return surplus
 }
 
-// systemAttributes are what is asked of each message.
+// arriveLocked makes messages available to Receive, and returns those for which there is no place any more.
+func (r *receiver) arriveLocked(ready ...*delivery) (surplus []*delivery) {
+	for _, d := range ready {
+		r.held[d] = struct{}{}
+	}
+	r.arrived = append(r.arrived, ready...)
+	surplus = r.surplusLocked()
+	if len(r.arrived) > 0 {
+		r.arrivals.Notify()
+	}
+	return surplus
+}
+
+// notAnswered notes a request that failed: the next one begins after a pause, or, if no retry can help, never.
+func (r *receiver) notAnswered(places int, err error, began time.Time) {
+	retry := transient(err)
+	var pause time.Duration
+	if retry && r.closing.Err() == nil {
+		pause = r.outages.Failed(err, began)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.polling--
+	r.asked -= places
+	if !retry && !r.closed {
+		r.permanent = err
+		r.arrivals.Notify()
+	}
+	r.pauseLocked(pause)
+}
+
+// pause keeps all pollers from asking for a time. Then one of them begins.
+func (r *receiver) pause(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pauseLocked(d)
+}
+
+func (r *receiver) pauseLocked(d time.Duration) {
+	if resume := time.Now().Add(d); resume.After(r.resume) {
+		r.resume = resume
+	}
+	r.wanted = 1
+	r.wakePollersLocked()
+}
+
+// systemAttributes are those that requests for messages ask for.
 var systemAttributes = []types.MessageSystemAttributeName{
 	types.MessageSystemAttributeNameApproximateReceiveCount,
 	types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp,
@@ -329,13 +393,11 @@ var systemAttributes = []types.MessageSystemAttributeName{
 	types.MessageSystemAttributeNameMessageGroupId,
 }
 
-// request asks for messages, for as long as WaitTime. It is not cancelled when the receiver closes: the
-// service would go on to give it messages, and they would be locked for nobody.
+// request asks for messages, and waits WaitTime for the first one. It is not cancelled when the receiver closes: the
+// service would go on to put messages into the answer, and they would be locked although no receiver has them.
 func (r *receiver) request(ctx context.Context, url string, places int) ([]*delivery, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.t.cfg.WaitTime+requestTimeout)
-	defer cancel()
 	traced, first := firstByte(ctx)
-	out, err := r.t.sqs.ReceiveMessage(traced, &sqs.ReceiveMessageInput{
+	out, err := r.t.poll.ReceiveMessage(traced, &sqs.ReceiveMessageInput{
 		QueueUrl: &url, MaxNumberOfMessages: int32(places),
 		WaitTimeSeconds: int32(r.t.cfg.WaitTime / time.Second), VisibilityTimeout: int32(r.visibility / time.Second),
 		MessageSystemAttributeNames: systemAttributes, MessageAttributeNames: allAttributes,
@@ -358,7 +420,7 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 
 var allAttributes = []string{"All"}
 
-// awaitSettlements waits for those under way. What they do not consume is to be given back.
+// awaitSettlements waits for those in progress. Messages that they do not consume are released after them.
 func (r *receiver) awaitSettlements(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -371,35 +433,32 @@ func (r *receiver) awaitSettlements(ctx context.Context) {
 	}
 }
 
-// Close implements core.Receiver. It waits for requests for messages that are under way, and gives back all that is
-// not settled.
+// Close implements core.Receiver. It waits for requests for messages that are in progress, and then releases all
+// messages that are not settled: before that, these requests could receive them again.
 func (r *receiver) Close(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, r.cutOff)
+	defer stop()
 	r.mu.Lock()
 	first := !r.closed
 	r.closed = true
 	r.mu.Unlock()
 	if !first {
-		r.pollers.Wait()
+		<-r.closedDone
 		return nil
 	}
+	defer close(r.closedDone)
 	r.close()
-	stop := context.AfterFunc(ctx, r.cutOff)
 	r.pollers.Wait()
+	r.bodies.stop()
 	r.awaitSettlements(ctx)
-	stop()
 	r.mu.Lock()
-	late := r.arrived
-	for _, d := range late {
-		delete(r.held, d)
-	}
-	left := make([]*delivery, 0, len(r.held))
-	for d := range r.held {
-		left = append(left, d)
-	}
+	left := slices.Collect(maps.Keys(r.held))
 	r.held, r.arrived = map[*delivery]struct{}{}, nil
 	r.mu.Unlock()
-	r.settler.giveBack(ctx, left)
-	r.settler.giveBack(ctx, late)
+	for _, d := range left {
+		d.noteUnseen()
+	}
+	r.settler.release(ctx, left)
 	r.cutOff()
 	r.t.life.Remove(r)
 	return nil

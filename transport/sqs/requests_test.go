@@ -50,7 +50,7 @@ func TestRequests_OfIdleReceiver(t *testing.T) {
 				t.Fatal(err)
 			}
 			receiver := openReceiver(t, transport, "billing", 100)
-			// Receives wait for messages without requests of their own.
+			// Calls of Receive wait for messages without further requests.
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 10)
 			for range cap(ended) {

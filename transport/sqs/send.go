@@ -26,18 +26,18 @@ const PropertyDeduplicationID = "AmazonSQS.MessageDeduplicationId"
 // ungrouped begins the group of a message to a FIFO queue that belongs to none.
 const ungrouped = "reprise-ungrouped-"
 
-// sending is a message on its way.
+// sending is a message that is being sent.
 type sending struct {
 	*outMessage
 	group         string // MessageGroupId
 	deduplication string // MessageDeduplicationId, of a FIFO queue or topic
 	delaySeconds  int32
 	native        map[string]types.MessageAttributeValue // of a message that is forwarded as it came
-	unknown       bool                                   // the outcome: it may have been accepted
+	unknown       bool                                   // after an error: the message may have been accepted
 }
 
-// Send implements core.Transport. Messages to one queue or topic share requests, with those of other
-// calls too.
+// Send implements core.Transport. Messages to one queue or topic share requests, also with those of other
+// calls.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err := t.life.Err(ctx); err != nil {
 		return fmt.Errorf("sqs: send: %w", transport.NoneSent(msgs, -1, err))
@@ -49,38 +49,38 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	}
 	failed := false
 	results := make([]core.SendResult, len(msgs))
-	orders := make([]*order, len(msgs))
+	waiting := make([]*pendingSend, len(msgs))
 	for i := range msgs {
 		results[i] = core.SendResult{ID: msgs[i].ID, To: msgs[i].Queue + msgs[i].Topic, State: core.SendAccepted}
-		o, err := t.order(ctx, &msgs[i])
+		p, err := t.prepareSend(ctx, &msgs[i])
 		if err != nil {
 			failed = true
 			results[i].State, results[i].Err = core.SendRefused, t.explained(err)
 			continue
 		}
-		orders[i] = o
+		waiting[i] = p
 	}
-	// What a call sends to one destination leaves in its order, and in the same requests.
-	for i, o := range orders {
-		if o == nil || o.batch == nil {
+	// The messages of a call to one destination leave in its order, and in the same requests.
+	for i, p := range waiting {
+		if p == nil || p.batch == nil {
 			continue
 		}
 		var together []*entry[*sending]
-		for _, other := range orders[i:] {
-			if other != nil && other.batch == o.batch {
+		for _, other := range waiting[i:] {
+			if other != nil && other.batch == p.batch {
 				together = append(together, &other.entry)
-				if other != o {
+				if other != p {
 					other.batch = nil
 				}
 			}
 		}
-		o.batch.add(together...)
+		p.batch.add(together...)
 	}
-	for i, o := range orders {
-		if o == nil {
+	for i, p := range waiting {
+		if p == nil {
 			continue
 		}
-		state, err := o.await(ctx)
+		state, err := p.await(ctx)
 		if err != nil {
 			failed = true
 			results[i].State, results[i].Err = state, t.explained(err)
@@ -92,55 +92,52 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return nil
 }
 
-// check returns what is wrong with a message whatever is in the service.
+// check returns an error for a message that no queue and no topic can take.
 func (t *Transport) check(out *core.Outgoing) error {
 	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
 		return err
 	}
 	if out.Topic != "" {
-		_, err := t.topicName(out.Topic)
+		_, err := t.cfg.topicName(out.Topic)
 		return err
 	}
-	_, err := t.queueAddress(out.Queue)
+	_, err := t.cfg.queueAddress(out.Queue)
 	return err
 }
 
-// order is a message that waits for its request.
-type order struct {
+// pendingSend is a message of a call of Send, which waits for its request.
+type pendingSend struct {
 	entry entry[*sending]
 	to    *batcher[*sending]
-	batch *batcher[*sending] // as to, until it was given to it; nil afterwards
+	batch *batcher[*sending] // the same as to, and nil once the entry is there
 }
 
-// await returns what became of it.
-func (o *order) await(ctx context.Context) (core.SendState, error) {
-	if o.to == nil {
-		return core.SendAccepted, nil
-	}
-	err, begun := o.to.await(ctx, &o.entry, settleGrace)
+// await waits until the message is accepted or refused, or until ctx ends.
+func (p *pendingSend) await(ctx context.Context) (core.SendState, error) {
+	err, begun := p.to.await(ctx, &p.entry, settleGrace)
 	switch {
 	case err == nil:
 		return core.SendAccepted, nil
 	case !begun:
 		return core.SendRefused, err
-	case errors.Is(err, ctx.Err()) || o.entry.what.unknown:
+	case errors.Is(err, ctx.Err()) || p.entry.item.unknown:
 		return core.SendUnknown, err
 	}
 	return core.SendRefused, err
 }
 
-// order writes a message for its destination.
-func (t *Transport) order(ctx context.Context, out *core.Outgoing) (*order, error) {
+// prepareSend encodes a message for its destination, and finds out whether that exists.
+func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendingSend, error) {
 	if out.Topic != "" {
-		return t.orderEvent(ctx, out)
+		return t.preparePublish(ctx, out)
 	}
-	address, err := t.queueAddress(out.Queue)
+	address, err := t.cfg.queueAddress(out.Queue)
 	if err != nil {
 		return nil, err
 	}
 	to, delay := address, out.Delay
 	if isFIFO(address) && delay > 0 {
-		delay = 0 // see below
+		delay = 0 // its receiver delays the message
 	}
 	if delay > mostNativeDelay {
 		to = delayQueue(address)
@@ -168,7 +165,7 @@ func (t *Transport) order(ctx context.Context, out *core.Outgoing) (*order, erro
 	case isFIFO(address):
 		t.fifo(s, out)
 		if out.Delay > 0 {
-			// SQS delays no single message of a FIFO queue: its receiver does, and puts it into its group when it is due.
+			// SQS delays no single message of a FIFO queue. Its receiver does, and puts the message into its group when it is due.
 			s.add(attrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
 			s.group = ungrouped + rand.Text()
 		}
@@ -182,10 +179,10 @@ func (t *Transport) order(ctx context.Context, out *core.Outgoing) (*order, erro
 		}
 	}
 	b := t.sender(to)
-	return &order{entry: entry[*sending]{what: s, bytes: s.bytes()}, to: b, batch: b}, nil
+	return &pendingSend{entry: entry[*sending]{item: s, bytes: s.bytes()}, to: b, batch: b}, nil
 }
 
-// reservedBytes is what attributes of delays take at most.
+// reservedBytes is the most that the attributes of delays and copies take.
 const reservedBytes = 256
 
 // fifo gives a message for a FIFO queue or topic its group and deduplication id.
@@ -199,10 +196,10 @@ func (t *Transport) fifo(s *sending, out *core.Outgoing) {
 	}
 }
 
-// seconds is a delay as the service takes it, never shorter.
+// seconds returns a duration in whole seconds, and never a shorter one.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// sender returns what sends to a queue.
+// sender returns the batcher that sends to a queue.
 func (t *Transport) sender(address string) *batcher[*sending] {
 	return t.batcher(t.senders, address, func() *batcher[*sending] {
 		b := &batcher[*sending]{
@@ -210,19 +207,20 @@ func (t *Transport) sender(address string) *batcher[*sending] {
 			do: func(ctx context.Context, entries []*entry[*sending]) { t.sendBatch(ctx, address, entries) },
 		}
 		if isFIFO(address) {
-			b.partly, b.most = 1, 1 // requests that are under way together arrive in any order
+			b.partly, b.most = 1, 1 // requests that are in progress at the same time arrive in any order
 		}
 		return b
 	})
 }
 
-func (t *Transport) batcher(of map[string]*batcher[*sending], name string, create func() *batcher[*sending]) *batcher[*sending] {
+// batcher returns the batcher with a name, and creates it if there is none.
+func (t *Transport) batcher(batchers map[string]*batcher[*sending], name string, create func() *batcher[*sending]) *batcher[*sending] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := of[name]
+	b := batchers[name]
 	if b == nil {
 		b = create()
-		of[name] = b
+		batchers[name] = b
 	}
 	return b
 }
@@ -241,7 +239,7 @@ func (t *Transport) sendBatch(ctx context.Context, address string, entries []*en
 	}
 	in := &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: make([]types.SendMessageBatchRequestEntry, len(entries))}
 	for i, e := range entries {
-		s := e.what
+		s := e.item
 		in.Entries[i] = types.SendMessageBatchRequestEntry{
 			Id: aws.String(strconv.Itoa(i)), MessageBody: &s.text, DelaySeconds: s.delaySeconds, MessageAttributes: s.attributes(),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
@@ -262,16 +260,23 @@ func outcomeOfSend(entries []*entry[*sending], failed []types.BatchResultErrorEn
 	for _, e := range entries {
 		if e.err != nil {
 			_, refused := errors.AsType[*entryError](e.err)
-			e.what.unknown = !refused
+			e.item.unknown = !refused
 		}
 	}
 }
 
-// fail says of all entries of a request that it failed.
+// fail gives all entries of a request its error.
 func fail(entries []*entry[*sending], err error) {
 	unknown := !notSent(err)
 	for _, e := range entries {
-		e.err, e.what.unknown = err, unknown
+		e.err, e.item.unknown = err, unknown
+	}
+}
+
+// refuse gives all entries of a request its error, after which none of them was accepted.
+func refuse(entries []*entry[*sending], err error) {
+	for _, e := range entries {
+		e.err = err
 	}
 }
 
@@ -286,8 +291,8 @@ func outcome[E any](entries []*entry[E], failed []types.BatchResultErrorEntry, s
 		return
 	}
 	for _, e := range entries {
-		if e.err == nil { // nobody can tell which of them
-			e.err = fmt.Errorf("the service's answer is about %d of %d entries", succeeded+len(failed), len(entries))
+		if e.err == nil { // any of them may be one of those that are missing
+			e.err = fmt.Errorf("the answer of the service names %d of %d entries", succeeded+len(failed), len(entries))
 		}
 	}
 }
@@ -301,7 +306,7 @@ func (s *sending) attributes() map[string]types.MessageAttributeValue {
 	return m
 }
 
-// bytes is what the service counts of it.
+// bytes returns the size of the message as the service counts it.
 func (s *sending) bytes() int {
 	n := s.outMessage.bytes()
 	for name, v := range s.native {

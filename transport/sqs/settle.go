@@ -15,45 +15,46 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// settlementKind is what a settlement asks of the service.
+// settlementKind is the request that a settlement needs.
 type settlementKind int
 
 const (
-	deletion settlementKind = iota
-	giveBack                // the message is available when timeout has passed
-	renewal                 // the message is locked for timeout from now on
+	settleDelete settlementKind = iota
+	settleReturn                // the message is available when timeout has passed
+	settleRenew                 // the message is locked for timeout from now on
 )
 
-// settlement is one order about a delivery.
+// settlement is a request about one delivery.
 type settlement struct {
 	kind    settlementKind
 	timeout time.Duration
-	before  func()
+	before  func() // runs before the request, which may make the message available to others
 	handle  string
 	asked   time.Time // when the request left
 }
 
-// settler carries out what is to become of the messages of a receiver, up to ten with one request. Those that came together are
-// handled at about the same time: it waits for a moment, while more are in hand.
+// settler settles the deliveries of a receiver, up to ten with one request. Messages that arrived together are
+// handled at about the same time: it waits for a moment, while more are in flight.
 type settler struct {
+	settleRequests
 	r         *receiver
 	deletions *batcher[*settlement]
 	returns   *batcher[*settlement]
-	renewals  *batcher[*settlement] // apart, so that no settlement waits for them
+	renewals  *batcher[*settlement] // separate from returns, so that none of these waits for them
 }
 
 const (
 	settleLinger = 5 * time.Millisecond
 	renewLinger  = 50 * time.Millisecond
-	// settleGrace is how long a settlement that is under way is awaited by a caller whose context has ended.
+	// settleGrace is how long a caller whose context has ended waits for a settlement that has left.
 	settleGrace = 5 * time.Second
 )
 
 func newSettler(r *receiver) *settler {
-	s := &settler{r: r}
+	s := &settler{settleRequests: settleRequests{r.t, r.url}, r: r}
 	batch := func(linger time.Duration, do func(context.Context, []*entry[*settlement])) *batcher[*settlement] {
 		return &batcher[*settlement]{
-			life: r.t.life, partly: requestsAtOnce, most: requestsAtOnce, linger: linger, worthwhile: s.moreInHand, do: do,
+			life: r.t.life, partly: requestsAtOnce, most: requestsAtOnce, linger: linger, worthwhile: s.moreInFlight, do: do,
 		}
 	}
 	s.deletions = batch(settleLinger, s.delete)
@@ -62,53 +63,56 @@ func newSettler(r *receiver) *settler {
 	return s
 }
 
-// moreInHand reports whether there are deliveries besides the n that are waiting here.
-func (s *settler) moreInHand(n int) bool {
+// moreInFlight reports whether there are deliveries besides the n that wait to be settled.
+func (s *settler) moreInFlight(n int) bool {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	return len(s.r.held)-len(s.r.arrived) > n
 }
 
-// do carries out a settlement, and returns when it was asked of the service.
-func (s *settler) do(ctx context.Context, d *delivery, what settlement) (asked time.Time, err error) {
-	what.handle = d.handle
+// do makes a settlement, with others in one request, and returns when that left.
+func (s *settler) do(ctx context.Context, d *delivery, request settlement) (asked time.Time, err error) {
+	request.handle = d.handle
 	b := s.deletions
-	switch what.kind {
-	case deletion:
-	case renewal:
+	switch request.kind {
+	case settleDelete:
+	case settleRenew:
 		b = s.renewals
-	case giveBack:
+	case settleReturn:
 		b = s.returns
 	}
-	e := &entry[*settlement]{what: &what}
+	e := &entry[*settlement]{item: &request}
 	b.add(e)
-	err, _ = b.await(ctx, e, settleGrace)
-	if err != nil && !errors.Is(err, ctx.Err()) {
-		err = s.explained(err)
+	if err, _ := b.await(ctx, e, settleGrace); err != nil {
+		if !errors.Is(err, ctx.Err()) {
+			err = s.explained(err)
+		}
+		return time.Time{}, err // the request may still be in progress, and write to it
 	}
-	return what.asked, err
+	return request.asked, nil
 }
 
-// explained says of an error of the service what it means to the delivery.
+// explained returns an error of a request with its meaning to the delivery.
 func (s *settler) explained(err error) error {
-	if errors.Is(err, core.ErrClosed) {
-		return fmt.Errorf("sqs: settle a message of %q: %w: %w", s.r.address, core.ErrLockLost, err)
-	}
-	if faultOf(err) == faultLockLost {
+	if errors.Is(err, core.ErrClosed) || faultOf(err) == faultLockLost {
 		return fmt.Errorf("sqs: settle a message of %q: %w: %w", s.r.address, core.ErrLockLost, err)
 	}
 	return fmt.Errorf("sqs: settle a message of %q: %w", s.r.address, s.r.t.explained(err))
 }
 
-func isLockLost(err error) bool { return errors.Is(err, core.ErrLockLost) }
+// settleRequests makes the requests that settle messages of one queue.
+type settleRequests struct {
+	t   *Transport
+	url string // of the queue
+}
 
-// delete makes one request.
-func (s *settler) delete(ctx context.Context, entries []*entry[*settlement]) {
-	in := &sqs.DeleteMessageBatchInput{QueueUrl: &s.r.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(entries))}
+// delete makes one request, which deletes messages.
+func (q settleRequests) delete(ctx context.Context, entries []*entry[*settlement]) {
+	in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(entries))}
 	for i, e := range entries {
-		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.what.handle}
+		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.item.handle}
 	}
-	out, err := s.r.t.sqs.DeleteMessageBatch(ctx, in)
+	out, err := q.t.sqs.DeleteMessageBatch(ctx, in)
 	if err != nil {
 		failAll(entries, err)
 		return
@@ -116,17 +120,17 @@ func (s *settler) delete(ctx context.Context, entries []*entry[*settlement]) {
 	outcome(entries, out.Failed, len(out.Successful))
 }
 
-// change makes one request.
-func (s *settler) change(ctx context.Context, entries []*entry[*settlement]) {
-	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.r.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, len(entries))}
+// change makes one request, which changes visibility timeouts.
+func (q settleRequests) change(ctx context.Context, entries []*entry[*settlement]) {
+	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &q.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, len(entries))}
 	asked := time.Now()
 	for i, e := range entries {
-		e.what.asked = asked
+		e.item.asked = asked
 		in.Entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.what.handle, VisibilityTimeout: int32(e.what.timeout / time.Second),
+			Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.item.handle, VisibilityTimeout: int32(e.item.timeout / time.Second),
 		}
 	}
-	out, err := s.r.t.sqs.ChangeMessageVisibilityBatch(ctx, in)
+	out, err := q.t.sqs.ChangeMessageVisibilityBatch(ctx, in)
 	if err != nil {
 		failAll(entries, err)
 		return
@@ -140,29 +144,35 @@ func failAll(entries []*entry[*settlement], err error) {
 	}
 }
 
-// giveBack makes messages available to others, if the service can be reached. What is not given back comes again
-// when its visibility timeout ends.
-func (s *settler) giveBack(ctx context.Context, left []*delivery) {
-	if len(left) > 0 {
-		s.inBatches(ctx, left, s.change)
-	}
+// release makes messages available to others, if the service can be reached. The others are redelivered when their
+// visibility timeout ends.
+func (q settleRequests) release(ctx context.Context, deliveries []*delivery) {
+	q.inBatches(ctx, deliveries, settlement{}, q.change)
 }
 
-// deleteAll consumes messages, and returns those of which the service says that it did.
-func (s *settler) deleteAll(ctx context.Context, all []*delivery) (deleted []*delivery) {
-	for i, e := range s.inBatches(ctx, all, s.delete) {
+// lock locks messages for a time from now on, in whole seconds and no shorter. One for which the request fails is
+// redelivered when its visibility timeout ends.
+func (q settleRequests) lock(ctx context.Context, deliveries []*delivery, timeout time.Duration) {
+	q.inBatches(ctx, deliveries, settlement{timeout: time.Duration(seconds(timeout)) * time.Second}, q.change)
+}
+
+// deleteAll consumes messages, and returns those of which the service has confirmed it.
+func (q settleRequests) deleteAll(ctx context.Context, deliveries []*delivery) (deleted []*delivery) {
+	for i, e := range q.inBatches(ctx, deliveries, settlement{}, q.delete) {
 		if e.err == nil {
-			deleted = append(deleted, all[i])
+			deleted = append(deleted, deliveries[i])
 		}
 	}
 	return deleted
 }
 
 // inBatches makes the requests for many deliveries, a few at a time.
-func (s *settler) inBatches(ctx context.Context, all []*delivery, do func(context.Context, []*entry[*settlement])) []*entry[*settlement] {
-	entries := make([]*entry[*settlement], len(all))
-	for i, d := range all {
-		entries[i] = &entry[*settlement]{what: &settlement{handle: d.handle}}
+func (q settleRequests) inBatches(ctx context.Context, deliveries []*delivery, request settlement, do func(context.Context, []*entry[*settlement])) []*entry[*settlement] {
+	entries := make([]*entry[*settlement], len(deliveries))
+	for i, d := range deliveries {
+		each := request
+		each.handle = d.handle
+		entries[i] = &entry[*settlement]{item: &each}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -170,10 +180,10 @@ func (s *settler) inBatches(ctx context.Context, all []*delivery, do func(contex
 	slots := make(chan struct{}, atOnce)
 	var requests sync.WaitGroup
 	for first := 0; first < len(entries); first += receiveBatch {
-		some := entries[first:min(first+receiveBatch, len(entries))]
+		batch := entries[first:min(first+receiveBatch, len(entries))]
 		slots <- struct{}{}
 		requests.Go(func() {
-			do(ctx, some)
+			do(ctx, batch)
 			<-slots
 		})
 	}

@@ -3,7 +3,6 @@ package sqs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -51,14 +50,14 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 		return err
 	}
 	for _, topicARN := range topicARNs {
-		if err := t.subscribe(ctx, topicARN, arn); err != nil {
+		if err := t.eventually(ctx, func() error { return t.subscribe(ctx, topicARN, arn) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// findOrCreateTopic returns the ARN of a topic. One that exists stays as it is, whatever its attributes are.
+// findOrCreateTopic returns the ARN of a topic. One that exists stays as it is, also with other attributes.
 func (t *Transport) findOrCreateTopic(ctx context.Context, name string, attributes map[string]string) (string, error) {
 	arn, err := t.topicARN(ctx, name)
 	if err != nil {
@@ -87,12 +86,12 @@ func (t *Transport) subscribe(ctx context.Context, topicARN, queueARN string) er
 		return nil
 	}
 	if subscription, findErr := t.findSubscription(ctx, topicARN, queueARN); findErr == nil && subscription != "" {
-		return nil // with other attributes, which are its owner's affair: both kinds of delivery are read
+		return nil // its attributes differ, which is its owner's choice: a receiver reads both kinds of delivery
 	}
 	return fmt.Errorf("subscribe to %s: %w", topicARN, err)
 }
 
-// Unsubscribe ends what Subscribe began. The topic and the queue's policy stay.
+// Unsubscribe deletes the subscriptions of a queue to topics. The topics and the queue's policy stay.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.unsubscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("sqs: unsubscribe %q: %w", queue, t.explained(err))
@@ -124,17 +123,17 @@ func (t *Transport) unsubscribeAll(ctx context.Context, queue string, topics []s
 	return nil
 }
 
-// subscription returns what the requests of Subscribe and Unsubscribe need.
+// subscription returns the names of topics, and the URL and the ARN of a queue.
 func (t *Transport) subscription(ctx context.Context, queue string, topics []string) (names []string, url, arn string, err error) {
 	if err := t.life.Err(ctx); err != nil {
 		return nil, "", "", err
 	}
-	address, err := t.queueAddress(queue)
+	address, err := t.cfg.queueAddress(queue)
 	if err != nil {
 		return nil, "", "", err
 	}
 	for _, topic := range topics {
-		name, err := t.topicName(topic)
+		name, err := t.cfg.topicName(topic)
 		if err != nil {
 			return nil, "", "", err
 		}
@@ -164,7 +163,7 @@ func (t *Transport) findSubscription(ctx context.Context, topicARN, queueARN str
 	return "", nil
 }
 
-// accessPolicy is the policy of a queue. What the adapter does not know of it stays as it is.
+// accessPolicy is the policy of a queue. Members that the adapter does not know stay as they are.
 type accessPolicy map[string]any
 
 type accessStatement struct {
@@ -186,11 +185,11 @@ func mayBeSentTo(queueARN, topicPattern string) accessStatement {
 
 // queuePolicy is the policy of a queue that Provision creates.
 func (t *Transport) queuePolicy(ctx context.Context, address string) (string, error) {
-	of, err := t.account(ctx)
+	owner, err := t.account(ctx)
 	if err != nil {
-		return "", fmt.Errorf("asking for the account: %w", err)
+		return "", fmt.Errorf("ask for the account: %w", err)
 	}
-	arn := "arn:" + of.partition + ":sqs:" + t.cfg.AWS.Region + ":" + of.account + ":" + t.cfg.QueuePrefix + address
+	arn := "arn:" + owner.partition + ":sqs:" + t.cfg.AWS.Region + ":" + owner.account + ":" + t.cfg.QueuePrefix + address
 	topics, err := t.topicARN(ctx, t.cfg.TopicPrefix+"*")
 	if err != nil {
 		return "", err
@@ -199,8 +198,8 @@ func (t *Transport) queuePolicy(ctx context.Context, address string) (string, er
 	return string(text), err
 }
 
-// allow adds what is missing to the policy of a queue. Others may write it at the same time, which the service does not
-// tell: it is read again until it holds.
+// allow adds missing statements to the policy of a queue. Other programs may write the policy at the same time, which the service does not
+// detect, so it is read until it has the statements.
 func (t *Transport) allow(ctx context.Context, url, arn string, topicARNs []string) error {
 	const tries = 10
 	for range tries {
@@ -228,7 +227,7 @@ func (t *Transport) allow(ctx context.Context, url, arn string, topicARNs []stri
 			return err
 		}
 	}
-	return errors.New("the queue's policy is being changed by somebody else all the time")
+	return fmt.Errorf("the queue's policy lost the statements that let topics send to it %d times, because another program changes it at the same time; to fix: stop that program, or add the statements to its policy", tries)
 }
 
 var policyAttribute = []types.QueueAttributeName{types.QueueAttributeNamePolicy}
@@ -265,7 +264,7 @@ func (p accessPolicy) add(queueARN string, topicARNs []string) bool {
 func allowedBy(statements []any, topicARN string) bool {
 	for _, s := range statements {
 		m, _ := s.(map[string]any)
-		if m["Effect"] != "Allow" {
+		if m["Effect"] != "Allow" || !anyMatches(m["Action"], "sqs:SendMessage", true) && !anyMatches(m["Action"], "SQS:SendMessage", true) {
 			continue
 		}
 		conditions, _ := m["Condition"].(map[string]any)
@@ -281,14 +280,16 @@ func allowedBy(statements []any, topicARN string) bool {
 	return false
 }
 
-func anyMatches(values any, arn string, pattern bool) bool {
+// anyMatches reports whether a text, or a pattern with "*" at its end, among values matches a text.
+func anyMatches(values any, text string, patterns bool) bool {
 	list, ok := values.([]any)
 	if !ok {
 		list = []any{values}
 	}
 	for _, v := range list {
-		text, _ := v.(string)
-		if text == arn || pattern && strings.HasSuffix(text, "*") && strings.HasPrefix(arn, strings.TrimSuffix(text, "*")) {
+		value, _ := v.(string)
+		prefix, isPattern := strings.CutSuffix(value, "*")
+		if value == text || patterns && isPattern && strings.HasPrefix(text, prefix) {
 			return true
 		}
 	}

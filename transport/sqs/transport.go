@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -26,16 +27,17 @@ type Transport struct {
 	cfg  *Config // a pointer, which fmt does not follow: it has credentials
 	caps core.Capabilities
 	sqs  *sqs.Client
+	poll *sqs.Client // of requests for messages, which take longer
 	sns  *sns.Client
 	sts  *sts.Client
 	idle func() // closes connections that nothing uses
 
-	urls   *transport.Cache[string, string] // of queues, by address
-	unseen *unseen
-	clock  clock
-	topics topicCache
+	urls     *transport.Cache[string, string] // of queues, by address
+	unseen   *unseen
+	clock    clock
+	identity atomic.Pointer[identity] // nil: not known yet
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	senders    map[string]*batcher[*sending]
 	publishers map[string]*batcher[*sending]
 
@@ -97,6 +99,10 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		}
 		t.idle = tr.CloseIdleConnections
 	}
+	poll := shared.Copy()
+	poll.APIOptions = append(poll.APIOptions, attemptTimeout(cfg.WaitTime+requestTimeout))
+	t.poll = sqs.NewFromConfig(poll)
+	shared.APIOptions = append(shared.APIOptions, attemptTimeout(requestTimeout))
 	t.sqs, t.sns, t.sts = sqs.NewFromConfig(shared), sns.NewFromConfig(shared), sts.NewFromConfig(shared)
 	return t, nil
 }
@@ -108,7 +114,7 @@ const (
 
 // KeepsGroups implements core.GroupKeeper: FIFO queues do.
 func (t *Transport) KeepsGroups(queue string) bool {
-	address, err := t.queueAddress(queue)
+	address, err := t.cfg.queueAddress(queue)
 	return err == nil && isFIFO(address)
 }
 
@@ -119,18 +125,18 @@ func (t *Transport) Capabilities() core.Capabilities {
 	return caps
 }
 
-// String says what the transport is for, without secrets.
+// String returns the region and the prefix, without secrets.
 func (t *Transport) String() string {
 	return fmt.Sprintf("sqs (%s, prefix %q)", t.cfg.AWS.Region, t.cfg.QueuePrefix)
 }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (t *Transport) GoString() string { return t.String() }
 
-// Address returns the queue's address: its name without Config.QueuePrefix, and with a hyphen in place of what a
-// name cannot have. It refuses names that are too long.
+// Address returns the queue's address: its name without Config.QueuePrefix, and with a hyphen in place of each dot. It refuses
+// names that are too long, or have other characters that SQS does not allow.
 func (t *Transport) Address(queue string) (string, error) {
-	address, err := t.queueAddress(queue)
+	address, err := t.cfg.queueAddress(queue)
 	if err != nil {
 		return "", fmt.Errorf("sqs: address: %w", err)
 	}
@@ -154,7 +160,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
 		return nil, err
 	}
-	address, err := t.queueAddress(cfg.Queue)
+	address, err := t.cfg.queueAddress(cfg.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -176,9 +182,9 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 }
 
 // Close ends every connection and goroutine of the transport, and closes receivers that
-// are still open. It waits for a request for messages that is under way, Config.WaitTime at most, to give back what
-// it brings. If ctx ends first, requests are cut off: messages that
-// were not settled come again when their visibility timeout ends. Close is idempotent.
+// are still open. It waits for requests for messages that are in progress, Config.WaitTime at most, and releases
+// their messages. If ctx ends first, requests are cut off: messages that
+// were not settled are redelivered when their visibility timeout ends. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, nil)
 	t.idle()

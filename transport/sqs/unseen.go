@@ -6,10 +6,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// unseen counts deliveries that the service has counted and that were no attempt: messages that were given back
-// without having failed. It knows those of this process alone, so that other instances still take them for attempts.
+// unseen counts deliveries that the service has counted and that were no attempts: no handler saw the message, or it
+// was released. It knows those of this process; other instances take them for attempts.
 type unseen struct {
-	mu    sync.Mutex
+	mu    sync.Mutex                    // makes add one step
 	times *transport.Cache[string, int] // by NativeID
 }
 
@@ -19,14 +19,17 @@ func newUnseen() *unseen {
 	return &unseen{times: transport.NewCache[string, int](rememberedUnseen)}
 }
 
-func (u *unseen) add(nativeID string) {
+// add counts a delivery of the message, and returns how many there were.
+func (u *unseen) add(nativeID string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	n, _ := u.times.Get(nativeID)
 	u.times.Put(nativeID, n+1)
+	return n + 1
 }
 
-func (u *unseen) of(nativeID string) int {
+// count returns how many deliveries of the message were no attempts.
+func (u *unseen) count(nativeID string) int {
 	n, _ := u.times.Get(nativeID)
 	return n
 }

@@ -1,0 +1,119 @@
+package sqs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// A receiver has outages of several kinds.
+const (
+	outageOfQueue  = iota // requests for messages fail
+	outageOfDelays        // messages with long delays cannot be forwarded, and no retry can help
+	outageOfBodies        // bodies cannot be fetched
+	outageKinds
+)
+
+// jointObserver tells the observer of a receiver of several kinds of outages as of one: it begins with the first, and ends
+// when all have ended.
+type jointObserver struct {
+	observer core.ConnectionObserver
+
+	mu    sync.Mutex             // held during calls of observer, so that they are in order
+	since [outageKinds]time.Time // zero: there is none
+}
+
+// newJointObserver returns one for core.ReceiverConfig.Observer.
+func newJointObserver(observer any) *jointObserver {
+	to, _ := observer.(core.ConnectionObserver)
+	return &jointObserver{observer: to}
+}
+
+// part returns the observer of one kind of outages, or nil.
+func (j *jointObserver) part(kind int) any {
+	if j.observer == nil {
+		return nil
+	}
+	return outagePart{j, kind}
+}
+
+type outagePart struct {
+	joint *jointObserver
+	kind  int
+}
+
+// ConnectionChanged implements core.ConnectionObserver.
+func (p outagePart) ConnectionChanged(change core.ConnectionChange) {
+	j := p.joint
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	before := j.earliestLocked()
+	if change.Connected {
+		j.since[p.kind] = time.Time{}
+		if !j.earliestLocked().IsZero() {
+			return // another outage goes on
+		}
+		change.Since = before
+	} else {
+		j.since[p.kind] = change.Since
+		change.Since = j.earliestLocked()
+	}
+	j.observer.ConnectionChanged(change)
+}
+
+// earliestLocked returns when the first of the outages in progress began, or zero.
+func (j *jointObserver) earliestLocked() (earliest time.Time) {
+	for _, since := range j.since {
+		if !since.IsZero() && (earliest.IsZero() || since.Before(earliest)) {
+			earliest = since
+		}
+	}
+	return earliest
+}
+
+// bodyOutages are outages of the store of bodies. One ends when a body is fetched, or when no fetch has failed for a time:
+// other instances may have received the messages since.
+type bodyOutages struct {
+	transport.Outages
+
+	mu      sync.Mutex
+	forget  *time.Timer
+	stopped bool
+}
+
+// failed notes a failed fetch, and returns how long to pause. If none fails for the time forget, the outage ends.
+func (o *bodyOutages) failed(err error, began time.Time, forget time.Duration) (pause time.Duration) {
+	pause = o.Failed(err, began)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.stopped:
+	case o.forget == nil:
+		o.forget = time.AfterFunc(forget, o.End)
+	default:
+		o.forget.Reset(forget)
+	}
+	return pause
+}
+
+// ended notes an answer of the store.
+func (o *bodyOutages) ended() {
+	o.mu.Lock()
+	if o.forget != nil {
+		o.forget.Stop()
+	}
+	o.mu.Unlock()
+	o.End()
+}
+
+// stop ends the watch.
+func (o *bodyOutages) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stopped = true
+	if o.forget != nil {
+		o.forget.Stop()
+	}
+}

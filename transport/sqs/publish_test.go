@@ -1,0 +1,143 @@
+//go:build darwin || linux
+
+package sqs_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
+	"github.com/reprise-go/reprise/transport/sqs"
+)
+
+// An event whose topic does not exist is refused with the topic's name, or accepted if configured.
+func TestPublish_TopicIsMissing(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	s.queue(t, "billing")
+	for _, ignore := range []bool{false, true} {
+		cfg := configured(sqs.Config{}, s.URL())
+		cfg.IgnoreMissingTopics = ignore
+		transport := openConfigured(t, cfg)
+		err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Topic: "Order.Placed"}, core.Outgoing{ID: "m-2", Queue: "billing"})
+		if ignore {
+			if err != nil {
+				t.Errorf("with IgnoreMissingTopics: %v", err)
+			}
+			continue
+		}
+		results := resultsOf(t, err, 2)
+		if r := results[0]; r.State != core.SendRefused || errors.Is(r.Err, core.ErrQueueNotFound) {
+			t.Errorf("the event is %v: %v", r.State, r.Err)
+		}
+		for _, said := range []string{`"Order.Placed"`, ":Order-Placed", "IgnoreMissingTopics", "Config.Provision"} {
+			if !strings.Contains(results[0].Err.Error(), said) {
+				t.Errorf("the error does not say %s: %v", said, results[0].Err)
+			}
+		}
+		if r := results[1]; r.State != core.SendAccepted {
+			t.Errorf("the message to a queue is %v: %v", r.State, r.Err)
+		}
+	}
+}
+
+// The service may not know a topic that was just created.
+func TestSubscribe_TopicIsKnownLater(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	transport := s.provisioned(t, sqs.Config{NoLongDelays: true}, "billing")
+	s.DelayTopics(time.Second)
+	if err := transport.Subscribe(t.Context(), "billing", "Order.Placed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Topic: "Order.Placed"}); err != nil {
+		t.Fatal(err)
+	}
+	s.get(t, "billing")
+}
+
+// The service may not know a queue that was just created.
+func TestProvision_QueueIsKnownLater(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	cfg := s.once(sqs.Config{})
+	transport := openConfigured(t, cfg)
+	s.Reject(testserver.Match{Operation: "GetQueueAttributes", Name: "billing", Times: 3}, testserver.QueueDoesNotExist)
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Requests("billing")["GetQueueAttributes"]; got != 4 {
+		t.Errorf("there were %d requests for the queue's attributes, want 4", got)
+	}
+}
+
+// A queue that exists costs two requests, and none to STS, at each start.
+func TestProvision_RequestsWhereQueuesExist(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	s.provisioned(t, sqs.Config{}, "billing", "error")
+	s.ResetRequests()
+	s.provisioned(t, sqs.Config{}, "billing", "error")
+	want := map[string]int{"GetQueueUrl": 3, "GetQueueAttributes": 3} // of billing-delay.fifo too
+	for operation, n := range s.Requests("") {
+		if n != want[operation] {
+			t.Errorf("%d requests %s, want %d", n, operation, want[operation])
+		}
+	}
+}
+
+// Subscribe adds a statement unless one that is there lets the topic send.
+func TestSubscribe_AddsMissingStatement(t *testing.T) {
+	t.Parallel()
+	const topic = "arn:aws:sns:us-east-1:123456789012:Order"
+	for name, c := range map[string]struct {
+		policy string // of the queue; "": it has none
+		added  bool
+	}{
+		"no policy":        {"", true},
+		"of NServiceBus":   {`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":"*"},"Action":"sqs:SendMessage","Resource":"QUEUE","Condition":{"ArnLike":{"aws:SourceArn":"` + topic + `"}}}]}`, false},
+		"one statement":    {`{"Version":"2012-10-17","Statement":{"Effect":"Allow","Principal":"*","Action":["sqs:SendMessage"],"Resource":"QUEUE","Condition":{"ArnLike":{"aws:SourceArn":["arn:aws:sns:us-east-1:123456789012:*"]}}}}`, false},
+		"every action":     {`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"sqs:*","Resource":"QUEUE","Condition":{"StringEquals":{"aws:SourceArn":"` + topic + `"}}}]}`, false},
+		"another action":   {`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"sqs:ReceiveMessage","Resource":"QUEUE","Condition":{"ArnLike":{"aws:SourceArn":"` + topic + `"}}}]}`, true},
+		"another topic":    {`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"sqs:SendMessage","Resource":"QUEUE","Condition":{"ArnLike":{"aws:SourceArn":"` + topic + `s"}}}]}`, true},
+		"denied":           {`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*","Action":"sqs:SendMessage","Resource":"QUEUE","Condition":{"ArnLike":{"aws:SourceArn":"` + topic + `"}}}]}`, true},
+		"second condition": {`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"sqs:SendMessage","Resource":"QUEUE","Condition":{"ArnLike":{"aws:SourceArn":"` + topic + `"},"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}}]}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, testserver.Config{})
+			transport := s.provisioned(t, sqs.Config{NoLongDelays: true}, "billing")
+			before := strings.ReplaceAll(c.policy, "QUEUE", s.QueueARN("billing"))
+			s.setAttribute(t, "billing", "Policy", before)
+			if err := transport.Subscribe(t.Context(), "billing", "Order"); err != nil {
+				t.Fatal(err)
+			}
+			after := s.attribute(t, "billing", "Policy")
+			if (after != before) != c.added {
+				t.Errorf("the policy %s became %s", before, after)
+			}
+			if !c.added {
+				return
+			}
+			var policy struct{ Statement []map[string]any }
+			if err := json.Unmarshal([]byte(after), &policy); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(policy.Statement, func(m map[string]any) bool {
+				condition, _ := m["Condition"].(map[string]any)
+				arns, _ := condition["ArnLike"].(map[string]any)
+				return m["Effect"] == "Allow" && m["Action"] == "sqs:SendMessage" && arns["aws:SourceArn"] == topic && len(condition) == 1
+			}) {
+				t.Errorf("the policy %s does not let the topic send", after)
+			}
+			if want := strings.Count(before, "Effect") + 1; len(policy.Statement) != want {
+				t.Errorf("the policy has %d statements, want %d: %s", len(policy.Statement), want, after)
+			}
+		})
+	}
+}
