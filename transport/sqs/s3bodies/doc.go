@@ -25,10 +25,14 @@
 //
 // # Rights
 //
+// [Policy] returns the least IAM policy as JSON, for example
+//
+//	policy, err := s3bodies.Policy(s3bodies.Config{Bucket: "example-bodies", KeyPrefix: "shop"}, s3bodies.PolicyFor{})
+//
 // Senders need s3:PutObject, receivers s3:GetObject, on arn:aws:s3:::example-bodies/shop/*. An endpoint sends copies of the
 // messages that it receives, so it needs both. Receivers also need s3:ListBucket on arn:aws:s3:::example-bodies: without it S3
 // answers "access denied" for a missing object, and the message is redelivered until it leaves the queue, instead of going to
-// the error queue. With Config.KMSKey both also need kms:GenerateDataKey and kms:Decrypt on the key.
+// the error queue. With a key of AWS KMS senders also need kms:GenerateDataKey on the key, and receivers kms:Decrypt.
 //
 // A receiver gets the object that the message names, also one outside Config.KeyPrefix. Use a bucket for bodies alone, or let
 // the role read only the prefixes of bodies.

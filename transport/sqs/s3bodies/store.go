@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -23,8 +24,9 @@ import (
 // Store stores bodies in a bucket. It implements [sqs.Bodies] and [sqs.BodyKeyer], and is safe for concurrent use. It
 // needs no Close: idle connections end after 90 seconds, or as the HTTP client of Config.AWS says.
 type Store struct {
-	cfg *Config // a pointer, which fmt does not follow: it has credentials
-	s3  *s3.Client
+	cfg      *Config // a pointer, which fmt does not follow: it has credentials
+	s3       *s3.Client
+	maxBytes int64 // of a body
 }
 
 var _ interface {
@@ -35,8 +37,9 @@ var _ interface {
 // idleConnections is how many connections to the bucket stay open: the SDK's own client keeps ten.
 const idleConnections = 100
 
-// maxBodyBytes is the largest body that Get returns: more cannot be the body of a message (sqs.Config.MaxMessageBytes).
-const maxBodyBytes = 2 << 30
+// maxBodyBytes is the size of the largest body that Get returns: a larger object cannot be the body of a message
+// (sqs.Config.MaxMessageBytes).
+const maxBodyBytes = math.MaxInt32
 
 // New returns a store. It sends no request to S3. Its error names everything that is wrong with cfg. ctx limits only
 // the loading of the SDK's configuration, where Config.AWS is nil.
@@ -74,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 		o.UsePathStyle = cfg.PathStyle
 		o.DisableLogOutputChecksumValidationSkipped = true // objects of other senders may have none
 	})
-	return &Store{cfg: &cfg, s3: client}, nil
+	return &Store{cfg: &cfg, s3: client, maxBytes: maxBodyBytes}, nil
 }
 
 // String returns the bucket, the key prefix and the region.
@@ -146,10 +149,10 @@ func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
 	if out.ContentLength != nil {
 		size = *out.ContentLength
 	}
-	if size > maxBodyBytes {
-		return nil, fmt.Errorf("the object has %d bytes, more than the %d of the largest message, so it is no body of a message: %w", size, int64(maxBodyBytes), fs.ErrNotExist)
+	if size > s.maxBytes {
+		return nil, fmt.Errorf("the object has %d bytes, more than the %d of the largest message, so it is no body of a message: %w", size, s.maxBytes, fs.ErrNotExist)
 	}
-	body, err := read(out.Body, size)
+	body, err := read(out.Body, size, s.maxBytes)
 	if err != nil {
 		return nil, s.explained(ctx, fmt.Errorf("read the object: %w", err), get)
 	}
@@ -176,19 +179,19 @@ func checkKey(key string) error {
 	return fmt.Errorf("%s, so no object has it: %w", wrong, fs.ErrNotExist)
 }
 
-// read reads an object of a known size, or of an unknown one, which is -1. It reads to the end, where net/http compares the
-// size and the SDK the checksum.
-func read(r io.Reader, size int64) ([]byte, error) {
+// read reads an object of a known size, or of an unknown one, which is -1, and of most bytes at most. It reads to the end, where
+// net/http compares the size and the SDK the checksum.
+func read(r io.Reader, size, most int64) ([]byte, error) {
 	var b bytes.Buffer
-	if size >= 0 {
+	if size >= 0 && size <= math.MaxInt-bytes.MinRead {
 		b.Grow(int(size) + bytes.MinRead) // room for the read that finds the end
 	}
-	n, err := b.ReadFrom(io.LimitReader(r, maxBodyBytes+1))
+	n, err := b.ReadFrom(io.LimitReader(r, most+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case n > maxBodyBytes:
-		return nil, fmt.Errorf("the object has more than the %d bytes of the largest message, so it is no body of a message: %w", int64(maxBodyBytes), fs.ErrNotExist)
+	case n > most:
+		return nil, fmt.Errorf("the object has more than the %d bytes of the largest message, so it is no body of a message: %w", most, fs.ErrNotExist)
 	}
 	return b.Bytes(), nil
 }
