@@ -154,6 +154,48 @@ func TestDelay_SurvivesReopening(t *testing.T) {
 	s.closeOnStoppedClock(t, transport, receiver)
 }
 
+// A message that an instance received, and could not send on before it ended, is sent on by the next instance, and arrives on time.
+func TestDelay_SurvivesEndDuringHop(t *testing.T) {
+	t.Parallel()
+	s := startStopped(t)
+	transport := s.provisioned(t, sqs.Config{}, "billing")
+	receiver := openReceiver(t, transport, "billing", 10)
+	due := s.Now().Add(70 * time.Minute)
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: "billing", Delay: 70 * time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	failed := s.Reject(testserver.Match{Operation: "SendMessageBatch", Name: "billing-delay.fifo", Times: -1}, testserver.AccessDenied)
+	before := s.contents(t, "billing-delay.fifo").Delayed[0]
+	s.Advance(before.Due.Sub(s.Now()))
+	select {
+	case <-failed:
+	case <-time.After(patience):
+		t.Fatal("the message is not sent on")
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- transport.Close(t.Context()) }()
+	until(t, "the receiver begins to close", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := receiver.Receive(ctx, make([]core.Delivery, 1))
+		return errors.Is(err, core.ErrClosed)
+	})
+	s.Advance(time.Second) // Config.WaitTime
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	s.ClearFaults()
+	s.Advance(30 * time.Second) // a lock that was left ends
+	transport = s.open(t, sqs.Config{})
+	receiver = openReceiver(t, transport, "billing", 10)
+	until(t, "the next instance sends the message on", func() bool {
+		c := s.contents(t, "billing-delay.fifo")
+		return len(c.Delayed) == 1 && c.Delayed[0].ID != before.ID && len(c.Ready)+len(c.InFlight) == 0
+	})
+	s.arrives(t, receiver, due)
+	s.closeOnStoppedClock(t, transport, receiver)
+}
+
 // The time between receiving a message and sending it on does not add up over the hops.
 func TestDelay_SlowHops(t *testing.T) {
 	t.Parallel()
