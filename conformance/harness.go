@@ -130,8 +130,8 @@ type Harness struct {
 	// and wait for nothing but channels and timers.
 	Bubble bool
 
-	// Patience is how long the suite waits for what must happen. The default is
-	// 30 s.
+	// Patience is how long the suite waits for an event that must happen, also on a busy
+	// machine. The default is 2 min, or 1 min in a Bubble.
 	Patience time.Duration
 
 	// Quiet is how long the suite watches that something does not happen. Where
@@ -228,7 +228,7 @@ func (h Harness) complete() (Harness, error) {
 		real  time.Duration
 		fake  time.Duration // in a bubble
 	}{
-		{"Patience", &h.Patience, 30 * time.Second, time.Minute},
+		{"Patience", &h.Patience, 2 * time.Minute, time.Minute},
 		{"Quiet", &h.Quiet, 300 * time.Millisecond, 5 * time.Second},
 		{"Slack", &h.Slack, 3 * time.Second, 0},
 	} {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Run is this test binary, started once more by a test: as somebody runs it who has a
@@ -20,7 +21,6 @@ type Run struct {
 
 	mu     sync.Mutex
 	output bytes.Buffer
-	more   chan struct{} // holds one when there is more output
 	ended  chan struct{}
 	err    error
 }
@@ -29,7 +29,7 @@ type Run struct {
 // the test kills them.
 func Start(t testing.TB, pattern string, environment ...string) *Run {
 	t.Helper()
-	r := &Run{t: t, more: make(chan struct{}, 1), ended: make(chan struct{})}
+	r := &Run{t: t, ended: make(chan struct{})}
 	r.command = exec.Command(os.Args[0], "-test.run="+pattern, "-test.v", "-test.timeout=10m") //nolint:gosec // it is this program
 	r.command.Env = slices.Concat(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "REPRISE_CONFORMANCE_")
@@ -50,12 +50,7 @@ func Start(t testing.TB, pattern string, environment ...string) *Run {
 func (r *Run) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.output.Write(p)
-	select {
-	case r.more <- struct{}{}:
-	default:
-	}
-	return len(p), nil
+	return r.output.Write(p)
 }
 
 // Output returns what the tests, and the process that cleans up, have written so far.
@@ -65,16 +60,16 @@ func (r *Run) Output() string {
 	return r.output.String()
 }
 
-// Await waits until the output has a text.
-func (r *Run) Await(text string) {
+// Await waits until a condition holds while the tests run.
+func (r *Run) Await(what string, holds func() bool) {
 	r.t.Helper()
-	for !strings.Contains(r.Output(), text) {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for !holds() {
 		select {
-		case <-r.more:
+		case <-look.C:
 		case <-r.ended:
-			if !strings.Contains(r.Output(), text) {
-				r.t.Fatalf("the tests have ended (%v) without %q:\n%s", r.err, text, r.Output())
-			}
+			r.t.Fatalf("the tests have ended (%v) before %s:\n%s", r.err, what, r.Output())
 		}
 	}
 }
