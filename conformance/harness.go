@@ -62,6 +62,12 @@ type Harness struct {
 	// time than a restart of the broker.
 	Network Network
 
+	// Separate returns a harness that is the same but for its broker: a new one, for the
+	// one case that t is, with its Broker and its Network. Cases that stop the broker or
+	// cut the network then run beside the others. nil: they have the broker of all cases,
+	// and run alone. It is for brokers that start at once.
+	Separate func(t testing.TB) Harness
+
 	// Corrupt puts one message into the queue that the adapter cannot parse,
 	// with the broker's own means, and returns what its Body is to be. nil:
 	// there is no such message, or no such means.

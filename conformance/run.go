@@ -12,7 +12,7 @@ import (
 
 // Run checks an adapter. Each case is a parallel subtest, named by its rule and
 // title and, below it, the transaction mode; those that stop the broker run
-// alone, before the others. A case that fails fails the test, unless it is a
+// alone, before the others, unless Harness.Separate gives each a broker. A case that fails fails the test, unless it is a
 // declared deviation; a declared deviation that holds fails the test too.
 //
 // When all have ended, the cases that were not run and the deviations are
@@ -44,12 +44,13 @@ func (s *suite) runSubtests(t *testing.T) {
 			continue
 		}
 		t.Run(c.subtestName(), func(t *testing.T) {
-			if !c.exclusive {
+			alone := c.exclusive && !s.separates(&c)
+			if !alone {
 				t.Parallel()
 			}
 			for _, mode := range s.modesOf(&c) {
 				t.Run(mode.String(), func(t *testing.T) {
-					if !c.exclusive {
+					if !alone {
 						t.Parallel()
 					}
 					s.runSubtest(t, &c, mode)
@@ -61,7 +62,14 @@ func (s *suite) runSubtests(t *testing.T) {
 
 func (s *suite) runSubtest(t *testing.T, c *testCase, mode core.TransactionMode) {
 	t.Helper()
-	r := s.attempt(t, c, mode)
+	on := s
+	if s.separates(c) {
+		var err error
+		if on, err = s.separate(t); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := on.attempt(t, c, mode)
 	for _, note := range r.Notes {
 		t.Log(note)
 	}

@@ -95,6 +95,25 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	return s, nil
 }
 
+// separates reports whether a case has a separate broker.
+func (s *suite) separates(c *testCase) bool {
+	return s.h.Separate != nil && c.stopsBroker() && !s.h.Bubble
+}
+
+// separate returns a suite with a separate broker, which adds to the same report.
+func (s *suite) separate(t *testing.T) (*suite, error) {
+	h, err := s.h.Separate(t).complete()
+	if err != nil {
+		return nil, err
+	}
+	h.Seed, h.Quiet, h.process = s.h.Seed, s.h.Quiet, s.h.process
+	return &suite{
+		h: h.uncounted(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, purger: s.purger,
+		lock: s.lock, shortLock: s.shortLock, short: s.short, probed: true,
+		run: fmt.Sprintf("%s-%d", s.run, s.names.Add(1)), spinLimit: s.spinLimit, giveUp: s.giveUp,
+	}, nil
+}
+
 func seedFromEnvironment() (uint64, error) {
 	text := os.Getenv(SeedVariable)
 	if text == "" {
