@@ -31,9 +31,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &call{context: r.Context(), host: r.Host, account: s.cfg.Account, sender: senderID}
 	x := &exchange{server: s, store: st, call: c, w: w}
-	if ahead := st.clock.ahead(); ahead != 0 {
-		w.Header().Set("Date", st.clock.now().time().UTC().Format(http.TimeFormat))
-	}
 	w.Header().Set("X-Amzn-Requestid", newID())
 	if name, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), "AmazonSQS."); ok {
 		x.json(r, name, body.Bytes())
@@ -102,6 +99,9 @@ func (x *exchange) finish() {
 	if err := x.store.flush(); err != nil {
 		x.server.failed(err)
 		panic(http.ErrAbortHandler)
+	}
+	if x.store.clock.ahead() != 0 { // otherwise net/http adds the time
+		x.w.Header().Set("Date", x.store.clock.now().time().UTC().Format(http.TimeFormat))
 	}
 	f := x.call.fault
 	if f == nil {
