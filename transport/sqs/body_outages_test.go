@@ -5,6 +5,7 @@ package sqs_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -100,10 +101,16 @@ func TestBodies_PausesDuringOutage(t *testing.T) {
 		t.Errorf("%d requests for messages began during %d failures of the store", requests, failures)
 	}
 	longest := time.Duration(0)
-	for _, c := range seen.all() {
+	seen.mu.Lock()
+	changes, times := slices.Clone(seen.changes), slices.Clone(seen.times)
+	seen.mu.Unlock()
+	for i, c := range changes[:len(changes)-1] {
 		longest = max(longest, c.RetryIn)
+		if pause := times[i+1].Sub(times[i]); pause < c.RetryIn {
+			t.Errorf("failure %d followed after %v, and the pause is %v", i+2, pause, c.RetryIn)
+		}
 	}
-	if longest < 400*time.Millisecond { // half of 50 ms, doubled five times
+	if longest < 400*time.Millisecond { // half of 50 ms, doubled four times
 		t.Errorf("the longest pause is %v", longest)
 	}
 	bodies.fail(nil)

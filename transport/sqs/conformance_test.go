@@ -27,7 +27,9 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	h := s.harness(t, "sqs", sqs.Config{})
+	setenv(t, childURL, "http://"+s.proxy.Addr())
+	h := s.harness("sqs", sqs.Config{})
+	h.Separate = func(t testing.TB) conformance.Harness { return startServer(t).harness("sqs", sqs.Config{}) }
 	if testing.Short() {
 		h.Rules = shortRules
 	}
@@ -66,7 +68,7 @@ type server struct {
 	proxy *proxy.Proxy
 }
 
-func startServer(t *testing.T) *server {
+func startServer(t testing.TB) *server {
 	// A receiver that closes waits for its last poll, and most cases close several.
 	s := testserver.StartFor(t, testserver.Config{File: filepath.Join(t.TempDir(), "journal"), MaxWait: 200 * time.Millisecond})
 	return &server{s, newProxy(t, s.Addr())}
@@ -155,9 +157,8 @@ func (s *server) client() *awssqs.Client {
 }
 
 // harness is for transports of a configuration, which reaches s.
-func (s *server) harness(t *testing.T, name string, cfg sqs.Config) conformance.Harness {
+func (s *server) harness(name string, cfg sqs.Config) conformance.Harness {
 	url := "http://" + s.proxy.Addr()
-	setenv(t, childURL, url)
 	long, short := cfg, cfg
 	long.VisibilityTimeout, short.VisibilityTimeout = longVisibility, shortVisibility
 	return conformance.Harness{

@@ -154,46 +154,62 @@ func TestDelay_SurvivesReopening(t *testing.T) {
 	s.closeOnStoppedClock(t, transport, receiver)
 }
 
-// A message that an instance received, and could not send on before it ended, is sent on by the next instance, and arrives on time.
+// A message that an instance received, and could not send on before it ended, is sent on by the next instance, and arrives on
+// time: after further hops, and after the last one. The machine's clock differs from the service's.
 func TestDelay_SurvivesEndDuringHop(t *testing.T) {
 	t.Parallel()
-	s := startStopped(t)
-	transport := s.provisioned(t, sqs.Config{}, "billing")
-	receiver := openReceiver(t, transport, "billing", 10)
-	due := s.Now().Add(70 * time.Minute)
-	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: "billing", Delay: 70 * time.Minute}); err != nil {
-		t.Fatal(err)
+	for name, delay := range map[string]time.Duration{"first hop": 70 * time.Minute, "last hop": 25 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startStopped(t)
+			transport := s.provisioned(t, sqs.Config{}, "billing")
+			receiver := openReceiver(t, transport, "billing", 10)
+			due := s.Now().Add(delay)
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: "billing", Delay: delay}); err != nil {
+				t.Fatal(err)
+			}
+			failed := s.Reject(testserver.Match{Operation: "SendMessageBatch", Times: -1}, testserver.AccessDenied)
+			before := s.contents(t, "billing-delay.fifo").Delayed[0]
+			s.Advance(before.Due.Sub(s.Now()))
+			select {
+			case <-failed:
+			case <-time.After(patience):
+				t.Fatal("the message is not sent on")
+			}
+			closed := make(chan error, 1)
+			go func() { closed <- transport.Close(t.Context()) }()
+			until(t, "the receiver begins to close", func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				_, err := receiver.Receive(ctx, make([]core.Delivery, 1))
+				return errors.Is(err, core.ErrClosed)
+			})
+			s.Advance(time.Second) // Config.WaitTime
+			if err := <-closed; err != nil {
+				t.Fatal(err)
+			}
+			s.ClearFaults()
+			s.Advance(30 * time.Second) // a lock that was left ends
+			transport = s.open(t, sqs.Config{})
+			receiver = openReceiver(t, transport, "billing", 10)
+			var sent testserver.Message
+			until(t, "the next instance sends the message on", func() bool {
+				c, long := s.contents(t, "billing"), s.contents(t, "billing-delay.fifo")
+				all := slices.Concat(c.Delayed, long.Delayed)
+				if len(all) != 1 || all[0].ID == before.ID || len(long.Ready)+len(long.InFlight) > 0 {
+					return false
+				}
+				sent = all[0]
+				return true
+			})
+			if delay > 30*time.Minute {
+				s.arrives(t, receiver, due)
+			} else if late := sent.Due.Sub(due); late < 0 || late > 2*time.Second { // the next instance knows the time to the second
+				t.Errorf("the message is delivered at %v, and is due at %v: %v late", sent.Due, due, late)
+			}
+			s.closeOnStoppedClock(t, transport, receiver)
+		})
 	}
-	failed := s.Reject(testserver.Match{Operation: "SendMessageBatch", Name: "billing-delay.fifo", Times: -1}, testserver.AccessDenied)
-	before := s.contents(t, "billing-delay.fifo").Delayed[0]
-	s.Advance(before.Due.Sub(s.Now()))
-	select {
-	case <-failed:
-	case <-time.After(patience):
-		t.Fatal("the message is not sent on")
-	}
-	closed := make(chan error, 1)
-	go func() { closed <- transport.Close(t.Context()) }()
-	until(t, "the receiver begins to close", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		_, err := receiver.Receive(ctx, make([]core.Delivery, 1))
-		return errors.Is(err, core.ErrClosed)
-	})
-	s.Advance(time.Second) // Config.WaitTime
-	if err := <-closed; err != nil {
-		t.Fatal(err)
-	}
-	s.ClearFaults()
-	s.Advance(30 * time.Second) // a lock that was left ends
-	transport = s.open(t, sqs.Config{})
-	receiver = openReceiver(t, transport, "billing", 10)
-	until(t, "the next instance sends the message on", func() bool {
-		c := s.contents(t, "billing-delay.fifo")
-		return len(c.Delayed) == 1 && c.Delayed[0].ID != before.ID && len(c.Ready)+len(c.InFlight) == 0
-	})
-	s.arrives(t, receiver, due)
-	s.closeOnStoppedClock(t, transport, receiver)
 }
 
 // The time between receiving a message and sending it on does not add up over the hops.

@@ -21,6 +21,8 @@ type delivery struct {
 	handle string
 	key    string // in the delivery log
 
+	refreshed bool // its lock was renewed before it was handed out; the receiver's mu guards it
+
 	mu        sync.Mutex // guards the fields below
 	until     time.Time  // when the lock ends, at the earliest
 	last      time.Time  // when the lock ends even if it is renewed
@@ -76,7 +78,7 @@ func (d *delivery) Release(ctx context.Context) error {
 }
 
 // Postpone implements core.Delivery, by the message's visibility timeout: SQS delivers no later message of its group
-// before that ends.
+// before that ends. The service counts the delivery, with and without a cause.
 func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
 	if !isFIFO(d.r.address) || d.in.GroupKey == "" || d.r.mode == core.TransactionNone {
 		return fmt.Errorf("sqs: postpone a message of %q: it belongs to no group of a FIFO queue: %w", d.r.address, errors.ErrUnsupported)
@@ -85,13 +87,11 @@ func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause erro
 	if delay < 0 || time.Now().Add(timeout).After(d.last) {
 		return fmt.Errorf("sqs: postpone a message of %q by %v: SQS keeps a message that was received for 12 hours at most: %w", d.r.address, delay, errors.ErrUnsupported)
 	}
-	return d.settle(ctx, settlement{kind: settleReturn, timeout: timeout, before: func() {
-		if cause == nil {
-			d.noteUnseen()
-		} else {
-			d.noteFailed(cause)
-		}
-	}})
+	s := settlement{kind: settleReturn, timeout: timeout}
+	if cause != nil {
+		s.before = func() { d.noteFailed(cause) }
+	}
+	return d.settle(ctx, s)
 }
 
 // LockedUntil implements core.Delivery.
@@ -125,10 +125,22 @@ func (d *delivery) Renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if until := asked.Add(lock); until.After(d.until) {
-		d.until = until
-	}
+	d.until = later(d.until, asked.Add(lock))
 	return nil
+}
+
+// extend notes that the lock ends at a later time.
+func (d *delivery) extend(until time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.until = later(d.until, until)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // beginRenewal returns for how long to lock the message, and a channel to close when the renewal has ended.

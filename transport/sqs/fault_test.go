@@ -33,13 +33,14 @@ func (s *site) once(cfg sqs.Config) sqs.Config {
 type outages struct {
 	mu      sync.Mutex
 	changes []core.ConnectionChange
+	times   []time.Time // of changes
 }
 
 // ConnectionChanged implements core.ConnectionObserver.
 func (o *outages) ConnectionChanged(change core.ConnectionChange) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.changes = append(o.changes, change)
+	o.changes, o.times = append(o.changes, change), append(o.times, time.Now())
 }
 
 // all returns the changes so far.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -172,6 +173,12 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 		return 0, true, core.ErrClosed
 	}
 	now, bytes := time.Now(), 0
+	var stale []*delivery
+	if before := len(r.held); len(r.arrived) > 0 {
+		if r.expireLocked(); len(r.held) < before {
+			r.wakePollersLocked()
+		}
+	}
 	for n < len(dst) && len(r.arrived) > 0 {
 		d := r.arrived[0]
 		size := len(d.in.Body) + d.in.Headers.Bytes()
@@ -179,24 +186,43 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 			break
 		}
 		r.arrived = r.arrived[1:]
-		if now.After(d.lockedUntil()) { // it is redelivered, and no handler has seen it
-			d.noteUnseen()
-			r.freeLocked(d)
-			continue
-		}
 		if d.in.expired(r.t.clock.now()) {
 			r.freeLocked(d)
 			r.pollers.Go(func() { r.settler.deleteAll(r.cut, []*delivery{d}) })
+			continue
+		}
+		if r.mode != core.TransactionNone && !d.refreshed && d.lockedUntil().Sub(now) < r.visibility/2 {
+			stale = append(stale, d)
 			continue
 		}
 		bytes += size
 		dst[n] = d
 		n++
 	}
+	if len(stale) > 0 {
+		r.pollers.Go(func() { r.refresh(stale) })
+	}
 	if n == 0 && r.permanent != nil {
 		return 0, true, r.permanent
 	}
 	return n, len(r.arrived) > 0, nil
+}
+
+// refresh renews the locks of messages that have waited for a Receive for long, so that a handler has time until it
+// settles them or the engine renews them, and makes them available again.
+func (r *receiver) refresh(stale []*delivery) {
+	asked := time.Now()
+	locked := r.settler.lock(r.cut, stale, r.visibility)
+	for _, d := range locked {
+		d.extend(asked.Add(r.visibility))
+	}
+	r.mu.Lock()
+	for _, d := range stale {
+		d.refreshed = true // also if the request failed: then the rest of the lock has to do
+	}
+	surplus := r.arriveLocked(stale...)
+	r.mu.Unlock()
+	r.putBack(surplus)
 }
 
 // SetMaxInFlight implements core.Receiver. Messages that have arrived, or are about to, and for which there is no place
@@ -244,6 +270,20 @@ func (r *receiver) freeLocked(d *delivery) {
 	}
 }
 
+// expireLocked drops messages that have arrived and whose lock has ended: they are redelivered, and no handler has seen
+// them.
+func (r *receiver) expireLocked() {
+	now := time.Now()
+	r.arrived = slices.DeleteFunc(r.arrived, func(d *delivery) bool {
+		ended := now.After(d.lockedUntil())
+		if ended {
+			d.noteUnseen()
+			delete(r.held, d)
+		}
+		return ended
+	})
+}
+
 // sweepLocked frees the places of deliveries whose lock has ended, and which may never be settled.
 func (r *receiver) sweepLocked() {
 	now := time.Now()
@@ -265,6 +305,7 @@ func (r *receiver) reserve() (places int, changed <-chan struct{}, wait time.Dur
 	if wait := time.Until(r.resume); wait > 0 {
 		return 0, r.room, wait, nil
 	}
+	r.expireLocked()
 	if r.maxInFlight-len(r.held)-r.asked < r.batch {
 		r.sweepLocked()
 	}
@@ -406,6 +447,9 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 		return nil, err
 	}
 	at := first()
+	if now, ok := awsmiddleware.GetServerTime(out.ResultMetadata); ok {
+		r.t.clock.estimate(now, at)
+	}
 	deliveries := make([]*delivery, len(out.Messages))
 	for i := range out.Messages {
 		m := &out.Messages[i]

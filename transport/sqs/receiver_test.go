@@ -83,6 +83,35 @@ func TestReceive_MessageWaitsBeyondItsLock(t *testing.T) {
 	}
 }
 
+// A message that has waited for a Receive for long is locked anew before it is handed out, so that there is time to settle it.
+func TestReceive_RenewsLockOfMessageThatWaited(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	const visibility = 20 * time.Second
+	transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: visibility}, "billing")
+	if err := transport.Send(t.Context(), messages(3, core.Outgoing{Queue: "billing"})...); err != nil {
+		t.Fatal(err)
+	}
+	receiver := openReceiver(t, transport, "billing", 3)
+	s.awaitInFlight(t, "billing", 3)
+	time.Sleep(visibility/2 + time.Second) // the adapter compares with the machine's clock
+	deliveries := take(t, receiver, 3)
+	if got := s.Requests("billing")["ChangeMessageVisibilityBatch"]; got == 0 || got > 3 {
+		t.Errorf("the locks were renewed with %d requests", got)
+	}
+	for _, d := range deliveries {
+		if in := d.Incoming(); in.DeliveryCount != 1 || in.Redelivered {
+			t.Errorf("message %s is in delivery %d", in.ID, in.DeliveryCount)
+		}
+		if left := d.LockedUntil().Sub(s.contents(t, "billing").InFlight[0].Due); left > 0 {
+			t.Errorf("LockedUntil of message %s is %v after the end of the lock", d.Incoming().ID, left)
+		}
+		if err := d.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Close releases messages, as Release does: it is no attempt for the receivers of the same process.
 func TestClose_CountsNoAttempt(t *testing.T) {
 	t.Parallel()

@@ -151,19 +151,24 @@ func (q settleRequests) release(ctx context.Context, deliveries []*delivery) {
 }
 
 // lock locks messages for a time from now on, in whole seconds and no shorter. One for which the request fails is
-// redelivered when its visibility timeout ends.
-func (q settleRequests) lock(ctx context.Context, deliveries []*delivery, timeout time.Duration) {
-	q.inBatches(ctx, deliveries, settlement{timeout: time.Duration(seconds(timeout)) * time.Second}, q.change)
+// redelivered when its visibility timeout ends; the others are returned.
+func (q settleRequests) lock(ctx context.Context, deliveries []*delivery, timeout time.Duration) (locked []*delivery) {
+	return succeeded(deliveries, q.inBatches(ctx, deliveries, settlement{timeout: time.Duration(seconds(timeout)) * time.Second}, q.change))
 }
 
 // deleteAll consumes messages, and returns those of which the service has confirmed it.
 func (q settleRequests) deleteAll(ctx context.Context, deliveries []*delivery) (deleted []*delivery) {
-	for i, e := range q.inBatches(ctx, deliveries, settlement{}, q.delete) {
+	return succeeded(deliveries, q.inBatches(ctx, deliveries, settlement{}, q.delete))
+}
+
+// succeeded returns the deliveries whose entries have no error.
+func succeeded(deliveries []*delivery, entries []*entry[*settlement]) (done []*delivery) {
+	for i, e := range entries {
 		if e.err == nil {
-			deleted = append(deleted, deliveries[i])
+			done = append(done, deliveries[i])
 		}
 	}
-	return deleted
+	return done
 }
 
 // inBatches makes the requests for many deliveries, a few at a time.

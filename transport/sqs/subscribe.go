@@ -50,7 +50,11 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 		return err
 	}
 	for _, topicARN := range topicARNs {
-		if err := t.eventually(ctx, func() error { return t.subscribe(ctx, topicARN, arn) }); err != nil {
+		err := t.eventually(ctx, func() error { return t.subscribe(ctx, topicARN, arn) })
+		switch {
+		case err != nil && faultOf(err) == faultNoQueue:
+			return fmt.Errorf("the topic does not exist %v after it was created: %w", consistencyLimit, noTopicError{err})
+		case err != nil:
 			return err
 		}
 	}
