@@ -13,9 +13,9 @@ type Bodies interface {
 
 	// Get returns a body, which belongs to the caller. The key is the one in the message, and may be
 	// that of another sender, such as an endpoint of NServiceBus. ctx ends when three quarters of
-	// Config.VisibilityTimeout have passed since the message was received. For a body that does not exist, the error
+	// Config.VisibilityTimeout have passed since the message was received, or when the receiver closes. For a body that does not exist, the error
 	// matches fs.ErrNotExist: the message is malformed and goes to the error queue. After any other error the message
-	// is redelivered when its visibility timeout ends, and the receiver counts no attempt.
+	// is redelivered after 5 seconds, and after twice as long each time, up to 5 minutes; the receiver counts no attempt.
 	Get(ctx context.Context, key string) ([]byte, error)
 }
 
