@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestTheZeroConfigStartsAServer(t *testing.T) {
+func TestStart_ZeroConfig(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	for setting, want := range map[string]string{
@@ -29,7 +29,7 @@ func TestTheZeroConfigStartsAServer(t *testing.T) {
 	}
 }
 
-func TestSettings(t *testing.T) {
+func TestStart_Settings(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{Settings: map[string]string{
 		"max_connections":  "17",
@@ -60,7 +60,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+func TestStart_FailureSaysWhy(t *testing.T) {
 	t.Parallel()
 	s, err := Start(Config{Settings: map[string]string{"shared_buffers": "plenty"}})
 	if err == nil {
@@ -74,7 +74,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-func TestKilledAndRestartedItHasWhatWasCommitted(t *testing.T) {
+func TestKill_KeepsCommittedRows(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	query(t, s, "postgres", "create table kept (n int)")
@@ -114,7 +114,7 @@ func TestKilledAndRestartedItHasWhatWasCommitted(t *testing.T) {
 	}
 }
 
-func TestShutDownAndRestarted(t *testing.T) {
+func TestRestart_KeepsRows(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	query(t, s, "postgres", "create table kept (n int); insert into kept values (1)")
@@ -141,7 +141,7 @@ func TestShutDownAndRestarted(t *testing.T) {
 	}
 }
 
-func TestServersDoNotDisturbEachOther(t *testing.T) {
+func TestStart_SeparateServers(t *testing.T) {
 	t.Parallel()
 	a, b := StartFor(t, Config{}), StartFor(t, Config{})
 	query(t, a, "postgres", "create table only_a ()")
@@ -162,7 +162,7 @@ func TestServersDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
-func TestAStoppedServer(t *testing.T) {
+func TestStop_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*Server) error{
 		"running":   func(*Server) error { return nil },
@@ -201,7 +201,7 @@ func TestAStoppedServer(t *testing.T) {
 	}
 }
 
-func TestMissingPrograms(t *testing.T) {
+func TestFind_MissingPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("REPRISE_TEST_POSTGRES_BIN", "")
 	nowhere := t.TempDir()
@@ -219,7 +219,7 @@ func TestMissingPrograms(t *testing.T) {
 	}
 }
 
-func TestTheNewestProgramsAreFound(t *testing.T) {
+func TestFind_NewestPrograms(t *testing.T) {
 	t.Setenv("REPRISE_TEST_POSTGRES_BIN", "")
 	root := t.TempDir()
 	install := func(dir string, names ...string) string {

@@ -27,9 +27,9 @@ func alive(t *testing.T, pid int) bool {
 	return state != 'Z' && state != 'X'
 }
 
-// TestAServerEndsWithTheProcessThatStartedIt has a test process die with no chance
+// TestServer_EndsWithItsTestProcess has a test process die with no chance
 // to stop its server.
-func TestAServerEndsWithTheProcessThatStartedIt(t *testing.T) {
+func TestServer_EndsWithItsTestProcess(t *testing.T) {
 	t.Parallel()
 	for name, die := range map[string]func(*exec.Cmd, io.Closer) error{
 		"SIGKILL": func(c *exec.Cmd, _ io.Closer) error { return c.Process.Kill() },

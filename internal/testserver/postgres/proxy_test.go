@@ -9,9 +9,9 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 )
 
-// TestACommitThroughAProxy shows what the proxy is for: the client sees the same
+// TestProxy_LostCommitLooksTheSame shows what the proxy is for: the client sees the same
 // failure whether the server has committed or not.
-func TestACommitThroughAProxy(t *testing.T) {
+func TestProxy_LostCommitLooksTheSame(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	p, err := proxy.New(s.Addr())

@@ -21,7 +21,7 @@ func query(t *testing.T, s *Server, database, sql string) string {
 	return rows
 }
 
-func TestExec(t *testing.T) {
+func TestExec_RowsAndErrors(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	if got := query(t, s, "postgres", "create table n (n int); insert into n values (1), (null); select n, 'x' from n; select 'y'"); got != "1|x\n|x\ny" {
@@ -54,7 +54,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-func TestPasswords(t *testing.T) {
+func TestURL_Passwords(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	database := s.NewDatabase(t)
@@ -84,7 +84,7 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-func TestDatabases(t *testing.T) {
+func TestCreateDatabase_AnyName(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +118,7 @@ func TestDatabases(t *testing.T) {
 	}
 }
 
-func TestNewDatabase(t *testing.T) {
+func TestNewDatabase_EndsWithItsTest(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	var connected sync.WaitGroup
@@ -148,7 +148,7 @@ func TestNewDatabase(t *testing.T) {
 	})
 }
 
-func TestVia(t *testing.T) {
+func TestVia_AnotherAddress(t *testing.T) {
 	t.Parallel()
 	u := (&url.URL{Scheme: "postgres", User: url.UserPassword(User, Password), Host: "127.0.0.1:1", Path: "/a b", RawQuery: "sslmode=disable"}).String()
 	if got, want := Via(u, "127.0.0.1:2"), strings.Replace(u, "127.0.0.1:1", "127.0.0.1:2", 1); got != want {

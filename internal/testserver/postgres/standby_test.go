@@ -4,7 +4,7 @@ package postgres
 
 import "testing"
 
-func TestStandby(t *testing.T) {
+func TestStandby_FollowsAndIsPromoted(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	query(t, s, "postgres", "create table t (n int); insert into t values (1)")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestLoseRequest(t *testing.T) {
+func TestLoseRequest_ServerSeesNothing(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -34,7 +34,7 @@ func TestLoseRequest(t *testing.T) {
 	otherServer.gets("commit")
 }
 
-func TestCutAfter(t *testing.T) {
+func TestCutAfter_OnceForwarded(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -52,7 +52,7 @@ func TestCutAfter(t *testing.T) {
 	client.gets("done")
 }
 
-func TestLoseReply(t *testing.T) {
+func TestLoseReply_ServerHasAnswered(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -150,7 +150,7 @@ func TestFault_WaitsForLaterBytes(t *testing.T) {
 	awaitStrike(t, struck)
 }
 
-func TestFind(t *testing.T) {
+func TestPattern_AcrossReads(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		pattern string

@@ -85,7 +85,7 @@ func TestProxy_MissingServer(t *testing.T) {
 	awaitConnections(t, p, 0)
 }
 
-func TestStall(t *testing.T) {
+func TestStall_ForwardsLater(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -128,7 +128,7 @@ func TestStall(t *testing.T) {
 	accept(t, l).gets("hello")
 }
 
-func TestCut(t *testing.T) {
+func TestCut_EndsConnections(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -188,7 +188,7 @@ func TestCut_FullBuffers(t *testing.T) {
 	}
 }
 
-func TestRefuse(t *testing.T) {
+func TestRefuse_NewConnections(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -215,7 +215,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-func TestClose(t *testing.T) {
+func TestClose_EndsConnections(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p, err := New(l.Addr().String())

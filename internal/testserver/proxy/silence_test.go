@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestSilence(t *testing.T) {
+func TestSilence_ForwardsNothing(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)
@@ -35,7 +35,7 @@ func TestSilence(t *testing.T) {
 	client.getsNothing()
 }
 
-func TestSilenceServer(t *testing.T) {
+func TestSilenceServer_ForwardsRequestsOnly(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	p := start(t, l)

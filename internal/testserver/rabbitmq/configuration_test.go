@@ -11,7 +11,7 @@ import (
 )
 
 // Tests of transport/rabbitmq have both releases with a plugin, settings and TLS.
-func TestAServerIsConfigured(t *testing.T) {
+func TestStart_Configuration(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	t.Run(V4.String(), func(t *testing.T) {
@@ -68,7 +68,7 @@ func testTLS(t *testing.T, s *Server) {
 	}
 }
 
-func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+func TestStart_FailureSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		config Config
@@ -100,7 +100,7 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	}
 }
 
-func TestPluginsBringWhatTheyNeed(t *testing.T) {
+func TestPlugins_BringTheirDependencies(t *testing.T) {
 	t.Parallel()
 	spec := "{application, 'a', [\n\t{modules, [x,y]},\n\t{applications, [kernel,stdlib,\n\t 'b' , c]},\n\t{included_applications,[d]},\n\t{optional_applications,[c]}]}."
 	if got, want := requirements(spec), []string{"kernel", "stdlib", "b", "c", "d", "c"}; !slices.Equal(got, want) {

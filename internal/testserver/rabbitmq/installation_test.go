@@ -22,7 +22,7 @@ func install(t *testing.T, dir string, names ...string) {
 	}
 }
 
-func TestMissingPrograms(t *testing.T) {
+func TestFind_MissingPrograms(t *testing.T) {
 	nowhere := t.TempDir()
 	for _, c := range []struct {
 		name            string
@@ -48,7 +48,7 @@ func TestMissingPrograms(t *testing.T) {
 	}
 }
 
-func TestTheNewestProgramsAreFound(t *testing.T) {
+func TestFind_NewestPrograms(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	const packages = "/usr/lib/rabbitmq/lib/rabbitmq_server-"
@@ -66,7 +66,7 @@ func TestTheNewestProgramsAreFound(t *testing.T) {
 	}
 }
 
-func TestTheVersionMustBeTheRelease(t *testing.T) {
+func TestFind_VersionMustBeTheRelease(t *testing.T) {
 	t.Parallel()
 	for version, fits := range map[string]map[Release]bool{
 		"3.9.13": {V3: false, V4: false},

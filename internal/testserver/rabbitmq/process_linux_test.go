@@ -16,9 +16,9 @@ func removeLeftovers(t *testing.T, release Release) {
 	}
 }
 
-// TestAServerEndsWithTheProcessThatStartedIt has a test process die with no chance
+// TestServer_EndsWithItsTestProcess has a test process die with no chance
 // to stop its server.
-func TestAServerEndsWithTheProcessThatStartedIt(t *testing.T) {
+func TestServer_EndsWithItsTestProcess(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -61,8 +61,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestLeftoversAreKilled has a program that says it is a server of a directory.
-func TestLeftoversAreKilled(t *testing.T) {
+// TestLeftovers_AreKilled has a program that says it is a server of a directory.
+func TestLeftovers_AreKilled(t *testing.T) {
 	t.Parallel()
 	mine, other := t.TempDir()+"/"+prefix+"1", t.TempDir()+"/"+prefix+"12"
 	var log process.Tail

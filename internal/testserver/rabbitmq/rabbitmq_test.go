@@ -94,7 +94,7 @@ func declare(t *testing.T, s *Server, vhost string) {
 	}
 }
 
-func TestAServerIsKilledAndStartedAgain(t *testing.T) {
+func TestRestart_KeepsConfirmedMessages(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	inEachRelease(t, func(t *testing.T, release Release) {
@@ -139,7 +139,7 @@ func TestAServerIsKilledAndStartedAgain(t *testing.T) {
 	})
 }
 
-func TestAStartedServer(t *testing.T) {
+func TestStart_ServerIsReady(t *testing.T) {
 	t.Parallel()
 	inEachRelease(t, func(t *testing.T, release Release) {
 		s := StartFor(t, Config{Release: release})
@@ -250,7 +250,7 @@ func testCtl(t *testing.T, s *Server) {
 	}
 }
 
-func TestTwoServersAtOnce(t *testing.T) {
+func TestStart_TwoServersAtOnce(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	a, b := StartFor(t, Config{Release: V4}), StartFor(t, Config{Release: V4})
@@ -268,7 +268,7 @@ func TestTwoServersAtOnce(t *testing.T) {
 	stopsFor(t, a, func(*Server) error { return nil })
 }
 
-func TestAServerThatIsTakenForALeftoverIsStopped(t *testing.T) {
+func TestLeftovers_ServerInUseIsStopped(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	s := StartFor(t, Config{Release: V3})
@@ -312,7 +312,7 @@ func stopsFor(t *testing.T, s *Server, before func(*Server) error) {
 	}
 }
 
-func TestURLs(t *testing.T) {
+func TestURL_OfEachListener(t *testing.T) {
 	t.Parallel()
 	const password = "s3cret%2Fpass%3Fword%4010%25"
 	for _, c := range [][2]string{
