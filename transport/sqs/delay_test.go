@@ -342,6 +342,36 @@ func TestDelay_QueueOfLongDelaysIsMissing(t *testing.T) {
 	}
 }
 
+// An endpoint learns at its start that it cannot honour long delays.
+func TestCheck_QueueOfLongDelaysIsMissing(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	short := s.provisioned(t, sqs.Config{NoLongDelays: true, QueuePrefix: "test-"}, "billing", "error")
+	own := core.Topology{Queues: []string{"billing", "error"}}
+	if err := short.Check(t.Context(), own); err != nil {
+		t.Errorf("without long delays: %v", err)
+	}
+	transport := s.open(t, sqs.Config{QueuePrefix: "test-"})
+	err := transport.Check(t.Context(), own)
+	if !errors.Is(err, core.ErrQueueNotFound) {
+		t.Fatalf("the error is: %v", err)
+	}
+	for _, said := range []string{`"billing"`, `"test-billing-delay.fifo"`, "15m0s", "Provision", "NoLongDelays"} {
+		if !strings.Contains(err.Error(), said) {
+			t.Errorf("the error does not say %s: %v", said, err)
+		}
+	}
+	if strings.Contains(err.Error(), "error-delay") {
+		t.Errorf("the error is about a queue that is not the endpoint's: %v", err)
+	}
+	if err := transport.Provision(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Check(t.Context(), own); err != nil {
+		t.Errorf("after Provision: %v", err)
+	}
+}
+
 func TestDelay_NoLongDelays(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})

@@ -223,8 +223,8 @@ func (t *Transport) checkRedrive(address, policy string, maxDeliveries int) erro
 }
 
 // Check reaches the service and verifies that all queues of the topology exist, and that the endpoint's own ones can
-// serve: their redrive policies are checked when they are opened, since only the endpoint knows how often it
-// delivers a message.
+// serve, for long delays too unless Config.NoLongDelays: their redrive policies are checked when they are opened, since only the
+// endpoint knows how often it delivers a message.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -246,7 +246,7 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 		address, err := t.cfg.queueAddress(name)
 		if err == nil {
 			if i == 0 || name == topology.InstanceQueue {
-				_, _, err = t.examine(ctx, address, 1)
+				err = t.checkOwn(ctx, address)
 			} else {
 				t.urls.Delete(address)
 				_, err = t.queueURL(ctx, address)
@@ -261,6 +261,15 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 		errs = append(errs, t.explained(err))
 	}
 	return errors.Join(errs...)
+}
+
+// checkOwn verifies that an endpoint can receive from a queue, and delay messages to it for as long as Capabilities.MaxDelay.
+func (t *Transport) checkOwn(ctx context.Context, address string) error {
+	_, delays, err := t.examine(ctx, address, 1)
+	if err != nil || delays != "" || t.cfg.NoLongDelays || strings.HasSuffix(address, delaySuffix) {
+		return err
+	}
+	return fmt.Errorf("%w: %q, in which messages to %q wait that are delayed for more than %v; create it with Provision (Config.Provision of the endpoint), or set NoLongDelays in the Config of package sqs, with which such delays are refused", core.ErrQueueNotFound, t.cfg.QueuePrefix+delayQueue(address), address, mostNativeDelay)
 }
 
 func (t *Transport) explainedOrNil(err error) error {

@@ -148,6 +148,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 // consume deletes messages before they are handed out, and leaves in taken those of which the service has confirmed it.
 // The others are redelivered.
 func (r *receiver) consume(taken []core.Delivery) (n int) {
+	defer r.settlements.Done()
 	deliveries := make([]*delivery, len(taken))
 	for i, d := range taken {
 		deliveries[i] = d.(*delivery)
@@ -198,6 +199,9 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 		bytes += size
 		dst[n] = d
 		n++
+	}
+	if n > 0 && r.mode == core.TransactionNone {
+		r.settlements.Add(1) // until consume returns, which Close waits for
 	}
 	if len(stale) > 0 {
 		r.pollers.Go(func() { r.refresh(stale) })
@@ -349,7 +353,7 @@ func (r *receiver) ask(places int) {
 		r.settler.deleteAll(r.cut, p.expired)
 	}
 	if len(p.early) > 0 {
-		if err := r.delayAll(p.early); err != nil {
+		if err := r.delayAll(p.early); err != nil && r.closing.Err() == nil {
 			r.pause(r.outages.Failed(err, began))
 		}
 	}
