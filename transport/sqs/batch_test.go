@@ -22,13 +22,13 @@ import (
 
 // messages returns n messages with the ids m-0, m-1 and so on.
 func messages(n int, out core.Outgoing) []core.Outgoing {
-	all := make([]core.Outgoing, n)
-	for i := range all {
-		all[i] = out
-		all[i].ID = fmt.Sprintf("m-%d", i)
-		all[i].Headers.Set(core.HeaderMessageID, all[i].ID)
+	list := make([]core.Outgoing, n)
+	for i := range list {
+		list[i] = out
+		list[i].ID = fmt.Sprintf("m-%d", i)
+		list[i].Headers.Set(core.HeaderMessageID, list[i].ID)
 	}
-	return all
+	return list
 }
 
 // resultsOf returns the outcome of each message from an error of Send.
@@ -188,7 +188,7 @@ func TestSend_CallerGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { first <- transport.Send(ctx, messages(1, core.Outgoing{Queue: "billing.fifo"})...) }()
-	until(t, "the first message leaves", func() bool { return s.Requests("billing.fifo")["SendMessageBatch"] == 1 })
+	await(t, "the first message leaves", func() bool { return s.Requests("billing.fifo")["SendMessageBatch"] == 1 })
 	short, cancelShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelShort()
 	err := transport.Send(short, core.Outgoing{ID: "withdrawn", Queue: "billing.fifo"})
@@ -208,9 +208,9 @@ func TestSend_CallerGivesUp(t *testing.T) {
 func settleAll(deliveries []core.Delivery, settle func(core.Delivery) error) map[core.Delivery]error {
 	var mu sync.Mutex
 	failed := map[core.Delivery]error{}
-	var all sync.WaitGroup
+	var settling sync.WaitGroup
 	for _, d := range deliveries {
-		all.Go(func() {
+		settling.Go(func() {
 			if err := settle(d); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -218,7 +218,7 @@ func settleAll(deliveries []core.Delivery, settle func(core.Delivery) error) map
 			}
 		})
 	}
-	all.Wait()
+	settling.Wait()
 	return failed
 }
 

@@ -62,7 +62,7 @@ func TestBodies_LocksGrowDuringOutage(t *testing.T) {
 				bodies.awaitFailure(t)
 				wait := time.Duration(seconds) * time.Second
 				due := s.Now().Add(wait)
-				until(t, fmt.Sprintf("after failure %d the message is locked for %v", i+1, wait), func() bool {
+				await(t, fmt.Sprintf("after failure %d the message is locked for %v", i+1, wait), func() bool {
 					c := s.contents(t, "orders")
 					return len(c.InFlight) == 1 && c.InFlight[0].Due.Equal(due)
 				})
@@ -96,7 +96,7 @@ func TestBodies_PausesDuringOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One request follows each failure, after a pause that grows.
-	until(t, "the bodies of 6 requests could not be fetched", func() bool { return seen.failures("the store is down") >= 6 })
+	await(t, "the bodies of 6 requests could not be fetched", func() bool { return seen.failures("the store is down") >= 6 })
 	if requests, failures := s.Requests("orders")["ReceiveMessage"], seen.failures("the store is down"); requests > failures+1 {
 		t.Errorf("%d requests for messages began during %d failures of the store", requests, failures)
 	}
@@ -128,7 +128,7 @@ func TestBodies_OutageIsReportedUntilStoreAnswers(t *testing.T) {
 	bodies.fail(errors.New("the store is down"))
 	s := startSite(t, testserver.Config{})
 	s.queue(t, "orders")
-	cfg := s.once(sqs.Config{Bodies: bodies, LargeBodies: 10})
+	cfg := s.unrepeated(sqs.Config{Bodies: bodies, LargeBodies: 10})
 	transport := openConfigured(t, cfg)
 	seen := &outages{}
 	receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
@@ -138,16 +138,16 @@ func TestBodies_OutageIsReportedUntilStoreAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	sendBody(t, transport, "a large body")
-	until(t, "the outage of the store is reported", func() bool { return seen.failures("the store is down") > 0 })
-	first := seen.all()[0].Since
+	await(t, "the outage of the store is reported", func() bool { return seen.failures("the store is down") > 0 })
+	first := seen.list()[0].Since
 	// An outage of SQS begins and ends.
 	s.Reject(testserver.Match{Operation: "ReceiveMessage", Name: "orders", Times: 2}, testserver.InternalFailure)
-	until(t, "the outage of SQS is reported", func() bool { return seen.failures("internal error") == 2 })
+	await(t, "the outage of SQS is reported", func() bool { return seen.failures("internal error") == 2 })
 	sendBody(t, transport, "small")
 	if body := string(take(t, receiver, 1)[0].Incoming().Body); body != "small" {
 		t.Fatalf("this arrived: %q", body)
 	}
-	for _, c := range seen.all() {
+	for _, c := range seen.list() {
 		if c.Connected || !c.Since.Equal(first) {
 			t.Errorf("during the outage of the store this was reported: %+v", c)
 		}
@@ -159,7 +159,7 @@ func TestBodies_OutageIsReportedUntilStoreAnswers(t *testing.T) {
 			break
 		}
 	}
-	changes := seen.all()
+	changes := seen.list()
 	if last := changes[len(changes)-1]; !last.Connected || !last.Since.Equal(first) {
 		t.Errorf("after the outage this was reported last: %+v", last)
 	}
@@ -176,7 +176,7 @@ func TestBodies_CloseDuringFetch(t *testing.T) {
 	transport := openConfigured(t, cfg)
 	sendBody(t, transport, "a large body")
 	receiver := openReceiver(t, transport, "orders", 10)
-	until(t, "the message is received", func() bool { return len(s.contents(t, "orders").InFlight) == 1 })
+	await(t, "the message is received", func() bool { return len(s.contents(t, "orders").InFlight) == 1 })
 	if err := receiver.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -63,14 +63,14 @@ func (s *site) hop(t *testing.T) (arrived testserver.Message, ok bool) {
 	}
 	before := waiting.Delayed[0]
 	s.Advance(before.Due.Sub(s.Now()))
-	until(t, "the message is forwarded", func() bool {
+	await(t, "the message is forwarded", func() bool {
 		waiting := s.contents(t, "billing-delay.fifo")
 		if len(waiting.Ready)+len(waiting.InFlight) > 0 || len(waiting.Delayed) == 1 && waiting.Delayed[0].ID == before.ID {
 			return false
 		}
 		c := s.contents(t, "billing")
-		if all := slices.Concat(c.Delayed, c.Ready); len(waiting.Delayed) == 0 && len(all) == 1 {
-			arrived, ok = all[0], true
+		if found := slices.Concat(c.Delayed, c.Ready); len(waiting.Delayed) == 0 && len(found) == 1 {
+			arrived, ok = found[0], true
 		}
 		return ok || len(waiting.Delayed) == 1
 	})
@@ -178,7 +178,7 @@ func TestDelay_SurvivesEndDuringHop(t *testing.T) {
 			}
 			closed := make(chan error, 1)
 			go func() { closed <- transport.Close(t.Context()) }()
-			until(t, "the receiver begins to close", func() bool {
+			await(t, "the receiver begins to close", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 				defer cancel()
 				_, err := receiver.Receive(ctx, make([]core.Delivery, 1))
@@ -193,13 +193,13 @@ func TestDelay_SurvivesEndDuringHop(t *testing.T) {
 			transport = s.open(t, sqs.Config{})
 			receiver = openReceiver(t, transport, "billing", 10)
 			var sent testserver.Message
-			until(t, "the next instance sends the message on", func() bool {
+			await(t, "the next instance sends the message on", func() bool {
 				c, long := s.contents(t, "billing"), s.contents(t, "billing-delay.fifo")
-				all := slices.Concat(c.Delayed, long.Delayed)
-				if len(all) != 1 || all[0].ID == before.ID || len(long.Ready)+len(long.InFlight) > 0 {
+				found := slices.Concat(c.Delayed, long.Delayed)
+				if len(found) != 1 || found[0].ID == before.ID || len(long.Ready)+len(long.InFlight) > 0 {
 					return false
 				}
-				sent = all[0]
+				sent = found[0]
 				return true
 			})
 			if delay > 30*time.Minute {
@@ -226,12 +226,12 @@ func TestDelay_SlowHops(t *testing.T) {
 	for range 2 {
 		before := s.contents(t, "billing-delay.fifo").Delayed[0]
 		s.Advance(before.Due.Sub(s.Now()))
-		until(t, "the message is received", func() bool {
+		await(t, "the message is received", func() bool {
 			c := s.contents(t, "billing-delay.fifo")
 			return len(c.InFlight) == 1 || len(c.Delayed) == 1 && c.Delayed[0].ID != before.ID
 		})
 		s.Advance(7 * time.Second) // before it is sent on
-		until(t, "the message is forwarded", func() bool {
+		await(t, "the message is forwarded", func() bool {
 			c := s.contents(t, "billing-delay.fifo")
 			return len(c.InFlight) == 0 && len(c.Delayed) == 1 && c.Delayed[0].ID != before.ID
 		})
@@ -284,7 +284,7 @@ func TestDelay_ExpiresInBetween(t *testing.T) {
 		}
 	}
 	s.Advance(15 * time.Minute)
-	until(t, "the message is deleted", func() bool {
+	await(t, "the message is deleted", func() bool {
 		c := s.contents(t, "billing-delay.fifo")
 		return len(c.Ready)+len(c.Delayed)+len(c.InFlight) == 0
 	})

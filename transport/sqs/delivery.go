@@ -24,7 +24,7 @@ type delivery struct {
 	refreshed bool // its lock was renewed before it was handed out; the receiver's mu guards it
 
 	mu        sync.Mutex // guards the fields below
-	until     time.Time  // when the lock ends, at the earliest
+	lockEnd   time.Time  // at the earliest
 	last      time.Time  // when the lock ends even if it is renewed
 	settled   bool
 	settling  bool
@@ -40,7 +40,7 @@ var _ core.Delivery = (*delivery)(nil)
 // time that the answer does not tell.
 func newDelivery(r *receiver, in *received, m *types.Message, at time.Time) *delivery {
 	locked := at.Add(-min(onTheWay, r.visibility/4))
-	d := &delivery{r: r, in: in, handle: value(m.ReceiptHandle), until: locked.Add(r.visibility), last: locked.Add(mostVisibility)}
+	d := &delivery{r: r, in: in, handle: value(m.ReceiptHandle), lockEnd: locked.Add(r.visibility), last: locked.Add(mostVisibility)}
 	d.key = transport.DeliveryKey(&in.Incoming)
 	if in.Redelivered {
 		in.DeliveryCount = max(1, in.DeliveryCount-r.t.unseen.count(in.NativeID))
@@ -105,7 +105,7 @@ func (d *delivery) LockedUntil() time.Time {
 func (d *delivery) lockedUntil() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.until
+	return d.lockEnd
 }
 
 // Renew implements core.Delivery.
@@ -125,15 +125,15 @@ func (d *delivery) Renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.until = later(d.until, asked.Add(lock))
+	d.lockEnd = later(d.lockEnd, asked.Add(lock))
 	return nil
 }
 
 // extend notes that the lock ends at a later time.
-func (d *delivery) extend(until time.Time) {
+func (d *delivery) extend(end time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.until = later(d.until, until)
+	d.lockEnd = later(d.lockEnd, end)
 }
 
 func later(a, b time.Time) time.Time {
@@ -161,7 +161,7 @@ func (d *delivery) beginRenewal(ctx context.Context) (lock time.Duration, ended 
 	switch {
 	case d.settled || d.returning:
 		return 0, nil, core.ErrSettled
-	case now.After(d.until) || lock <= 0 || d.r.closing.Err() != nil:
+	case now.After(d.lockEnd) || lock <= 0 || d.r.closing.Err() != nil:
 		return 0, nil, core.ErrLockLost
 	}
 	d.renewal = make(chan struct{})
@@ -239,7 +239,7 @@ func (d *delivery) begin(ctx context.Context, returning bool) error {
 	case d.r.mode == core.TransactionNone:
 	case d.r.closed:
 		return core.ErrLockLost
-	case time.Now().After(d.until):
+	case time.Now().After(d.lockEnd):
 		return core.ErrLockLost
 	}
 	if err := ctx.Err(); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqs"
 )
 
-// once is a configuration with which the SDK repeats no request.
-func (s *site) once(cfg sqs.Config) sqs.Config {
+// unrepeated returns a configuration with which the SDK repeats no request.
+func (s *site) unrepeated(cfg sqs.Config) sqs.Config {
 	cfg = configured(cfg, s.URL())
 	cfg.AWS.RetryMaxAttempts = 1
 	cfg.NoLongDelays = true
@@ -43,8 +43,8 @@ func (o *outages) ConnectionChanged(change core.ConnectionChange) {
 	o.changes, o.times = append(o.changes, change), append(o.times, time.Now())
 }
 
-// all returns the changes so far.
-func (o *outages) all() []core.ConnectionChange {
+// list returns the changes so far.
+func (o *outages) list() []core.ConnectionChange {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.changes)
@@ -52,7 +52,7 @@ func (o *outages) all() []core.ConnectionChange {
 
 // failures returns how many changes have an error with this text.
 func (o *outages) failures(text string) (n int) {
-	for _, c := range o.all() {
+	for _, c := range o.list() {
 		if c.Err != nil && strings.Contains(c.Err.Error(), text) {
 			n++
 		}
@@ -87,7 +87,7 @@ func TestReceive_OutlastsOutages(t *testing.T) {
 			t.Parallel()
 			s := startSite(t, testserver.Config{})
 			s.queue(t, "billing")
-			transport := openConfigured(t, s.once(sqs.Config{}))
+			transport := openConfigured(t, s.unrepeated(sqs.Config{}))
 			s.Reject(testserver.Match{Operation: "GetQueueAttributes", Name: "billing", Times: 2}, code)
 			s.Reject(testserver.Match{Operation: "ReceiveMessage", Name: "billing", Times: 2}, code)
 			seen := &outages{}
@@ -135,7 +135,7 @@ func TestReceive_ReturnsPermanentErrors(t *testing.T) {
 			t.Parallel()
 			s := startSite(t, testserver.Config{})
 			s.queue(t, "billing")
-			transport := openConfigured(t, s.once(sqs.Config{}))
+			transport := openConfigured(t, s.unrepeated(sqs.Config{}))
 			cfg := core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1}
 			check := func(t *testing.T, err error) {
 				t.Helper()
@@ -158,7 +158,7 @@ func TestReceive_ReturnsPermanentErrors(t *testing.T) {
 			defer cancel()
 			_, err = receiver.Receive(ctx, make([]core.Delivery, 1))
 			check(t, err)
-			if _, again := receiver.Receive(ctx, make([]core.Delivery, 1)); again == nil {
+			if _, err := receiver.Receive(ctx, make([]core.Delivery, 1)); err == nil {
 				t.Error("the next Receive has no error")
 			}
 		})
@@ -169,7 +169,7 @@ func TestSend_Faults(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
 	s.queue(t, "billing")
-	transport := openConfigured(t, s.once(sqs.Config{}))
+	transport := openConfigured(t, s.unrepeated(sqs.Config{}))
 	match := testserver.Match{Operation: "SendMessageBatch", Name: "billing"}
 	reject := func(code testserver.Code) func() { return func() { s.Reject(match, code) } }
 	for name, c := range map[string]struct {
@@ -215,14 +215,14 @@ func TestSend_ServerIsGone(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
 	s.queue(t, "billing")
-	transport := openConfigured(t, s.once(sqs.Config{}))
+	transport := openConfigured(t, s.unrepeated(sqs.Config{}))
 	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: "billing"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the last connection is closed", func() bool {
+	await(t, "the last connection is closed", func() bool {
 		r := resultsOf(t, transport.Send(t.Context(), core.Outgoing{ID: "m-2", Queue: "billing"}), 1)[0]
 		return r.State == core.SendRefused
 	})
@@ -273,7 +273,7 @@ func TestOpenReceiver_RedrivePolicy(t *testing.T) {
 	s := startSite(t, testserver.Config{})
 	s.queue(t, "dead")
 	s.queue(t, "billing")
-	transport := openConfigured(t, s.once(sqs.Config{QueuePrefix: ""}))
+	transport := openConfigured(t, s.unrepeated(sqs.Config{QueuePrefix: ""}))
 	for _, c := range []struct {
 		name                string
 		maxReceiveCount     string // "": there is no policy

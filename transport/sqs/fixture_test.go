@@ -90,16 +90,16 @@ func take(t *testing.T, r core.Receiver, n int) []core.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var all []core.Delivery
-	for len(all) < n {
-		dst := make([]core.Delivery, n-len(all))
+	var taken []core.Delivery
+	for len(taken) < n {
+		dst := make([]core.Delivery, n-len(taken))
 		got, err := r.Receive(ctx, dst)
 		if err != nil {
-			t.Fatalf("after %d of %d deliveries: %v", len(all), n, err)
+			t.Fatalf("after %d of %d deliveries: %v", len(taken), n, err)
 		}
-		all = append(all, dst[:got]...)
+		taken = append(taken, dst[:got]...)
 	}
-	return all
+	return taken
 }
 
 func text(s string) types.MessageAttributeValue {
@@ -169,8 +169,8 @@ func (s *site) attribute(t *testing.T, queue, name string) string {
 	return out.Attributes[name]
 }
 
-// until waits until a condition holds.
-func until(t *testing.T, condition string, holds func() bool) {
+// await waits until a condition holds.
+func await(t *testing.T, condition string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for !holds() {
@@ -182,10 +182,10 @@ func until(t *testing.T, condition string, holds func() bool) {
 }
 
 // headersOf returns the headers of a map.
-func headersOf(of ...string) core.Headers {
+func headersOf(pairs ...string) core.Headers {
 	m := map[string]string{}
-	for i := 0; i < len(of); i += 2 {
-		m[of[i]] = of[i+1]
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
 	}
 	return core.HeadersFromMap(m)
 }

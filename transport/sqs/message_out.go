@@ -317,8 +317,8 @@ func timeSpan(d time.Duration) string {
 		d %= 24 * time.Hour
 	}
 	fmt.Fprintf(&b, "%02d:%02d:%02d", d/time.Hour, d/time.Minute%60, d/time.Second%60)
-	if rest := d % time.Second / tick; rest > 0 {
-		fmt.Fprintf(&b, ".%07d", rest)
+	if ticks := d % time.Second / tick; ticks > 0 {
+		fmt.Fprintf(&b, ".%07d", ticks)
 	}
 	return b.String()
 }

@@ -62,8 +62,8 @@ func TestAddress(t *testing.T) {
 			if err != nil || got != c.want {
 				t.Errorf("the address is %q, want %q; the error: %v", got, c.want, err)
 			}
-			if again, err := transport.Address(got); err != nil || again != got {
-				t.Errorf("the address of the address is %q: %v", again, err)
+			if same, err := transport.Address(got); err != nil || same != got {
+				t.Errorf("the address of the address is %q: %v", same, err)
 			}
 			if transport.KeepsGroups(c.queue) != c.fifo {
 				t.Errorf("KeepsGroups is %v", !c.fifo)

@@ -36,14 +36,14 @@ func statements(t *testing.T, policy string) map[string]statement {
 	if p.Version != "2012-10-17" {
 		t.Errorf("the version is %q", p.Version)
 	}
-	all := map[string]statement{}
+	byID := map[string]statement{}
 	for _, s := range p.Statement {
-		if s.Effect != "Allow" || all[s.Sid].Sid != "" {
+		if s.Effect != "Allow" || byID[s.Sid].Sid != "" {
 			t.Errorf("the policy has the statement %+v", s)
 		}
-		all[s.Sid] = s
+		byID[s.Sid] = s
 	}
-	return all
+	return byID
 }
 
 func TestPolicy_LeastActionsOfEachRole(t *testing.T) {
@@ -175,7 +175,7 @@ func TestPolicy_IsThatOfAnEndpointsRequests(t *testing.T) {
 	must(receiver.Close(t.Context()))
 
 	used := map[string]bool{}
-	all := statements(t, policy)
+	byID := statements(t, policy)
 	for service, names := range map[string][]string{"sqs": queues, "sns": topics} {
 		for _, name := range names {
 			for operation := range s.Requests(name) {
@@ -185,7 +185,7 @@ func TestPolicy_IsThatOfAnEndpointsRequests(t *testing.T) {
 				}
 				used[action] = true
 				arn := "arn:aws:" + service + ":" + s.Region() + ":" + s.Account() + ":" + name
-				if !slices.ContainsFunc(slices.Collect(maps.Values(all)), func(s statement) bool {
+				if !slices.ContainsFunc(slices.Collect(maps.Values(byID)), func(s statement) bool {
 					return slices.Contains(s.Action, action) && slices.ContainsFunc(s.Resource, func(r string) bool {
 						return r == arn || strings.HasPrefix(r, arn+":")
 					})
@@ -195,7 +195,7 @@ func TestPolicy_IsThatOfAnEndpointsRequests(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range all {
+	for _, s := range byID {
 		for _, action := range s.Action {
 			if !used[action] {
 				t.Errorf("the policy allows %s, which the endpoint did not need: %v", action, slices.Sorted(maps.Keys(used)))

@@ -65,7 +65,7 @@ func TestSubscribe_TopicIsKnownLater(t *testing.T) {
 func TestProvision_QueueIsKnownLater(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
-	cfg := s.once(sqs.Config{})
+	cfg := s.unrepeated(sqs.Config{})
 	transport := openConfigured(t, cfg)
 	s.Reject(testserver.Match{Operation: "GetQueueAttributes", Name: "billing", Times: 3}, testserver.QueueDoesNotExist)
 	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {

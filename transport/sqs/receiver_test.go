@@ -23,7 +23,7 @@ import (
 // awaitInFlight waits until the service has put n messages in flight, and all their answers have arrived.
 func (s *site) awaitInFlight(t *testing.T, queue string, n int) {
 	t.Helper()
-	until(t, "the messages are received", func() bool { return len(s.contents(t, queue).InFlight) == n })
+	await(t, "the messages are received", func() bool { return len(s.contents(t, queue).InFlight) == n })
 }
 
 // With fewer calls of Receive than places, messages wait in the receiver. Those that have no place any more go back, with
@@ -48,7 +48,7 @@ func TestSetMaxInFlight_PutsBackMessagesThatWait(t *testing.T) {
 				if max == 0 {
 					inFlight = 1 // it is still handled
 				}
-				until(t, "the surplus is back", func() bool {
+				await(t, "the surplus is back", func() bool {
 					c := s.contents(t, queue)
 					return len(c.InFlight) == inFlight && len(c.Ready) == n-inFlight
 				})
@@ -73,7 +73,7 @@ func TestReceive_MessageWaitsBeyondItsLock(t *testing.T) {
 	transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: time.Second}, "billing")
 	s.put(t, "billing", "hello", nil)
 	receiver := openReceiver(t, transport, "billing", 1)
-	until(t, "the lock ends", func() bool {
+	await(t, "the lock ends", func() bool {
 		c := s.contents(t, "billing")
 		return len(c.InFlight) == 0 && len(c.Ready) == 1 && c.Ready[0].ReceiveCount == 1 || len(c.InFlight) == 1 && c.InFlight[0].ReceiveCount > 1
 	})
@@ -165,7 +165,7 @@ func TestRequests_NumberOfPollersFollowsLoad(t *testing.T) {
 	const rounds = 3
 	for round := range rounds {
 		s.Advance(20 * time.Second) // the polls end without messages
-		until(t, "the next poll begins", func() bool { return s.Requests("billing")["ReceiveMessage"] > round })
+		await(t, "the next poll begins", func() bool { return s.Requests("billing")["ReceiveMessage"] > round })
 		s.awaitPolls(t, "billing", 1)
 	}
 	if got := s.Requests("billing")["ReceiveMessage"]; got != rounds {
@@ -238,7 +238,7 @@ func TestSettle_ReturnWaitsForRenewal(t *testing.T) {
 			go func() { renewed <- d.Renew(t.Context()) }()
 			<-held.arrived
 			go func() { settled <- settle(t.Context(), d) }()
-			until(t, "the settlement has begun", func() bool { return isSettling(d) })
+			await(t, "the settlement has begun", func() bool { return isSettling(d) })
 			select {
 			case <-held.arrived:
 				t.Error("the return left before the renewal was answered")
@@ -284,7 +284,7 @@ func TestSettle_CallerGivesUpDuringRenewal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	settled := make(chan error, 1)
 	go func() { settled <- d.Release(ctx) }()
-	until(t, "the settlement has begun", func() bool { return isSettling(d) })
+	await(t, "the settlement has begun", func() bool { return isSettling(d) })
 	cancel()
 	if err := <-settled; !errors.Is(err, context.Canceled) {
 		t.Errorf("Release: %v", err)
@@ -362,16 +362,16 @@ func TestDelay_ReportsThatItCannotForward(t *testing.T) {
 	if _, err := s.sqs.DeleteQueue(t.Context(), &awssqs.DeleteQueueInput{QueueUrl: aws.String(s.QueueURL("billing-delay.fifo"))}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the missing queue is reported", func() bool { return seen.failures(`"billing-delay.fifo"`) > 0 })
-	if said := seen.all()[0].Err.Error(); !strings.Contains(said, `"billing"`) || !strings.Contains(said, "15m0s") || !strings.Contains(said, "Provision") {
+	await(t, "the missing queue is reported", func() bool { return seen.failures(`"billing-delay.fifo"`) > 0 })
+	if said := seen.list()[0].Err.Error(); !strings.Contains(said, `"billing"`) || !strings.Contains(said, "15m0s") || !strings.Contains(said, "Provision") {
 		t.Errorf("this is reported: %s", said)
 	}
 	s.put(t, "billing", "hello", nil)
 	take(t, receiver, 1)                 // the others are received
 	s.Advance(time.Minute + time.Second) // the name cannot be used for a minute
 	s.provisioned(t, sqs.Config{}, "billing")
-	until(t, "the end is reported", func() bool {
-		changes := seen.all()
+	await(t, "the end is reported", func() bool {
+		changes := seen.list()
 		return changes[len(changes)-1].Connected
 	})
 }

@@ -67,7 +67,7 @@ func TestRequests_OfIdleReceiver(t *testing.T) {
 			for round := range rounds {
 				s.Advance(20 * time.Second)
 				for _, queue := range c.queues {
-					until(t, "the next poll begins", func() bool { return s.Requests(queue)["ReceiveMessage"] > round })
+					await(t, "the next poll begins", func() bool { return s.Requests(queue)["ReceiveMessage"] > round })
 					s.awaitPolls(t, queue, 1)
 				}
 			}
@@ -170,7 +170,7 @@ func TestPause_ReleasesMessagesOfPoll(t *testing.T) {
 	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: "billing", Body: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the message is back", func() bool {
+	await(t, "the message is back", func() bool {
 		c := s.contents(t, "billing")
 		return len(c.Ready) == 1 && len(c.InFlight) == 0 && s.Requests("billing")["DeleteMessageBatch"] == 1
 	})

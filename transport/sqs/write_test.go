@@ -22,15 +22,15 @@ const headersAttribute = "NServiceBus.AmazonSQS.Headers"
 // stringsOf returns the values of attributes, all of which have to be strings.
 func stringsOf(t *testing.T, m *types.Message) map[string]string {
 	t.Helper()
-	all := map[string]string{}
+	values := map[string]string{}
 	for name, a := range m.MessageAttributes {
 		if a.DataType == nil || *a.DataType != "String" || a.StringValue == nil {
 			t.Errorf("the attribute %q is no string: %+v", name, a)
 			continue
 		}
-		all[name] = *a.StringValue
+		values[name] = *a.StringValue
 	}
-	return all
+	return values
 }
 
 // All versions of NServiceBus read the wrapper.
