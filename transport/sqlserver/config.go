@@ -203,11 +203,7 @@ func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, 
 		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
 	}
 	d := &pgxDatabase{owned: true}
-	// A statement whose context ends is cancelled, instead of its connection: a handler's
-	// own time limit fails the handler, not the transaction.
-	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: cancelTimeout}
-	}
+	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{conn: conn} }
 	if valueOf(options, "connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
