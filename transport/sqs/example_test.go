@@ -7,11 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
 
@@ -90,6 +96,52 @@ func ExampleTransport_KeepsGroups() {
 	// Output: true false
 }
 
+// A message that SQS drops if the same one was sent within five minutes.
+func ExampleTransport_Send() {
+	ctx := context.Background()
+	transport, err := sqs.Open(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer transport.Close(ctx)
+	bank, err := core.New("bank", transport, core.Config{SendOnly: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// snippet: deduplication
+	err = bank.Send(ctx, "ledger.fifo", "ledger.Post", 100, core.SendOptions{
+		GroupKey: "customer-7",
+		Properties: map[string]string{
+			sqs.PropertyDeduplicationID: "payment-4711", // of the bank statement
+		},
+	})
+	// end
+	if send, ok := errors.AsType[*core.SendError](err); ok {
+		for _, result := range send.Results {
+			fmt.Println(result.State, result.Err)
+		}
+	}
+}
+
+// Messages of a publisher that knows nothing of Reprise.
+func ExampleConfig_messageType() {
+	ctx := context.Background()
+	// snippet: foreign
+	transport, err := sqs.New(ctx, sqs.Config{
+		MessageType: func(queue string, m *types.Message) string {
+			if queue == "uploads" { // to which a bucket of S3 sends its events
+				return "uploads.S3Event"
+			}
+			return ""
+		},
+	})
+	// end
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = transport.Close(ctx)
+}
+
 // The least rights of an endpoint.
 func ExamplePolicy() {
 	// snippet: policy
@@ -105,4 +157,52 @@ func ExamplePolicy() {
 	}
 	fmt.Println(len(policy) > 0)
 	// Output: true
+}
+
+// TestExamples runs the examples that need a server, and looks at what they leave on it.
+func TestExamples(t *testing.T) {
+	for name, example := range map[string]struct {
+		run          func()
+		queue        string
+		sent, remain int
+	}{
+		"Example":        {Example, "billing", 1, 0},
+		"New":            {ExampleNew, "billing", 0, 0},
+		"Transport_Send": {ExampleTransport_Send, "ledger.fifo", 1, 1},
+		"messageType":    {ExampleConfig_messageType, "billing", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSite(t, testserver.Config{})
+			s.provisioned(t, sqs.Config{}, example.queue)
+			profile := filepath.Join(t.TempDir(), "config")
+			if err := os.WriteFile(profile, []byte("[profile shop]\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for variable, value := range map[string]string{
+				"AWS_ENDPOINT_URL": s.URL(), "AWS_REGION": "us-east-1", "AWS_CONFIG_FILE": profile,
+				"AWS_ACCESS_KEY_ID": accessKey, "AWS_SECRET_ACCESS_KEY": secretKey,
+			} {
+				t.Setenv(variable, value)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				example.run()
+			}()
+			for running := true; running; {
+				select {
+				case <-ended:
+					running = false
+				case <-time.After(20 * time.Millisecond):
+					s.Advance(time.Second) // the last request for messages ends after 20 s
+				}
+			}
+			if n := len(s.contents(t, example.queue).Ready); n != example.remain {
+				t.Errorf("it left %d messages in %s, want %d", n, example.queue, example.remain)
+			}
+			if n := s.Requests(example.queue)["SendMessageBatch"]; n != example.sent {
+				t.Errorf("it made %d requests to send to %s, want %d", n, example.queue, example.sent)
+			}
+		})
+	}
 }
