@@ -1,0 +1,341 @@
+//go:build darwin || linux
+
+package sqs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/proxy"
+	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
+	"github.com/reprise-go/reprise/transport/sqs"
+)
+
+// A service is one of SQS and SNS that the conformance suite runs on: our own server, that
+// of others, or the one that the environment names.
+type service struct {
+	shared  aws.Config // reaches it past the network
+	prefix  string     // of the names of queues and topics
+	network *network   // between the transports and the service
+	secrets []string
+	names   atomic.Int64 // that were made up
+}
+
+// newService returns the service at a URL that takes any credentials.
+func newService(t testing.TB, url string) *service {
+	return &service{shared: sharedBy(url), network: newNetwork(t), secrets: []string{secretKey}}
+}
+
+// sharedBy configures the SDK for a URL, with the credentials of the tests.
+func sharedBy(url string) aws.Config {
+	return aws.Config{
+		Region: "us-east-1", BaseEndpoint: &url,
+		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
+	}
+}
+
+// configured is a configuration that reaches a URL.
+func configured(cfg sqs.Config, url string) sqs.Config {
+	shared := sharedBy(url)
+	return forTests(cfg, &shared, "")
+}
+
+// forTests is a configuration that reaches a service. Its receivers need not wait long for
+// the end of their last request.
+func forTests(cfg sqs.Config, shared *aws.Config, prefix string) sqs.Config {
+	cfg.AWS, cfg.QueuePrefix, cfg.TopicPrefix = shared, prefix, prefix
+	cfg.WaitTime = time.Second
+	cfg.IgnoreMissingTopics = true
+	return cfg
+}
+
+// configured is a configuration that reaches the service through a network.
+func (s *service) configured(cfg sqs.Config, through *network) sqs.Config {
+	shared := s.shared.Copy()
+	shared.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) { tr.DialContext = through.dial })
+	return forTests(cfg, &shared, s.prefix)
+}
+
+func opens(cfg sqs.Config) func(t testing.TB) core.Transport {
+	return func(t testing.TB) core.Transport {
+		transport, err := sqs.New(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transport
+	}
+}
+
+// client is the bare SDK, past the network.
+func (s *service) client() *awssqs.Client {
+	shared := s.shared.Copy()
+	shared.HTTPClient = testserver.ForSDK(&http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment})
+	return awssqs.NewFromConfig(shared)
+}
+
+// url returns the URL of a queue.
+func (s *service) url(t testing.TB, address string) *string {
+	t.Helper()
+	out, err := s.client().GetQueueUrl(t.Context(), &awssqs.GetQueueUrlInput{QueueName: aws.String(s.prefix + address)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.QueueUrl
+}
+
+// harness is for transports of a configuration. The service goes on, so that it has no
+// Broker.
+func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
+	long, short := cfg, cfg
+	long.VisibilityTimeout, short.VisibilityTimeout = longVisibility, shortVisibility
+	return conformance.Harness{
+		Name:           name,
+		Open:           opens(s.configured(long, s.network)),
+		OpenShortLocks: opens(s.configured(short, s.network)),
+		OpenLimited: func(t testing.TB, maxMessageBytes int) core.Transport {
+			limited := long
+			limited.MaxMessageBytes = maxMessageBytes
+			return opens(s.configured(limited, s.network))(t)
+		},
+		OpenOnLine: func(t testing.TB) (core.Transport, conformance.Line) {
+			// What the service has given to a poll whose answer nobody gets is locked.
+			own := newNetwork(t)
+			return opens(s.configured(short, own))(t), line{own}
+		},
+		GroupQueue: func(t testing.TB) string { return s.queue(t, s.unique("conf")+".fifo") },
+		Network:    s.network,
+		Patience:   2 * time.Minute,
+		Secrets:    s.secrets,
+		Corrupt: func(t testing.TB, queue string) []byte {
+			body := "as it came"
+			_, err := s.client().SendMessage(t.Context(), &awssqs.SendMessageInput{
+				QueueUrl: s.url(t, queue), MessageBody: &body, MessageAttributes: map[string]types.MessageAttributeValue{
+					"NServiceBus.AmazonSQS.Headers": {DataType: aws.String("String"), StringValue: aws.String("no JSON")},
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []byte(body)
+		},
+		DeleteQueue: func(t testing.TB, queue string) {
+			if _, err := s.client().DeleteQueue(t.Context(), &awssqs.DeleteQueueInput{QueueUrl: s.url(t, queue)}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Mismatch: func(t testing.TB) (string, [2]string) {
+			name := s.unique("mismatch")
+			_, err := s.client().CreateQueue(t.Context(), &awssqs.CreateQueueInput{
+				QueueName: aws.String(s.prefix + name), Attributes: map[string]string{"DelaySeconds": "1"},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return name, [2]string{`DelaySeconds "1"`, `"0"`}
+		},
+		OpenWrong: func(t testing.TB) []error {
+			wrong := forTests(sqs.Config{Retention: time.Second}, &s.shared, "")
+			_, err := sqs.New(t.Context(), wrong)
+			errs := []error{err}
+			shared := s.shared.Copy()
+			shared.BaseEndpoint, shared.RetryMaxAttempts = aws.String("http://127.0.0.1:1"), 1
+			transport, err := sqs.New(t.Context(), forTests(sqs.Config{}, &shared, ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = transport.Close(t.Context()) }()
+			return append(errs, transport.Check(t.Context(), core.Topology{Queues: []string{"q"}}))
+		},
+	}
+}
+
+// unique returns another name at each call.
+func (s *service) unique(of string) string {
+	return fmt.Sprintf("%s-%d-%d", of, time.Now().UnixNano(), s.names.Add(1))
+}
+
+// queue creates a queue as Provision does.
+func (s *service) queue(t testing.TB, name string) string {
+	t.Helper()
+	transport := opens(forTests(sqs.Config{}, &s.shared, s.prefix))(t).(*sqs.Transport)
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{name}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return name
+}
+
+// child says how the child process of a harness reaches its service.
+type child struct {
+	URL    string // "": that of the service that the environment names
+	Prefix string
+}
+
+// childVariable is the environment variable with the child of a harness.
+func childVariable(harness string) string { return "REPRISE_TEST_SQS_CHILD " + harness }
+
+// setChild lets child processes of a harness reach the service. They start while its test runs.
+func (s *service) setChild(t testing.TB, harness string) {
+	t.Helper()
+	c := child{Prefix: s.prefix}
+	if s.prefix == "" { // it is not the one that the environment names
+		c.URL = *s.shared.BaseEndpoint
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// t.Setenv is not for parallel tests. Each harness has a variable of its own.
+	if err := os.Setenv(childVariable(harness), string(text)); err != nil { //nolint:usetesting // see above
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Unsetenv(childVariable(harness)) })
+}
+
+// openInChild opens a transport like those of the child's harness with short locks.
+func openInChild() (core.Transport, error) {
+	var c child
+	if err := json.Unmarshal([]byte(os.Getenv(childVariable(os.Getenv(conformance.HarnessVariable)))), &c); err != nil {
+		return nil, err
+	}
+	shared := sharedBy(c.URL)
+	if c.URL == "" {
+		var err error
+		if shared, err = loadGiven(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	return sqs.New(context.Background(), forTests(sqs.Config{VisibilityTimeout: shortVisibility}, &shared, c.Prefix))
+}
+
+// network implements conformance.Network by a proxy before each address that clients dial:
+// SQS, SNS and STS have hosts of their own, and certificates of their own, which clients
+// still check.
+type network struct {
+	mu      sync.Mutex
+	proxies map[string]*proxy.Proxy
+	cut     bool
+	stalled bool
+}
+
+// newNetwork returns a network that works. It is closed at the end of the test.
+func newNetwork(t testing.TB) *network {
+	n := &network{proxies: map[string]*proxy.Proxy{}}
+	t.Cleanup(func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, p := range n.proxies {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return n
+}
+
+// dial connects to an address through the network.
+func (n *network) dial(ctx context.Context, kind, addr string) (net.Conn, error) {
+	p, err := n.to(addr)
+	if err != nil {
+		return nil, err
+	}
+	return new(net.Dialer).DialContext(ctx, kind, p.Addr())
+}
+
+// to returns the proxy before an address.
+func (n *network) to(addr string) (*proxy.Proxy, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.proxies[addr]; p != nil {
+		return p, nil
+	}
+	p, err := proxy.New(addr)
+	if err != nil {
+		return nil, err
+	}
+	n.proxies[addr] = p
+	if n.cut {
+		err = p.Refuse()
+	}
+	if n.stalled {
+		p.Stall()
+	}
+	return p, err
+}
+
+// Cut implements conformance.Network.
+func (n *network) Cut(t testing.TB) (restore func()) {
+	set := func(cut bool, change func(*proxy.Proxy) error) error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.cut = cut
+		var errs []error
+		for _, p := range n.proxies {
+			errs = append(errs, change(p))
+		}
+		return errors.Join(errs...)
+	}
+	err := set(true, func(p *proxy.Proxy) error {
+		err := p.Refuse()
+		p.Cut()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := set(false, (*proxy.Proxy).Accept); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Partition implements conformance.Network.
+func (n *network) Partition(testing.TB) (heal func()) {
+	set := func(stalled bool, change func(*proxy.Proxy)) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.stalled = stalled
+		for _, p := range n.proxies {
+			change(p)
+		}
+	}
+	set(true, (*proxy.Proxy).Stall)
+	return func() { set(false, (*proxy.Proxy).Resume) }
+}
+
+// line implements conformance.Line by a network of one transport's own.
+type line struct{ *network }
+
+func (l line) each(change func(*proxy.Proxy)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.proxies {
+		change(p)
+	}
+}
+
+// Silence implements conformance.Line.
+func (l line) Silence() { l.each((*proxy.Proxy).Silence) }
+
+// SilenceBroker implements conformance.Line.
+func (l line) SilenceBroker() { l.each((*proxy.Proxy).SilenceServer) }
