@@ -7,6 +7,20 @@
 // scripts/servers installs the version that package-lock.json names, and for Linux a Node.js
 // that it runs on. A server ends with the process that started it, also when that is
 // killed (on macOS it does not).
+//
+// Fauxqs 2.4.1 is known to differ from what AWS documents in this:
+//
+//   - The characters from U+10000 on are refused.
+//   - Of a FIFO queue a request brings one message of each group at most; order and locks are
+//     right. A delete with a handle whose lock has ended succeeds there.
+//   - Handles that it never gave are taken, and the entries of a batch fail together or not at
+//     all: sends, deletes and changes of visibility. Some errors have other codes.
+//   - DelaySeconds over 900, more than ten attributes, empty attributes, a redrive policy with
+//     a target that does not exist, and some attributes of queues are not refused.
+//   - The attributes AWSTraceHeader, DeadLetterQueueSourceArn, and MessageGroupId of a standard
+//     queue are lost. Sources of a dead-letter queue are not listed, and messages not moved
+//     back.
+//   - A second PurgeQueue within a minute succeeds, and messages do not expire.
 package fauxqs
 
 import (

@@ -61,7 +61,9 @@ func TestVersion_IsThatOfTheLockFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lock struct{ Packages map[string]struct{ Version string } }
+	var lock struct {
+		Packages map[string]struct{ Version string }
+	}
 	if err := json.Unmarshal(text, &lock); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,50 @@
+//go:build darwin || linux
+
+package sqs_test
+
+import (
+	"testing"
+
+	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/internal/testserver/fauxqs"
+	"github.com/reprise-go/reprise/transport/sqs"
+)
+
+// The rules in which the service's own behaviour matters, on a server that others have
+// written: a second opinion about the adapter and about our own server, which have the same
+// authors.
+func TestConformance_Fauxqs(t *testing.T) {
+	if isGiven() {
+		t.Log("it has a server of its own, and does not run where " + givenVariable + " names one")
+		return
+	}
+	if testing.Short() {
+		t.Skip("another server for what TestConformance tests: not in short runs")
+	}
+	t.Parallel()
+	s := newService(t, fauxqs.StartFor(t).URL())
+	s.setChild(t, "sqs (fauxqs)")
+	h := s.harness("sqs (fauxqs)", sqs.Config{})
+	h.Rules, h.Deviations = serviceRules, fauxqsDeviations
+	h.Network = nil // outages are the adapter's own work
+	conformance.Run(t, h)
+}
+
+// serviceRules are those of locks, giving back, counting, delaying, provisioning, publishing and groups,
+// and of what a message may have in it. Sending, the ends of receivers and outages are the
+// adapter's own work, and recoverability is the engine's.
+var serviceRules = []string{"C6", "C8", "C9", "C10", "C13", "C18", "C19", "C24"}
+
+// fauxqsDeviations are the cases that fail because fauxqs is not like AWS, each for a reason
+// that package fauxqs documents. What else that lists, no case of these rules meets.
+var fauxqsDeviations = map[string]string{
+	"C10 a header's key may be any text":                              beyondU10000,
+	"C10 a header's value may be any text":                            beyondU10000,
+	"C10 properties arrive as they were sent":                         beyondU10000,
+	"C10 group key and properties are there at every delivery":        beyondU10000,
+	"C10 a delayed message arrives as it was sent":                    beyondU10000,
+	"C10 a message with a time to be received arrives as it was sent": beyondU10000,
+}
+
+const beyondU10000 = "fauxqs refuses the characters from U+10000 on, such as emojis, which SQS takes: " +
+	"https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html"
