@@ -25,14 +25,14 @@ func readDocument(t *testing.T) string {
 
 func TestDocument_HasEveryPromiseAndFault(t *testing.T) {
 	text := readDocument(t)
-	for _, g := range []guarantees{{nativeCount: true}, {mode: subjects[0].mode}} {
+	for _, g := range []guarantees{{nativeCount: true, ordered: true}, {mode: subjects[0].mode}} {
 		for _, f := range newLedger().verdict(g) {
 			if row := "| " + f.promise.text + " | " + f.promise.rules + " |"; !strings.Contains(text, row) {
 				t.Errorf("%s lacks %q", document, row)
 			}
 		}
 	}
-	for _, s := range []system{&inMemory{}, &postgresSystem{}, &rabbitSystem{}} {
+	for _, s := range []system{&inMemory{}, &postgresSystem{}, &rabbitSystem{}, &sqsSystem{}} {
 		for _, f := range s.faults() {
 			if !strings.Contains(text, "| "+f.name+" |") {
 				t.Errorf("%s has no result of the fault %q", document, f.name)

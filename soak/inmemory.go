@@ -97,7 +97,7 @@ func (s *inMemory) startWorker(w workerOptions, log io.Writer) (worker, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	i := &inMemoryWorker{system: s, transport: t, cancel: stop, done: make(chan struct{}), gone: make(chan struct{})}
 	j := &job{
-		transport: t, mode: w.mode, pace: w.pace,
+		transport: t, guarantees: w.guarantees, pace: w.pace,
 		log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		record: func(f fact) {
 			if !t.isDead() {

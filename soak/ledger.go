@@ -23,6 +23,9 @@ type order struct {
 	handled  [stages]int
 	rows     [stages]int // in the database, or in its stead a queue; in SendsAtomicWithReceive alone
 	moved    []movedCopy
+
+	group int               // of which it is a message, where queues keep groups
+	first [stages]time.Time // when a handler first came to its end
 }
 
 // isComplete reports whether all that an order leads to has been handled.
@@ -85,9 +88,9 @@ func newLedger() *ledger {
 	return l
 }
 
-// open returns the id of a new order when fewer than window are incomplete, or false when
-// stop was called.
-func (l *ledger) open(window int) (id int, ok bool) {
+// open returns the id of a new order of a group when fewer than window are incomplete, or
+// false when stop was called.
+func (l *ledger) open(window, group int) (id int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.incomplete >= window && !l.stopped {
@@ -97,7 +100,7 @@ func (l *ledger) open(window int) (id int, ok bool) {
 		return 0, false
 	}
 	id = len(l.orders)
-	l.orders = append(l.orders, order{})
+	l.orders = append(l.orders, order{group: group})
 	if !alwaysFails(id) {
 		l.incomplete++
 	}
@@ -150,6 +153,10 @@ func (l *ledger) record(f fact) {
 	case factHandled:
 		before := o.isComplete()
 		o.handled[f.stage]++
+		// The facts of two workers may come in another order than they happened.
+		if first := &o.first[f.stage]; first.IsZero() || f.at.Before(*first) {
+			*first = f.at
+		}
 		l.completed++
 		if !before && o.isComplete() && !alwaysFails(f.id) {
 			l.incomplete--

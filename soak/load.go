@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -10,11 +11,13 @@ import (
 )
 
 // A load sends orders as long as fewer than window of them are incomplete: during a fault
-// too, so that there is work when it ends.
+// too, so that there is work when it ends. Where queues keep groups, each sender sends the orders
+// of one, one after the other.
 type load struct {
 	ledger *ledger
 	from   *core.Endpoint
 	window int
+	guarantees
 }
 
 const (
@@ -27,14 +30,14 @@ const (
 // broker has accepted it, or ctx ends.
 func (l *load) run(ctx context.Context) {
 	var all sync.WaitGroup
-	for range senders {
+	for group := range senders {
 		all.Go(func() {
 			for {
-				id, ok := l.ledger.open(l.window)
+				id, ok := l.ledger.open(l.window, group)
 				if !ok {
 					return
 				}
-				if accepted, doubtful := l.send(ctx, id); accepted {
+				if accepted, doubtful := l.send(ctx, id, group); accepted {
 					l.ledger.accept(id, doubtful)
 				}
 			}
@@ -45,10 +48,14 @@ func (l *load) run(ctx context.Context) {
 
 // send sends one order, and reports whether the broker has accepted it, and whether an
 // earlier try may have arrived too.
-func (l *load) send(ctx context.Context, id int) (accepted, doubtful bool) {
+func (l *load) send(ctx context.Context, id, group int) (accepted, doubtful bool) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, sendTimeout)
-		err := l.from.Send(limited, orders.String(), types[orders], body{Order: id}, core.SendOptions{ID: orderID(id)})
+		options := core.SendOptions{ID: orderID(id)}
+		if l.ordered {
+			options.GroupKey = fmt.Sprintf("group-%d", group)
+		}
+		err := l.from.Send(limited, l.queue(orders), l.messageType(orders), body{Order: id}, options)
 		cancel()
 		if err == nil {
 			return true, doubtful

@@ -34,8 +34,8 @@ import (
 )
 
 func main() {
-	if options := os.Getenv(workerVariable); options != "" {
-		os.Exit(workerMain(options))
+	if status, isChild := childMain(); isChild {
+		os.Exit(status)
 	}
 	os.Exit(soakMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -27,12 +27,25 @@ const workerVariable = "REPRISE_SOAK_WORKER"
 // factsFile is the file descriptor to which a worker writes its facts.
 const factsFile = 3
 
+// childMain is the program in the processes that it starts: a worker or the stand-in for
+// Amazon SQS. It returns false in any other.
+func childMain() (status int, isChild bool) {
+	if options := os.Getenv(workerVariable); options != "" {
+		return workerMain(options), true
+	}
+	if options := os.Getenv(sqsVariable); options != "" {
+		return sqsMain(options), true
+	}
+	return 0, false
+}
+
 // processOptions are those of a worker that is a process.
 type processOptions struct {
-	System string // the kind of transport, such as systemPostgres
-	Config json.RawMessage
-	Mode   core.TransactionMode
-	Pace   time.Duration
+	System  string // the kind of transport, such as systemPostgres
+	Config  json.RawMessage
+	Mode    core.TransactionMode
+	Ordered bool
+	Pace    time.Duration
 }
 
 // processWorker is a worker that is a process.
@@ -52,7 +65,7 @@ func startProcess(system string, config any, w workerOptions, log io.Writer) (wo
 	if err != nil {
 		return nil, err
 	}
-	options, err := json.Marshal(processOptions{system, encoded, w.mode, w.pace})
+	options, err := json.Marshal(processOptions{system, encoded, w.mode, w.ordered, w.pace})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +136,7 @@ func workerMain(encoded string) int {
 		fmt.Fprintln(os.Stderr, "soak: worker:", err)
 		return 2
 	}
-	j.mode, j.pace = o.Mode, o.Pace
+	j.mode, j.ordered, j.pace = o.Mode, o.Ordered, o.Pace
 	j.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	j.record = func(f fact) {
 		if _, err := io.WriteString(facts, f.String()); err != nil {
@@ -143,6 +156,7 @@ func workerMain(encoded string) int {
 const (
 	systemPostgres = "postgres"
 	systemRabbit   = "rabbitmq"
+	systemSQS      = "sqs"
 )
 
 // newProcessJob opens the transport of a worker that is a process.
@@ -152,6 +166,8 @@ func newProcessJob(ctx context.Context, o processOptions) (*job, error) {
 		return newPostgresJob(ctx, o)
 	case systemRabbit:
 		return newRabbitJob(ctx, o)
+	case systemSQS:
+		return newSQSJob(ctx, o)
 	default:
 		return nil, fmt.Errorf("there is no transport %q", o.System)
 	}

@@ -134,7 +134,7 @@ const unreadQueue = "unread"
 
 // provision creates the queues, and returns the endpoint that will read the error queue.
 func (r *run) provision(ctx context.Context, t core.Transport) (*core.Endpoint, error) {
-	j := &job{transport: t, mode: r.subject.mode, log: r.log}
+	j := &job{transport: t, guarantees: r.subject.guarantees, log: r.log}
 	all, err := j.endpoints()
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (r *run) provision(ctx context.Context, t core.Transport) (*core.Endpoint, 
 	if err != nil {
 		return nil, err
 	}
-	address, err := t.Address(orders.String())
+	address, err := t.Address(r.subject.queue(orders))
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (r *run) strain(ctx context.Context) (kills int, outcomes []outcome, err er
 	defer func() { err = errors.Join(err, facts.close()) }()
 	f := &fleet{
 		system: r.system, ledger: r.ledger, facts: facts, logs: r.logs, log: r.log,
-		options: workerOptions{mode: r.subject.mode, pace: r.pace},
+		options: workerOptions{guarantees: r.subject.guarantees, pace: r.pace},
 	}
 	f.start()
 	defer func() { err = errors.Join(err, f.stop()) }()
@@ -202,7 +202,7 @@ func (r *run) strain(ctx context.Context) (kills int, outcomes []outcome, err er
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		(&load{ledger: r.ledger, from: sender, window: r.window}).run(sending)
+		(&load{ledger: r.ledger, from: sender, window: r.window, guarantees: r.subject.guarantees}).run(sending)
 	}()
 
 	killing, stopKilling := context.WithCancel(ctx)

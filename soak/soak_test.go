@@ -18,8 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if options := os.Getenv(workerVariable); options != "" {
-		os.Exit(workerMain(options))
+	if status, isChild := childMain(); isChild {
+		os.Exit(status)
 	}
 	os.Exit(m.Run())
 }
@@ -76,6 +76,8 @@ func TestSoak_ShortRunsKeepEveryPromise(t *testing.T) {
 		"inmemory-atomic":       {inBubble, paceInBubble, []string{"sends wait", "every settlement fails"}},
 		"inmemory-receive-only": {inBubble, paceInBubble, []string{"every second settlement fails after it has happened", "one of 100 calls fails"}},
 		"postgres-atomic":       {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "all TCP connections cut"}},
+		"sqs":                   {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "messages are delivered twice"}},
+		"sqs-fifo":              {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "an entry of each batch of settlements fails"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

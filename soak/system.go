@@ -20,14 +20,16 @@ type subject struct {
 
 // subjects are in the order in which they run and are printed.
 var subjects = []subject{
-	{"inmemory-atomic", "in memory, atomic", guarantees{core.TransactionSendsAtomicWithReceive, true}, startInMemory},
-	{"inmemory-receive-only", "in memory, ReceiveOnly", guarantees{core.TransactionReceiveOnly, true}, startInMemory},
-	{"postgres-atomic", "PostgreSQL, atomic", guarantees{core.TransactionSendsAtomicWithReceive, true}, startPostgres},
-	{"postgres-receive-only", "PostgreSQL, ReceiveOnly", guarantees{core.TransactionReceiveOnly, true}, startPostgres},
-	{"rabbitmq3-quorum", "RabbitMQ 3, quorum", guarantees{core.TransactionReceiveOnly, true}, startRabbit3Quorum},
-	{"rabbitmq3-classic", "RabbitMQ 3, classic", guarantees{core.TransactionReceiveOnly, false}, startRabbit3Classic},
-	{"rabbitmq4-quorum", "RabbitMQ 4, quorum", guarantees{core.TransactionReceiveOnly, true}, startRabbit4Quorum},
-	{"rabbitmq4-classic", "RabbitMQ 4, classic", guarantees{core.TransactionReceiveOnly, false}, startRabbit4Classic},
+	{"inmemory-atomic", "in memory, atomic", guarantees{core.TransactionSendsAtomicWithReceive, true, false}, startInMemory},
+	{"inmemory-receive-only", "in memory, ReceiveOnly", guarantees{core.TransactionReceiveOnly, true, false}, startInMemory},
+	{"postgres-atomic", "PostgreSQL, atomic", guarantees{core.TransactionSendsAtomicWithReceive, true, false}, startPostgres},
+	{"postgres-receive-only", "PostgreSQL, ReceiveOnly", guarantees{core.TransactionReceiveOnly, true, false}, startPostgres},
+	{"rabbitmq3-quorum", "RabbitMQ 3, quorum", guarantees{core.TransactionReceiveOnly, true, false}, startRabbit3Quorum},
+	{"rabbitmq3-classic", "RabbitMQ 3, classic", guarantees{core.TransactionReceiveOnly, false, false}, startRabbit3Classic},
+	{"rabbitmq4-quorum", "RabbitMQ 4, quorum", guarantees{core.TransactionReceiveOnly, true, false}, startRabbit4Quorum},
+	{"rabbitmq4-classic", "RabbitMQ 4, classic", guarantees{core.TransactionReceiveOnly, false, false}, startRabbit4Classic},
+	{"sqs", "SQS, standard", guarantees{core.TransactionReceiveOnly, true, false}, startSQSStandard},
+	{"sqs-fifo", "SQS, FIFO", guarantees{core.TransactionReceiveOnly, true, true}, startSQSFIFO},
 }
 
 // A system is the server of a subject, with faults. It is started for one run.
@@ -71,7 +73,7 @@ type system interface {
 
 // workerOptions are those of every worker of a run.
 type workerOptions struct {
-	mode   core.TransactionMode
+	guarantees
 	pace   time.Duration
 	record func(fact)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ var (
 	promiseMovedOnce = promise{"in SendsAtomicWithReceive it is there exactly once", "C12, R7"}
 	promiseHealthy   = promise{"no other order is in the error queue", "R1, R34"}
 	promiseAttempts  = promise{"an order is moved after all its rounds of attempts", "R1, R2, R3, C9"}
+	promiseOrder     = promise{"in queues that keep groups, the orders, commands and events of a group are handled in their order", "C24, R61"}
 	promiseNothing   = promise{"nothing is left in a queue, and nothing is there that was not sent", "C7, C14, R28"}
 	promiseRuns      = promise{"no fault ends an endpoint that runs", "C15"}
 	promiseRecovers  = promise{"messages are handled again after every fault", "C15"}
@@ -92,6 +94,30 @@ func (f *finding) String() string {
 type guarantees struct {
 	mode        core.TransactionMode
 	nativeCount bool // core.Capabilities.NativeDeliveryCount
+	ordered     bool // queues keep groups in order (core.Capabilities.GroupOrder)
+}
+
+// orderedSuffix ends the names of queues and topics that keep groups in order, as Amazon has
+// it.
+const orderedSuffix = ".fifo"
+
+// queue returns the queue of a stage, which is also the name of its endpoint.
+func (g guarantees) queue(s stage) string { return s.String() + g.suffix() }
+
+// messageType returns the type of the messages that a stage gets. That of an event is a
+// topic.
+func (g guarantees) messageType(s stage) string {
+	if s == notices {
+		return types[s] + g.suffix()
+	}
+	return types[s]
+}
+
+func (g guarantees) suffix() string {
+	if g.ordered {
+		return orderedSuffix
+	}
+	return ""
 }
 
 func (g guarantees) isAtomic() bool { return g.mode == core.TransactionSendsAtomicWithReceive }
@@ -130,6 +156,16 @@ func (l *ledger) verdict(g guarantees) []finding {
 		}
 		all = append(all, f)
 	}
+	if g.ordered {
+		f := finding{promise: promiseOrder}
+		for id := range l.disorderLocked() {
+			f.ids = append(f.ids, id)
+			if len(f.ids) <= shownDetails {
+				f.details = append(f.details, fmt.Sprintf("order %d: %v", id, &l.orders[id]))
+			}
+		}
+		all = append(all, f)
+	}
 	return append(all,
 		finding{promise: promiseNothing, texts: l.remainsLocked()},
 		finding{promise: promiseRuns, texts: slices.Concat(l.ended, l.deaths)},
@@ -137,6 +173,30 @@ func (l *ledger) verdict(g guarantees) []finding {
 		finding{promise: promiseShutdown, texts: l.disorderly},
 		finding{promise: promiseSecrets, texts: l.leaks},
 	)
+}
+
+// disorderLocked yields the orders that a stage handled before an earlier one of their group.
+// What is redelivered may be handled again later.
+func (l *ledger) disorderLocked() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		var latest [stages]map[int]time.Time // by group
+		for s := range latest {
+			latest[s] = map[int]time.Time{}
+		}
+		for id := range l.orders {
+			o, early := &l.orders[id], false
+			for s, at := range o.first {
+				if at.IsZero() {
+					continue // it was never handled
+				}
+				early = early || at.Before(latest[s][o.group])
+				latest[s][o.group] = at
+			}
+			if early && !yield(id) {
+				return
+			}
+		}
+	}
 }
 
 // rowsAreExact reports whether each stage has one row of an order that was handled, and no
@@ -159,11 +219,12 @@ func rowsAreExact(o *order, fails bool) bool {
 // orders and went through every round, and whether each round was long enough, as the
 // broker counts. A delivery to a worker that is killed counts without a run of the
 // handler. So does the broker count at least as many attempts as there were runs, unless
-// the count is part of a transaction.
+// the count is part of a transaction. A message that stays where it is because of its group
+// cannot carry its rounds with it: the last one is all that is known of it.
 func (g guarantees) attemptsAreRight(o *order) bool {
 	counted := 0
 	for _, c := range o.moved {
-		if !c.fromOrders || len(c.rounds) != rounds {
+		if !c.fromOrders || len(c.rounds) != rounds && !g.ordered || len(c.rounds) == 0 {
 			return false
 		}
 		for _, r := range c.rounds {
@@ -173,7 +234,7 @@ func (g guarantees) attemptsAreRight(o *order) bool {
 			counted += r.Attempts
 		}
 	}
-	if len(o.moved) == 0 || !g.nativeCount || g.isAtomic() {
+	if len(o.moved) == 0 || !g.nativeCount || g.isAtomic() || g.ordered {
 		return true // promiseMoved is about an order that is not there
 	}
 	return counted >= o.began

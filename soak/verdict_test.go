@@ -14,9 +14,10 @@ import (
 const failingOrder = failEvery / 2
 
 var (
-	sendsAtomic = guarantees{core.TransactionSendsAtomicWithReceive, true}
-	receiveOnly = guarantees{core.TransactionReceiveOnly, true}
-	counting    = guarantees{core.TransactionReceiveOnly, false} // each process counts by itself
+	sendsAtomic = guarantees{core.TransactionSendsAtomicWithReceive, true, false}
+	receiveOnly = guarantees{core.TransactionReceiveOnly, true, false}
+	counting    = guarantees{core.TransactionReceiveOnly, false, false} // each process counts by itself
+	inOrder     = guarantees{core.TransactionReceiveOnly, true, true}
 )
 
 // goodLedger returns the ledger of a run that kept every promise.
@@ -25,7 +26,7 @@ func goodLedger(t *testing.T) *ledger {
 	l := newLedger()
 	l.record(fact{kind: factReady})
 	for range failingOrder + 20 {
-		id, ok := l.open(failingOrder + 20)
+		id, ok := l.open(failingOrder+20, len(l.orders)%4)
 		if !ok {
 			t.Fatal("there is no room for an order")
 		}
@@ -64,7 +65,7 @@ func broken(l *ledger, g guarantees) (all []finding) {
 }
 
 func TestVerdict_GoodLedgerBreaksNoPromise(t *testing.T) {
-	for _, g := range []guarantees{sendsAtomic, receiveOnly, counting} {
+	for _, g := range []guarantees{sendsAtomic, receiveOnly, counting, inOrder} {
 		if found := broken(goodLedger(t), g); len(found) > 0 {
 			t.Errorf("%v: %v", g, &found[0])
 		}
@@ -72,7 +73,7 @@ func TestVerdict_GoodLedgerBreaksNoPromise(t *testing.T) {
 }
 
 func TestVerdict_WrongLedgerBreaksItsPromise(t *testing.T) {
-	all := []guarantees{sendsAtomic, receiveOnly, counting}
+	all := []guarantees{sendsAtomic, receiveOnly, counting, inOrder}
 	for name, test := range map[string]struct {
 		spoil    func(l *ledger)
 		promises []promise
@@ -116,13 +117,21 @@ func TestVerdict_WrongLedgerBreaksItsPromise(t *testing.T) {
 			func(l *ledger) { l.addMoved(12, moved(3, 3, 3)) },
 			[]promise{promiseHealthy}, all, 12, "",
 		},
+		"an order that was handled before an earlier one of its group": {
+			func(l *ledger) { l.orders[13].first[orders] = l.orders[9].first[orders].Add(-time.Nanosecond) },
+			[]promise{promiseOrder}, []guarantees{inOrder}, 13, "",
+		},
+		"an event that was handled before an earlier one of its group": {
+			func(l *ledger) { l.orders[21].first[notices] = l.orders[17].first[notices].Add(-time.Nanosecond) },
+			[]promise{promiseOrder}, []guarantees{inOrder}, 21, "",
+		},
 		"a round that is missing": {
 			func(l *ledger) { l.orders[failingOrder].moved = []movedCopy{moved(3, 6)} },
-			[]promise{promiseAttempts}, all, failingOrder, "rounds of 3 6",
+			[]promise{promiseAttempts}, []guarantees{sendsAtomic, receiveOnly, counting}, failingOrder, "rounds of 3 6",
 		},
 		"a round that is too short": {
 			func(l *ledger) { l.orders[failingOrder].moved = []movedCopy{moved(3, 2, 4)} },
-			[]promise{promiseAttempts}, []guarantees{sendsAtomic, receiveOnly}, failingOrder, "rounds of 3 2 4",
+			[]promise{promiseAttempts}, []guarantees{sendsAtomic, receiveOnly, inOrder}, failingOrder, "rounds of 3 2 4",
 		},
 		"an attempt that was not counted": {
 			func(l *ledger) { l.record(fact{kind: factBegan, id: failingOrder}) },
@@ -212,7 +221,7 @@ func TestVerdict_OrderThatWasPerhapsSentTwiceMayBeThereTwice(t *testing.T) {
 
 func TestVerdict_OrderThatWasNotAcceptedMayBeMissing(t *testing.T) {
 	l := goodLedger(t)
-	if _, ok := l.open(1); !ok {
+	if _, ok := l.open(1, 0); !ok {
 		t.Fatal("there is no room for an order")
 	}
 	if found := broken(l, sendsAtomic); len(found) > 0 {
@@ -255,13 +264,13 @@ func TestCounts(t *testing.T) {
 func TestLedger_OpenWaitsWhileTheWindowIsFull(t *testing.T) {
 	l := newLedger()
 	for range 2 {
-		if _, ok := l.open(2); !ok {
+		if _, ok := l.open(2, 0); !ok {
 			t.Fatal("open returned false")
 		}
 	}
 	opened := make(chan int)
 	go func() {
-		id, _ := l.open(2)
+		id, _ := l.open(2, 0)
 		opened <- id
 	}()
 	for s := range stages {
@@ -276,7 +285,7 @@ func TestLedger_OpenWaitsWhileTheWindowIsFull(t *testing.T) {
 		t.Errorf("order %d was opened, want 2", id)
 	}
 	l.stop()
-	if _, ok := l.open(2); ok {
+	if _, ok := l.open(2, 0); ok {
 		t.Error("an order was opened after stop")
 	}
 }

@@ -27,10 +27,10 @@ type body struct{ Order int }
 // A job runs the endpoints of one worker.
 type job struct {
 	transport core.Transport
-	mode      core.TransactionMode
-	pace      time.Duration // a handler takes up to twice as long
-	record    func(fact)
-	log       *slog.Logger
+	guarantees
+	pace   time.Duration // a handler takes up to twice as long
+	record func(fact)
+	log    *slog.Logger
 
 	// addRow, where it is not nil, writes one row in the transaction of the message.
 	addRow func(ctx context.Context, m *core.Message, s stage, id int) error
@@ -49,7 +49,7 @@ const failureChance = 0.2
 func (j *job) endpoints() ([]*core.Endpoint, error) {
 	var all []*core.Endpoint
 	for s := range stages {
-		ep, err := core.New(s.String(), j.transport, core.Config{
+		ep, err := core.New(j.queue(s), j.transport, core.Config{
 			Transactions: j.mode, Concurrency: concurrency, Logger: j.log,
 			Recoverability: core.Recoverability{
 				Immediate:  core.Immediate{Retries: immediateRetries},
@@ -62,9 +62,9 @@ func (j *job) endpoints() ([]*core.Endpoint, error) {
 		}
 		handle := func(ctx context.Context, m *core.Inbound[body]) error { return j.handle(ctx, m, s) }
 		if s == notices {
-			err = core.HandleEvent(ep, types[s], handle)
+			err = core.HandleEvent(ep, j.messageType(s), handle)
 		} else {
-			err = core.Handle(ep, types[s], handle)
+			err = core.Handle(ep, j.messageType(s), handle)
 		}
 		if err != nil {
 			return nil, err
@@ -128,8 +128,8 @@ func (j *job) handle(ctx context.Context, m *core.Inbound[body], s stage) error 
 	}
 	if s == orders {
 		if err := errors.Join(
-			m.Send(shipping.String(), types[shipping], m.Body),
-			m.Publish(types[notices], m.Body),
+			m.Send(j.queue(shipping), j.messageType(shipping), m.Body, core.SendOptions{GroupKey: m.GroupKey()}),
+			m.Publish(j.messageType(notices), m.Body, core.SendOptions{GroupKey: m.GroupKey()}),
 		); err != nil {
 			return err
 		}
