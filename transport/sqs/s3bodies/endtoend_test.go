@@ -84,12 +84,12 @@ func run(t *testing.T, endpoint *core.Endpoint) {
 }
 
 // next returns the next value of a channel.
-func next[T any](t *testing.T, call string, c <-chan T) (v T) {
+func next[T any](t *testing.T, event string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(patience):
-		t.Fatalf("%s: it did not arrive", call)
+		t.Fatalf("%s: it did not arrive", event)
 	}
 	return v
 }
