@@ -111,6 +111,51 @@ func TestReceive_OutlastsOutages(t *testing.T) {
 	}
 }
 
+// In an outage one poller asks, with pauses that grow, however many asked before.
+func TestReceive_OnePollerAsksInOutage(t *testing.T) {
+	t.Parallel()
+	s := startStopped(t)
+	cfg := s.longPolls(sqs.Config{NoLongDelays: true})
+	cfg.AWS.RetryMaxAttempts = 1
+	transport := openConfigured(t, cfg)
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+		t.Fatal(err)
+	}
+	seen := &outages{}
+	receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
+		Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 100, MaxDeliveries: 1000, Observer: seen,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Send(t.Context(), messages(20, core.Outgoing{Queue: "billing"})...); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range take(t, receiver, 20) {
+		if err := d.Complete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const pollers = 3
+	s.awaitPolls(t, "billing", pollers)
+	s.Reject(testserver.Match{Operation: "ReceiveMessage", Times: -1}, testserver.ServiceUnavailable)
+	if err := s.Kill(); err != nil { // all polls fail
+		t.Fatal(err)
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	const failures = 5
+	await(t, "further requests fail", func() bool { return len(seen.list()) >= pollers+failures })
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for i := pollers; i < pollers+failures-1; i++ {
+		if pause := seen.times[i+1].Sub(seen.times[i]); pause < seen.changes[i].RetryIn {
+			t.Errorf("request %d failed %v after the one before, whose pause is %v", i+1, pause, seen.changes[i].RetryIn)
+		}
+	}
+}
+
 // queue creates a queue as Provision does, without one of long delays.
 func (s *site) queue(t *testing.T, name string) {
 	t.Helper()

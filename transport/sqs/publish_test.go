@@ -61,6 +61,18 @@ func TestSubscribe_TopicIsKnownLater(t *testing.T) {
 	s.get(t, "billing")
 }
 
+// A topic that stays unknown is not reported as a missing queue.
+func TestSubscribe_TopicStaysUnknown(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	transport := s.provisioned(t, sqs.Config{NoLongDelays: true}, "billing")
+	s.DelayTopics(time.Hour)
+	err := transport.Subscribe(t.Context(), "billing", "Order.Placed")
+	if err == nil || errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), "the topic does not exist") || !strings.Contains(err.Error(), ":Order-Placed") {
+		t.Errorf("the error is: %v", err)
+	}
+}
+
 // The service may not know a queue that was just created.
 func TestProvision_QueueIsKnownLater(t *testing.T) {
 	t.Parallel()
