@@ -55,10 +55,11 @@ type receiver struct {
 	arrived     []*delivery            // those of held that Receive has not returned
 	asked       int                    // places of requests, and of messages whose bodies are being fetched
 	polling     int                    // requests in progress
-	wanted      int                    // most requests at a time
+	wanted      int                    // most requests at a time: it grows while they come back full
 	storeDown   bool                   // the last fetch of a body failed
 	started     int                    // pollers
 	resume      time.Time              // no request begins before
+	nextSweep   time.Time              // sweepLocked does nothing before
 	room        chan struct{}          // closed and replaced when pollers have to look again
 	permanent   error                  // one that no retry can end
 }
@@ -98,13 +99,19 @@ func (r *receiver) open(delayURL string) {
 	}
 }
 
-// startPollersLocked starts as many pollers as MaxInFlight can need.
+// startPollersLocked starts the pollers that are missing.
 func (r *receiver) startPollersLocked() {
-	for !r.closed && r.started < (r.maxInFlight+r.batch-1)/r.batch {
+	for !r.closed && r.started < r.neededLocked() {
 		r.started++
 		r.pollers.Go(r.poll)
 	}
 }
+
+// neededLocked returns how many pollers there should be. Others would be woken by each place that is freed, in vain.
+func (r *receiver) neededLocked() int { return max(1, min(r.wanted, r.mostPollersLocked())) }
+
+// mostPollersLocked returns how many requests MaxInFlight has places for.
+func (r *receiver) mostPollersLocked() int { return (r.maxInFlight + r.batch - 1) / r.batch }
 
 // Receive implements core.Receiver.
 func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
@@ -288,9 +295,14 @@ func (r *receiver) expireLocked() {
 	})
 }
 
-// sweepLocked frees the places of deliveries whose lock has ended, and which may never be settled.
+// sweepLocked frees the places of deliveries whose lock has ended, and which may never be settled. It looks at all
+// deliveries, so it does so now and then.
 func (r *receiver) sweepLocked() {
 	now := time.Now()
+	if now.Before(r.nextSweep) {
+		return
+	}
+	r.nextSweep = now.Add(r.visibility / 16)
 	for d := range r.held {
 		if now.After(d.lockedUntil()) {
 			delete(r.held, d)
@@ -299,36 +311,38 @@ func (r *receiver) sweepLocked() {
 }
 
 // reserve takes places for a request, at most batch. If there are none, the poller looks again when changed is closed,
-// and after wait.
-func (r *receiver) reserve() (places int, changed <-chan struct{}, wait time.Duration, err error) {
+// and after wait. A poller that is not needed any more ends: retire is true then.
+func (r *receiver) reserve() (places int, changed <-chan struct{}, wait time.Duration, retire bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return 0, nil, 0, core.ErrClosed
+	if r.closed || r.started > r.neededLocked() {
+		r.started--
+		return 0, nil, 0, true
 	}
 	if wait := time.Until(r.resume); wait > 0 {
-		return 0, r.room, wait, nil
+		return 0, r.room, wait, false
 	}
-	r.expireLocked()
-	if r.maxInFlight-len(r.held)-r.asked < r.batch {
-		r.sweepLocked()
+	if r.polling < r.wanted && r.permanent == nil {
+		r.expireLocked()
+		if r.maxInFlight-len(r.held)-r.asked < r.batch {
+			r.sweepLocked()
+		}
+		if free := r.maxInFlight - len(r.held) - r.asked; free > 0 {
+			places = min(free, r.batch)
+			r.asked += places
+			r.polling++
+			return places, nil, 0, false
+		}
 	}
-	free := r.maxInFlight - len(r.held) - r.asked
-	if free <= 0 || r.polling >= r.wanted || r.permanent != nil {
-		return 0, r.room, r.visibility / 4, nil // after which locks may have ended
-	}
-	places = min(free, r.batch)
-	r.asked += places
-	r.polling++
-	return places, nil, 0, nil
+	return 0, r.room, r.visibility / 4, false // after which locks may have ended
 }
 
 // poll is one poller.
 func (r *receiver) poll() {
 	for {
-		places, changed, wait, err := r.reserve()
+		places, changed, wait, retire := r.reserve()
 		switch {
-		case err != nil:
+		case retire:
 			return
 		case places > 0:
 			r.ask(places)
@@ -359,8 +373,8 @@ func (r *receiver) ask(places int) {
 	}
 }
 
-// answered notes the messages that a request brought, which are more than those in p that a Receive may get. It returns
-// those for which there is no place any more.
+// answered notes the answer to a request for messages: brought is how many there are, and p has them by the work that is left.
+// It returns those for which there is no place any more.
 func (r *receiver) answered(places, brought int, p prepared) (surplus []*delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -372,7 +386,8 @@ func (r *receiver) answered(places, brought int, p prepared) (surplus []*deliver
 	}
 	switch brought {
 	case places:
-		r.wanted = min(r.wanted+1, max(1, r.started))
+		r.wanted = min(r.wanted+1, max(1, r.mostPollersLocked()))
+		r.startPollersLocked()
 	case 0:
 		r.wanted = 1
 	}
