@@ -171,6 +171,7 @@ func TestRequests_NumberOfPollersFollowsLoad(t *testing.T) {
 	if got := s.Requests("billing")["ReceiveMessage"]; got != rounds {
 		t.Errorf("%d rounds of polls without messages had %d requests", rounds, got)
 	}
+	await(t, "the pollers that are not needed have ended", func() bool { return sqs.Pollers(receiver) == 1 })
 	s.closeDuringPolls(t, transport, receiver, func() { s.Advance(20 * time.Second) })
 }
 
