@@ -83,9 +83,9 @@ const bodyPrefix = `a "prefix"/`
 func (prefixedBodies) BodyKey(id string) string { return bodyPrefix + id }
 
 // storing returns a server with a queue, a transport that stores all bodies, and a receiver.
-func storing(t *testing.T, cfg sqs.Config) (*server, *sqs.Transport, core.Receiver) {
+func storing(t *testing.T, cfg sqs.Config) (*site, *sqs.Transport, core.Receiver) {
 	t.Helper()
-	s := &server{Server: testserver.StartFor(t, testserver.Config{})}
+	s := startSite(t, testserver.Config{})
 	s.queue(t, "orders")
 	cfg.LargeBodies = 1
 	transport := openConfigured(t, configured(cfg, s.URL()))
@@ -117,7 +117,7 @@ func TestBodies_SlowStoreKeepsNoOtherMessages(t *testing.T) {
 	t.Parallel()
 	bodies := newStoredBodies()
 	bodies.hangs = true
-	s := &server{Server: testserver.StartFor(t, testserver.Config{})}
+	s := startSite(t, testserver.Config{})
 	s.queue(t, "orders")
 	transport := openConfigured(t, configured(sqs.Config{Bodies: bodies, LargeBodies: 10, VisibilityTimeout: 4 * time.Second}, s.URL()))
 	sendBody(t, transport, "a large body")
