@@ -60,7 +60,10 @@ func configured(cfg sqs.Config, url string) sqs.Config {
 // forTests is a configuration that reaches a service. Its receivers need not wait long for
 // the end of their last request.
 func forTests(cfg sqs.Config, shared *aws.Config, prefix string) sqs.Config {
-	cfg.AWS, cfg.QueuePrefix, cfg.TopicPrefix = shared, prefix, prefix
+	cfg.AWS = shared
+	if prefix != "" {
+		cfg.QueuePrefix, cfg.TopicPrefix = prefix, prefix
+	}
 	cfg.WaitTime = time.Second
 	cfg.IgnoreMissingTopics = true
 	return cfg
