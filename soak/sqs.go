@@ -123,7 +123,7 @@ func (s *sqsSystem) faults() []fault {
 		fault{"every request is carried out, and its answer lost", during(sqsCommand{LoseAnswers: true})},
 		fault{"an entry of each batch of settlements fails", during(sqsCommand{FailSettlement: true})},
 	)
-	if !s.fifo { // whose queues deliver a message once, unless it is given back or its lock ends
+	if !s.fifo { // a FIFO queue has no duplicates
 		faults = append(faults, fault{"messages are delivered twice", during(sqsCommand{Duplicates: sqsDuplicates})})
 	}
 	return faults

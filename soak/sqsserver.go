@@ -122,12 +122,12 @@ func (s *sqsServer) stop() error {
 	return s.life.Stop(shutDown, func() error { return errors.Join(os.RemoveAll(s.dir), s.port.Release()) })
 }
 
-// An sqsCommand has the running server fail. Without a field that is set it works again.
+// An sqsCommand has the running server fail. The zero value ends all faults.
 type sqsCommand struct {
 	Throttle       bool // every request is rejected
 	LoseAnswers    bool // every request is carried out, and its connection ends
 	FailSettlement bool // the first entry of each batch of settlements fails
-	Duplicates     int  // each queue delivers so many messages twice
+	Duplicates     int  // each queue delivers n messages twice
 }
 
 // do gives the server a command.

@@ -176,7 +176,7 @@ func (l *ledger) verdict(g guarantees) []finding {
 }
 
 // disorderLocked yields the orders that a stage handled before an earlier one of their group.
-// What is redelivered may be handled again later.
+// A message that is redelivered may be handled again later.
 func (l *ledger) disorderLocked() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		var latest [stages]map[int]time.Time // by group

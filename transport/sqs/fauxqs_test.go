@@ -10,12 +10,12 @@ import (
 	"github.com/reprise-go/reprise/transport/sqs"
 )
 
-// The rules in which the service's own behaviour matters, on a server that others have
-// written: a second opinion about the adapter and about our own server, which have the same
+// The rules in which the service's own behaviour matters, on a server by other
+// authors: a second opinion about the adapter and about our own server, which have the same
 // authors.
 func TestConformance_Fauxqs(t *testing.T) {
 	if isGiven() {
-		t.Log("it has a server of its own, and does not run where " + givenVariable + " names one")
+		t.Log("not run, because " + givenVariable + " is set: fauxqs is a separate server")
 		return
 	}
 	if testing.Short() {
@@ -31,12 +31,12 @@ func TestConformance_Fauxqs(t *testing.T) {
 }
 
 // serviceRules are those of locks, giving back, counting, delaying, provisioning, publishing and groups,
-// and of what a message may have in it. Sending, the ends of receivers and outages are the
+// and of the contents of messages. Sending, the ends of receivers and outages are the
 // adapter's own work, and recoverability is the engine's.
 var serviceRules = []string{"C6", "C8", "C9", "C10", "C13", "C18", "C19", "C24"}
 
 // fauxqsDeviations are the cases that fail because fauxqs is not like AWS, each for a reason
-// that package fauxqs documents. What else that lists, no case of these rules meets.
+// that package fauxqs documents. No case of these rules meets the other differences in its list.
 var fauxqsDeviations = map[string]string{
 	"C10 a header's key may be any text":                              beyondU10000,
 	"C10 a header's value may be any text":                            beyondU10000,

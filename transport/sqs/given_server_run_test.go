@@ -87,7 +87,7 @@ func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 	}
 }
 
-// What keeps the suite from running is said with what to do, and without the key.
+// A refusal says how to fix it, and does not have the key.
 func TestGivenServer_RefusalIsExplained(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts the tests once more: not in short runs")
@@ -100,7 +100,7 @@ func TestGivenServer_RefusalIsExplained(t *testing.T) {
 		before      func()
 		want        string
 	}{
-		{"an access key that nobody has", []string{"AWS_ACCESS_KEY_ID=AKIANOBODY"}, func() {}, "to fix: check the credentials"},
+		{"an unknown access key", []string{"AWS_ACCESS_KEY_ID=AKIANOBODY"}, func() {}, "to fix: check the credentials"},
 		{"no credentials", []string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=", "AWS_SHARED_CREDENTIALS_FILE=none", "AWS_CONFIG_FILE=none"}, func() {}, "to fix: set AWS_ACCESS_KEY_ID"},
 		{"no right to create queues", nil, func() {
 			s.Reject(testserver.Match{Operation: "CreateQueue", Times: -1}, testserver.AccessDenied)

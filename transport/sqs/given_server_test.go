@@ -41,11 +41,11 @@ const (
 	endpointVariable = "REPRISE_TEST_SQS_ENDPOINT"
 )
 
-// onGiven ends the names of harnesses on the given service: what they can try differs, so
-// that their reports are others, too.
+// onGiven ends the names of harnesses on the given service, which run fewer cases and have
+// separate reports.
 const onGiven = ", given server"
 
-// givenService is the service that the environment names, and what a run has made on it.
+// givenService is the service that the environment names, and the prefix of a run on it.
 type givenService struct {
 	shared  aws.Config
 	secrets []string
@@ -57,8 +57,8 @@ type givenService struct {
 
 func isGiven() bool { return os.Getenv(givenVariable) != "" }
 
-// givenSQS returns the service that the environment names, once it is known that the suite
-// can run on it.
+// givenSQS returns the service that the environment names, after a check that the
+// suite can run on it.
 var givenSQS = sync.OnceValues(func() (*givenService, error) {
 	s, err := openGiven(context.Background())
 	if err != nil {
@@ -70,7 +70,7 @@ var givenSQS = sync.OnceValues(func() (*givenService, error) {
 // openedGiven is the service from the moment on from which something may be made.
 var openedGiven atomic.Pointer[givenService]
 
-// leaveGiven removes what the run has made. It ends the process if something is left.
+// leaveGiven removes the queues and topics of the run. It ends the process if something is left.
 func leaveGiven() {
 	s := openedGiven.Load()
 	if s == nil {
@@ -138,7 +138,8 @@ func openGiven(ctx context.Context) (*givenService, error) {
 // "test" for a key.
 const leastSecret = 16
 
-// check makes what the suite makes, once, to find out about rights before the first case.
+// check makes one queue, topic and subscription of each kind, to find out about rights before
+// the first case.
 func (s *givenService) check(ctx context.Context) (err error) {
 	probe, err := sqs.New(ctx, forTests(sqs.Config{}, &s.shared, s.run+"_0-"))
 	if err != nil {
@@ -165,12 +166,12 @@ func (s *givenService) check(ctx context.Context) (err error) {
 // givenHarness is for transports on the given service, with queues and topics of its own.
 func givenHarness(t *testing.T, name string, cfg sqs.Config) conformance.Harness {
 	t.Helper()
-	of, err := givenSQS()
+	found, err := givenSQS()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{shared: of.shared, prefix: fmt.Sprintf("%s_%d-", of.run, of.tests.Add(1)), network: newNetwork(t), secrets: of.secrets}
-	fmt.Printf("%s: on %s, in queues and topics that begin with %s\n", t.Name(), of.about, s.prefix)
+	s := &service{shared: found.shared, prefix: fmt.Sprintf("%s_%d-", found.run, found.tests.Add(1)), network: newNetwork(t), secrets: found.secrets}
+	fmt.Printf("%s: on %s, in queues and topics that begin with %s\n", t.Name(), found.about, s.prefix)
 	s.setChild(t, name+onGiven)
 	return s.harness(name+onGiven, cfg)
 }
@@ -200,7 +201,7 @@ func removeGiven(runs []string) error {
 // and several times as long.
 const removePatience = 5 * time.Minute
 
-// removeRun deletes what it finds until it finds nothing: what was just made is listed late.
+// removeRun deletes queues and topics until none is listed: new ones are listed late.
 func removeRun(ctx context.Context, shared aws.Config, run string) error {
 	queues, topics := awssqs.NewFromConfig(shared), awssns.NewFromConfig(shared)
 	for {

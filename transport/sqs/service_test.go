@@ -28,8 +28,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqs"
 )
 
-// A service is one of SQS and SNS that the conformance suite runs on: our own server, that
-// of others, or the one that the environment names.
+// A service is one of SQS and SNS that the conformance suite runs on: our own server, fauxqs,
+// or the one that the environment names.
 type service struct {
 	shared  aws.Config // reaches it past the network
 	prefix  string     // of the names of queues and topics
@@ -118,7 +118,7 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 			return opens(s.configured(limited, s.network))(t)
 		},
 		OpenOnLine: func(t testing.TB) (core.Transport, conformance.Line) {
-			// What the service has given to a poll whose answer nobody gets is locked.
+			// The messages in an answer that is lost are locked.
 			own := newNetwork(t)
 			return opens(s.configured(short, own))(t), line{own}
 		},
@@ -170,8 +170,8 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 }
 
 // unique returns another name at each call.
-func (s *service) unique(of string) string {
-	return fmt.Sprintf("%s-%d-%d", of, time.Now().UnixNano(), s.names.Add(1))
+func (s *service) unique(prefix string) string {
+	return fmt.Sprintf("%s-%d-%d", prefix, time.Now().UnixNano(), s.names.Add(1))
 }
 
 // queue creates a queue as Provision does.

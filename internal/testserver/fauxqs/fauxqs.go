@@ -1,6 +1,6 @@
 //go:build darwin || linux
 
-// Package fauxqs starts fauxqs, a server for SQS and SNS that others have written in
+// Package fauxqs starts fauxqs, a server for SQS and SNS by other authors, in
 // TypeScript, as a second opinion about the adapter and about our own server, package
 // internal/testserver/sqs: both of these are by the same authors.
 //
@@ -8,7 +8,7 @@
 // that it runs on. A server ends with the process that started it, also when that is
 // killed (on macOS it does not).
 //
-// Fauxqs 2.4.1 is known to differ from what AWS documents in this:
+// Fauxqs 2.4.1 is known to differ from AWS's documentation:
 //
 //   - The characters from U+10000 on are refused.
 //   - Of a FIFO queue a request brings one message of each group at most; order and locks are
@@ -136,7 +136,7 @@ func (s *Server) Addr() string { return s.port.Addr() }
 // URL returns the endpoint for the SDK's option BaseEndpoint.
 func (s *Server) URL() string { return "http://" + s.Addr() }
 
-// Log returns the end of what the server has written.
+// Log returns the end of the server's output.
 func (s *Server) Log() string { return s.log.String() }
 
 // Stop ends the server. The second time it does nothing.

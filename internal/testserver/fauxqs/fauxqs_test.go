@@ -55,7 +55,7 @@ func TestStart_MissingInstallationIsExplained(t *testing.T) {
 	}
 }
 
-// What npm installs is what the tests look for.
+// Tests look for the version that npm installs.
 func TestVersion_IsThatOfTheLockFile(t *testing.T) {
 	text, err := os.ReadFile("package-lock.json")
 	if err != nil {
