@@ -20,8 +20,12 @@ const maxBody = 8 << 20
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // ServeHTTP implements http.Handler: SQS's JSON protocol, and the query protocol of SNS and
-// STS. Requests may be sent to any path.
+// STS. Requests may be sent to any path but that of the counts of requests.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet && r.URL.Path == requestsPath {
+		s.answerRequests(w, r)
+		return
+	}
 	st := s.current()
 	body := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(body)

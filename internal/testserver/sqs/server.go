@@ -16,6 +16,8 @@
 // As a process of its own, with a journal that outlives it:
 //
 //	go run ./internal/testserver/cmd/testserver sqs -addr 127.0.0.1:4566 -file journal
+//
+// The counts of requests that [Server.Requests] returns are then at /-/requests, see [RequestsAt].
 package sqs
 
 import (

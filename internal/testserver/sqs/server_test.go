@@ -5,8 +5,10 @@ package sqs
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -211,4 +213,34 @@ func TestAdvance_OnlyForward(t *testing.T) {
 		}
 	}()
 	s.Advance(-1)
+}
+
+func TestRequestsAt_ReturnsCounts(t *testing.T) {
+	t.Parallel()
+	s := StartFor(t, Config{})
+	post(t, s, `{"QueueName":"orders"}`, "X-Amz-Target", "AmazonSQS.CreateQueue")
+	for range 2 {
+		post(t, s, `{"QueueName":"none & none"}`, "X-Amz-Target", "AmazonSQS.GetQueueUrl")
+	}
+	for range 2 { // reading the counts changes nothing
+		for name, want := range map[string]map[string]int{
+			"":            {"CreateQueue": 1, "GetQueueUrl": 2},
+			"orders":      {"CreateQueue": 1},
+			"none & none": {"GetQueueUrl": 2},
+			"error":       {},
+		} {
+			if got, err := RequestsAt(t.Context(), s.URL(), name); err != nil || !maps.Equal(got, want) {
+				t.Errorf("the counts of %q are %v (%v), want %v", name, got, err, want)
+			}
+		}
+	}
+}
+
+func TestRequestsAt_RefusesOtherServers(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	if got, err := RequestsAt(t.Context(), other.URL, ""); err == nil {
+		t.Errorf("a server without counts returned %v", got)
+	}
 }
