@@ -68,9 +68,23 @@ func (c comparison) times(name, base string) float64 {
 	return ratio(of(c.of(name), sample.rate), of(c.of(base), sample.rate))
 }
 
+// timesRequests says how many times as many requests a message as base a trial took.
+func (c comparison) timesRequests(name, base string) float64 {
+	return ratio(of(c.of(name), sample.requestsEach), of(c.of(base), sample.requestsEach))
+}
+
+// countsRequests reports whether requests were counted.
+func (c comparison) countsRequests() bool {
+	return slices.ContainsFunc(c.samples[0], func(s sample) bool { return s.requests > 0 })
+}
+
 // table lists all trials, with their ratio to each of the bases.
 func (c comparison) table(title string, bases ...string) table {
 	t := table{title: title, head: []string{"", "messages/s", "spread", "µs each", "allocs", "bytes"}}
+	counted := c.countsRequests()
+	if counted {
+		t.head = append(t.head, "requests")
+	}
 	for _, base := range bases {
 		t.head = append(t.head, "× "+base)
 	}
@@ -83,6 +97,9 @@ func (c comparison) table(title string, bases ...string) table {
 			number(median(of(samples, sample.micros))),
 			number(c.allocs(trial.name)),
 			number(median(of(samples, sample.bytesEach))),
+		}
+		if counted {
+			row = append(row, number(median(of(samples, sample.requestsEach))))
 		}
 		for _, base := range bases {
 			row = append(row, number(c.times(trial.name, base)))

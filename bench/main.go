@@ -34,6 +34,7 @@ import (
 )
 
 func main() {
+	serveSQS() // if this process is such a server
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

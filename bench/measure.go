@@ -30,12 +30,14 @@ type sample struct {
 	elapsed  time.Duration
 	allocs   uint64 // of the whole process
 	bytes    uint64
+	requests float64 // to the server, where the store counts them
 }
 
-func (s sample) rate() float64       { return float64(s.messages) / s.elapsed.Seconds() }
-func (s sample) micros() float64     { return s.elapsed.Seconds() * 1e6 / float64(s.messages) }
-func (s sample) allocsEach() float64 { return float64(s.allocs) / float64(s.messages) }
-func (s sample) bytesEach() float64  { return float64(s.bytes) / float64(s.messages) }
+func (s sample) rate() float64         { return float64(s.messages) / s.elapsed.Seconds() }
+func (s sample) micros() float64       { return s.elapsed.Seconds() * 1e6 / float64(s.messages) }
+func (s sample) allocsEach() float64   { return float64(s.allocs) / float64(s.messages) }
+func (s sample) requestsEach() float64 { return s.requests / float64(s.messages) }
+func (s sample) bytesEach() float64    { return float64(s.bytes) / float64(s.messages) }
 
 // patience is how long a sample may take before the messages count as lost.
 const patience = 2 * time.Minute

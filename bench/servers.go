@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // servers are what scenarios share. Each is started when the first one needs it.
@@ -13,6 +14,7 @@ type servers struct {
 
 	database *postgresServer
 	broker   *rabbitServer
+	queues   map[time.Duration]*sqsServer // by how much later their answers come
 }
 
 // postgres returns the PostgreSQL server.
@@ -35,6 +37,22 @@ func (s *servers) rabbit() (*rabbitServer, error) {
 	return s.broker, err
 }
 
+// sqs returns the server of SQS whose answers come by away later.
+func (s *servers) sqs(away time.Duration) (*sqsServer, error) {
+	if server := s.queues[away]; server != nil {
+		return server, nil
+	}
+	server, err := newSQSServer(away)
+	if err != nil {
+		return nil, err
+	}
+	if s.queues == nil {
+		s.queues = make(map[time.Duration]*sqsServer)
+	}
+	s.queues[away] = server
+	return server, nil
+}
+
 // describe says which servers were used, a line each.
 func (s *servers) describe() (lines []string) {
 	if s.database != nil {
@@ -42,6 +60,9 @@ func (s *servers) describe() (lines []string) {
 	}
 	if s.broker != nil {
 		lines = append(lines, s.broker.description)
+	}
+	if s.queues != nil {
+		lines = append(lines, sqsDescription)
 	}
 	return lines
 }
@@ -53,6 +74,9 @@ func (s *servers) close() error {
 	}
 	if s.broker != nil {
 		errs = append(errs, s.broker.close())
+	}
+	for _, server := range s.queues {
+		errs = append(errs, server.close())
 	}
 	return errors.Join(errs...)
 }

@@ -28,6 +28,23 @@ type store interface {
 	close(ctx context.Context) error
 }
 
+// requestCounter is implemented by stores whose user pays for each request.
+type requestCounter interface {
+	// requests returns how many requests the server has had so far.
+	requests(ctx context.Context) (int, error)
+}
+
+// requests counts those to the server of a store. It is 0 if the store counts none.
+func requests(ctx context.Context, s store) (int, error) {
+	if p, ok := s.(pausingStore); ok {
+		s = p.store
+	}
+	if c, ok := s.(requestCounter); ok {
+		return c.requests(ctx)
+	}
+	return 0, nil
+}
+
 // keeper is one way of doing the work of a scenario with a store.
 type keeper struct {
 	name string
@@ -142,6 +159,7 @@ func (k keeper) at(w backlog) trial {
 			sum.elapsed += s.elapsed
 			sum.allocs += s.allocs
 			sum.bytes += s.bytes
+			sum.requests += s.requests
 		}
 		return sum, nil
 	}}
@@ -161,6 +179,7 @@ func (k keeper) drain(ctx context.Context, w backlog) (sample, error) {
 	l := newLedger(w.messages, w.failures, max(warm, 1), w.messages)
 	l.expect(w.messages)
 	var before, after runtime.MemStats
+	var requestsBefore, requestsAfter int
 	err := k.opened(ctx, l, func(ctx context.Context, s store) error {
 		if err := send(ctx, s, w.messages, fillers, fillBatch); err != nil {
 			return fmt.Errorf("send the backlog: %w", err)
@@ -168,14 +187,21 @@ func (k keeper) drain(ctx context.Context, w backlog) (sample, error) {
 		if err := s.rest(ctx); err != nil {
 			return err
 		}
+		var err error
+		if requestsBefore, err = requests(ctx, s); err != nil {
+			return err
+		}
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		if err := s.start(ctx, l.handle); err != nil {
 			return err
 		}
-		err := l.wait()
+		err = l.wait()
 		runtime.ReadMemStats(&after)
 		if err = errors.Join(err, s.stop(ctx)); err != nil {
+			return err
+		}
+		if requestsAfter, err = requests(ctx, s); err != nil {
 			return err
 		}
 		return errors.Join(l.check(), nothingWaits(ctx, s))
@@ -184,12 +210,13 @@ func (k keeper) drain(ctx context.Context, w backlog) (sample, error) {
 		return sample{}, err
 	}
 	timed := w.messages - max(warm, 1)
-	share := float64(timed) / float64(w.messages) // allocations were counted over all of it
+	share := float64(timed) / float64(w.messages) // allocations and requests were counted over all of it
 	return sample{
 		messages: timed,
 		elapsed:  max(l.took(0, 1), time.Nanosecond),
 		allocs:   uint64(share * float64(after.Mallocs-before.Mallocs)),
 		bytes:    uint64(share * float64(after.TotalAlloc-before.TotalAlloc)),
+		requests: share * float64(requestsAfter-requestsBefore),
 	}, nil
 }
 
@@ -244,17 +271,26 @@ func (w sending) at(k keeper) trial {
 			if err := st.rest(ctx); err != nil {
 				return err
 			}
+			requestsBefore, err := requests(ctx, st)
+			if err != nil {
+				return err
+			}
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			err := send(ctx, st, w.messages, w.goroutines, w.batch)
+			err = send(ctx, st, w.messages, w.goroutines, w.batch)
 			s = sample{messages: w.messages, elapsed: time.Since(start)}
 			runtime.ReadMemStats(&after)
 			s.allocs, s.bytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
 			if err != nil {
 				return err
 			}
+			requestsAfter, err := requests(ctx, st)
+			if err != nil {
+				return err
+			}
+			s.requests = float64(requestsAfter - requestsBefore)
 			n, err := st.waiting(ctx)
 			if err == nil && n != warm+w.messages {
 				err = fmt.Errorf("%d messages were sent, but %d are there", warm+w.messages, n)

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// rawSQSSetup is what somebody would write who needs nothing but the rate, with the AWS SDK, on a queue like
+// Reprise's: no endpoint, no recoverability but that what failed goes back at once, headers that are searched
+// instead of parsed. The bytes of messages are Reprise's.
+type rawSQSSetup struct {
+	pollers int           // goroutines that each receive ten messages, handle them, and delete them with one request
+	away    time.Duration // by which answers come later
+}
+
+func (setup rawSQSSetup) keeper(l load, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+}
+
+// sqsBatch is the most entries of a request.
+const sqsBatch = 10
+
+type rawSQSStore struct {
+	setup rawSQSSetup
+	*sqsQueues
+	url        string
+	body       text
+	attributes map[string]text
+
+	wg   sync.WaitGroup
+	errs []error
+	end  context.CancelFunc
+}
+
+// text is what is between the places at which a message's sequence goes.
+type text []string
+
+func textOf(s string) text { return strings.Split(s, placeholder) }
+
+func (t text) with(sequence string) string { return strings.Join(t, sequence) }
+
+func (setup rawSQSSetup) openOn(ctx context.Context, l load) (_ store, err error) {
+	server, err := l.on.sqs(setup.away)
+	if err != nil {
+		return nil, err
+	}
+	s := &rawSQSStore{setup: setup, sqsQueues: server.newQueues()}
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
+}
+
+// prepare makes the queues as Reprise makes them, and lets it send a message, whose text and attributes are taken for
+// all others.
+func (s *rawSQSStore) prepare(ctx context.Context) error {
+	t, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(t.Send(ctx, repriseMessage(placeholder, repriseSetup{}.body())), t.Close(ctx)); err != nil {
+		return err
+	}
+	if s.url, err = s.queueURL(ctx, repriseQueue); err != nil {
+		return err
+	}
+	messages, err := s.receive(ctx)
+	if err != nil {
+		return err
+	}
+	if len(messages) != 1 {
+		return fmt.Errorf("%d messages are in the queue, want the one that was sent", len(messages))
+	}
+	s.body = textOf(*messages[0].Body)
+	if len(s.body) < 2 {
+		return fmt.Errorf("the sequence is not in the message: %s", *messages[0].Body)
+	}
+	s.attributes = make(map[string]text)
+	for name, a := range messages[0].MessageAttributes {
+		s.attributes[name] = textOf(*a.StringValue)
+	}
+	return s.remove(ctx, messages)
+}
+
+func (s *rawSQSStore) attributesWith(sequence string) map[string]types.MessageAttributeValue {
+	m := make(map[string]types.MessageAttributeValue, len(s.attributes))
+	for name, t := range s.attributes {
+		m[name] = types.MessageAttributeValue{DataType: new("String"), StringValue: new(t.with(sequence))}
+	}
+	return m
+}
+
+func (s *rawSQSStore) send(ctx context.Context, sequences []string) error {
+	if len(sequences) == 1 {
+		_, err := s.sdk.SendMessage(ctx, &awssqs.SendMessageInput{
+			QueueUrl: &s.url, MessageBody: new(s.body.with(sequences[0])), MessageAttributes: s.attributesWith(sequences[0]),
+		})
+		return err
+	}
+	for batch := range slices.Chunk(sequences, sqsBatch) {
+		entries := make([]types.SendMessageBatchRequestEntry, len(batch))
+		for i, sequence := range batch {
+			entries[i] = types.SendMessageBatchRequestEntry{
+				Id: new(strconv.Itoa(i)), MessageBody: new(s.body.with(sequence)), MessageAttributes: s.attributesWith(sequence),
+			}
+		}
+		out, err := s.sdk.SendMessageBatch(ctx, &awssqs.SendMessageBatchInput{QueueUrl: &s.url, Entries: entries})
+		if err != nil {
+			return err
+		}
+		if err := allSucceeded(out.Failed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func allSucceeded(failed []types.BatchResultErrorEntry) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d entries of a batch failed, the first one with %s", len(failed), *failed[0].Code)
+}
+
+// sequence finds it in the text of a message.
+func (s *rawSQSStore) sequence(body string) string {
+	at := len(s.body[0])
+	if len(body) < at+sequenceDigits {
+		return ""
+	}
+	return body[at : at+sequenceDigits]
+}
+
+func (s *rawSQSStore) receive(ctx context.Context) ([]types.Message, error) {
+	out, err := s.sdk.ReceiveMessage(ctx, &awssqs.ReceiveMessageInput{
+		QueueUrl: &s.url, MaxNumberOfMessages: sqsBatch, WaitTimeSeconds: int32(sqsWait / time.Second), MessageAttributeNames: []string{"All"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out.Messages, nil
+}
+
+// remove deletes messages.
+func (s *rawSQSStore) remove(ctx context.Context, messages []types.Message) error {
+	entries := make([]types.DeleteMessageBatchRequestEntry, len(messages))
+	for i, m := range messages {
+		entries[i] = types.DeleteMessageBatchRequestEntry{Id: new(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle}
+	}
+	out, err := s.sdk.DeleteMessageBatch(ctx, &awssqs.DeleteMessageBatchInput{QueueUrl: &s.url, Entries: entries})
+	if err != nil {
+		return err
+	}
+	return allSucceeded(out.Failed)
+}
+
+// giveBack unlocks messages.
+func (s *rawSQSStore) giveBack(ctx context.Context, messages []types.Message) error {
+	entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(messages))
+	for i, m := range messages {
+		entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: new(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle}
+	}
+	out, err := s.sdk.ChangeMessageVisibilityBatch(ctx, &awssqs.ChangeMessageVisibilityBatchInput{QueueUrl: &s.url, Entries: entries})
+	if err != nil {
+		return err
+	}
+	return allSucceeded(out.Failed)
+}
+
+func (s *rawSQSStore) start(ctx context.Context, handle func(string) error) error {
+	ctx, s.end = context.WithCancel(ctx)
+	s.errs = make([]error, s.setup.pollers)
+	for i := range s.errs {
+		s.wg.Go(func() { s.errs[i] = s.poll(ctx, handle) })
+	}
+	return nil
+}
+
+// poll is the loop of one goroutine, until ctx ends.
+func (s *rawSQSStore) poll(ctx context.Context, handle func(string) error) error {
+	requests := context.WithoutCancel(ctx) // a request that is cut off may lock messages for nobody
+	var done, failed []types.Message
+	for ctx.Err() == nil {
+		messages, err := s.receive(requests)
+		if err != nil {
+			return err
+		}
+		done, failed = done[:0], failed[:0]
+		for _, m := range messages {
+			if handle(s.sequence(*m.Body)) == nil {
+				done = append(done, m)
+			} else {
+				failed = append(failed, m)
+			}
+		}
+		if len(done) > 0 {
+			err = s.remove(requests, done)
+		}
+		if len(failed) > 0 {
+			err = errors.Join(err, s.giveBack(requests, failed))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *rawSQSStore) stop(context.Context) error {
+	s.end()
+	s.wg.Wait()
+	return errors.Join(s.errs...)
+}
+
+func (s *rawSQSStore) close(ctx context.Context) error {
+	if s.end != nil {
+		s.end()
+		s.wg.Wait()
+	}
+	return s.drop(ctx)
+}
