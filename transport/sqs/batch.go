@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -21,6 +22,10 @@ type batcher[E any] struct {
 	linger    time.Duration // how long a request that is not full waits for more entries
 	// worthwhile reports whether entries besides the n that wait may come soon. nil: none may.
 	worthwhile func(n int) bool
+	// added is called for each entry before it may leave, and ended for entries whose errors are known, before their callers
+	// return. Both may be called with mu held. nil: neither is called.
+	added func(*entry[E])
+	ended func([]*entry[E])
 	// do makes one request, and gives each entry its error.
 	do func(ctx context.Context, entries []*entry[E])
 
@@ -50,6 +55,9 @@ func (b *batcher[E]) add(entries ...*entry[E]) {
 		e.done = make(chan struct{})
 		b.waiting = append(b.waiting, e)
 		b.bytes += e.bytes
+		if b.added != nil {
+			b.added(e)
+		}
 	}
 	b.startLocked()
 }
@@ -82,8 +90,8 @@ func (b *batcher[E]) startLocked() {
 			b.requests--
 			for _, e := range entries {
 				e.err = core.ErrClosed
-				close(e.done)
 			}
+			b.end(entries)
 		}
 	}
 	if len(b.waiting) == 0 {
@@ -124,9 +132,7 @@ func (b *batcher[E]) run(entries []*entry[E], full bool) {
 	ctx, cancel := context.WithTimeout(b.life.Context(), requestTimeout)
 	b.do(ctx, entries)
 	cancel()
-	for _, e := range entries {
-		close(e.done)
-	}
+	b.end(entries)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.requests--
@@ -134,6 +140,16 @@ func (b *batcher[E]) run(entries []*entry[E], full bool) {
 		b.partial--
 	}
 	b.startLocked()
+}
+
+// end lets the callers of entries return.
+func (b *batcher[E]) end(entries []*entry[E]) {
+	if b.ended != nil {
+		b.ended(entries)
+	}
+	for _, e := range entries {
+		close(e.done)
+	}
 }
 
 // await waits until an entry has succeeded or failed. When ctx ends before its request has left, the entry is withdrawn, and begun
@@ -162,6 +178,9 @@ func (b *batcher[E]) await(ctx context.Context, e *entry[E], grace time.Duration
 	}
 }
 
+// errWithdrawn is the error of an entry that was withdrawn.
+var errWithdrawn = errors.New("withdrawn")
+
 // withdraw removes an entry whose request has not left yet, and reports whether it did.
 func (b *batcher[E]) withdraw(e *entry[E]) bool {
 	b.mu.Lock()
@@ -173,6 +192,8 @@ func (b *batcher[E]) withdraw(e *entry[E]) bool {
 		if w == e {
 			b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
 			b.bytes -= e.bytes
+			e.err = errWithdrawn
+			b.end([]*entry[E]{e})
 			return true
 		}
 	}

@@ -263,10 +263,4 @@ func (d *delivery) end(err error) {
 		d.settled = true
 	}
 	d.mu.Unlock()
-	// With ErrClosed no request has left, and Close releases the message.
-	if err == nil || errors.Is(err, core.ErrLockLost) && !errors.Is(err, core.ErrClosed) {
-		d.r.mu.Lock()
-		d.r.freeLocked(d)
-		d.r.mu.Unlock()
-	}
 }

@@ -21,7 +21,8 @@ import (
 //
 // Its pollers ask for as many messages as there are free places. A place belongs to a message from its request until it is
 // settled. The engine calls Receive once for each free place, so a message that arrives is handed out at once; with fewer
-// calls it waits in arrived, with its lock running. If the queue is empty, one poller waits in a long poll; the
+// calls it waits in arrived, with its lock running. A request for one message costs the same as one for ten, so one for
+// fewer waits for settlements in progress, which free more places. If the queue is empty, one poller waits in a long poll; the
 // others begin when requests come back full.
 type receiver struct {
 	t           *Transport
@@ -42,26 +43,28 @@ type receiver struct {
 	pollers     sync.WaitGroup // and other goroutines; it grows with mu held, or by one of them
 	settlements sync.WaitGroup // in progress
 	arrivals    transport.Signal
-	maxBytes    int // of a Receive; 0: no bound
+	room        transport.Signal // there may be places for a request
+	maxBytes    int              // of a Receive; 0: no bound
 	// batch is how many messages a request may bring. From a FIFO queue it is 1: a request for
 	// more would bring several messages of one group, of which all but the first would wait with their locks running,
 	// and have been counted, when the first one fails.
 	batch int
 
-	mu          sync.Mutex // guards the fields below
-	closed      bool
-	maxInFlight int
-	held        map[*delivery]struct{} // arrived and not settled
-	arrived     []*delivery            // those of held that Receive has not returned
-	asked       int                    // places of requests, and of messages whose bodies are being fetched
-	polling     int                    // requests in progress
-	wanted      int                    // most requests at a time: it grows while they come back full
-	storeDown   bool                   // the last fetch of a body failed
-	started     int                    // pollers
-	resume      time.Time              // no request begins before
-	nextSweep   time.Time              // sweepLocked does nothing before
-	room        chan struct{}          // closed and replaced when pollers have to look again
-	permanent   error                  // one that no retry can end
+	mu           sync.Mutex // guards the fields below
+	closed       bool
+	maxInFlight  int
+	held         map[*delivery]struct{} // arrived and not settled
+	arrived      []*delivery            // those of held that Receive has not returned
+	inSettlement int                    // those of held whose settlement is in progress
+	asked        int                    // places of requests, and of messages whose bodies are being fetched
+	few          time.Time              // since when there have been places, but too few for a request; zero: there are none, or enough
+	polling      int                    // requests in progress
+	wanted       int                    // most requests at a time: it grows while they come back full
+	storeDown    bool                   // the last fetch of a body failed
+	started      int                    // pollers
+	resume       time.Time              // no request begins before
+	nextSweep    time.Time              // sweepLocked does nothing before
+	permanent    error                  // one that no retry can end
 }
 
 func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *receiver {
@@ -69,7 +72,7 @@ func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *re
 		t: t, address: address, url: url, mode: cfg.Mode, visibility: t.cfg.VisibilityTimeout,
 		log: transport.NewDeliveryLog(cfg.MaxInFlight), arrivals: transport.NewSignal(), maxBytes: cfg.MaxReceiveBytes,
 		batch: receiveBatch, maxInFlight: cfg.MaxInFlight, held: map[*delivery]struct{}{}, wanted: 1,
-		room: make(chan struct{}), closedDone: make(chan struct{}), observer: newJointObserver(cfg.Observer),
+		room: transport.NewSignal(), closedDone: make(chan struct{}), observer: newJointObserver(cfg.Observer),
 	}
 	if isFIFO(address) {
 		r.batch = 1
@@ -267,18 +270,48 @@ func (r *receiver) surplusLocked() (surplus []*delivery) {
 	return surplus
 }
 
-// wakePollersLocked has pollers look for places.
+// wakePollersLocked wakes a poller if there are places for a request, if one has to look again at another time than before, or if
+// one is not needed any more. A poller that takes places, or ends, wakes the next one.
 func (r *receiver) wakePollersLocked() {
-	close(r.room)
-	r.room = make(chan struct{})
+	few, resume := r.few, time.Until(r.resume) > 0
+	if places, _ := r.placesLocked(); places > 0 || resume || !r.few.Equal(few) || r.started > r.neededLocked() {
+		r.room.Notify()
+	}
 }
 
 // freeLocked frees the place of a delivery.
 func (r *receiver) freeLocked(d *delivery) {
-	if _, ok := r.held[d]; ok {
-		delete(r.held, d)
-		r.wakePollersLocked()
+	delete(r.held, d)
+	r.wakePollersLocked()
+}
+
+// settling notes a settlement in progress. It runs while the batcher adds the entry, so that of several settlements at the same
+// moment the first one finds the others among the unsettled deliveries.
+func (r *receiver) settling(*entry[*settlement]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inSettlement++
+}
+
+// settled frees the places of deliveries, all those of a request at the same time: the next request for messages asks for
+// as many. With ErrClosed no request has left, and Close releases the message.
+func (r *receiver) settled(entries []*entry[*settlement]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range entries {
+		r.inSettlement--
+		if e.err == nil || faultOf(e.err) == faultLockLost {
+			delete(r.held, e.item.of)
+		}
 	}
+	r.wakePollersLocked()
+}
+
+// unsettled returns how many deliveries were handed out, and have no settlement yet.
+func (r *receiver) unsettled() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.held) - len(r.arrived) - r.inSettlement
 }
 
 // expireLocked drops messages that have arrived and whose lock has ended: they are redelivered, and no handler has seen
@@ -310,44 +343,69 @@ func (r *receiver) sweepLocked() {
 	}
 }
 
-// reserve takes places for a request, at most batch. If there are none, the poller looks again when changed is closed,
-// and after wait. A poller that is not needed any more ends: retire is true then.
-func (r *receiver) reserve() (places int, changed <-chan struct{}, wait time.Duration, retire bool) {
+// askLinger is how long a request for fewer messages than it could ask for waits for settlements in progress: a few
+// times as long as these take, so that one that hangs does not keep the other places empty.
+const askLinger = 100 * time.Millisecond
+
+// placesLocked returns the places for a request that could begin now. If there are none, the poller looks again after wait.
+func (r *receiver) placesLocked() (places int, wait time.Duration) {
+	wait = r.visibility / 4 // after which locks may have ended
+	free := r.maxInFlight - len(r.held) - r.asked
+	switch {
+	case free <= 0 || r.polling >= r.wanted || r.permanent != nil:
+		return 0, wait
+	case free < min(r.batch, r.maxInFlight) && r.inSettlement > 0:
+		now := time.Now()
+		if r.few.IsZero() {
+			r.few = now
+		}
+		if left := r.few.Add(askLinger).Sub(now); left > 0 {
+			return 0, min(left, wait)
+		}
+	}
+	return min(free, r.batch), 0
+}
+
+// reserve takes places for a request, at most batch. If there are none, the poller looks again after room's signal, or after
+// wait. A poller that is not needed any more ends: retire is true then.
+func (r *receiver) reserve() (places int, wait time.Duration, retire bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.started > r.neededLocked() {
 		r.started--
-		return 0, nil, 0, true
+		r.room.Notify() // this poller may have taken the signal for another one
+		return 0, 0, true
 	}
 	if wait := time.Until(r.resume); wait > 0 {
-		return 0, r.room, wait, false
+		return 0, wait, false
 	}
 	if r.polling < r.wanted && r.permanent == nil {
 		r.expireLocked()
 		if r.maxInFlight-len(r.held)-r.asked < r.batch {
 			r.sweepLocked()
 		}
-		if free := r.maxInFlight - len(r.held) - r.asked; free > 0 {
-			places = min(free, r.batch)
-			r.asked += places
-			r.polling++
-			return places, nil, 0, false
-		}
 	}
-	return 0, r.room, r.visibility / 4, false // after which locks may have ended
+	if places, wait = r.placesLocked(); places == 0 {
+		return 0, wait, false
+	}
+	r.few = time.Time{}
+	r.asked += places
+	r.polling++
+	r.wakePollersLocked()
+	return places, 0, false
 }
 
 // poll is one poller.
 func (r *receiver) poll() {
 	for {
-		places, changed, wait, retire := r.reserve()
+		places, wait, retire := r.reserve()
 		switch {
 		case retire:
 			return
 		case places > 0:
 			r.ask(places)
 		default:
-			_ = transport.Sleep(r.closing, r.closing, wait, changed) // reserve tells when it is closed
+			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve tells when it is closed
 		}
 	}
 }

@@ -29,6 +29,7 @@ type settlement struct {
 	kind    settlementKind
 	timeout time.Duration
 	before  func() // runs before the request, which may make the message available to others
+	of      *delivery
 	handle  string
 	asked   time.Time // when the request left
 }
@@ -52,27 +53,29 @@ const (
 
 func newSettler(r *receiver) *settler {
 	s := &settler{settleRequests: settleRequests{r.t, r.url}, r: r}
-	batch := func(linger time.Duration, do func(context.Context, []*entry[*settlement])) *batcher[*settlement] {
+	batch := func(linger time.Duration, worthwhile func(int) bool, do func(context.Context, []*entry[*settlement])) *batcher[*settlement] {
 		return &batcher[*settlement]{
-			life: r.t.life, partly: requestsAtOnce, most: requestsAtOnce, linger: linger, worthwhile: s.moreInFlight, do: do,
+			life: r.t.life, partly: requestsAtOnce, most: requestsAtOnce, linger: linger, worthwhile: worthwhile, do: do,
 		}
 	}
-	s.deletions = batch(settleLinger, s.delete)
-	s.returns = batch(settleLinger, s.change)
-	s.renewals = batch(renewLinger, s.change)
+	s.deletions = batch(settleLinger, s.moreToSettle, s.delete)
+	s.returns = batch(settleLinger, s.moreToSettle, s.change)
+	s.renewals = batch(renewLinger, s.moreToRenew, s.change)
+	for _, b := range []*batcher[*settlement]{s.deletions, s.returns} {
+		b.added, b.ended = r.settling, r.settled
+	}
 	return s
 }
 
-// moreInFlight reports whether there are deliveries besides the n that wait to be settled.
-func (s *settler) moreInFlight(n int) bool {
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
-	return len(s.r.held)-len(s.r.arrived) > n
-}
+// moreToSettle reports whether there are deliveries that handlers have, and that may be settled soon.
+func (s *settler) moreToSettle(int) bool { return s.r.unsettled() > 0 }
+
+// moreToRenew reports whether there are deliveries that handlers have besides the n that wait to be renewed.
+func (s *settler) moreToRenew(n int) bool { return s.r.unsettled() > n }
 
 // do makes a settlement, with others in one request, and returns when that left.
 func (s *settler) do(ctx context.Context, d *delivery, request settlement) (asked time.Time, err error) {
-	request.handle = d.handle
+	request.of, request.handle = d, d.handle
 	b := s.deletions
 	switch request.kind {
 	case settleDelete:
