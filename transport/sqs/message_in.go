@@ -56,8 +56,8 @@ func (t *Transport) read(queue string, m *types.Message) *received {
 		text = inner
 		maps.Copy(attrs, others)
 	}
-	if n, err := strconv.Atoi(attrs[attrDeliveries]); err == nil && n > 0 && n <= math.MaxInt32 {
-		r.DeliveryCount += n
+	if n := number(attrs[attrDeliveries]); n > 0 && n <= math.MaxInt32 {
+		r.DeliveryCount += int(n)
 		r.Redelivered = true
 	}
 	r.delay, r.wait = duration(attrs[attrDelay]), duration(attrs[attrWait])
@@ -178,6 +178,13 @@ func (r *received) readForeign(text string, attrs map[string]string) {
 
 // readWrapped reads the JSON object that NServiceBus writes, and reports whether it is one.
 func (r *received) readWrapped(text string, attrs map[string]string) bool {
+	if headers, body, ok := parseWritten(text); ok {
+		if !isWrapper(headers, attrs) {
+			return false
+		}
+		r.Headers, r.Body = headers, body
+		return true
+	}
 	if !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") {
 		return false
 	}
@@ -190,8 +197,8 @@ func (r *received) readWrapped(text string, attrs map[string]string) bool {
 		return false
 	}
 	headers, err := transport.ParseHeadersJSON(w.Headers)
-	if _, ours := attrs[attrMessageID]; !ours && headers.Get(core.HeaderMessageID) == "" && headers.Get(headerPacked) == "" {
-		return false // an application's object that happens to have these members
+	if !isWrapper(headers, attrs) {
+		return false
 	}
 	r.Headers = headers
 	if err != nil {
@@ -205,6 +212,40 @@ func (r *received) readWrapped(text string, attrs map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// isWrapper reports whether an object with these headers is a message, and not an application's object that happens to have the
+// same members.
+func isWrapper(headers core.Headers, attrs map[string]string) bool {
+	_, ours := attrs[attrMessageID]
+	return ours || headers.Get(core.HeaderMessageID) != "" || headers.Get(headerPacked) != ""
+}
+
+// wrapperStart is the beginning of a Wrapped message. No envelope of SNS begins with it.
+const wrapperStart = `{"Headers":`
+
+// parseWritten reads {"Headers":{...},"Body":"base64"}, which is how the adapter writes nearly every message, in a quarter of the
+// time that encoding/json needs. It returns false for any other text, correct or not.
+func parseWritten(text string) (headers core.Headers, body []byte, ok bool) {
+	if text, ok = strings.CutPrefix(text, wrapperStart); !ok {
+		return headers, nil, false
+	}
+	if text, ok = strings.CutSuffix(text, `"}`); !ok {
+		return headers, nil, false
+	}
+	encoded := text[strings.LastIndexByte(text, '"')+1:] // base64 has no quotes
+	if text, ok = strings.CutSuffix(text[:len(text)-len(encoded)], `,"Body":"`); !ok {
+		return headers, nil, false
+	}
+	if strings.IndexByte(encoded, '\r') >= 0 || strings.IndexByte(encoded, '\n') >= 0 { // base64 ignores them, and JSON refuses them
+		return headers, nil, false
+	}
+	body, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return headers, nil, false
+	}
+	headers, err = transport.ParseHeadersJSON([]byte(text)) // which refuses text after the object
+	return headers, body, err == nil
 }
 
 // fetchBody gets the body of a message that is stored elsewhere. One that is not there makes the message malformed;
@@ -231,7 +272,7 @@ func (r *received) fetchBody(ctx context.Context, bodies Bodies) error {
 
 // notification returns the message in the envelope of SNS, with its attributes.
 func notification(text string) (inner string, attrs map[string]string, ok bool) {
-	if !strings.HasPrefix(text, "{") || !strings.Contains(text, `"Notification"`) {
+	if !strings.HasPrefix(text, "{") || strings.HasPrefix(text, wrapperStart) || !strings.Contains(text, `"Notification"`) {
 		return "", nil, false
 	}
 	var n struct {
@@ -276,8 +317,8 @@ func value(s *string) string {
 }
 
 func milliseconds(text string) time.Time {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n <= 0 {
+	n := number(text)
+	if n <= 0 {
 		return time.Time{}
 	}
 	return time.UnixMilli(n)
@@ -285,9 +326,22 @@ func milliseconds(text string) time.Time {
 
 // duration reads milliseconds.
 func duration(text string) time.Duration {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n <= 0 || n > int64((1<<63-1)/time.Millisecond) {
+	n := number(text)
+	if n <= 0 || n > int64((1<<63-1)/time.Millisecond) {
 		return 0
 	}
 	return time.Duration(n) * time.Millisecond
+}
+
+// number returns 0 for a text that is no number. Most messages have no such attribute, and the error of strconv would be
+// two allocations.
+func number(text string) int64 {
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
