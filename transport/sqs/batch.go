@@ -16,6 +16,7 @@ import (
 // worthwhile reports that more entries may come.
 type batcher[E any] struct {
 	life      *transport.Lifecycle
+	runners   *runners
 	mostBytes int           // of one request; 0: no bound
 	partly    int           // most requests at a time that are not full
 	most      int           // most requests at a time
@@ -86,7 +87,7 @@ func (b *batcher[E]) startLocked() {
 		}
 		b.requests++
 		b.stopTimerLocked()
-		if !b.life.Go(func() { b.run(entries, full) }) {
+		if !b.runners.run(func() { b.run(entries, full) }) {
 			b.requests--
 			for _, e := range entries {
 				e.err = core.ErrClosed

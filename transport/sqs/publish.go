@@ -77,7 +77,7 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pe
 	}
 	b := t.batcher(t.publishers, arn, func() *batcher[*sending] {
 		b := &batcher[*sending]{
-			life: t.life, mostBytes: topicLimit, partly: partlyAtOnce, most: requestsAtOnce,
+			life: t.life, runners: t.runners, mostBytes: topicLimit, partly: partlyAtOnce, most: requestsAtOnce,
 			do: func(ctx context.Context, entries []*entry[*sending]) { t.publishBatch(ctx, out.Topic, arn, entries) },
 		}
 		if isFIFO(name) {

@@ -203,7 +203,7 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 func (t *Transport) sender(address string) *batcher[*sending] {
 	return t.batcher(t.senders, address, func() *batcher[*sending] {
 		b := &batcher[*sending]{
-			life: t.life, mostBytes: serviceLimit, partly: partlyAtOnce, most: requestsAtOnce,
+			life: t.life, runners: t.runners, mostBytes: serviceLimit, partly: partlyAtOnce, most: requestsAtOnce,
 			do: func(ctx context.Context, entries []*entry[*sending]) { t.sendBatch(ctx, address, entries) },
 		}
 		if isFIFO(address) {

@@ -55,7 +55,7 @@ func newSettler(r *receiver) *settler {
 	s := &settler{settleRequests: settleRequests{r.t, r.url}, r: r}
 	batch := func(linger time.Duration, worthwhile func(int) bool, do func(context.Context, []*entry[*settlement])) *batcher[*settlement] {
 		return &batcher[*settlement]{
-			life: r.t.life, partly: requestsAtOnce, most: requestsAtOnce, linger: linger, worthwhile: worthwhile, do: do,
+			life: r.t.life, runners: r.t.runners, partly: requestsAtOnce, most: requestsAtOnce, linger: linger, worthwhile: worthwhile, do: do,
 		}
 	}
 	s.deletions = batch(settleLinger, s.moreToSettle, s.delete)

@@ -41,7 +41,8 @@ type Transport struct {
 	senders    map[string]*batcher[*sending]
 	publishers map[string]*batcher[*sending]
 
-	life *transport.Lifecycle
+	life    *transport.Lifecycle
+	runners *runners
 }
 
 var _ interface {
@@ -99,6 +100,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		}
 		t.idle = tr.CloseIdleConnections
 	}
+	t.runners = newRunners(t.life)
 	poll := shared.Copy()
 	poll.APIOptions = append(poll.APIOptions, attemptTimeout(cfg.WaitTime+requestTimeout))
 	t.poll = sqs.NewFromConfig(poll)

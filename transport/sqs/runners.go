@@ -1,0 +1,87 @@
+package sqs
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// runners are the goroutines that make requests. Each is used for several: the SDK's calls are nested so deeply that the stack
+// of a new goroutine grows several times during its first request.
+type runners struct {
+	life *transport.Lifecycle
+	jobs chan func()
+
+	mu   sync.Mutex // guards idle
+	idle int        // goroutines that wait for a job and have none
+}
+
+const (
+	// mostIdleRunners is the most goroutines that wait for a job. Others end after theirs.
+	mostIdleRunners = 32
+	// runnerIdleTime is how long one waits for the next job before it ends.
+	runnerIdleTime = time.Second
+)
+
+func newRunners(life *transport.Lifecycle) *runners {
+	return &runners{life: life, jobs: make(chan func(), mostIdleRunners)}
+}
+
+// run runs job in a goroutine that the transport's Close waits for. After Close it does not, and returns false.
+func (r *runners) run(job func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle > 0 && r.life.Err(context.Background()) == nil {
+		r.idle--
+		r.jobs <- job // there is room for as many as were idle
+		return true
+	}
+	return r.life.Go(func() { r.work(job) })
+}
+
+// work does a job, and then others, until there is none for runnerIdleTime.
+func (r *runners) work(job func()) {
+	timer := time.NewTimer(runnerIdleTime)
+	defer timer.Stop()
+	for {
+		job()
+		if !r.becomeIdle() {
+			return
+		}
+		timer.Reset(runnerIdleTime)
+		select {
+		case job = <-r.jobs:
+			continue
+		case <-timer.C:
+		case <-r.life.Context().Done():
+		}
+		if r.leave() {
+			return
+		}
+		job = <-r.jobs // it got one at the same moment
+	}
+}
+
+// becomeIdle counts a goroutine as idle, and reports whether it may wait for a job.
+func (r *runners) becomeIdle() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle == mostIdleRunners {
+		return false
+	}
+	r.idle++
+	return true
+}
+
+// leave reports whether a goroutine that has received no job may end. It must not if all that wait have one.
+func (r *runners) leave() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle == 0 {
+		return false
+	}
+	r.idle--
+	return true
+}
