@@ -55,7 +55,8 @@ const (
 	sqsSingles        = 20_000 // one a call
 	sqsAwaited        = 40_000 // answers take their time
 	watermillSQS      = 10_000 // each with a request of its own
-	watermillOneByOne = 2_000  // with its defaults
+	sqsFewSlots       = 10_000 // with Reprise's defaults
+	watermillOneByOne = 500    // with Watermill's
 )
 
 // What Reprise must reach beside the raw loop. Each request costs the same.
@@ -78,7 +79,7 @@ var sqsPlaces = []struct {
 	away  time.Duration
 	most  int // messages of a sample; 0 is what is asked for
 }{
-	{fmt.Sprintf("each answer %v later, as from the service", sqsAway), sqsAway, sqsAwaited},
+	{fmt.Sprintf("each answer %v later, in place of a network", sqsAway), sqsAway, sqsAwaited},
 	{"the server on the same cores, and no time between", 0, 0},
 }
 
@@ -95,7 +96,7 @@ func sqsReceive(ctx context.Context, l load) ([]table, error) {
 		c, err := compare(ctx, l.repetitions, []trial{
 			loop.keeper(l, raw).at(full),
 			tuned.keeper(l, own).at(full),
-			plain.keeper(l, own+", defaults").at(full),
+			plain.keeper(l, own+", defaults").at(backlog{messages: l.atMost(sqsFewSlots).messages}),
 			mill.keeper(l, peer).at(backlog{messages: l.atMost(watermillSQS).messages}),
 			millDefaults.keeper(l, "Watermill, defaults").at(backlog{messages: l.atMost(watermillOneByOne).messages}),
 		})

@@ -25,7 +25,7 @@ type sqsServer struct {
 
 const sqsDescription = "Amazon SQS: the stand-in of internal/testserver/sqs, a process on the same machine that keeps messages in memory"
 
-// sqsAway is about how long an answer of the service takes that is in the same region.
+// sqsAway stands for the network and the service.
 const sqsAway = 5 * time.Millisecond
 
 // newSQSServer starts a server whose answers come by away later.
