@@ -116,8 +116,10 @@ func (ep *Endpoint) inRound(d Delivery) Delivery {
 		return d
 	}
 	e := ep.memory.roundsOf(in.NativeID)
-	count := max(in.DeliveryCount-e.deliveries, 1)
-	if in.DeliveryCount > e.expected { // other instances had it, or this one has forgotten it
+	delivered := max(in.DeliveryCount, 1)
+	e.deliveries = min(e.deliveries, delivered-1) // an adapter may have taken a deferral off the count
+	count := delivered - e.deliveries
+	if delivered > e.expected { // other instances had it, or this one has forgotten it
 		config := ep.rules.configFor(ep.typeOf(in))
 		if round := config.Immediate.MaxNumberOfRetries; round < math.MaxInt {
 			round++

@@ -243,3 +243,26 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 		})
 	}
 }
+
+// A deferral begins a round, whether the adapter counts it or not.
+func TestGroups_DeferralThatIsNotCounted(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.broker.caps.CountsEveryDelivery = true // by what it says alone
+		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}}})
+		var attempts record[string]
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			attempts.add(fmt.Sprintf("%d/%d", m.Attempt, m.Deferrals))
+			if m.Attempt == 2 && m.Deferrals < 2 {
+				return core.Defer(time.Second)
+			}
+			return errBoom
+		})
+		b.run(ep)
+		m := order("1")
+		m.GroupKey = "customer 7"
+		b.send(m)
+		b.pass(time.Hour)
+		equal(b, "attempts", strings.Join(attempts.all(), " "), "1/0 2/0 1/1 2/1 1/2 2/2")
+		b.only("error")
+	})
+}
