@@ -6,11 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +61,8 @@ var childOpens func() (core.Transport, error)
 // Main sets time.Local to a zone that no machine has, and in child processes to another
 // one: an adapter that stores or compares local times works where that is UTC, as on most
 // servers, or where all instances have the same zone.
+//
+// Without the flag -parallel, sixteen tests run at a time also on machines with fewer cores: cases mostly wait.
 func Main(m *testing.M, open func() (core.Transport, error)) {
 	time.Local = oddZone
 	if text, ok := os.LookupEnv(jobVariable); ok {
@@ -65,7 +70,21 @@ func Main(m *testing.M, open func() (core.Transport, error)) {
 		os.Exit(runChild(text, open))
 	}
 	childOpens = open
+	runMoreInParallel()
 	m.Run()
+}
+
+// leastParallel is how many tests run at a time on machines with few cores.
+const leastParallel = 16
+
+// runMoreInParallel sets -parallel, unless it was given.
+func runMoreInParallel() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given && runtime.GOMAXPROCS(0) < leastParallel {
+		_ = flag.Set("test.parallel", strconv.Itoa(leastParallel))
+	}
 }
 
 // Time zones with minutes and seconds, far from UTC and from each other.

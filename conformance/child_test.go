@@ -16,8 +16,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// zoneVariable asks a process that is no child for its time zone.
-const zoneVariable = "REPRISE_CONFORMANCE_ZONE"
+// adapterVariable makes a process run the tests as those of an adapter do, with Main.
+const adapterVariable = "REPRISE_CONFORMANCE_ADAPTER"
 
 // TestMain lets this package's tests start processes. Its open suits one of them
 // alone, so that the others must not find it.
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			return openWire(os.Getenv(wireVariable))
 		})
 	}
-	if _, ok := os.LookupEnv(zoneVariable); ok {
+	if _, ok := os.LookupEnv(adapterVariable); ok {
 		Main(m, nil)
 		fmt.Println("in the zone", time.Local)
 		return
@@ -151,7 +151,7 @@ func TestMain_TimeZones(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := exec.Command(path, "-test.run=^$")
-	command.Env = append(os.Environ(), zoneVariable+"=")
+	command.Env = append(os.Environ(), adapterVariable+"=")
 	if text, err := command.CombinedOutput(); err != nil || !strings.Contains(string(text), "in the zone conformance\n") {
 		t.Errorf("the tests of an adapter: %v:\n%s", err, text)
 	}
