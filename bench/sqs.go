@@ -21,7 +21,7 @@ var sqsScenarios = []scenario{
 	{
 		name:  "sqs-send",
 		title: "Amazon SQS, sending",
-		about: "The raw sender puts the messages of a call into requests of ten, one after the other. Watermill sends each message with a request of its own.",
+		about: "The raw sender puts the messages of a call into requests of ten, one after the other. Watermill sends each message with a separate request.",
 		run:   sqsSend,
 	},
 	{
@@ -54,7 +54,7 @@ var (
 const (
 	sqsSingles        = 20_000 // one a call
 	sqsAwaited        = 40_000 // answers take their time
-	watermillSQS      = 10_000 // each with a request of its own
+	watermillSQS      = 10_000 // each with a separate request
 	sqsFewSlots       = 10_000 // with Reprise's defaults
 	watermillOneByOne = 500    // with Watermill's
 )

@@ -187,7 +187,7 @@ func (s *rawSQSStore) start(ctx context.Context, handle func(string) error) erro
 
 // poll is the loop of one goroutine, until ctx ends.
 func (s *rawSQSStore) poll(ctx context.Context, handle func(string) error) error {
-	requests := context.WithoutCancel(ctx) // a request that is cut off may lock messages for nobody
+	requests := context.WithoutCancel(ctx) // a request that is cut off may lock messages for no receiver
 	var done, failed []types.Message
 	for ctx.Err() == nil {
 		messages, err := s.receive(requests)

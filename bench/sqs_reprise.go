@@ -19,7 +19,7 @@ func (setup sqsSetup) keeper(l load, name string) keeper {
 	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
 }
 
-// sqsStore is Reprise on queues of its own.
+// sqsStore is Reprise on separate queues.
 type sqsStore struct {
 	setup sqsSetup
 	*sqsQueues

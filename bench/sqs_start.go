@@ -17,7 +17,7 @@ import (
 )
 
 // sqsServerVariable makes this program a server until its standard input ends, as it does when the parent
-// has died: a process of its own has its own garbage collector, and its allocations are not counted. The value is
+// has died: a separate process has a separate garbage collector, and its allocations are not counted. The value is
 // by how much each answer is delayed.
 const sqsServerVariable = "REPRISE_BENCH_SQS_SERVER"
 

@@ -15,7 +15,7 @@ import (
 )
 
 // watermillSQSSetup is one way of running Watermill's router on SQS, with the Retry middleware. It sends and deletes each
-// message with a request of its own.
+// message with a separate request.
 type watermillSQSSetup struct {
 	subscriptions int           // each handles one message at a time
 	batch         int32         // messages that are received together

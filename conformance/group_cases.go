@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// groupQueue returns an empty queue of the case's own that keeps groups.
+// groupQueue returns an empty queue of this case that keeps groups.
 func (t *trial) groupQueue(transport core.Transport) string {
 	var queue string
 	if t.suite.h.GroupQueue != nil {
@@ -31,7 +31,7 @@ func (t *trial) member(queue, group, body string) core.Outgoing {
 	return m
 }
 
-// sendGroup sends messages of one group, each with a Send of its own.
+// sendGroup sends messages of one group, each with a separate Send.
 func (t *trial) sendGroup(transport core.Transport, queue, group string, bodies ...string) {
 	for _, body := range bodies {
 		t.send(transport, t.member(queue, group, body))

@@ -179,6 +179,10 @@ func (d *faultyDelivery) Release(ctx context.Context) error {
 	return d.settle("Release", func() error { return d.Delivery.Release(ctx) })
 }
 
+func (d *faultyDelivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
+	return d.settle("Postpone", func() error { return d.Delivery.Postpone(ctx, delay, cause) })
+}
+
 func (d *faultyDelivery) DeadLetter(ctx context.Context, reason, description string) error {
 	return d.settle("DeadLetter", func() error {
 		return d.Delivery.DeadLetter(ctx, reason, description)

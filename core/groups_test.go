@@ -3,6 +3,7 @@ package core_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -263,6 +264,53 @@ func TestGroups_DeferralThatIsNotCounted(t *testing.T) {
 		b.send(m)
 		b.pass(time.Hour)
 		equal(b, "attempts", strings.Join(attempts.all(), " "), "1/0 2/0 1/1 2/1 1/2 2/2")
+		b.only("error")
+	})
+}
+
+// A delay for which the transport cannot hold the message any more, after a long handler, moves it to the error queue (R8).
+func TestGroups_RefusedPostponementMovesToTheErrorQueue(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+			if operation == "Postpone" {
+				return fmt.Errorf("held for too long: %w", errors.ErrUnsupported)
+			}
+			return nil
+		}})
+		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}}})
+		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
+		b.run(ep)
+		m := order("1")
+		m.GroupKey = "customer 7"
+		b.send(m)
+		b.pass(time.Hour)
+		b.only("error")
+	})
+}
+
+// A postponement that did not take place begins no round (R61).
+func TestGroups_LostLockBeginsNoRound(t *testing.T) {
+	inModesOn(t, inmemory.Config{LockDuration: time.Minute}, retrying, func(b *bed) {
+		lost := false
+		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+			if operation == "Postpone" && !lost {
+				lost = true
+				return core.ErrLockLost
+			}
+			return nil
+		}})
+		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}})
+		var rounds record[int]
+		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			rounds.add(m.DelayedRetries)
+			return core.RetryAfter(errBoom, time.Second)
+		})
+		b.run(ep)
+		m := order("1")
+		m.GroupKey = "customer 7"
+		b.send(m)
+		b.pass(time.Hour)
+		equal(b, "delayed retries before each attempt", fmt.Sprint(rounds.all()), "[0 0 1]")
 		b.only("error")
 	})
 }

@@ -98,7 +98,7 @@ func (q *queue) remove(m *message) {
 }
 
 // makeReady puts a message where it can be delivered, at the tail or, first, at
-// the head, unless another one of its group is before it. One that has expired meanwhile
+// the head, unless another one of its group is before it. One that has expired since
 // is not delivered: next looks, and the timer removes it at once.
 func (q *queue) makeReady(m *message, first bool) {
 	if m.ordered && !q.groups.enter(m) {
