@@ -12,7 +12,7 @@ func startPostgres(fsync bool) (url string, stop func() error, err error) {
 	if fsync {
 		settings = map[string]string{"fsync": "on"}
 	}
-	s, err := postgres.Start(postgres.Config{Settings: settings})
+	s, err := postgres.Start(postgres.Config{Settings: settings, OnDisk: fsync})
 	if err != nil {
 		return "", nil, err
 	}

@@ -21,12 +21,12 @@ type rabbitServer struct {
 	admin       *amqp.Connection
 }
 
-func newRabbitServer(url string) (_ *rabbitServer, err error) {
+func newRabbitServer(url string, onDisk bool) (_ *rabbitServer, err error) {
 	s := &rabbitServer{url: url, stop: func() error { return nil }}
 	settings := "settings not known"
 	if url == "" {
 		settings = "with its defaults"
-		if s.url, s.stop, err = startRabbit(); err != nil {
+		if s.url, s.stop, err = startRabbit(onDisk); err != nil {
 			return nil, err
 		}
 	}

@@ -19,8 +19,47 @@ type server interface {
 	Thaw() error
 }
 
+// A network is everything through which workers reach a server: a proxy for each of its addresses.
+type network []*proxy.Proxy
+
+// Cut ends all connections.
+func (n network) Cut() {
+	for _, p := range n {
+		p.Cut()
+	}
+}
+
+// Refuse refuses new connections, and Accept ends that.
+func (n network) Refuse() error { return n.each((*proxy.Proxy).Refuse) }
+
+// Accept accepts new connections after Refuse.
+func (n network) Accept() error { return n.each((*proxy.Proxy).Accept) }
+
+// Stall swallows everything that is sent, and Resume ends that.
+func (n network) Stall() {
+	for _, p := range n {
+		p.Stall()
+	}
+}
+
+// Resume lets pass everything that was swallowed.
+func (n network) Resume() {
+	for _, p := range n {
+		p.Resume()
+	}
+}
+
+func (n network) each(f func(*proxy.Proxy) error) error {
+	var errs []error
+	for _, p := range n {
+		errs = append(errs, f(p))
+	}
+	return errors.Join(errs...)
+}
+
 // networkFaults are those that every server and every network has.
-func networkFaults(s server, network *proxy.Proxy) []fault {
+func networkFaults(s server, proxies ...*proxy.Proxy) []fault {
+	n := network(proxies)
 	down := func(end func() error) func(context.Context, time.Duration) error {
 		return func(ctx context.Context, length time.Duration) error {
 			if err := end(); err != nil {
@@ -34,24 +73,24 @@ func networkFaults(s server, network *proxy.Proxy) []fault {
 		{"kill -9 of the server, restart", down(s.Kill)},
 		{"shutdown of the server, restart", down(s.Shutdown)},
 		{"all TCP connections cut", func(context.Context, time.Duration) error {
-			network.Cut()
+			n.Cut()
 			return nil
 		}},
 		{"connections cut and refused", lasting(
 			func(context.Context) error {
-				err := network.Refuse()
-				network.Cut()
+				err := n.Refuse()
+				n.Cut()
 				return err
 			},
-			func(context.Context) error { return network.Accept() },
+			func(context.Context) error { return n.Accept() },
 		)},
 		{"the network swallows everything", lasting(
 			func(context.Context) error {
-				network.Stall()
+				n.Stall()
 				return nil
 			},
 			func(context.Context) error {
-				network.Resume()
+				n.Resume()
 				return nil
 			},
 		)},

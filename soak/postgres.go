@@ -41,7 +41,10 @@ func startPostgres(ctx context.Context) (_ system, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	s.server, err = postgres.Start(postgres.Config{Settings: map[string]string{"max_connections": fmt.Sprint(postgresConnections)}})
+	s.server, err = postgres.Start(postgres.Config{
+		Settings: map[string]string{"max_connections": fmt.Sprint(postgresConnections)},
+		OnDisk:   true,
+	})
 	if err != nil {
 		return nil, err
 	}

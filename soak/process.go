@@ -157,6 +157,7 @@ const (
 	systemPostgres = "postgres"
 	systemRabbit   = "rabbitmq"
 	systemSQS      = "sqs"
+	systemASB      = "asb"
 )
 
 // newProcessJob opens the transport of a worker that is a process.
@@ -168,6 +169,8 @@ func newProcessJob(ctx context.Context, o processOptions) (*job, error) {
 		return newRabbitJob(ctx, o)
 	case systemSQS:
 		return newSQSJob(ctx, o)
+	case systemASB:
+		return newASBJob(ctx, o)
 	default:
 		return nil, fmt.Errorf("there is no transport %q", o.System)
 	}

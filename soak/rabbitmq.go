@@ -56,7 +56,7 @@ func startRabbit(ctx context.Context, release testserver.Release, queues rabbitm
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.server, err = testserver.Start(testserver.Config{Release: release}); err != nil {
+	if s.server, err = testserver.Start(testserver.Config{Release: release, OnDisk: true, AllProcessors: true}); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.server.Stop)

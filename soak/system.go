@@ -30,6 +30,8 @@ var subjects = []subject{
 	{"rabbitmq4-classic", "RabbitMQ 4, classic", guarantees{core.TransactionReceiveOnly, false, false}, startRabbit4Classic},
 	{"sqs", "SQS, standard", guarantees{core.TransactionReceiveOnly, true, false}, startSQSStandard},
 	{"sqs-fifo", "SQS, FIFO", guarantees{core.TransactionReceiveOnly, true, true}, startSQSFIFO},
+	{"asb", "Service Bus", guarantees{core.TransactionReceiveOnly, true, false}, startASBPlain},
+	{"asb-sessions", "Service Bus, sessions", guarantees{core.TransactionReceiveOnly, true, true}, startASBSessions},
 }
 
 // A system is the server of a subject, with faults. It is started for one run.

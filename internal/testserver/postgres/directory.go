@@ -46,8 +46,8 @@ func serverAccount() (*syscall.Credential, error) {
 }
 
 // newDirectory makes a directory for an account, or for this user if that is nil.
-func newDirectory(account *syscall.Credential) (*directory, error) {
-	dir, err := tempdir.New("", prefix)
+func newDirectory(account *syscall.Credential, onDisk bool) (*directory, error) {
+	dir, err := tempdir.New(tempdir.Parent(os.TempDir(), onDisk), prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,11 @@ func (d *directory) write(name, content string, how int) error {
 
 // removeLeftovers removes the directories whose processes have died. A server that
 // runs on one that is removed notices within a minute, and ends.
-func removeLeftovers() { tempdir.RemoveLeftovers(os.TempDir(), prefix, nil) }
+func removeLeftovers() {
+	for _, parent := range tempdir.Parents(os.TempDir()) {
+		tempdir.RemoveLeftovers(parent, prefix, nil)
+	}
+}
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

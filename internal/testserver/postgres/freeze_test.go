@@ -9,6 +9,7 @@ import (
 )
 
 func TestFreeze_ServerDoesNotAnswerUntilThaw(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	s := StartFor(t, Config{})
 	if err := s.Freeze(); err != nil {

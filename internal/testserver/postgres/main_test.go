@@ -29,6 +29,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// notInShortRuns skips a test of how servers start, end and fail: servers that are started,
+// used and stopped are enough there.
+func notInShortRuns(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts and ends servers: not in short runs")
+	}
+}
+
 // child starts a server, says which, and lives until its standard input ends.
 func child() int {
 	s, err := Start(Config{})

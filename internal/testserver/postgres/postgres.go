@@ -49,15 +49,21 @@ type Config struct {
 	// Where nothing is killed, "synchronous_commit": "off" saves further time.
 	// Where the server listens cannot be set.
 	Settings map[string]string
+
+	// OnDisk keeps the server's data in the directory for temporary files. The default is a
+	// file system in memory if there is one with room and TMPDIR is not set: what a killed
+	// process has written is kept there too.
+	OnDisk bool
 }
 
 // Server is a PostgreSQL server that Start has started. Its methods may be
 // called concurrently.
 type Server struct {
-	bin  programs
-	dir  *directory
-	port *loopback.Port
-	log  *process.Tail
+	bin    programs
+	dir    *directory
+	onDisk bool
+	port   *loopback.Port
+	log    *process.Tail
 
 	databases atomic.Int64 // that NewDatabase has named
 
@@ -104,7 +110,7 @@ func start(cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	removeLeftovers()
-	dir, err := newDirectory(account)
+	dir, err := newDirectory(account, cfg.OnDisk)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +118,7 @@ func start(cfg Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	s := &Server{bin: bin, dir: dir, port: port, log: &process.Tail{}}
+	s := &Server{bin: bin, dir: dir, onDisk: cfg.OnDisk, port: port, log: &process.Tail{}}
 	if err := s.initialize(conf); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -121,7 +127,10 @@ func start(cfg Config) (_ *Server, err error) {
 
 // initialize makes the cluster, starts the server and creates the role.
 func (s *Server) initialize(conf string) error {
-	if err := s.bin.initdb(s.dir, conf); err != nil {
+	if err := s.bin.cluster(s.dir); err != nil {
+		return err
+	}
+	if err := s.dir.configure(conf); err != nil {
 		return err
 	}
 	if err := s.life.Begin(s.run); err != nil {

@@ -30,6 +30,7 @@ func TestStart_ZeroConfig(t *testing.T) {
 }
 
 func TestStart_Settings(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	s := StartFor(t, Config{Settings: map[string]string{
 		"max_connections":  "17",
@@ -75,6 +76,7 @@ func TestStart_FailureSaysWhy(t *testing.T) {
 }
 
 func TestKill_KeepsCommittedRows(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	s := StartFor(t, Config{})
 	query(t, s, "postgres", "create table kept (n int)")
@@ -115,6 +117,7 @@ func TestKill_KeepsCommittedRows(t *testing.T) {
 }
 
 func TestRestart_KeepsRows(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	s := StartFor(t, Config{})
 	query(t, s, "postgres", "create table kept (n int); insert into kept values (1)")
@@ -142,6 +145,7 @@ func TestRestart_KeepsRows(t *testing.T) {
 }
 
 func TestStart_SeparateServers(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	a, b := StartFor(t, Config{}), StartFor(t, Config{})
 	query(t, a, "postgres", "create table only_a ()")
@@ -163,6 +167,7 @@ func TestStart_SeparateServers(t *testing.T) {
 }
 
 func TestStop_LeavesNothing(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for name, before := range map[string]func(*Server) error{
 		"running":   func(*Server) error { return nil },

@@ -30,6 +30,7 @@ func alive(t *testing.T, pid int) bool {
 // TestServer_EndsWithItsTestProcess has a test process die with no chance
 // to stop its server.
 func TestServer_EndsWithItsTestProcess(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	for name, die := range map[string]func(*exec.Cmd, io.Closer) error{
 		"SIGKILL": func(c *exec.Cmd, _ io.Closer) error { return c.Process.Kill() },

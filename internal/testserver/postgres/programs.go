@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -91,9 +90,8 @@ func (p programs) serverCommand(dir *directory, name string, args ...string) *ex
 	return cmd
 }
 
-// initdb makes a cluster in dir. Who connects to it is the superuser postgres, or
-// has a password.
-func (p programs) initdb(dir *directory, conf string) error {
+// initdb makes a cluster in dir.
+func (p programs) initdb(dir *directory) error {
 	var out process.Tail
 	cmd := p.serverCommand(dir, "initdb", "-D", dir.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	making, err := process.Start(cmd, &out, death)
@@ -103,10 +101,7 @@ func (p programs) initdb(dir *directory, conf string) error {
 	if err := making.Wait(); err != nil {
 		return fmt.Errorf("initdb: %w:\n%s", err, &out)
 	}
-	return errors.Join(
-		dir.appendFile("postgresql.conf", conf),
-		dir.truncateFile("pg_hba.conf", "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"),
-	)
+	return nil
 }
 
 // postgres returns the command that runs the server on dir.

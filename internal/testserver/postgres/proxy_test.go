@@ -12,6 +12,7 @@ import (
 // TestProxy_LostCommitLooksTheSame shows what the proxy is for: the client sees the same
 // failure whether the server has committed or not.
 func TestProxy_LostCommitLooksTheSame(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	s := StartFor(t, Config{})
 	p, err := proxy.New(s.Addr())

@@ -31,7 +31,7 @@ func (s *Server) startStandby() (*Server, error) {
 	if _, err := s.psql(context.Background(), "postgres", "select pg_reload_conf()"); err != nil {
 		return nil, err
 	}
-	dir, err := newDirectory(s.dir.account)
+	dir, err := newDirectory(s.dir.account, s.onDisk)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *Server) startStandby() (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	standby := &Server{bin: s.bin, dir: dir, port: port, log: &process.Tail{}}
+	standby := &Server{bin: s.bin, dir: dir, onDisk: s.onDisk, port: port, log: &process.Tail{}}
 	err = s.bin.copyServer(s.Addr(), dir)
 	if err == nil {
 		err = standby.life.Begin(standby.run)

@@ -5,6 +5,7 @@ package postgres
 import "testing"
 
 func TestStandby_FollowsAndIsPromoted(t *testing.T) {
+	notInShortRuns(t)
 	t.Parallel()
 	s := StartFor(t, Config{})
 	query(t, s, "postgres", "create table t (n int); insert into t values (1)")

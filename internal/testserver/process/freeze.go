@@ -15,9 +15,13 @@ import (
 func (p *Process) Freeze() error {
 	// The process first: stopped, it starts no more children. Its children may, until
 	// each of them is stopped too.
-	if err := p.signal(syscall.SIGSTOP); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		if errors.Is(err, os.ErrProcessDone) {
+			return nil
+		}
 		return err
 	}
+	awaitStop(p.cmd.Process.Pid)
 	for stopped := 0; ; {
 		pids, err := Descendants(p.cmd.Process.Pid)
 		if err != nil || len(pids) <= stopped {

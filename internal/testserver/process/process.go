@@ -128,13 +128,17 @@ func (p *Process) Kill() error {
 	} else if err != nil {
 		return p.gone()
 	}
+	awaitStop(p.cmd.Process.Pid)
 	pids, err := Descendants(p.cmd.Process.Pid)
 	for _, pid := range pids {
 		if killErr := syscall.Kill(pid, syscall.SIGKILL); killErr != nil && !errors.Is(killErr, syscall.ESRCH) {
 			err = errors.Join(err, fmt.Errorf("kill process %d: %w", pid, killErr))
 		}
 	}
-	return errors.Join(err, p.cmd.Process.Kill(), p.gone())
+	if killErr := p.cmd.Process.Kill(); !errors.Is(killErr, os.ErrProcessDone) { // it may have ended before it was stopped
+		err = errors.Join(err, killErr)
+	}
+	return errors.Join(err, p.gone())
 }
 
 // Descendants returns the processes that a process has started, those that they

@@ -62,6 +62,37 @@ func TestKill_EndsDescendants(t *testing.T) {
 	}
 }
 
+// A list of the children of a process that has been told to stop may lack one that it is
+// just starting.
+func TestKill_EndsChildrenThatAreBeingStarted(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		var log Tail
+		p, err := start(exec.Command("sh", "-c", "for n in $(seq 400); do sleep 600 & echo started; done; wait"), &log, syscall.SIGKILL, lingering)
+		if err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the first child", func() bool { return log.String() != "" })
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKill_ProcessThatEndsMeanwhile has processes end while Kill looks for what they started.
+func TestKill_ProcessThatEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		p, _ := startScript(t, "exec sleep 600")
+		if err := syscall.Kill(p.ID(), syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if err := p.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestStop(t *testing.T) {
 	t.Parallel()
 	p, log := startScript(t, `trap 'echo stopped; exit' TERM; echo ready; while :; do sleep 0.01; done`)

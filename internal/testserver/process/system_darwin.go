@@ -3,12 +3,26 @@ package process
 import (
 	"fmt"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // endWithParent does nothing: macOS tells no process of its parent's death.
 func endWithParent(*exec.Cmd, syscall.Signal) {}
+
+// awaitStop waits until a child of this process that was sent SIGSTOP has stopped or ended.
+// Until then it may still be starting a process, which a list of its children may lack.
+func awaitStop(pid int) {
+	for {
+		state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+		if err != nil || strings.ContainsAny(string(state[:min(1, len(state))]), "TZ") {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // parents returns the parent of each process that runs.
 func parents() (map[int]int, error) {

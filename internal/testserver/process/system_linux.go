@@ -17,6 +17,22 @@ func endWithParent(cmd *exec.Cmd, signal syscall.Signal) {
 	cmd.SysProcAttr.Pdeathsig = signal
 }
 
+// awaitStop waits until a child of this process that was sent SIGSTOP has stopped, with all
+// its threads, or has ended. Until then it may still be starting a process, which a list of
+// its children may lack.
+func awaitStop(pid int) {
+	const (
+		waitStopped, waitExited, leaveIt = 0x2, 0x4, 0x1000000 // WSTOPPED, WEXITED, WNOWAIT
+		byPID                            = 1                   // P_PID
+	)
+	for {
+		_, _, err := syscall.Syscall6(syscall.SYS_WAITID, byPID, uintptr(pid), 0, waitStopped|waitExited|leaveIt, 0, 0)
+		if err != syscall.EINTR {
+			return // stopped, or somebody has waited for its end
+		}
+	}
+}
+
 // parents returns the parent of each process that runs.
 func parents() (map[int]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

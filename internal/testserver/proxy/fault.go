@@ -38,10 +38,10 @@ func (p *Proxy) LoseRequest(pattern []byte) (struck <-chan struct{}) {
 }
 
 // CutAfter closes the next connection on which a client sends pattern, as soon as
-// the server was sent the chunk that completes it: the client sees a reset, while
-// the server sees the end of the connection after the request, and may carry it out
-// before or after the client has come back. The channel is closed when that has
-// happened.
+// the server was sent the chunk that completes it: the client gets no answer to that
+// chunk, however quick the server is, and sees a reset, while the server sees the end
+// of the connection after the request, and may carry it out before or after the client
+// has come back. The channel is closed when that has happened.
 func (p *Proxy) CutAfter(pattern []byte) (struck <-chan struct{}) {
 	return p.arm(&fault{kind: cutAfter, request: pattern})
 }
@@ -78,14 +78,16 @@ func (l *link) request(chunk []byte) verdict {
 	switch {
 	case f == nil:
 		return verdict{pass: true}
-	case f.kind == loseReply:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.losing = f
-		return verdict{pass: true}
-	default:
-		return verdict{pass: f.kind == cutAfter, strike: f}
+	case f.kind == loseRequest:
+		return verdict{strike: f}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.losing = f // before the server can answer
+	if f.kind == cutAfter {
+		return verdict{pass: true, strike: f}
+	}
+	return verdict{pass: true}
 }
 
 // reply judges what the server has sent.
@@ -93,8 +95,11 @@ func (l *link) reply(chunk []byte) verdict {
 	l.mu.Lock()
 	f := l.losing
 	l.mu.Unlock()
-	if f == nil {
+	switch {
+	case f == nil:
 		return verdict{pass: true}
+	case f.kind == cutAfter:
+		return verdict{} // the connection is about to be closed
 	}
 	var complete bool
 	if complete, f.replied = find(f.until, f.replied, chunk); complete {

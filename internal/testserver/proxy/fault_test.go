@@ -3,7 +3,9 @@
 package proxy
 
 import (
+	"io"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -50,6 +52,23 @@ func TestCutAfter_OnceForwarded(t *testing.T) {
 	server.gets("commit")
 	server.send("done")
 	client.gets("done")
+}
+
+// However soon the server answers.
+func TestCutAfter_AnswerIsLost(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	p := start(t, l)
+	for range 200 {
+		client, server := connect(t, p, l)
+		var answering sync.WaitGroup
+		answering.Go(func() { _, _ = io.Copy(server, server) })
+		struck := p.CutAfter([]byte("commit"))
+		client.send("commit")
+		awaitStrike(t, struck)
+		client.isReset()
+		answering.Wait()
+	}
 }
 
 func TestLoseReply_ServerHasAnswered(t *testing.T) {

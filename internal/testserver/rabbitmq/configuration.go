@@ -63,6 +63,10 @@ func (s *Server) configure(wanted settings) string {
 // environment returns what the server and rabbitmqctl get beside what they inherit.
 func (s *Server) environment() []string {
 	file := func(name string) string { return s.installed.inside(s.files.path(name)) }
+	schedulers := ""
+	if !s.allProcessors {
+		schedulers = "+S 1:1 "
+	}
 	return []string{
 		"HOME=" + file(homeFiles),
 		"LC_ALL=C.UTF-8",
@@ -82,7 +86,7 @@ func (s *Server) environment() []string {
 		// The script becomes Erlang instead of waiting for it, so that this process
 		// is the parent; and Erlang reads no input, as if it had not been asked to.
 		"RABBITMQ_ALLOW_INPUT=true",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-noinput +B i -start_epmd false -kernel inet_dist_use_interface {127,0,0,1} " +
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=" + schedulers + "-noinput +B i -start_epmd false -kernel inet_dist_use_interface {127,0,0,1} " +
 			`-eval file:eval(os:getenv("HOME")++"/` + evalProgram + `"). ` + mark + " " + filepath.Base(string(s.files)),
 		// rabbitmqctl listens where nobody else does.
 		"RABBITMQ_CTL_DIST_PORT_MIN=0",

@@ -6,10 +6,10 @@ import (
 )
 
 // mountAndEnter is a shell script that runs a command in another root. Erlang reads
-// /proc and /dev, which are mounted there for it alone: the command has a mount
-// namespace of its own, so that nothing has to be unmounted, and nobody who removes
-// the root removes the machine's devices.
-const mountAndEnter = `mount --bind /proc "$0/proc" && mount --bind /dev "$0/dev" && exec chroot "$0" "$@"`
+// /proc and /dev, and its data may be in the file system in memory below /dev. They are
+// mounted there for it alone: the command has a separate mount namespace, so that nothing
+// has to be unmounted, and removing the root does not remove the machine's devices.
+const mountAndEnter = `mount --bind /proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"`
 
 // enter has a command run in another root. Its path is one in that root.
 func enter(cmd *exec.Cmd, root string) {

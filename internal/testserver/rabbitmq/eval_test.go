@@ -34,3 +34,13 @@ func testEval(t *testing.T, s *Server) {
 		t.Errorf("Eval whose context ended = %s, %v; want %v", got, err, enough)
 	}
 }
+
+// eval returns the value of an expression.
+func eval(t *testing.T, s *Server, expression string) string {
+	t.Helper()
+	value, err := s.Eval(t.Context(), expression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}

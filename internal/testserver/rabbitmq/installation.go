@@ -151,7 +151,7 @@ func (i installation) check(is string) error {
 	return fmt.Errorf("%s has the programs of RabbitMQ %s; set %s to the directory of those of %v", i.sbin, is, i.release.variable(), i.release)
 }
 
-// tempDir returns where servers' directories are made.
+// tempDir returns the directory for temporary files, which programs in a Debian see too.
 func (i installation) tempDir() string {
 	if i.root == "" {
 		return os.TempDir()

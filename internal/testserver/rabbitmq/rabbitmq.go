@@ -68,6 +68,16 @@ type Config struct {
 	// be set.
 	Settings map[string]string
 
+	// OnDisk keeps the server's data in the directory for temporary files. The default is a
+	// file system in memory if there is one with room and TMPDIR is not set: what a killed
+	// process has written is kept there too.
+	OnDisk bool
+
+	// AllProcessors lets the server run on every processor, for measurements and load. The
+	// default is one scheduler of Erlang: several servers of tests run side by side, and
+	// schedulers that wake one another are a tenth of the work of a small server.
+	AllProcessors bool
+
 	// TLS has the server listen on a port with TLS as well, see TLSURL and CA.
 	TLS bool
 }
@@ -82,6 +92,8 @@ type Server struct {
 	ca        []byte // PEM, nil without TLS
 	log       *process.Tail
 	version   string // as the server says
+
+	allProcessors bool // Config.AllProcessors
 
 	vhosts atomic.Int64 // that NewVHost has named
 
@@ -129,8 +141,10 @@ func start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	tempdir.RemoveLeftovers(installed.tempDir(), prefix, killLeftovers)
-	dir, err := tempdir.New(installed.tempDir(), prefix)
+	for _, parent := range tempdir.Parents(installed.tempDir()) {
+		tempdir.RemoveLeftovers(parent, prefix, killLeftovers)
+	}
+	dir, err := tempdir.New(tempdir.Parent(installed.tempDir(), cfg.OnDisk), prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +152,7 @@ func start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	s := &Server{installed: installed, dir: dir, ports: ports, files: files(dir.Path()), log: &process.Tail{}}
+	s := &Server{installed: installed, dir: dir, ports: ports, files: files(dir.Path()), allProcessors: cfg.AllProcessors, log: &process.Tail{}}
 	if err := s.initialize(conf, plugins, cfg); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}

@@ -149,6 +149,7 @@ func TestStart_ServerIsReady(t *testing.T) {
 		t.Run("users", func(t *testing.T) { testUsers(t, s) })
 		t.Run("vhosts", func(t *testing.T) { testVHosts(t, s) })
 		t.Run("rabbitmqctl", func(t *testing.T) { testCtl(t, s) })
+		t.Run("rabbitmqctl in the server", func(t *testing.T) { testControl(t, s) })
 		t.Run("Eval", func(t *testing.T) { testEval(t, s) })
 		t.Run("Freeze", func(t *testing.T) { testFreeze(t, s) })
 		if strings.Contains(s.Log(), Password) {
@@ -253,7 +254,18 @@ func testCtl(t *testing.T, s *Server) {
 func TestStart_TwoServersAtOnce(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
-	a, b := StartFor(t, Config{Release: V4}), StartFor(t, Config{Release: V4})
+	a, b := StartFor(t, Config{Release: V4}), StartFor(t, Config{Release: V4, AllProcessors: true})
+	for name, c := range map[string]struct {
+		server *Server
+		want   string
+	}{
+		"by default":        {a, "1"},
+		"of all processors": {b, eval(t, b, "erlang:system_info(logical_processors_available).")},
+	} {
+		if got := eval(t, c.server, "erlang:system_info(schedulers)."); got != c.want {
+			t.Errorf("the server has %s schedulers %s, want %s", got, name, c.want)
+		}
+	}
 	publish(t, a, "/", "a")
 	publish(t, b, "/", "b")
 	stopsFor(t, b, func(*Server) error {
