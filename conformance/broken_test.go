@@ -31,8 +31,8 @@ type changes struct {
 	maxInFlight   func(r *brokenReceiver, n int, next func(int))
 	closeReceiver func(r *brokenReceiver, next func() error) error
 	// settle is asked by Complete, Abandon, Release, Postpone, CompleteWith, ReplaceWith,
-	// Reset, DeadLetter and Renew, by that name. It may write to d.out, what is
-	// sent with the settlement, d.cause, d.delay, d.reason and d.description.
+	// Reset, Savepoint, the rollback to a savepoint (as "Rollback"), DeadLetter and Renew, by that name. It may write to d.out, what is
+	// sent with the settlement, d.cause, d.delay and d.letter.
 	settle      func(d *brokenDelivery, operation string, next func() error) error
 	lockedUntil func(d *brokenDelivery, next func() time.Time) time.Time
 	bind        func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context
@@ -214,7 +214,8 @@ type brokenDelivery struct {
 	delay    time.Duration   // of Postpone
 	work     *transaction    // what was done through BindContext; nil unless atomic
 
-	reason, description string // of DeadLetter
+	mark   savedWork       // to which Rollback returns
+	letter core.DeadLetter // of DeadLetter
 }
 
 func (d *brokenDelivery) Incoming() *core.Incoming { return &d.in }
@@ -278,6 +279,29 @@ func (d *brokenDelivery) Reset(ctx context.Context) error {
 	})
 }
 
+func (d *brokenDelivery) Savepoint(ctx context.Context) (func(context.Context) error, error) {
+	var mark savedWork
+	var rollback func(context.Context) error
+	err := d.settle("Savepoint", func() (err error) {
+		rollback, err = d.Delivery.Savepoint(ctx)
+		mark = d.work.mark()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		d.mark = mark
+		return d.settle("Rollback", func() error {
+			if err := rollback(ctx); err != nil {
+				return err
+			}
+			d.work.returnTo(mark)
+			return nil
+		})
+	}, nil
+}
+
 func (d *brokenDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	d.out = out
 	return d.settle("ReplaceWith", func() error {
@@ -296,10 +320,10 @@ func (d *brokenDelivery) Renew(ctx context.Context) error {
 	return d.settle("Renew", func() error { return d.Delivery.Renew(ctx) })
 }
 
-func (d *brokenDelivery) DeadLetter(ctx context.Context, reason, description string) error {
-	d.reason, d.description = reason, description
+func (d *brokenDelivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error {
+	d.letter = letter
 	return d.settle("DeadLetter", func() error {
-		return d.work.commits(func() error { return d.Delivery.DeadLetter(ctx, d.reason, d.description) })
+		return d.work.commits(func() error { return d.Delivery.DeadLetter(ctx, d.letter) })
 	})
 }
 

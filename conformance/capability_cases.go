@@ -255,9 +255,15 @@ func (t *trial) unclaimedMethods(out string) (list []method) {
 		}
 		add("Reset", core.Delivery.Reset)
 	}
+	if t.mode != core.TransactionSendsAtomicWithReceive || !t.caps.Savepoints {
+		add("Savepoint", func(d core.Delivery, ctx context.Context) error {
+			_, err := d.Savepoint(ctx)
+			return err
+		})
+	}
 	if !t.caps.DeadLetter {
 		add("DeadLetter", func(d core.Delivery, ctx context.Context) error {
-			return d.DeadLetter(ctx, "tried", "by the conformance suite")
+			return d.DeadLetter(ctx, core.DeadLetter{Reason: "tried", Description: "by the conformance suite"})
 		})
 	}
 	add("Renew of a lock that does not end", func(d core.Delivery, ctx context.Context) error {

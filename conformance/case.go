@@ -163,6 +163,7 @@ var (
 	headerKeyLimit = need{"MaxHeaderKeyBytes is without limit", func(s *suite) bool { return s.caps.MaxHeaderKeyBytes > 0 }}
 	groupOrder     = claimed("GroupOrder", func(c core.Capabilities) bool { return c.GroupOrder })
 	noGroupOrder   = unclaimed("GroupOrder", func(c core.Capabilities) bool { return c.GroupOrder })
+	savepoints     = claimed("Savepoints", func(c core.Capabilities) bool { return c.Savepoints })
 	lockLimit      = need{"MaxLockTime is without limit", func(s *suite) bool { return s.caps.MaxLockTime > 0 }}
 	receiveBatch   = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
 	provisioning   = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
@@ -210,6 +211,7 @@ func cases() []testCase {
 		redeliveryCases,
 		atomicCases,
 		workCases,
+		savepointCases,
 		delayCases,
 		closeCases,
 		closingCases,
@@ -237,7 +239,9 @@ func cases() []testCase {
 		lowerLimitCases,
 		outboxCases,
 		interruptionCases,
+		failureQueueCases,
 		verdictCases,
+		putBackCases,
 		rateLimitCases,
 		pumpCases,
 		scaleOutCases,

@@ -63,6 +63,33 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
+	{rule: "C22", title: "a dead letter has the headers that it is given", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "dead"))
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		headers := d.Incoming().Headers
+		headers.Set(core.HeaderFailedQ, queue)
+		headers.Set(core.HeaderExceptionMessage, "Grund: ünïcode ✓\r\nand a second line")
+		headers.Set(core.HeaderExceptionStackTrace, strings.Repeat("at one of many places\n", 100))
+		headers.Set(core.HeaderFailureReason, string(core.FailureRejected))
+		ctx, cancel := t.patient()
+		defer cancel()
+		if err := d.DeadLetter(ctx, core.DeadLetter{Reason: core.FailureRejected, Description: "description", Headers: headers}); err != nil {
+			t.stop("DeadLetter with the headers of a failure moves a message that is held", "%v", err)
+		}
+		r.shut()
+		kept := t.dead(queue, 1)[0].Headers
+		if kept.Len() == 0 {
+			t.notRun("Harness.DeadLetters fills in no Headers")
+		}
+		for key, want := range headers.All() {
+			if got, has := kept.Lookup(key); !has || got != want {
+				t.fail(fmt.Sprintf("a dead letter has the headers that DeadLetter is given, among them %s: %s", key, excerpt([]byte(want))), "%s (there: %t)", excerpt([]byte(got)), has)
+			}
+		}
+	}},
 	{rule: "C22", title: "a message that failed before may be dead-lettered", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
@@ -219,7 +246,7 @@ var deadLetterCases = []testCase{
 		d := r.next()
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
-		err := d.DeadLetter(ended, "reason", "description")
+		err := d.DeadLetter(ended, core.DeadLetter{Reason: "reason", Description: "description"})
 		r.shut()
 		when := fmt.Sprintf("after DeadLetter in an ended context returned %v", err)
 		if err == nil {
@@ -264,7 +291,7 @@ var deadLetterCases = []testCase{
 func (t *trial) tryDeadLetter(d core.Delivery, reason, description string) error {
 	ctx, cancel := t.patient()
 	defer cancel()
-	return d.DeadLetter(ctx, reason, description)
+	return d.DeadLetter(ctx, core.DeadLetter{Reason: core.FailureReason(reason), Description: description})
 }
 
 func (t *trial) deadLetter(d core.Delivery, reason, description string) {

@@ -29,12 +29,16 @@ var deadLetterMutants = []mutant{
 	})},
 	{rule: "C22", name: "keeps of a dead letter's headers those alone that say why", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
 		dead := core.Outgoing{ID: d.in.ID, Queue: inmemory.DeadLetterQueue(d.receiver.cfg.Queue), Body: d.in.Body}
-		dead.Headers.Set(inmemory.HeaderDeadLetterReason, strings.ToValidUTF8(d.reason, "?"))
-		dead.Headers.Set(inmemory.HeaderDeadLetterDescription, strings.ToValidUTF8(d.description, "?"))
+		dead.Headers.Set(inmemory.HeaderDeadLetterReason, strings.ToValidUTF8(string(d.letter.Reason), "?"))
+		dead.Headers.Set(inmemory.HeaderDeadLetterDescription, strings.ToValidUTF8(d.letter.Description, "?"))
 		if err := d.Delivery.Complete(context.Background()); err != nil {
 			return err
 		}
 		return d.sendApart([]core.Outgoing{dead})
+	})},
+	{rule: "C22", name: "dead-letters a message with the headers that it was received with", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		d.letter.Headers = core.Headers{}
+		return next()
 	})},
 	{rule: "C22", name: "drops what is dead-lettered", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
 		return d.Delivery.Complete(context.Background())
@@ -52,11 +56,11 @@ var deadLetterMutants = []mutant{
 		}
 	}},
 	{rule: "C22", name: "dead-letters without reason", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		d.reason = ""
+		d.letter.Reason = ""
 		return next()
 	})},
 	{rule: "C22", name: "dead-letters the description as the reason", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		d.reason = d.description
+		d.letter.Reason = core.FailureReason(d.letter.Description)
 		return next()
 	})},
 	{rule: "C22", name: "takes a dead-lettered message that failed before for a failure", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
@@ -89,28 +93,28 @@ var deadLetterMutants = []mutant{
 		return err
 	})},
 	{rule: "C22", name: "refuses a reason that is too long for a header", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		if len(d.reason) > 255 {
+		if len(d.letter.Reason) > 255 {
 			return errors.New("dead-letter: the reason is longer than 255 bytes")
 		}
 		return next()
 	})},
 	{rule: "C22", name: "refuses a reason that is not UTF-8", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		if !utf8.ValidString(d.reason) {
+		if !utf8.ValidString(string(d.letter.Reason)) {
 			return errors.New("dead-letter: invalid byte sequence for encoding UTF8")
 		}
 		return next()
 	})},
 	{rule: "C22", name: "writes reasons in ASCII", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		d.reason = strings.Map(func(r rune) rune {
+		d.letter.Reason = core.FailureReason(strings.Map(func(r rune) rune {
 			if r >= utf8.RuneSelf {
 				return '?'
 			}
 			return r
-		}, d.reason)
+		}, string(d.letter.Reason)))
 		return next()
 	})},
 	{rule: "C22", name: "keeps the end of a long description alone", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		d.description = d.description[max(0, len(d.description)-255):]
+		d.letter.Description = d.letter.Description[max(0, len(d.letter.Description)-255):]
 		return next()
 	})},
 	{rule: "C22", name: "forgets one of many messages that are dead-lettered at once", breaks: func() changes {

@@ -230,6 +230,28 @@ func (tx *transaction) undoes(settle func() error) error {
 	return nil
 }
 
+// savedWork is the work before a savepoint.
+type savedWork []string
+
+func (tx *transaction) mark() savedWork {
+	if tx == nil {
+		return nil
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	return slices.Clone(tx.work)
+}
+
+// returnTo rolls back to a savepoint.
+func (tx *transaction) returnTo(saved savedWork) {
+	if tx == nil {
+		return
+	}
+	tx.db.mu.Lock()
+	defer tx.db.mu.Unlock()
+	tx.work, tx.broken = slices.Clone(saved), false
+}
+
 // commit and undo are for mutants, which do so at the wrong time.
 
 func (tx *transaction) commit() { _ = tx.commits(func() error { return nil }) }

@@ -28,6 +28,7 @@ var outageCases = []testCase{
 		case !errors.Is(err, core.ErrQueueNotFound):
 			t.fail("OpenReceiver of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
+		t.noOutage("OpenReceiver of a queue that does not exist", err)
 	}},
 	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
@@ -375,6 +376,39 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
 	}},
+	{rule: "C15", title: "what an outage prevents is ErrUnavailable, and an endpoint that starts in it waits", exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+		o := t.operator()
+		transport := t.open()
+		s := t.service(transport, nil)
+		var handled tally
+		s.handle(workType, func(_ context.Context, m *core.Message) error {
+			handled.add(m.ID)
+			return nil
+		})
+		o.kill()
+		for name, request := range t.requests(transport, s.queue) {
+			var err error
+			if !t.returns(func() { err = request(t.ctx) }) {
+				t.stop(name+" returns an error while the broker cannot be reached", "it has not returned %v later", t.patience())
+			}
+			if !errors.Is(err, core.ErrUnavailable) {
+				t.fail(name+" returns core.ErrUnavailable while the broker cannot be reached", "%v", err)
+			}
+		}
+		s.launch()
+		t.await("Endpoint.Health says of an endpoint that was started in an outage that it is Starting and not Connected, with a ConnectionError", func() bool {
+			if s.hasEnded() {
+				t.stop("an endpoint that was started in an outage waits for the broker", "Endpoint.Run returned %v", s.ended())
+			}
+			h := s.Health()
+			return h.Starting && !h.Connected && h.ConnectionError != nil
+		})
+		o.start()
+		s.awaitReady()
+		after := t.command(s.queue, workType, "after")
+		t.sendEventually(transport, after)
+		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
+	}},
 	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
 		o := t.operator()
 		transport := t.open()
@@ -452,4 +486,32 @@ var outageCases = []testCase{
 			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.patience())
 		}
 	}},
+}
+
+// noOutage checks that an error which waiting cannot mend does not match core.ErrUnavailable.
+func (t *trial) noOutage(what string, err error) {
+	if errors.Is(err, core.ErrUnavailable) {
+		t.fail(what+" is no core.ErrUnavailable: an endpoint that starts would wait for ever", "%v", err)
+	}
+}
+
+// requests are what an endpoint asks of the broker before it opens its receiver, as far as
+// the transport has it.
+func (t *trial) requests(transport core.Transport, queue string) map[string]func(ctx context.Context) error {
+	requests := map[string]func(ctx context.Context) error{}
+	topology := core.Topology{Queues: []string{queue}}
+	if p, ok := transport.(core.Provisioner); ok {
+		requests["Provision"] = func(ctx context.Context) error { return p.Provision(ctx, topology) }
+	}
+	if c, ok := transport.(core.Checker); ok {
+		requests["Check"] = func(ctx context.Context) error { return c.Check(ctx, topology) }
+	}
+	if p, ok := transport.(core.Purger); ok {
+		requests["Purge"] = func(ctx context.Context) error { _, err := p.Purge(ctx, queue); return err }
+	}
+	if s, ok := transport.(core.Subscriber); ok && t.caps.PublishSubscribe {
+		topic := t.uniqueName()
+		requests["Subscribe"] = func(ctx context.Context) error { return s.Subscribe(ctx, queue, topic) }
+	}
+	return requests
 }

@@ -3,7 +3,9 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -27,6 +29,39 @@ var outageMutants = []mutant{
 				err = errors.New("cannot open a receiver")
 			}
 			return r, err
+		}}
+	}},
+	{rule: "C15", name: "takes a queue that does not exist for an outage", breaks: func() changes {
+		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			return r, asOutage(err)
+		}}
+	}},
+	{rule: "C18", name: "takes a queue that does not exist for an outage in Check", breaks: func() changes {
+		return changes{check: func(_ *broken, _ core.Topology, next func() error) error { return asOutage(next()) }}
+	}},
+	{rule: "C18", name: "takes a queue without a name for an outage", breaks: func() changes {
+		return changes{provision: func(_ *broken, topology core.Topology, next func() error) error {
+			err := next()
+			if slices.Contains(topology.Queues, "") {
+				err = asOutage(err)
+			}
+			return err
+		}}
+	}},
+	{rule: "C15", name: "does not say in Check that there is an outage", onServer: true, breaks: func() changes {
+		return changes{check: func(_ *broken, _ core.Topology, next func() error) error { return asFailure(next()) }}
+	}},
+	{rule: "C15", name: "does not say in Provision that there is an outage", onServer: true, breaks: func() changes {
+		return changes{provision: func(_ *broken, _ core.Topology, next func() error) error { return asFailure(next()) }}
+	}},
+	{rule: "C15", name: "does not say in Subscribe that there is an outage", onServer: true, breaks: func() changes {
+		return changes{subscribe: func(_ *broken, _ string, _ []string, next func() error) error { return asFailure(next()) }}
+	}},
+	{rule: "C15", name: "does not say in Purge that there is an outage", onServer: true, breaks: func() changes {
+		return changes{purge: func(_ *broken, queue string, next func(string) (int, error)) (int, error) {
+			n, err := next(queue)
+			return n, asFailure(err)
 		}}
 	}},
 	{rule: "C15", name: "returns an outage from Receive", onServer: true, breaks: func() changes {
@@ -178,3 +213,19 @@ func observing(tell func(o core.ConnectionObserver, c core.ConnectionChange)) fu
 type toldBy func(core.ConnectionChange)
 
 func (f toldBy) ConnectionChanged(c core.ConnectionChange) { f(c) }
+
+// asOutage makes an error match core.ErrUnavailable.
+func asOutage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+}
+
+// asFailure keeps the text of an outage alone.
+func asFailure(err error) error {
+	if !errors.Is(err, core.ErrUnavailable) {
+		return err
+	}
+	return errors.New(err.Error())
+}

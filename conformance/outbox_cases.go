@@ -177,6 +177,54 @@ var outboxCases = []testCase{
 			t.done(key, "after middleware ran the handler again, and it succeeded")
 		}
 	}},
+	{rule: "R20", title: "what a fallback does and sends replaces what the failed handler did and sent", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		transport := t.open()
+		out := t.queue(transport)
+		first, failed, answer := t.uniqueName(), t.uniqueName(), t.uniqueName()
+		done := make(chan struct{}, endless)
+		do := func(ctx context.Context, m *core.Message, key string) {
+			if err := t.suite.h.Work.Do(ctx, key); err != nil {
+				t.fail("Harness.Work.Do works in the context of several handlers and a fallback", "%v", err)
+			}
+			if err := m.Send(out, key, nil); err != nil {
+				t.fail("a handler and a fallback can send", "%v", err)
+			}
+		}
+		fallback := core.Fallback{On: core.FallbackOn{Any: true}, EachAttempt: true, Handle: func(ctx context.Context, m *core.Message, _ error) error {
+			do(ctx, m, answer)
+			return nil
+		}}
+		s := t.service(transport, func(*core.Config) {})
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			do(ctx, m, first)
+			return nil
+		}, core.HandleOptions{Independent: true})
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			do(ctx, m, failed)
+			return errHandler
+		}, core.HandleOptions{Independent: true, Middleware: []core.Middleware{fallback.Middleware()}})
+		s.handle("order", func(context.Context, *core.Message) error {
+			done <- struct{}{}
+			return nil
+		}, core.HandleOptions{Independent: true})
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		t.receives(done, "the handler after the one with the fallback runs")
+		s.leftNothing("after the fallback answered")
+		t.done(first, "of a handler beside the one that failed")
+		t.done(answer, "of a fallback that answered")
+		t.notDone(failed, "of a handler whose fallback answered")
+		r := t.receiver(transport, out, 3)
+		var sent []string
+		for _, d := range r.take(2) {
+			sent = append(sent, d.Incoming().Headers.Get(core.HeaderMessageTypes))
+			t.complete(d)
+		}
+		if slices.Contains(sent, failed) {
+			t.fail("what a fallback sends leaves instead of what the failed handler sent", "the failed handler's message arrived")
+		}
+		r.silent("what a failed handler sent does not leave beside what its fallback sends")
+	}},
 	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *trial) {
 		transport := t.open()
 		var seen attempts

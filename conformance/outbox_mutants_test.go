@@ -139,6 +139,12 @@ var outboxMutants = []mutant{
 			return next()
 		}}
 	}},
+	{rule: "R20", name: "keeps the work of a handler whose fallback answered", breaks: on(func(*brokenDelivery, func() error) error { return nil }, "Rollback")},
+	{rule: "R20", name: "undoes all handlers' work for a fallback", breaks: on(func(d *brokenDelivery, next func() error) error {
+		err := next()
+		d.work.undo()
+		return err
+	}, "Rollback")},
 	{rule: "R20", name: "does not count a message whose commit failed", breaks: releasesUncommitted},
 	{rule: "R20", name: "commits the handler's work when a message is abandoned", breaks: func() changes { return keepsWork("Abandon") }},
 	{rule: "R20", name: "commits the handler's work when a message is replaced", breaks: func() changes { return keepsWork("ReplaceWith") }},

@@ -201,7 +201,9 @@ var publishCases = []testCase{
 	{rule: "C19", title: "a queue that does not exist cannot be subscribed", in: once, needs: []need{publishing}, run: func(t *trial) {
 		ctx, cancel := t.patient()
 		defer cancel()
-		if err := t.subscriber(t.open()).Subscribe(ctx, t.uniqueName(), t.uniqueName()); !errors.Is(err, core.ErrQueueNotFound) {
+		err := t.subscriber(t.open()).Subscribe(ctx, t.uniqueName(), t.uniqueName())
+		t.noOutage("Subscribe of a queue that does not exist", err)
+		if !errors.Is(err, core.ErrQueueNotFound) {
 			t.fail("Subscribe of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
 	}},
@@ -282,6 +284,7 @@ func similarTopics(t *trial) {
 			t.fail(fmt.Sprintf("Subscribe takes the topic %q, the name of a type", topic), "%v", err)
 		default:
 			t.note("the topic %q cannot be subscribed to: %v", topic, err)
+			t.noOutage(fmt.Sprintf("Subscribe of the topic %q, which the transport does not take,", topic), err)
 		}
 	}
 	t.rest(t.caps.SubscribeLag)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -259,18 +260,16 @@ var publishMutants = []mutant{
 		})())
 	}},
 	{rule: "C19", name: "fails when another instance subscribes at the same time", breaks: func() changes {
-		var s subscriptions
-		c := knowing(&s, changes{})
-		add := c.subscribe
-		c.subscribe = func(t *broken, queue string, topics []string, next func() error) error {
-			before := len(s.topicsOf(queue))
-			time.Sleep(time.Millisecond)
-			if len(s.topicsOf(queue)) != before {
+		var subscribing atomic.Int64
+		return changes{subscribe: func(_ *broken, _ string, _ []string, next func() error) error {
+			defer subscribing.Add(-1)
+			subscribing.Add(1)
+			time.Sleep(time.Millisecond) // in a bubble, until all instances are here
+			if subscribing.Load() > 1 {
 				return errors.New("subscribe: duplicate key value violates unique constraint")
 			}
-			return add(t, queue, topics, next)
-		}
-		return c
+			return next()
+		}}
 	}},
 	{rule: "C19", name: "hands an event to every instance", breaks: func() changes {
 		var copied sync.Map

@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -44,6 +45,9 @@ type serverFaults struct {
 	backOff func(attempt int) time.Duration
 	// noHeartbeat: neither side notices that the other is silent.
 	noHeartbeat bool
+	// keepsLocks, if not 0, is how long the server keeps the locks of a connection that has
+	// fallen silent after the client has given it up.
+	keepsLocks time.Duration
 	// attempts is after how many the client gives up; 0: never.
 	attempts int
 }
@@ -56,9 +60,9 @@ const (
 )
 
 var (
-	errRefused        = errors.New("connection refused")
-	errTimeout        = errors.New("the server does not answer")
-	errConnectionLost = errors.New("the connection to the server was lost")
+	errRefused        = fmt.Errorf("connection refused: %w", core.ErrUnavailable)
+	errTimeout        = fmt.Errorf("the server does not answer: %w", core.ErrUnavailable)
+	errConnectionLost = fmt.Errorf("the connection to the server was lost: %w", core.ErrUnavailable)
 )
 
 func newServer(cfg inmemory.Config) *server {
@@ -187,6 +191,11 @@ func (c *connection) drop() {
 	close(c.lost)
 	c.server.mu.Lock()
 	delete(c.server.connections, c)
+	if keeps := c.server.faults.keepsLocks; keeps > 0 && c.silent[answers] {
+		c.server.mu.Unlock()
+		time.AfterFunc(keeps, func() { _ = c.transport.base.Close(ctxBackground) })
+		return
+	}
 	uncounted := c.server.faults.released || c.server.faults.forgets && c.server.down
 	c.server.mu.Unlock()
 	for _, d := range slices.SortedFunc(maps.Keys(c.held), func(a, b core.Delivery) int { return cmp.Compare(c.held[a], c.held[b]) }) {

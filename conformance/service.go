@@ -54,8 +54,8 @@ func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, ch
 }
 
 // handle registers a handler that gets the body as it is.
-func (s *service) handle(messageType string, h core.HandlerFunc) {
-	err := core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
+func (s *service) handle(messageType string, h core.HandlerFunc, opts ...core.HandleOptions) {
+	err := core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) }, opts...)
 	if err != nil {
 		s.t.stop("core.Handle takes a handler", "%v", err)
 	}
@@ -63,6 +63,12 @@ func (s *service) handle(messageType string, h core.HandlerFunc) {
 
 // run starts the endpoint, and waits until it receives.
 func (s *service) run() {
+	s.launch()
+	s.awaitReady()
+}
+
+// launch starts the endpoint.
+func (s *service) launch() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.ctx))
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -80,6 +86,13 @@ func (s *service) run() {
 			s.t.fail("Endpoint.Run returns nil after its context was cancelled", "%v", err)
 		}
 	})
+}
+
+// awaitReady waits until the endpoint receives.
+func (s *service) awaitReady() {
+	s.mu.Lock()
+	done := s.done
+	s.mu.Unlock()
 	timer := time.NewTimer(s.t.patience())
 	defer timer.Stop()
 	select {

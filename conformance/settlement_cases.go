@@ -38,7 +38,7 @@ func (t *trial) waysToSettle(out string) []wayToSettle {
 	}
 	if t.caps.DeadLetter && t.mode != core.TransactionNone {
 		ways = append(ways, wayToSettle{"DeadLetter", true, func(ctx context.Context, d core.Delivery) error {
-			return d.DeadLetter(ctx, "tried", "by the conformance suite")
+			return d.DeadLetter(ctx, core.DeadLetter{Reason: "tried", Description: "by the conformance suite"})
 		}})
 	}
 	return ways

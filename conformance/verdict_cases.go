@@ -89,7 +89,7 @@ var judgementCases = []testCase{
 	}},
 	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
 		transport := t.open()
-		s, seen := t.answered(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = true })
+		s, seen := t.answered(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
 		var dead []DeadLetter
 		t.await("the broker's own dead-letter queue gets what was rejected", func() bool {
 			dead = append(dead, t.suite.h.DeadLetters(t, s.queue)...)
@@ -190,6 +190,47 @@ var unacceptableCases = []testCase{
 			}
 		}
 		t.left(s.queue, "after all have failed")
+	}},
+	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		s := t.service(transport, func(c *core.Config) {
+			c.Concurrency = 2
+			c.Recoverability.UnacceptableMessageLimit = 6
+			c.Recoverability.UnacceptableMessageAction = core.LimitPark
+		})
+		var failed atomic.Int64
+		s.handle("job", func(context.Context, *core.Message) error {
+			t.rest(5 * time.Millisecond) // or a fast transport brings all before it is parked
+			failed.Add(1)
+			return core.Unrecoverable(errHandler)
+		})
+		jobs := t.crowd()
+		jobs.open()
+		other := t.serviceOn(t.open(), s.queue, s.errorQueue, nil)
+		other.handle("job", jobs.handle)
+		const n = 30
+		msgs := t.jobs(s.queue, n)
+		t.send(transport, msgs...)
+		s.run()
+		t.await("after 6 messages were moved to the error queue, the endpoint is parked", func() bool { return s.Health().Parked != nil })
+		t.await("a parked endpoint comes to rest", func() bool { return s.Health().InFlight == 0 })
+		before := int(failed.Load())
+		t.note("of %d messages %d failed before the endpoint was parked at its limit of 6", n, before)
+		other.run()
+		t.reach("while one instance is parked, messages that the other one handles", n-before, jobs.messages)
+		other.end()
+		moved := t.arrive(s.errorQueue, "what failed before the endpoint was parked", before)
+		for _, m := range msgs {
+			if moved[string(m.Body)] == nil && jobs.of(string(m.Body)) == 0 {
+				t.fail("an endpoint that is parked at its limit loses nothing", "%q is missing", m.Body)
+			}
+		}
+		t.send(transport, t.jobs(s.queue, 3)...)
+		t.steady("messages that a parked endpoint has handled", before, func() int { return int(failed.Load()) })
+		s.Resume()
+		t.arrive(s.errorQueue, "what was sent to the parked endpoint, after Resume", 3)
+		s.end()
+		t.left(s.queue, "after all have failed or were handled")
 	}},
 }
 

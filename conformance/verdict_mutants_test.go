@@ -42,18 +42,7 @@ var verdictMutants = []mutant{
 		}}
 	}},
 	{rule: "R7", name: "loses the first acknowledgement of each message", breaks: losesAcknowledgements},
-	{rule: "R7", name: "drops headers that it does not know", breaks: func() changes {
-		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
-			for i := range out {
-				for key := range out[i].Headers.All() {
-					if strings.HasPrefix(key, "Reprise.") {
-						out[i].Headers.Del(key)
-					}
-				}
-			}
-			return out
-		})
-	}},
+	{rule: "R7", name: "drops headers that it does not know", breaks: dropsOwnHeaders},
 	{rule: "R6", name: "loses the first acknowledgement of each message", breaks: losesAcknowledgements},
 	{rule: "C22", name: "acknowledges what it should dead-letter", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
@@ -94,6 +83,7 @@ var verdictMutants = []mutant{
 		}
 		return c
 	}},
+	{rule: "R50", name: "keeps what it has prefetched while it may hold nothing", on: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
 	{rule: "R51", name: "sends the first message alone of those that go with a settlement", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			d.out = d.out[:min(len(d.out), 1)]

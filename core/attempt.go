@@ -19,6 +19,10 @@ type attempt struct {
 	settled  atomic.Bool     // the message has been dealt with: only Complete is left
 	undone   bool            // the failed handler's work has been undone (Reset)
 	observed context.Context // what observers made of the context, or nil
+
+	// Why a part of the work could not be undone (Savepoint), so that none of it may be
+	// committed, or nil. Guarded by message.mu.
+	halfUndone error
 }
 
 // settling returns the context for sends and settlements: it outlives the
@@ -252,7 +256,11 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	start := time.Now()
 	err := errGoexit
 	defer func() {
-		ep.observers.handleEnd(ctx, ep.observerPanicked, HandleEnd{at, &a.message, err, time.Since(start)})
+		e := HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start)}
+		if err == nil {
+			e.Fallback = a.message.failingIn().fallback
+		}
+		ep.observers.handleEnd(ctx, ep.observerPanicked, e)
 	}()
 	err = call(ep.chain, ctx, &a.message)
 	return err
@@ -322,10 +330,13 @@ func dispatch(ctx context.Context, m *Message) error {
 	if handlers == nil {
 		return unhandled(m.Type)
 	}
+	if handlers.independent {
+		return dispatchIndependent(ctx, m, handlers)
+	}
 	current, began, failed := 0, time.Time{}, true
 	defer func() { // also where the handler panics or ends its goroutine
 		if failed {
-			m.noteFailing(&failingHandler{handlers.names[current], began, time.Now()})
+			m.noteFailing(&failingHandler{name: handlers.names[current], began: began, failed: time.Now()})
 		}
 	}()
 	for i, handler := range handlers.run {
@@ -349,6 +360,9 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		r.abandonLost(a)
 		return nil
 	}
+	if err := a.cannotCommit(); err != nil {
+		return err
+	}
 	own := r.ownSends(a)
 	if r.isAtomic() {
 		err := r.completeWith(a, out, own)
@@ -370,10 +384,12 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		w.freeSlot()
 		r.complete(a)
 	}
+	r.ep.tellSent(a)
 	if len(r.ep.observers.success) > 0 {
-		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message})
+		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingIn().fallback})
 	}
 	r.limiter.succeeded()
+	r.putBacks.ended(a.message.handledAs().messageType)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,9 +44,12 @@ type unfinished struct {
 	// copy names the stored copy of the message (pendingKey) for which a decision is
 	// tried, or is empty.
 	copy string
+	// early ends the first pause early when it ends, or is nil.
+	early context.Context
 
 	// Guarded by the backlog's mu.
 	timer      *time.Timer
+	stopEarly  func() bool
 	superseded bool // the copy was delivered again
 }
 
@@ -95,6 +99,9 @@ func (b *backlog) add(u *unfinished) {
 		b.decided.Store(int64(len(b.copies)))
 	}
 	b.wait(u, 1)
+	if u.early != nil {
+		u.stopEarly = context.AfterFunc(u.early, func() { b.hasten(u) })
+	}
 	if u.owed {
 		b.mu.Unlock()
 		return
@@ -111,6 +118,15 @@ func (b *backlog) add(u *unfinished) {
 // wait sets the timer for the next try. b.mu is held.
 func (b *backlog) wait(u *unfinished, tries int) {
 	u.timer = time.AfterFunc(u.pause.after(tries), func() { b.again(u, tries+1) })
+}
+
+// hasten makes the next try now, of an entry that waits for it.
+func (b *backlog) hasten(u *unfinished) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, waits := b.entries[u]; waits && !b.stopped && u.timer.Stop() {
+		u.timer.Reset(0)
+	}
 }
 
 // again makes one more try.
@@ -171,6 +187,9 @@ func (b *backlog) forgetCopyLocked(u *unfinished) {
 func (b *backlog) remove(u *unfinished) {
 	b.mu.Lock()
 	delete(b.entries, u)
+	if u.stopEarly != nil {
+		u.stopEarly()
+	}
 	b.forgetCopyLocked(u)
 	notFull := false
 	if !u.owed {

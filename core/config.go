@@ -102,6 +102,13 @@ type Config struct {
 	// endpoint goes on reconnecting. The default is 2 min. Off raises none.
 	OutageLimit time.Duration
 
+	// WaitForBroker is how long Run waits, before its first message, for a broker that
+	// cannot be reached (ErrUnavailable); Health and ConnectionObserver tell. Then it returns
+	// the error. It does so at once where waiting cannot help: a missing queue, refused
+	// credentials. The default, 0, is without limit. With Off it does not wait. While it
+	// receives, an endpoint waits for its broker without limit in any case.
+	WaitForBroker time.Duration
+
 	// Instance tells this running endpoint from others of the same name in
 	// logs and headers, and has no control characters. The default is the
 	// machine's name, the process id and a random part. With InstanceQueue it is
@@ -140,7 +147,7 @@ type Config struct {
 	SendMiddleware []SendMiddleware `json:"-"`
 
 	// Observers are told what happens. Each implements at least one of
-	// HandleObserver, SuccessObserver, SendObserver, RecoveryObserver,
+	// HandleObserver, SuccessObserver, SendObserver, RecoveryObserver, RunObserver,
 	// RateLimitObserver, ConnectionObserver and UndeliverableObserver. A method
 	// with a wrong signature goes unnoticed where another interface is
 	// implemented; an assertion such as
@@ -209,8 +216,8 @@ type Recoverability struct {
 	MessageTypes map[string]TypeRecoverability
 
 	// MaxRetryAge is how long after a message's first failure DefaultPolicy may
-	// still schedule delayed retries. The default, 0, is without limit. A Policy
-	// finds it in its RecoverabilityConfig.
+	// still schedule delayed retries. The default, 0, is without limit. OneDay is
+	// NServiceBus's. A Policy finds it in its RecoverabilityConfig.
 	MaxRetryAge time.Duration
 
 	// MaxDeliveries bounds how often one copy of a message is delivered,
@@ -232,21 +239,57 @@ type Recoverability struct {
 	RequeueDelay time.Duration
 
 	// RequeueLimit is how often one message may be deferred before it goes to
-	// the error queue with ErrRequeueLimitExceeded. The default, 0, is without
+	// the error queue with ErrRequeueLimitExceeded: 3 are four runs of its handler,
+	// the last of which is answered with the move. The default, 0, is without
 	// limit.
 	RequeueLimit int
 
-	// UnacceptableMessageLimit stops the endpoint when as many messages were
-	// moved to an error or dead-letter queue. The default, 0, is without limit.
+	// UnacceptableMessageLimit stops or parks the endpoint when as many messages were
+	// moved to an error, dead-letter or invalid queue. The default, 0, is without limit.
 	UnacceptableMessageLimit int
 
-	// UnacceptableMessageWindow limits that count to messages that were moved
-	// within this time. The default, 0, counts since Run began.
+	// UnacceptableMessageWindow limits that count to messages that failed within this
+	// time, a window that slides. The default, 0, counts since Run or Resume.
 	UnacceptableMessageWindow time.Duration
 
-	// DeadLetter sends messages that a handler rejected (Reject) to the
-	// broker's own dead-letter queue instead of the error queue.
-	DeadLetter bool
+	// UnacceptableMessageAction says what happens at the limit. By default an endpoint
+	// that runs alone stops, and one that runs with others (RunAll) is parked.
+	UnacceptableMessageAction LimitAction
+
+	// ParkFor is after which time a parked endpoint resumes by itself. The default, 0, is
+	// never: until Resume is called.
+	ParkFor time.Duration
+
+	// ParkStore lets the next process start parked. The default, nil, starts it receiving.
+	// With LimitStop the next Run starts parked.
+	ParkStore ParkStore `json:"-"`
+
+	// DeadLetter says which failed messages go to a dead-letter queue instead of the error
+	// queue: none, those that a handler rejected, or all (R62).
+	DeadLetter DeadLetters
+
+	// DeadLetterQueue is that queue, on any transport. It gets the same copy as an error queue,
+	// with HeaderFailureReason. The default is the broker's own dead-letter queue, which a
+	// transport with Capabilities.DeadLetter has. A message that the dead-letter queue does not
+	// take, as some brokers' own one in TransactionNone, or whose queue cannot be reached, goes to
+	// the error queue.
+	DeadLetterQueue string
+
+	// InvalidQueue is for messages that no handler can handle: malformed
+	// ones (ErrMalformed), those whose body cannot be decoded (ErrUndecodable) or that name no type
+	// (ErrNoType), and those that a handler calls invalid (Invalid). They are for their sender to
+	// fix, not to be sent back. The default, "", is the dead-letter queue if DeadLetter is
+	// DeadLettersAll, and the error queue otherwise (R63).
+	InvalidQueue string
+
+	// InvalidWithoutHandler counts messages without a handler (ErrNoHandler) among them, once
+	// their retries are used up.
+	InvalidWithoutHandler bool
+
+	// CustomErrorQueues are queues that handlers name in MoveTo, and a Policy in MoveToError.
+	// Like the error queue they are created by Provision, and must exist when Run begins. Other
+	// queues can be named too; a message for one that does not exist goes to the error queue.
+	CustomErrorQueues []string
 
 	// RateLimit switches to one attempt at a time after consecutive failures.
 	RateLimit RateLimit
@@ -254,6 +297,11 @@ type Recoverability struct {
 	// Unrecoverable errors go to the error queue without a retry. Wrapped
 	// errors match too. ErrNoHandler can be one.
 	Unrecoverable []error `json:"-"`
+
+	// UnrecoverableTypes names types of errors that go to the error queue without a retry, as
+	// the header NServiceBus.ExceptionInfo.ExceptionType does: "*fs.PathError". An error
+	// that wraps one matches too. In Go ErrorType writes the name.
+	UnrecoverableTypes []string
 
 	// UnrecoverableFunc reports further errors as unrecoverable.
 	UnrecoverableFunc func(error) bool `json:"-"`
@@ -277,8 +325,8 @@ type Recoverability struct {
 	//     instead (R27).
 	//   - A message that waits because its error queue cannot be reached waits as it was
 	//     changed here, and is not changed again.
-	//   - In the broker's own dead-letter queue the message is as it was received: the
-	//     broker moves it. The description has the text that is left in
+	//   - In the broker's own dead-letter queue the message has the body with which it was
+	//     received: the broker moves it. The description has the text that is left in
 	//     NServiceBus.ExceptionInfo.Message.
 	//
 	// Retries, audit copies, log lines and observers are not concerned. ctx is as for a
@@ -353,6 +401,9 @@ type TypeRecoverability struct {
 	// is created by Provision, and must exist when Run begins.
 	ErrorQueue string
 
+	// DeadLetterQueue and InvalidQueue replace those of the endpoint.
+	DeadLetterQueue, InvalidQueue string
+
 	// HandlerTimeout replaces Config.HandlerTimeout. Off is without limit.
 	HandlerTimeout time.Duration
 
@@ -367,6 +418,9 @@ type TypeRecoverability struct {
 
 	// Unrecoverable errors are added to those of the endpoint.
 	Unrecoverable []error `json:"-"`
+
+	// UnrecoverableTypes are added to those of the endpoint.
+	UnrecoverableTypes []string
 
 	// UnrecoverableFunc is asked as well as that of the endpoint.
 	UnrecoverableFunc func(error) bool `json:"-"`
@@ -397,6 +451,10 @@ type RateLimit struct {
 	OnEnded   func(ctx context.Context) `json:"-"`
 }
 
+// OneDay is the MaxRetryAge that bounds delayed retries to 24 hours in all, as NServiceBus does by
+// default: "24h" in JSON.
+const OneDay = 24 * time.Hour
+
 // Defaults of Config.
 const (
 	defaultConcurrency     = 16
@@ -416,7 +474,7 @@ const (
 	handlerGrace           = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
 	closeGrace             = 4 * time.Second // for all that follows
 	memoryEntries          = 1000            // settled memory and pending decisions (R28, R25)
-	longestDelay           = 24 * time.Hour  // R5
+	longestDelay           = OneDay          // R5
 	applicationReserve     = 8 << 10         // bytes kept free for failure headers (R24)
 	longestUndeliveredHold = 30 * time.Second
 	pendingExpiry          = 10 * time.Minute // of a decision whose message is not redelivered

@@ -102,7 +102,7 @@ func TestR10_RefusesUnsupportedSettings(t *testing.T) {
 		},
 		{
 			"dead-lettering",
-			Config{Recoverability: Recoverability{DeadLetter: true}}, letterless,
+			Config{Recoverability: Recoverability{DeadLetter: DeadLettersRejected}}, letterless,
 			[]string{"Recoverability.DeadLetter", "Capabilities.DeadLetter", "remove it"},
 		},
 		{

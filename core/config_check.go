@@ -92,6 +92,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	notNegativeOrOff(&p, "MaxPrefetchBytes", c.MaxPrefetchBytes)
 	notNegativeOrOff(&p, "DrainTimeout", c.DrainTimeout)
 	notNegativeOrOff(&p, "OutageLimit", c.OutageLimit)
+	notNegativeOrOff(&p, "WaitForBroker", c.WaitForBroker)
 	if c.LogFormat < LogNServiceBus || c.LogFormat > LogConstant {
 		p.add("LogFormat is %d, which is none of LogNServiceBus, LogConstant", int(c.LogFormat))
 	}
@@ -153,7 +154,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -234,10 +235,22 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	}
 	c := r.config.Recoverability
 	errorQueue("Recoverability.ErrorQueue", c.ErrorQueue)
-	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
-		if queue := c.MessageTypes[messageType].ErrorQueue; queue != "" {
-			errorQueue(fmt.Sprintf("Recoverability.MessageTypes[%q].ErrorQueue", messageType), queue)
+	for i, queue := range c.CustomErrorQueues {
+		errorQueue(fmt.Sprintf("Recoverability.CustomErrorQueues[%d]", i), queue)
+	}
+	others := func(prefix string, queues map[string]string) {
+		for _, field := range slices.Sorted(maps.Keys(queues)) {
+			if queue := queues[field]; queue != "" {
+				errorQueue(prefix+field, queue)
+			}
 		}
+	}
+	others("Recoverability.", map[string]string{"DeadLetterQueue": c.DeadLetterQueue, "InvalidQueue": c.InvalidQueue})
+	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
+		own := c.MessageTypes[messageType]
+		others(fmt.Sprintf("Recoverability.MessageTypes[%q].", messageType), map[string]string{
+			"ErrorQueue": own.ErrorQueue, "DeadLetterQueue": own.DeadLetterQueue, "InvalidQueue": own.InvalidQueue,
+		})
 	}
 
 	if r.config.AuditQueue == "" {

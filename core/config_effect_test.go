@@ -141,6 +141,7 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 		"SlowHandler":      {SlowHandler: Off},
 		"DrainTimeout":     {DrainTimeout: 1},
 		"OutageLimit":      {OutageLimit: Off},
+		"WaitForBroker":    {WaitForBroker: Off},
 		"MaxPrefetchBytes": {MaxPrefetchBytes: 1},
 		"Codecs":           {Codecs: []Codec{&pointerCodec{"text/x"}}},
 		"PurgeOnStart":     {PurgeOnStart: true},
@@ -271,10 +272,12 @@ func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
 	r := rulesOf(t, Recoverability{
 		ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueDelay: 2 * time.Second, RequeueLimit: 3,
 		Unrecoverable: []error{errListed}, UnrecoverableFunc: func(err error) bool { return err.Error() == "by func" },
+		UnrecoverableTypes: []string{ErrorType[codeError]()},
 		MessageTypes: map[string]TypeRecoverability{
 			"own": {
 				ErrorQueue: "bad", MaxRetryAge: time.Minute, RequeueDelay: time.Minute, RequeueLimit: 1,
 				Unrecoverable: []error{errOwn}, UnrecoverableFunc: func(err error) bool { return err.Error() == "by own func" },
+				UnrecoverableTypes: []string{ErrorType[*statusError]()},
 			},
 			"endless": {MaxRetryAge: Off, RequeueLimit: Off},
 		},
@@ -299,6 +302,9 @@ func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
 		change      func(*failure)
 		want        Action
 	}{
+		{"an error of a type that the endpoint names", "own", codeError{1}, nil, MoveToError("bad")},
+		{"an error of a type that the type names", "own", &statusError{}, nil, MoveToError("bad")},
+		{"an error of a type that another type names", "endless", &statusError{}, nil, ImmediateRetry()},
 		{"the endpoint's error queue", "other", errListed, nil, MoveToError("failed")},
 		{"its own error queue", "own", errListed, nil, MoveToError("bad")},
 		{"its own error queue for a verdict", "own", Reject(errFailed), nil, MoveToError("bad")},
@@ -354,7 +360,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		"no delays":           {Config{}, undelayed},
 		"delays too short":    {Config{}, brief},
 		"send-only":           {Config{SendOnly: true, Instance: "one"}, ableCapabilities()},
-		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
 		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, ableCapabilities()},
 		"everything": {Config{
 			Concurrency: 3, InputQueue: "orders", InstanceQueue: true, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,

@@ -28,7 +28,8 @@ func (r *resolved) effective() Config {
 	c.OutageLimit, c.MaxPrefetchBytes = zeroAsOff(r.config.OutageLimit), zeroAsOff(r.config.MaxPrefetchBytes)
 
 	f, base := &c.Recoverability, r.rules.config
-	f.Unrecoverable = slices.Clone(f.Unrecoverable)
+	f.Unrecoverable, f.UnrecoverableTypes = slices.Clone(f.Unrecoverable), slices.Clone(f.UnrecoverableTypes)
+	f.CustomErrorQueues = slices.Clone(f.CustomErrorQueues)
 	f.ErrorQueue = base.Failed.ErrorQueue
 	f.Immediate, f.Delayed = base.immediate(), base.delayed()
 	if r.mode != TransactionNone {
@@ -47,7 +48,7 @@ func (r *resolved) effective() Config {
 	}
 	f.MessageTypes = maps.Clone(f.MessageTypes)
 	for messageType, own := range f.MessageTypes {
-		own.Unrecoverable = slices.Clone(own.Unrecoverable)
+		own.Unrecoverable, own.UnrecoverableTypes = slices.Clone(own.Unrecoverable), slices.Clone(own.UnrecoverableTypes)
 		inForce := r.rules.perType[messageType]
 		if own.Immediate != (Immediate{}) {
 			own.Immediate = inForce.immediate()

@@ -23,6 +23,7 @@ const wholeConfig = `{
 	"handlerTimeout": "10s",
 	"slowHandler": "30s",
 	"outageLimit": "1m",
+	"waitForBroker": "5m",
 	"logFormat": "Constant",
 	"instance": "one",
 	"recoverability": {
@@ -35,6 +36,9 @@ const wholeConfig = `{
 				"immediate": {"retries": 1},
 				"delayed": {"retries": 9, "increase": "1s", "factor": 2, "maxDelay": "1m", "jitter": 0.5},
 				"errorQueue": "unshipped",
+				"deadLetterQueue": "dead-shipped",
+				"invalidQueue": "invalid-shipped",
+				"unrecoverableTypes": ["*url.Error"],
 				"handlerTimeout": "1m",
 				"maxRetryAge": "6h",
 				"requeueDelay": "3s",
@@ -48,7 +52,14 @@ const wholeConfig = `{
 		"requeueLimit": 10,
 		"unacceptableMessageLimit": 5,
 		"unacceptableMessageWindow": "10m",
-		"deadLetter": true,
+		"unacceptableMessageAction": "Park",
+		"parkFor": "15m",
+		"deadLetter": "Rejected",
+		"deadLetterQueue": "dead",
+		"invalidQueue": "invalid",
+		"invalidWithoutHandler": true,
+		"customErrorQueues": ["fraud", "spam"],
+		"unrecoverableTypes": ["*fs.PathError"],
 		"rateLimit": {"consecutiveFailures": 20, "timeToWait": "5s"}
 	}
 }`
@@ -62,7 +73,7 @@ func TestR13_WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
-		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, LogFormat: LogConstant,
+		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute, LogFormat: LogConstant,
 		Recoverability: Recoverability{
 			Immediate:  Immediate{Retries: 2},
 			Delayed:    Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
@@ -72,13 +83,16 @@ func TestR13_WholeConfigurationFromJSON(t *testing.T) {
 				"orders.shipped": {
 					Immediate:  Immediate{Retries: 1},
 					Delayed:    Delayed{Retries: 9, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
-					ErrorQueue: "unshipped", HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
+					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", UnrecoverableTypes: []string{"*url.Error"}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},
 			},
 			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99}, IsolateAfter: 9,
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
-			UnacceptableMessageLimit: 5, UnacceptableMessageWindow: 10 * time.Minute, DeadLetter: true,
-			RateLimit: RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
+			UnacceptableMessageLimit: 5, UnacceptableMessageWindow: 10 * time.Minute, UnacceptableMessageAction: LimitPark, ParkFor: 15 * time.Minute,
+			DeadLetter: DeadLettersRejected, DeadLetterQueue: "dead",
+			InvalidQueue: "invalid", InvalidWithoutHandler: true, CustomErrorQueues: []string{"fraud", "spam"},
+			UnrecoverableTypes: []string{"*fs.PathError"},
+			RateLimit:          RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
 		},
 	}
 	var got Config

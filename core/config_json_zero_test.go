@@ -85,7 +85,7 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 	}
 	t.Run("the tables above and in zeros have every number and duration", func(t *testing.T) {
 		known := map[string]bool{ // 0 is the default, and is none
-			"Recoverability.UnacceptableMessageLimit": true, "Recoverability.UnacceptableMessageWindow": true, "RateLimit.ConsecutiveFailures": true,
+			"Recoverability.UnacceptableMessageLimit": true, "Recoverability.UnacceptableMessageWindow": true, "Recoverability.ParkFor": true, "RateLimit.ConsecutiveFailures": true,
 		}
 		for _, part := range []any{Config{}, Recoverability{}, Immediate{}, Delayed{}, TypeRecoverability{}, MaxDeliveries{}, RateLimit{}} {
 			for i := range jsonFields(reflect.TypeOf(part)) {
@@ -189,7 +189,7 @@ func TestConfigJSON_OfParts(t *testing.T) {
 		{`{"count":60}`, &MaxDeliveries{}, MaxDeliveries{Count: 60}},
 		{`{"immediate":{"off":true},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &TypeRecoverability{}, TypeRecoverability{Immediate: Immediate{Off: true}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: Off}},
 		{`{"errorQueue":"x","requeueLimit":0}`, &Recoverability{}, Recoverability{ErrorQueue: "x", RequeueLimit: Off}},
-		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","logFormat":"Constant"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, OutageLimit: Off, LogFormat: LogConstant}},
+		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","waitForBroker":"0s","logFormat":"Constant"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, OutageLimit: Off, WaitForBroker: Off, LogFormat: LogConstant}},
 		{`{}`, &Config{}, Config{}},
 	} {
 		if err := json.Unmarshal([]byte(test.text), test.into); err != nil {

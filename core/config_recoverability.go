@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // resolveRecoverability checks the settings for failures and makes rules of
@@ -17,29 +19,25 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 	const prefix = "Recoverability."
 	before := len(p.list)
 	orDefault(&c.ErrorQueue, defaultErrorQueue)
-	notNegative(p, prefix+"UnacceptableMessageLimit", c.UnacceptableMessageLimit)
-	notNegative(p, prefix+"UnacceptableMessageWindow", c.UnacceptableMessageWindow)
-	if c.UnacceptableMessageWindow > 0 && c.UnacceptableMessageLimit == 0 {
-		p.add(prefix + "UnacceptableMessageWindow is set without UnacceptableMessageLimit; set the limit or remove the window")
-	}
-	if c.DeadLetter && !caps.DeadLetter {
-		p.add(prefix + "DeadLetter is set, but the transport has no dead-letter queue of its own (Capabilities.DeadLetter); remove it")
-	}
+	r.checkLimit(p)
 	r.resolveRateLimit(p)
 
 	r.rules = rules{
-		policy:     c.Policy,
-		deadLetter: c.DeadLetter,
-		mode:       r.mode,
-		caps:       caps,
-		address:    func(queue string) (string, error) { return queue, nil },
+		policy:                c.Policy,
+		deadLetters:           c.DeadLetter,
+		invalidWithoutHandler: c.InvalidWithoutHandler,
+		customErrorQueues:     slices.Clone(c.CustomErrorQueues),
+		mode:                  r.mode,
+		caps:                  caps,
+		address:               func(queue string) (string, error) { return queue, nil },
 	}
+	r.checkDeadLetters(p)
 	base := &r.rules.config
-	base.Failed.ErrorQueue = c.ErrorQueue
+	base.Failed.ErrorQueue, base.deadLetterQueue, base.invalidQueue = c.ErrorQueue, c.DeadLetterQueue, c.InvalidQueue
 	base.handlerTimeout = r.config.HandlerTimeout
 	r.checkShared(p, prefix, TypeRecoverability{
 		MaxRetryAge: c.MaxRetryAge, RequeueDelay: c.RequeueDelay, RequeueLimit: c.RequeueLimit,
-		Unrecoverable: c.Unrecoverable, UnrecoverableFunc: c.UnrecoverableFunc,
+		Unrecoverable: c.Unrecoverable, UnrecoverableTypes: c.UnrecoverableTypes, UnrecoverableFunc: c.UnrecoverableFunc,
 	}, base)
 	orDefault(&base.requeueDelay, defaultRequeueDelay)
 	base.Immediate.MaxNumberOfRetries = r.immediateRetries(p, prefix+"Immediate", c.Immediate)
@@ -68,6 +66,32 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 	}
 }
 
+// checkDeadLetters checks where dead letters go (R62, R63).
+func (r *resolved) checkDeadLetters(p *problems) {
+	c := &r.config.Recoverability
+	const field = "Recoverability.DeadLetter"
+	switch none := c.DeadLetter == DeadLettersNone; {
+	case c.DeadLetter < DeadLettersNone || c.DeadLetter > DeadLettersAll:
+		p.add("%s is %d, which is none of DeadLettersNone, DeadLettersRejected, DeadLettersAll", field, int(c.DeadLetter))
+	case none && c.DeadLetterQueue != "":
+		p.add("%sQueue is %q, but no message is dead-lettered; set %s to DeadLettersRejected or DeadLettersAll, or remove it", field, c.DeadLetterQueue, field)
+	case !none && c.DeadLetterQueue == "" && !r.rules.caps.DeadLetter:
+		p.add("%s is %v, but the transport has no dead-letter queue of its own (Capabilities.DeadLetter); name a queue in Recoverability.DeadLetterQueue, or remove it", field, c.DeadLetter)
+	}
+	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
+		if queue := c.MessageTypes[messageType].DeadLetterQueue; queue != "" && c.DeadLetter == DeadLettersNone {
+			p.add("Recoverability.MessageTypes[%q].DeadLetterQueue is %q, but no message is dead-lettered; set %s, or remove it", messageType, queue, field)
+		}
+	}
+	invalid := c.InvalidQueue != ""
+	for _, own := range c.MessageTypes {
+		invalid = invalid || own.InvalidQueue != ""
+	}
+	if c.InvalidWithoutHandler && !invalid {
+		p.add("Recoverability.InvalidWithoutHandler is set without an InvalidQueue; name one, or remove it")
+	}
+}
+
 // resolveType merges the settings of a message type with the endpoint's, of
 // which the delayed retries may be wrong.
 func (r *resolved) resolveType(p *problems, prefix string, own TypeRecoverability, delayedRight bool) RecoverabilityConfig {
@@ -75,6 +99,7 @@ func (r *resolved) resolveType(p *problems, prefix string, own TypeRecoverabilit
 	if own.ErrorQueue != "" {
 		c.Failed.ErrorQueue = own.ErrorQueue
 	}
+	c.deadLetterQueue, c.invalidQueue = cmp.Or(own.DeadLetterQueue, c.deadLetterQueue), cmp.Or(own.InvalidQueue, c.invalidQueue)
 	notNegativeOrOff(p, prefix+"HandlerTimeout", own.HandlerTimeout)
 	if own.HandlerTimeout != 0 {
 		c.handlerTimeout = offAsZero(own.HandlerTimeout)
@@ -107,6 +132,11 @@ func (r *resolved) checkShared(p *problems, prefix string, own TypeRecoverabilit
 			p.add(prefix+"Unrecoverable[%d] is nil; remove it", i)
 		}
 	}
+	for i, name := range own.UnrecoverableTypes {
+		if name == "" || strings.ContainsFunc(name, unicode.IsSpace) || !strings.Contains(name, ".") {
+			p.add("%sUnrecoverableTypes[%d] is %q, which is no type of errors; write its name with the package, such as \"*fs.PathError\"", prefix, i, name)
+		}
+	}
 	undeferred := r.mode == TransactionNone || !caps.DelayedDelivery
 	const why = "nothing can be deferred in transaction mode None or without Capabilities.DelayedDelivery; remove it"
 	switch {
@@ -129,6 +159,7 @@ func (r *resolved) checkShared(p *problems, prefix string, own TypeRecoverabilit
 		c.requeueDelay = own.RequeueDelay
 	}
 	c.Failed.Unrecoverable = slices.Concat(c.Failed.Unrecoverable, own.Unrecoverable)
+	c.Failed.UnrecoverableTypes = slices.Concat(c.Failed.UnrecoverableTypes, own.UnrecoverableTypes)
 	if own.UnrecoverableFunc != nil {
 		c.unrecoverableFuncs = append(slices.Clone(c.unrecoverableFuncs), own.UnrecoverableFunc)
 	}

@@ -37,6 +37,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"HandlerTimeout", Config{HandlerTimeout: -time.Second}, []string{"HandlerTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"MaxPrefetchBytes", Config{MaxPrefetchBytes: -2}, []string{"MaxPrefetchBytes is -2", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"OutageLimit", Config{OutageLimit: -time.Second}, []string{"OutageLimit is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
+		{"WaitForBroker", Config{WaitForBroker: -time.Second}, []string{"WaitForBroker is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"LogFormat", Config{LogFormat: 7}, []string{"LogFormat is 7", "LogNServiceBus, LogConstant"}},
 		{"HandlerTimeout of a type", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {HandlerTimeout: -2}}}}, []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
@@ -65,10 +66,18 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"RequeueLimit", Config{Recoverability: Recoverability{RequeueLimit: -2}}, []string{"Recoverability.RequeueLimit is -2", "cannot be negative"}},
 		{"UnacceptableMessageLimit", Config{Recoverability: Recoverability{UnacceptableMessageLimit: -1}}, []string{"Recoverability.UnacceptableMessageLimit is -1"}},
 		{"UnacceptableMessageWindow", Config{Recoverability: Recoverability{UnacceptableMessageWindow: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.UnacceptableMessageWindow is -1ns"}},
-		{"UnacceptableMessageWindow alone", Config{Recoverability: Recoverability{UnacceptableMessageWindow: time.Minute}}, []string{"Recoverability.UnacceptableMessageWindow is set without", "set the limit or remove the window"}},
+		{"UnacceptableMessageWindow alone", Config{Recoverability: Recoverability{UnacceptableMessageWindow: time.Minute}}, []string{"Recoverability.UnacceptableMessageWindow is set without UnacceptableMessageLimit; set the limit or remove it"}},
+		{"UnacceptableMessageAction", Config{Recoverability: Recoverability{UnacceptableMessageAction: 3, UnacceptableMessageLimit: 1}}, []string{"Recoverability.UnacceptableMessageAction is 3"}},
+		{"UnacceptableMessageAction alone", Config{Recoverability: Recoverability{UnacceptableMessageAction: LimitPark}}, []string{"Recoverability.UnacceptableMessageAction is set without"}},
+		{"ParkFor", Config{Recoverability: Recoverability{ParkFor: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkFor is -1ns"}},
+		{"ParkFor alone", Config{Recoverability: Recoverability{ParkFor: time.Minute}}, []string{"Recoverability.ParkFor is set without"}},
+		{"ParkFor with Stop", Config{Recoverability: Recoverability{ParkFor: time.Minute, UnacceptableMessageLimit: 1, UnacceptableMessageAction: LimitStop}}, []string{"the endpoint is never parked"}},
+		{"ParkStore alone", Config{Recoverability: Recoverability{ParkStore: noParks{}}}, []string{"Recoverability.ParkStore is set without"}},
+		{"ParkStore nil", Config{Recoverability: Recoverability{ParkStore: (*noParks)(nil), UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkStore is a nil pointer"}},
 		{"R34 MaxDeliveries.Count", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: -1}}}, []string{"Recoverability.MaxDeliveries.Count is -1"}},
 		{"R34 MaxDeliveries both set", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60, Off: true}}}, []string{"Recoverability.MaxDeliveries has Count 60 and Off", "remove one"}},
 		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 5}}}, []string{"Recoverability.MaxDeliveries.Count is 5", "5 immediate retries", "use more than that"}},
+		{"UnrecoverableTypes", Config{Recoverability: Recoverability{UnrecoverableTypes: []string{"*fs.PathError", "PathError"}}}, []string{`Recoverability.UnrecoverableTypes[1] is "PathError"`, "with the package"}},
 		{"Unrecoverable", Config{Recoverability: Recoverability{Unrecoverable: []error{errFailed, nil}}}, []string{"Recoverability.Unrecoverable[1] is nil", "remove it"}},
 		{"R40 ConsecutiveFailures", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: -1}}}, []string{"Recoverability.RateLimit.ConsecutiveFailures is -1"}},
 		{"R40 TimeToWait", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: -1}}}, []string{"Recoverability.RateLimit.TimeToWait is -1ns"}},
@@ -248,3 +257,10 @@ func TestConfig_HandlerTimeout(t *testing.T) {
 		}
 	})
 }
+
+// noParks is a ParkStore that is never asked.
+type noParks struct{}
+
+func (noParks) LoadPark(context.Context, ObservedEndpoint) (*Park, error) { return nil, nil }
+
+func (noParks) SavePark(context.Context, ObservedEndpoint, *Park) error { return nil }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,16 @@ import (
 type decision struct {
 	action     Action
 	deferral   bool // a DelayedRetry that is a handler's Defer
+	uncounted  bool // a deferral of a message that no handler was asked about (Refuse)
 	newCopy    bool // a DelayedRetry that begins the count of deliveries anew
 	deadLetter bool // a MoveToError that goes to the broker's own queue
+	named      bool // a MoveToError to a queue that the handler named
 	verdict    bool // the handler decided, not the policy
+
+	pause Pause // of a PutBack
+
+	// reason is that of a MoveToError to a dead-letter or invalid queue, or "".
+	reason FailureReason
 
 	// err is the failure to report instead of the handler's error, which it
 	// wraps, or nil.
@@ -35,12 +43,15 @@ type decision struct {
 // rules is what decisions depend on besides the failure: the configuration in
 // force and what the transport can honour.
 type rules struct {
-	config     RecoverabilityConfig
-	perType    map[string]RecoverabilityConfig
-	policy     Policy // nil is DefaultPolicy
-	deadLetter bool
-	mode       TransactionMode
-	caps       Capabilities
+	config  RecoverabilityConfig
+	perType map[string]RecoverabilityConfig
+	policy  Policy // nil is DefaultPolicy
+	mode    TransactionMode
+	caps    Capabilities
+
+	deadLetters           DeadLetters
+	invalidWithoutHandler bool     // a message without a handler is invalid
+	customErrorQueues     []string // that verdicts and policies name
 
 	// maxDeliveries bounds the deliveries of one copy of a message; 0 is
 	// without limit.
@@ -60,13 +71,19 @@ func (r *rules) configFor(messageType string) RecoverabilityConfig {
 	return r.config
 }
 
-// errorQueues returns the error queues of the configuration.
+// errorQueues returns the queues of the configuration that failed messages go to.
 func (r *rules) errorQueues() []string {
-	queues := []string{r.config.Failed.ErrorQueue}
+	queues := slices.Concat(r.config.failedQueues(), r.customErrorQueues)
 	for _, c := range r.perType {
-		queues = append(queues, c.Failed.ErrorQueue)
+		queues = append(queues, c.failedQueues()...)
 	}
 	return queues
+}
+
+// failedQueues returns the queues that failed messages of a type go to.
+func (c *RecoverabilityConfig) failedQueues() []string {
+	queues := []string{c.Failed.ErrorQueue, c.deadLetterQueue, c.invalidQueue}
+	return slices.DeleteFunc(queues, func(queue string) bool { return queue == "" })
 }
 
 // hasTimeouts reports whether an attempt can have a handler timeout.
@@ -85,8 +102,10 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 type failure struct {
 	ErrorContext
 	deferrals     int
-	inPlace       bool      // a delayed retry postpones the message, because of its group
-	handlerFailed time.Time // when Handler did, or the zero time
+	inPlace       bool          // a delayed retry postpones the message, because of its group
+	handlerFailed time.Time     // when Handler did, or the zero time
+	reason        FailureReason // that of the decision
+	generatedID   bool          // the sender gave the message no id
 
 	// The copy for the error queue that EditFailed made of this delivery, or nil, and
 	// whether EditFailed was called.
@@ -103,8 +122,8 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 	if reason := r.cannot(d.action, f); reason != "" && !d.newCopy {
 		d.fallBack(reason)
 	}
-	if d.action.Kind == ActionMoveToError && d.action.Queue == "" {
-		d.action.Queue = config.Failed.ErrorQueue
+	if d.action.Kind == ActionMoveToError && !d.named && (d.action.Queue == "" || d.action.Queue == config.Failed.ErrorQueue) {
+		r.direct(config, f, &d)
 	}
 	return d
 }
@@ -113,7 +132,7 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 func (d *decision) fallBack(reason string) {
 	d.fallback = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
 	d.action = MoveToError("")
-	d.deferral, d.newCopy = false, false
+	d.deferral, d.uncounted, d.newCopy, d.named = false, false, false, false
 }
 
 // choose asks verdicts and policy, and answers for users' code that panics: a
@@ -131,7 +150,14 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		if r.perhapsUnseen(f) {
 			return decision{action: DelayedRetry(r.newCopyDelay(f.MessageID)), newCopy: true}
 		}
-		return decision{action: MoveToError("")}
+		if r.policy == nil || !errors.Is(f.Err, ErrMalformed) {
+			return decision{action: MoveToError("")}
+		}
+		d.action, d.policyErr = r.askPolicy(ctx, config, f.ErrorContext)
+		if kind := d.action.Kind; kind == ActionImmediateRetry || kind == ActionDelayedRetry {
+			d.fallBack("the transport cannot read the message, and no retry changes that")
+		}
+		return d
 	}
 	v := VerdictOf(f.Err)
 	if v == nil {
@@ -146,11 +172,14 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	case VerdictDiscard:
 		d.action = DiscardMessage(v.Reason)
 	case VerdictMoveTo:
-		d.action = MoveToError(v.Queue)
-	case VerdictReject:
-		d.action, d.deadLetter = MoveToError(""), r.deadLetter && r.caps.DeadLetter
+		d.action, d.named = MoveToError(v.Queue), v.Queue != ""
+	case VerdictPutBack: // the error is none of this message's
+		d.action, d.pause, d.uncounted = Action{Kind: ActionPutBack}, v.Pause, true
 	case VerdictDefer:
 		switch {
+		case v.Refused: // the error is none of this message's
+			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.requeueDelay), f))
+			d.deferral, d.uncounted = true, true
 		case unrecoverable():
 			d.action = MoveToError("")
 		case config.requeueLimit > 0 && f.deferrals >= config.requeueLimit:
@@ -172,7 +201,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		default:
 			d.action = MoveToError("")
 		}
-	default: // VerdictUnrecoverable
+	default: // VerdictReject, VerdictInvalid, VerdictUnrecoverable
 		d.action = MoveToError("")
 	}
 	return d
@@ -200,6 +229,18 @@ func (r *rules) newCopyDelay(messageID string) time.Duration {
 	return delay
 }
 
+// possibleDelay shortens a delay to the longest that there can be.
+func (r *rules) possibleDelay(delay time.Duration, f failure) time.Duration {
+	longest := r.caps.MaxDelay
+	if f.inPlace {
+		longest = r.caps.MaxLockTime
+	}
+	if longest > 0 {
+		delay = min(delay, longest)
+	}
+	return delay
+}
+
 const (
 	newCopyDelay  = time.Second
 	newCopySpread = 4 // times as long, at most, is added
@@ -211,7 +252,7 @@ func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f Er
 	if r.policy == nil {
 		return DefaultPolicy(ctx, config, f), nil
 	}
-	config.Failed.Unrecoverable = slices.Clone(config.Failed.Unrecoverable)
+	config.Failed.Unrecoverable, config.Failed.UnrecoverableTypes = slices.Clone(config.Failed.Unrecoverable), slices.Clone(config.Failed.UnrecoverableTypes)
 	f.Body, f.Properties = slices.Clone(f.Body), maps.Clone(f.Properties)
 	var action Action
 	if err := apart(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
@@ -227,6 +268,10 @@ func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f Er
 // cannot says why an action cannot be fulfilled (R8), or "".
 func (r *rules) cannot(a Action, f failure) string {
 	switch a.Kind {
+	case ActionPutBack:
+		if r.mode == TransactionNone {
+			return "transaction mode None cannot give a message back"
+		}
 	case ActionImmediateRetry:
 		switch {
 		case r.mode == TransactionNone:

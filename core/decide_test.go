@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -44,8 +46,8 @@ func (d incomingOnly) Incoming() *Incoming { return d.in }
 
 // failureOf describes a failed delivery the way the engine does.
 func failureOf(in *Incoming, messageType string, err error, at time.Time) failure {
-	r := &runner{ep: &Endpoint{address: "input"}}
-	f := r.describe(&attempt{delivery: incomingOnly{in: in}, message: Message{handling: handling{messageType: messageType}}}, err)
+	ep := &Endpoint{address: "input"}
+	f := ep.describe(&attempt{delivery: incomingOnly{in: in}, message: Message{handling: handling{messageType: messageType}}}, err)
 	f.FailedAt = at
 	return *f
 }
@@ -207,11 +209,16 @@ type codeError struct{ code int }
 
 func (e codeError) Error() string { return fmt.Sprint("code ", e.code) }
 
+type statusError struct{}
+
+func (*statusError) Error() string { return "status" }
+
 func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 	listed := errors.New("listed")
 	r := rulesOf(t, Recoverability{
-		Unrecoverable:     []error{listed, ErrNoHandler},
-		UnrecoverableFunc: func(err error) bool { e, ok := errors.AsType[codeError](err); return ok && e.code == 4 },
+		Unrecoverable:      []error{listed, ErrNoHandler},
+		UnrecoverableTypes: []string{"*core.statusError", "*fs.PathError"},
+		UnrecoverableFunc:  func(err error) bool { e, ok := errors.AsType[codeError](err); return ok && e.code == 4 },
 	})
 	sources := []struct {
 		name  string
@@ -224,6 +231,9 @@ func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 		{"no handler, where listed", fmt.Errorf("%w: %q", ErrNoHandler, "order"), true},
 		{"what the function reports", codeError{4}, true},
 		{"the verdict Unrecoverable", Unrecoverable(errFailed), true},
+		{"an error of a type that is named", &statusError{}, true},
+		{"an error that wraps one of another package", &fs.PathError{Err: errFailed}, true},
+		{"an error of a type that is almost named", &os.LinkError{Err: errFailed}, false},
 		{"what the function does not report", codeError{5}, false},
 		{"any other error", errFailed, false},
 		{"one that only reads the same", errors.New("listed"), false},
@@ -264,12 +274,12 @@ func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a message refused before its handler is not shown to the policy", func(t *testing.T) {
+	t.Run("a message that was delivered too often is not shown to the policy", func(t *testing.T) {
 		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
 			t.Error("the policy was called")
 			return ImmediateRetry()
 		}})
-		for _, err := range []error{fmt.Errorf("%w: bad", ErrMalformed), fmt.Errorf("%w: 51", ErrDeliveryCountExceeded)} {
+		for _, err := range []error{fmt.Errorf("%w: 51", ErrDeliveryCountExceeded)} {
 			if d := r.decide(t.Context(), failedTimes(1, 0, err)); d.action != MoveToError("error") {
 				t.Errorf("%v: %v", err, d.action)
 			}

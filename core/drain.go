@@ -76,6 +76,10 @@ func (r *runner) drain() error {
 	}
 	r.cancelWork(ErrShutdown) // for a HandleFailed that the backlog runs again
 	deadline := time.Now().Add(closeGrace)
+	r.putBacks.stop()
+	if !r.kept.stop(time.Until(deadline)) {
+		r.ep.log.endpoint.Warn("a message that was put back could not be released in time; it is redelivered")
+	}
 	if !r.backlog.stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a settlement that was tried again has not returned; its message is redelivered")
 	}
@@ -167,7 +171,10 @@ func (r *runner) closeNotifiers(deadline time.Time) {
 	r.toldAll = true
 	r.outages.stop()
 	told := true
-	for _, n := range []*notifier{r.notifier, r.criticals, r.hooks} {
+	for _, n := range []*notifier{r.parks, r.notifier, r.criticals, r.hooks} {
+		if n == nil {
+			continue
+		}
 		told = n.close(time.Until(deadline)) && told
 	}
 	if !told {

@@ -88,7 +88,7 @@ func newEditedCopy(standard Headers, message *FailedCopy) (e *editedCopy, restor
 // complete returns all headers, for the message as it is to be sent now.
 func (e *editedCopy) complete(f *failure) Headers {
 	h := e.headers
-	h.Set(HeaderMessageID, f.MessageID)
+	f.writeID(&h)
 	if note, ok := f.Headers.Lookup(HeaderUndelivered); ok {
 		h.Set(HeaderUndelivered, note)
 	}

@@ -421,12 +421,13 @@ func TestEditFailed_DescribesADeadLetter(t *testing.T) {
 			equal(b, "queue", m.Queue, "")
 			redact(ctx, f, m)
 		})
-		config.Recoverability.DeadLetter = true
+		config.Recoverability.DeadLetter = core.DeadLettersRejected
 		b.orders(config, func(context.Context, *core.Message) error { return core.Reject(errors.New("secret")) })
 		b.put("m1")
 		letter := b.only(inmemory.DeadLetterQueue("orders"))
 		equal(b, "body", string(letter.Body), "body of m1")
-		equal(b, "sender", letter.Headers.Get("Sender"), "unit é")
+		equal(b, "sender, which the hook dropped", letter.Headers.Get("Sender"), "")
+		equal(b, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "orders")
 		all := fmt.Sprint(letter.Headers.Map())
 		if !strings.Contains(all, "[redacted]") || strings.Contains(all, "secret") {
 			b.Errorf("the dead letter says %s", all)

@@ -38,6 +38,7 @@ type Endpoint struct {
 	env           *environment
 	chain         HandlerFunc
 	scope         string // of what the outermost middleware sends
+	steps         steps  // of middleware that described itself
 	host          host
 	observers     *observers
 	observed      ObservedEndpoint
@@ -48,12 +49,17 @@ type Endpoint struct {
 
 	criticals    atomic.Int64
 	lastCritical atomic.Pointer[CriticalError]
+	sends        sendWatch
+
+	sentInHandler atomic.Bool // Send was called with a handler's context
 
 	mu          sync.Mutex
 	current     *runner // of the Run in progress
 	concurrency int
 	paused      bool
+	parked      *Park         // nil if it is not; never written to
 	ready       chan struct{} // closed while running
+	runErr      error         // of the last Run
 }
 
 // New makes an endpoint. It checks the whole configuration against the
@@ -96,7 +102,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		ep.instance = fmt.Sprintf("%s-%d-%s", machine, os.Getpid(), newID()[24:])
 	}
 	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
-	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address}
+	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address, Transport: describeTransport(t)}
 	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address}
 	if checker, ok := t.(TopicChecker); ok {
@@ -105,10 +111,15 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if ep.composer.through, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
 	}
-	ep.env = &environment{composer: ep.composer, registry: &ep.registry, log: ep.log.endpoint, send: func(ctx context.Context, out ...Outgoing) error {
+	ep.env = &environment{composer: ep.composer, registry: &ep.registry, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)
 	}}
-	if ep.chain, err = wrap(dispatch, c.Middleware); err != nil {
+	ep.env.configFor, ep.env.isLast = ep.rules.configFor, ep.isLastAttempt
+	start := ep.startUp("Middleware")
+	if ep.chain, err = wrap(dispatch, c.Middleware, start, ""); err == nil {
+		ep.steps, err = start.end(nil)
+	}
+	if err != nil {
 		return fail(err)
 	}
 	if len(c.Middleware) > 0 {
@@ -150,13 +161,18 @@ func (ep *Endpoint) Instance() string { return ep.instance }
 // how a failure would end.
 func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
 	c := ep.rules.configFor(messageType)
-	c.Failed.Unrecoverable = slices.Clone(c.Failed.Unrecoverable)
+	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
 	return c
 }
 
 // Send sends a command to a queue. It returns nil when the broker has accepted
-// it durably. It works before and after Run, and on send-only endpoints. Inside
-// a handler use Message.Send, which leaves only if the handler succeeds.
+// it durably. It works before and after Run, and on send-only endpoints.
+//
+// Inside a handler use Message.Send, which leaves only if the handler succeeds, or
+// Message.SendNow; code that has only the context finds the Message by MessageFrom. With the
+// context of one of this endpoint's handlers Send leaves at once, or with a transaction that
+// the context carries, at each attempt again with another id, and in a conversation of its
+// own. The first time that it happens, a warning is logged.
 func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
 	return ep.sendOne(ctx, IntentSend, queue, messageType, body, opts)
 }
@@ -168,6 +184,10 @@ func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, o
 }
 
 func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
+	if m, ok := MessageFrom(ctx); ok && m.env == ep.env && !ep.sentInHandler.Swap(true) {
+		ep.log.endpoint.WarnContext(ctx, "Endpoint.Send or Publish was called with a handler's context: the message leaves at each attempt, even if the handler fails; "+
+			"use Message.Send, or Message.SendNow where that is meant (this is logged once)", "message_id", m.ID, "message_type", m.Type, "sent_type", messageType)
+	}
 	composed, err := ep.composer.compose(intent, queue, messageType, body, opts, origin{}, newID)
 	var out []Outgoing
 	if err == nil {
@@ -184,7 +204,11 @@ func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType stri
 
 // transportSend sends through the transport, under the eyes of the observers.
 func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
-	return ep.observedSend(ctx, out, func(ctx context.Context) error { return ep.transport.Send(ctx, out...) })
+	return ep.observedSend(ctx, out, func(ctx context.Context) error {
+		err := ep.transport.Send(ctx, out...)
+		ep.sends.note(ctx, err)
+		return err
+	})
 }
 
 // observedSend calls send, with the observers around it if it sends anything.
@@ -224,13 +248,19 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	a.message.scope = ep.scope
 	err = ep.invoke(a)
 	collected := a.message.end()
-	if err != nil || len(collected) == 0 {
+	if err != nil {
 		return err
 	}
-	if a.observed != nil {
-		ctx = a.observed
+	if len(collected) > 0 {
+		if a.observed != nil {
+			ctx = a.observed
+		}
+		if err := ep.transportSend(ctx, collected); err != nil {
+			return err
+		}
 	}
-	return ep.transportSend(ctx, collected)
+	ep.tellSent(a)
+	return nil
 }
 
 // Provision creates the queues that the endpoint needs, whatever

@@ -26,6 +26,10 @@ var (
 	// ErrQueueNotFound: the queue does not exist.
 	ErrQueueNotFound = errors.New("queue does not exist")
 
+	// ErrUnavailable: the broker cannot be reached, or cannot serve for now: the same call
+	// may succeed later, although nobody changes anything (C15).
+	ErrUnavailable = errors.New("broker is unavailable")
+
 	// ErrInvalidHeader: a header's key or value is not UTF-8, or the key is
 	// empty (C10).
 	ErrInvalidHeader = errors.New("invalid header")

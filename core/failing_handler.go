@@ -13,6 +13,8 @@ import (
 type failingHandler struct {
 	name          string
 	began, failed time.Time
+
+	fallback error // the failure that a Fallback answered for instead, or nil
 }
 
 // functionName returns the name of a function with its package, "shop/billing.charge" or

@@ -34,6 +34,10 @@ var (
 	// deferred more often than RequeueLimit allows: a *RequeueLimitError.
 	ErrRequeueLimitExceeded = errors.New("deferred more often than RequeueLimit")
 
+	// ErrCircuitOpen matches the error with which middleware refuses a message because a
+	// circuit breaker is open: no handler was asked.
+	ErrCircuitOpen = errors.New("the circuit is open")
+
 	// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
 	// a reason that does not pass by itself: the queue does not exist, the message is too
 	// large, the transport cannot do it. It is unrecoverable (R6): another run of the
@@ -63,7 +67,8 @@ var (
 	ErrHandlerTimeout = errors.New("handler timeout")
 
 	// ErrUnacceptableMessageLimit: as many messages failed for good as
-	// UnacceptableMessageLimit allows (R50). Run may be called again.
+	// UnacceptableMessageLimit allows (R50). Run returns it, and may be called again; it is
+	// a critical error where the endpoint is parked.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")
 )
 

@@ -33,7 +33,7 @@ func FuzzFailureHeaders(f *testing.F) {
 		if moved.Get(HeaderFailedQ) != "input" {
 			t.Errorf("FailedQ is %q", moved.Get(HeaderFailedQ))
 		}
-		for _, h := range []Headers{moved, copyForRetry(&message, DelayedRetry(1)), copyForDeferral(&message), copyForErrorMinimal(&message)} {
+		for _, h := range []Headers{moved, copyForRetry(&message, DelayedRetry(1)), copyForDeferral(&message), copyForRefusal(&message), copyForErrorMinimal(&message)} {
 			ours := slices.Concat(failureHeaders, retryHeaders, []string{HeaderTimeToBeReceived, HeaderMessageID})
 			for k, v := range before {
 				if got, ok := h.Lookup(k); !slices.Contains(ours, k) && !strings.HasPrefix(k, headerExceptionPrefix) && (got != v || !ok) {

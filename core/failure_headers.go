@@ -22,7 +22,7 @@ const (
 )
 
 // retryHeaders belong to a message that is still being retried.
-var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, HeaderDeliveries, headerLegacyImmediateRetries}
+var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, HeaderDeliveries, HeaderFailures, headerLegacyImmediateRetries}
 
 // failureHeaders are written by a move to an error queue. The order is that in
 // which they are given up when the message is too large (R24): what helps least
@@ -43,6 +43,7 @@ var failureHeaders = []string{
 	HeaderExceptionMessage,
 	HeaderExceptionType,
 	HeaderTimeOfFailure,
+	HeaderFailureReason,
 	HeaderFailedQ,
 }
 
@@ -54,11 +55,23 @@ type host struct {
 // copyForRetry returns the headers of a delayed retry (R22).
 func copyForRetry(f *failure, action Action) Headers {
 	h := f.Headers
-	h.Set(HeaderMessageID, f.MessageID)
-	h.Del(HeaderTimeToBeReceived, HeaderDeliveries)
+	f.writeID(&h)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
 	h.Set(HeaderRetries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
 	h.Set(HeaderRetriesTimestamp, FormatTime(f.FailedAt))
 	h.Set(HeaderAttempts, extendTrace(f, describe(f.Err).exceptionType, action))
+	return h
+}
+
+// copyForRefusal returns the headers of a message that middleware refused: nothing is
+// counted, and the attempts that failed before it was refused are not forgotten.
+func copyForRefusal(f *failure) Headers {
+	h := f.Headers
+	f.writeID(&h)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
+	if failed := f.ImmediateProcessingFailures - 1; failed > 0 {
+		h.Set(HeaderFailures, strconv.Itoa(failed))
+	}
 	return h
 }
 
@@ -66,8 +79,8 @@ func copyForRetry(f *failure, action Action) Headers {
 // carried on unchanged.
 func copyForDeferral(f *failure) Headers {
 	h := f.Headers
-	h.Set(HeaderMessageID, f.MessageID)
-	h.Del(HeaderTimeToBeReceived, HeaderDeliveries)
+	f.writeID(&h)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
 	h.Set(HeaderDeferrals, strconv.Itoa(f.deferrals+1))
 	return h
 }
@@ -76,7 +89,7 @@ func copyForDeferral(f *failure) Headers {
 // often, perhaps without a handler.
 func newCopy(f *failure) Headers {
 	h := f.Headers
-	h.Set(HeaderMessageID, f.MessageID)
+	f.writeID(&h)
 	h.Del(HeaderTimeToBeReceived)
 	h.Set(HeaderDeliveries, strconv.Itoa(f.ImmediateProcessingFailures))
 	return h
@@ -105,9 +118,12 @@ func headersForError(f *failure, action Action, by host) Headers {
 	trace := extendTrace(f, description.exceptionType, action)
 	stale := append(staleFailureHeaders(h), HeaderTimeToBeReceived)
 	h.Del(append(stale, retryHeaders...)...)
-	h.Set(HeaderMessageID, f.MessageID)
+	f.writeID(&h)
 	description.write(&h)
 	h.Set(HeaderTimeOfFailure, FormatTime(f.FailedAt))
+	if f.reason != "" {
+		h.Set(HeaderFailureReason, string(f.reason))
+	}
 	h.Set(HeaderProcessingEndpoint, by.endpoint)
 	h.Set(HeaderProcessingMachine, by.machine)
 	h.Set(HeaderHostID, by.hostID)
@@ -173,7 +189,7 @@ func copyForErrorBare(f *failure) Headers {
 			h.Set(key, value)
 		}
 	}
-	h.Set(HeaderMessageID, f.MessageID)
+	f.writeID(&h)
 	h.Set(HeaderFailedQ, f.ReceiveQueue)
 	return legible(h)
 }
@@ -233,12 +249,7 @@ func describe(err error) errorDescription {
 	if len(chain) > 1 {
 		e.innerType = boundedText(telling.String(), maxTypeName)
 	}
-	for _, each := range slices.Backward(chain) {
-		if source := declaredIn(reflect.TypeOf(each)); source != "errors" && source != "fmt" {
-			telling = reflect.TypeOf(each)
-			break
-		}
-	}
+	telling = tellingType(chain)
 	e.exceptionType = boundedText(telling.String(), maxTypeName)
 	e.source = declaredIn(telling)
 	var b strings.Builder
@@ -254,14 +265,6 @@ func describe(err error) errorDescription {
 	}
 	e.trace = boundedText(b.String(), maxErrorText)
 	return e
-}
-
-// declaredIn returns the package of a type or of what it points to.
-func declaredIn(t reflect.Type) string {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	return t.PkgPath()
 }
 
 func (e *errorDescription) write(h *Headers) {

@@ -183,9 +183,9 @@ func (d *faultyDelivery) Postpone(ctx context.Context, delay time.Duration, caus
 	return d.settle("Postpone", func() error { return d.Delivery.Postpone(ctx, delay, cause) })
 }
 
-func (d *faultyDelivery) DeadLetter(ctx context.Context, reason, description string) error {
+func (d *faultyDelivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error {
 	return d.settle("DeadLetter", func() error {
-		return d.Delivery.DeadLetter(ctx, reason, description)
+		return d.Delivery.DeadLetter(ctx, letter)
 	})
 }
 
@@ -273,6 +273,33 @@ func (d *faultyDelivery) Reset(ctx context.Context) error {
 		d.undo()
 		return d.Delivery.Reset(ctx)
 	})
+}
+
+// Savepoint asks faults.settle for "Savepoint", and its rollback for "Rollback".
+func (d *faultyDelivery) Savepoint(ctx context.Context) (func(context.Context) error, error) {
+	var rollback func(context.Context) error
+	n := 0
+	err := d.settle("Savepoint", func() (err error) {
+		rollback, err = d.Delivery.Savepoint(ctx)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		n = len(d.work)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		return d.settle("Rollback", func() error {
+			if err := rollback(ctx); err != nil {
+				return err
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.work = d.work[:n]
+			return nil
+		})
+	}, nil
 }
 
 func (d *faultyDelivery) undo() []string {

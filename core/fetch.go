@@ -293,7 +293,7 @@ func (p *pump) hang() {
 // endStall is called when a slot is released, or a wait has ended.
 func (p *pump) endStall() {
 	p.stalled, p.stalls = false, 0
-	if p.hanging && !p.stopping && p.gated == 0 && p.waiting == nil {
+	if p.hanging && !p.stopping && !p.parked && p.gated == 0 && p.waiting == nil {
 		p.hanging = false
 		p.endReturning()
 		p.apply()

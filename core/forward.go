@@ -39,7 +39,7 @@ func (m *Message) ForwardNow(ctx context.Context, queue string) error {
 func (m *Message) forwardLocked(queue string) (Outgoing, error) {
 	in := m.incoming
 	out := in.copyTo(queue, in.Headers, ReasonForward)
-	out.Headers.Set(HeaderMessageID, in.ID)
+	in.writeID(&out.Headers)
 	out.Headers.Del(HeaderAttempts, HeaderUndelivered, HeaderTimeToBeReceived, HeaderRetryUniqueMessageID, HeaderRetryAckQueue, HeaderRetryAckSent)
 	out.Headers.Del(retryHeaders...)
 	err := m.env.composer.checkSize(&out)

@@ -89,6 +89,12 @@ func (in *Incoming) delayedRetries() int {
 	return intHeader(in.Headers, HeaderRetries) + in.earlier.retries
 }
 
+// attempt returns the number of this attempt in its round. A message that was refused (Refuse)
+// goes on where it was.
+func (in *Incoming) attempt() int {
+	return max(in.DeliveryCount, 1) + intHeader(in.Headers, HeaderFailures)
+}
+
 // deferrals returns the number of deferrals before this delivery.
 func (in *Incoming) deferrals() int {
 	return intHeader(in.Headers, HeaderDeferrals) + in.earlier.deferrals
@@ -129,7 +135,7 @@ func (ep *Endpoint) inRound(d Delivery) Delivery {
 			count -= rounds * round
 		}
 	}
-	if e.retries == 0 && e.deferrals == 0 {
+	if e.retries == 0 && e.deferrals == 0 && e.deliveries == 0 {
 		return d
 	}
 	copied := *in
@@ -198,13 +204,17 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 		}
 	}
 	e := in.roundsAfter(counted)
+	before := e.deliveries
 	e.deliveries = e.expected - 1
-	if d.deferral {
+	switch {
+	case d.uncounted: // the round goes on
+		e.deliveries = before + counted
+	case d.deferral:
 		e.deferrals++
-	} else {
+	default:
 		e.retries++
 	}
-	if e.failed.IsZero() {
+	if e.failed.IsZero() && !d.uncounted {
 		e.failed = f.FailedAt
 	}
 	r.ep.memory.rememberRounds(in.NativeID, e) // before it can be redelivered

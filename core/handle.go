@@ -18,18 +18,22 @@ import (
 // decoded into; []byte gets a copy of the raw body.
 //
 // Several handlers of one type take the same T. They run in the order of their
-// registration, each with a copy of the body; a retry runs all again. Handlers are registered
-// before the first Run or Invoke; an error that is ignored here is returned by
-// the next Run.
-func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
-	return register(ep, "Handle", messageType, handler, false)
+// registration, each with a copy of the body. The first that fails stops the others: those
+// after it do not run in this attempt, and a retry begins with the first handler again. So
+// a handler that always fails keeps those after it from ever running, unless they are
+// independent (HandleOptions.Independent).
+//
+// Handlers are registered before the first Run or Invoke; an error that is ignored here is
+// returned by the next Run. There are HandleOptions once at most.
+func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) error {
+	return register(ep, "Handle", messageType, handler, false, opts)
 }
 
 // HandleEvent registers a handler as Handle does, and subscribes the endpoint's
 // queue to the messages that are published with this type. A type that the transport
 // cannot have as a topic is an error (TopicChecker).
-func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error) error {
-	return register(ep, "HandleEvent", messageType, handler, true)
+func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) error {
+	return register(ep, "HandleEvent", messageType, handler, true, opts)
 }
 
 // HandleDefault registers a handler for messages whose type has no handler, or
@@ -41,14 +45,14 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // Control messages (HeaderControlMessage) that name no type have no body, and are not
 // given to it: they are consumed. A Config.MessageType or middleware that names a
 // type for them gives them a handler.
-func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error) error {
-	return register(ep, "HandleDefault", anyType, handler, false)
+func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) error {
+	return register(ep, "HandleDefault", anyType, handler, false, opts)
 }
 
 // HandleFailed registers a last resort for messages of one type: it runs when a
 // message would go to the error queue (retries are used up, or were given up),
-// after the failed work has been undone. By default the message goes to the
-// error queue afterwards, and what was sent here goes with it; after
+// after the failed work has been undone, and after a Fallback that failed. By default
+// the message goes to the error queue afterwards, and what was sent here goes with it; after
 // Failed.TakeOver the message counts as handled instead. If it fails itself,
 // what it sent is dropped and the message goes to the error queue (R51). Where
 // the move has to be tried again, it runs again in the transaction mode
@@ -106,25 +110,35 @@ func shown(messageType string) string {
 	return strconv.Quote(messageType)
 }
 
-func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool) error {
+func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool, opts []HandleOptions) error {
 	err := ep.checkRegistration(name, messageType, handler == nil)
+	var o HandleOptions
 	if err == nil {
-		err = ep.registry.add(messageType, reflect.TypeFor[T](), event, functionName(handler), func(ctx context.Context, m *Message) error {
+		if o, err = theOptions(opts); err != nil {
+			err = fmt.Errorf("%s: %w", shownCall(name, messageType), err)
+		}
+	}
+	if err == nil {
+		err = ep.addHandler(name, messageType, reflect.TypeFor[T](), event, functionName(handler), func(ctx context.Context, m *Message) error {
 			in, err := decodeInbound[T](m)
 			if err != nil {
 				return err
 			}
 			return handler(ctx, in)
-		})
+		}, o)
 	}
 	return ep.remember(err)
 }
 
-func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil bool) error {
-	call := name
-	if messageType != anyType {
-		call = fmt.Sprintf("%s %q", name, messageType)
+func shownCall(name, messageType string) string {
+	if messageType == anyType {
+		return name
 	}
+	return fmt.Sprintf("%s %q", name, messageType)
+}
+
+func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil bool) error {
+	call := shownCall(name, messageType)
 	switch {
 	case name != "HandleDefault" && !isMessageType(messageType):
 		return fmt.Errorf("%s: %q cannot be a message type; use UTF-8 text without ';' and ','", name, messageType)
@@ -151,6 +165,12 @@ func isMessageType(name string) bool {
 
 func decodeInbound[T any](m *Message) (*Inbound[T], error) {
 	in := &Inbound[T]{Message: m}
+	if m.replaced != nil {
+		if decoded, ok := m.replaced.decoded.(*T); ok {
+			in.Body = *decoded
+			return in, nil
+		}
+	}
 	if raw, ok := any(&in.Body).(*[]byte); ok {
 		*raw = m.RawBody()
 		return in, nil
@@ -169,16 +189,22 @@ type registry struct {
 }
 
 type handlerSet struct {
-	body     reflect.Type
-	event    bool
-	run      []HandlerFunc
-	names    []string // of the functions in run
-	fallback func(ctx context.Context, m *Message, f *Failed) error
+	body  reflect.Type
+	event bool
+
+	independent bool // HandleOptions.Independent
+	run         []HandlerFunc
+	names       []string // of the functions in run
+	around      []steps  // of the middleware of each of them
+	fallback    func(ctx context.Context, m *Message, f *Failed) error
 }
 
 var errSealed = errors.New("handlers are registered before the first Run or Invoke")
 
-func (r *registry) add(messageType string, body reflect.Type, event bool, name string, h HandlerFunc) error {
+// addHandler registers a handler with its options. call is the name of the function that
+// the application has called.
+func (ep *Endpoint) addHandler(call, messageType string, body reflect.Type, event bool, name string, h HandlerFunc, o HandleOptions) error {
+	r := &ep.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	set, err := r.set(messageType, body)
@@ -188,8 +214,19 @@ func (r *registry) add(messageType string, body reflect.Type, event bool, name s
 	case len(set.run) > 0 && set.event != event:
 		return fmt.Errorf("%q is registered both by Handle and by HandleEvent; a message type is a command or an event", messageType)
 	}
-	set.event = event
+	if len(set.run) > 0 && set.independent != o.Independent {
+		return fmt.Errorf("handlers for %s contradict each other: some are independent (HandleOptions.Independent), some are not; let all be, or none", shown(messageType))
+	}
+	h, around, err := ep.wrapHandler(h, messageType, len(set.run), o)
+	if err == nil {
+		err = around.checkBeside(set.around)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", shownCall(call, messageType), err)
+	}
+	set.event, set.independent = event, o.Independent
 	set.run = append(set.run, h)
+	set.around = append(set.around, around)
 	set.names = append(set.names, distinctName(set.names, name))
 	return nil
 }
@@ -261,9 +298,16 @@ func (r *registry) seal() error {
 			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle, HandleEvent or HandleDefault", messageType))
 			continue
 		}
-		set.run, set.names = byDefault.run, byDefault.names
+		set.run, set.names, set.around, set.independent = byDefault.run, byDefault.names, byDefault.around, byDefault.independent
 	}
 	return errors.Join(r.ignored...)
+}
+
+// handlersOf returns the handlers of a message type that is registered.
+func (r *registry) handlersOf(messageType string) *handlerSet {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.handlers[messageType]
 }
 
 // types returns the message types that have handlers; anyType stands for default

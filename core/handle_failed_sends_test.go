@@ -330,7 +330,7 @@ func TestR51_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 				}
 				b.broker.provoke(fails)
 				runs := 0
-				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: true}})
+				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
 				if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 					runs++

@@ -233,7 +233,7 @@ func TestR51_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
 
 func TestR51_DeadLetterQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: true}})
+		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
 		if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 			return m.Send("shipping", "of the last resort", "x")

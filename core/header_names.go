@@ -44,10 +44,18 @@ const (
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 
+	// HeaderFailures is on a message that middleware refused (Refuse): how many attempts of
+	// this round had failed before.
+	HeaderFailures = "Reprise.Failures"
+
 	// HeaderDeliveries is on the new copy of a message that was delivered too often,
 	// perhaps without a handler, on a broker that counts such deliveries.
 	// It is the number of the earlier copy's deliveries (R34).
 	HeaderDeliveries = "Reprise.Deliveries"
+
+	// HeaderGeneratedID is on a copy of a message whose sender gave it no id: that in
+	// NServiceBus.MessageId was generated when it was received ([Message.SentID]).
+	HeaderGeneratedID = "Reprise.GeneratedMessageId"
 
 	// HeaderUndelivered is on a message that waits in the endpoint's own queue until
 	// its destination can be reached (R25). The value is JSON.
@@ -55,6 +63,9 @@ const (
 
 	// HeaderAttempts is the decision trace (R33).
 	HeaderAttempts = "Reprise.Attempts"
+
+	// HeaderFailureReason is on a message in a dead-letter or invalid queue: a FailureReason.
+	HeaderFailureReason = "Reprise.FailureReason"
 
 	// On a message in an error queue (R23).
 	HeaderFailedQ                = "NServiceBus.FailedQ"

@@ -3,8 +3,8 @@ package core
 import (
 	"encoding/json"
 	"iter"
-	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -30,9 +30,10 @@ type header struct{ key, value string }
 // HeadersFromMap returns headers with m's entries in the order of their keys.
 func HeadersFromMap(m map[string]string) Headers {
 	pairs := make([]header, 0, len(m))
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, header{key, m[key]})
+	for key, value := range m {
+		pairs = append(pairs, header{key, value})
 	}
+	slices.SortFunc(pairs, func(a, b header) int { return strings.Compare(a.key, b.key) })
 	return Headers{pairs: pairs}
 }
 

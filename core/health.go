@@ -5,24 +5,53 @@ import (
 	"time"
 )
 
-// Health is the state of an endpoint at one moment.
+// Health is the state of an endpoint at one moment. encoding/json writes it with errors and
+// durations as text, times as RFC 3339, and without what is not set.
 type Health struct {
-	// Running: Run is receiving, or would if it were not Paused.
+	// Endpoint and Instance are those of the endpoint, Queue is the address of its input
+	// queue, or "" if it is send-only.
+	Endpoint, Instance, Queue string
+
+	// Starting: Run was called and does not receive yet. It creates, checks and connects,
+	// and waits while the broker cannot be reached (Config.WaitForBroker).
+	Starting bool
+	// Running: Run is receiving, or would if it were neither Paused nor Parked.
 	Running bool
 	// Draining: Run was asked to end and waits for handlers.
 	Draining bool
 	// Paused: Pause was called.
 	Paused bool
+	// Parked is set while the endpoint receives nothing because too many messages failed for
+	// good (UnacceptableMessageLimit). It holds until Resume or Park.Until, over several
+	// Runs.
+	Parked *Park
 	// RateLimited: one message is attempted at a time (R41).
 	RateLimited bool
 	// Isolating: a message was delivered several times without a known end, so one
 	// message is attempted at a time until one comes that was not (R35).
 	Isolating bool
-	// Connected is false during an outage that the transport reported.
+	// Connected: while Run receives, the transport has reported no outage. Without a Run in
+	// progress, as on a send-only endpoint, the broker has accepted the newest Send that
+	// tells of it; it is false as long as there was none.
 	Connected bool
-	// ConnectionError is why, and DisconnectedSince since when.
+	// ConnectionError is why not, and DisconnectedSince since when, if that is known.
 	ConnectionError   error
 	DisconnectedSince time.Time
+	// SendError is why the newest call of the transport's Send failed, and
+	// SendsFailingSince since when each has. Both are zero after one that succeeded. Errors
+	// that concern a message alone do not count (its size, its headers, a queue that does
+	// not exist), nor a context that was cancelled, nor the sends that are part of a
+	// settlement (SendsAtomicWithReceive).
+	SendError         error
+	SendsFailingSince time.Time
+	// RunError is the error that the last Run returned, or nil. While a Run is in progress
+	// it is nil.
+	RunError error
+
+	// Middleware is the state of middleware that has one and described itself (StartUpOf),
+	// such as a circuit breaker's: first that of Config.Middleware, the outermost first, then
+	// that of single handlers (HandleOptions.Middleware).
+	Middleware []MiddlewareState
 
 	Concurrency int // slots, as configured or set
 	InFlight    int // messages being handled
@@ -46,6 +75,11 @@ type Health struct {
 	Unsettled int
 	// Stalled: Unsettled has reached its bound, so nothing more is fetched.
 	Stalled bool
+	// PutBack is how many messages this process keeps for the pause of their verdict PutBack
+	// (PauseMessage), and PutBackUntil until when it takes no message at all because of one
+	// (PauseEndpoint), or the zero time.
+	PutBack      int
+	PutBackUntil time.Time
 	// CriticalErrors is how many there were; LastCritical is the newest.
 	CriticalErrors int64
 	LastCritical   *CriticalError
@@ -63,12 +97,18 @@ type CriticalError struct {
 
 // Health returns the endpoint's state.
 func (ep *Endpoint) Health() Health {
+	states := ep.middlewareStates() // their code may ask the endpoint something
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	h := Health{
-		Paused: ep.paused, Connected: true, Concurrency: ep.concurrency,
+		Endpoint: ep.name, Instance: ep.instance, Queue: ep.address,
+		Middleware: states,
+		Paused:     ep.paused, Concurrency: ep.concurrency,
 		Undelivered: ep.undelivered(), UnreachableSince: ep.destinations.oldest(),
 		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
+	}
+	if ep.parked.isInForce() {
+		h.Parked = ep.parked.clone()
 	}
 	if r := ep.current; r != nil && r.pump != nil {
 		h.Draining = r.fetch.Err() != nil
@@ -79,9 +119,20 @@ func (ep *Endpoint) Health() Health {
 		h.OldestAttempt = r.pump.oldest()
 		h.Unsettled = r.backlog.size()
 		h.Stalled = h.Unsettled >= r.backlog.most
+		h.PutBack, h.PutBackUntil = r.kept.size(), r.pump.waitsUntil(waitPutBack)
 		h.NotificationsDropped = r.notifier.dropped.Load()
 	}
-	if r := ep.current; r != nil {
+	failing, accepted := ep.sends.state()
+	if failing != nil {
+		h.SendError, h.SendsFailingSince = failing.err, failing.since
+	}
+	if r := ep.current; r == nil {
+		h.RunError = ep.runErr
+		h.Connected = accepted
+		h.ConnectionError, h.DisconnectedSince = h.SendError, h.SendsFailingSince
+	} else {
+		h.Starting = r.pump == nil && r.fetch.Err() == nil
+		h.Connected = r.pump != nil
 		if c := r.connection.Load(); c != nil && !c.Connected {
 			h.Connected = false
 			h.ConnectionError, h.DisconnectedSince = c.Err, c.Since
@@ -125,8 +176,13 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 // It holds until Resume, over several Runs.
 func (ep *Endpoint) Pause() { ep.setPaused(true) }
 
-// Resume ends Pause.
-func (ep *Endpoint) Resume() { ep.setPaused(false) }
+// Resume ends Pause, and the parking of an endpoint in which too many messages failed for
+// good (Health.Parked): they are counted from 0 again. On an endpoint that is neither it
+// does nothing.
+func (ep *Endpoint) Resume() {
+	ep.setPaused(false)
+	ep.unpark(nil)
+}
 
 func (ep *Endpoint) setPaused(paused bool) {
 	ep.mu.Lock()
@@ -150,18 +206,25 @@ type connectionWatch struct{ r *runner }
 // ConnectionChanged implements ConnectionObserver. It is called on a goroutine of the
 // adapter, which no code of the user holds up: observers and the log have one of their
 // own.
-func (w connectionWatch) ConnectionChanged(e ConnectionChange) {
+func (w connectionWatch) ConnectionChanged(e ConnectionChange) { w.note(&e) }
+
+func (w connectionWatch) note(e *ConnectionChange) {
 	r, ep := w.r, w.r.ep
-	r.connection.Store(&e)
-	r.outages.changed(e)
+	e.ObservedEndpoint = ep.observed
+	r.connection.Store(e)
+	r.outages.changed(*e)
+	lost, restored := "connection lost", "connection restored"
+	if !r.connectedOnce.Load() {
+		lost, restored = "endpoint waits for its broker, which cannot be reached", "broker is reached"
+	}
 	r.hooks.notify(func() {
 		if e.Connected {
-			ep.log.endpoint.Info("connection restored", "since", e.Since)
+			ep.log.endpoint.Info(restored, "since", e.Since)
 		} else {
-			ep.log.endpoint.Warn("connection lost", "error", e.Err, "since", e.Since, "retry_in", e.RetryIn)
+			ep.log.endpoint.Warn(lost, "error", e.Err, "since", e.Since, "retry_in", e.RetryIn)
 		}
 	})
 	for _, o := range ep.observers.connection {
-		r.hooks.notify(func() { o.ConnectionChanged(e) })
+		r.hooks.notify(func() { o.ConnectionChanged(*e) })
 	}
 }

@@ -49,7 +49,7 @@ type Message struct {
 	EnqueuedAt time.Time
 
 	incoming *Incoming
-	body     []byte          // that SetBody set; nil is that of incoming
+	replaced *replacedBody   // or nil: the body is that of incoming
 	ctx      context.Context // the handler's, or nil outside an endpoint
 	env      *environment
 	started  int64    // when the attempt got its slot, in Unix nanoseconds
@@ -66,7 +66,8 @@ type Message struct {
 	adoptedAt, adopted int32
 	composed           int32 // messages composed so far, those sent at once included
 	ended              bool
-	skips              bool // the handlers that have not run
+	skips              bool   // the handlers that have not run
+	onSent             func() // or nil
 }
 
 // environment is what messages need of their endpoint.
@@ -75,6 +76,11 @@ type environment struct {
 	registry *registry
 	send     func(ctx context.Context, out ...Outgoing) error
 	log      *slog.Logger
+	// configFor returns the recoverability in force for a message type.
+	configFor func(messageType string) RecoverabilityConfig
+	// isLast reports whether an attempt that fails with err is the last one.
+	isLast func(ctx context.Context, a *attempt, err error) bool
+	atomic bool // sends, receive and the handlers' work are one transaction
 }
 
 // handling is by which type a message is handled, and by which handlers.
@@ -82,6 +88,12 @@ type handling struct {
 	messageType string
 	handlers    *handlerSet // nil if there are none
 	content     *content    // that middleware put in place of the received one, or nil
+}
+
+// replacedBody is what middleware put in place of the received body.
+type replacedBody struct {
+	body    []byte // nil is that of incoming
+	decoded any    // a pointer to the body that TypedMiddleware passed on, or nil
 }
 
 // content is a body with the headers that describe it.
@@ -141,7 +153,7 @@ func (m *Message) begin(env *environment, in *Incoming, h handling) {
 	m.Type = h.messageType
 	m.handling = h
 	m.Headers = in.Headers
-	m.Attempt = in.DeliveryCount
+	m.Attempt = in.attempt()
 	m.DelayedRetries = in.delayedRetries()
 	m.Deferrals = in.deferrals()
 	m.LastError = in.LastError
@@ -149,7 +161,7 @@ func (m *Message) begin(env *environment, in *Incoming, h handling) {
 	m.incoming = in
 	m.env = env
 	if c := h.content; c != nil {
-		m.Headers, m.body = c.headers, c.body
+		m.Headers, m.replaced = c.headers, &replacedBody{body: c.body}
 	}
 }
 
@@ -166,8 +178,8 @@ func (m *Message) choose() *handlerSet {
 		h.messageType = m.Type
 	}
 	h.content = nil
-	if m.body != nil {
-		h.content = &content{m.body, m.Headers}
+	if m.replaced != nil && m.replaced.body != nil {
+		h.content = &content{m.replaced.body, m.Headers}
 	}
 	return h.handlers
 }
@@ -193,8 +205,8 @@ func (m *Message) end() []Outgoing {
 func (m *Message) RawBody() []byte { return slices.Clone(m.rawBody()) }
 
 func (m *Message) rawBody() []byte {
-	if m.body != nil {
-		return m.body
+	if m.replaced != nil && m.replaced.body != nil {
+		return m.replaced.body
 	}
 	return m.incoming.Body
 }
@@ -210,7 +222,7 @@ func (m *Message) SetBody(body []byte) {
 	if body == nil {
 		body = []byte{}
 	}
-	m.body = body
+	m.replaced = &replacedBody{body: body}
 }
 
 // SkipRemainingHandlers lets no other handler of the message's type run after this
@@ -233,6 +245,10 @@ func (m *Message) skipsRemaining() bool {
 // The messages that the handler sends have it only where their own SendOptions say
 // so.
 func (m *Message) GroupKey() string { return m.incoming.GroupKey }
+
+// NativeID names the stored copy of the message: it is the same at every delivery of the
+// copy, and another one for each copy, a delayed retry for example. See Incoming.NativeID.
+func (m *Message) NativeID() string { return m.incoming.NativeID }
 
 // Native returns the client library's own message, or nil. See Incoming.Native.
 func (m *Message) Native() any { return m.incoming.Native }

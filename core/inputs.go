@@ -538,8 +538,8 @@ func (d *inputDelivery) ReplaceWith(ctx context.Context, out []Outgoing) error {
 	return d.ended(d.Delivery.ReplaceWith(ctx, out))
 }
 
-func (d *inputDelivery) DeadLetter(ctx context.Context, reason, description string) error {
-	return d.ended(d.Delivery.DeadLetter(ctx, reason, description))
+func (d *inputDelivery) DeadLetter(ctx context.Context, letter DeadLetter) error {
+	return d.ended(d.Delivery.DeadLetter(ctx, letter))
 }
 
 func (d *inputDelivery) Renew(ctx context.Context) error {

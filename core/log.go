@@ -11,7 +11,7 @@ import (
 // loggers are the named loggers of an endpoint. slog has no names, so each line
 // carries one as the attribute "logger".
 type loggers struct {
-	endpoint, immediate, delayed, moved, discarded, recoverability, rateLimit *slog.Logger
+	endpoint, immediate, delayed, moved, discarded, putBack, recoverability, rateLimit *slog.Logger
 
 	format LogFormat
 }
@@ -30,6 +30,7 @@ func newLoggers(base *slog.Logger, format LogFormat, endpoint, instance string) 
 		delayed:        named("reprise.DelayedRetry"),
 		moved:          named("reprise.MoveToError"),
 		discarded:      named("reprise.Discard"),
+		putBack:        named("reprise.PutBack"),
 		recoverability: named("reprise.Recoverability"),
 		rateLimit:      named("reprise.RateLimit"),
 	}
@@ -104,8 +105,11 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 		l.about(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
 			"retrying message after a delay", "Delayed Retry will reschedule message '%s' after a delay of %s because of an exception:", f.MessageID, clock(a.Delay))
 	case d.deadLetter:
-		l.about(ctx, l.moved, slog.LevelError, f, stack,
+		l.about(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("failure_reason", string(d.reason))),
 			"moving message to the broker's dead-letter queue", "Moving message '%s' to the broker's dead-letter queue because processing failed due to an exception:", f.MessageID)
+	case a.Kind == ActionMoveToError && d.reason != "":
+		l.about(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("queue", a.Queue), slog.String("failure_reason", string(d.reason))),
+			"moving message to another queue than the error queue", "Moving message '%s' to the queue '%s' (%s) because processing failed due to an exception:", f.MessageID, a.Queue, d.reason)
 	case a.Kind == ActionMoveToError:
 		l.about(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("queue", a.Queue)),
 			"moving message to the error queue", "Moving message '%s' to the error queue '%s' because processing failed due to an exception:", f.MessageID, a.Queue)

@@ -128,6 +128,12 @@ type Incoming struct {
 	// message, the broker's own field, or else NativeID. It is never empty.
 	ID string
 
+	// IDSent: the sender gave the message its ID, in a field of the broker. It need not
+	// be set where the header NServiceBus.MessageId has the ID. Without either the adapter
+	// generated the ID, which then does not tell two messages of the sender apart
+	// ([Message.SentID]).
+	IDSent bool
+
 	// NativeID names one stored copy of the message. It is stable over the
 	// copy's redeliveries and new for every Send. It keys the engine's and the
 	// adapters' memories.

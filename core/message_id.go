@@ -38,7 +38,34 @@ func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 		return d, fmt.Errorf("Config.MessageID returned %q, which is not UTF-8; return text, such as the hexadecimal form of a hash", id)
 	default:
 		copied := *in
-		copied.ID = id
+		copied.ID, copied.IDSent = id, true
 		return &adjusted{d, &copied}, nil
+	}
+}
+
+// SentID returns the id that the message was sent with, or that Config.MessageID gave it.
+// It is false where the adapter generated the ID, because the sender gave none: the ID
+// then names a stored copy, or a content that several messages may have, and must not be
+// the key by which duplicates are recognized.
+func (m *Message) SentID() (id string, sent bool) { return m.ID, m.incoming.hasSentID() }
+
+// hasSentID reports whether the sender gave the message its ID. A copy that the engine
+// made has the header in any case, and a mark if the ID was generated.
+func (in *Incoming) hasSentID() bool {
+	if in.IDSent {
+		return true
+	}
+	return in.Headers.Get(HeaderMessageID) != "" && in.Headers.Get(HeaderGeneratedID) == ""
+}
+
+// writeID sets the header of the message id on a copy of the message.
+func (in *Incoming) writeID(h *Headers) { writeID(h, in.ID, in.hasSentID()) }
+
+func (f *failure) writeID(h *Headers) { writeID(h, f.MessageID, !f.generatedID) }
+
+func writeID(h *Headers, id string, sent bool) {
+	h.Set(HeaderMessageID, id)
+	if !sent {
+		h.Set(HeaderGeneratedID, "True")
 	}
 }

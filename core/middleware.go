@@ -20,19 +20,24 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 // run returned nil, if it is the last one that did, and if the attempt succeeds.
 // The messages that the middleware itself collects, before or after, depend on
 // no run. MessageFrom returns to each the Message that it was given.
+//
+// It can take part in the endpoint's start with [StartUpOf]: describe itself, and
+// refuse an endpoint on which it cannot work.
 type Middleware func(next HandlerFunc) HandlerFunc
 
-// wrap puts middleware around handler, the first outermost.
-func wrap(handler HandlerFunc, middleware []Middleware) (HandlerFunc, error) {
+// wrap puts middleware around handler, the first outermost. scopes is that of the handler,
+// with which those of the middleware begin.
+func wrap(handler HandlerFunc, middleware []Middleware, start *StartUp, scopes string) (HandlerFunc, error) {
 	chain := handler
 	for i, each := range slices.Backward(middleware) {
-		scope := ""
+		scope := scopes
 		if i < len(middleware)-1 {
-			scope = middlewareScope(i + 1)
+			scope += middlewareScope(i + 1)
 		}
+		start.begin(i)
 		var err error
-		if chain, err = apply(each, inRuns(chain, scope)); err != nil {
-			return nil, fmt.Errorf("Middleware[%d] %w", i, err)
+		if chain, err = apply(each, (&inRuns{chain, scope, start}).handle); err != nil {
+			return nil, fmt.Errorf("%s[%d] %w", start.list, i, err)
 		}
 	}
 	return chain, nil
@@ -55,19 +60,26 @@ func apply(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
 // those of the handlers, which a run that failed may have used (SendNow).
 func middlewareScope(i int) string { return "/middleware/" + strconv.Itoa(i) }
 
-// inRuns returns next with each call as a run.
-func inRuns(next HandlerFunc, scope string) HandlerFunc {
-	return func(ctx context.Context, m *Message) error {
-		r := &run{Context: ctx}
-		r.message.beginRun(m, scope)
-		r.message.ctx = r
-		defer r.message.end() // also where next panics
-		if err := next(r, &r.message); err != nil {
-			return err
-		}
-		m.adopt(r.message.end())
-		return nil
+// inRuns is the next that middleware gets: each call is a run.
+type inRuns struct {
+	next  HandlerFunc
+	scope string
+	start *StartUp
+}
+
+func (n *inRuns) handle(ctx context.Context, m *Message) error {
+	if m == nil {
+		return n.answer(ctx)
 	}
+	r := &run{Context: ctx}
+	r.message.beginRun(m, n.scope)
+	r.message.ctx = r
+	defer r.message.end() // also where next panics
+	if err := n.next(r, &r.message); err != nil {
+		return err
+	}
+	m.adopt(r.message.end(), r.message.skipsRemaining(), r.message.onSent)
+	return nil
 }
 
 // run is one call of a middleware's next: its context and its message.
@@ -89,18 +101,28 @@ func (m *Message) beginRun(by *Message, scope string) {
 	m.ID, m.Type, m.Headers = by.ID, by.Type, by.Headers
 	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
 	m.LastError, m.EnqueuedAt = by.LastError, by.EnqueuedAt
-	m.incoming, m.body, m.env = by.incoming, by.body, by.env
+	m.incoming, m.replaced, m.env = by.incoming, by.replaced, by.env
 	m.scope, m.parent = scope, by
 }
 
 // adopt collects what a run collected that succeeded, instead of what an earlier
-// one did.
-func (m *Message) adopt(out []Outgoing) {
+// one did. skips is whether it skips the remaining handlers, onSent what it registered with
+// OnSent.
+func (m *Message) adopt(out []Outgoing, skips bool, onSent func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.skips = skips
 	m.outgoing = slices.Delete(m.outgoing, int(m.adoptedAt), int(m.adoptedAt+m.adopted))
 	m.adoptedAt, m.adopted = int32(len(m.outgoing)), int32(len(out))
 	m.outgoing = append(m.outgoing, out...)
+	m.addOnSentLocked(onSent)
+}
+
+// keepAdopted lets later runs leave alone what runs so far have collected.
+func (m *Message) keepAdopted() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adopted = 0
 }
 
 // isEnded reports whether m's run, or one that it is part of, has ended.

@@ -62,7 +62,9 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 		return err
 	}
 	queue := d.action.Queue
-	if d.deadLetter || r.ep.mode == TransactionNone || !r.ep.ownDestination(queue) {
+	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
+	replaceable := d.reason != "" && queue != standard // by the error queue
+	if d.deadLetter || r.ep.mode == TransactionNone && !replaceable || !r.ep.ownDestination(queue) {
 		return r.move(a, f, d)
 	}
 	cause := r.ep.destinations.blocked(queue)
@@ -78,6 +80,13 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 		case isAway(cause, f.MessageID):
 			r.unreachable(queue, cause, began)
 		}
+	}
+	if replaceable {
+		r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", queue), slog.String("queue", standard), slog.Any("cause", cause)},
+			"queue for failed messages cannot be reached; moving message to the error queue",
+			"Queue '%s' cannot be reached. Moving message '%s' to the error queue '%s' instead.", queue, f.MessageID, standard)
+		d.action.Queue = standard
+		return r.moveOrStore(a, f, d)
 	}
 	if !r.ep.storable(queue) {
 		return cause
@@ -95,7 +104,14 @@ func (r *runner) move(a *attempt, f *failure, d *decision) error {
 		return ErrLockLost
 	}
 	if d.deadLetter {
-		return r.deadLetter(a, f)
+		err := r.deadLetter(a, f, d)
+		if err == nil || hasEnded(err) || !refusedForGood(err, f.MessageID) {
+			return err
+		}
+		r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("queue", d.action.Queue), slog.Any("cause", err)},
+			"the broker does not dead-letter the message; moving it to the error queue",
+			"The broker does not dead-letter message '%s'. Moving it to the error queue '%s' instead.", f.MessageID, d.action.Queue)
+		d.deadLetter = false
 	}
 	return r.moveToError(a, f, d)
 }
@@ -263,19 +279,36 @@ func failedCopy(a *attempt, f *failure, queue string, headers Headers, body []by
 	return out
 }
 
-// deadLetter uses the broker's own queue.
-func (r *runner) deadLetter(a *attempt, f *failure) error {
+// deadLetter uses the broker's own queue. Headers that do not fit, or that the broker does not take, give way to the message (R24).
+func (r *runner) deadLetter(a *attempt, f *failure, d *decision) error {
 	if r.isAtomic() && !a.undone {
 		if err := a.delivery.Reset(r.settle); err != nil {
 			return err
 		}
 	}
-	err := a.delivery.DeadLetter(r.settle, "Rejected", boundedText(f.description(), 4<<10))
+	caps := r.ep.caps.beside(a.delivery.Incoming())
+	letter := DeadLetter{Reason: d.reason, Description: boundedText(f.description(), maxDeadLetterDescription)}
+	if f.edited != nil {
+		letter.Headers = f.edited.fitWith(f, f.Body, caps)
+	} else {
+		letter.Headers = copyForError(f, d.action, r.ep.host, caps)
+	}
+	err := a.delivery.DeadLetter(r.settle, letter)
+	for _, fewer := range []func() Headers{func() Headers { return copyForErrorMinimal(f) }, func() Headers { return Headers{} }} {
+		if !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrInvalidHeader) {
+			break
+		}
+		letter.Headers = fewer()
+		err = a.delivery.DeadLetter(r.settle, letter)
+	}
 	if err == nil {
 		r.release(a)
 	}
 	return err
 }
+
+// maxDeadLetterDescription is how much of an error's text is the description of a dead letter, in bytes.
+const maxDeadLetterDescription = 4 << 10
 
 func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
 	if handlers := a.message.handledAs().handlers; handlers != nil {
@@ -305,6 +338,9 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	})
 	a.returned.Store(true)
 	out = m.end()
+	if err == nil {
+		err = a.cannotCommit()
+	}
 	if err != nil && r.cutOff() {
 		return nil, false, &undecidedError{fmt.Errorf("HandleFailed: %w", err)}
 	}

@@ -16,6 +16,20 @@ type ObservedEndpoint struct {
 	// Queue is the address of the queue that the message was received from, and
 	// otherwise that of the input queue; "" if send-only.
 	Queue string
+	// Transport describes the endpoint's transport, or is nil where that is no Describer.
+	// It is the same pointer in all events of an endpoint, and nobody writes to it.
+	Transport *TransportInfo
+}
+
+// RunObserver is told when an endpoint begins and ends to receive: for gauges that come
+// from Endpoint.Health. It is called inline, once each for every Run that received, by
+// the goroutine of Run.
+type RunObserver interface {
+	// RunStarted is called when Run receives messages, before Ready tells it.
+	RunStarted(ctx context.Context, ep *Endpoint)
+	// RunEnded is called after the last settlement, with the error that Run returns. Health
+	// still tells of this Run, all of whose RecoveryObservers have been called.
+	RunEnded(ctx context.Context, ep *Endpoint, err error)
 }
 
 // HandleObserver is called around every attempt, that of Invoke too: its Start before middleware
@@ -39,6 +53,7 @@ type HandleEnd struct {
 	Message  *Message
 	Err      error // nil on success
 	Duration time.Duration
+	Fallback error // the failure that a Fallback answered for, so that Err is nil, or nil
 }
 
 // SuccessObserver is called inline when a message has been handled, what its
@@ -52,7 +67,8 @@ type SuccessObserver interface {
 // Success describes a message that is done.
 type Success struct {
 	ObservedEndpoint
-	Message *Message
+	Message  *Message
+	Fallback error // the failure that a Fallback answered for, or nil: the handlers succeeded
 }
 
 // SendObserver is called around every call to the transport that sends,
@@ -109,13 +125,18 @@ type Recovery struct {
 	// NewCopy: the message was delivered too often, perhaps without a handler, and gets
 	// the rest of MaxDeliveries as a new copy (R34); Action is a DelayedRetry.
 	NewCopy bool
-	// DeadLettered: the message went to the broker's dead-letter queue; Action
+	// DeadLettered: the message went to the broker's own dead-letter queue; Action
 	// is a MoveToError.
 	DeadLettered bool
+	// Reason is that of a message in a dead-letter queue or the invalid queue, or "".
+	Reason FailureReason
 	// TakenOver: HandleFailed took the message over; it was not moved.
 	TakenOver bool
 	// FailedAt is when the attempt failed.
 	FailedAt time.Time
+	// FirstFailure is when the message failed for the first time, as in ErrorContext: the zero
+	// time if this is the first round.
+	FirstFailure time.Time
 
 	noted *values // of the attempt
 }
@@ -132,6 +153,22 @@ type RateLimitChange struct {
 	Limited bool
 }
 
+// ParkObserver is told when the endpoint is parked because UnacceptableMessageLimit was
+// reached, and when that ends (R50). It is called by the goroutine that tells a
+// ConnectionObserver, and by Resume where no Run is in progress. An endpoint that starts
+// parked (ParkStore) is in Health, and no change.
+type ParkObserver interface {
+	ParkChanged(ctx context.Context, e ParkChange)
+}
+
+// ParkChange is the beginning or the end of parking.
+type ParkChange struct {
+	ObservedEndpoint
+	Parked bool
+	// Park is why the endpoint is, or was, parked.
+	Park Park
+}
+
 // ConnectionObserver is told of outages and their end, by a goroutine that it shares
 // with the hooks of rate limiting, behind a queue of 1,000 events. An adapter calls the
 // endpoint's own from any goroutine, and is not held up.
@@ -141,6 +178,8 @@ type ConnectionObserver interface {
 
 // ConnectionChange is an outage, a failed attempt to end it, or its end.
 type ConnectionChange struct {
+	// ObservedEndpoint is filled in by the endpoint. An adapter leaves it zero.
+	ObservedEndpoint
 	Connected bool
 	// Err is why there is no connection.
 	Err error
@@ -158,6 +197,8 @@ type observers struct {
 	recovery   []RecoveryObserver
 	rateLimit  []RateLimitObserver
 	connection []ConnectionObserver
+	run        []RunObserver
+	park       []ParkObserver
 
 	undeliverable []UndeliverableObserver
 }
@@ -183,6 +224,12 @@ func sortObservers(p *problems, all []any) *observers {
 		}
 		if v, ok := each.(ConnectionObserver); ok {
 			o.connection, known = append(o.connection, v), true
+		}
+		if v, ok := each.(RunObserver); ok {
+			o.run, known = append(o.run, v), true
+		}
+		if v, ok := each.(ParkObserver); ok {
+			o.park, known = append(o.park, v), true
 		}
 		if v, ok := each.(UndeliverableObserver); ok {
 			o.undeliverable, known = append(o.undeliverable, v), true
@@ -247,5 +294,17 @@ func (o *observers) sendStart(ctx context.Context, caught func(any), e SendStart
 func (o *observers) sendEnd(ctx context.Context, caught func(any), e SendEnd) {
 	for _, each := range o.send {
 		guarded(caught, func() { each.SendEnd(ctx, e) })
+	}
+}
+
+func (o *observers) runStarted(ctx context.Context, caught func(any), ep *Endpoint) {
+	for _, each := range o.run {
+		guarded(caught, func() { each.RunStarted(ctx, ep) })
+	}
+}
+
+func (o *observers) runEnded(ctx context.Context, caught func(any), ep *Endpoint, err error) {
+	for _, each := range o.run {
+		guarded(caught, func() { each.RunEnded(ctx, ep, err) })
 	}
 }

@@ -47,7 +47,7 @@ func (r *runner) ownSends(a *attempt) []Outgoing {
 // while the audit queue cannot be reached.
 func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 	in := a.delivery.Incoming()
-	audit.Set(HeaderMessageID, in.ID)
+	in.writeID(&audit)
 	audit.Set(HeaderProcessingEndpoint, r.ep.host.endpoint)
 	audit.Set(HeaderProcessingMachine, r.ep.host.machine)
 	audit.Set(HeaderHostID, r.ep.host.hostID)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -15,10 +16,12 @@ import (
 // for concurrent use. An action that cannot be fulfilled becomes MoveToError
 // with the default error queue (R8), and so does a panic or no action (R12). An
 // ImmediateRetry of a message that was delivered MaxDeliveries times is one:
-// MaxDeliveries bounds policies too, 50 deliveries by default.
+// MaxDeliveries bounds policies too, 50 deliveries by default. Nothing bounds a
+// DelayedRetry, except for messages of a group: each is a new copy.
 //
-// In TransactionSendsAtomicWithReceive ctx carries the native transaction, from
-// which the failed handler's work has been undone.
+// In TransactionSendsAtomicWithReceive ctx carries the native transaction, as that of a
+// handler does, from which the failed handler's work has been undone. What the policy does
+// in it is committed with the action, or undone with an ImmediateRetry.
 //
 // In all modes ctx has the values that HandleObservers gave the attempt's, and MessageFrom
 // finds the message in it. A shutdown cancels it after DrainTimeout: a policy that panics
@@ -26,10 +29,11 @@ import (
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action
 
 // Action is what a Policy decides. ImmediateRetry, DelayedRetry, MoveToError
-// and DiscardMessage make one; the zero Action is none.
+// and DiscardMessage make one; the zero Action is none. ActionPutBack is only what
+// observers are told of the verdict PutBack: a policy cannot ask for it.
 type Action struct {
 	Kind   ActionKind
-	Delay  time.Duration // of a DelayedRetry
+	Delay  time.Duration // of a DelayedRetry; the pause of a PutBack
 	Queue  string        // of a MoveToError; "" is the default error queue
 	Reason string        // of a Discard
 }
@@ -44,6 +48,7 @@ const (
 	ActionDelayedRetry
 	ActionMoveToError
 	ActionDiscard
+	ActionPutBack
 )
 
 // String returns the kind's name.
@@ -59,6 +64,8 @@ func (k ActionKind) String() string {
 		return "MoveToError"
 	case ActionDiscard:
 		return "Discard"
+	case ActionPutBack:
+		return "PutBack"
 	default:
 		return fmt.Sprintf("ActionKind(%d)", int(k))
 	}
@@ -69,6 +76,8 @@ func (a Action) String() string {
 	switch a.Kind {
 	case ActionDelayedRetry:
 		return fmt.Sprintf("DelayedRetry(%v)", a.Delay)
+	case ActionPutBack:
+		return fmt.Sprintf("PutBack(%v)", a.Delay)
 	case ActionMoveToError:
 		return fmt.Sprintf("MoveToError(%q)", a.Queue)
 	case ActionDiscard:
@@ -107,8 +116,9 @@ type RecoverabilityConfig struct {
 		TimeIncrease       time.Duration
 	}
 	Failed struct {
-		ErrorQueue    string
-		Unrecoverable []error
+		ErrorQueue         string
+		Unrecoverable      []error
+		UnrecoverableTypes []string
 	}
 
 	// MaxRetryAge is how long after a message's first failure DefaultPolicy may
@@ -117,6 +127,8 @@ type RecoverabilityConfig struct {
 
 	schedule           schedule
 	unrecoverableFuncs []func(error) bool
+	deadLetterQueue    string // "" is the broker's own
+	invalidQueue       string // "": there is none
 	requeueDelay       time.Duration
 	requeueLimit       int           // 0 is without limit
 	handlerTimeout     time.Duration // 0 is without limit
@@ -126,7 +138,8 @@ type RecoverabilityConfig struct {
 // IsUnrecoverable reports whether err is one that is not retried (R6): an
 // undecodable or malformed message, one that names no type (ErrNoType), a send that was
 // refused (ErrSendRefused), the verdict Unrecoverable, an error of
-// Failed.Unrecoverable, or one that the configured function reports.
+// Failed.Unrecoverable or of a type in Failed.UnrecoverableTypes, or one that the configured
+// function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
 }
@@ -140,7 +153,25 @@ func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {
 	if v := VerdictOf(err); v != nil && v.Kind == VerdictUnrecoverable {
 		return true
 	}
-	return slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool { return errors.Is(err, target) })
+	return slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool { return errors.Is(err, target) }) ||
+		len(c.Failed.UnrecoverableTypes) > 0 && hasTypeIn(err, c.Failed.UnrecoverableTypes)
+}
+
+// ErrorType returns the name of a type of errors for Recoverability.UnrecoverableTypes, such as "*fs.PathError".
+func ErrorType[E error]() string { return reflect.TypeFor[E]().String() }
+
+// hasTypeIn reports whether err is or wraps an error whose type has one of the names.
+func hasTypeIn(err error, names []string) bool {
+	for err != nil {
+		if slices.Contains(names, reflect.TypeOf(err).String()) {
+			return true
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			return slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return hasTypeIn(err, names) })
+		}
+		err = errors.Unwrap(err)
+	}
+	return false
 }
 
 // ErrorContext is one failure.

@@ -1,8 +1,10 @@
 package core_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"testing"
 	"time"
@@ -82,5 +84,20 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		if c := ep.RecoverabilityConfig("any"); c.Immediate.MaxNumberOfRetries != 5 || c.Delayed.MaxNumberOfRetries != 0 || c.Failed.ErrorQueue != "error" {
 			t.Errorf("%+v", c)
 		}
+	})
+}
+
+func TestErrorType_IsTheNameInTheErrorQueue(t *testing.T) {
+	if got := core.ErrorType[*fs.PathError](); got != "*fs.PathError" {
+		t.Errorf("%q", got)
+	}
+	inModes(t, retrying, func(b *bed) {
+		b.orders(core.Config{Recoverability: core.Recoverability{UnrecoverableTypes: []string{core.ErrorType[*orderError]()}}}, func(context.Context, *core.Message) error {
+			return fmt.Errorf("wrapped: %w", &orderError{"7"})
+		})
+		b.put("m1")
+		failed := b.only("error")
+		equal(b, "type", failed.Headers.Get(core.HeaderExceptionType), core.ErrorType[*orderError]())
+		equal(b, "attempts", core.Rounds(failed.Headers)[0].Attempts, 1)
 	})
 }

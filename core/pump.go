@@ -41,18 +41,19 @@ type pump struct {
 	wakeUp      *sync.Cond
 	staffing    staffing
 	everyWorker map[*worker]struct{}
-	wanted      int         // slots asked for
-	slowed      bool        // one slot, whatever is asked for
-	limit       int         // slots in force
-	mayHold     int         // the receiver's MaxInFlight in force
-	running     int         // slots taken
-	fetching    int         // workers in Receive
-	asked       int         // the deliveries that they have room for
-	full        bool        // the newest Receive brought as many as it could
-	gated       int         // reasons for which nothing is fetched or started
-	paused      bool        // by the application
-	waiting     *time.Timer // one more such reason, which ends by itself
-	waitUntil   time.Time
+	wanted      int          // slots asked for
+	slowed      bool         // one slot, whatever is asked for
+	limit       int          // slots in force
+	mayHold     int          // the receiver's MaxInFlight in force
+	running     int          // slots taken
+	fetching    int          // workers in Receive
+	asked       int          // the deliveries that they have room for
+	full        bool         // the newest Receive brought as many as it could
+	gated       int          // reasons for which nothing is fetched or started
+	paused      bool         // by the application
+	parked      bool         // too many messages failed for good
+	waiting     *time.Timer  // while one of the waits lasts: one more such reason
+	waits       [2]time.Time // when each ends, by its reason; zero: there is none
 	stopping    bool
 	failed      bool
 	prefetched  prefetched // the bytes of buffer
@@ -133,7 +134,7 @@ func (p *pump) setSlowed(slowed bool) {
 	defer p.mu.Unlock()
 	p.slowed = slowed
 	if !slowed {
-		p.endWait()
+		p.endWaitLocked(waitRateLimited)
 	}
 	p.apply()
 }
@@ -161,53 +162,6 @@ func (p *pump) apply() {
 		p.restartFetch()
 	}
 	p.wakeUp.Broadcast()
-}
-
-// waitFor fetches and starts nothing for so long from now. Unstarted deliveries are given
-// back, unless the broker would count that as an attempt and the wait is short.
-func (p *pump) waitFor(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopping {
-		return
-	}
-	p.waitUntil = time.Now().Add(d)
-	if p.waiting == nil {
-		p.waiting = time.AfterFunc(d, p.waited)
-		p.apply()
-		p.watchStall()
-	}
-	if d >= hangWindow {
-		p.hang()
-	}
-}
-
-func (p *pump) waited() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting == nil {
-		return
-	}
-	if left := time.Until(p.waitUntil); left > 0 { // it was extended
-		p.waiting = time.AfterFunc(left, p.waited)
-		return
-	}
-	p.endWait()
-	p.apply()
-}
-
-func (p *pump) endWait() {
-	if p.waiting != nil {
-		stopTimer(&p.waiting)
-		p.endStall()
-	}
-}
-
-func stopTimer(t **time.Timer) {
-	if *t != nil {
-		(*t).Stop()
-		*t = nil
-	}
 }
 
 // retain tells that n more deliveries are kept without a slot, or fewer where n is
@@ -256,7 +210,7 @@ func (p *pump) stop() {
 // end is stop, with mu held.
 func (p *pump) end() {
 	p.stopping = true
-	p.endWait()
+	p.endWaitsLocked()
 	stopTimer(&p.stallTimer)
 	stopTimer(&p.slowTimer)
 	p.isolation.stopTimers()
@@ -270,55 +224,6 @@ func (p *pump) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running
-}
-
-// oldest is how long the attempt has been running that began first.
-func (p *pump) oldest() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var oldest time.Duration
-	for w := range p.everyWorker {
-		if w.occupied {
-			oldest = max(oldest, time.Since(w.since))
-		}
-	}
-	return oldest
-}
-
-// watchSlow calls onSlow for attempts that have been running for as long as slow.
-func (p *pump) watchSlow() {
-	p.mu.Lock()
-	if p.slowTimer == nil {
-		p.mu.Unlock()
-		return
-	}
-	next := time.Duration(-1)
-	var found []*attempt
-	var running []time.Duration
-	for w := range p.everyWorker {
-		if !w.occupied || w.told {
-			continue
-		}
-		age := time.Since(w.since)
-		if left := p.slow - age; left > 0 {
-			if next < 0 || left < next {
-				next = left
-			}
-			continue
-		}
-		w.told = true
-		if a := w.current.Load(); a != nil {
-			found, running = append(found, a), append(running, age)
-		}
-	}
-	p.slowTimer = nil
-	if next >= 0 {
-		p.slowTimer = time.AfterFunc(next, p.watchSlow)
-	}
-	p.mu.Unlock()
-	for i, a := range found { // without the lock: it logs
-		p.onSlow(a, running[i])
-	}
 }
 
 // attempts returns those in progress.
@@ -489,7 +394,7 @@ func (w *worker) vacate() {
 
 // closed reports whether nothing is to be fetched from the broker.
 func (p *pump) closed() bool {
-	return p.stopping || p.gated > 0 || p.paused || p.waiting != nil || p.hanging
+	return p.stopping || p.gated > 0 || p.paused || p.parked || p.waiting != nil || p.hanging
 }
 
 // startable reports whether an unstarted delivery is to be handled. One that

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 )
 
@@ -21,17 +20,21 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 		a.end()
 		return
 	}
-	f := r.describe(a, err)
+	f := r.ep.describe(a, err)
 	r.prepareRecovery(a, f)
 	a.returned.Store(false)
 	d := r.ep.rules.decide(a.deciding(), *f)
 	a.returned.Store(true)
+	f.reason = d.reason
 	if d.policyErr != nil && r.cutOff() {
 		r.leaveUndecided(a, f, d.policyErr)
 		return
 	}
 	if d.err != nil {
 		f.Err = d.err
+	}
+	if d.action.Kind != ActionPutBack {
+		r.putBacks.ended(f.MessageType)
 	}
 	if d.policyErr != nil { // what the policy did half is undone too
 		r.prepareRecovery(a, f)
@@ -45,7 +48,7 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 	switch {
 	case counts:
 		r.limiter.probed()
-	case d.verdict && !outage: // the handler ran to a decision
+	case d.verdict && !outage && !d.uncounted: // the handler ran to a decision
 		r.limiter.succeeded()
 	}
 }
@@ -53,17 +56,17 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 // tellsOfOutage reports whether a failure may come from an outage, which rate limiting
 // is for (R44). With a verdict that is final, or a plain Defer, the handler decided in
 // full knowledge of its message; RetryAfter, and Defer with an error, are its answers
-// to a service that is away.
+// to a service that is away. A message that middleware refused (Refuse) tells nothing new.
 func tellsOfOutage(err error, verdict bool) bool {
 	if !verdict {
 		return !refused(err) && !errors.Is(err, ErrNoType)
 	}
 	v := VerdictOf(err)
-	return v.Kind == VerdictRetryAfter || v.Kind == VerdictDefer && v.Err != nil
+	return v.Kind == VerdictRetryAfter || v.Kind == VerdictDefer && v.Err != nil && !v.Refused
 }
 
 // describe gathers what the decision and the failure headers need.
-func (r *runner) describe(a *attempt, err error) *failure {
+func (ep *Endpoint) describe(a *attempt, err error) *failure {
 	in := a.delivery.Incoming()
 	handler := a.message.failingIn()
 	f := &failure{
@@ -71,8 +74,8 @@ func (r *runner) describe(a *attempt, err error) *failure {
 			Err:                         err,
 			MessageID:                   in.ID,
 			MessageType:                 a.message.handledAs().messageType,
-			ReceiveQueue:                r.ep.receivedFrom(a.delivery),
-			ImmediateProcessingFailures: max(in.DeliveryCount, 1),
+			ReceiveQueue:                ep.receivedFrom(a.delivery),
+			ImmediateProcessingFailures: in.attempt(),
 			DelayedDeliveriesPerformed:  in.delayedRetries(),
 			FailedAt:                    time.Now(),
 			LastDelayedRetry:            timeText(in.Headers.Get(HeaderRetriesTimestamp)),
@@ -82,7 +85,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 			HandlerStarted:              handler.began,
 		},
 		deferrals:     in.deferrals(),
-		inPlace:       r.ep.retriesInPlace(a.delivery),
+		inPlace:       ep.retriesInPlace(a.delivery),
 		handlerFailed: handler.failed,
 	}
 	f.setMessage(in)
@@ -93,6 +96,7 @@ func (r *runner) describe(a *attempt, err error) *failure {
 func (f *failure) setMessage(in *Incoming) {
 	f.Headers, f.Body = in.Headers, in.Body
 	f.NativeID, f.GroupKey, f.Properties = in.NativeID, in.GroupKey, in.Properties
+	f.generatedID = !in.hasSentID()
 	f.edited, f.edits = nil, false
 }
 
@@ -104,6 +108,9 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 	}
 	err := a.delivery.Reset(r.settle)
 	a.undone = err == nil
+	if err == nil {
+		a.canCommit()
+	}
 	if err != nil {
 		r.ep.log.recoverability.LogAttrs(a.deciding(), slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
 			append(failureAttrs(f), slog.Any("reset_error", err))...)
@@ -114,6 +121,10 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 // message is kept for another try.
 func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
 	r.ep.log.logReasons(a.deciding(), f, d)
+	if d.action.Kind == ActionPutBack {
+		r.putBack(w, a, f, d)
+		return
+	}
 	if d.action.Kind != ActionMoveToError { // HandleFailed comes first
 		r.ep.log.logAction(a.deciding(), f, d)
 	}
@@ -182,7 +193,7 @@ func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, e
 	}
 	r.announce(a, f, d, takenOver)
 	if d.action.Kind == ActionMoveToError && !takenOver {
-		r.terminated(f.FailedAt)
+		r.terminated(f.MessageID, f.FailedAt)
 	}
 }
 
@@ -201,7 +212,8 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 		}
 		// What is refused now always will be (R8).
 		d.fallback = fmt.Sprintf("%v was asked for, but the transport refused it: %v", d.action, err)
-		d.action, d.deferral, d.newCopy = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue), false, false
+		d.action = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue)
+		d.deferral, d.uncounted, d.newCopy = false, false, false
 		r.ep.log.logReasons(a.deciding(), f, d)
 		return r.giveUp(a, f, d, firstTry)
 	case ActionDiscard:
@@ -228,6 +240,8 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 	}
 	compose := func() Headers {
 		switch {
+		case d.uncounted:
+			return copyForRefusal(f)
 		case d.deferral:
 			return copyForDeferral(f)
 		case d.newCopy:
@@ -300,9 +314,9 @@ func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 		ObservedEndpoint: r.ep.observedAt(a.delivery),
 		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err, Handler: f.Handler,
 		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
-		Action: d.action, Deferred: d.deferral, NewCopy: d.newCopy, DeadLettered: d.deadLetter && !takenOver, TakenOver: takenOver,
-		FailedAt: f.FailedAt,
-		noted:    a.message.values(false),
+		Action: d.action, Deferred: d.deferral, NewCopy: d.newCopy, DeadLettered: d.deadLetter && !takenOver, Reason: d.reason, TakenOver: takenOver,
+		FailedAt: f.FailedAt, FirstFailure: f.FirstFailure,
+		noted: a.message.values(false),
 	}
 	ctx := r.values
 	if a.observed != nil {
@@ -310,24 +324,6 @@ func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 	}
 	for _, o := range r.ep.observers.recovery {
 		r.notifier.notify(func() { o.Recovered(ctx, e) })
-	}
-}
-
-// terminated counts a message that was moved for good, and stops the endpoint
-// at the limit (R50).
-func (r *runner) terminated(at time.Time) {
-	limit := r.ep.config.Recoverability.UnacceptableMessageLimit
-	if limit == 0 {
-		return
-	}
-	r.terminations.mu.Lock()
-	defer r.terminations.mu.Unlock()
-	r.terminations.times = append(r.terminations.times, at)
-	if window := r.ep.config.Recoverability.UnacceptableMessageWindow; window > 0 {
-		r.terminations.times = slices.DeleteFunc(r.terminations.times, func(t time.Time) bool { return at.Sub(t) > window })
-	}
-	if n := len(r.terminations.times); n >= limit {
-		r.end(fmt.Errorf("%w: %d messages failed for good", ErrUnacceptableMessageLimit, n))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,8 @@ type runner struct {
 	receiver Receiver
 	pump     *pump
 	backlog  *backlog
+	kept     *backlog // messages that were put back, for their pause
+	putBacks putBacks
 	limiter  *rateLimiter
 	renewer  *renewer
 	// Calls of the user's code: of recovery observers, of critical errors, and of
@@ -23,6 +26,7 @@ type runner struct {
 	notifier, criticals, hooks *notifier
 	toldAll                    bool // they are closed
 	connection                 atomic.Pointer[ConnectionChange]
+	connectedOnce              atomic.Bool
 	outages                    outageAlarm
 	undeliverable              undeliverableQueues
 
@@ -46,10 +50,10 @@ type runner struct {
 	hurried   bool
 	byRequest bool // Shutdown governs the drain, not DrainTimeout
 
-	terminations struct {
-		mu    sync.Mutex
-		times []time.Time
-	}
+	terminations terminations
+	together     bool        // others run with it (RunAll)
+	parks        *notifier   // of calls of the ParkStore; nil without one
+	parkTimer    *time.Timer // ends parking; guarded by Endpoint.mu
 }
 
 // Run receives and handles messages until ctx ends, Shutdown is called, or
@@ -58,13 +62,14 @@ type runner struct {
 // finish before their contexts are cancelled. If some have not returned 5 s
 // later, Run returns ErrHandlersRunning naming their messages, which come again.
 //
-// What fails before the first message is returned at once, an unreachable broker
-// too: only a running endpoint waits for its broker to come back.
+// A broker that cannot be reached is waited for: before the first message for as long as
+// Config.WaitForBroker says, and without limit afterwards. Anything else that fails before
+// the first message is returned at once.
 //
 // Handlers' contexts carry ctx's values, not its cancellation. Run returns nil
 // after a drain that ctx or Shutdown asked for, and may then be called again.
 func (ep *Endpoint) Run(ctx context.Context) error {
-	r, err := ep.open(ctx)
+	r, err := ep.open(ctx, nil)
 	if r == nil {
 		return err
 	}
@@ -73,8 +78,10 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 
 // RunAll runs several endpoints until ctx ends, as Run does each. All are
 // connected, and have their queues and subscriptions, before the first of them
-// starts to receive: what one sends at once finds the others. When one of them
-// ends with an error, the others are drained; all errors are returned together.
+// starts to receive: what one sends at once finds the others. Only those whose broker
+// cannot be reached do not hold up the others: they start when it can
+// (Config.WaitForBroker). When one of them ends with an error, the others are drained; all
+// errors are returned together.
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -84,24 +91,40 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	if i := slices.Index(endpoints, nil); i >= 0 {
 		return fmt.Errorf("core: run all: endpoint %d of %d is nil; look at the error of its New", i+1, len(endpoints))
 	}
-	var runners []*runner
-	for _, ep := range endpoints {
-		r, err := ep.open(ctx)
-		if err != nil {
-			for _, opened := range runners {
-				opened.close()
+	starts := make([]start, len(endpoints))
+	away := map[Transport]bool{}
+	for i, ep := range endpoints {
+		starts[i].begin(ctx, ep)
+		hashable := reflect.ValueOf(ep.transport).Comparable()
+		if hashable && away[ep.transport] {
+			continue // it waits for the same broker
+		}
+		<-starts[i].tried
+		if err := starts[i].failed(); err != nil {
+			cancel()
+			for k := range starts[:i] {
+				<-starts[k].done
+				if r := starts[k].runner; r != nil {
+					r.close()
+				}
 			}
 			return err
 		}
-		if r != nil {
-			runners = append(runners, r)
+		if hashable {
+			away[ep.transport] = starts[i].waits
 		}
 	}
-	errs := make([]error, len(runners))
+	errs := make([]error, len(endpoints))
 	var wg sync.WaitGroup
-	for i, r := range runners {
+	for i := range starts {
 		wg.Go(func() {
-			if errs[i] = r.serve(ctx); errs[i] != nil {
+			s := &starts[i]
+			<-s.done
+			if errs[i] = s.err; s.runner != nil {
+				s.runner.together = len(endpoints) > 1
+				errs[i] = s.runner.serve(ctx)
+			}
+			if errs[i] != nil {
 				cancel()
 			}
 		})
@@ -110,34 +133,13 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	return errors.Join(errs...)
 }
 
-// open does all that comes before the first message. It returns nil and nil if
-// it was asked to end before it was done.
-func (ep *Endpoint) open(ctx context.Context) (*runner, error) {
-	if err := ep.registry.seal(); err != nil {
-		return nil, err
-	}
-	if ep.config.SendOnly {
-		return nil, fmt.Errorf("core: run endpoint %q: it is send-only, so there is nothing to run", ep.name)
-	}
-	r, err := ep.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if r.receiver, err = ep.connect(r.fetch, connectionWatch{r}); err == nil {
-		return r, nil
-	}
-	ended := ctx.Err() != nil || r.isEnded()
-	ep.finish(r)
-	if ended {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("core: run endpoint %q: %w", ep.name, err)
-}
-
 // serve receives until something ends it, and drains.
-func (r *runner) serve(ctx context.Context) error {
-	defer r.ep.finish(r)
+func (r *runner) serve(ctx context.Context) (err error) {
+	defer func() { r.ep.finish(r, err) }()
 	r.start()
+	if len(r.ep.observers.run) > 0 {
+		defer func() { r.runEnded(err) }()
+	}
 	select {
 	case <-ctx.Done():
 	case <-r.ended:
@@ -148,10 +150,16 @@ func (r *runner) serve(ctx context.Context) error {
 	return nil
 }
 
+// runEnded tells RunObservers, after the RecoveryObservers.
+func (r *runner) runEnded(err error) {
+	r.closeNotifiers(time.Now().Add(closeGrace))
+	r.ep.observers.runEnded(r.values, r.ep.observerPanicked, r.ep, err)
+}
+
 // close ends a Run that was opened and never served.
 func (r *runner) close() {
 	r.closeReceiver(closeGrace, 0)
-	r.ep.finish(r)
+	r.ep.finish(r, nil)
 }
 
 func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
@@ -165,6 +173,9 @@ func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 		ended: make(chan struct{}), hurry: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
 		notifier: newNotifier(1000, ep.observerPanicked), criticals: newNotifier(100, ep.observerPanicked), hooks: newNotifier(1000, ep.observerPanicked),
 	}
+	if ep.config.Recoverability.ParkStore != nil {
+		r.parks = newNotifier(100, ep.observerPanicked)
+	}
 	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.critical
 	r.fetch, r.stopFetch = context.WithCancel(ctx)
 	r.work, r.cancelWork = context.WithCancelCause(r.values)
@@ -175,13 +186,14 @@ func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 }
 
 // finish ends a Run, one that failed to start included.
-func (ep *Endpoint) finish(r *runner) {
+func (ep *Endpoint) finish(r *runner, err error) {
 	r.stopFetch()
 	r.cancelWork(ErrShutdown)
 	r.stopSettle()
 	r.closeNotifiers(time.Now().Add(closeGrace))
 	ep.mu.Lock()
-	ep.current = nil
+	ep.current, ep.runErr = nil, err
+	stopTimer(&r.parkTimer)
 	select {
 	case <-ep.ready:
 		ep.ready = make(chan struct{})
@@ -203,9 +215,8 @@ func (r *runner) isDrained() bool {
 	}
 }
 
-// connect does what comes before the first message.
+// connect creates and checks what the endpoint needs, and opens its receiver.
 func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receiver, error) {
-	ep.resolved.warnings(ep.log.endpoint, ep.caps, ep.registry.types())
 	always := ep.config.Provision == ProvisionAlways
 	if p, ok := ep.transport.(Provisioner); ok && (always || ep.config.Provision == ProvisionAuto && !ep.caps.Durable) {
 		err := p.Provision(ctx, ep.topology())
@@ -267,13 +278,19 @@ func (r *runner) start() {
 	r.pump.isolation.onChange = r.isolationChanged
 	r.pump.slow, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.slowHandler
 	r.backlog = newBacklog(r.mostUnsettled(), r.pump.retain, r.stall)
+	r.kept = newBacklog(mostPutBack, r.pump.retain, r.keptFull)
+	r.putBacks.pump = r.pump
 	r.limiter = r.newLimiter()
 	r.pump.paused = ep.paused
+	r.startParkedLocked()
 	r.pump.setLimit(ep.concurrency)
-	close(ep.ready)
-	concurrency := ep.concurrency
-	ep.mu.Unlock() // a log handler may ask for Health
+	concurrency, parked := ep.concurrency, ep.parked.clone()
+	ready := ep.ready
+	ep.mu.Unlock() // a log handler or an observer may ask for Health
+	ep.observers.runStarted(r.values, ep.observerPanicked, ep)
+	close(ready)
 	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", concurrency)
+	r.logLimit(parked)
 }
 
 // end makes Run drain and return err. The first call counts.
@@ -362,7 +379,7 @@ func (r *runner) newLimiter() *rateLimiter {
 			})
 			tell(true, c.OnStarted)
 		},
-		onProbe: func() { r.pump.waitFor(c.TimeToWait) },
+		onProbe: func() { r.pump.waitFor(waitRateLimited, c.TimeToWait) },
 		onNormal: func() {
 			r.pump.setSlowed(false)
 			r.hooks.notify(func() { log.Info("rate limiting ended") })

@@ -73,7 +73,7 @@ func TestRunAll_ClosesOpenedOnesWhenOneCannotConnect(t *testing.T) {
 func TestRunAll_DrainsTheOthersWhenOneEnds(t *testing.T) {
 	bubble(t, func(b *bed) {
 		limited := noRetries
-		limited.UnacceptableMessageLimit = 1
+		limited.UnacceptableMessageLimit, limited.UnacceptableMessageAction = 1, core.LimitStop
 		failing := b.endpoint("orders", core.Config{Recoverability: limited})
 		b.handle(failing, "order", func(context.Context, *core.Message) error { return errors.New("never") })
 		other := b.endpoint("shipping", core.Config{})

@@ -227,7 +227,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 	var workers, all []*core.Endpoint
 	for _, name := range []string{"left", "left", "right"} {
 		ep := newEndpoint(t, transport, name, core.Config{Transactions: mode, Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Millisecond}, DeadLetter: true,
+			Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Millisecond}, DeadLetter: core.DeadLettersRejected,
 		}})
 		if err := core.Handle(ep, "soak", s.handle); err != nil {
 			t.Fatal(err)

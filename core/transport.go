@@ -45,7 +45,8 @@ type Transport interface {
 
 	// OpenReceiver starts to receive from a queue. What waiting cannot mend (a
 	// missing queue, refused credentials, a transaction mode that the transport
-	// does not have, a MaxInFlight below 1) is returned here.
+	// does not have, a MaxInFlight below 1) is returned here. In an outage it waits, until
+	// ctx ends, or returns ErrUnavailable (C15).
 	OpenReceiver(ctx context.Context, cfg ReceiverConfig) (Receiver, error)
 
 	// Close ends every connection and goroutine of the transport (C14). It is
@@ -151,6 +152,16 @@ type Delivery interface {
 	// returned stays usable.
 	Reset(ctx context.Context) error
 
+	// Savepoint marks the state of the work done through BindContext. rollback undoes
+	// the work done since, also where that has broken the transaction, and keeps what
+	// was done before; the context that BindContext returned stays usable. It may be
+	// called several times, until an earlier savepoint is rolled back, Reset or a
+	// settlement: then it is an error and changes nothing. After any other error of
+	// rollback, as after a broken connection, the work cannot be committed before a
+	// Reset. It is not called at the same time as a settlement or Reset. Without
+	// Capabilities.Savepoints it is unsupported.
+	Savepoint(ctx context.Context) (rollback func(ctx context.Context) error, err error)
+
 	// ReplaceWith undoes all work done through BindContext, sends out and
 	// consumes the message, atomically. It takes over out and the bodies in it.
 	ReplaceWith(ctx context.Context, out []Outgoing) error
@@ -168,17 +179,18 @@ type Delivery interface {
 	// other error, as that of ctx, the lock is as it was. ctx ends with the lock.
 	Renew(ctx context.Context) error
 
-	// DeadLetter moves the message with reason and description to the broker's
-	// own dead-letter queue and consumes it, atomically (C22). Any text will do;
-	// of a long one the beginning is kept. The message keeps its headers. In
-	// TransactionSendsAtomicWithReceive it commits the work done through
+	// DeadLetter moves the message with reason, description and headers to the
+	// broker's own dead-letter queue and consumes it, atomically (C22). Any text will
+	// do; of a long one the beginning is kept. Headers that are more than the broker
+	// takes are ErrTooLarge, or ErrInvalidHeader, and the delivery is still unsettled.
+	// In TransactionSendsAtomicWithReceive it commits the work done through
 	// BindContext since the last Reset. In TransactionNone, where the broker
 	// has the message no more, it may be unsupported.
-	DeadLetter(ctx context.Context, reason, description string) error
+	DeadLetter(ctx context.Context, letter DeadLetter) error
 }
 
-// Provisioner, Subscriber, Checker, Purger, Warner, TopicChecker and GroupKeeper are abilities that an adapter has or has
-// not. A wrapper of any adapter implements all of them, and returns an error matching
+// Provisioner, Subscriber, Checker, Purger, Warner, TopicChecker, GroupKeeper and Describer are abilities that an adapter has
+// or has not. A wrapper of any adapter implements all of them, and returns an error matching
 // errors.ErrUnsupported where the wrapped one lacks an interface: the engine takes
 // that for a transport that does not implement it. transport.Wrapper is one to embed.
 
@@ -352,6 +364,10 @@ type Capabilities struct {
 	// DeadLetter: the broker has a dead-letter queue of its own, and
 	// Delivery.DeadLetter works.
 	DeadLetter bool
+
+	// Savepoints: in TransactionSendsAtomicWithReceive a part of the work done through
+	// BindContext can be undone alone, and Delivery.Savepoint works (C12).
+	Savepoints bool
 
 	// GroupOrder: there are queues that keep groups (all, or those of GroupKeeper). From such
 	// a queue the messages with one GroupKey, unless it is empty, come in the order in

@@ -155,7 +155,7 @@ func TestUndelivered_DeadLetteringIsRepeated(t *testing.T) {
 			return nil
 		}})
 		runs := 0
-		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: true}}, func(context.Context, *core.Message) error {
+		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, func(context.Context, *core.Message) error {
 			runs++
 			return core.Reject(errors.New("rejected"))
 		})
@@ -272,7 +272,7 @@ func TestUndelivered_LostAnswerOfASettlement(t *testing.T) {
 		"discard":       {"ReplaceWith", everyMode[2:], core.Discard("old"), core.Config{}, ""},
 		"success":       {"CompleteWith", everyMode[2:], nil, core.Config{Recoverability: noRetries}, ""},
 		"with an audit": {"CompleteWith", everyMode[2:], nil, core.Config{AuditQueue: "audit", Recoverability: noRetries}, "audit"},
-		"dead-lettered": {"DeadLetter", retrying, core.Reject(errBoom), core.Config{Recoverability: core.Recoverability{DeadLetter: true}}, inmemory.DeadLetterQueue("orders")},
+		"dead-lettered": {"DeadLetter", retrying, core.Reject(errBoom), core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, inmemory.DeadLetterQueue("orders")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for lock, cfg := range map[string]inmemory.Config{"no lock that ends": {}, "a lock": locking} {

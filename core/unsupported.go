@@ -34,6 +34,11 @@ func (UnsupportedDelivery) Reset(context.Context) error {
 	return unclaimed("Reset", "SendsAtomicWithReceive")
 }
 
+// Savepoint is refused: Capabilities.Savepoints is not claimed.
+func (UnsupportedDelivery) Savepoint(context.Context) (rollback func(context.Context) error, err error) {
+	return nil, unclaimed("Savepoint", "Savepoints")
+}
+
 // ReplaceWith is refused: TransactionSendsAtomicWithReceive has it.
 func (UnsupportedDelivery) ReplaceWith(context.Context, []Outgoing) error {
 	return unclaimed("ReplaceWith", "SendsAtomicWithReceive")
@@ -48,7 +53,7 @@ func (UnsupportedDelivery) Renew(context.Context) error {
 }
 
 // DeadLetter is refused: Capabilities.DeadLetter is not claimed.
-func (UnsupportedDelivery) DeadLetter(context.Context, string, string) error {
+func (UnsupportedDelivery) DeadLetter(context.Context, DeadLetter) error {
 	return unclaimed("DeadLetter", "DeadLetter")
 }
 

@@ -25,7 +25,7 @@ func TestUnsupportedDelivery_RefusesWhatIsNotOverridden(t *testing.T) {
 		"ReplaceWith":  d.ReplaceWith(t.Context(), nil),
 		"Reset":        d.Reset(t.Context()),
 		"Renew":        d.Renew(t.Context()),
-		"DeadLetter":   d.DeadLetter(t.Context(), "reason", "description"),
+		"DeadLetter":   d.DeadLetter(t.Context(), core.DeadLetter{Reason: "reason", Description: "description"}),
 	} {
 		if !errors.Is(err, errors.ErrUnsupported) || !containsAll(err.Error(), name) {
 			t.Errorf("%s: %v, want errors.ErrUnsupported with the method's name", name, err)

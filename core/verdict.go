@@ -16,6 +16,10 @@ type Verdict struct {
 	Delay  time.Duration // of Defer and RetryAfter
 	Queue  string        // of MoveTo
 	Reason string        // of Discard
+	Pause  Pause         // of PutBack
+
+	// Refused: middleware did not let the message reach its handlers (Refuse).
+	Refused bool
 }
 
 // VerdictKind tells verdicts apart.
@@ -26,7 +30,9 @@ const (
 	VerdictDiscard VerdictKind = iota + 1
 	VerdictMoveTo
 	VerdictReject
+	VerdictInvalid
 	VerdictUnrecoverable
+	VerdictPutBack
 	VerdictDefer
 	VerdictRetryAfter
 )
@@ -47,14 +53,41 @@ func DeferError(err error, delay time.Duration) error {
 	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0), Err: err}
 }
 
+// Refuse is DeferError for middleware that does not let a message reach its
+// handlers now, because a circuit is open for example. The message has not been
+// tried: this counts neither as a failure nor as a success, not for RateLimit, and
+// not as a deferral, so that RequeueLimit does not bound it. Nor does it begin a new round
+// of attempts: attempts that failed before are not forgotten. A delay that is longer than
+// the transport can have is shortened. If err is nil, so is the result.
+//
+// Middleware that is given such an error answers with it at once (R53). Like each
+// deferral it needs a transport with delayed delivery (StartUp.CanDefer).
+func Refuse(err error, delay time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0), Err: err, Refused: true}
+}
+
 // Reject moves the message to the error queue without a retry, or to the
-// broker's own dead-letter queue where Recoverability.DeadLetter is set. If err
-// is nil, so is the result: Reject(validate(m)) rejects invalid messages alone.
+// dead-letter queue where Recoverability.DeadLetter is set. If err is nil, so is
+// the result: Reject(check(m)) rejects the messages alone that check finds wrong.
 func Reject(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &Verdict{Kind: VerdictReject, Err: err}
+}
+
+// Invalid moves the message to the invalid queue without a retry
+// (Recoverability.InvalidQueue): only its sender can fix it, so it is not to be sent
+// back. Without that queue it is Unrecoverable. If err is nil, so is
+// the result.
+func Invalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Verdict{Kind: VerdictInvalid, Err: err}
 }
 
 // Unrecoverable moves the message to the error queue without a retry. If err is
@@ -113,6 +146,8 @@ func (v *Verdict) Error() string {
 		return "message discarded: " + v.Reason
 	case v.Err != nil:
 		return v.Err.Error()
+	case v.Kind == VerdictPutBack:
+		return "message put back"
 	case v.Kind == VerdictDefer && v.Delay == 0:
 		return "message deferred"
 	case v.Kind == VerdictDefer:

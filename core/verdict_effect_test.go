@@ -164,7 +164,7 @@ func TestRetryAfter_CountsAsADelayedRetry(t *testing.T) {
 func TestReject_DeadLetters(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var recovered recoveries
-		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: true}, Observers: []any{&recovered}}, func(ctx context.Context, m *core.Message) error {
+		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}, Observers: []any{&recovered}}, func(ctx context.Context, m *core.Message) error {
 			work(ctx, "insert")
 			if m.ID == "moved" {
 				return core.Unrecoverable(errBoom)
@@ -244,7 +244,7 @@ func TestR50_WindowForgetsOldMessages(t *testing.T) {
 
 func TestR50_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
-		recover := core.Recoverability{UnacceptableMessageLimit: 2, DeadLetter: true, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+		recover := core.Recoverability{UnacceptableMessageLimit: 2, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
 		_, run := b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "rejected" {
 				return core.Reject(errBoom)

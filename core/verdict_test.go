@@ -9,7 +9,7 @@ import (
 
 func TestVerdict_Decides(t *testing.T) {
 	r := rulesOf(t, Recoverability{
-		ErrorQueue: "failed", Delayed: Delayed{Retries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2, DeadLetter: true,
+		ErrorQueue: "failed", Delayed: Delayed{Retries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2, DeadLetter: DeadLettersRejected,
 		Unrecoverable: []error{errListed},
 	})
 	for _, test := range []struct {
@@ -31,6 +31,10 @@ func TestVerdict_Decides(t *testing.T) {
 		{name: "Defer above the limit", err: DeferError(errFailed, 1), deferrals: 20, want: MoveToError("failed")},
 		{name: "DeferError", err: DeferError(errFailed, time.Minute), want: DelayedRetry(time.Minute), deferral: true},
 		{name: "DeferError of an unrecoverable error", err: DeferError(errListed, time.Minute), want: MoveToError("failed")},
+		{name: "Refuse", err: Refuse(errFailed, time.Minute), want: DelayedRetry(time.Minute), deferral: true},
+		{name: "Refuse without a delay uses the endpoint's", err: Refuse(errFailed, 0), want: DelayedRetry(3 * time.Second), deferral: true},
+		{name: "Refuse is not bound by the limit of deferrals", err: Refuse(errFailed, 1), deferrals: 20, want: DelayedRetry(1), deferral: true},
+		{name: "Refuse because of an error that is unrecoverable for another message", err: Refuse(errListed, 1), want: DelayedRetry(1), deferral: true},
 		{name: "Reject", err: Reject(errFailed), want: MoveToError("failed"), deadLetter: true},
 		{name: "Unrecoverable", err: Unrecoverable(errFailed), want: MoveToError("failed")},
 		{name: "Discard", err: Discard("too late"), want: DiscardMessage("too late")},
@@ -131,6 +135,7 @@ func TestVerdict_Precedence(t *testing.T) {
 		{"MoveTo", MoveTo("poison", errFailed), MoveToError("poison")},
 		{"Reject", Reject(errFailed), MoveToError("error")},
 		{"Unrecoverable", Unrecoverable(errFailed), MoveToError("error")},
+		{"PutBack", PutBack(errFailed, Pause{}), Action{Kind: ActionPutBack}},
 		{"Defer", Defer(time.Minute), DelayedRetry(time.Minute)},
 		{"RetryAfter", RetryAfter(errFailed, time.Hour), DelayedRetry(time.Hour)},
 		{"the policy", errFailed, ImmediateRetry()},

@@ -25,11 +25,40 @@ func FormatTime(t time.Time) string {
 
 // ParseTime reads what FormatTime wrote.
 func ParseTime(text string) (time.Time, error) {
+	if t, ok := parseFixed(text); ok { // as a rule, and at a fifth of the price
+		return t, nil
+	}
 	seconds, micros, ok := cutLast(strings.TrimSuffix(text, " Z"), ":")
 	if !ok || len(micros) != 6 || !strings.HasSuffix(text, " Z") {
 		return time.Time{}, fmt.Errorf("core: %q is not a time like %q", text, "2006-01-02 15:04:05:000000 Z")
 	}
 	return time.Parse(wireTimeSeconds+".000000", seconds+"."+micros)
+}
+
+// parseFixed reads a valid time without package time's parser. Of any other text it is false.
+func parseFixed(text string) (time.Time, bool) {
+	const form = "0000-00-00 00:00:00:000000 Z"
+	if len(text) != len(form) {
+		return time.Time{}, false
+	}
+	var fields [7]int
+	field := 0
+	for i := range len(form) {
+		switch digit := text[i] - '0'; {
+		case form[i] == '0' && digit <= 9:
+			fields[field] = fields[field]*10 + int(digit)
+		case form[i] == '0' || form[i] != text[i]:
+			return time.Time{}, false
+		case i < len(form)-2: // the next field follows
+			field++
+		}
+	}
+	t := time.Date(fields[0], time.Month(fields[1]), fields[2], fields[3], fields[4], fields[5], fields[6]*1000, time.UTC)
+	// What Date has to move, as it does the 31st of April, is no valid time.
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	valid := year == fields[0] && int(month) == fields[1] && day == fields[2] && hour == fields[3] && minute == fields[4] && second == fields[5]
+	return t, valid
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

@@ -82,3 +82,50 @@ func TestFormatTimeSpan_WritesWhatDotNetReads(t *testing.T) {
 		}
 	}
 }
+
+// TestParseFixed_AgreesWithPackageTime on times, and on texts with one wrong character.
+func TestParseFixed_AgreesWithPackageTime(t *testing.T) {
+	const layout = wireTimeSeconds + ":000000 Z"
+	slow := func(text string) (time.Time, bool) {
+		seconds, micros, ok := cutLast(text, ":")
+		if !ok || len(text) != len(layout) || text[len(text)-2:] != " Z" {
+			return time.Time{}, false
+		}
+		parsed, err := time.Parse(wireTimeSeconds+".000000", seconds+"."+micros[:len(micros)-2])
+		return parsed, err == nil
+	}
+	compared := 0
+	for _, text := range []string{
+		"2026-01-02 03:04:05:000006 Z", "2024-02-29 23:59:59:999999 Z", "2026-02-29 00:00:00:000000 Z", "2026-04-31 12:00:00:000000 Z",
+		"0001-01-01 00:00:00:000000 Z", "9999-12-31 23:59:59:999999 Z", "0000-00-00 00:00:00:000000 Z", "2026-13-01 24:60:60:000000 Z", "", "x",
+	} {
+		texts := []string{text, text + "0"}
+		for i := range len(text) {
+			for _, c := range []byte("0129:- Zx\xff") {
+				texts = append(texts, text[:i]+string([]byte{c})+text[i+1:])
+			}
+		}
+		for _, each := range texts {
+			want, valid := slow(each)
+			got, ok := parseFixed(each)
+			written := valid && FormatTime(want) == each // the other one takes some more, such as a space for a digit
+			if ok && (!valid || !got.Equal(want)) || written && !ok {
+				t.Errorf("%q is %v, %t; package time says %v, %t", each, got, ok, want, valid)
+			}
+			compared++
+		}
+	}
+	if compared < 2000 {
+		t.Errorf("%d texts were compared", compared)
+	}
+}
+
+func BenchmarkParseTime(b *testing.B) {
+	text := FormatTime(time.Now())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseTime(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

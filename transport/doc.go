@@ -8,13 +8,15 @@
 // capabilities exclude, and [NoneSent] and [AllSent] make the error of a failed Send.
 //
 // [Outages] says when to retry in an outage, and tells observers of it.
-// [Permanent] marks errors that no retry helps. [Sleep] is a pause that a context ends, and
-// [Signal] wakes a goroutine.
+// [Permanent] marks errors that no retry helps. [Sleep] is a pause that a context ends,
+// [Await] waits for goroutines until a context ends, and [Signal] wakes one.
+//
+// [ServiceClock] estimates the broker's clock.
 //
 // [DeliveryLog] counts deliveries for a broker that does not. [Cache] is a bounded map.
 //
 // [PackHeaders] and [UnpackHeaders] carry the group key and the properties of a
-// message where the broker has no fields for them.
+// message where the broker has no fields for them. [Integer] reads a number of any type of AMQP.
 //
 // [Wrapper] is for transports that add something to any other.
 //

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -47,5 +48,18 @@ func (s Signal) Clear() {
 	select {
 	case <-s:
 	default:
+	}
+}
+
+// Await waits until the counter of a WaitGroup is zero, or ctx ends.
+func Await(ctx context.Context, group *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 }

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,4 +76,22 @@ func TestSignal_RemembersOneWakeUp(t *testing.T) {
 	if woken() {
 		t.Error("a cleared Signal wakes")
 	}
+}
+
+func TestAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var group sync.WaitGroup
+		group.Go(func() { time.Sleep(time.Minute) })
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		transport.Await(ctx, &group)
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("it waited for %v, and its context ended after a second", waited)
+		}
+		transport.Await(t.Context(), &group)
+		if waited := time.Since(began); waited != time.Minute {
+			t.Errorf("it waited for %v in all, and the group for a minute", waited)
+		}
+	})
 }

@@ -31,6 +31,7 @@ var _ interface {
 	core.Warner
 	core.TopicChecker
 	core.GroupKeeper
+	core.Describer
 } = Wrapper{}
 
 // Provision implements core.Provisioner.
@@ -95,6 +96,14 @@ func (w Wrapper) KeepsGroups(queue string) bool {
 		return keeper.KeepsGroups(queue)
 	}
 	return w.Transport.Capabilities().GroupOrder
+}
+
+// Describe implements core.Describer.
+func (w Wrapper) Describe() core.TransportInfo {
+	if d, ok := w.Transport.(core.Describer); ok {
+		return d.Describe()
+	}
+	return core.TransportInfo{}
 }
 
 func (w Wrapper) lacks(method string) error {

@@ -54,6 +54,17 @@ func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 
 func second(_ int, err error) error { return err }
 
+func TestWrapper_DescribesTheTransport(t *testing.T) {
+	able := inmemory.New()
+	defer able.Close(t.Context())
+	if got, want := (transport.Wrapper{Transport: able}).Describe(), able.Describe(); got != want || want.System == "" {
+		t.Errorf("a wrapper tells %+v, and the transport %+v", got, want)
+	}
+	if got := (transport.Wrapper{Transport: bare{able}}).Describe(); got != (core.TransportInfo{}) {
+		t.Errorf("a wrapper of a transport that tells nothing tells %+v", got)
+	}
+}
+
 // TestWrapper_RunsEndpoints: an endpoint runs on a wrapper as it does on the
 // transport itself, whichever interfaces that has.
 func TestWrapper_RunsEndpoints(t *testing.T) {

@@ -181,6 +181,7 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 			defer mu.Unlock()
 			return logs.Write(text)
 		}), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		WaitForBroker:   core.Off, // which would be for ever
 		OnCriticalError: func(_ context.Context, err error) { Check(t, what+": OnCriticalError", err) },
 	})
 	if err != nil {

@@ -91,7 +91,7 @@ func TestC1_ModesAndInterfacesAgreeWithCapabilities(t *testing.T) {
 							refused("CompleteWith", d.CompleteWith(t.Context(), nil), true)
 							refused("ReplaceWith", d.ReplaceWith(t.Context(), nil), true)
 						}
-						refused("DeadLetter", d.DeadLetter(t.Context(), "reason", "description"), !deadLetter)
+						refused("DeadLetter", d.DeadLetter(t.Context(), core.DeadLetter{Reason: "reason", Description: "description"}), !deadLetter)
 						if !deadLetter {
 							succeed(t, d.Complete(t.Context()))
 						}

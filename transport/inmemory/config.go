@@ -60,6 +60,7 @@ func Everything() core.Capabilities {
 		TimeToBeReceived:    true,
 		DeadLetter:          true,
 		GroupOrder:          true,
+		Savepoints:          true,
 		DelayPrecision:      delayPrecision,
 		ConfirmsSettlement:  true,
 	}

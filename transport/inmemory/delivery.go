@@ -17,6 +17,7 @@ type delivery struct {
 	message  *message // nil in TransactionNone, where it is gone already
 
 	state       deliveryState
+	savepoints  transport.Savepoints
 	lockedUntil time.Time // zero: until it is settled
 	keptUntil   time.Time // which no renewal goes beyond; zero: any may be
 	prev, next  *delivery // among the receiver's unsettled

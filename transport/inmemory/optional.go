@@ -26,17 +26,59 @@ func (d *delivery) CompleteWith(ctx context.Context, out []core.Outgoing) error 
 func (d *delivery) Reset(ctx context.Context) error {
 	err := d.atomic()
 	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil {
-		d.receiver.queue.mu.Lock()
-		err = d.held()
-		d.receiver.queue.unlock()
+		err = d.whileHeld(ctx, func() error {
+			d.savepoints.Clear()
+			return nil
+		})
 	}
 	if err != nil {
 		return d.failed("reset", err)
 	}
 	return nil
+}
+
+// Savepoint marks a state, to which a rollback has nothing to undo, as Reset has not.
+func (d *delivery) Savepoint(ctx context.Context) (func(context.Context) error, error) {
+	err := d.atomic()
+	if err == nil && !d.receiver.transport.caps.Savepoints {
+		err = transport.Unsupported("Savepoints")
+	}
+	n := 0
+	if err == nil {
+		err = d.whileHeld(ctx, func() error {
+			n = d.savepoints.Add()
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, d.failed("savepoint for", err)
+	}
+	return func(ctx context.Context) error {
+		err := d.whileHeld(ctx, func() error {
+			if err := d.savepoints.Check(n); err != nil {
+				return err
+			}
+			d.savepoints.RolledBack(n)
+			return nil
+		})
+		if err != nil {
+			return d.failed("rollback to a savepoint of", err)
+		}
+		return nil
+	}, nil
+}
+
+// whileHeld calls f if the delivery is still held.
+func (d *delivery) whileHeld(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	d.receiver.queue.mu.Lock()
+	defer d.receiver.queue.unlock()
+	if err := d.held(); err != nil {
+		return err
+	}
+	return f()
 }
 
 // ReplaceWith sends out and consumes the message, or does neither.
@@ -131,7 +173,7 @@ func (d *delivery) Renew(ctx context.Context) error {
 }
 
 // DeadLetter moves the message to its queue's DeadLetterQueue.
-func (d *delivery) DeadLetter(ctx context.Context, reason, description string) error {
+func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error {
 	if !d.receiver.transport.caps.DeadLetter {
 		return d.failed("dead-letter", transport.Unsupported("DeadLetter"))
 	}
@@ -144,9 +186,12 @@ func (d *delivery) DeadLetter(ctx context.Context, reason, description string) e
 	}
 	d.consume()
 	d.receiver.queue.unlock()
-	headers := d.in.Headers
-	headers.Set(HeaderDeadLetterReason, strings.ToValidUTF8(reason, "?"))
-	headers.Set(HeaderDeadLetterDescription, strings.ToValidUTF8(description, "?"))
+	headers := letter.Headers
+	if headers.Len() == 0 {
+		headers = d.in.Headers
+	}
+	headers.Set(HeaderDeadLetterReason, strings.ToValidUTF8(string(letter.Reason), "?"))
+	headers.Set(HeaderDeadLetterDescription, strings.ToValidUTF8(letter.Description, "?"))
 	broker := d.receiver.transport.broker
 	now := time.Now()
 	out := core.Outgoing{ID: d.in.ID, Headers: headers, GroupKey: d.in.GroupKey, Properties: d.in.Properties}

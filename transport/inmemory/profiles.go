@@ -44,8 +44,9 @@ func LikeSQS() Config {
 }
 
 // LikeAzureServiceBus is as able as Azure Service Bus, standard tier, through
-// its Go client: no atomic sends, dead-letter queues, 256 KiB messages, locks of
-// one minute, and a count that rises with every delivery.
+// its Go client: no atomic sends, dead-letter queues, 240 KiB messages with 30 KiB of
+// headers, and locks of one minute. All its queues keep groups in order, where the broker's do
+// that have sessions.
 func LikeAzureServiceBus() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
@@ -55,10 +56,10 @@ func LikeAzureServiceBus() Config {
 			PublishSubscribe:    true,
 			TimeToBeReceived:    true,
 			DeadLetter:          true,
+			GroupOrder:          true,
 			DelayPrecision:      time.Second,
-			MaxMessageBytes:     256 << 10,
-			MaxHeaderBytes:      64 << 10,
-			CountsEveryDelivery: true,
+			MaxMessageBytes:     240 << 10,
+			MaxHeaderBytes:      30 << 10,
 			ConfirmsSettlement:  true,
 			Ahead:               true,
 		},

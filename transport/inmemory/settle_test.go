@@ -23,7 +23,7 @@ var settlements = map[string]func(context.Context, core.Delivery) error{
 	},
 	"ReplaceWith": func(ctx context.Context, d core.Delivery) error { return d.ReplaceWith(ctx, nil) },
 	"DeadLetter": func(ctx context.Context, d core.Delivery) error {
-		return d.DeadLetter(ctx, "reason", "description")
+		return d.DeadLetter(ctx, core.DeadLetter{Reason: "reason", Description: "description"})
 	},
 }
 
@@ -266,7 +266,7 @@ func TestC22_DeadLetterMovesTheMessage(t *testing.T) {
 			h.Set("k", "v")
 			send(t, transport, core.Outgoing{ID: "id", Queue: "q", Headers: h, Body: []byte("a"), TimeToBeReceived: time.Second})
 			d := receive(t, receiver(t, transport, "q", mode, 1), "a")
-			succeed(t, d.DeadLetter(t.Context(), "poison", "cannot be\xff read"))
+			succeed(t, d.DeadLetter(t.Context(), core.DeadLetter{Reason: "poison", Description: "cannot be\xff read"}))
 			depth(t, transport, "q", inmemory.Depth{})
 			time.Sleep(time.Hour) // what is dead does not expire
 			dead := receive(t, receiver(t, transport, inmemory.DeadLetterQueue("q"), mode, 1), "a")
@@ -280,7 +280,7 @@ func TestC22_DeadLetterMovesTheMessage(t *testing.T) {
 			if d.Incoming().Headers.Len() != 1 {
 				t.Errorf("the delivery's own headers changed: %v", d.Incoming().Headers.Map())
 			}
-			failWith(t, dead.DeadLetter(t.Context(), "twice", ""), errors.ErrUnsupported)
+			failWith(t, dead.DeadLetter(t.Context(), core.DeadLetter{Reason: "twice"}), errors.ErrUnsupported)
 		})
 	}
 }

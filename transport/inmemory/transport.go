@@ -32,6 +32,7 @@ var _ interface {
 	core.Subscriber
 	core.Checker
 	core.Purger
+	core.Describer
 } = (*Transport)(nil)
 
 // New returns a transport with every capability, no expiring locks and a broker
@@ -69,6 +70,11 @@ func (t *Transport) Capabilities() core.Capabilities {
 	caps := t.caps
 	caps.Transactions = slices.Clone(caps.Transactions)
 	return caps
+}
+
+// Describe implements core.Describer.
+func (t *Transport) Describe() core.TransportInfo {
+	return core.TransportInfo{System: "reprise.inmemory"}
 }
 
 // Address returns the queue's name itself. Any UTF-8 text but "" is a name.

@@ -29,7 +29,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 		err = within(ctx, func(ctx context.Context) error { return t.check(ctx, topology) })
 	}
 	if err != nil {
-		return fmt.Errorf("rabbitmq: check: %w", err)
+		return fmt.Errorf("rabbitmq: check: %w", transport.Unavailable(ctx, err, transient))
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (s *site) mends(t testing.TB, err error) {
 		if err != nil {
 			t.Fatalf("%s: %v", match[1], err)
 		}
-		if _, err := s.Ctl(t.Context(), strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00")...); err != nil {
+		if _, err := s.Control(t.Context(), strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00")...); err != nil {
 			t.Fatalf("%s: %v", match[1], err)
 		}
 	}
@@ -46,7 +46,7 @@ func (s *site) mends(t testing.TB, err error) {
 // Running what the error says fixes it.
 func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 	if testing.Short() {
-		t.Skip("each rabbitmqctl starts an Erlang: not in short runs")
+		t.Skip("servers load rabbitmqctl: not in short runs")
 	}
 	t.Parallel()
 	type policies = map[string]any

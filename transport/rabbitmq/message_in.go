@@ -74,6 +74,7 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	in.ID = in.Headers.Get(core.HeaderMessageID)
 	if in.ID == "" {
 		in.ID = strings.ToValidUTF8(d.MessageId, replacement)
+		in.IDSent = in.ID != ""
 	}
 	if in.ID == "" {
 		in.ID = transport.DeliveryKey(in)
@@ -104,7 +105,7 @@ func deliveryCount(d *amqp.Delivery) int {
 	if !d.Redelivered {
 		return 1
 	}
-	n, _ := integer(d.Headers[deliveriesHeader])
+	n, _ := transport.Integer(d.Headers[deliveriesHeader])
 	return int(min(max(n, 0), math.MaxInt32-1)) + 1
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // maxShortString is how many bytes AMQP allows a name, a routing key or a property.
@@ -28,20 +30,24 @@ const (
 
 // queueName checks the name of a queue, which is its address too, and returns it.
 func queueName(queue string) (string, error) {
-	if err := checkName("queue", queue, maxQueueName); err != nil {
-		return "", err
-	}
-	switch {
-	case strings.HasPrefix(queue, brokersOwn):
-		return "", fmt.Errorf("the name of a queue cannot begin with %q, which is for the broker itself: %q", brokersOwn, queue)
-	case strings.HasPrefix(queue, topicPrefix):
-		return "", fmt.Errorf("the name of a queue cannot begin with %q, as the exchanges of topics do: %q", topicPrefix, queue)
-	case strings.HasPrefix(queue, delayPrefix):
-		return "", fmt.Errorf("the name of a queue cannot begin with %q, as the queues of delayed messages do: %q", delayPrefix, queue)
-	case hasWildcard(queue):
-		return "", fmt.Errorf("the name of a queue cannot have * or # as a word between dots: %q", queue)
+	if err := checkQueueName(queue); err != nil {
+		return "", transport.Permanent(err)
 	}
 	return queue, nil
+}
+
+func checkQueueName(queue string) error {
+	switch {
+	case strings.HasPrefix(queue, brokersOwn):
+		return fmt.Errorf("the name of a queue cannot begin with %q, which is for the broker itself: %q", brokersOwn, queue)
+	case strings.HasPrefix(queue, topicPrefix):
+		return fmt.Errorf("the name of a queue cannot begin with %q, as the exchanges of topics do: %q", topicPrefix, queue)
+	case strings.HasPrefix(queue, delayPrefix):
+		return fmt.Errorf("the name of a queue cannot begin with %q, as the queues of delayed messages do: %q", delayPrefix, queue)
+	case hasWildcard(queue):
+		return fmt.Errorf("the name of a queue cannot have * or # as a word between dots: %q", queue)
+	}
+	return checkName("queue", queue, maxQueueName)
 }
 
 const (
@@ -63,7 +69,7 @@ func checkReplyName(name string) error {
 // topicExchange returns the name of a topic's exchange.
 func topicExchange(topic string) (string, error) {
 	if err := checkName("topic", topic, maxShortString-len(topicPrefix)); err != nil {
-		return "", err
+		return "", transport.Permanent(err)
 	}
 	return topicPrefix + topic, nil
 }
@@ -71,11 +77,12 @@ func topicExchange(topic string) (string, error) {
 // topicKey returns the routing key of a topic, which is the key of its bindings too, in
 // the direct topology. Without wildcards it matches itself and nothing else.
 func topicKey(topic string) (string, error) {
-	if err := checkName("topic", topic, maxShortString); err != nil {
-		return "", err
+	err := checkName("topic", topic, maxShortString)
+	if err == nil && hasWildcard(topic) {
+		err = fmt.Errorf("a topic cannot have * or # as a word between dots in the direct topology: %q", topic)
 	}
-	if hasWildcard(topic) {
-		return "", fmt.Errorf("a topic cannot have * or # as a word between dots in the direct topology: %q", topic)
+	if err != nil {
+		return "", transport.Permanent(err)
 	}
 	return topic, nil
 }

@@ -70,7 +70,7 @@ func (o *operator) run(t *testing.T, name string, replacements ...string) string
 		if args[0] == "curl" {
 			answer, err = o.curl(t.Context(), args[1:])
 		} else {
-			answer, err = o.Ctl(t.Context(), args[1:]...)
+			answer, err = o.Control(t.Context(), args[1:]...)
 		}
 		if err != nil {
 			t.Fatalf("%s: %q: %v", name, args, err)
@@ -306,7 +306,7 @@ func eventsOfOthers(t *testing.T, o *operator) {
 
 func TestOperations(t *testing.T) {
 	if testing.Short() {
-		t.Skip("each rabbitmqctl starts an Erlang: not in short runs")
+		t.Skip("servers load rabbitmqctl, and figures are seconds old: not in short runs")
 	}
 	t.Parallel()
 	blocks := document(t)

@@ -30,7 +30,7 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 		err = t.provision(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("rabbitmq: provision: %w", err)
+		return fmt.Errorf("rabbitmq: provision: %w", transport.Unavailable(ctx, err, transient))
 	}
 	return nil
 }

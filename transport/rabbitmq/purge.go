@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Purge removes the messages of a queue that no consumer has. Messages that were
@@ -13,7 +15,7 @@ import (
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
-		return 0, fmt.Errorf("rabbitmq: purge %q: %w", queue, explained(err))
+		return 0, fmt.Errorf("rabbitmq: purge %q: %w", queue, transport.Unavailable(ctx, explained(err), transient))
 	}
 	return removed, nil
 }

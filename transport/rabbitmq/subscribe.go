@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Subscribe lets a queue receive what is published to the topics, from now on. In the
@@ -12,7 +14,7 @@ import (
 // of the queue, or to the queue itself if it has none.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, t.subscribe); err != nil {
-		return fmt.Errorf("rabbitmq: subscribe %q: %w", queue, explained(err))
+		return fmt.Errorf("rabbitmq: subscribe %q: %w", queue, transport.Unavailable(ctx, explained(err), transient))
 	}
 	return nil
 }
@@ -21,7 +23,7 @@ func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...strin
 // publish to it.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, t.unsubscribe); err != nil {
-		return fmt.Errorf("rabbitmq: unsubscribe %q: %w", queue, explained(err))
+		return fmt.Errorf("rabbitmq: unsubscribe %q: %w", queue, transport.Unavailable(ctx, explained(err), transient))
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ var _ interface {
 	core.Purger
 	core.Warner
 	core.TopicChecker
+	core.Describer
 } = (*Transport)(nil)
 
 // Open returns a transport for the broker and the virtual host that the URL names, with
@@ -110,6 +111,12 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	t.queues, t.named = newPublisher(t, t.sending), newPublisher(t, t.sending)
 	t.replies = newPublisher(t, t.replying)
 	return t, nil
+}
+
+// Describe implements core.Describer, with the first of Config.URLs.
+func (t *Transport) Describe() core.TransportInfo {
+	uri := &t.hosts[0].uri
+	return core.TransportInfo{System: "rabbitmq", ServerAddress: uri.Host, ServerPort: uri.Port}
 }
 
 func capabilities(cfg *Config) core.Capabilities {

@@ -347,7 +347,7 @@ func TestUnroutable_RestartOfTheBroker(t *testing.T) {
 	for _, release := range []testserver.Release{testserver.V3, testserver.V4} {
 		t.Run(fmt.Sprint(release), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, testserver.StartFor(t, testserver.Config{Release: release})).withDelays()
+			s := newSite(t, testserver.StartFor(t, testserver.Config{Release: release, AllProcessors: true})).withDelays()
 			if on, err := s.Eval(t.Context(), "rabbit_khepri:is_enabled()."); err == nil && on == "true" {
 				t.Log("with Khepri the broker has all bindings before it starts queues")
 				return

@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // replacement stands for a byte that is not UTF-8.
@@ -64,7 +65,7 @@ func appendValue(dst []byte, value any) (text []byte, valid bool) {
 	case amqp.Table:
 		return appendTable(dst, v)
 	default:
-		if n, ok := integer(value); ok {
+		if n, ok := transport.Integer(value); ok {
 			return strconv.AppendInt(dst, n, 10), true
 		}
 		return fmt.Append(dst, v), true // of no type that the client library returns
@@ -96,30 +97,6 @@ func appendTable(dst []byte, table amqp.Table) (text []byte, valid bool) {
 		valid = valid && goodKey && goodValue
 	}
 	return dst, valid
-}
-
-// integer returns a number of any of AMQP's integer types.
-func integer(value any) (n int64, ok bool) {
-	switch v := value.(type) {
-	case int64:
-		return v, true
-	case int32:
-		return int64(v), true
-	case int16:
-		return int64(v), true
-	case int8:
-		return int64(v), true
-	case uint8:
-		return int64(v), true
-	case uint16:
-		return int64(v), true
-	case uint32:
-		return int64(v), true
-	case int:
-		return int64(v), true
-	default:
-		return 0, false
-	}
 }
 
 // decimal writes a number of Value / 10^Scale.

@@ -61,6 +61,7 @@ func (d *heldMessage) reset(ctx context.Context) error {
 	under := d.r.operations.begin(ctx)
 	defer under.end()
 	d.tx.reclaim(under)
+	d.savepoints.Clear()
 	err := errEnded
 	if !d.tx.lost() {
 		if !d.used {

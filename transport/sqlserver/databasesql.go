@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -126,7 +127,8 @@ type sqlTransaction struct {
 	conn *sql.Conn
 	tx   *sql.Tx
 	end  context.CancelFunc // of the context that the transaction lives in
-	lent *sqlLoan
+	lent []*sqlLoan         // one for each part, the last one for what is lent now
+	part int                // the savepoint to which the next loan belongs; 0 is none
 	gone bool
 }
 
@@ -192,15 +194,31 @@ func (t *sqlTransaction) lost() bool {
 func (t *sqlTransaction) aborted() bool { return false }
 
 func (t *sqlTransaction) lend() any {
-	if t.lent == nil {
-		t.lent = lendSQL(t.conn)
+	if last := len(t.lent) - 1; last >= 0 && t.lent[last].part == t.part {
+		return t.lent[last].tx
 	}
-	return t.lent.tx
+	l := lendSQL(t.conn)
+	l.part = t.part
+	t.lent = append(t.lent, l)
+	return l.tx
+}
+
+func (t *sqlTransaction) beginPart(_ context.Context, savepoint int) { t.part = savepoint }
+
+func (t *sqlTransaction) endParts(ctx context.Context, savepoint int) {
+	t.lent = slices.DeleteFunc(t.lent, func(l *sqlLoan) bool {
+		if l.part < savepoint {
+			return false
+		}
+		l.close(ctx)
+		return true
+	})
+	t.part = savepoint
 }
 
 func (t *sqlTransaction) reclaim(ctx context.Context) {
-	if t.lent != nil {
-		t.lent.close(ctx)
-		t.lent = nil
+	for _, l := range t.lent {
+		l.close(ctx)
 	}
+	t.lent, t.part = nil, 0
 }

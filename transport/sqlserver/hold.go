@@ -94,6 +94,8 @@ type heldMessage struct {
 	tx    transaction
 	state state
 	used  bool // a handler has had the transaction
+
+	savepoints transport.Savepoints // of the handler's work
 }
 
 var _ holding = (*heldMessage)(nil)
@@ -292,6 +294,7 @@ func (d *heldMessage) giveUp(ctx context.Context) {
 // The savepoints of a message's transaction.
 const (
 	beforeHandler = "reprise_handler"
+	inHandler     = "reprise_part_" // and a number: Savepoint
 	afterHandler  = "reprise_sends"
 )
 

@@ -18,6 +18,8 @@ type sqlLoan struct {
 	db  *sql.DB
 	tx  *sql.Tx
 	end context.CancelFunc
+
+	part int // the savepoint to which it belongs
 }
 
 // lendSQL lends the connection, with the transaction on it.

@@ -30,7 +30,12 @@ type loan struct {
 // handler has not closed. Then it cuts both off: the handler, or a goroutine of its, may
 // still be using the connection, so nobody else must touch it.
 func (l *loan) end(ctx context.Context) (free bool) {
-	l.ended.Store(true) // whoever gets mu from now on does nothing
+	l.ended.Store(true) // later users of mu do nothing
+	return l.quiet(ctx)
+}
+
+// quiet waits until the connection is free, as end does.
+func (l *loan) quiet(ctx context.Context) (free bool) {
 	if !l.mu.TryLock() {
 		if !l.await(ctx) {
 			return false
@@ -49,6 +54,7 @@ func (l *loan) end(ctx context.Context) (free bool) {
 	}
 	stop := context.AfterFunc(ctx, l.cut)
 	l.open()
+	l.open = nil
 	return stop()
 }
 
@@ -72,12 +78,21 @@ func (l *loan) await(ctx context.Context) bool {
 // cut closes the network connection, which may be done at any time.
 func (l *loan) cut() { _ = l.tx.Conn().PgConn().Conn().Close() }
 
+// loanPart is what was lent since a savepoint. It ends when that is rolled back.
+type loanPart struct {
+	savepoint int
+	ended     atomic.Bool
+}
+
 // use calls f while the transaction is the handler's.
-func (l *loan) use(f func() error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended.Load() {
+func (tx *lentTx) use(f func() error) error {
+	tx.loan.mu.Lock()
+	defer tx.loan.mu.Unlock()
+	switch {
+	case tx.loan.ended.Load():
 		return fmt.Errorf("sqlserver: the message that this transaction belongs to is settled: %w", pgx.ErrTxClosed)
+	case tx.part != nil && tx.part.ended.Load():
+		return fmt.Errorf("sqlserver: the part of the attempt that got this transaction was rolled back to a savepoint; get it again with Tx: %w", pgx.ErrTxClosed)
 	}
 	return f()
 }
@@ -87,7 +102,8 @@ func (l *loan) use(f func() error) error {
 type lentTx struct {
 	pgx.Tx    // pgx's own
 	loan      *loan
-	outermost bool // the message's own
+	part      *loanPart // nil before the first savepoint
+	outermost bool      // the message's own
 }
 
 // errNotYours is the answer to Commit and Rollback.
@@ -113,10 +129,10 @@ func endsTransaction(sql string) bool {
 
 // Begin begins a nested transaction (a savepoint).
 func (tx *lentTx) Begin(ctx context.Context) (nested pgx.Tx, err error) {
-	err = tx.loan.use(func() error {
+	err = tx.use(func() error {
 		inner, err := tx.Tx.Begin(ctx)
 		if err == nil {
-			nested = &lentTx{Tx: inner, loan: tx.loan}
+			nested = &lentTx{Tx: inner, loan: tx.loan, part: tx.part}
 		}
 		return err
 	})
@@ -128,7 +144,7 @@ func (tx *lentTx) Commit(ctx context.Context) error {
 	if tx.outermost {
 		return errNotYours
 	}
-	return tx.loan.use(func() error { return tx.Tx.Commit(ctx) })
+	return tx.use(func() error { return tx.Tx.Commit(ctx) })
 }
 
 // Rollback rolls back a nested transaction. On the message's own it does nothing but
@@ -137,7 +153,7 @@ func (tx *lentTx) Rollback(ctx context.Context) error {
 	if tx.outermost {
 		return errNotYours
 	}
-	return tx.loan.use(func() error { return tx.Tx.Rollback(ctx) })
+	return tx.use(func() error { return tx.Tx.Rollback(ctx) })
 }
 
 // Exec implements pgx.Tx. It refuses statements that end the transaction.
@@ -145,7 +161,7 @@ func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn
 	if endsTransaction(sql) {
 		return tag, errNotYours
 	}
-	err = tx.loan.use(func() error {
+	err = tx.use(func() error {
 		tag, err = tx.Tx.Exec(ctx, sql, args...)
 		if err == nil {
 			tx.loan.open = nil // or the connection would have been busy
@@ -157,7 +173,7 @@ func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn
 
 // Query implements pgx.Tx.
 func (tx *lentTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.Rows, err error) {
-	err = tx.loan.use(func() error {
+	err = tx.use(func() error {
 		rows, err = tx.Tx.Query(ctx, sql, args...)
 		if err == nil {
 			tx.loan.open = rows.Close
@@ -181,7 +197,7 @@ func (tx *lentTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 
 // SendBatch implements pgx.Tx.
 func (tx *lentTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
-	err := tx.loan.use(func() error {
+	err := tx.use(func() error {
 		busy := tx.Conn().PgConn().IsBusy() // with a result that is still open, so that this fails
 		results = tx.Tx.SendBatch(ctx, b)
 		if !busy {
@@ -197,7 +213,7 @@ func (tx *lentTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.Batc
 
 // CopyFrom implements pgx.Tx.
 func (tx *lentTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (n int64, err error) {
-	err = tx.loan.use(func() error {
+	err = tx.use(func() error {
 		n, err = tx.Tx.CopyFrom(ctx, table, columns, source)
 		return err
 	})
@@ -206,7 +222,7 @@ func (tx *lentTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []
 
 // Prepare implements pgx.Tx.
 func (tx *lentTx) Prepare(ctx context.Context, name, sql string) (description *pgconn.StatementDescription, err error) {
-	err = tx.loan.use(func() error {
+	err = tx.use(func() error {
 		description, err = tx.Tx.Prepare(ctx, name, sql)
 		return err
 	})

@@ -174,6 +174,7 @@ type pgxTransaction struct {
 	conn   *pgx.Conn // nil: it is over
 	native pgx.Tx    // for the handler; it never commits or rolls back by itself
 	lent   *loan
+	parts  []*loanPart // of what is lent, one for each savepoint
 }
 
 func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) error {
@@ -244,16 +245,49 @@ func (tx *pgxTransaction) lend() any {
 	if tx.lent == nil {
 		tx.lent = &loan{tx: tx.native}
 	}
-	return &lentTx{loan: tx.lent, Tx: tx.native, outermost: true}
+	lent := &lentTx{loan: tx.lent, Tx: tx.native, outermost: true}
+	if last := len(tx.parts) - 1; last >= 0 {
+		lent.part = tx.parts[last]
+	}
+	return lent
+}
+
+func (tx *pgxTransaction) beginPart(ctx context.Context, savepoint int) {
+	tx.quiet(ctx)
+	tx.parts = append(tx.parts, &loanPart{savepoint: savepoint})
+}
+
+func (tx *pgxTransaction) endParts(ctx context.Context, savepoint int) {
+	for i, part := range tx.parts {
+		if part.savepoint >= savepoint {
+			part.ended.Store(true)
+			tx.parts[i] = nil
+		}
+	}
+	tx.parts = slices.DeleteFunc(tx.parts, func(part *loanPart) bool { return part == nil })
+	tx.beginPart(ctx, savepoint)
+}
+
+// quiet waits until the connection is free of what the handler does. Where it is cut off,
+// the transaction is lost.
+func (tx *pgxTransaction) quiet(ctx context.Context) {
+	if tx.lent != nil && tx.conn != nil && !tx.lent.quiet(ctx) {
+		tx.giveUpConnection()
+	}
+}
+
+// giveUpConnection takes the connection from the pool, which would look at it.
+func (tx *pgxTransaction) giveUpConnection() {
+	tx.pooled.Hijack()
+	tx.pooled, tx.conn = nil, nil
 }
 
 func (tx *pgxTransaction) reclaim(ctx context.Context) {
 	if tx.lent == nil {
 		return
 	}
-	if !tx.lent.end(ctx) {
-		tx.pooled.Hijack() // from the pool, which would look at it
-		tx.pooled, tx.conn = nil, nil
+	if !tx.lent.end(ctx) && tx.conn != nil {
+		tx.giveUpConnection()
 	}
-	tx.lent = nil
+	tx.lent, tx.parts = nil, nil
 }

@@ -62,7 +62,7 @@ func (all *queues) get(name string) (*queue, error) {
 	}
 	t, err := all.t.dialect.table(name, all.t.in)
 	if err != nil {
-		return nil, err
+		return nil, transport.Permanent(err)
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -27,6 +27,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 			return d.lose(ctx, errors.Join(cause, d.r.t.explained(err)))
 		case found:
 			d.tx, d.used = tx, false
+			d.savepoints.Clear()
 			d.recall()
 			return nil
 		}

@@ -88,6 +88,13 @@ type transaction interface {
 	// client library's own, a pgx.Tx or a *sql.Tx.
 	lend() any
 
+	// beginPart follows a savepoint: what lend returns from now on belongs to it. It waits
+	// for a statement that is in progress, as reclaim does. endParts is called before that
+	// savepoint is rolled back: what was lent since can be used no more, and the
+	// next part begins.
+	beginPart(ctx context.Context, savepoint int)
+	endParts(ctx context.Context, savepoint int)
+
 	// reclaim closes what the handler left open, and waits for a statement that is
 	// under way. When ctx has ended it cuts both off, so that the transaction is lost.
 	// What was lent is of no use afterwards.

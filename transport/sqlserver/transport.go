@@ -32,6 +32,7 @@ type Transport struct {
 	bellman       *bellman // nil: the server wakes nobody
 	sends         chan struct{}
 	held          *holders // of connections; nil: there may be any number
+	info          core.TransportInfo
 
 	life     *transport.Lifecycle
 	warnings transport.Warnings
@@ -45,6 +46,7 @@ var _ interface {
 	core.Purger
 	core.Warner
 	core.TopicChecker
+	core.Describer
 } = (*Transport)(nil)
 
 // parallelSends is how many connections Send uses at a time, where the pool is the
@@ -80,11 +82,12 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		sends:             make(chan struct{}, parallelSends),
 		life:              transport.NewLifecycle(ctx),
 		returned:          newReturned(),
+		info:              cfg.describe(db, dialect),
 	}
 	if text := cfg.weakness(db); text != "" {
 		t.warnings.Add(text)
 	}
-	t.caps = capabilities(&cfg)
+	t.caps = capabilities(&cfg, dialect)
 	t.queues.t = t
 	t.bells.rung = map[string][]*bell{}
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
@@ -126,7 +129,8 @@ func (t *Transport) returnConnection() {
 // receiver's may hold.
 const keptForSending = 2
 
-func capabilities(cfg *Config) core.Capabilities {
+func capabilities(cfg *Config, d dialect) core.Capabilities {
+	_, onPostgres := d.(postgres)
 	return core.Capabilities{
 		Transactions: []core.TransactionMode{
 			core.TransactionNone,
@@ -137,12 +141,15 @@ func capabilities(cfg *Config) core.Capabilities {
 		NativeDeliveryCount: !cfg.NServiceBusTables,
 		PublishSubscribe:    true,
 		TimeToBeReceived:    true,
-		DelayPrecision:      time.Second,
-		SubscribeLag:        cfg.SubscriptionCache,
-		MaxMessageBytes:     cfg.MaxMessageBytes,
-		Durable:             true,
-		ConfirmsSettlement:  true,
-		Ahead:               !cfg.NServiceBusTables,
+		// Microsoft SQL Server has savepoints too, but after some errors it lets no
+		// transaction return to one.
+		Savepoints:         onPostgres,
+		DelayPrecision:     time.Second,
+		SubscribeLag:       cfg.SubscriptionCache,
+		MaxMessageBytes:    cfg.MaxMessageBytes,
+		Durable:            true,
+		ConfirmsSettlement: true,
+		Ahead:              !cfg.NServiceBusTables,
 	}
 }
 
@@ -161,6 +168,9 @@ func (t *Transport) Capabilities() core.Capabilities {
 func (t *Transport) String() string {
 	return fmt.Sprintf("sqlserver (%s, schema %q)", t.dialect.product(), t.in.schema)
 }
+
+// Describe implements core.Describer. The server of a Config.DB is not known.
+func (t *Transport) Describe() core.TransportInfo { return t.info }
 
 // GoString returns what String does.
 func (t *Transport) GoString() string { return t.String() }
@@ -190,7 +200,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 		err = t.checkTopology(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("sqlserver: check: %w", err)
+		return fmt.Errorf("sqlserver: check: %w", transport.Unavailable(ctx, err, t.transient))
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (d *delivery) now() time.Time {
 	if d.in.received == 1 && !d.in.first.IsZero() {
 		return d.in.first
 	}
-	return d.r.t.clock.now()
+	return d.r.t.clock.Now()
 }
 
 // copied returns the message as it was received, without the attributes of these names.

@@ -26,6 +26,7 @@ import (
 	"github.com/reprise-go/reprise/conformance"
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/internal/testserver/given"
+	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
 
@@ -170,7 +171,7 @@ func givenHarness(t *testing.T, name string, cfg sqs.Config) conformance.Harness
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{shared: found.shared, prefix: fmt.Sprintf("%s_%d-", found.run, found.tests.Add(1)), network: newNetwork(t), secrets: found.secrets}
+	s := &service{shared: found.shared, prefix: fmt.Sprintf("%s_%d-", found.run, found.tests.Add(1)), network: proxy.NewNetwork(t), secrets: found.secrets}
 	fmt.Printf("%s: on %s, in queues and topics that begin with %s\n", t.Name(), found.about, s.prefix)
 	s.setChild(t, name+onGiven)
 	return s.harness(name+onGiven, cfg)

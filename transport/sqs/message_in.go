@@ -107,6 +107,7 @@ func (r *received) finish(t *Transport, queue string, m *types.Message, attrs ma
 	r.ID = r.Headers.Get(core.HeaderMessageID)
 	if r.ID == "" {
 		r.ID = attrs[attrMessageID]
+		r.IDSent = r.ID != ""
 	}
 	if r.ID == "" {
 		r.ID = r.NativeID

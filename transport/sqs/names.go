@@ -3,11 +3,18 @@ package sqs
 import (
 	"fmt"
 	"strings"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // queueAddress returns a queue's address: its name, with a hyphen in place of every dot, as NServiceBus does
 // it. Other characters that SQS does not take are refused: two queues must not become one.
 func (c *Config) queueAddress(queue string) (string, error) {
+	address, err := c.addressOf(queue)
+	return address, transport.Permanent(err)
+}
+
+func (c *Config) addressOf(queue string) (string, error) {
 	if queue == "" {
 		return "", fmt.Errorf("the name of a queue is empty")
 	}
@@ -49,6 +56,11 @@ func isFIFO(address string) bool { return strings.HasSuffix(address, fifoSuffix)
 
 // topicName returns the name of the SNS topic.
 func (c *Config) topicName(topic string) (string, error) {
+	name, err := c.nameOf(topic)
+	return name, transport.Permanent(err)
+}
+
+func (c *Config) nameOf(topic string) (string, error) {
 	if topic == "" {
 		return "", fmt.Errorf("the topic is empty")
 	}

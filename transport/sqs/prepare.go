@@ -16,7 +16,7 @@ type prepared struct {
 
 // prepare sorts the messages of an answer.
 func (r *receiver) prepare(messages []*delivery) (p prepared) {
-	now := r.t.clock.now()
+	now := r.t.clock.Now()
 	for _, d := range messages {
 		switch {
 		case d.in.expired(now):

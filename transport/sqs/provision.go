@@ -28,7 +28,7 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 		err = t.provision(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("sqs: provision: %w", err)
+		return fmt.Errorf("sqs: provision: %w", transport.Unavailable(ctx, err, transient))
 	}
 	return nil
 }
@@ -231,7 +231,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 		err = t.checkAll(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("sqs: check: %w", err)
+		return fmt.Errorf("sqs: check: %w", transport.Unavailable(ctx, err, transient))
 	}
 	return nil
 }
@@ -284,7 +284,7 @@ func (t *Transport) explainedOrNil(err error) error {
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
-		return 0, fmt.Errorf("sqs: purge %q: %w", queue, t.explained(err))
+		return 0, fmt.Errorf("sqs: purge %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
 	}
 	return removed, nil
 }

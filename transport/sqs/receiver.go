@@ -197,7 +197,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 			break
 		}
 		r.arrived = r.arrived[1:]
-		if d.in.expired(r.t.clock.now()) {
+		if d.in.expired(r.t.clock.Now()) {
 			r.freeLocked(d)
 			r.pollers.Go(func() { r.settler.deleteAll(r.cut, []*delivery{d}) })
 			continue
@@ -525,14 +525,14 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 	}
 	at := first()
 	if now, ok := awsmiddleware.GetServerTime(out.ResultMetadata); ok {
-		r.t.clock.estimate(now, at)
+		r.t.clock.Observe(now, at) // to the second, rounded down
 	}
 	deliveries := make([]*delivery, len(out.Messages))
 	for i := range out.Messages {
 		m := &out.Messages[i]
 		in := r.t.read(r.address, m)
 		if in.DeliveryCount == 1 && !in.first.IsZero() {
-			r.t.clock.observe(in.first, at)
+			r.t.clock.Observe(in.first, at)
 		}
 		deliveries[i] = newDelivery(r, in, m, at)
 	}
@@ -540,19 +540,6 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 }
 
 var allAttributes = []string{"All"}
-
-// awaitSettlements waits for those in progress. Messages that they do not consume are released after them.
-func (r *receiver) awaitSettlements(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		r.settlements.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
 
 // Close implements core.Receiver. It waits for requests for messages that are in progress, and then releases all
 // messages that are not settled: before that, these requests could receive them again.
@@ -571,7 +558,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.close()
 	r.pollers.Wait()
 	r.bodies.stop()
-	r.awaitSettlements(ctx)
+	transport.Await(ctx, &r.settlements) // messages that they do not consume are released after them
 	r.mu.Lock()
 	left := slices.Collect(maps.Keys(r.held))
 	r.held, r.arrived = map[*delivery]struct{}{}, nil

@@ -5,12 +5,9 @@ package sqs_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,16 +28,16 @@ import (
 // A service is one of SQS and SNS that the conformance suite runs on: our own server, fauxqs,
 // or the one that the environment names.
 type service struct {
-	shared  aws.Config // reaches it past the network
-	prefix  string     // of the names of queues and topics
-	network *network   // between the transports and the service
+	shared  aws.Config     // reaches it past the network
+	prefix  string         // of the names of queues and topics
+	network *proxy.Network // between the transports and the service
 	secrets []string
 	names   atomic.Int64 // that were made up
 }
 
 // newService returns the service at a URL that takes any credentials.
 func newService(t testing.TB, url string) *service {
-	return &service{shared: sharedBy(url), network: newNetwork(t), secrets: []string{secretKey}}
+	return &service{shared: sharedBy(url), network: proxy.NewNetwork(t), secrets: []string{secretKey}}
 }
 
 // sharedBy configures the SDK for a URL, with the credentials of the tests.
@@ -70,9 +67,9 @@ func forTests(cfg sqs.Config, shared *aws.Config, prefix string) sqs.Config {
 }
 
 // configured is a configuration that reaches the service through a network.
-func (s *service) configured(cfg sqs.Config, through *network) sqs.Config {
+func (s *service) configured(cfg sqs.Config, through *proxy.Network) sqs.Config {
 	shared := s.shared.Copy()
-	shared.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) { tr.DialContext = through.dial })
+	shared.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) { tr.DialContext = through.Dial })
 	return forTests(cfg, &shared, s.prefix)
 }
 
@@ -119,8 +116,8 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 		},
 		OpenOnLine: func(t testing.TB) (core.Transport, conformance.Line) {
 			// The messages in an answer that is lost are locked.
-			own := newNetwork(t)
-			return opens(s.configured(short, own))(t), line{own}
+			own := proxy.NewNetwork(t)
+			return opens(s.configured(short, own))(t), own
 		},
 		GroupQueue: func(t testing.TB) string { return s.queue(t, s.unique("conf")+".fifo") },
 		Network:    s.network,
@@ -229,116 +226,3 @@ func openInChild() (core.Transport, error) {
 	}
 	return sqs.New(context.Background(), forTests(sqs.Config{VisibilityTimeout: shortVisibility}, &shared, c.Prefix))
 }
-
-// network implements conformance.Network by a proxy before each address that clients dial:
-// SQS, SNS and STS have hosts of their own, and certificates of their own, which clients
-// still check.
-type network struct {
-	mu      sync.Mutex
-	proxies map[string]*proxy.Proxy
-	cut     bool
-	stalled bool
-}
-
-// newNetwork returns a network that works. It is closed at the end of the test.
-func newNetwork(t testing.TB) *network {
-	n := &network{proxies: map[string]*proxy.Proxy{}}
-	t.Cleanup(func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for _, p := range n.proxies {
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	return n
-}
-
-// dial connects to an address through the network.
-func (n *network) dial(ctx context.Context, kind, addr string) (net.Conn, error) {
-	p, err := n.to(addr)
-	if err != nil {
-		return nil, err
-	}
-	return new(net.Dialer).DialContext(ctx, kind, p.Addr())
-}
-
-// to returns the proxy before an address.
-func (n *network) to(addr string) (*proxy.Proxy, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if p := n.proxies[addr]; p != nil {
-		return p, nil
-	}
-	p, err := proxy.New(addr)
-	if err != nil {
-		return nil, err
-	}
-	n.proxies[addr] = p
-	if n.cut {
-		err = p.Refuse()
-	}
-	if n.stalled {
-		p.Stall()
-	}
-	return p, err
-}
-
-// Cut implements conformance.Network.
-func (n *network) Cut(t testing.TB) (restore func()) {
-	set := func(cut bool, change func(*proxy.Proxy) error) error {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.cut = cut
-		var errs []error
-		for _, p := range n.proxies {
-			errs = append(errs, change(p))
-		}
-		return errors.Join(errs...)
-	}
-	err := set(true, func(p *proxy.Proxy) error {
-		err := p.Refuse()
-		p.Cut()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := set(false, (*proxy.Proxy).Accept); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// Partition implements conformance.Network.
-func (n *network) Partition(testing.TB) (heal func()) {
-	set := func(stalled bool, change func(*proxy.Proxy)) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.stalled = stalled
-		for _, p := range n.proxies {
-			change(p)
-		}
-	}
-	set(true, (*proxy.Proxy).Stall)
-	return func() { set(false, (*proxy.Proxy).Resume) }
-}
-
-// line implements conformance.Line by a network of one transport's own.
-type line struct{ *network }
-
-func (l line) each(change func(*proxy.Proxy)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.proxies {
-		change(p)
-	}
-}
-
-// Silence implements conformance.Line.
-func (l line) Silence() { l.each((*proxy.Proxy).Silence) }
-
-// SilenceBroker implements conformance.Line.
-func (l line) SilenceBroker() { l.each((*proxy.Proxy).SilenceServer) }

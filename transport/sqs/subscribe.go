@@ -19,7 +19,7 @@ import (
 // of a queue that Provision did not create, it adds a statement that does; the service takes up to a minute to obey it.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.subscribeAll(ctx, queue, topics); err != nil {
-		return fmt.Errorf("sqs: subscribe %q: %w", queue, t.explained(err))
+		return fmt.Errorf("sqs: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (t *Transport) subscribe(ctx context.Context, topicARN, queueARN string) er
 // Unsubscribe deletes the subscriptions of a queue to topics. The topics and the queue's policy stay.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.unsubscribeAll(ctx, queue, topics); err != nil {
-		return fmt.Errorf("sqs: unsubscribe %q: %w", queue, t.explained(err))
+		return fmt.Errorf("sqs: unsubscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
 	}
 	return nil
 }

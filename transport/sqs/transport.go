@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +37,7 @@ type Transport struct {
 
 	urls     *transport.Cache[string, string] // of queues, by address
 	unseen   *unseen
-	clock    clock
+	clock    transport.ServiceClock
 	identity atomic.Pointer[identity] // nil: not known yet
 
 	mu         sync.Mutex // guards the fields below
@@ -53,6 +56,7 @@ var _ interface {
 	core.Purger
 	core.TopicChecker
 	core.GroupKeeper
+	core.Describer
 } = (*Transport)(nil)
 
 // Open returns a transport with the defaults of Config: in the region and with the credentials that the SDK finds in
@@ -113,6 +117,29 @@ const (
 	rememberedQueues = 10_000
 	idleConnections  = 100
 )
+
+// Describe implements core.Describer. Where the SDK's configuration has a base endpoint, that is
+// the server, and otherwise the public one of the region.
+func (t *Transport) Describe() core.TransportInfo {
+	info := core.TransportInfo{System: "aws_sqs", ServerAddress: "sqs." + t.cfg.AWS.Region + ".amazonaws.com", ServerPort: 443}
+	if strings.HasPrefix(t.cfg.AWS.Region, "cn-") {
+		info.ServerAddress += ".cn"
+	}
+	if t.cfg.AWS.BaseEndpoint == nil {
+		return info
+	}
+	u, err := url.Parse(*t.cfg.AWS.BaseEndpoint)
+	if err != nil || u.Hostname() == "" {
+		return core.TransportInfo{System: info.System}
+	}
+	info.ServerAddress = u.Hostname()
+	if port, err := strconv.Atoi(u.Port()); err == nil {
+		info.ServerPort = port
+	} else if u.Scheme == "http" {
+		info.ServerPort = 80
+	}
+	return info
+}
 
 // KeepsGroups implements core.GroupKeeper: FIFO queues do.
 func (t *Transport) KeepsGroups(queue string) bool {

@@ -70,8 +70,8 @@ var perType = core.Recoverability{
 
 // snippet: age
 var bounded = core.Recoverability{
-	Delayed:     core.Delayed{Retries: 20, Increase: time.Minute},
-	MaxRetryAge: 2 * time.Hour,
+	Delayed:     core.Delayed{Retries: 40, Increase: 10 * time.Minute},
+	MaxRetryAge: core.OneDay, // in JSON "24h"
 }
 
 // end
@@ -108,6 +108,16 @@ var limited = core.Recoverability{
 
 // end
 
+// snippet: dead-letters
+var sorted = core.Recoverability{
+	DeadLetter:        core.DeadLettersRejected, // orders of customers who are barred, for example
+	DeadLetterQueue:   "billing.dead",
+	InvalidQueue:      "billing.invalid", // the team of the web shop looks at it
+	CustomErrorQueues: []string{"fraud"}, // for core.MoveTo("fraud", err)
+}
+
+// end
+
 // Each configuration of the guide is accepted by New.
 var configurations = map[string]core.Recoverability{
 	"more patience":         patient,
@@ -119,6 +129,7 @@ var configurations = map[string]core.Recoverability{
 	"unrecoverable":         unrecoverableToo,
 	"rate limit":            rateLimited,
 	"limit":                 limited,
+	"dead letters":          sorted,
 	"policy: unrecoverable": unrecoverable,
 	"policy: partial":       partial,
 	"policy: full":          full,
@@ -183,8 +194,8 @@ func TestConfigurations_RetryAsDocumented(t *testing.T) {
 		{"per type", "orders.ship", 66, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 20m0s 25m0s 30m0s 35m0s 40m0s]"},
 		{"per type", "prices.update", 1, "[0s]"},
 		{"per type", "any", 66, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 21m0s 28m0s 36m0s 45m0s 55m0s]"},
-		// The failure after 2 h 16 min is later than two hours after the first.
-		{"age", "any", 17 * 6, "[0s 1m0s 3m0s 6m0s 10m0s 15m0s 21m0s 28m0s 36m0s 45m0s 55m0s 1h6m0s 1h18m0s 1h31m0s 1h45m0s 2h0m0s 2h16m0s]"},
+		// The failure after 25 h 30 min is later than a day after the first.
+		{"age", "any", 18 * 6, "[0s 10m0s 30m0s 1h0m0s 1h40m0s 2h30m0s 3h30m0s 4h40m0s 6h0m0s 7h30m0s 9h10m0s 11h0m0s 13h0m0s 15h10m0s 17h30m0s 20h0m0s 22h40m0s 25h30m0s]"},
 	} {
 		t.Run(c.name+" "+c.messageType, func(t *testing.T) {
 			rounds, attempts := roundsOf(t, configurations[c.name], c.messageType)

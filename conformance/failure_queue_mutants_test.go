@@ -1,0 +1,51 @@
+package conformance
+
+import (
+	"context"
+	"strings"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var failureQueueMutants = []mutant{
+	{rule: "R62", name: "drops the headers of a failure that NServiceBus does not have", breaks: dropsOwnHeaders},
+	{rule: "R62", name: "loses a copy that it accepts while it consumes the message", breaks: losesWhatReplaces},
+	{rule: "R62", name: "consumes a message before its copy is accepted, and loses the copy", breaks: func() changes {
+		var moves counter
+		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
+			if len(out) == 1 && out[0].Reason == core.ReasonMoveToError && moves.every(1) {
+				return nil
+			}
+			return out
+		})
+	}},
+	{rule: "R63", name: "drops the headers of a failure that NServiceBus does not have", breaks: dropsOwnHeaders},
+	{rule: "R63", name: "makes UTF-8 of bodies", breaks: func() changes {
+		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
+			for i := range out {
+				out[i].Body = []byte(strings.ToValidUTF8(string(out[i].Body), "?"))
+			}
+			return out
+		})
+	}},
+	{rule: "R63", name: "does not consume what it cannot parse", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
+		if operation == "Complete" || isSend(operation) {
+			return d.Delivery.Release(context.Background())
+		}
+		return next()
+	})},
+}
+
+// dropsOwnHeaders drops the headers whose names begin like the product's.
+func dropsOwnHeaders() changes {
+	return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
+		for i := range out {
+			for key := range out[i].Headers.All() {
+				if strings.HasPrefix(key, "Reprise.") {
+					out[i].Headers.Del(key)
+				}
+			}
+		}
+		return out
+	})
+}

@@ -1,0 +1,204 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// savepointCases are about a part of the handler's work that is undone alone.
+var savepointCases = []testCase{
+	{rule: "C12", title: "a rollback to a savepoint undoes the work since, and keeps the work before", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		before := t.work(ctx)
+		rollback := t.savepoint(f.d)
+		undone := t.work(ctx)
+		t.rollback(rollback)
+		t.sends(completing, f.d, t.message(f.to, "sent"))
+		t.done(before, "by CompleteWith, done before the savepoint")
+		t.notDone(undone, "by CompleteWith, done between the savepoint and the rollback to it")
+		t.ends(f, "after a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
+	}},
+	{rule: "C12", title: "a savepoint before any work undoes all of it", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		rollback := t.savepoint(f.d)
+		undone := t.work(ctx)
+		t.rollback(rollback)
+		kept := t.work(ctx)
+		t.complete(f.d)
+		t.done(kept, "by Complete, done after a rollback to a savepoint")
+		t.notDone(undone, "by Complete, done between the first savepoint and the rollback to it")
+		t.ends(f, "after a rollback to a savepoint and Complete", nil, nil)
+	}},
+	{rule: "C12", title: "a savepoint can be rolled back several times", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		before := t.work(ctx)
+		rollback := t.savepoint(f.d)
+		var undone []string
+		for range 3 {
+			undone = append(undone, t.work(ctx))
+			t.rollback(rollback)
+		}
+		after := t.work(ctx)
+		t.sends(completing, f.d)
+		t.done(before, "by CompleteWith, done before the savepoint")
+		t.done(after, "by CompleteWith, done after the last rollback to a savepoint")
+		for _, key := range undone {
+			t.notDone(key, "by CompleteWith, done between the savepoint and a rollback to it")
+		}
+		t.ends(f, "after three rollbacks to a savepoint and CompleteWith", nil, nil)
+	}},
+	{rule: "C12", title: "work after a savepoint that is not rolled back is committed", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		var kept []string
+		for range 3 {
+			kept = append(kept, t.work(ctx))
+			t.savepoint(f.d)
+		}
+		kept = append(kept, t.work(ctx))
+		t.sends(completing, f.d)
+		for _, key := range kept {
+			t.done(key, "by CompleteWith, with savepoints in between")
+		}
+		t.ends(f, "after savepoints and CompleteWith", nil, nil)
+	}},
+	{rule: "C12", title: "savepoints nest", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		first := t.work(ctx)
+		t.savepoint(f.d)
+		second := t.work(ctx)
+		inner := t.savepoint(f.d)
+		undone := t.work(ctx)
+		t.rollback(inner)
+		third := t.work(ctx)
+		t.sends(completing, f.d)
+		for _, key := range []string{first, second, third} {
+			t.done(key, "by CompleteWith, done outside of the part that was rolled back")
+		}
+		t.notDone(undone, "by CompleteWith, done between the inner savepoint and the rollback to it")
+		t.ends(f, "after a rollback to the inner savepoint and CompleteWith", nil, nil)
+
+		f = t.forwarding()
+		ctx = f.d.BindContext(t.ctx)
+		first = t.work(ctx)
+		outer := t.savepoint(f.d)
+		second = t.work(ctx)
+		inner = t.savepoint(f.d)
+		undone = t.work(ctx)
+		t.rollback(outer)
+		third = t.work(ctx)
+		patient, cancel := t.patient()
+		defer cancel()
+		if err := inner(patient); err == nil {
+			t.fail("a rollback to a savepoint that an earlier one's rollback has removed is an error", "nil")
+		}
+		t.sends(completing, f.d)
+		t.done(first, "by CompleteWith, done before the outer savepoint")
+		t.done(third, "by CompleteWith, done after the rollback to the outer savepoint, whatever a rollback to a removed one returned")
+		t.notDone(second, "by CompleteWith, done between the outer savepoint and the rollback to it")
+		t.notDone(undone, "by CompleteWith, done after the inner savepoint and before the rollback to the outer one")
+		t.ends(f, "after a rollback to the outer savepoint and CompleteWith", nil, nil)
+	}},
+	{rule: "C12", title: "a rollback to a savepoint repairs a broken transaction", in: inAtomic, needs: []need{savepoints, breakableWork}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		before := t.work(ctx)
+		rollback := t.savepoint(f.d)
+		undone := t.work(ctx)
+		t.breakWork(ctx)
+		t.rollback(rollback)
+		after := t.work(ctx)
+		t.sends(completing, f.d, t.message(f.to, "sent"))
+		t.done(before, "by CompleteWith, done before the savepoint")
+		t.done(after, "by CompleteWith, done after the rollback to the savepoint")
+		t.notDone(undone, "by CompleteWith, done before the transaction broke")
+		t.ends(f, "after the transaction broke, a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
+	}},
+	{rule: "C12", title: "Reset removes savepoints", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		undone := t.work(ctx)
+		rollback := t.savepoint(f.d)
+		t.reset(f.d)
+		kept := t.work(ctx)
+		patient, cancel := t.patient()
+		defer cancel()
+		if err := rollback(patient); err == nil {
+			t.fail("a rollback to a savepoint that was taken before Reset is an error", "nil")
+		}
+		t.sends(completing, f.d)
+		t.done(kept, "by CompleteWith, done after Reset, whatever a rollback to a removed savepoint returned")
+		t.notDone(undone, "by CompleteWith, done before Reset")
+		t.ends(f, "after Reset and CompleteWith", nil, nil)
+	}},
+	savepointUndoCase("Abandon", func(t *trial, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
+	savepointUndoCase("Release", func(t *trial, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
+	savepointUndoCase("ReplaceWith", func(t *trial, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
+	{rule: "C12", title: "savepoints end with the delivery", in: inAtomic, needs: []need{savepoints}, run: func(t *trial) {
+		f := t.forwarding()
+		rollback := t.savepoint(f.d)
+		t.complete(f.d)
+		ctx, cancel := t.patient()
+		defer cancel()
+		if err := rollback(ctx); !errors.Is(err, core.ErrSettled) {
+			t.fail("a rollback to a savepoint after Complete returns core.ErrSettled", "%v", err)
+		}
+		if _, err := f.d.Savepoint(ctx); !errors.Is(err, core.ErrSettled) {
+			t.fail("Savepoint after Complete returns core.ErrSettled", "%v", err)
+		}
+		t.ends(f, "after Complete and a rollback to a savepoint", nil, nil)
+
+		f = t.forwarding()
+		rollback = t.savepoint(f.d)
+		f.r.shut()
+		if err := rollback(ctx); !errors.Is(err, core.ErrLockLost) {
+			t.fail("a rollback to a savepoint after Receiver.Close returns core.ErrLockLost", "%v", err)
+		}
+		t.ends(f, "after Receiver.Close and a rollback to a savepoint", []string{forwarded}, nil)
+	}},
+}
+
+// savepointUndoCase is about a call that undoes all of the work, on both sides of a
+// savepoint.
+func savepointUndoCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
+	return testCase{rule: "C12", title: name + " undoes the work on both sides of a savepoint", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		before := t.work(ctx)
+		rollback := t.savepoint(f.d)
+		undone := t.work(ctx)
+		t.rollback(rollback)
+		after := t.work(ctx)
+		call(t, f)
+		for _, key := range []string{before, undone, after} {
+			t.notDone(key, "after "+name)
+		}
+		t.ends(f, "after a rollback to a savepoint and "+name, from, to)
+	}}
+}
+
+// savepoint takes one, which has to succeed.
+func (t *trial) savepoint(d core.Delivery) (rollback func(context.Context) error) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	rollback, err := d.Savepoint(ctx)
+	if err != nil || rollback == nil {
+		t.stop("Savepoint of a delivery that is held returns a rollback", "%v", err)
+	}
+	return rollback
+}
+
+// rollback returns to a savepoint, which has to succeed.
+func (t *trial) rollback(rollback func(context.Context) error) {
+	ctx, cancel := t.patient()
+	defer cancel()
+	if err := rollback(ctx); err != nil {
+		t.fail("a rollback to a savepoint that exists returns nil", "%v", err)
+	}
+}

@@ -1,0 +1,100 @@
+package core
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// ConfigFile is the configuration of several endpoints in one JSON text, for a process that
+// runs them together (RunAll):
+//
+//	{
+//		"defaults": {"concurrency": 8, "recoverability": {"errorQueue": "errors"}},
+//		"endpoints": {
+//			"orders": {"concurrency": 32},
+//			"billing": {}
+//		}
+//	}
+//
+// json.Unmarshal reads it, alone or as a field of an application's own configuration, and
+// checks all of it: the keys and values of each endpoint are those of Config. An error names
+// the endpoint. It may be read from several goroutines.
+type ConfigFile struct {
+	defaults  json.RawMessage // nil if there are none
+	endpoints map[string]json.RawMessage
+}
+
+// UnmarshalJSON reads the text. Unlike that of Config it keeps nothing of an earlier one.
+func (f *ConfigFile) UnmarshalJSON(data []byte) error {
+	var read ConfigFile
+	if err := read.decode(data); err != nil {
+		return fmt.Errorf("core: configuration: %w", err)
+	}
+	*f = read
+	return nil
+}
+
+func (f *ConfigFile) decode(data []byte) error {
+	err := decodeObject(data, "", func(key string, value json.RawMessage) error {
+		switch key {
+		case "defaults":
+			f.defaults = value
+			return decodeValue(value, reflect.ValueOf(new(Config)).Elem(), key)
+		case "endpoints":
+			f.endpoints = map[string]json.RawMessage{}
+			return decodeObject(value, key, func(name string, value json.RawMessage) error {
+				if name == "" {
+					return errors.New("endpoints has an endpoint without a name")
+				}
+				f.endpoints[name] = value
+				return nil
+			})
+		}
+		return fmt.Errorf("%s is unknown here; known are defaults, endpoints", key)
+	})
+	if err != nil {
+		return err
+	}
+	if len(f.endpoints) == 0 {
+		return errors.New(`endpoints is missing or empty; name each endpoint there, such as {"endpoints": {"orders": {}}}`)
+	}
+	for _, name := range f.Names() {
+		if _, err := f.over(name, Config{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Names returns the endpoints' names in alphabetical order.
+func (f *ConfigFile) Names() []string { return slices.Sorted(maps.Keys(f.endpoints)) }
+
+// Config returns the configuration of an endpoint: base, which has what is code, changed by
+// the file's defaults and then by what it says of the endpoint. An endpoint that the file
+// does not name is an error. base is not changed.
+func (f *ConfigFile) Config(endpoint string, base Config) (Config, error) {
+	if _, ok := f.endpoints[endpoint]; !ok {
+		return Config{}, fmt.Errorf("core: configuration: there is no endpoint %q; there are %s", endpoint, strings.Join(f.Names(), ", "))
+	}
+	c, err := f.over(endpoint, base)
+	if err != nil {
+		return Config{}, fmt.Errorf("core: configuration: %w", err)
+	}
+	return c, nil
+}
+
+func (f *ConfigFile) over(endpoint string, c Config) (Config, error) {
+	v := reflect.ValueOf(&c).Elem()
+	if f.defaults != nil {
+		if err := decodeValue(f.defaults, v, "defaults"); err != nil {
+			return Config{}, err
+		}
+	}
+	err := decodeValue(f.endpoints[endpoint], v, fmt.Sprintf("endpoints[%q]", endpoint))
+	return c, err
+}

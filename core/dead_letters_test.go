@@ -1,0 +1,413 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// givenUp is one way for a message to be given up. Its name is the message's id.
+type givenUp struct {
+	reason core.FailureReason
+	err    error // of the handler
+}
+
+var waysToGiveUp = map[string]givenUp{
+	"rejected":      {core.FailureRejected, core.Reject(errBoom)},
+	"invalid":       {core.FailureInvalid, fmt.Errorf("wrapped: %w", core.Invalid(errBoom))},
+	"unrecoverable": {core.FailureUnrecoverable, core.Unrecoverable(errBoom)},
+	"failing":       {core.FailureRetriesExhausted, errBoom},
+	"undecodable":   {core.FailureUndecodable, nil},
+	"malformed":     {core.FailureMalformed, nil},
+	"no-handler":    {core.FailureNoHandler, nil},
+	"no-type":       {core.FailureUndecodable, nil},
+	"too-often":     {core.FailureDeliveryLimit, nil},
+}
+
+// giveUpAll runs the endpoint "orders" until it has given up one message of each kind.
+func giveUpAll(b *bed, c core.Config) {
+	b.Helper()
+	c.Recoverability.Immediate, c.Recoverability.Delayed = core.Immediate{Off: true}, core.Delayed{Off: true}
+	ep := b.endpoint("orders", c)
+	b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return waysToGiveUp[m.ID].err })
+	if err := core.Handle(ep, "number", func(context.Context, *core.Inbound[int]) error { return nil }); err != nil {
+		b.Fatal(err)
+	}
+	if b.broker.provoked().arrive == nil {
+		b.broker.provoke(faults{arrive: unfitArrives})
+	}
+	b.run(ep)
+	for id := range waysToGiveUp {
+		m := order(id)
+		switch id {
+		case "undecodable":
+			m.Headers.Set(core.HeaderMessageTypes, "number")
+		case "no-handler":
+			m.Headers.Set(core.HeaderMessageTypes, "unknown")
+		case "no-type":
+			m.Headers.Del(core.HeaderMessageTypes)
+		}
+		b.send(m)
+	}
+	b.pass(time.Second)
+	b.holds("orders", 0)
+}
+
+func unfitArrives(in *core.Incoming) {
+	switch in.ID {
+	case "malformed":
+		in.Malformed = errBoom
+	case "too-often":
+		in.DeliveryCount = 1000
+	}
+}
+
+// idsIn returns the ids of the messages in a queue, and checks what each tells of its failure.
+func idsIn(b *bed, queue string) (ids []string) {
+	b.Helper()
+	for _, m := range b.queue(queue) {
+		ids = append(ids, m.ID)
+		equal(b, "body of "+m.ID, string(m.Body), "body of "+m.ID)
+		equal(b, "FailedQ of "+m.ID, m.Headers.Get(core.HeaderFailedQ), "orders")
+		for _, key := range []string{core.HeaderTimeOfFailure, core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderProcessingEndpoint, core.HeaderAttempts} {
+			if m.Headers.Get(key) == "" {
+				b.Errorf("%s in %s has no %s", m.ID, queue, key)
+			}
+		}
+		want := string(waysToGiveUp[m.ID].reason)
+		if queue == "error" {
+			want = ""
+		}
+		equal(b, "reason of "+m.ID, m.Headers.Get(core.HeaderFailureReason), want)
+		if queue == inmemory.DeadLetterQueue("orders") {
+			equal(b, "the broker's reason of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterReason), want)
+			equal(b, "the broker's description of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterDescription), m.Headers.Get(core.HeaderExceptionMessage))
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		config  core.Recoverability
+		queue   string   // for dead letters
+		letters []string // or all
+		invalid []string
+	}{
+		{"rejected ones, the broker's queue", core.Recoverability{DeadLetter: core.DeadLettersRejected}, inmemory.DeadLetterQueue("orders"), []string{"rejected"}, nil},
+		{"all, the broker's queue", core.Recoverability{DeadLetter: core.DeadLettersAll}, inmemory.DeadLetterQueue("orders"), nil, nil},
+		{"rejected ones, another queue", core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"}, "dead", []string{"rejected"}, nil},
+		{"all, another queue", core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "dead", nil, nil},
+		{
+			"all, but for the invalid ones",
+			core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead", InvalidQueue: "invalid"},
+			"dead", []string{"failing", "no-handler", "rejected", "too-often", "unrecoverable"}, []string{"invalid", "malformed", "no-type", "undecodable"},
+		},
+		{
+			"none, with an invalid queue",
+			core.Recoverability{InvalidQueue: "invalid", InvalidWithoutHandler: true},
+			"dead", []string{}, []string{"invalid", "malformed", "no-handler", "no-type", "undecodable"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inModes(t, everyMode, func(b *bed) {
+				var recovered recoveries
+				giveUpAll(b, core.Config{Recoverability: test.config, Observers: []any{&recovered}})
+				var rest []string
+				letters := test.letters
+				for id := range waysToGiveUp {
+					switch {
+					case slices.Contains(test.invalid, id), slices.Contains(letters, id):
+					case test.letters == nil:
+						letters = append(letters, id)
+					default:
+						rest = append(rest, id)
+					}
+				}
+				slices.Sort(letters)
+				slices.Sort(rest)
+				for queue, want := range map[string][]string{test.queue: letters, "invalid": test.invalid, "error": rest} {
+					if len(want) == 0 && queue != "error" {
+						continue // there may be no such queue
+					}
+					if got := idsIn(b, queue); !slices.Equal(got, want) {
+						b.Errorf("%s has %v, want %v", queue, got, want)
+					}
+				}
+				for _, e := range recovered.all() {
+					want := waysToGiveUp[e.MessageID].reason
+					if slices.Contains(rest, e.MessageID) {
+						want = ""
+					}
+					equal(b, "reason that observers are told of "+e.MessageID, e.Reason, want)
+				}
+			})
+		})
+	}
+}
+
+func TestR62_ADeferralTooManyIsItsReason(t *testing.T) {
+	t.Parallel()
+	inModes(t, retrying, func(b *bed) {
+		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll, RequeueLimit: 1}}, func(context.Context, *core.Message) error {
+			return core.Defer(time.Second)
+		})
+		b.put("m1")
+		b.pass(time.Minute)
+		equal(b, "reason", b.only(inmemory.DeadLetterQueue("orders")).Headers.Get(core.HeaderFailureReason), string(core.FailureDeferralLimit))
+	})
+}
+
+func TestR62_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
+	t.Parallel()
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{Recoverability: core.Recoverability{
+			DeadLetter: core.DeadLettersAll, CustomErrorQueues: []string{"fraud"},
+			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				if f.MessageID == "by policy" {
+					return core.MoveToError("fraud")
+				}
+				return core.MoveToError("")
+			},
+		}}, func(_ context.Context, m *core.Message) error {
+			switch m.ID {
+			case "to fraud":
+				return core.MoveTo("fraud", errBoom)
+			case "to error":
+				return core.MoveTo("error", errBoom)
+			}
+			return errBoom
+		})
+		b.put("to fraud", "to error", "by policy", "left open")
+		equal(b, "fraud", len(b.queue("fraud")), 2)
+		equal(b, "error", b.only("error").ID, "to error")
+		equal(b, "dead letter", b.only(inmemory.DeadLetterQueue("orders")).ID, "left open")
+	})
+}
+
+func TestR62_TheErrorQueueStandsIn(t *testing.T) {
+	t.Parallel()
+	native := core.Recoverability{DeadLetter: core.DeadLettersRejected}
+	named := core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"}
+	ofType := core.Recoverability{DeadLetter: core.DeadLettersRejected, MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead"}}}
+	settlementFails := func(cause error) faults {
+		return faults{settle: func(operation string, _ *core.Incoming) error {
+			if operation == "DeadLetter" {
+				return cause
+			}
+			return nil
+		}}
+	}
+	for name, test := range map[string]struct {
+		config core.Recoverability
+		faults faults
+		log    string
+	}{
+		"for a queue that does not exist":        {named, refuseForGood("dead", core.ErrQueueNotFound), "does not exist"},
+		"for a queue that cannot be reached":     {named, faults{send: unreachableQueue("dead")}, "cannot be reached"},
+		"for a type's queue that is away":        {ofType, faults{send: unreachableQueue("dead")}, "cannot be reached"},
+		"for a broker that does not dead-letter": {native, settlementFails(errors.ErrUnsupported), "does not dead-letter"},
+		"for a broker without the queue":         {native, settlementFails(core.ErrQueueNotFound), "does not dead-letter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inModes(t, everyMode, func(b *bed) {
+				b.broker.provoke(test.faults)
+				ep, _ := b.orders(core.Config{Recoverability: test.config}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				b.put("m1")
+				failed := b.only("error")
+				equal(b, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
+				equal(b, "reason", failed.Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
+				equal(b, "cause", failed.Headers.Get(core.HeaderExceptionMessage), errBoom.Error())
+				equal(b, "lines", len(b.logs.about(test.log)), 1)
+				b.holds("orders", 0)
+				equal(b, "undelivered", ep.Health().Undelivered, 0)
+			})
+		})
+	}
+}
+
+func TestR63_TheErrorQueueStandsInForTheInvalidQueue(t *testing.T) {
+	t.Parallel()
+	inModes(t, everyMode, func(b *bed) {
+		b.broker.provoke(faults{send: unreachableQueue("invalid")})
+		b.orders(core.Config{Recoverability: core.Recoverability{InvalidQueue: "invalid"}}, func(context.Context, *core.Message) error { return core.Invalid(errBoom) })
+		b.put("m1")
+		equal(b, "reason", b.only("error").Headers.Get(core.HeaderFailureReason), string(core.FailureInvalid))
+		equal(b, "lines", len(b.logs.about("cannot be reached")), 1)
+	})
+}
+
+func TestR25_MessagesForACustomErrorQueueWaitForIt(t *testing.T) {
+	t.Parallel()
+	inModes(t, retrying, func(b *bed) {
+		reachable := b.unreachable("fraud")
+		ep, _ := b.orders(core.Config{Recoverability: core.Recoverability{CustomErrorQueues: []string{"fraud"}}}, func(context.Context, *core.Message) error {
+			return core.MoveTo("fraud", errBoom)
+		})
+		b.put("m1")
+		b.pass(10 * time.Minute)
+		equal(b, "undelivered", ep.Health().Undelivered, 1)
+		b.holdsNow("error", 0)
+		reachable()
+		b.pass(time.Minute)
+		equal(b, "id", b.only("fraud").ID, "m1")
+	})
+}
+
+// unreachableQueue fails the sends to a queue.
+func unreachableQueue(queue string) func([]core.Outgoing) error {
+	return func(out []core.Outgoing) error {
+		if goesTo(out, queue) {
+			return errors.New("cannot send to " + queue)
+		}
+		return nil
+	}
+}
+
+func TestR62_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
+	t.Parallel()
+	inModes(t, retrying, func(b *bed) {
+		var tries int
+		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+			if operation != "DeadLetter" {
+				return nil
+			}
+			if tries++; tries <= 2 {
+				return &core.TooLargeError{Limit: "the broker's limit of headers", Size: 2, Max: 1}
+			}
+			return nil
+		}})
+		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, func(context.Context, *core.Message) error {
+			return core.Reject(errBoom)
+		})
+		b.put("m1")
+		letter := b.only(inmemory.DeadLetterQueue("orders"))
+		equal(b, "the sender's header", letter.Headers.Get("Sender"), "unit \u00e9")
+		equal(b, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "")
+		equal(b, "reason", letter.Headers.Get(inmemory.HeaderDeadLetterReason), string(core.FailureRejected))
+		equal(b, "tries", tries, 3)
+	})
+}
+
+func TestR62_DeadLettersOfATypeGoToItsQueue(t *testing.T) {
+	t.Parallel()
+	inModes(t, everyMode, func(b *bed) {
+		b.orders(core.Config{Recoverability: core.Recoverability{
+			DeadLetter: core.DeadLettersAll, InvalidQueue: "invalid", CustomErrorQueues: []string{"spare"},
+			MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead-orders", InvalidQueue: "invalid-orders"}},
+		}}, func(_ context.Context, m *core.Message) error {
+			if m.ID == "invalid" {
+				return core.Invalid(errBoom)
+			}
+			return core.Reject(errBoom)
+		})
+		b.put("invalid", "rejected")
+		equal(b, "invalid", b.only("invalid-orders").ID, "invalid")
+		equal(b, "dead", b.only("dead-orders").ID, "rejected")
+		b.holdsNow("spare", 0) // it was created
+		b.holdsNow("invalid", 0)
+	})
+}
+
+func TestR63_ThePolicySeesMalformedMessages(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		action core.Action
+		queue  string
+		lines  int // about a retry that cannot be
+	}{
+		"moved":             {core.MoveToError(""), "invalid", 0},
+		"to a queue":        {core.MoveToError("fraud"), "fraud", 0},
+		"retried at once":   {core.ImmediateRetry(), "invalid", 1},
+		"retried after all": {core.DelayedRetry(time.Second), "invalid", 1},
+		"discarded":         {core.DiscardMessage("spam"), "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inModes(t, everyMode, func(b *bed) {
+				b.broker.provoke(faults{arrive: unfitArrives})
+				asked := 0
+				b.orders(core.Config{Recoverability: core.Recoverability{
+					InvalidQueue: "invalid", CustomErrorQueues: []string{"fraud"},
+					Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+						asked++
+						if !errors.Is(f.Err, core.ErrMalformed) {
+							b.Errorf("the policy is told of %v", f.Err)
+						}
+						return test.action
+					},
+				}}, func(context.Context, *core.Message) error {
+					b.Error("a handler got it")
+					return nil
+				})
+				b.put("malformed")
+				b.pass(time.Minute)
+				equal(b, "asked", asked, 1)
+				for _, queue := range []string{"invalid", "fraud", "error"} {
+					want := 0
+					if queue == test.queue {
+						want = 1
+					}
+					b.holdsNow(queue, want)
+				}
+				equal(b, "lines", len(b.logs.about("no retry changes that")), test.lines)
+			})
+		})
+	}
+}
+
+func TestDeadLetters_WrongConfiguration(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		config core.Recoverability
+		want   []string
+	}{
+		{core.Recoverability{DeadLetter: 3}, []string{"Recoverability.DeadLetter is 3", "DeadLettersAll"}},
+		{core.Recoverability{DeadLetterQueue: "dead"}, []string{`Recoverability.DeadLetterQueue is "dead"`, "set Recoverability.DeadLetter"}},
+		{
+			core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead"}}},
+			[]string{`MessageTypes["order"].DeadLetterQueue is "dead"`, "set Recoverability.DeadLetter"},
+		},
+		{core.Recoverability{InvalidWithoutHandler: true}, []string{"InvalidWithoutHandler", "InvalidQueue", "name one"}},
+		{core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "orders"}, []string{`DeadLetterQueue is "orders"`, "would never leave it"}},
+		{core.Recoverability{InvalidQueue: "orders"}, []string{`InvalidQueue is "orders"`, "would never leave it"}},
+		{core.Recoverability{CustomErrorQueues: []string{" "}}, []string{"CustomErrorQueues[0]", "neither is empty"}},
+	} {
+		_, err := core.New("orders", inmemory.New(), core.Config{Recoverability: test.config})
+		if err == nil || !containsAll(err.Error(), test.want...) {
+			t.Errorf("%+v: %v, want it to say %q", test.config, err, test.want)
+		}
+	}
+}
+
+func TestDeadLetters_Text(t *testing.T) {
+	t.Parallel()
+	for d := core.DeadLettersNone; d <= core.DeadLettersAll; d++ {
+		text, err := d.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read core.DeadLetters
+		if err := read.UnmarshalText(text); err != nil || read != d {
+			t.Errorf("%s is read as %v, %v", text, read, err)
+		}
+	}
+	if text, err := core.DeadLetters(3).MarshalText(); err == nil {
+		t.Errorf("3 is written as %s", text)
+	}
+	var d core.DeadLetters
+	if err := d.UnmarshalText([]byte("all")); err == nil || !containsAll(err.Error(), `"all"`, "Rejected or All") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,160 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// HandleOptions are what the registration of a handler may say besides type and function.
+// The zero value is a handler as any other.
+type HandleOptions struct {
+	// Independent keeps the handlers of a message type from standing in each other's way:
+	// each runs in every attempt, also where one before it failed. Either all handlers of a
+	// type are independent or none is.
+	//
+	// The attempt fails if one of them failed, and a retry runs all again: what they send
+	// leaves only when all have succeeded. Each has a separate Message. In
+	// SendsAtomicWithReceive each starts from a savepoint, where the transport has them
+	// (Capabilities.Savepoints), so that the work of one that fails is undone alone and
+	// does not break the transaction for the next. A panic is the failure of its handler.
+	// When the context ends, the handlers that have not run do not, and the attempt fails.
+	// SkipRemainingHandlers skips none of them.
+	//
+	// Where several fail the attempt fails with a *HandlersError, and one of them decides
+	// what happens to the message, so that no handler ends it for another that asked for a
+	// retry: a RetryAfter comes before an error, that before a Defer, and these before
+	// Reject, Invalid, Unrecoverable, MoveTo and Discard. An unrecoverable error, and a RetryAfter or
+	// Defer that has reached its limit, count as Unrecoverable. Of several RetryAfter, or
+	// Defer, the longest delay holds, of others the first handler's.
+	Independent bool
+
+	// Middleware wraps this handler alone, the first outermost, within Config.Middleware.
+	// It runs once a handler is chosen, so that a change of Message.Type has no effect.
+	// TypedMiddleware makes one that gets the decoded body.
+	Middleware []Middleware
+}
+
+// TypedHandlerFunc is the function of a handler that takes a T.
+type TypedHandlerFunc[T any] func(ctx context.Context, m *Inbound[T]) error
+
+// TypedMiddleware makes a Middleware of one that gets the decoded body: it may look at it,
+// change it, or pass another on. It is for the HandleOptions of a handler that takes the
+// same T: the handler gets the body that next was called with, and it is decoded once. A
+// body that cannot be decoded does not reach it. It may call next several times, as any
+// Middleware; the calls then share what the body refers to.
+func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandlerFunc[T]) Middleware {
+	return func(next HandlerFunc) HandlerFunc {
+		handle := middleware(func(ctx context.Context, m *Inbound[T]) error {
+			outer, passed := m.replaced, &replacedBody{decoded: &m.Body}
+			if outer != nil {
+				passed.body = outer.body
+			}
+			m.replaced = passed
+			err := next(ctx, m.Message)
+			m.replaced = outer // for the other handlers of the message
+			return err
+		})
+		if handle == nil {
+			return nil // which is refused
+		}
+		return func(ctx context.Context, m *Message) error {
+			in, err := decodeInbound[T](m)
+			if err != nil {
+				return err
+			}
+			return handle(ctx, in)
+		}
+	}
+}
+
+// DecodeBody returns the decoded body of a message, for middleware that handles messages of
+// several types. It decodes at each call, as a handler that takes a T would.
+func DecodeBody[T any](m *Message) (T, error) {
+	in, err := decodeInbound[T](m)
+	return in.Body, err
+}
+
+// theOptions returns the options of one call.
+func theOptions(opts []HandleOptions) (HandleOptions, error) {
+	switch len(opts) {
+	case 0:
+		return HandleOptions{}, nil
+	case 1:
+		return opts[0], nil
+	}
+	return HandleOptions{}, fmt.Errorf("%d HandleOptions were given; merge them into one", len(opts))
+}
+
+// handlerScope keeps the ids of messages apart that the handlers of a type send in
+// separate runs.
+func handlerScope(position int) string { return "/handler/" + strconv.Itoa(position+1) }
+
+// wrapHandler puts the middleware of a handler around it, and a separate run for each
+// attempt if it is independent.
+func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, position int, o HandleOptions) (HandlerFunc, steps, error) {
+	if len(o.Middleware) == 0 && !o.Independent {
+		return handler, nil, nil
+	}
+	start := ep.startUp("HandleOptions.Middleware")
+	scope := handlerScope(position)
+	chain, err := wrap(handler, o.Middleware, start, scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	around := ep.steps.of(messageType)
+	inner, err := start.end(around)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Independent {
+		if len(o.Middleware) > 0 {
+			scope += middlewareScope(0)
+		}
+		chain = (&inRuns{chain, scope, start}).handle
+	}
+	return func(ctx context.Context, m *Message) error {
+		err := chain(ctx, m)
+		m.keepAdopted() // beside what other handlers send
+		return err
+	}, inner, nil
+}
+
+// startUp returns the part that the middleware of a list has in the start of the endpoint.
+func (ep *Endpoint) startUp(list string) *StartUp {
+	return &StartUp{endpoint: ep.name, retrySpan: ep.rules.retrySpan, list: list, mode: ep.mode, caps: ep.caps, hasPolicy: ep.rules.policy != nil, recoverability: ep.RecoverabilityConfig}
+}
+
+// HandlersError is the failure of several independent handlers (HandleOptions.Independent).
+// It wraps the error of the one that decides what happens to the message; the others are
+// found in Failures alone.
+type HandlersError struct {
+	// Failures are in the order in which the handlers ran.
+	Failures []HandlerFailure
+
+	deciding error
+	handlers int // of the message type
+}
+
+// HandlerFailure is the failure of one handler.
+type HandlerFailure struct {
+	Handler string // the name of its function
+	Err     error
+}
+
+// Error implements error.
+func (e *HandlersError) Error() string {
+	failures := make([]string, len(e.Failures))
+	for i, f := range e.Failures {
+		failures[i] = f.Handler + ": " + f.Err.Error()
+	}
+	return fmt.Sprintf("%d of %d handlers failed: %s", len(e.Failures), e.handlers, strings.Join(failures, "; "))
+}
+
+// Unwrap returns the error of the handler that decides.
+func (e *HandlersError) Unwrap() error { return e.deciding }
+
+// errNotRun is the failure of handlers that did not run.
+var errNotRun = errors.New("the context ended before this handler ran")

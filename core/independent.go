@@ -1,0 +1,151 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+)
+
+// dispatchIndependent runs all handlers, and notes the one that decides if several fail.
+func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) error {
+	var failures []HandlerFailure
+	var noted []failingHandler
+	marked := m.env.composer.caps.Savepoints && m.transaction() != nil
+	name, began, failed := "", time.Time{}, true
+	defer func() { // also where a handler ends its goroutine
+		if failed {
+			m.noteFailing(&failingHandler{name: name, began: began, failed: time.Now()})
+		}
+	}()
+	fail := func(err error) {
+		failures = append(failures, HandlerFailure{name, err})
+		noted = append(noted, failingHandler{name: name, began: began, failed: time.Now()})
+	}
+	for i, handler := range handlers.run {
+		name, began = handlers.names[i], time.Now()
+		if ctx.Err() != nil {
+			fail(fmt.Errorf("%w: %w", errNotRun, context.Cause(ctx)))
+			break
+		}
+		if err, goOn := runIndependent(ctx, m, handler, marked); err != nil {
+			fail(err)
+			if !goOn {
+				break
+			}
+		}
+	}
+	failed = false
+	if len(failures) == 0 {
+		return nil
+	}
+	chosen := m.env.deciding(m, failures)
+	m.noteFailing(&noted[chosen])
+	if len(failures) == 1 {
+		return failures[0].Err
+	}
+	return &HandlersError{failures, failures[chosen].Err, len(handlers.run)}
+}
+
+// runIndependent runs one handler. goOn is false where the next one cannot run.
+func runIndependent(ctx context.Context, m *Message, handler HandlerFunc, marked bool) (err error, goOn bool) {
+	if !marked {
+		return call(handler, ctx, m), true
+	}
+	savepoint, err := m.Savepoint(ctx)
+	if err != nil {
+		return err, false
+	}
+	if err = call(handler, ctx, m); err == nil {
+		return nil, true
+	}
+	if undo := savepoint.Rollback(ctx); undo != nil {
+		return &rollbackError{err, undo}, false
+	}
+	return err, true
+}
+
+// rollbackError is the failure of a handler whose work could not be undone alone.
+type rollbackError struct{ err, rollback error }
+
+func (e *rollbackError) Error() string { return e.err.Error() + "; " + e.rollback.Error() }
+func (e *rollbackError) Unwrap() error { return e.err }
+
+// deciding returns the position of the failure that decides what happens to the message.
+func (env *environment) deciding(m *Message, failures []HandlerFailure) int {
+	config := env.configFor(m.Type)
+	chosen, best := 0, precedence{}
+	for i, f := range failures {
+		if p := precedenceOf(f.Err, config, m); i == 0 || p.compare(best) < 0 {
+			chosen, best = i, p
+		}
+	}
+	return chosen
+}
+
+// precedence orders the failures of independent handlers. The lowest decides.
+type precedence struct {
+	rank  int
+	delay time.Duration
+}
+
+// The ranks: first those that ask for another try, then those that end the message.
+const (
+	rankRetryAfter = iota
+	rankError
+	rankDefer
+	rankRefused
+	rankPutBack
+	rankReject
+	rankInvalid
+	rankUnrecoverable
+	rankMoveTo
+	rankDiscard
+)
+
+func (p precedence) compare(other precedence) int {
+	return cmp.Or(cmp.Compare(p.rank, other.rank), cmp.Compare(other.delay, p.delay))
+}
+
+// precedenceOf answers for errors whose methods panic, and for an UnrecoverableFunc that does.
+func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precedence) {
+	defer func() {
+		if recover() != nil {
+			p = precedence{rank: rankError}
+		}
+	}()
+	v := VerdictOf(err)
+	if v == nil {
+		if config.IsUnrecoverable(err) {
+			return precedence{rank: rankUnrecoverable}
+		}
+		return precedence{rank: rankError}
+	}
+	unrecoverable := func() bool { return config.listsUnrecoverable(err) || v.Err != nil && config.IsUnrecoverable(v.Err) }
+	switch v.Kind {
+	case VerdictRetryAfter:
+		if m.DelayedRetries >= config.Delayed.MaxNumberOfRetries || unrecoverable() {
+			return precedence{rank: rankUnrecoverable}
+		}
+		return precedence{rankRetryAfter, v.Delay}
+	case VerdictDefer:
+		switch {
+		case v.Refused:
+			return precedence{rankRefused, v.Delay}
+		case config.requeueLimit > 0 && m.Deferrals >= config.requeueLimit || unrecoverable():
+			return precedence{rank: rankUnrecoverable}
+		}
+		return precedence{rankDefer, cmp.Or(v.Delay, config.requeueDelay)}
+	case VerdictPutBack:
+		return precedence{rank: rankPutBack}
+	case VerdictReject:
+		return precedence{rank: rankReject}
+	case VerdictInvalid:
+		return precedence{rank: rankInvalid}
+	case VerdictMoveTo:
+		return precedence{rank: rankMoveTo}
+	case VerdictDiscard:
+		return precedence{rank: rankDiscard}
+	}
+	return precedence{rank: rankUnrecoverable}
+}

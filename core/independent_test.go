@@ -1,0 +1,374 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// independents registers independent handlers of "order", by the order of their names.
+func (b *bed) independents(ep *core.Endpoint, ran *record[string], handlers map[string]func(m *core.Message) error) {
+	b.Helper()
+	var names []string
+	for name := range handlers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		b.must(core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			ran.add(name)
+			work(ctx, name)
+			b.must(m.Send("shipping", name, nil))
+			return handlers[name](m.Message)
+		}, core.HandleOptions{Independent: true}))
+	}
+}
+
+func TestIndependent_AllRunInEachAttempt(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		for name, fails := range map[string]func(){
+			"error": func() {}, "panic": func() { panic("boom") },
+		} {
+			ran := &record[string]{}
+			var recovered recoveries
+			ep := b.endpoint("orders", core.Config{Recoverability: immediate(2), Observers: []any{&recovered}})
+			succeed := func(*core.Message) error { return nil }
+			b.independents(ep, ran, map[string]func(m *core.Message) error{"a": succeed, "c": succeed, "b": func(m *core.Message) error {
+				if m.Attempt < 3 {
+					b.holdsNow("shipping", 0)
+					fails()
+					return errBoom
+				}
+				return nil
+			}})
+			r := b.run(ep)
+			b.put("m1")
+			equal(b, name+": ran", strings.Join(ran.all(), ""), "abcabcabc")
+			equal(b, name+": sent", b.shipped(), "a b c")
+			if b.mode == core.TransactionSendsAtomicWithReceive {
+				equal(b, name+": committed", strings.Join(b.broker.committed.all(), ""), "abc")
+			}
+			for _, e := range recovered.all() {
+				if !strings.Contains(e.Handler, "independents") {
+					b.Errorf("the handler that failed is %q", e.Handler)
+				}
+			}
+			b.must(r.stop())
+			b.broker.committed = record[string]{}
+			_, err := b.broker.Purge(b.Context(), "shipping")
+			b.must(err)
+		}
+	})
+}
+
+func TestIndependent_TheWorkOfOneIsUndoneAlone(t *testing.T) {
+	bubble(t, func(b *bed) {
+		swallow := func(next core.HandlerFunc) core.HandlerFunc {
+			return func(ctx context.Context, m *core.Message) error {
+				if err := next(ctx, m); !errors.Is(err, errBoom) {
+					b.Errorf("the error is %v", err)
+				}
+				return nil
+			}
+		}
+		var ran record[string]
+		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{swallow}})
+		b.independents(ep, &ran, map[string]func(m *core.Message) error{
+			"a": func(*core.Message) error { return nil },
+			"b": func(*core.Message) error { return errBoom },
+			"c": func(*core.Message) error { return nil },
+		})
+		b.run(ep)
+		b.put("m1")
+		equal(b, "committed", strings.Join(b.broker.committed.all(), ""), "ac")
+		b.holds("shipping", 0)
+	})
+}
+
+func TestIndependent_StopsWhereTheWorkCannotBeUndone(t *testing.T) {
+	for _, operation := range []string{"Savepoint", "Rollback"} {
+		t.Run(operation, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				b.broker.provoke(fails(operation))
+				var ran record[string]
+				ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
+				b.independents(ep, &ran, map[string]func(m *core.Message) error{
+					"a": func(*core.Message) error { return errors.New("failed") },
+					"b": func(*core.Message) error { return nil },
+				})
+				b.run(ep)
+				b.put("m1")
+				want := "a"
+				if operation == "Savepoint" {
+					want = ""
+				}
+				equal(b, "ran", strings.Join(ran.all(), ""), want)
+				b.only("error")
+				equal(b, "committed", b.broker.committed.len(), 0)
+			})
+		})
+	}
+}
+
+func TestIndependent_WithoutSavepoints(t *testing.T) {
+	bubbleOn(t, able(func(c *core.Capabilities) { c.Savepoints = false }), func(b *bed) {
+		var ran record[string]
+		ep := b.endpoint("orders", core.Config{Recoverability: immediate(1)})
+		b.independents(ep, &ran, map[string]func(m *core.Message) error{
+			"a": func(m *core.Message) error {
+				if m.Attempt == 1 {
+					return errBoom
+				}
+				return nil
+			},
+			"b": func(*core.Message) error { return nil },
+		})
+		b.run(ep)
+		b.put("m1")
+		equal(b, "ran", strings.Join(ran.all(), ""), "abab")
+		equal(b, "committed", strings.Join(b.broker.committed.all(), ""), "ab")
+	})
+}
+
+func TestIndependent_CancellationEndsTheLaterOnes(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var ran record[string]
+		ep := b.endpoint("orders", core.Config{HandlerTimeout: time.Second, Recoverability: noRetries})
+		b.independents(ep, &ran, map[string]func(m *core.Message) error{
+			"a": func(*core.Message) error { time.Sleep(2 * time.Second); return nil },
+			"b": func(*core.Message) error { return nil },
+		})
+		b.run(ep)
+		b.put("m1")
+		b.pass(time.Minute)
+		equal(b, "ran", strings.Join(ran.all(), ""), "a")
+		moved := b.only("error")
+		if text := moved.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "before this handler ran") {
+			b.Errorf("the failure is %q", text)
+		}
+		b.holds("shipping", 0)
+	})
+}
+
+func TestIndependent_SkipsNone(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var ran record[string]
+		ep := b.endpoint("orders", core.Config{})
+		b.independents(ep, &ran, map[string]func(m *core.Message) error{
+			"a": func(m *core.Message) error { m.SkipRemainingHandlers(); return nil },
+			"b": func(*core.Message) error { return nil },
+		})
+		b.run(ep)
+		b.put("m1")
+		equal(b, "ran", strings.Join(ran.all(), ""), "ab")
+	})
+}
+
+func TestIndependent_IDsDoNotDependOnOtherHandlers(t *testing.T) {
+	bubble(t, func(b *bed) {
+		ids := map[string][]string{}
+		ep := b.endpoint("orders", core.Config{Recoverability: immediate(1)})
+		for _, name := range []string{"a", "b"} {
+			b.must(core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+				if name == "a" && m.Attempt == 2 {
+					b.must(m.Send("shipping", "only in the second attempt", nil))
+				}
+				b.must(m.SendNow(ctx, "shipping", name, nil))
+				if m.Attempt == 1 {
+					return errBoom
+				}
+				return nil
+			}, core.HandleOptions{Independent: true}))
+		}
+		b.run(ep)
+		b.put("m1")
+		for _, m := range b.queue("shipping") {
+			name := m.Headers.Get(core.HeaderMessageTypes)
+			ids[name] = append(ids[name], m.ID)
+		}
+		if got := ids["b"]; len(got) != 2 || got[0] != got[1] {
+			b.Errorf("the ids of b are %q, want one id twice", got)
+		}
+		if slices.Contains(ids["a"], ids["b"][0]) {
+			b.Errorf("a and b share an id: %q", ids)
+		}
+	})
+}
+
+func TestIndependent_AllOrNone(t *testing.T) {
+	bubble(t, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{})
+		h := func(context.Context, *core.Inbound[[]byte]) error { return nil }
+		b.must(core.Handle(ep, "order", h, core.HandleOptions{Independent: true}))
+		if err := core.Handle(ep, "order", h); err == nil || !strings.Contains(err.Error(), "independent") {
+			b.Errorf("a handler that is not independent beside one that is: %v", err)
+		}
+		if err := core.Handle(ep, "order", h, core.HandleOptions{Independent: true}, core.HandleOptions{}); err == nil || !strings.Contains(err.Error(), "2 HandleOptions") {
+			b.Errorf("two HandleOptions: %v", err)
+		}
+	})
+}
+
+// TestIndependent_Precedence compares each pair of answers, in both orders of the handlers.
+func TestIndependent_Precedence(t *testing.T) {
+	answers := []struct {
+		name string
+		err  func() error
+	}{ // the first decides
+		{"retry after a minute", func() error { return core.RetryAfter(errors.New("later"), time.Minute) }},
+		{"error", func() error { return errors.New("failed") }},
+		{"defer", func() error { return core.Defer(time.Hour) }},
+		{"refused", func() error { return core.Refuse(core.ErrCircuitOpen, 2*time.Hour) }},
+		{"reject", func() error { return core.Reject(errors.New("rejected")) }},
+		{"invalid", func() error { return core.Invalid(errors.New("invalid")) }},
+		{"unrecoverable", func() error { return core.Unrecoverable(errors.New("unrecoverable")) }},
+		{"move", func() error { return core.MoveTo("shipping", errors.New("moved")) }},
+		{"discard", func() error { return core.Discard("done") }},
+	}
+	decide := func(t *testing.T, errs ...error) (got core.Recovery) {
+		t.Helper()
+		bubble(t, func(b *bed) {
+			var recovered recoveries
+			ep := b.endpoint("orders", core.Config{
+				Observers:      []any{&recovered},
+				Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}, InvalidQueue: "invalid"},
+			})
+			for _, err := range errs {
+				b.must(core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { return err }, core.HandleOptions{Independent: true}))
+			}
+			b.run(ep)
+			b.put("m1")
+			got = recovered.all()[0]
+		})
+		return got
+	}
+	for i, first := range answers {
+		alone := decide(t, first.err())
+		for _, second := range answers[i+1:] {
+			for name, errs := range map[string][]error{
+				first.name + " before " + second.name: {first.err(), second.err()},
+				second.name + " before " + first.name: {second.err(), first.err()},
+			} {
+				got := decide(t, errs...)
+				if got.Action != alone.Action || got.Deferred != alone.Deferred {
+					t.Errorf("%s: %v, want %v", name, got.Action, alone.Action)
+				}
+				failures, ok := errors.AsType[*core.HandlersError](got.Err)
+				if !ok || len(failures.Failures) != 2 || !strings.HasPrefix(got.Err.Error(), "2 of 2 handlers failed: ") {
+					t.Errorf("%s: the error is %v", name, got.Err)
+				}
+			}
+		}
+	}
+	if got := decide(t, core.Defer(time.Second), core.Defer(time.Hour)); got.Action.Delay != time.Hour {
+		t.Errorf("of two Defer the delay is %v, want the longer one", got.Action.Delay)
+	}
+}
+
+func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var recovered recoveries
+		ep := b.endpoint("orders", core.Config{
+			Observers: []any{&recovered},
+			Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}, RequeueLimit: 1,
+				UnrecoverableFunc: func(err error) bool { return err.Error() == "never" },
+			},
+		})
+		deferrals := 0
+		for _, h := range []func(m *core.Message) error{
+			func(*core.Message) error { return core.RetryAfter(errBoom, time.Minute) }, // there are no delayed retries
+			func(*core.Message) error { return errors.New("never") },
+			func(*core.Message) error { deferrals++; return core.Defer(time.Second) },
+		} {
+			b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error { return h(m.Message) }, core.HandleOptions{Independent: true}))
+		}
+		b.run(ep)
+		b.put("m1")
+		b.pass(time.Minute)
+		equal(b, "runs of the handler that defers", deferrals, 2)
+		b.only("error")
+	})
+}
+
+// FuzzIndependent lets handlers end as the bytes say: whatever the order, every handler that
+// can succeed has succeeded when the message is consumed without a move.
+func FuzzIndependent(f *testing.F) {
+	f.Add([]byte{3, 0, 1, 7, 0, 0, 0})
+	f.Add([]byte{2, 6, 1, 6, 0})
+	f.Add([]byte{4, 2, 3, 4, 5, 6, 7, 8, 0, 0, 1, 1})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) < 2 || len(script) > 60 {
+			return
+		}
+		n := int(script[0])%4 + 1
+		next := func(handler, run int) byte {
+			if i := 1 + run*n + handler; i < len(script) {
+				return script[i]
+			}
+			return 0
+		}
+		synctest.Test(t, func(t *testing.T) {
+			b := newBed(t, able(func(*core.Capabilities) {}), retrying[int(script[1])%2])
+			var recovered recoveries
+			ep := b.endpoint("orders", core.Config{Observers: []any{&recovered}, Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2, Increase: time.Second}, RequeueLimit: 5,
+			}})
+			runs, succeeded, gaveUp := make([]int, n), make([]bool, n), make([]bool, n)
+			for h := range n {
+				b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+					outcome := next(h, runs[h])
+					runs[h]++
+					succeeded[h], gaveUp[h] = false, false
+					b.must(m.Send("shipping", fmt.Sprint(h), nil))
+					switch outcome % 8 {
+					case 1:
+						return errBoom
+					case 2:
+						panic("boom")
+					case 3:
+						return core.Defer(time.Second)
+					case 4:
+						return core.RetryAfter(errBoom, time.Second)
+					case 5:
+						return core.Reject(errBoom)
+					case 6:
+						gaveUp[h] = true
+						return core.Discard("enough")
+					case 7:
+						return core.MoveTo("error", errBoom)
+					}
+					succeeded[h] = true
+					return nil
+				}, core.HandleOptions{Independent: true}))
+			}
+			b.run(ep)
+			b.put("m1")
+			b.pass(time.Hour)
+			b.holds("orders", 0)
+			if b.depth("error").Total() == 1 {
+				b.holds("shipping", 0)
+				return
+			}
+			discarded := false
+			for h := range n {
+				if !succeeded[h] && !gaveUp[h] {
+					b.Errorf("the message is gone, but handler %d of %d neither succeeded nor gave it up in its last run", h, n)
+				}
+				discarded = discarded || gaveUp[h]
+			}
+			want := n
+			if discarded {
+				want = 0
+			}
+			b.holds("shipping", want)
+		})
+	})
+}

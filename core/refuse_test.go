@@ -1,0 +1,156 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// refuses is middleware that refuses the first n deliveries, once it was told to.
+func refuses(n int64, on func(m *core.Message) bool) core.Middleware {
+	var left atomic.Int64
+	left.Store(n)
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			if on(m) && left.Add(-1) >= 0 {
+				return core.Refuse(core.ErrCircuitOpen, 5*time.Second)
+			}
+			return next(ctx, m)
+		}
+	}
+}
+
+func TestRefuse_CostsNothing(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		start := time.Now()
+		var seen record[string]
+		b.orders(core.Config{
+			Middleware: []core.Middleware{refuses(3, func(m *core.Message) bool { return m.DelayedRetries == 1 })},
+			Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2, Increase: 10 * time.Second}, RequeueLimit: 1,
+			},
+		}, func(_ context.Context, m *core.Message) error {
+			seen.add(fmt.Sprint(time.Since(start), " retries ", m.DelayedRetries, " deferrals ", m.Deferrals))
+			return errBoom
+		})
+		b.put("m1")
+		b.pass(time.Minute)
+		want := []string{"0s retries 0 deferrals 0", "25s retries 1 deferrals 0", "45s retries 2 deferrals 0"}
+		if got := seen.all(); !slices.Equal(got, want) {
+			b.Errorf("runs %q, want %q", got, want)
+		}
+		b.only("error")
+	})
+}
+
+func TestRefuse_SaysNothingToRateLimiting(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		var refused atomic.Bool
+		ep, _ := b.orders(core.Config{
+			Concurrency:    1,
+			Middleware:     []core.Middleware{refuses(100, func(*core.Message) bool { return refused.Load() })},
+			Recoverability: limited(2),
+		}, func(context.Context, *core.Message) error { return errBoom })
+		refused.Store(true)
+		b.put("m1", "m2", "m3")
+		equal(b, "rate limited after refusals", ep.Health().RateLimited, false)
+		refused.Store(false)
+		b.pass(10 * time.Second)
+		equal(b, "rate limited after failures", ep.Health().RateLimited, true)
+		refused.Store(true)
+		b.pass(30 * time.Second)
+		equal(b, "rate limited after further refusals", ep.Health().RateLimited, true)
+	})
+}
+
+func TestRefuse_ShortensItsDelay(t *testing.T) {
+	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxDelay = 2 * time.Second }), func(b *bed) {
+		start, ran := time.Now(), time.Duration(-1)
+		b.orders(core.Config{
+			Middleware:     []core.Middleware{refuses(1, func(*core.Message) bool { return true })},
+			Recoverability: noRetries,
+		}, func(context.Context, *core.Message) error { ran = time.Since(start); return nil })
+		b.put("m1")
+		b.pass(time.Minute)
+		equal(b, "handled after", ran, 2*time.Second)
+	})
+}
+
+func TestRefuse_InAGroup(t *testing.T) {
+	for name, counts := range map[string]bool{"failures are counted": false, "each delivery is counted": true} {
+		t.Run(name, func(t *testing.T) {
+			caps := inmemory.Everything()
+			caps.CountsEveryDelivery = counts
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, inmemory.Config{Capabilities: &caps}, core.TransactionReceiveOnly)
+				start := time.Now()
+				var seen record[string]
+				b.orders(core.Config{
+					Middleware:     []core.Middleware{refuses(3, func(m *core.Message) bool { return m.ID == "m1" })},
+					Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}, RequeueLimit: 1},
+				}, func(_ context.Context, m *core.Message) error {
+					seen.add(fmt.Sprint(m.ID, " after ", time.Since(start), " attempt ", m.Attempt, " deferrals ", m.Deferrals))
+					return nil
+				})
+				for _, id := range []string{"m1", "m2"} {
+					out := order(id)
+					out.GroupKey = "g"
+					b.send(out)
+				}
+				b.pass(time.Minute)
+				want := []string{"m1 after 15s attempt 1 deferrals 0", "m2 after 15s attempt 1 deferrals 0"}
+				if got := seen.all(); !slices.Equal(got, want) {
+					b.Errorf("runs %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// The round of attempts goes on after a refusal, so that a message that always fails comes to
+// its end.
+func TestRefuse_GivesNoAttempt(t *testing.T) {
+	caps := map[string]func(*core.Capabilities){
+		"failures are counted":     func(*core.Capabilities) {},
+		"each delivery is counted": func(c *core.Capabilities) { c.CountsEveryDelivery = true },
+		"counted in memory":        func(c *core.Capabilities) { c.NativeDeliveryCount = false },
+	}
+	for _, group := range []string{"", "g"} {
+		for name, change := range caps {
+			t.Run(fmt.Sprintf("group %q, %s", group, name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBed(t, able(change), core.TransactionReceiveOnly)
+					var seen record[string]
+					var deliveries atomic.Int64
+					every := refuses(100, func(*core.Message) bool { return deliveries.Add(1)%2 == 0 })
+					b.orders(core.Config{
+						Middleware:     []core.Middleware{every},
+						Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 3}, Delayed: core.Delayed{Retries: 1}},
+					}, func(_ context.Context, m *core.Message) error {
+						seen.add(fmt.Sprint(m.DelayedRetries, ".", m.Attempt))
+						return errBoom
+					})
+					out := order("m1")
+					out.GroupKey = group
+					b.send(out)
+					b.pass(time.Hour)
+					want := []string{"0.1", "0.2", "0.3", "0.4", "1.1", "1.2", "1.3", "1.4"}
+					if got := seen.all(); !slices.Equal(got, want) {
+						b.Errorf("attempts %q, want %q", got, want)
+					}
+					failed := b.only("error")
+					if value, ok := failed.Headers.Lookup(core.HeaderFailures); ok {
+						b.Errorf("the error queue shows %s failures", value)
+					}
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// StartUp is the part that middleware has in the start of its endpoint: what the
+// endpoint can do, and what the middleware says of itself. It is valid until the
+// middleware has returned its HandlerFunc. The methods of a nil *StartUp know nothing
+// and do nothing, so that middleware also works outside an endpoint.
+type StartUp struct {
+	endpoint       string
+	list           string // "Middleware": where the configuration has it
+	mode           TransactionMode
+	caps           Capabilities
+	hasPolicy      bool
+	recoverability func(messageType string) RecoverabilityConfig
+	retrySpan      func() time.Duration
+
+	position int      // of the middleware in its list
+	current  steps    // of this middleware
+	all      steps    // of those within it
+	problems problems // why the endpoint cannot start
+}
+
+// Step describes middleware to people who look at the start of an endpoint, and to the
+// check of the order. All fields but Kind may be left out.
+type Step struct {
+	// Kind is what it does, in a word or two: "retry".
+	Kind string
+	// Name tells it from others of its kind.
+	Name string
+	// MessageTypes are those that it concerns; nil is all.
+	MessageTypes []string
+	// Tries is how often it calls next at most; 0 is once.
+	Tries int
+	// Wait is how long it waits at most, in all, before and between calls of next.
+	Wait time.Duration
+	// Limit is after how long it cancels the context of each call of next; 0 is never.
+	Limit time.Duration
+	// State says in a word in which state it is, for Health: that of a circuit breaker, for
+	// example. It is called at any time by several goroutines, and must not wait. nil is
+	// without one.
+	State func() string
+	// Unique: no other handler of the same message type may have a step of this Kind and
+	// Name, because the two would share what belongs to one handler.
+	Unique bool
+	// Refuses: it may answer with a verdict instead of a call of next (Refuse). Such a
+	// step cannot stand inside of one that tries several times: a verdict ends the tries.
+	Refuses bool
+	// OpensCircuit: it may answer ErrCircuitOpen, as a verdict or not, instead of a call of
+	// next.
+	OpensCircuit bool
+	// TakesOpenCircuit: it is there to answer for ErrCircuitOpen of steps inside of it. It
+	// cannot stand inside of all those that open a circuit: it would never see one.
+	TakesOpenCircuit bool
+}
+
+// StartUpOf returns the start of the endpoint that gave next to a Middleware, or nil
+// where next is not of an endpoint. Middleware calls it before it returns its HandlerFunc:
+//
+//	func limited(next core.HandlerFunc) core.HandlerFunc {
+//		core.StartUpOf(next).Describe(core.Step{Kind: "limit", Limit: time.Second})
+//		return ...
+//	}
+func StartUpOf(next HandlerFunc) *StartUp {
+	if next == nil || reflect.ValueOf(next).Pointer() != codeOfNext {
+		return nil // users' code, which must not be called now
+	}
+	var q startUpQuestion
+	_ = next(&q, nil)
+	return q.answer
+}
+
+// codeOfNext is the code of the next that endpoints give to middleware.
+var codeOfNext = reflect.ValueOf((&inRuns{}).handle).Pointer()
+
+// startUpQuestion is the context with which StartUpOf asks.
+type startUpQuestion struct {
+	context.Context
+	answer *StartUp
+}
+
+// answer answers a call without a message.
+func (n *inRuns) answer(ctx context.Context) error {
+	q, ok := ctx.(*startUpQuestion)
+	if !ok {
+		return errors.New("middleware called next without a message (nil)")
+	}
+	q.answer = n.start
+	return nil
+}
+
+// Endpoint returns the name of the endpoint, or "" for a nil StartUp.
+func (s *StartUp) Endpoint() string {
+	if s == nil {
+		return ""
+	}
+	return s.endpoint
+}
+
+// RetrySpan returns for how long delayed retries can keep a message, without the time of
+// the attempts: the longest of all message types. Deferrals, and a Policy, may keep it
+// for longer.
+func (s *StartUp) RetrySpan() time.Duration {
+	if s == nil {
+		return 0
+	}
+	return s.retrySpan()
+}
+
+// Transactions returns the transaction mode of the endpoint, or TransactionDefault for a
+// nil StartUp.
+func (s *StartUp) Transactions() TransactionMode {
+	if s == nil {
+		return TransactionDefault
+	}
+	return s.mode
+}
+
+// Capabilities returns those of the transport.
+func (s *StartUp) Capabilities() Capabilities {
+	if s == nil {
+		return Capabilities{}
+	}
+	return s.caps
+}
+
+// CanDefer reports whether Defer, Refuse and RetryAfter work: the transport has
+// delayed delivery and the transaction mode is not None.
+func (s *StartUp) CanDefer() bool {
+	return s != nil && s.caps.DelayedDelivery && s.mode != TransactionNone
+}
+
+// Recoverability returns what is in force for a message type, as
+// Endpoint.RecoverabilityConfig does. It may be called later too.
+func (s *StartUp) Recoverability(messageType string) RecoverabilityConfig {
+	if s == nil {
+		return RecoverabilityConfig{}
+	}
+	return s.recoverability(messageType)
+}
+
+// Describe adds steps of this middleware, the outermost first. Run logs them, and New
+// refuses those that stand in a wrong order.
+func (s *StartUp) Describe(each ...Step) {
+	if s == nil {
+		return
+	}
+	for _, step := range each {
+		step.MessageTypes = slices.Clone(step.MessageTypes)
+		s.current = append(s.current, placedStep{step, s.list, s.position})
+	}
+}
+
+// Fail lets New refuse the endpoint, because the middleware cannot work there.
+func (s *StartUp) Fail(err error) {
+	if s != nil && err != nil {
+		s.problems.add("%s[%d]: %w", s.list, s.position, err)
+	}
+}
+
+// begin is called before middleware is applied, from the innermost to the outermost.
+func (s *StartUp) begin(position int) {
+	s.all, s.current = slices.Concat(s.current, s.all), nil
+	s.position = position
+}
+
+// end returns the steps of all middleware, the outermost first. around are those of the
+// middleware that stands around them.
+func (s *StartUp) end(around steps) (steps, error) {
+	s.begin(0)
+	s.all.check(around, &s.problems)
+	s.all.checkCircuits(around, &s.problems)
+	return s.all, errors.Join(s.problems.list...)
+}
+
+// placedStep is a step and the place of its middleware.
+type placedStep struct {
+	Step
+	list     string
+	position int
+}
+
+// String names the step.
+func (s placedStep) String() string {
+	text := fmt.Sprintf("%s[%d] (%s", s.list, s.position, s.Kind)
+	if s.Name != "" {
+		text += fmt.Sprintf(" %q", s.Name)
+	}
+	return text + ")"
+}
+
+// steps is a nest, the outermost first.
+type steps []placedStep
+
+// check refuses a wrong order, also of steps within those that stand around them.
+func (all steps) check(around steps, p *problems) {
+	for i, outer := range slices.Concat(around, all) {
+		for _, inner := range all[max(0, i+1-len(around)):] {
+			switch {
+			case !outer.meets(inner.Step):
+			case outer.Kind == inner.Kind && outer.Name != "" && outer.Name == inner.Name:
+				p.add("%v is nested in %v, which is the same; remove one of the two", inner, outer)
+			case outer.Tries > 1 && inner.Refuses:
+				p.add("%v stands inside of %v, which would try %d times: but where it refuses a message it answers with a verdict, which is never retried (R53); list it before", inner, outer, outer.Tries)
+			}
+		}
+	}
+}
+
+// checkCircuits refuses a step that is to answer for open circuits and stands inside of all
+// of them.
+func (all steps) checkCircuits(around steps, p *problems) {
+	whole := slices.Concat(around, all)
+	for i, s := range whole {
+		opens := func(other placedStep) bool { return other.OpensCircuit && s.meets(other.Step) }
+		if i < len(around) || !s.TakesOpenCircuit || slices.ContainsFunc(whole[i+1:], opens) {
+			continue
+		}
+		for _, outer := range slices.Backward(whole[:i]) {
+			if opens(outer) {
+				p.add("%v stands inside of %v, which refuses messages before they reach it: but it is there to answer for an open circuit; list it before (for a circuit in the handler itself, let it take core.ErrCircuitOpen among its Errors)", s, outer)
+				break
+			}
+		}
+	}
+}
+
+// checkBeside refuses steps that another handler of the same message type has as well.
+func (all steps) checkBeside(siblings []steps) error {
+	for _, s := range all {
+		for i, other := range siblings {
+			if s.Unique && slices.ContainsFunc(other, func(o placedStep) bool { return o.Kind == s.Kind && o.Name == s.Name }) {
+				return fmt.Errorf("%v has the name of the one of handler %d of this message type; give each handler another name", s, i+1)
+			}
+		}
+	}
+	return nil
+}
+
+// meets reports whether two steps can stand around the same message.
+func (s Step) meets(other Step) bool {
+	return s.MessageTypes == nil || other.MessageTypes == nil ||
+		slices.ContainsFunc(s.MessageTypes, func(t string) bool { return slices.Contains(other.MessageTypes, t) })
+}
+
+// of returns the steps around messages of a type.
+func (all steps) of(messageType string) steps {
+	return slices.DeleteFunc(slices.Clone(all), func(s placedStep) bool {
+		return s.MessageTypes != nil && !slices.Contains(s.MessageTypes, messageType)
+	})
+}
+
+// nest names the steps in their order, and the handlers within them.
+func (all steps) nest(handlers string) string {
+	var names []string
+	for _, s := range all {
+		text := s.Kind
+		if s.Name != "" {
+			text += fmt.Sprintf(" %q", s.Name)
+		}
+		var more []string
+		if s.Tries > 1 {
+			more = append(more, fmt.Sprintf("%d tries", s.Tries))
+		}
+		if s.Limit > 0 {
+			more = append(more, s.Limit.String())
+		}
+		if len(more) > 0 {
+			text += " (" + strings.Join(more, ", ") + ")"
+		}
+		names = append(names, text)
+	}
+	return strings.Join(append(names, handlers), " > ")
+}

@@ -1,0 +1,87 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+)
+
+// MiddlewareState is what middleware says of itself at one moment (Step.State).
+type MiddlewareState struct {
+	Kind, Name string // of the Step
+	State      string
+	// MessageTypes are those that it concerns; nil is all. "(others)" are the types of
+	// HandleDefault.
+	MessageTypes []string
+	// Handlers are the names of those in whose HandleOptions.Middleware it is; nil is
+	// Config.Middleware.
+	Handlers []string
+}
+
+// middlewareStates asks the middleware that has a state for it: that of Config.Middleware
+// first, then that of single handlers, in the order of their message types. Middleware of one
+// kind, name and state is one, wherever it stands.
+func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
+	add := func(all steps, messageType string, handlers ...string) {
+		for _, s := range all {
+			if s.State == nil {
+				continue
+			}
+			types := slices.Clone(s.MessageTypes)
+			if handlers != nil {
+				types = []string{messageType}
+			}
+			state := MiddlewareState{s.Kind, s.Name, s.State(), types, handlers}
+			i := slices.IndexFunc(states, state.isSame)
+			if i < 0 {
+				states = append(states, state)
+				continue
+			}
+			states[i].MessageTypes = unionOrNil(states[i].MessageTypes, state.MessageTypes)
+			states[i].Handlers = unionOrNil(states[i].Handlers, state.Handlers)
+		}
+	}
+	add(ep.steps, "")
+	for _, h := range ep.registry.middleware() { // without a lock: State is users' code
+		add(h.around, shownType(h.messageType), h.name)
+	}
+	return states
+}
+
+// isSame reports whether two states are those of the same middleware, as far as can be told.
+func (s MiddlewareState) isSame(other MiddlewareState) bool {
+	return s.Name != "" && s.Kind == other.Kind && s.Name == other.Name && s.State == other.State
+}
+
+// unionOrNil joins two lists of which nil means all.
+func unionOrNil(a, b []string) []string {
+	if a == nil || b == nil {
+		return nil
+	}
+	for _, text := range b {
+		if !slices.Contains(a, text) {
+			a = append(a, text)
+		}
+	}
+	return a
+}
+
+// handlerMiddleware is the middleware of one handler.
+type handlerMiddleware struct {
+	messageType, name string
+	around            steps
+}
+
+// middleware returns that of all handlers which describes itself.
+func (r *registry) middleware() (all []handlerMiddleware) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for messageType, set := range r.handlers {
+		for i, around := range set.around {
+			if len(around) > 0 {
+				all = append(all, handlerMiddleware{messageType, set.names[i], around})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b handlerMiddleware) int { return cmp.Compare(a.messageType, b.messageType) })
+	return all
+}

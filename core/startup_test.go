@@ -1,0 +1,286 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// described is middleware that says what it is and runs the handlers as often.
+func described(steps ...core.Step) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		core.StartUpOf(next).Describe(steps...)
+		return func(ctx context.Context, m *core.Message) error {
+			total := 1
+			for _, s := range steps {
+				if s.MessageTypes == nil || slices.Contains(s.MessageTypes, m.Type) {
+					total *= max(s.Tries, 1)
+				}
+			}
+			return tries(total)(next)(ctx, m)
+		}
+	}
+}
+
+// nestLines returns what start-up said about tries.
+func (b *bed) nestLines() []logLine {
+	return b.logs.about("how often a message that always fails is tried")
+}
+
+func TestStartUp_LogsTheNestAndItsProduct(t *testing.T) {
+	bubble(t, func(b *bed) {
+		runs := 0
+		b.orders(core.Config{
+			HandlerTimeout: time.Minute,
+			Middleware: []core.Middleware{
+				described(core.Step{Kind: "circuit breaker", Name: "bank", Refuses: true}),
+				tries(1), // says nothing
+				described(core.Step{Kind: "retry", Name: "bank", Tries: 4, Wait: 3 * time.Second}, core.Step{Kind: "time-out", Limit: 2 * time.Second}),
+				described(core.Step{Kind: "retry", Name: "other", Tries: 7, MessageTypes: []string{"invoice"}}),
+			},
+			Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2, Increase: 10 * time.Second, Jitter: 0.5},
+			},
+		}, func(context.Context, *core.Message) error { runs++; return errBoom })
+		lines := b.nestLines()
+		if len(lines) != 1 {
+			b.Fatalf("logged %+v", lines)
+		}
+		equal(b, "level", lines[0].level, slog.LevelInfo)
+		for key, want := range map[string]any{
+			"message_types": "order", "nest": `circuit breaker "bank" > retry "bank" (4 tries) > time-out (2s) > handlers`,
+			"tries_per_attempt": int64(4), "attempts_per_round": int64(2), "rounds": int64(3), "tries": int64(24),
+			"longest_attempt": "11s", "longest_message": (6*11*time.Second + 45*time.Second).String(),
+		} {
+			equal(b, key, lines[0].attrs[key], want)
+		}
+		b.put("m1")
+		b.pass(time.Hour)
+		equal(b, "runs", runs, 24)
+	})
+}
+
+func TestStartUp_LogsTypesThatDifferApart(t *testing.T) {
+	bubble(t, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{
+			Middleware: []core.Middleware{described(core.Step{Kind: "retry", Tries: 2, MessageTypes: []string{"a", "b"}})},
+			Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true},
+				MessageTypes: map[string]core.TypeRecoverability{"b": {Immediate: core.Immediate{Retries: 4}}},
+			},
+			HandlerTimeout: 10 * time.Second,
+		})
+		for _, messageType := range []string{"a", "b", "c", "d"} {
+			b.handle(ep, messageType, func(context.Context, *core.Message) error { return nil })
+		}
+		b.run(ep)
+		var got []string
+		for _, l := range b.nestLines() {
+			got = append(got, strings.Join([]string{l.attrs["message_types"].(string), l.attrs["nest"].(string), l.attrs["longest_message"].(string)}, ": "))
+		}
+		want := "a: retry (2 tries) > handlers: 10s\nb: retry (2 tries) > handlers: 50s\nc, d: handlers: 10s"
+		if text := strings.Join(got, "\n"); text != want {
+			b.Errorf("logged\n%s\nwant\n%s", text, want)
+		}
+	})
+}
+
+func TestStartUp_WithoutLimits(t *testing.T) {
+	for name, c := range map[string]core.Config{
+		"no time-out":  {},
+		"many retries": {HandlerTimeout: time.Second, Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 1 << 40, Delays: nil, Increase: time.Nanosecond, MaxDelay: time.Nanosecond}}},
+		"a policy":     {HandlerTimeout: time.Second, Recoverability: core.Recoverability{Policy: core.DefaultPolicy}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				c.Middleware = []core.Middleware{described(core.Step{Kind: "retry", Tries: 2, Wait: time.Second})}
+				b.orders(c, func(context.Context, *core.Message) error { return nil })
+				equal(b, "longest_message", b.nestLines()[0].attrs["longest_message"], any("no limit"))
+			})
+		})
+	}
+}
+
+func TestStartUp_StatesAreInHealth(t *testing.T) {
+	bubble(t, func(b *bed) {
+		state := "closed"
+		var ep *core.Endpoint
+		breaker := core.Step{Kind: "circuit breaker", Name: "bank", State: func() string {
+			ep.Resume() // it may use the endpoint
+			return state
+		}}
+		one, two := breaker, breaker
+		one.MessageTypes, two.MessageTypes = []string{"a"}, []string{"b"}
+		ep = b.endpoint("orders", core.Config{Middleware: []core.Middleware{
+			described(one), described(core.Step{Kind: "retry", Name: "bank"}), described(two), described(core.Step{Kind: "switch", State: func() string { return "on" }}),
+		}})
+		for _, state = range []string{"closed", "open"} {
+			equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank "+state+" [a b] []} {switch  on [] []}]")
+		}
+		equal(b, "states without middleware", len(b.endpoint("shipping", core.Config{}).Health().Middleware), 0)
+	})
+}
+
+// Health names the circuits of single handlers, too, each policy once for each state.
+func TestStartUp_StatesOfHandlersAreInHealth(t *testing.T) {
+	bubble(t, func(b *bed) {
+		breaker := func(name string, state *string) core.HandleOptions {
+			return core.HandleOptions{Middleware: []core.Middleware{described(core.Step{Kind: "circuit breaker", Name: name, State: func() string { return *state }})}}
+		}
+		bank, post, whole := "closed", "closed", "closed"
+		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{described(core.Step{Kind: "circuit breaker", Name: "all", State: func() string { return whole }})}})
+		err := errors.Join(core.Handle(ep, "b", charge, breaker("bank", &bank)), core.Handle(ep, "a", refund, breaker("bank", &bank)),
+			core.Handle(ep, "a", charge, breaker("post", &post)), core.Handle(ep, "c", charge), core.HandleDefault(ep, refund, breaker("", &post)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.run(ep)
+		shown := func() string {
+			var all []string
+			for _, s := range ep.Health().Middleware {
+				for i, name := range s.Handlers {
+					s.Handlers[i] = name[strings.LastIndexAny(name, ".")+1:]
+				}
+				all = append(all, fmt.Sprint(s))
+			}
+			return strings.Join(all, " ")
+		}
+		equal(b, "states", shown(), "{circuit breaker all closed [] []} {circuit breaker  closed [(others)] [refund]} {circuit breaker bank closed [a b] [refund charge]} {circuit breaker post closed [a] [charge]}")
+		bank = "open"
+		equal(b, "states", shown(), "{circuit breaker all closed [] []} {circuit breaker  closed [(others)] [refund]} {circuit breaker bank open [a b] [refund charge]} {circuit breaker post closed [a] [charge]}")
+	})
+}
+
+func charge(context.Context, *core.Inbound[[]byte]) error { return nil }
+func refund(context.Context, *core.Inbound[[]byte]) error { return nil }
+
+// Two policies with one name are one while they agree: an open one is not hidden.
+func TestStartUp_StatesThatDifferAreShown(t *testing.T) {
+	bubble(t, func(b *bed) {
+		breaker := func(state, messageType string) core.Middleware {
+			return described(core.Step{Kind: "circuit breaker", Name: "bank", MessageTypes: []string{messageType}, State: func() string { return state }})
+		}
+		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{breaker("closed", "a"), breaker("open", "b"), breaker("closed", "c")}})
+		equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [a c] []} {circuit breaker bank open [b] []}]")
+	})
+}
+
+func TestStartUp_SaysNothingWithoutSteps(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.orders(core.Config{Middleware: []core.Middleware{tries(2)}}, func(context.Context, *core.Message) error { return nil })
+		equal(b, "lines", len(b.nestLines()), 0)
+	})
+}
+
+func TestStartUp_RefusesAWrongOrder(t *testing.T) {
+	breaker := core.Step{Kind: "circuit breaker", Name: "bank", Refuses: true}
+	retry := core.Step{Kind: "retry", Name: "bank", Tries: 3}
+	open := core.Step{Kind: "circuit breaker", Name: "bank", OpensCircuit: true}
+	open2 := core.Step{Kind: "circuit breaker", Name: "post", OpensCircuit: true}
+	answer := core.Step{Kind: "fallback", Name: "later", TakesOpenCircuit: true}
+	of := func(s core.Step, types ...string) core.Step { s.MessageTypes = types; return s }
+	for _, test := range []struct {
+		name  string
+		order []core.Step
+		says  string // "" if it is right
+	}{
+		{"breaker around retry", []core.Step{breaker, retry}, ""},
+		{"retry around breaker", []core.Step{retry, breaker}, `Middleware[1] (circuit breaker "bank") stands inside of Middleware[0] (retry "bank"), which would try 3 times`},
+		{"a retry that tries once", []core.Step{{Kind: "retry", Tries: 1}, breaker}, ""},
+		{"for other types", []core.Step{of(retry, "a"), of(breaker, "b", "c")}, ""},
+		{"for the same type among others", []core.Step{of(retry, "a", "c"), of(breaker, "b", "c")}, "stands inside of"},
+		{"for a type and all", []core.Step{of(retry, "a"), breaker}, "stands inside of"},
+		{"the same twice", []core.Step{retry, {Kind: "log"}, retry}, `Middleware[2] (retry "bank") is nested in Middleware[0] (retry "bank"), which is the same`},
+		{"the same for two types", []core.Step{of(retry, "a"), of(retry, "b")}, ""},
+		{"fallback around breaker", []core.Step{answer, open}, ""},
+		{"fallback in breaker", []core.Step{open, retry, answer}, `Middleware[2] (fallback "later") stands inside of Middleware[0] (circuit breaker "bank"), which refuses messages before they reach it`},
+		{"fallback between two breakers", []core.Step{open, answer, {Kind: "circuit breaker", Name: "post", OpensCircuit: true}}, ""},
+		{"fallback in two breakers", []core.Step{{Kind: "circuit breaker", Name: "post", OpensCircuit: true}, open, answer}, `inside of Middleware[1] (circuit breaker "bank")`},
+		{"fallback for another type", []core.Step{of(open, "a"), of(answer, "b")}, ""},
+		{"fallback for a type in breaker for all", []core.Step{open, of(answer, "b")}, "stands inside of"},
+		{"fallback in a breaker, and around one for another type", []core.Step{open, of(answer, "a"), of(open2, "b")}, "stands inside of"},
+		{"two without a name", []core.Step{{Kind: "log"}, {Kind: "log"}}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				var c core.Config
+				for _, step := range test.order {
+					c.Middleware = append(c.Middleware, described(step))
+				}
+				_, err := core.New("orders", b.broker, c)
+				switch {
+				case test.says == "" && err != nil:
+					b.Error(err)
+				case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
+					b.Errorf("%v, want %q in it", err, test.says)
+				}
+			})
+		})
+	}
+}
+
+func TestStartUp_TellsAboutTheEndpointAndCanFail(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		told := false
+		_, err := core.New("orders", b.broker, core.Config{
+			Transactions:   b.mode,
+			Recoverability: core.Recoverability{ErrorQueue: "shipping"},
+			Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				s := core.StartUpOf(next)
+				told = s.Transactions() == b.mode && s.Capabilities().DelayedDelivery && s.CanDefer() == (b.mode != core.TransactionNone) &&
+					s.Recoverability("order").Failed.ErrorQueue == "shipping"
+				s.Fail(errBoom)
+				s.Fail(nil)
+				return next
+			}, func(next core.HandlerFunc) core.HandlerFunc {
+				core.StartUpOf(next).Fail(errors.New("nor me"))
+				return next
+			}},
+		})
+		if !told {
+			b.Error("the middleware was told something else")
+		}
+		if !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "Middleware[0]: boom") || !strings.Contains(err.Error(), "Middleware[1]: nor me") {
+			b.Errorf("New returned %v", err)
+		}
+	})
+}
+
+// Outside an endpoint there is no start, and users' code is not called to find that out.
+func TestStartUpOf_OtherCode(t *testing.T) {
+	for name, next := range map[string]core.HandlerFunc{
+		"nil":       nil,
+		"a handler": func(context.Context, *core.Message) error { t.Error("called"); return nil },
+		"a handler in middleware": tries(2)(func(context.Context, *core.Message) error {
+			t.Error("called")
+			return nil
+		}),
+	} {
+		s := core.StartUpOf(next)
+		if s != nil {
+			t.Errorf("%s: a start", name)
+		}
+		s.Describe(core.Step{Kind: "x"})
+		s.Fail(errBoom)
+		if s.CanDefer() || s.Transactions() != core.TransactionDefault || s.Capabilities().DelayedDelivery || s.Recoverability("x").Failed.ErrorQueue != "" {
+			t.Errorf("%s: a start that knows something", name)
+		}
+	}
+}
+
+func TestMiddleware_CallsNextWithoutAMessage(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.orders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return func(ctx context.Context, _ *core.Message) error { return next(ctx, nil) }
+		}}}, func(context.Context, *core.Message) error { return nil })
+		b.put("m1")
+		equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "middleware called next without a message (nil)")
+	})
+}

@@ -1,0 +1,86 @@
+package recoverability_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// snippet: put-back
+var errNotReady = errors.New("the price list is not loaded yet")
+
+func prepared(ready *atomic.Bool) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			if !ready.Load() {
+				return core.PutBack(errNotReady, core.Pause{}) // other instances are ready
+			}
+			return next(ctx, m)
+		}
+	}
+}
+
+// end
+
+// snippet: put-back-errors
+func leaveInQueue(next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error {
+		err := next(ctx, m)
+		if core.IsVerdict(err) {
+			return err
+		}
+		return core.PutBack(err, core.Pause{Scope: core.PauseMessage}) // nil if err is nil
+	}
+}
+
+// end
+
+// Both leave the message in the queue until it can be handled, for the first time.
+func TestPutBack_OfTheGuide(t *testing.T) {
+	for name, middleware := range map[string]func(ready *atomic.Bool) core.Middleware{
+		"an instance that is not ready": prepared,
+		"any error":                     func(*atomic.Bool) core.Middleware { return leaveInQueue },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport, err := inmemory.Open(inmemory.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { transport.Close(context.Background()) })
+				var ready atomic.Bool
+				ep, err := core.New("billing", transport, core.Config{Transactions: core.TransactionReceiveOnly, Middleware: []core.Middleware{middleware(&ready)}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				attempt := 0
+				if err := core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[Order]) error {
+					if !ready.Load() {
+						return errors.New("no price")
+					}
+					attempt = m.Attempt
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				run(t, ep)
+				if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: "1"}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+				ready.Store(true)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if attempt != 1 {
+					t.Errorf("handled in attempt %d, want 1", attempt)
+				}
+			})
+		})
+	}
+}

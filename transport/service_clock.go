@@ -1,0 +1,57 @@
+package transport
+
+import (
+	"sync"
+	"time"
+)
+
+// ServiceClock estimates a broker's clock by the times that the broker tells in its answers and messages. The zero value takes the
+// clocks of the broker and of this process to agree. It may be used concurrently.
+type ServiceClock struct {
+	mu       sync.Mutex    // guards the fields below
+	current  time.Duration // the largest difference since began
+	previous time.Duration // the largest one in the window before
+	began    time.Time     // zero until the first Observe
+	has      bool          // previous is known
+}
+
+// serviceClockWindow is how long an observation counts: clocks drift, and are set.
+const serviceClockWindow = 10 * time.Minute
+
+// clocksAgree is the difference up to which a broker's clock that seems to be behind is taken to agree. Most of such a difference is the
+// time that the answer took, and what was cut off a time that is told in whole seconds.
+const clocksAgree = 2 * time.Second
+
+// Observe notes that the broker's clock showed told, or was past it, when this process's clock showed at. The closer both are the
+// better is the estimate, and a later observation that is worse does not change it for some minutes.
+func (c *ServiceClock) Observe(told, at time.Time) {
+	ahead := told.Sub(at)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.began.IsZero():
+		c.current, c.began = ahead, at
+	case at.Sub(c.began) > serviceClockWindow:
+		c.previous, c.current, c.began, c.has = c.current, ahead, at, true
+	default:
+		c.current = max(c.current, ahead)
+	}
+}
+
+// Ahead returns by how much the broker's clock is ahead of this process's, or negative, if it is behind. The estimate is too small rather
+// than too large, except that a clock that is behind by less than two seconds is taken to agree.
+func (c *ServiceClock) Ahead() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ahead := c.current
+	if c.has {
+		ahead = max(ahead, c.previous)
+	}
+	if -clocksAgree < ahead && ahead < 0 {
+		return 0
+	}
+	return ahead
+}
+
+// Now returns the time by the broker's clock.
+func (c *ServiceClock) Now() time.Time { return time.Now().Add(c.Ahead()) }

@@ -1,0 +1,40 @@
+package sqlserver
+
+import (
+	"strings"
+
+	"github.com/microsoft/go-mssqldb/msdsn"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// describe returns what telemetry tells of the database: no user, and nothing of the URL
+// but host and port.
+func (c *Config) describe(db database, d dialect) core.TransportInfo {
+	info := core.TransportInfo{System: "microsoft.sql_server"}
+	if _, ok := d.(postgres); ok {
+		info.System = "postgresql"
+	}
+	switch db := db.(type) {
+	case *pgxDatabase:
+		of := &db.connections.Config().ConnConfig.Config
+		info.ServerAddress, info.ServerPort = of.Host, int(of.Port)
+		if strings.HasPrefix(of.Host, "/") { // a Unix domain socket
+			info.ServerPort = 0
+		}
+	default:
+		if c.DB != nil {
+			return info
+		}
+		u, err := readURL(c.URL)
+		if err != nil {
+			return info
+		}
+		parsed, err := msdsn.Parse(u.String())
+		if err != nil {
+			return info
+		}
+		info.ServerAddress, info.ServerPort = parsed.Host, int(parsed.Port)
+	}
+	return info
+}

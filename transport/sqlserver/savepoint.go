@@ -1,0 +1,76 @@
+package sqlserver
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Savepoint implements core.Delivery.
+func (d *heldMessage) Savepoint(ctx context.Context) (func(context.Context) error, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, name, err := d.addSavepoint(ctx)
+	if err != nil {
+		return nil, d.failed("savepoint for", err)
+	}
+	return func(ctx context.Context) error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err := d.rollbackTo(ctx, n, name); err != nil {
+			return d.failed("rollback to a savepoint of", err)
+		}
+		return nil
+	}, nil
+}
+
+// addSavepoint returns the number and the name of a new savepoint. As long as no handler
+// has had the transaction, it is the one that was taken with the message.
+func (d *heldMessage) addSavepoint(ctx context.Context) (n int, name string, err error) {
+	switch {
+	case !d.isAtomic():
+		return 0, "", transport.Unsupported("SendsAtomicWithReceive")
+	case !d.r.t.caps.Savepoints:
+		return 0, "", transport.Unsupported("Savepoints")
+	}
+	if err := d.usable(ctx); err != nil {
+		return 0, "", err
+	}
+	under := d.r.operations.begin(ctx)
+	defer under.end()
+	n, name = d.savepoints.Add(), beforeHandler
+	d.tx.beginPart(under, n)
+	switch {
+	case d.tx.lost():
+		return 0, "", errEnded
+	case d.used:
+		name = inHandler + strconv.Itoa(n)
+		err = d.tx.run(under, d.r.t.dialect.savepoint(name))
+	}
+	return n, name, err
+}
+
+// rollbackTo undoes what was done since a savepoint. Where that fails, the server lets the
+// transaction not be committed.
+func (d *heldMessage) rollbackTo(ctx context.Context, n int, name string) error {
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	if err := d.savepoints.Check(n); err != nil {
+		return err
+	}
+	under := d.r.operations.begin(ctx)
+	defer under.end()
+	d.tx.endParts(under, n)
+	if d.tx.lost() {
+		return errEnded
+	}
+	if d.used {
+		if err := d.tx.run(under, d.r.t.dialect.rollbackTo(name)); err != nil {
+			return err
+		}
+	}
+	d.savepoints.RolledBack(n)
+	return nil
+}
