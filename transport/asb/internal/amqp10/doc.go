@@ -1,0 +1,11 @@
+// Package amqp10 is the server side of AMQP 1.0: a codec of its types, performatives and
+// frames, and an engine for connections, sessions and links on which a broker is built.
+//
+// It follows OASIS AMQP 1.0, parts 1 (types), 2 (transport), 3 (messaging) and 5 (security):
+// https://docs.oasis-open.org/amqp/core/v1.0/os/. Transactions, resuming of links and
+// the TLS layer are left out. Messages stay encoded: a broker decodes their sections itself.
+//
+// Bytes from the network are never trusted: the codec reads no length or count without a
+// check against the bytes that are there, and bounds nesting and the size of arrays whose
+// elements take no space.
+package amqp10

@@ -1,0 +1,253 @@
+package amqp10
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// session is a session of a connection, whose mutex guards the fields. The reader calls its
+// methods. Its channel and the handles of its links are those that the client has chosen.
+type session struct {
+	conn    *Conn
+	channel uint16
+
+	nextIncomingID       uint32
+	unreported           uint32 // transfer frames since the client was last told the window
+	nextOutgoingID       uint32
+	remoteIncomingWindow uint32
+	nextDeliveryID       uint32
+	links                map[uint32]*Link
+	unsettled            map[uint32]unsettled // by delivery-id
+	ended                bool                 // the server has ended it, and the client has not answered
+}
+
+// unsettled is a delivery of an outgoing link that the client has not settled.
+type unsettled struct {
+	link *Link
+	ref  any
+}
+
+// discards reports whether p is to be ignored because the server has ended the session.
+func (s *session) discards(p Performative) bool {
+	if _, ok := p.(*End); ok {
+		return false
+	}
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.ended
+}
+
+// endLocked ends all links and returns them.
+func (s *session) endLocked() []*Link {
+	closed := make([]*Link, 0, len(s.links))
+	for _, l := range s.links {
+		if l.endLocked() {
+			closed = append(closed, l)
+		}
+	}
+	clear(s.links)
+	clear(s.unsettled)
+	return closed
+}
+
+// end answers the client's end.
+func (s *session) end() {
+	c := s.conn
+	c.mu.Lock()
+	closed := s.endLocked()
+	delete(c.sessions, s.channel)
+	if !s.ended {
+		c.sendLocked(s.channel, &End{})
+	}
+	c.mu.Unlock()
+	for _, l := range closed {
+		l.notifyClosed()
+	}
+}
+
+// fail ends the session with an error.
+func (s *session) fail(err *Error) {
+	c := s.conn
+	c.mu.Lock()
+	if s.ended {
+		c.mu.Unlock()
+		return
+	}
+	closed := s.endLocked()
+	s.ended = true
+	c.sendLocked(s.channel, &End{Error: err})
+	c.mu.Unlock()
+	for _, l := range closed {
+		l.notifyClosed()
+	}
+}
+
+// flowLocked returns a flow with the state of the session.
+func (s *session) flowLocked() *Flow {
+	s.unreported = 0
+	next := s.nextIncomingID
+	return &Flow{
+		NextIncomingID: &next,
+		IncomingWindow: s.conn.cfg.Window,
+		NextOutgoingID: s.nextOutgoingID,
+		OutgoingWindow: math.MaxInt32,
+	}
+}
+
+func (s *session) attach(p *Attach) {
+	c := s.conn
+	c.mu.Lock()
+	if s.links[p.Handle] != nil {
+		c.mu.Unlock()
+		s.fail(Errorf(ErrHandleInUse, "handle %d has a link already", p.Handle))
+		return
+	}
+	if p.Handle > c.cfg.HandleMax {
+		c.mu.Unlock()
+		s.fail(Errorf(ErrResourceLimitExceeded, "handle %d; the highest is %d", p.Handle, c.cfg.HandleMax))
+		return
+	}
+	l := &Link{session: s, request: p, done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	if p.Role == RoleSender && p.InitialDeliveryCount != nil {
+		l.deliveryCount = *p.InitialDeliveryCount
+	}
+	s.links[p.Handle] = l
+	c.mu.Unlock()
+	c.handler.Attach(l)
+}
+
+// link returns the link with a handle. If there is none, it ends the session and returns false.
+func (s *session) link(handle uint32) (*Link, bool) {
+	s.conn.mu.Lock()
+	l := s.links[handle]
+	s.conn.mu.Unlock()
+	if l == nil {
+		s.fail(Errorf(ErrUnattachedHandle, "handle %d has no link", handle))
+	}
+	return l, l != nil
+}
+
+func (s *session) flow(p *Flow) {
+	var l *Link
+	if p.Handle != nil {
+		var ok bool
+		if l, ok = s.link(*p.Handle); !ok {
+			return
+		}
+	}
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.nextIncomingID = p.NextOutgoingID
+	var next uint32 // before the client has the server's begin, the first
+	if p.NextIncomingID != nil {
+		next = *p.NextIncomingID
+	}
+	s.remoteIncomingWindow = beyond(p.IncomingWindow, s.nextOutgoingID-next)
+	if s.remoteIncomingWindow > 0 {
+		for _, l := range s.links {
+			l.Wake()
+		}
+	}
+	if l != nil {
+		l.flowLocked(p)
+	} else if p.Echo {
+		c.sendLocked(s.channel, s.flowLocked())
+	}
+}
+
+// beyond returns by how much a window is larger than the part of it that is used.
+func beyond(window, used uint32) uint32 {
+	if used >= window {
+		return 0
+	}
+	return window - used
+}
+
+func (s *session) transfer(p *Transfer) {
+	l, ok := s.link(p.Handle)
+	if !ok {
+		return
+	}
+	c := s.conn
+	c.mu.Lock()
+	s.nextIncomingID++
+	// Each frame is handled before the next is read, so the window is always open.
+	if s.unreported++; s.unreported >= c.cfg.Window/2 {
+		c.sendLocked(s.channel, s.flowLocked())
+	}
+	c.mu.Unlock()
+	l.transfer(p)
+}
+
+// disposition hands the client's states of deliveries to their links. Deliveries that are
+// settled already, or never were, are passed over.
+func (s *session) disposition(p *Disposition) {
+	if p.Role == RoleSender {
+		return // deliveries of the client are settled by the server alone
+	}
+	first, last := p.First, p.First
+	if p.Last != nil {
+		last = *p.Last
+	}
+	var settlements []settlement
+	c := s.conn
+	c.mu.Lock()
+	take := func(id uint32) {
+		u, ok := s.unsettled[id]
+		if !ok {
+			return
+		}
+		if p.Settled {
+			delete(s.unsettled, id)
+		}
+		settlements = append(settlements, settlement{u.link, Settlement{ID: id, Ref: u.ref, State: p.State, Settled: p.Settled}})
+	}
+	if n := last - first; int(n) < len(s.unsettled) {
+		for i := uint32(0); i <= n; i++ {
+			take(first + i)
+		}
+	} else { // however long the range is, the deliveries are few
+		var ids []uint32
+		for id := range s.unsettled {
+			if id-first <= n {
+				ids = append(ids, id)
+			}
+		}
+		slices.SortFunc(ids, func(a, b uint32) int { return cmp.Compare(a-first, b-first) })
+		for _, id := range ids {
+			take(id)
+		}
+	}
+	c.mu.Unlock()
+	for _, st := range settlements {
+		st.link.outlet.Settle(st.Settlement)
+	}
+}
+
+type settlement struct {
+	link *Link
+	Settlement
+}
+
+func (s *session) detach(p *Detach) {
+	l, ok := s.link(p.Handle)
+	if !ok {
+		return
+	}
+	c := s.conn
+	c.mu.Lock()
+	delete(s.links, p.Handle)
+	switch l.state {
+	case linkAttaching: // the attach must be answered first
+		l.refuseLocked(nil)
+	case linkAttached:
+		c.sendLocked(s.channel, &Detach{Handle: p.Handle, Closed: p.Closed})
+	}
+	closed := l.endLocked()
+	c.mu.Unlock()
+	if closed {
+		l.notifyClosed()
+	}
+}
