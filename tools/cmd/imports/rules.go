@@ -24,10 +24,14 @@ var areas = map[string]rules{
 	"internal":    {imports: []string{"core", "transport"}},
 	"sdktest":     {tests: []string{"internal"}, foreign: true},
 	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
+	"inbox":       {imports: []string{"core", "transport/inmemory"}},
+	"store":       {imports: []string{"core", "inbox"}, tests: []string{"internal", "adapter", "transport/inmemory"}, foreign: true},
 	"examples":    {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
-	"example":     {imports: []string{"core", "transport", "adapter"}, tests: []string{"internal"}, foreign: true},
-	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
-	"bench":       {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
+	"example":     {imports: []string{"core", "transport", "adapter", "middleware", "otel", "inbox", "store"}, tests: []string{"internal"}, foreign: true},
+	"middleware":  {imports: []string{"core"}, tests: []string{"transport/inmemory"}, foreign: true},
+	"otel":        {imports: []string{"core"}, tests: []string{"transport/inmemory"}, foreign: true},
+	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance", "inbox"}},
+	"bench":       {imports: []string{"core", "transport", "adapter", "internal", "otel", "inbox", "store"}, foreign: true},
 	"soak":        {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 	"cmd":         {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 }
@@ -35,11 +39,25 @@ var areas = map[string]rules{
 // inRoot lists the adapters that belong to the root module and share its rule: the standard library only.
 var inRoot = []string{"transport/inmemory"}
 
-// modules lists the examples that are modules of their own, because they need an adapter.
-var modules = []string{"examples/outbox"}
+// modules lists the examples that are modules of their own, because they need an adapter or
+// middleware.
+var modules = []string{"examples/observability", "examples/outbox", "examples/resilience"}
+
+// stores lists the stores of the inbox that are modules of their own, because they need a client of a database.
+var stores = []string{"inbox/postgres"}
 
 // sdkTests lists the packages of tests that are modules of their own, because they need a vendor's SDK.
 var sdkTests = []string{"internal/testserver/sqs/sdktest"}
+
+// testServers lists the test servers within adapters: only tests import them, so they and the packages below them may
+// import the same as tests.
+var testServers = []string{"transport/asb/internal/sbserver"}
+
+func isTestServer(pkg string) bool {
+	return slices.ContainsFunc(testServers, func(server string) bool {
+		return strings.HasPrefix(pkg+"/", module+"/"+server+"/")
+	})
+}
 
 // violations returns what is wrong with the imports of a package, or with those of its tests.
 func violations(pkg string, imports []string, test bool) (wrong []string) {
@@ -52,7 +70,7 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 		return []string{fmt.Sprintf("%s: nothing says what it may import: give it a rule in tools/cmd/imports", pkg)}
 	}
 	allowed := r.imports
-	if test {
+	if test || isTestServer(pkg) {
 		allowed = append(slices.Clone(allowed), r.tests...)
 	}
 	what := pkg
@@ -87,7 +105,7 @@ func area(path string) string {
 	}
 	parts := strings.Split(path, "/")
 	directory := parts[0] + "/" + parts[1]
-	if parts[0] == "transport" && parts[1] != "" || slices.Contains(modules, directory) {
+	if parts[0] == "transport" && parts[1] != "" || slices.Contains(modules, directory) || slices.Contains(stores, directory) {
 		return directory
 	}
 	return parts[0]
@@ -100,6 +118,8 @@ func kind(area string) string {
 		return "adapter"
 	case slices.Contains(modules, area):
 		return "example"
+	case slices.Contains(stores, area):
+		return "store"
 	default:
 		return area
 	}

@@ -22,6 +22,7 @@ type profile struct {
 var profiles = []profile{
 	{"LikeRabbitMQ", "rabbitmq (quorum queues)", inmemory.LikeRabbitMQ},
 	{"LikeRabbitMQClassic", "rabbitmq (classic queues)", inmemory.LikeRabbitMQClassic},
+	{"LikeAzureServiceBus", "asb", inmemory.LikeAzureServiceBus},
 	{"LikeSQS", "sqs", inmemory.LikeSQS},
 	{"LikePostgreSQL", "sqlserver (PostgreSQL)", inmemory.LikePostgreSQL},
 }

@@ -58,6 +58,12 @@ func abilities(all []*conformance.Report) string {
 		{"time to be received", claim(func(c core.Capabilities) bool { return c.TimeToBeReceived })},
 		{"groups of messages in order", claim(func(c core.Capabilities) bool { return c.GroupOrder })},
 		{"dead-letter queue of the broker's own", claim(func(c core.Capabilities) bool { return c.DeadLetter })},
+		{"a part of an attempt can be undone alone (savepoints)", func(r *conformance.Report) string {
+			if !r.Capabilities.Supports(core.TransactionSendsAtomicWithReceive) {
+				return "no transaction"
+			}
+			return claim(func(c core.Capabilities) bool { return c.Savepoints })(r)
+		}},
 		{"confirms settlements", claim(func(c core.Capabilities) bool { return c.ConfirmsSettlement })},
 		{"the broker itself may deliver twice", claim(func(c core.Capabilities) bool { return c.Duplicates })},
 		{"the count also rises without a failure", claim(func(c core.Capabilities) bool { return c.CountsEveryDelivery })},

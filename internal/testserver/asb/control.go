@@ -1,0 +1,61 @@
+// Package asb runs the stand-in for Azure Service Bus, transport/asb/internal/sbserver, as a
+// process that can be killed, stopped and told to fail. That package belongs to another module, which
+// alone may import it: this one builds and starts its command, and talks to the command's control address.
+package asb
+
+import "time"
+
+// Paths of the control address. Faults are armed with POST and all of them cleared with
+// DELETE; the others are called with POST, but for PathCounts, which is read with GET.
+const (
+	PathFaults           = "/faults"
+	PathDetachLinks      = "/detach-links"
+	PathCloseConnections = "/close-connections"
+	PathExpireLocks      = "/expire-locks"
+	PathCounts           = "/counts"
+)
+
+// A Fault makes operations of clients fail. It is the body of a POST to PathFaults.
+type Fault struct {
+	// Ops are the names of the operations, such as "send". The default is all but "connect" and "administration".
+	Ops []string `json:",omitempty"`
+
+	// Times is how many operations fail. The default is 1, a negative number is no limit.
+	Times int `json:",omitempty"`
+
+	// TakesEffect lets the operation take effect before the action.
+	TakesEffect bool `json:",omitempty"`
+
+	// Delay is the time before the action, in nanoseconds in JSON.
+	Delay time.Duration `json:",omitempty"`
+
+	// Action is what ends the operation. The default is Proceed.
+	Action Action `json:",omitempty"`
+}
+
+// Action is the end of an operation that a Fault acts on.
+type Action string
+
+// The actions.
+const (
+	Proceed         Action = ""                 // it goes on, after the delay
+	Refuse          Action = "refuse"           // the answer is that the server is busy
+	Silence         Action = "silence"          // there is no answer
+	Detach          Action = "detach"           // the link is detached
+	CloseConnection Action = "close-connection" // the connection is closed
+	Cut             Action = "cut"              // the connection is reset
+)
+
+// Names of operations.
+const (
+	OpAttachSender   = "attach-sender"
+	OpAttachReceiver = "attach-receiver"
+	OpSend           = "send"
+	OpComplete       = "complete"
+	OpAbandon        = "abandon"
+	OpDeadLetter     = "dead-letter"
+	OpRenewLock      = "renew-lock"
+	OpRenewSession   = "renew-session-lock"
+	OpPeek           = "peek-message"
+	OpAdministration = "administration"
+)

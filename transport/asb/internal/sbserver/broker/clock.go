@@ -1,0 +1,109 @@
+package broker
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Clock tells the time and calls functions later. It is safe for concurrent use.
+type Clock interface {
+	Now() time.Time
+	// AfterFunc calls f in a goroutine of the clock's choice once d has passed. The returned
+	// function stops the call if it has not begun.
+	AfterFunc(d time.Duration, f func()) (stop func() bool)
+}
+
+// SystemClock is the clock of the machine, or of the bubble in a test with testing/synctest.
+type SystemClock struct{}
+
+// Now returns the machine's time.
+func (SystemClock) Now() time.Time { return time.Now() }
+
+// AfterFunc calls f in a goroutine once d has passed.
+func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	return time.AfterFunc(d, f).Stop
+}
+
+// A FakeClock stands still until a test moves it with [FakeClock.Advance].
+type FakeClock struct {
+	mu     sync.Mutex
+	now    time.Time
+	serial int
+	calls  []*fakeCall
+}
+
+type fakeCall struct {
+	at     time.Time
+	serial int
+	f      func()
+}
+
+// NewFakeClock returns a clock that stands at a time.
+func NewFakeClock(now time.Time) *FakeClock { return &FakeClock{now: now} }
+
+// Now returns the time at which the clock stands.
+func (c *FakeClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// AfterFunc calls f from the call of [FakeClock.Advance] that moves the clock by d or more.
+func (c *FakeClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serial++
+	call := &fakeCall{at: c.now.Add(d), serial: c.serial, f: f}
+	c.calls = append(c.calls, call)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i := slices.Index(c.calls, call)
+		if i < 0 {
+			return false
+		}
+		c.calls = slices.Delete(c.calls, i, i+1)
+		return true
+	}
+}
+
+// Advance moves the clock and makes the calls that become due, in their order and at their
+// times. It returns when all of them have.
+func (c *FakeClock) Advance(d time.Duration) {
+	c.mu.Lock()
+	end := c.now.Add(d)
+	for {
+		next := -1
+		for i, call := range c.calls {
+			if call.at.After(end) {
+				continue
+			}
+			if next < 0 || call.at.Before(c.calls[next].at) || call.at.Equal(c.calls[next].at) && call.serial < c.calls[next].serial {
+				next = i
+			}
+		}
+		if next < 0 {
+			break
+		}
+		call := c.calls[next]
+		c.calls = slices.Delete(c.calls, next, next+1)
+		if call.at.After(c.now) {
+			c.now = call.at
+		}
+		c.mu.Unlock()
+		call.f()
+		c.mu.Lock()
+	}
+	c.now = end
+	c.mu.Unlock()
+}
+
+// An instant is a time on the broker's clock in milliseconds since 1970, the precision of a
+// timestamp in AMQP. Zero stands for none.
+type instant int64
+
+func instantOf(t time.Time) instant             { return instant(t.UnixMilli()) }
+func (i instant) time() time.Time               { return time.UnixMilli(int64(i)).UTC() }
+func (i instant) add(d time.Duration) instant   { return i + instant(d/time.Millisecond) }
+func (i instant) until(j instant) time.Duration { return time.Duration(j-i) * time.Millisecond }

@@ -1,0 +1,176 @@
+package broker
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/Azure/go-amqp"
+)
+
+// A Filter selects messages: [TrueFilter], [FalseFilter], [CorrelationFilter] or [SQLFilter].
+type Filter interface{ isFilter() }
+
+// TrueFilter selects all messages, as [SQLFilter] with 1=1.
+type TrueFilter struct{}
+
+// FalseFilter selects no messages, as [SQLFilter] with 1=0.
+type FalseFilter struct{}
+
+// A CorrelationFilter selects messages whose properties are equal to all that it has (page
+// topic-filters).
+type CorrelationFilter struct {
+	ContentType, CorrelationID, Subject, MessageID, ReplyTo, ReplyToSessionID, SessionID, To *string
+
+	Properties map[string]any // application properties
+}
+
+// An SQLFilter selects messages by a condition in the language of page
+// service-bus-messaging-sql-filter.
+type SQLFilter struct {
+	Expression string
+	Parameters map[string]any // by name with @
+}
+
+// An Action changes the copies of messages that a rule selects, in the language of page
+// service-bus-messaging-sql-rule-action.
+type Action struct {
+	Expression string
+	Parameters map[string]any // by name with @
+}
+
+func (TrueFilter) isFilter()        {}
+func (FalseFilter) isFilter()       {}
+func (CorrelationFilter) isFilter() {}
+func (SQLFilter) isFilter()         {}
+
+// checkValues refuses properties and parameters of a type that no application property can have.
+func checkValues(r Rule) error {
+	var all []map[string]any
+	switch f := r.Filter.(type) {
+	case CorrelationFilter:
+		all = append(all, f.Properties)
+	case SQLFilter:
+		all = append(all, f.Parameters)
+	}
+	if r.Action != nil {
+		all = append(all, r.Action.Parameters)
+	}
+	for _, values := range all {
+		for name, value := range values {
+			if plain(value) == nil {
+				return errorf(CondArgument, "The value %v of '%s' in rule '%s' has the type %T, which is not supported.", value, name, r.Name, value)
+			}
+		}
+	}
+	return nil
+}
+
+// matcher returns the function that tells whether a filter selects a message.
+func matcher(f Filter) (func(*content) (bool, error), error) {
+	switch f := f.(type) {
+	case nil, TrueFilter:
+		return func(*content) (bool, error) { return true, nil }, nil
+	case FalseFilter:
+		return func(*content) (bool, error) { return false, nil }, nil
+	case CorrelationFilter:
+		return f.matcher(), nil
+	case SQLFilter:
+		condition, err := parseCondition(f.Expression, f.Parameters)
+		if err != nil {
+			return nil, err
+		}
+		return func(c *content) (bool, error) {
+			v, err := condition.evaluate(&environment{content: c})
+			if err != nil {
+				return false, err
+			}
+			value, _, err := truth(v) // unknown selects nothing
+			return value, err
+		}, nil
+	}
+	return nil, errorf(CondArgument, "A filter of type %T is not supported.", f)
+}
+
+// matcher returns the function that tells whether a message has all the properties. "For string
+// expressions, the comparison is case-sensitive" (page topic-filters).
+func (f CorrelationFilter) matcher() func(*content) (bool, error) {
+	type check struct {
+		get  func(*content) any
+		want string
+	}
+	var checks []check
+	for name, want := range map[string]*string{
+		"contenttype": f.ContentType, "correlationid": f.CorrelationID, "subject": f.Subject, "messageid": f.MessageID,
+		"replyto": f.ReplyTo, "replytosessionid": f.ReplyToSessionID, "sessionid": f.SessionID, "to": f.To,
+	} {
+		if want != nil {
+			checks = append(checks, check{systemProperties[name].get, *want})
+		}
+	}
+	properties := map[string]any{}
+	for name, want := range f.Properties {
+		properties[name] = plain(want)
+	}
+	return func(c *content) (bool, error) {
+		for _, check := range checks {
+			if check.get(c) != any(check.want) {
+				return false, nil
+			}
+		}
+		for name, want := range properties {
+			if got, ok := c.amqp.ApplicationProperties[name]; !ok || plain(got) != want {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+}
+
+// apply returns a copy of a content that an action has changed.
+func apply(statements []statement, c *content) (*content, error) {
+	m := *c.amqp
+	m.ApplicationProperties = maps.Clone(m.ApplicationProperties)
+	if m.ApplicationProperties == nil {
+		m.ApplicationProperties = map[string]any{}
+	}
+	properties := amqp.MessageProperties{}
+	if m.Properties != nil {
+		properties = *m.Properties
+	}
+	m.Properties = &properties
+	for _, s := range statements {
+		var value any
+		if s.value != nil {
+			var err error
+			if value, err = s.value.evaluate(&environment{content: newContent(&m, c.size)}); err != nil {
+				return nil, fmt.Errorf("set %v: %w", s.property, err)
+			}
+		}
+		s.store(&m, value)
+	}
+	return newContent(&m, c.size), nil
+}
+
+// store sets or removes a property of a message.
+func (s *statement) store(m *amqp.Message, value any) {
+	if s.property.system {
+		var text *string
+		if value != nil {
+			v := fmt.Sprint(value)
+			text = &v
+		}
+		systemProperties[foldName(s.property.name)].set(m.Properties, text)
+		return
+	}
+	name := s.property.name
+	for key := range m.ApplicationProperties {
+		if foldName(key) == foldName(name) {
+			name = key
+		}
+	}
+	if s.value == nil {
+		delete(m.ApplicationProperties, name)
+		return
+	}
+	m.ApplicationProperties[name] = value
+}

@@ -1,0 +1,211 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/Azure/go-amqp"
+)
+
+const journalName = "servicebus.journal"
+
+// open gives a new broker, which nothing else uses yet, the state of the journal in its directory,
+// and begins a new journal with that state alone.
+func (b *Broker) open() error {
+	path := filepath.Join(b.cfg.Dir, journalName)
+	r := &replay{
+		entities: map[uint64]*entityRecord{}, numbers: map[uint64]int64{}, messages: map[messageKey]*messageRecord{},
+		sessions: map[sessionKey]*sessionRecord{},
+	}
+	if err := r.readFile(path); err != nil {
+		return fmt.Errorf("read the journal %s: %w; to fix: remove the file, and with it all entities and messages", path, err)
+	}
+	if err := r.restore(b); err != nil {
+		return fmt.Errorf("restore the journal %s: %w; to fix: remove the file, and with it all entities and messages", path, err)
+	}
+	b.log = &journal{path: path}
+	return b.rewrite()
+}
+
+type messageKey struct {
+	entity   uint64
+	subqueue Subqueue
+	sequence int64
+}
+
+type sessionKey struct {
+	entity uint64
+	id     string
+}
+
+// A replay has the last record of each thing.
+type replay struct {
+	entities map[uint64]*entityRecord
+	numbers  map[uint64]int64
+	messages map[messageKey]*messageRecord
+	sessions map[sessionKey]*sessionRecord
+	seen     []*seenRecord
+	byID     map[uint64]*entity
+}
+
+func (r *replay) readFile(path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.read(file), file.Close())
+}
+
+// read applies all lines. A last one that is incomplete is left out: its operation was not answered.
+func (r *replay) read(from io.Reader) error {
+	lines := bufio.NewReaderSize(from, 1<<16)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var records []record
+		if err := json.Unmarshal(bytes.TrimSpace(line), &records); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		for i := range records {
+			r.apply(&records[i])
+		}
+	}
+}
+
+func (r *replay) apply(rec *record) {
+	switch {
+	case rec.Entity != nil:
+		r.entities[rec.Entity.ID] = rec.Entity
+	case rec.Number != nil:
+		r.numbers[rec.Number.Entity] = rec.Number.Sequence
+	case rec.Message != nil:
+		m := rec.Message
+		key := messageKey{m.Entity, m.Subqueue, m.Sequence}
+		if m.State == gone {
+			delete(r.messages, key)
+			return
+		}
+		if old := r.messages[key]; old != nil && m.Content == nil {
+			m.Content = old.Content
+		}
+		r.messages[key] = m
+	case rec.Session != nil:
+		r.sessions[sessionKey{rec.Session.Entity, rec.Session.ID}] = rec.Session
+	case rec.Seen != nil:
+		r.seen = append(r.seen, rec.Seen)
+	}
+}
+
+// restore gives an empty broker the entities and messages.
+func (r *replay) restore(b *Broker) error {
+	r.byID = map[uint64]*entity{}
+	// A topic has a lower id than its subscriptions.
+	for _, id := range slices.Sorted(maps.Keys(r.entities)) {
+		b.lastEntity = max(b.lastEntity, id)
+		if rec := r.entities[id]; !rec.Gone {
+			if err := r.entity(b, rec); err != nil {
+				return err
+			}
+		}
+	}
+	for id, sequence := range r.numbers {
+		if e := r.byID[id]; e != nil {
+			e.sequence = sequence
+		}
+	}
+	messages := slices.SortedFunc(maps.Values(r.messages), func(x, y *messageRecord) int {
+		return cmp.Or(cmp.Compare(x.Entity, y.Entity), cmp.Compare(x.Subqueue, y.Subqueue), cmp.Compare(x.Sequence, y.Sequence))
+	})
+	for _, rec := range messages {
+		if e := r.byID[rec.Entity]; e != nil {
+			if err := r.message(e, rec); err != nil {
+				return err
+			}
+		}
+	}
+	for _, rec := range r.sessions {
+		if e := r.byID[rec.Entity]; e != nil && rec.State != nil && e.main.sessions != nil {
+			n := e.main.sessionLocked(rec.ID)
+			n.state, n.stateUpdated = rec.State, rec.Updated
+		}
+	}
+	for _, rec := range r.seen {
+		if e := r.byID[rec.Entity]; e != nil && rec.At.add(e.settings.DuplicateDetectionWindow) > b.now {
+			e.history.add(rec.Key, rec.At)
+		}
+	}
+	return nil
+}
+
+func (r *replay) entity(b *Broker, rec *entityRecord) error {
+	topic := r.byID[rec.Topic]
+	if rec.Kind == KindSubscription && topic == nil {
+		return nil // it was deleted with its topic
+	}
+	if rec.Settings == nil {
+		return fmt.Errorf("the entity '%s' has no properties", rec.Name)
+	}
+	e := b.newEntity(rec.Kind, topic, rec.Name, *rec.Settings)
+	e.id, e.automatic, e.created, e.updated = rec.ID, rec.Automatic, rec.Created, rec.Updated
+	for _, rule := range rec.Rules {
+		restored, err := rule.restore()
+		if err != nil {
+			return fmt.Errorf("rule '%s' of '%s': %w", rule.Name, e.path, err)
+		}
+		e.rules = append(e.rules, restored)
+	}
+	r.byID[e.id] = e
+	b.addLocked(e)
+	return nil
+}
+
+// message puts a message into its store. The lock of a message stays, so that it can be settled
+// after the restart; that of a session ends, as when its receiver closes.
+func (r *replay) message(e *entity, rec *messageRecord) error {
+	decoded := &amqp.Message{}
+	if err := decoded.UnmarshalBinary(rec.Content); err != nil {
+		return fmt.Errorf("decode message %d of '%s': %w", rec.Sequence, e.path, err)
+	}
+	c := newContent(decoded, len(rec.Content))
+	s := e.main
+	switch {
+	case rec.Subqueue == SubqueueDeadLetter && e.dead != nil:
+		s = e.dead
+	case rec.Subqueue == SubqueueTransferDeadLetter && e.transfer != nil:
+		s = e.transfer
+	}
+	m := &message{
+		sequence: rec.Sequence, enqueuedSequence: rec.EnqueuedSequence, content: c, wasDeferred: rec.WasDeferred, count: rec.Count,
+		hops: rec.Hops, enqueued: rec.Enqueued, ttl: rec.TTL, expires: rec.Expires, deadLetterSource: rec.DeadLetterSource,
+	}
+	state := rec.State
+	if state == locked && s.sessions != nil {
+		state = available
+		if m.wasDeferred {
+			state = deferred
+		}
+	}
+	if state == locked {
+		copy(m.lock[:], rec.Lock)
+		m.lockedUntil = rec.LockedUntil
+	}
+	s.insertLocked(m, state)
+	return nil
+}

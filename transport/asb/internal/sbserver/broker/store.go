@@ -1,0 +1,109 @@
+package broker
+
+import "container/list"
+
+// A store has the messages of a queue, of a subscription or of one of their subqueues, and the
+// scheduled messages of a topic. The broker's mutex guards it.
+type store struct {
+	entity    *entity
+	subqueue  Subqueue
+	messages  index
+	locks     map[LockToken]*message
+	available availableHeap       // outside sessions
+	sessions  map[string]*session // nil if the store has none
+	offers    list.List           // of *session: with available messages and without a receiver
+	acceptors []*acceptor         // receivers that wait for a session
+	waiting   []*Consumer         // that got fewer messages than they wanted
+	consumers map[*Consumer]struct{}
+	scheduled int // number of scheduled messages
+}
+
+func newStore(e *entity, subqueue Subqueue) *store {
+	s := &store{entity: e, subqueue: subqueue, locks: map[LockToken]*message{}, consumers: map[*Consumer]struct{}{}}
+	if e.settings.RequiresSession && subqueue == SubqueueNone && e.kind != KindTopic {
+		s.sessions = map[string]*session{}
+	}
+	return s
+}
+
+func (s *store) path() string { return s.entity.path + subqueueSuffix(s.subqueue) }
+
+// insertLocked puts a new message into the store in its state.
+func (s *store) insertLocked(m *message, state messageState) {
+	b := s.entity.broker
+	m.store, m.state = s, state
+	m.due.owner, m.expiry.owner = m, m
+	s.messages.add(m)
+	s.entity.size += int64(m.content.size)
+	if s.sessions != nil {
+		m.session = s.sessionLocked(m.content.session)
+		m.session.messages++
+	}
+	b.changeLocked(m)
+	switch state {
+	case available:
+		if m.expires != 0 {
+			b.agenda.set(&m.expiry, m.expires)
+		}
+		s.offerLocked(m)
+	case scheduled:
+		s.scheduled++
+		b.agenda.set(&m.due, m.content.scheduled)
+	case locked: // in a journal
+		s.locks[m.lock] = m
+		b.agenda.set(&m.due, m.lockedUntil)
+	}
+}
+
+// offerLocked makes a message available to receivers.
+func (s *store) offerLocked(m *message) {
+	m.state = available
+	if m.session != nil {
+		m.session.available.add(m)
+		s.offerSessionLocked(m.session)
+		return
+	}
+	s.available.add(m)
+	s.wakeLocked()
+}
+
+// wakeLocked wakes up all receivers that wait for messages.
+func (s *store) wakeLocked() {
+	for _, c := range s.waiting {
+		c.wakeLocked()
+	}
+	s.waiting = s.waiting[:0]
+}
+
+// withdrawLocked makes an available message unavailable.
+func (s *store) withdrawLocked(m *message) {
+	if m.session != nil {
+		m.session.available.remove(m)
+		s.withdrawSessionLocked(m.session)
+		return
+	}
+	s.available.remove(m)
+}
+
+// removeLocked takes a message in any state out of the store.
+func (s *store) removeLocked(m *message) {
+	b := s.entity.broker
+	switch m.state {
+	case available:
+		s.withdrawLocked(m)
+	case locked:
+		s.dropLockLocked(m)
+	case scheduled:
+		s.scheduled--
+	}
+	b.agenda.remove(&m.due)
+	b.agenda.remove(&m.expiry)
+	m.state = gone
+	s.messages.remove()
+	s.entity.size -= int64(m.content.size)
+	b.changeLocked(m)
+	if m.session != nil {
+		m.session.messages--
+		s.forgetSessionLocked(m.session)
+	}
+}

@@ -1,0 +1,51 @@
+//go:build darwin || linux
+
+package sbserver
+
+import (
+	"maps"
+	"strings"
+	"sync"
+)
+
+// Operation names the operations that are counted together.
+type Operation struct {
+	Op     Op
+	Entity string // path, as the entity was created; "" for OpConnect and OpToken
+}
+
+// counts has how many operations there were.
+type counts struct {
+	mu sync.Mutex
+	of map[Operation]int
+}
+
+func (c *counts) add(op Op, entity string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[Operation]int{}
+	}
+	c.of[Operation{op, entity}]++
+}
+
+// Count returns how many operations of a kind there were since the start, with an entity or with
+// any if it is "". Those that a fault made fail count too.
+func (s *Server) Count(op Op, entity string) int {
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	n := 0
+	for o, count := range s.counts.of {
+		if o.Op == op && (entity == "" || strings.EqualFold(o.Entity, entity)) {
+			n += count
+		}
+	}
+	return n
+}
+
+// Counts returns how many operations there were since the start.
+func (s *Server) Counts() map[Operation]int {
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	return maps.Clone(s.counts.of)
+}

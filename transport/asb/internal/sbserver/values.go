@@ -1,0 +1,60 @@
+//go:build darwin || linux
+
+package sbserver
+
+import (
+	"errors"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+)
+
+// tagOf returns the delivery tag that carries a lock token: a GUID of .NET, whose first three
+// groups have their bytes in the reverse order (azservicebus v1.11.0, message.go).
+func tagOf(t broker.LockToken) []byte {
+	return []byte{t[3], t[2], t[1], t[0], t[5], t[4], t[7], t[6], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15]}
+}
+
+// wireError returns an error of the broker as clients get it, nil for none.
+func wireError(err error) *amqp10.Error {
+	var refusal *broker.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal):
+		return &amqp10.Error{Condition: amqp10.Symbol(refusal.Condition), Description: refusal.Description}
+	}
+	return &amqp10.Error{Condition: amqp10.ErrInternal, Description: err.Error()}
+}
+
+// propertiesOf returns a map of the protocol as application properties.
+func propertiesOf(m amqp10.Map) map[string]any {
+	if len(m) == 0 {
+		return nil
+	}
+	properties := make(map[string]any, len(m))
+	for _, p := range m {
+		switch k := p.Key.(type) {
+		case amqp10.Symbol:
+			properties[string(k)] = propertyOf(p.Value)
+		case string:
+			properties[k] = propertyOf(p.Value)
+		}
+	}
+	return properties
+}
+
+// propertyOf returns a value with a type of package amqp where the two packages differ.
+func propertyOf(v any) any {
+	switch v := v.(type) {
+	case amqp10.Symbol:
+		return amqp.Symbol(v)
+	case amqp10.UUID:
+		return amqp.UUID(v)
+	case amqp10.Char:
+		return uint32(v)
+	}
+	return v
+}
