@@ -32,7 +32,7 @@ func TestDocument_HasEveryPromiseAndFault(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range []system{&inMemory{}, &postgresSystem{}, &rabbitSystem{}, &sqsSystem{}} {
+	for _, s := range []system{&inMemory{}, &postgresSystem{}, &rabbitSystem{}, &sqsSystem{}, &asbSystem{}} {
 		for _, f := range s.faults() {
 			if !strings.Contains(text, "| "+f.name+" |") {
 				t.Errorf("%s has no result of the fault %q", document, f.name)

@@ -77,6 +77,8 @@ func TestSoak_ShortRunsKeepEveryPromise(t *testing.T) {
 		"inmemory-receive-only": {inBubble, paceInBubble, []string{"every second settlement fails after it has happened", "one of 100 calls fails"}},
 		"postgres-atomic":       {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "all TCP connections cut"}},
 		"sqs":                   {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "messages are delivered twice"}},
+		"asb":                   {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "every request is refused: the server is busy"}},
+		"asb-sessions":          {inRealTime, paceInRealTime, []string{"all TCP connections cut", "all links are detached"}},
 		"sqs-fifo":              {inRealTime, paceInRealTime, []string{"kill -9 of the server, restart", "an entry of each batch of settlements fails"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -98,7 +98,7 @@ type guarantees struct {
 }
 
 // orderedSuffix ends the names of queues and topics that keep groups in order, as Amazon has
-// it.
+// it. Service Bus takes any name.
 const orderedSuffix = ".fifo"
 
 // queue returns the queue of a stage, which is also the name of its endpoint.

@@ -1,0 +1,103 @@
+package asb
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Entities are queues, and the events to which they subscribe.
+type Entities struct {
+	// Queues are those that endpoints receive from and send to, error queues among them.
+	Queues []string
+	// Subscriptions are events by the queue that subscribes to them.
+	Subscriptions map[string][]string
+}
+
+// Bicep returns a Bicep file that creates entities in the namespace of cfg as Provision and Subscribe would, for people whose endpoints
+// have no right to (Config.NoAdmin). It is deployed with
+//
+//	az deployment group create --resource-group GROUP --template-file FILE
+//
+// Config.CustomizeQueue is not called.
+func Bicep(cfg Config, e Entities) (string, error) {
+	if err := cfg.complete(); err != nil {
+		return "", fmt.Errorf("asb: bicep: %w", err)
+	}
+	b := bicep{cfg: &cfg, symbols: map[string]string{}}
+	fmt.Fprintf(&b.text, "resource namespace 'Microsoft.ServiceBus/namespaces@2022-10-01-preview' existing = {\n  name: %s\n}\n", quoted(cfg.namespaceName()))
+	queues := slices.Clone(e.Queues)
+	for _, queue := range slices.Sorted(maps.Keys(e.Subscriptions)) {
+		if !slices.Contains(queues, queue) {
+			queues = append(queues, queue)
+		}
+	}
+	for _, queue := range queues {
+		address, err := cfg.target(queue)
+		if err != nil {
+			return "", fmt.Errorf("asb: bicep: %w", err)
+		}
+		b.queue(address)
+	}
+	for _, queue := range slices.Sorted(maps.Keys(e.Subscriptions)) {
+		address, err := cfg.target(queue)
+		if err != nil {
+			return "", fmt.Errorf("asb: bicep: %w", err)
+		}
+		for _, topic := range e.Subscriptions[queue] {
+			if err := cfg.checkTopic(topic); err != nil {
+				return "", fmt.Errorf("asb: bicep: %w", err)
+			}
+			b.subscription(address, topic)
+		}
+	}
+	return b.text.String(), nil
+}
+
+// bicep writes a file.
+type bicep struct {
+	cfg     *Config
+	text    strings.Builder
+	symbols map[string]string // by kind and name
+}
+
+// resource writes a resource once, and returns its symbol.
+func (b *bicep) resource(kind, parent, name string, properties ...string) string {
+	key := kind + " " + parent + " " + strings.ToLower(name)
+	if symbol, written := b.symbols[key]; written {
+		return symbol
+	}
+	last := kind[strings.LastIndexByte(kind, '/')+1:]
+	symbol := fmt.Sprintf("%s%d", strings.TrimSuffix(last, "s"), len(b.symbols)+1)
+	b.symbols[key] = symbol
+	fmt.Fprintf(&b.text, "\nresource %s 'Microsoft.ServiceBus/namespaces/%s@2022-10-01-preview' = {\n  parent: %s\n  name: %s\n  properties: {\n", symbol, kind, parent, quoted(name))
+	for _, p := range properties {
+		b.text.WriteString("    " + p + "\n")
+	}
+	b.text.WriteString("  }\n}\n")
+	return symbol
+}
+
+func (b *bicep) queue(address string) string {
+	return b.resource("queues", "namespace", b.cfg.QueuePrefix+address,
+		"lockDuration: "+quoted(duration(b.cfg.LockDuration)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
+		fmt.Sprintf("requiresSession: %v", b.cfg.keepsGroups(address)))
+}
+
+func (b *bicep) subscription(address, event string) {
+	topic := b.resource("topics", "namespace", b.cfg.topicOf(event))
+	queue := b.queue(address)
+	subscription := b.resource("topics/subscriptions", topic, b.cfg.subscriptionName(address),
+		"forwardTo: "+queue+".name", "lockDuration: "+quoted(duration(mostLock)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
+		"deadLetteringOnFilterEvaluationExceptions: false")
+	if b.cfg.SharedTopic != "" {
+		b.resource("topics/subscriptions/rules", subscription, ruleName(event),
+			"filterType: 'CorrelationFilter'", fmt.Sprintf("correlationFilter: { properties: { %s: %s } }", quoted(propertyTopic), quoted(event)))
+	}
+}
+
+// quoted writes a string of Bicep.
+func quoted(s string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "${", `\${`).Replace(s) + "'"
+}

@@ -1,0 +1,66 @@
+package asb_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise/transport/asb"
+)
+
+func TestBicep(t *testing.T) {
+	cfg := asb.Config{ConnectionString: anyInstance, QueuePrefix: "test.", TopicPrefix: "test.", SessionQueues: []string{"ledger"}}
+	e := asb.Entities{
+		Queues:        []string{"Billing", "error"},
+		Subscriptions: map[string][]string{"billing": {"Shop.OrderPlaced"}, "ledger": {"Shop.OrderPlaced", "Shop.Paid"}},
+	}
+	text, err := asb.Bicep(cfg, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]int{
+		"name: 'shop'\n":                         1,
+		"name: 'test.billing'\n  properties":     2, // the queue and its subscription
+		"name: 'test.error'\n":                   1,
+		"name: 'test.Shop.OrderPlaced'\n":        1,
+		"name: 'test.Shop.Paid'\n":               1,
+		"maxDeliveryCount: 2147483647\n":         6,
+		"lockDuration: 'PT60S'\n":                3,
+		"requiresSession: true\n":                1,
+		"requiresSession: false\n":               2,
+		"namespaces/topics/subscriptions@":       3,
+		"namespaces/topics/subscriptions/rules@": 0,
+		"forwardTo: queue1.name\n":               1,
+		secretKey:                                0,
+	} {
+		if got := strings.Count(text, what); got != want {
+			t.Errorf("it has %q %d times, want %d:\n%s", what, got, want, text)
+		}
+	}
+	cfg.SharedTopic = "events"
+	if text, err = asb.Bicep(cfg, e); err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]int{
+		"name: 'test.events'\n":            1,
+		"namespaces/topics/subscriptions@": 2,
+		"correlationFilter: { properties: { 'Reprise.Topic': 'Shop.OrderPlaced' } }": 2,
+		"correlationFilter: { properties: { 'Reprise.Topic': 'Shop.Paid' } }":        1,
+	} {
+		if got := strings.Count(text, what); got != want {
+			t.Errorf("with a shared topic it has %q %d times, want %d:\n%s", what, got, want, text)
+		}
+	}
+}
+
+func TestBicep_RefusesNamesThatServiceBusDoesNotTake(t *testing.T) {
+	for name, e := range map[string]asb.Entities{
+		"a queue":             {Queues: []string{"two words"}},
+		"a dead-letter queue": {Queues: []string{"orders/$DeadLetterQueue"}},
+		"a topic":             {Subscriptions: map[string][]string{"orders": {"two words"}}},
+		"a subscriber":        {Subscriptions: map[string][]string{"two words": {"a"}}},
+	} {
+		if text, err := asb.Bicep(asb.Config{ConnectionString: anyInstance}, e); err == nil {
+			t.Errorf("%s is accepted:\n%s", name, text)
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package asb
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Config has the namespace, the credentials and the properties of queues and topics. One of Namespace and ConnectionString is
+// required.
+type Config struct {
+	// Namespace is the host name of the Service Bus namespace, such as "shop.servicebus.windows.net".
+	Namespace string
+
+	// Credential signs in to Namespace. The default is azidentity's DefaultAzureCredential: the environment, a workload or
+	// managed identity, or the Azure CLI.
+	Credential azcore.TokenCredential
+
+	// ConnectionString is that of a shared access policy, or of the emulator. It is a secret.
+	ConnectionString string
+
+	// Client are the SDK's options of connections: TLS, web sockets through a proxy, another address. RetryOptions are not
+	// used: the adapter has its own retries.
+	Client azservicebus.ClientOptions
+
+	// Admin are the SDK's options of requests that create and read queues and topics.
+	Admin admin.ClientOptions
+
+	// AdminEndpoint is the URL of these requests where it is not "https://" and the namespace, such as
+	// "http://localhost:5300" for the emulator.
+	AdminEndpoint string
+
+	// NoAdmin keeps the adapter from requests that need the right Manage: Provision, Subscribe and Unsubscribe then are
+	// errors with the az commands that do it, and MaxDeliveryCount and sessions of queues are not checked.
+	NoAdmin bool
+
+	// QueuePrefix stands before the name of every queue, and TopicPrefix before that of every topic, such as "test/", so that
+	// several environments may share a namespace. Addresses do not have it.
+	QueuePrefix, TopicPrefix string
+
+	// SessionQueues are the names of the queues that require sessions, or patterns as those of path.Match, such as "orders*".
+	// They keep the messages of a group in order. Each process that sends to such a queue or
+	// receives from it has to name it.
+	SessionQueues []string
+
+	// LockDuration is for how long the queues that Provision creates lock a message; the engine renews locks. It is from 5 s
+	// to 5 min. The default is 1 min. After the death of a process its messages are redelivered that much later.
+	LockDuration time.Duration
+
+	// SharedTopic is the name of one topic for all events, with filters by the type of the event. By default each event
+	// has a topic, which is named after it.
+	SharedTopic string
+
+	// IgnoreMissingTopics lets a Publish succeed although the topic does not exist, because it has no subscriber yet, as
+	// NServiceBus does. By default it is an error that names it.
+	IgnoreMissingTopics bool
+
+	// MaxMessageBytes is the most bytes of a message that is sent, headers and body together. The default is 240 KiB, which fits
+	// into the 256 KiB of the standard tier with everything that the service adds. In the premium tier it may be up to
+	// 1,000 KiB, and where queues allow large messages up to 100 MiB.
+	MaxMessageBytes int
+
+	// CustomizeQueue may change the properties of a queue before Provision creates it: its size, partitions, forwarding of dead letters, for
+	// example. It is called by several goroutines at once.
+	CustomizeQueue func(queue string, properties *admin.QueueProperties)
+
+	// MessageType returns the type of a foreign message that came to queue: one without the
+	// header NServiceBus.EnclosedMessageTypes. It must not keep or change m, and is called by several goroutines at once. "" is none. The
+	// default is nil: such a message has none.
+	MessageType func(queue string, m *azservicebus.ReceivedMessage) string
+}
+
+const (
+	defaultLock = time.Minute
+	leastLock   = 5 * time.Second // the service's own bounds
+	mostLock    = 5 * time.Minute
+
+	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a property has at most 32 KiB, all of them
+	// together at most 64 KiB. A copy for the error queue has more headers than the message had.
+	maxHeaderBytes   = 30 << 10
+	mostPropertyByte = 32<<10 - 1
+	mostHeaderBytes  = 64<<10 - 2<<10 // the rest is for properties that the service and the adapter add
+
+	defaultMessageBytes = 240 << 10
+	mostMessageBytes    = 100<<20 - 64<<10
+
+	maxQueueNameLength        = 260
+	maxSubscriptionNameLength = 50
+	maxSessionIDLength        = 128
+	maxMessageIDLength        = 128
+
+	requestTimeout = time.Minute // of one that does not wait for messages
+	delayPrecision = time.Second
+)
+
+// complete checks the configuration and sets the defaults. Its error names every mistake.
+func (c *Config) complete() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch {
+	case c.Namespace == "" && c.ConnectionString == "":
+		wrong("there is no namespace; set Config.Namespace to its host name, such as shop.servicebus.windows.net, or Config.ConnectionString")
+	case c.Namespace != "" && c.ConnectionString != "":
+		wrong("both Config.Namespace and Config.ConnectionString are set; remove one of them")
+	case c.ConnectionString != "" && c.Credential != nil:
+		wrong("Config.Credential is set beside Config.ConnectionString, which has a key; remove one of them")
+	case c.ConnectionString != "":
+		if err := checkConnectionString(c.ConnectionString); err != nil {
+			wrong("Config.ConnectionString %w", err)
+		}
+	case strings.ContainsAny(c.Namespace, "/:@ "):
+		wrong("Config.Namespace is %q, but must be a host name alone, such as shop.servicebus.windows.net", c.Namespace)
+	case !strings.Contains(c.Namespace, "."):
+		wrong("Config.Namespace is %q, but must be the whole host name, such as %s.servicebus.windows.net", c.Namespace, c.Namespace)
+	}
+	if c.LockDuration == 0 {
+		c.LockDuration = defaultLock
+	} else if c.LockDuration < leastLock || c.LockDuration > mostLock {
+		wrong("Config.LockDuration is %v, but must be from %v to %v, or 0 for the default of %v", c.LockDuration, leastLock, mostLock, defaultLock)
+	}
+	if c.MaxMessageBytes == 0 {
+		c.MaxMessageBytes = defaultMessageBytes
+	} else if c.MaxMessageBytes < 0 || c.MaxMessageBytes > mostMessageBytes {
+		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d, or 0 for the default of %d", c.MaxMessageBytes, mostMessageBytes, defaultMessageBytes)
+	}
+	if c.AdminEndpoint != "" {
+		if u, err := url.Parse(c.AdminEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			wrong("Config.AdminEndpoint must be a URL such as http://localhost:5300")
+		}
+	}
+	for _, pattern := range c.SessionQueues {
+		if _, err := path.Match(pattern, ""); err != nil {
+			wrong("Config.SessionQueues has %q, which is no pattern of path.Match", pattern)
+		}
+	}
+	for _, prefix := range []struct{ field, text string }{{"QueuePrefix", c.QueuePrefix}, {"TopicPrefix", c.TopicPrefix}} {
+		if err := checkPrefix(prefix.text); err != nil {
+			wrong("Config.%s %w", prefix.field, err)
+		}
+	}
+	if c.SharedTopic != "" {
+		if err := checkName("shared topic", c.SharedTopic, c.TopicPrefix); err != nil {
+			wrong("Config.SharedTopic: %w", err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if c.ConnectionString == "" && c.Credential == nil {
+		credential, err := azidentity.NewDefaultAzureCredential(nil)
+		if err != nil {
+			return fmt.Errorf("find credentials for %s: %w", c.Namespace, err)
+		}
+		c.Credential = credential
+	}
+	c.Client.RetryOptions = azservicebus.RetryOptions{MaxRetries: -1}
+	return nil
+}
+
+// checkConnectionString finds the mistakes whose errors of the SDK would quote the text, and so a key.
+func checkConnectionString(text string) error {
+	has := map[string]string{}
+	for part := range strings.SplitSeq(text, ";") {
+		if part == "" {
+			continue
+		}
+		name, value, found := strings.Cut(part, "=")
+		if !found {
+			return errors.New("cannot be read: one of its parts, which semicolons separate, is not NAME=VALUE; copy it again from the portal")
+		}
+		has[strings.ToLower(strings.TrimSpace(name))] = value
+	}
+	u, err := url.Parse(has["endpoint"])
+	switch {
+	case err != nil || u.Host == "":
+		return errors.New("has no Endpoint=sb://NAMESPACE/; copy it again from the portal")
+	case has["entitypath"] != "":
+		return fmt.Errorf("has EntityPath=%s, which is that of one queue or topic; use the connection string of the namespace, or remove EntityPath where the policy suffices", has["entitypath"])
+	case has["sharedaccesssignature"] == "" && has["sharedaccesskeyname"] == "":
+		return errors.New("has no SharedAccessKeyName; copy it again from the portal")
+	case has["sharedaccesssignature"] == "" && has["sharedaccesskey"] == "":
+		return errors.New("has no SharedAccessKey; copy it again from the portal")
+	}
+	return nil
+}
+
+// host is the host name of the namespace, of either way to name it.
+func (c *Config) host() string {
+	if c.Namespace != "" {
+		return c.Namespace
+	}
+	for part := range strings.SplitSeq(c.ConnectionString, ";") {
+		if name, value, _ := strings.Cut(part, "="); strings.EqualFold(strings.TrimSpace(name), "Endpoint") {
+			if u, err := url.Parse(value); err == nil {
+				return u.Host
+			}
+		}
+	}
+	return ""
+}
+
+// String returns the configuration without secrets. fmt, slog and encoding/json show a
+// Config like this, also within other values. fmt cannot do so for an unexported field of
+// another struct: give that struct a String method.
+func (c Config) String() string { return fmt.Sprintf("%+v", c.shown()) }
+
+// GoString returns the same as String.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue implements slog.LogValuer with the text of String.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// MarshalJSON writes the configuration as String shows it: of ConnectionString the host name alone, and no code. To store
+// a configuration, store its fields.
+func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
+
+// shownConfig has the fields of a Config that are no secret.
+type shownConfig struct {
+	Namespace                string
+	AdminEndpoint            string
+	NoAdmin                  bool
+	QueuePrefix, TopicPrefix string
+	SessionQueues            []string
+	LockDuration             time.Duration
+	SharedTopic              string
+	IgnoreMissingTopics      bool
+	MaxMessageBytes          int
+}
+
+func (c Config) shown() shownConfig {
+	s := shownConfig{
+		Namespace: c.host(), NoAdmin: c.NoAdmin, QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix, SessionQueues: c.SessionQueues,
+		LockDuration: c.LockDuration, SharedTopic: c.SharedTopic, IgnoreMissingTopics: c.IgnoreMissingTopics, MaxMessageBytes: c.MaxMessageBytes,
+	}
+	if u, err := url.Parse(c.AdminEndpoint); err == nil {
+		s.AdminEndpoint = u.Redacted()
+	}
+	return s
+}
+
+// capabilities returns those of a transport with the configuration.
+func capabilities(c *Config) core.Capabilities {
+	return core.Capabilities{
+		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+		DelayedDelivery:     true,
+		NativeDeliveryCount: true,
+		PublishSubscribe:    true,
+		TimeToBeReceived:    true,
+		DeadLetter:          true,
+		GroupOrder:          true, // of session queues
+		DelayPrecision:      delayPrecision,
+		MaxMessageBytes:     c.MaxMessageBytes,
+		MaxHeaderBytes:      maxHeaderBytes,
+		Durable:             true,
+		ConfirmsSettlement:  true,
+		Ahead:               true,
+	}
+}
+
+// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates: the engine counts attempts, and the service must not
+// dead-letter a message before.
+const mostDeliveries = math.MaxInt32

@@ -1,0 +1,149 @@
+package asb
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// connection is a connection to the service that is made anew when it is lost. The SDK would keep using a lost one: it recovers
+// within the attempts of one call, and the adapter makes one attempt, since a message whose fate is unknown must not be sent
+// twice behind its sender's back.
+type connection struct {
+	connect func() (*azservicebus.Client, error)
+	life    *transport.Lifecycle
+
+	mu       sync.Mutex // guards the fields below
+	closed   bool
+	client   *azservicebus.Client
+	senders  map[string]*sender            // of client, by queue or topic
+	turn     int                           // counts uses of senders
+	leftover []func(context.Context) error // to be closed by close, since the transport was closed before
+}
+
+// sender is a link for sending.
+type sender struct {
+	*azservicebus.Sender
+	client *azservicebus.Client
+	to     string      // queue or topic
+	using  int         // calls; the connection's mu guards it
+	used   int         // the connection's turn at the last use; its mu guards it
+	opened atomic.Bool // it has a link, as far as is known
+}
+
+// mostSenders is how many queues and topics have links for sending at a time. The service allows 1,000 links on a connection, and a
+// sender has four.
+const mostSenders = 200
+
+// sender returns the sender to a queue or topic. The caller calls release.
+func (c *connection) sender(to string) (*sender, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, core.ErrClosed
+	}
+	if c.client == nil {
+		client, err := c.connect()
+		if err != nil {
+			return nil, err
+		}
+		c.client, c.senders = client, map[string]*sender{}
+	}
+	s := c.senders[to]
+	if s == nil {
+		sdk, err := c.client.NewSender(to, nil)
+		if err != nil {
+			return nil, err
+		}
+		if len(c.senders) >= mostSenders {
+			c.dropLocked()
+		}
+		s = &sender{Sender: sdk, client: c.client, to: to}
+		c.senders[to] = s
+	}
+	c.turn++
+	s.using++
+	s.used = c.turn
+	return s, nil
+}
+
+// has reports whether a sender is still the one to its queue or topic. It does so for every sender once the connection is closed.
+func (c *connection) has(s *sender) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed || c.senders[s.to] == s
+}
+
+// release ends the use of a sender.
+func (c *connection) release(s *sender) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.using--
+}
+
+// dropLocked closes the sender that was not used for longest, if there is one that is not in use.
+func (c *connection) dropLocked() {
+	var oldest *sender
+	for _, s := range c.senders {
+		if s.using == 0 && (oldest == nil || s.used < oldest.used) {
+			oldest = s
+		}
+	}
+	if oldest != nil {
+		delete(c.senders, oldest.to)
+		c.closeLaterLocked(oldest.Close)
+	}
+}
+
+// forget closes the sender to a queue or topic that does not exist, say, so that the next message opens one.
+func (c *connection) forget(s *sender) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.senders[s.to] == s {
+		delete(c.senders, s.to)
+		c.closeLaterLocked(s.Close)
+	}
+}
+
+// lost closes the connection of a sender, which is lost, so that the next message opens another one.
+func (c *connection) lost(s *sender) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == s.client {
+		c.client, c.senders = nil, nil
+		c.closeLaterLocked(s.client.Close)
+	}
+}
+
+// closeGrace is how long the closing of links may take.
+const closeGrace = 10 * time.Second
+
+func (c *connection) closeLaterLocked(closeNow func(context.Context) error) {
+	if !c.life.Go(func() {
+		ctx, cancel := context.WithTimeout(c.life.Context(), closeGrace)
+		defer cancel()
+		_ = closeNow(ctx) // it is lost, or not needed any more
+	}) {
+		c.leftover = append(c.leftover, closeNow)
+	}
+}
+
+// close ends the connection, for good.
+func (c *connection) close(ctx context.Context) {
+	c.mu.Lock()
+	closing := c.leftover
+	if c.client != nil {
+		closing = append(closing, c.client.Close)
+	}
+	c.closed, c.client, c.senders, c.leftover = true, nil, nil, nil
+	c.mu.Unlock()
+	for _, closeNow := range closing {
+		_ = closeNow(ctx)
+	}
+}

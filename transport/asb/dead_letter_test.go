@@ -1,0 +1,96 @@
+//go:build darwin || linux
+
+package asb_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
+)
+
+func TestDeadLetterQueue_IsReceivedFrom(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte("body"), Headers: headersOf("key", "value")}); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("ü", 4000)
+	if err := take(t, openReceiver(t, transport, "q", 1), 1)[0].DeadLetter(t.Context(), core.DeadLetter{Reason: "a reason", Description: long}); err != nil {
+		t.Fatal(err)
+	}
+	const dead = "q/$deadletterqueue"
+	d := take(t, openReceiver(t, transport, dead, 1), 1)[0]
+	in := d.Incoming()
+	if string(in.Body) != "body" || in.Headers.Get("key") != "value" || in.Headers.Get("DeadLetterReason") != "a reason" ||
+		!strings.HasPrefix(long, in.Headers.Get("DeadLetterErrorDescription")) || len(in.Headers.Get("DeadLetterErrorDescription")) < 4000 || len(in.Headers.Get("DeadLetterErrorDescription")) > 4096 {
+		t.Errorf("it came as %q with %v", in.Body, in.Headers)
+	}
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: dead}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a message to a dead-letter queue: %v", err)
+	}
+	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A message that is given up after a delayed retry is in the service's dead-letter queue with all that an error queue would
+// tell, can be read there and sent back, and begins anew.
+func TestDeadLetterQueue_ServesAsErrorQueue(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q", "error")
+	ep, err := core.New("q", transport, core.Config{Recoverability: core.Recoverability{
+		DeadLetter: core.DeadLettersAll, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Millisecond},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attempts, retries atomic.Int64
+	if err := core.Handle(ep, "job", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		retries.Store(int64(m.DelayedRetries))
+		if attempts.Add(1) <= 2 {
+			return errors.New("down for now")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte(`"Ym9keQ=="`), Headers: headersOf(core.HeaderMessageTypes, "job")}); err != nil {
+		t.Fatal(err)
+	}
+	d := take(t, openReceiver(t, transport, "q/$deadletterqueue", 1), 1)[0]
+	in := d.Incoming()
+	for key, want := range map[string]string{
+		core.HeaderFailureReason: "RetriesExhausted", "DeadLetterReason": "RetriesExhausted", core.HeaderFailedQ: "q", core.HeaderExceptionMessage: "down for now",
+		core.HeaderMessageTypes: "job", core.HeaderRetries: "",
+	} {
+		if got := in.Headers.Get(key); got != want {
+			t.Errorf("the dead letter has %s: %q, want %q", key, got, want)
+		}
+	}
+	if err := transport.Send(t.Context(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Body: in.Body, Headers: in.Headers}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	await(t, "the dead letter is handled when it was sent back", func() bool { return attempts.Load() == 3 })
+	if n := retries.Load(); n != 0 {
+		t.Errorf("it comes back with %d delayed retries; its life begins anew", n)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

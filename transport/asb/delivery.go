@@ -1,0 +1,362 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// delivery is a message that was received. Its lock is its own, or that of its session.
+type delivery struct {
+	core.UnsupportedDelivery
+	r       *receiver
+	in      received
+	message *azservicebus.ReceivedMessage
+	usage   *usage        // of the link on which it came; nil: its session's
+	session *session      // nil: it has none
+	locked  time.Duration // for how long it was locked when it arrived
+	done    chan struct{} // closed when its place is free; nil without a session
+	once    sync.Once     // closes done
+
+	waiting   bool // no Receive has returned it yet; the receiver's mu guards it
+	refreshed bool // its lock was renewed before it was handed out; the receiver's mu guards it
+
+	mu       sync.Mutex // guards the fields below
+	lockEnd  time.Time
+	settled  bool
+	settling bool
+}
+
+var _ core.Delivery = (*delivery)(nil)
+
+// newDelivery returns the delivery of a message that arrived at a time, on a link or of a session.
+func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *usage, s *session) *delivery {
+	d := &delivery{r: r, message: m, usage: u, session: s}
+	r.t.read(&d.in, r.address, m)
+	if s != nil {
+		d.done = make(chan struct{})
+	}
+	if m.LockedUntil != nil {
+		d.lockEnd = r.lockEnd(*m.LockedUntil, at)
+	} else {
+		d.lockEnd = at.Add(r.t.cfg.LockDuration)
+	}
+	d.locked = d.lockEnd.Sub(at)
+	return d
+}
+
+// ended notes that the place of the delivery is free, for which its session waits.
+func (d *delivery) ended() {
+	if d.done != nil {
+		d.once.Do(func() { close(d.done) })
+	}
+}
+
+// lockMargin is how much earlier a lock is taken to end: the estimate of the service's clock is off by as long as the quickest message takes.
+const lockMargin = 50 * time.Millisecond
+
+// lockEnd returns when a lock ends that ends at until by the service's clock, as it was told at a time of this process.
+func (r *receiver) lockEnd(until, at time.Time) time.Time {
+	if until.IsZero() { // the service has not told
+		until = at.Add(r.t.clock.Ahead()).Add(r.lockDuration())
+	} else if r.lock > 0 {
+		r.t.clock.Observe(until.Add(-r.lock), at) // the lock began before it arrived
+	}
+	left := until.Sub(at) - r.t.clock.Ahead()
+	switch {
+	case r.lock > 0:
+		left = min(left, r.lock)
+	case left <= 0 || left > mostLock:
+		// The clocks differ, and without the right Manage it is not known by how much.
+		left = r.t.cfg.LockDuration
+	}
+	return at.Add(left - lockMargin)
+}
+
+// Incoming implements core.Delivery.
+func (d *delivery) Incoming() *core.Incoming { return &d.in.Incoming }
+
+// Complete implements core.Delivery.
+func (d *delivery) Complete(ctx context.Context) error {
+	return d.settle(ctx, complete)
+}
+
+// Abandon implements core.Delivery. The service counts it.
+func (d *delivery) Abandon(ctx context.Context, _ error) error {
+	return d.settle(ctx, abandon(nil))
+}
+
+// Release implements core.Delivery. The service counts it as a failure, since the SDK has no other way to give a message back; a property
+// of the message takes that off again.
+func (d *delivery) Release(ctx context.Context) error {
+	return d.settle(ctx, abandon(d.released()))
+}
+
+// released are the properties of a message that is given back without a failure.
+func (d *delivery) released() map[string]any {
+	return map[string]any{propertyReleased: int64(d.in.released + 1)}
+}
+
+// Postpone implements core.Delivery. The session keeps its lock until the message is due; a process that takes the session over
+// finds the time in the message.
+func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
+	if d.session == nil || d.in.GroupKey == "" || d.r.mode == core.TransactionNone || delay < 0 {
+		return fmt.Errorf("asb: postpone a message of %q by %v: it belongs to no session: %w", d.r.address, delay, errors.ErrUnsupported)
+	}
+	properties := map[string]any{}
+	if cause == nil {
+		properties = d.released()
+	}
+	properties[propertyNotBefore] = roundUp(d.r.t.scheduled(delay)).UnixMilli()
+	return d.settle(ctx, abandon(properties))
+}
+
+// DeadLetter implements core.Delivery.
+func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error {
+	if d.r.mode == core.TransactionNone {
+		return d.UnsupportedDelivery.DeadLetter(ctx, letter)
+	}
+	properties, err := d.changed(letter.Headers)
+	if err != nil {
+		return fmt.Errorf("asb: dead-letter a message of %q: %w", d.r.address, err)
+	}
+	reason, description := deadLetterText(string(letter.Reason)), deadLetterText(letter.Description)
+	return d.settle(ctx, func(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) error {
+		return s.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{Reason: &reason, ErrorDescription: &description, PropertiesToModify: properties})
+	})
+}
+
+// changed returns the properties that a settlement has to set, so that the message has these headers. The service takes no property away, so
+// those that are not among them are emptied: the retries of before, for example, count no more when the message is sent back.
+func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
+	if headers.Len() == 0 {
+		return nil, nil
+	}
+	if err := transport.CheckOutgoing(&core.Outgoing{ID: d.in.ID, Queue: d.r.address, Headers: headers}, &d.r.t.caps); err != nil {
+		return nil, err
+	}
+	properties, err := applicationProperties(headers)
+	if err != nil {
+		return nil, err
+	}
+	for key, before := range d.in.Headers.All() {
+		if now, kept := headers.Lookup(key); !kept {
+			properties[key] = ""
+		} else if now == before {
+			delete(properties, key)
+		}
+	}
+	return properties, nil
+}
+
+// mostDeadLetterText is the most that the service keeps of a reason or a description
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
+const mostDeadLetterText = 4096
+
+func deadLetterText(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	if len(s) <= mostDeadLetterText {
+		return s
+	}
+	n := mostDeadLetterText
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// LockedUntil implements core.Delivery.
+func (d *delivery) LockedUntil() time.Time {
+	switch {
+	case d.r.mode == core.TransactionNone:
+		return time.Time{}
+	case d.session != nil:
+		return d.session.lockedUntil()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lockEnd
+}
+
+// Renew implements core.Delivery.
+func (d *delivery) Renew(ctx context.Context) error {
+	if d.r.mode == core.TransactionNone {
+		return d.UnsupportedDelivery.Renew(ctx)
+	}
+	if err := d.mayRenew(); err != nil {
+		return err
+	}
+	if d.session != nil {
+		return d.session.renew(ctx)
+	}
+	lock := d.bare()
+	err := d.r.control.do(ctx, func(ctx context.Context, sdk *azservicebus.Receiver) error {
+		return sdk.RenewMessageLock(ctx, lock, nil)
+	})
+	if err != nil {
+		return d.r.settleError(ctx, err)
+	}
+	end := d.r.lockEnd(*lock.LockedUntil, time.Now())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if end.After(d.lockEnd) {
+		d.lockEnd = end
+	}
+	return nil
+}
+
+// bare returns the message's lock alone, which the SDK settles and renews without the link that the message came on.
+func (d *delivery) bare() *azservicebus.ReceivedMessage {
+	return &azservicebus.ReceivedMessage{LockToken: d.message.LockToken}
+}
+
+func (d *delivery) mayRenew() error {
+	end := d.LockedUntil()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.settled:
+		return core.ErrSettled
+	case time.Now().After(end) || d.r.closing.Err() != nil:
+		return core.ErrLockLost
+	}
+	return nil
+}
+
+// settlement is a call of the SDK that settles a message.
+type settlement func(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) error
+
+func complete(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) error {
+	return s.CompleteMessage(ctx, m, nil)
+}
+
+// abandon returns the settlement that makes a message available, with changed properties.
+func abandon(properties map[string]any) settlement {
+	return func(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) error {
+		return s.AbandonMessage(ctx, m, &azservicebus.AbandonMessageOptions{PropertiesToModify: properties})
+	}
+}
+
+// settle makes the one settlement.
+func (d *delivery) settle(ctx context.Context, s settlement) error {
+	if err := d.begin(ctx); err != nil || d.r.mode == core.TransactionNone {
+		return err
+	}
+	err := d.request(ctx, s)
+	d.finish(err)
+	return err
+}
+
+// request asks the service for a settlement. It tells nothing of a settlement whose link is lost, so that is repeated by the message's lock
+// alone. If the first one had succeeded the lock is lost.
+func (d *delivery) request(ctx context.Context, s settlement) error {
+	if d.session != nil {
+		return d.r.settleError(ctx, d.session.settle(ctx, d.message, s))
+	}
+	err, repeat := d.onLink(ctx, s)
+	if repeat {
+		err = d.r.control.do(ctx, func(ctx context.Context, sdk *azservicebus.Receiver) error { return s(ctx, sdk, d.bare()) })
+	}
+	return d.r.settleError(ctx, err)
+}
+
+// onLink settles on the link on which the message came. repeat reports whether that link cannot tell, or is closed.
+func (d *delivery) onLink(ctx context.Context, s settlement) (err error, repeat bool) {
+	if !d.usage.begin() {
+		return nil, true
+	}
+	defer d.usage.settling.Done()
+	limited, cancel := context.WithTimeout(ctx, settleAttempt)
+	defer cancel()
+	defer context.AfterFunc(d.usage.alive, cancel)()
+	sdk, err := d.r.control.receiver(limited)
+	if err == nil {
+		err = s(limited, sdk, d.message)
+	}
+	if err == nil || ctx.Err() != nil || limited.Err() == nil && !onlyHere(err) {
+		return err, false
+	}
+	if sdk != nil {
+		d.r.control.lost(sdk) // it is on the same connection
+	}
+	return err, true
+}
+
+// settleError returns an error of a settlement with its meaning to the delivery.
+func (r *receiver) settleError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case faultOf(err) == faultLockLost || faultOf(err) == faultNoEntity:
+		return fmt.Errorf("asb: settle a message of %q: %w: %w", r.address, core.ErrLockLost, err)
+	}
+	return fmt.Errorf("asb: settle a message of %q: %w", r.address, r.t.explained(err))
+}
+
+// giveBack releases a message whose place is free already.
+func (d *delivery) giveBack(ctx context.Context) error {
+	defer d.ended()
+	return d.request(ctx, abandon(d.released()))
+}
+
+// begin returns an error if the delivery cannot be settled now. In mode None it settles it; otherwise finish has to follow.
+func (d *delivery) begin(ctx context.Context) error {
+	end := d.LockedUntil()
+	d.r.mu.Lock()
+	defer d.r.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.settled || d.settling:
+		return core.ErrSettled
+	case d.r.mode == core.TransactionNone:
+	case d.r.closed:
+		return core.ErrLockLost
+	case time.Now().After(end):
+		return core.ErrLockLost
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d.r.mode == core.TransactionNone {
+		d.settled = true
+		return nil
+	}
+	d.settling = true
+	d.r.settlements.Add(1) // which Close waits for
+	return nil
+}
+
+// isSettled reports whether the service has confirmed a settlement.
+func (d *delivery) isSettled() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.settled
+}
+
+// finish notes the outcome.
+func (d *delivery) finish(err error) {
+	defer d.r.settlements.Done()
+	lost := errors.Is(err, core.ErrLockLost)
+	d.r.mu.Lock()
+	defer d.r.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settling = false
+	d.settled = err == nil
+	if err == nil || lost {
+		d.r.freeLocked(d)
+		d.ended()
+	}
+}

@@ -1,0 +1,99 @@
+package asb
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// dialer opens the connections of one client of the SDK, in place of the SDK, which has no other hook than that for web sockets.
+//
+// It is there for a pause between attempts that fail. The SDK renews the token of each link in the background, some minutes before it
+// expires. Where that fails because the service cannot be reached, it tries again at once and without an end: it pauses only
+// between the attempts of a request, of which the adapter allows one (azservicebus v1.11.0, startNegotiateClaimRenewer): several thousand connections a second.
+type dialer struct {
+	cfg *Config
+
+	mu   sync.Mutex // guards next
+	next time.Time  // no attempt begins before
+}
+
+// dialPause is the time between an attempt that has failed and the next one of the same client.
+const dialPause = time.Second / 2
+
+// dial implements the SDK's option NewWebSocketConn.
+func (d *dialer) dial(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+	d.mu.Lock()
+	wait := time.Until(d.next)
+	d.mu.Unlock()
+	if wait > 0 {
+		if err := transport.Sleep(ctx, context.Background(), wait, nil); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := d.connect(ctx, args)
+	if err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.next = time.Now().Add(dialPause)
+	}
+	return conn, err
+}
+
+// connect opens a connection: as the application's function does, or else as the SDK would without one (go-amqp v1.7.0, dialConn).
+func (d *dialer) connect(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+	if d.cfg.Client.NewWebSocketConn != nil {
+		return d.cfg.Client.NewWebSocketConn(ctx, args)
+	}
+	addr, name, secure := d.cfg.dialed()
+	tcp := &net.Dialer{Timeout: requestTimeout}
+	if !secure {
+		return tcp.DialContext(ctx, "tcp", addr)
+	}
+	cfg := d.cfg.Client.TLSConfig.Clone()
+	if cfg == nil {
+		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName = name
+	}
+	return (&tls.Dialer{NetDialer: tcp, Config: cfg}).DialContext(ctx, "tcp", addr)
+}
+
+// dialed returns the address of the service, the name in its certificate, and whether it is reached by TLS: the emulator is not.
+func (c *Config) dialed() (addr, name string, secure bool) {
+	u := &url.URL{Host: c.host()}
+	name, secure = u.Hostname(), !c.isEmulator()
+	if c.Client.CustomEndpoint != "" {
+		u.Host = c.Client.CustomEndpoint
+	}
+	port := u.Port()
+	switch {
+	case port != "":
+	case secure:
+		port = "5671"
+	default:
+		port = "5672"
+	}
+	return net.JoinHostPort(u.Hostname(), port), name, secure
+}
+
+// isEmulator reports whether the connection string is that of an emulator.
+func (c *Config) isEmulator() bool {
+	for part := range strings.SplitSeq(c.ConnectionString, ";") {
+		if name, value, _ := strings.Cut(part, "="); strings.EqualFold(strings.TrimSpace(name), "UseDevelopmentEmulator") {
+			is, err := strconv.ParseBool(value)
+			return is && err == nil
+		}
+	}
+	return false
+}

@@ -1,0 +1,91 @@
+package asb_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/transport/asb"
+)
+
+// The SDK pauses between no two attempts to renew a token.
+func TestDial_PausesAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		var cfg asb.Config
+		cfg.Client.NewWebSocketConn = func(context.Context, azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+			attempts++
+			return nil, errors.New("refused")
+		}
+		dial := asb.Dial(cfg)
+		began := time.Now()
+		for time.Since(began) < 10*time.Second && attempts < 100 {
+			if _, err := dial(t.Context(), azservicebus.NewWebSocketConnArgs{}); err == nil {
+				t.Fatal("the attempt succeeded")
+			}
+		}
+		if attempts > 30 {
+			t.Errorf("there were %d attempts in ten seconds", attempts)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		before := attempts
+		if _, err := dial(ctx, azservicebus.NewWebSocketConnArgs{}); !errors.Is(err, context.Canceled) || attempts > before {
+			t.Errorf("with a context that has ended: %v, and %d attempts", err, attempts-before)
+		}
+	})
+}
+
+func TestDial_VerifiesTheNamespace(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(nil) // its certificate is that of example.com
+	t.Cleanup(server.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	for namespace, right := range map[string]bool{"example.com": true, "other.org": false} {
+		cfg := asb.Config{Namespace: namespace}
+		cfg.Client.CustomEndpoint = server.Listener.Addr().String()
+		cfg.Client.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		conn, err := asb.Dial(cfg)(t.Context(), azservicebus.NewWebSocketConnArgs{})
+		if (err == nil) != right {
+			t.Errorf("%s: the error is %v", namespace, err)
+		}
+		if err == nil {
+			if err := conn.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if cfg.Client.TLSConfig.ServerName != "" {
+			t.Error("the application's TLSConfig was changed")
+		}
+	}
+}
+
+func TestDial_Addresses(t *testing.T) {
+	t.Parallel()
+	const key = ";SharedAccessKeyName=name;SharedAccessKey=key"
+	custom := asb.Config{Namespace: "shop.servicebus.windows.net"}
+	custom.Client.CustomEndpoint = "10.0.0.1:4711"
+	for addr, c := range map[string]struct {
+		cfg    asb.Config
+		secure bool
+	}{
+		"shop.servicebus.windows.net:5671":  {asb.Config{Namespace: "shop.servicebus.windows.net"}, true},
+		"other.servicebus.windows.net:5671": {asb.Config{ConnectionString: "Endpoint=sb://other.servicebus.windows.net/" + key}, true},
+		"localhost:5672":                    {asb.Config{ConnectionString: "Endpoint=sb://localhost" + key + ";UseDevelopmentEmulator=true"}, false},
+		"localhost:5800":                    {asb.Config{ConnectionString: "endpoint=sb://localhost:5800" + key + ";usedevelopmentemulator=True"}, false},
+		"10.0.0.1:4711":                     {custom, true},
+	} {
+		if got, secure := asb.Dialed(c.cfg); got != addr || secure != c.secure {
+			t.Errorf("the address is %s, with TLS %v; want %s, %v", got, secure, addr, c.secure)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package asb
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// What tests look at from outside.
+
+// Read returns a message as the adapter reads it.
+func (t *Transport) Read(queue string, m *azservicebus.ReceivedMessage) *core.Incoming {
+	var r received
+	t.read(&r, queue, m)
+	return &r.Incoming
+}
+
+// Encode returns a message as the adapter sends it.
+func (t *Transport) Encode(out *core.Outgoing, sessions bool) (*azservicebus.AMQPAnnotatedMessage, error) {
+	return t.encode(out, sessions)
+}
+
+// SubscriptionName returns the name of a queue's subscription.
+func (t *Transport) SubscriptionName(address string) string { return t.cfg.subscriptionName(address) }
+
+// Losses returns the errors of a link that is lost after times without messages.
+func Losses(lasted ...time.Duration) (errs []error) {
+	var l link
+	for _, d := range lasted {
+		errs = append(errs, l.loss(d))
+	}
+	return errs
+}
+
+// LockEnd returns when a lock ends that ends at until by the service's clock, and by how much that clock is taken to be ahead then. lock is
+// 0 where the queue's LockDuration is not known.
+func LockEnd(cfg Config, lock time.Duration, until, at time.Time) (end time.Time, ahead time.Duration) {
+	r := &receiver{t: &Transport{cfg: &cfg}, lock: lock}
+	end = r.lockEnd(until, at)
+	return end, r.t.clock.Ahead()
+}
+
+// Transient reports whether a retry may help against an error.
+func Transient(err error) bool { return transient(err) }
+
+// Dial returns how a client of a configuration opens connections.
+func Dial(cfg Config) func(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+	return (&dialer{cfg: &cfg}).dial
+}
+
+// Dialed returns the address of the service, and whether it is reached by TLS.
+func Dialed(cfg Config) (addr string, secure bool) {
+	addr, _, secure = cfg.dialed()
+	return addr, secure
+}
+
+var (
+	Duration      = duration
+	ParseDuration = parseDuration
+)

@@ -1,0 +1,225 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// fault is the kind of an error, from which follows whether to retry.
+type fault int
+
+const (
+	faultOutage    fault = iota // transient
+	faultNoEntity               // a queue, topic or subscription does not exist
+	faultRefused                // credentials or rights do not suffice
+	faultTooLarge               // of a message
+	faultLockLost               // of a message or a session
+	faultNoSession              // no session has messages
+	faultOther                  // any other permanent error
+)
+
+// The service's conditions of errors, beside those of AMQP
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot).
+const (
+	conditionLockLost        amqp.ErrCond = "com.microsoft:message-lock-lost"
+	conditionSessionLockLost amqp.ErrCond = "com.microsoft:session-lock-lost"
+	conditionNotFound        amqp.ErrCond = "com.microsoft:message-not-found"
+	conditionTimeout         amqp.ErrCond = "com.microsoft:timeout"
+	conditionDisabled        amqp.ErrCond = "com.microsoft:entity-disabled"
+	conditionArgument        amqp.ErrCond = "com.microsoft:argument-error"
+	conditionOutOfRange      amqp.ErrCond = "com.microsoft:argument-out-of-range"
+	conditionAuthFailed      amqp.ErrCond = "com.microsoft:auth-failed"
+	conditionBusy            amqp.ErrCond = "com.microsoft:server-busy"
+)
+
+// faultOf judges an error of the SDK.
+func faultOf(err error) fault {
+	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
+		return faultOther
+	}
+	if _, ok := errors.AsType[*sessionLostError](err); ok {
+		return faultLockLost
+	}
+	if errors.Is(err, azservicebus.ErrMessageTooLarge) {
+		return faultTooLarge
+	}
+	if said, ok := errors.AsType[*azservicebus.Error](err); ok {
+		switch said.Code {
+		case azservicebus.CodeUnauthorizedAccess:
+			return faultRefused
+		case azservicebus.CodeLockLost:
+			return faultLockLost
+		case azservicebus.CodeNotFound:
+			return faultNoEntity
+		case azservicebus.CodeTimeout:
+			return faultNoSession
+		default:
+			return faultOfText(err)
+		}
+	}
+	if condition, ok := conditionOf(err); ok {
+		return faultOfCondition(condition)
+	}
+	if said, ok := errors.AsType[*azcore.ResponseError](err); ok {
+		return faultOfStatus(said.StatusCode)
+	}
+	return faultOfText(err)
+}
+
+// conditionOf returns the service's name of an error.
+func conditionOf(err error) (amqp.ErrCond, bool) {
+	if said, ok := errors.AsType[*amqp.Error](err); ok {
+		return said.Condition, true
+	}
+	if said, ok := errors.AsType[*amqp.LinkError](err); ok && said.RemoteErr != nil {
+		return said.RemoteErr.Condition, true
+	}
+	return "", false
+}
+
+func faultOfCondition(condition amqp.ErrCond) fault {
+	switch condition {
+	case amqp.ErrCondNotFound:
+		return faultNoEntity
+	case amqp.ErrCondUnauthorizedAccess, conditionAuthFailed:
+		return faultRefused
+	case amqp.ErrCondMessageSizeExceeded:
+		return faultTooLarge
+	case conditionLockLost, conditionSessionLockLost, conditionNotFound:
+		return faultLockLost
+	case conditionTimeout:
+		return faultNoSession
+	case amqp.ErrCondNotAllowed, amqp.ErrCondNotImplemented, amqp.ErrCondInvalidField, amqp.ErrCondDecodeError, conditionArgument, conditionOutOfRange:
+		return faultOther
+	}
+	// Busy, disabled, full, detached, forced, cannot be locked yet, and conditions that are not known: it may pass.
+	return faultOutage
+}
+
+func faultOfStatus(status int) fault {
+	switch {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return faultRefused
+	case status == http.StatusNotFound:
+		return faultNoEntity
+	case status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= 500:
+		return faultOutage
+	default:
+		return faultOther
+	}
+}
+
+// faultOfText judges an error that has no type: the SDK keeps the cause of a lost connection as text alone.
+func faultOfText(err error) fault {
+	text := err.Error()
+	switch {
+	case isNetwork(err):
+		return faultOutage
+	case strings.Contains(text, "DefaultAzureCredential: failed to acquire a token"),
+		strings.Contains(text, "AADSTS7000215"), strings.Contains(text, "InvalidSignature"):
+		return faultRefused
+	}
+	return faultOutage
+}
+
+func isNetwork(err error) bool {
+	_, ok := errors.AsType[net.Error](err)
+	return ok || errors.Is(err, context.DeadlineExceeded)
+}
+
+// answered reports whether an error is the service's answer on a link that works.
+func answered(err error) bool {
+	if _, said := errors.AsType[managementError](err); said {
+		return true
+	}
+	_, said := conditionOf(err)
+	return said && !linkClosed(err)
+}
+
+// linkClosed reports whether an error is that of a link that was closed. After some conditions the SDK opens another one, after others it
+// keeps the closed one: after com.microsoft:server-busy, for example, which it takes for the answer to a request.
+func linkClosed(err error) bool {
+	_, closed := errors.AsType[*amqp.LinkError](err)
+	return closed
+}
+
+// isBusy reports whether a busy service has refused messages, which it did not accept then.
+func isBusy(err error) bool {
+	if condition, _ := conditionOf(err); condition != conditionBusy {
+		return false
+	}
+	_, never := errors.AsType[*notSentError](err)
+	return never || !linkClosed(err)
+}
+
+// managementError is a negative answer to a request, such as the renewal of a lock. The SDK's type is internal.
+type managementError interface {
+	error
+	RPCCode() int // as in HTTP
+}
+
+// isContext reports whether an error is that of a context that has ended.
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// transient reports whether a retry may help against an error.
+func transient(err error) bool {
+	f := faultOf(err)
+	return f == faultOutage || f == faultNoSession
+}
+
+// refused reports whether an error is certain to be of a message that the service did not accept.
+func refused(err error) bool {
+	if _, ok := errors.AsType[*amqp.ConnError](err); ok || linkClosed(err) {
+		return false // perhaps after the service had accepted the message
+	}
+	if _, ok := errors.AsType[*amqp.Error](err); ok {
+		return true // its answer to the transfer
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true
+	}
+	switch faultOf(err) {
+	case faultNoEntity, faultRefused, faultTooLarge, faultOther:
+		return true
+	default:
+		return false
+	}
+}
+
+// explained adds to an error its meaning to a caller of the transport, and how to fix it.
+func (t *Transport) explained(err error) error {
+	switch faultOf(err) {
+	case faultNoEntity:
+		if errors.Is(err, core.ErrQueueNotFound) || errors.Is(err, errNoTopic) {
+			return err
+		}
+		return fmt.Errorf("%w: %w; to fix: create it with Provision (Config.Provision of the endpoint), or check the namespace, %s", core.ErrQueueNotFound, err, t.cfg.host())
+	case faultRefused:
+		return fmt.Errorf("%w; to fix: give the identity or policy the rights Listen and Send, and Manage for Provision and Subscribe, on %s (docs/transports/asb.md)", err, t.cfg.host())
+	case faultTooLarge:
+		if errors.Is(err, core.ErrTooLarge) {
+			return err
+		}
+		return fmt.Errorf("%w; to fix: make it smaller, or use the premium tier with a larger MaxMessageSizeInKilobytes: %w", err, core.ErrTooLarge)
+	}
+	switch condition, _ := conditionOf(err); {
+	case condition == conditionDisabled:
+		return fmt.Errorf("%w; to fix: set the status of the queue or topic to Active", err)
+	case condition == amqp.ErrCondNotAllowed && strings.Contains(err.Error(), "requires sessions"):
+		return fmt.Errorf("%w; to fix: name the queue in Config.SessionQueues", err)
+	}
+	return err
+}

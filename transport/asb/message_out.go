@@ -1,0 +1,166 @@
+package asb
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"time"
+	"unicode"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Application properties that the adapter adds to a message when it gives it back. They are numbers, and headers are text.
+const (
+	// propertyReleased is how many deliveries of the message were given back without a failure. The service has counted them.
+	propertyReleased = "Reprise.Released"
+	// propertyNotBefore is when a message of a session that was postponed is due, by the service's clock, in
+	// milliseconds since 1970.
+	propertyNotBefore = "Reprise.NotBefore"
+)
+
+// propertyTopic is the application property by which subscriptions to Config.SharedTopic filter: the topic of an event.
+const propertyTopic = "Reprise.Topic"
+
+// annotationScheduled is when the service makes a message available.
+const annotationScheduled = "x-opt-scheduled-enqueue-time"
+
+// outgoing is a message as the SDK sends it.
+type outgoing = azservicebus.AMQPAnnotatedMessage
+
+// encode writes a message for a queue or topic. With sessions every message belongs to one.
+func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error) {
+	id := messageID(out)
+	packed := *out
+	session := ""
+	switch {
+	case out.GroupKey == "":
+		if sessions {
+			session = id // a session for itself
+		}
+	case isSessionID(out.GroupKey):
+		session, packed.GroupKey = out.GroupKey, ""
+	default:
+		sum := sha256.Sum256([]byte(out.GroupKey))
+		session = "sha256-" + hex.EncodeToString(sum[:])
+	}
+	headers := transport.PackHeaders(&packed)
+	m := &outgoing{
+		Body:       azservicebus.AMQPAnnotatedMessageBody{Data: [][]byte{out.Body}},
+		Properties: &azservicebus.AMQPAnnotatedMessageProperties{MessageID: id},
+		Header:     &azservicebus.AMQPAnnotatedMessageHeader{Durable: true},
+	}
+	if session != "" {
+		m.Properties.GroupID = &session
+	}
+	var err error
+	if m.ApplicationProperties, err = applicationProperties(headers); err != nil {
+		return nil, err
+	}
+	nativeProperty(&m.Properties.ReplyTo, headers, core.HeaderReplyToAddress)
+	nativeProperty(&m.Properties.ContentType, headers, core.HeaderContentType)
+	if text := headers.Get(core.HeaderCorrelationID); text != "" && len(text) <= maxMessageIDLength {
+		m.Properties.CorrelationID = text
+	}
+	due := t.scheduled(out.Delay)
+	if out.Delay > 0 {
+		m.MessageAnnotations = map[any]any{annotationScheduled: roundUp(due)}
+	}
+	if out.TimeToBeReceived > 0 {
+		// The service counts it from when the message becomes available.
+		expire(m, due, max(out.TimeToBeReceived-out.Delay, time.Millisecond))
+	}
+	return m, nil
+}
+
+// applicationProperties returns headers as the service keeps them; nil for none.
+func applicationProperties(headers core.Headers) (map[string]any, error) {
+	if headers.Len() == 0 {
+		return nil, nil
+	}
+	properties, total := make(map[string]any, headers.Len()), 0
+	for key, value := range headers.All() {
+		if key == propertyReleased || key == propertyNotBefore || key == propertyTopic {
+			return nil, fmt.Errorf("%w: the adapter uses the key %q itself", core.ErrInvalidHeader, key)
+		}
+		if len(key) > mostPropertyByte || len(value) > mostPropertyByte {
+			return nil, fmt.Errorf("the header %.100q: %w", key, &core.TooLargeError{Limit: "Service Bus's limit of a property", Max: mostPropertyByte, Size: max(len(key), len(value))})
+		}
+		total += len(key) + len(value)
+		properties[key] = value
+	}
+	if total > mostHeaderBytes {
+		return nil, &core.TooLargeError{Limit: "Service Bus's limit of all properties", Max: mostHeaderBytes, Size: total}
+	}
+	return properties, nil
+}
+
+// scheduled returns the time by the service's clock for a message that is to be available after a delay, and that must not be early.
+func (t *Transport) scheduled(delay time.Duration) time.Time {
+	const differs = time.Second
+	at := time.Now().Add(delay)
+	if ahead := t.clock.Ahead(); ahead < -differs || ahead > differs {
+		at = at.Add(ahead + differs/4) // the estimate is too small by as long as an answer takes
+	}
+	return at
+}
+
+// expire gives a message a time to live, in whole milliseconds. One that the header's 32 bits have no room for, 49 days, is written as .NET's
+// client writes it: as the time at which the message expires.
+func expire(m *outgoing, available time.Time, ttl time.Duration) {
+	ttl = (ttl + time.Millisecond - 1).Truncate(time.Millisecond)
+	const most = math.MaxUint32 * time.Millisecond
+	m.Header.TTL = min(ttl, most)
+	if ttl > most {
+		created := available.UTC()
+		expires := created.Add(ttl)
+		m.Properties.CreationTime, m.Properties.AbsoluteExpiryTime = &created, &expires
+	}
+}
+
+// roundUp returns a time in whole milliseconds, in which AMQP writes times, that is not before t.
+func roundUp(t time.Time) time.Time {
+	rounded := t.Truncate(time.Millisecond)
+	if rounded.Before(t) {
+		rounded = rounded.Add(time.Millisecond)
+	}
+	return rounded.UTC()
+}
+
+// nativeProperty sets a field of AMQP that a header is for: programs without Reprise read it.
+func nativeProperty(field **string, headers core.Headers, key string) {
+	text := headers.Get(key)
+	if text == "" {
+		return
+	}
+	value := text // allocated only here: most messages have none
+	*field = &value
+}
+
+// messageID returns the service's own id of a message, by which an entity with duplicate detection finds duplicates. A
+// message that the application sends has its id, so that a second Send of the same message is dropped there. The engine's
+// copies, for delayed retries or the error queue, have a new one: they must never be dropped.
+func messageID(out *core.Outgoing) string {
+	if out.Reason != core.ReasonApplication || out.ID == "" || len(out.ID) > maxMessageIDLength || out.ID == out.GroupKey {
+		return rand.Text()
+	}
+	return out.ID
+}
+
+// isSessionID reports whether a group key can be the id of a session as it is.
+func isSessionID(key string) bool {
+	if len(key) > maxSessionIDLength {
+		return false
+	}
+	for _, r := range key {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,246 @@
+package asb_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb"
+)
+
+// foreign is a message as the SDK receives it.
+func foreign(change func(m *azservicebus.ReceivedMessage)) *azservicebus.ReceivedMessage {
+	sequence, enqueued := int64(4711), time.UnixMilli(1_800_000_000_000)
+	m := &azservicebus.ReceivedMessage{
+		SequenceNumber: &sequence, EnqueuedTime: &enqueued,
+		RawAMQPMessage: &azservicebus.AMQPAnnotatedMessage{
+			Header: &azservicebus.AMQPAnnotatedMessageHeader{}, Properties: &azservicebus.AMQPAnnotatedMessageProperties{},
+			Body: azservicebus.AMQPAnnotatedMessageBody{Data: [][]byte{[]byte("body")}},
+		},
+	}
+	change(m)
+	return m
+}
+
+func TestRead_ForeignProperties(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) {
+		m.ApplicationProperties = map[string]any{
+			"text": "ü", "int": int32(-5), "long": int64(1 << 40), "unsigned": uint64(1 << 63), "bool": true, "double": 1.5, "float": float32(0.1),
+			"time": time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC), "symbol": amqp.Symbol("s"), "binary": []byte{0, 255}, "nothing": nil,
+			"uuid": amqp.UUID{0x12, 0x34},
+		}
+		m.MessageID = "native"
+		m.RawAMQPMessage.Properties.MessageID = "native"
+		contentType := "text/plain"
+		m.ContentType = &contentType
+	}))
+	for key, want := range map[string]string{
+		"text": "ü", "int": "-5", "long": "1099511627776", "unsigned": "9223372036854775808", "bool": "true", "double": "1.5", "float": "0.1",
+		"time": "2026-01-02T03:04:05.006Z", "symbol": "s", "binary": "AP8=", "nothing": "", "uuid": "12340000-0000-0000-0000-000000000000",
+		core.HeaderContentType: "text/plain",
+	} {
+		if got, has := in.Headers.Lookup(key); got != want || !has {
+			t.Errorf("the header %s is %q, %v; want %q", key, got, has, want)
+		}
+	}
+	if in.ID != "native" || in.Malformed != nil || string(in.Body) != "body" || in.DeliveryCount != 1 {
+		t.Errorf("it was read as %q, %v, %q, delivery %d", in.ID, in.Malformed, in.Body, in.DeliveryCount)
+	}
+}
+
+func TestRead_Bodies(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	type body = azservicebus.AMQPAnnotatedMessageBody
+	for name, c := range map[string]struct {
+		body      body
+		want      string
+		malformed bool
+	}{
+		"data":             {body{Data: [][]byte{[]byte("one")}}, "one", false},
+		"data in parts":    {body{Data: [][]byte{[]byte("one "), []byte("two")}}, "one two", false},
+		"text":             {body{Value: "text"}, "text", false},
+		"binary":           {body{Value: []byte("bytes")}, "bytes", false},
+		"a number":         {body{Value: int64(7)}, "7", false},
+		"none":             {body{}, "", false},
+		"a map":            {body{Value: map[any]any{"a": 1}}, "", true},
+		"a list":           {body{Value: []any{1}}, "", true},
+		"an AMQP sequence": {body{Sequence: [][]any{{1}}}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) { m.RawAMQPMessage.Body = c.body }))
+			if string(in.Body) != c.want || (in.Malformed != nil) != c.malformed {
+				t.Errorf("the body is %q, malformed: %v", in.Body, in.Malformed)
+			}
+		})
+	}
+}
+
+func TestRead_DeliveryCountWithoutReleases(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	for name, c := range map[string]struct {
+		counted  uint32
+		released any
+		want     int
+	}{
+		"first delivery":          {0, nil, 1},
+		"after two failures":      {2, nil, 3},
+		"after a release":         {1, int64(1), 1},
+		"after both":              {5, int64(2), 4},
+		"a count of another type": {5, int32(2), 4},
+		"an application's header": {5, "2", 6},
+		"more than there can be":  {1, int64(9), 1},
+		"a negative number":       {1, int64(-9), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) {
+				m.RawAMQPMessage.Header.DeliveryCount = c.counted
+				if c.released != nil {
+					m.ApplicationProperties = map[string]any{"Reprise.Released": c.released}
+				}
+			}))
+			if in.DeliveryCount != c.want || in.Redelivered != (c.counted > 0) {
+				t.Errorf("the delivery count is %d, redelivered %v; want %d", in.DeliveryCount, in.Redelivered, c.want)
+			}
+		})
+	}
+}
+
+func TestRead_HeaderThatIsNoUTF8(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) {
+		m.ApplicationProperties = map[string]any{"good": "text", "bad": "\xff"}
+	}))
+	if !errors.Is(in.Malformed, core.ErrInvalidHeader) || in.Headers.Get("good") != "text" || string(in.Body) != "body" {
+		t.Errorf("it was read as %v, %v, %q", in.Malformed, in.Headers, in.Body)
+	}
+}
+
+func TestEncode_NativeMessageID(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	long := strings.Repeat("i", 129)
+	for name, c := range map[string]struct {
+		out  core.Outgoing
+		kept bool
+	}{
+		"an application's message":           {core.Outgoing{ID: "id"}, true},
+		"a delayed retry":                    {core.Outgoing{ID: "id", Reason: core.ReasonDelayedRetry}, false},
+		"a move to the error queue":          {core.Outgoing{ID: "id", Reason: core.ReasonMoveToError}, false},
+		"a forwarded copy":                   {core.Outgoing{ID: "id", Reason: core.ReasonForward}, false},
+		"an id that is too long":             {core.Outgoing{ID: long}, false},
+		"an id that is the group's key, too": {core.Outgoing{ID: "id", GroupKey: "id"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := transport.Encode(&c.out, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Properties.MessageID == c.out.ID; got != c.kept {
+				t.Errorf("the native id of %q is %v", c.out.ID, m.Properties.MessageID)
+			}
+		})
+	}
+}
+
+func TestEncode_TimeToLive(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	for _, c := range []struct {
+		lives, delay, want time.Duration
+		far                bool
+	}{
+		{lives: time.Second, want: time.Second},
+		{lives: time.Nanosecond, want: time.Millisecond},
+		{lives: time.Minute, delay: 45 * time.Second, want: 15 * time.Second},
+		{lives: 365 * 24 * time.Hour, want: (1<<32 - 1) * time.Millisecond, far: true},
+	} {
+		m, err := transport.Encode(&core.Outgoing{ID: "id", TimeToBeReceived: c.lives, Delay: c.delay}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Header.TTL != c.want {
+			t.Errorf("of %v with a delay of %v the time to live is %v, want %v", c.lives, c.delay, m.Header.TTL, c.want)
+		}
+		p := m.Properties
+		if far := p.AbsoluteExpiryTime != nil; far != c.far || far && p.AbsoluteExpiryTime.Sub(*p.CreationTime) != c.lives {
+			t.Errorf("of %v the message expires at %v", c.lives, p.AbsoluteExpiryTime)
+		}
+	}
+}
+
+func TestEncode_RefusesHeadersThatServiceBusDoesNotTake(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	quarter := strings.Repeat("x", 16<<10)
+	for name, c := range map[string]struct {
+		headers map[string]string
+		want    error
+	}{
+		"a property above 32 KiB":      {map[string]string{"a": strings.Repeat("x", 32<<10)}, core.ErrTooLarge},
+		"properties above 64 KiB":      {map[string]string{"a": quarter, "b": quarter, "c": quarter, "d": quarter}, core.ErrTooLarge},
+		"the adapter's own property":   {map[string]string{"Reprise.Released": "1"}, core.ErrInvalidHeader},
+		"the adapter's other property": {map[string]string{"Reprise.NotBefore": "1"}, core.ErrInvalidHeader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := transport.Encode(&core.Outgoing{ID: "id", Headers: core.HeadersFromMap(c.headers), Reason: core.ReasonMoveToError}, false)
+			if !errors.Is(err, c.want) {
+				t.Errorf("the error is %v, want %v", err, c.want)
+			}
+		})
+	}
+}
+
+func TestGroupKeys_ArriveAsTheyWere(t *testing.T) {
+	transport := openUnreached(t, asb.Config{})
+	sessions := map[string]string{}
+	for _, key := range []string{"", "customer-7", "ünïcode", "with\x00NUL", strings.Repeat("long ", 200), strings.Repeat("x", 128), strings.Repeat("x", 129)} {
+		for _, needed := range []bool{false, true} {
+			m, err := transport.Encode(&core.Outgoing{ID: "id", GroupKey: key}, needed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			session := ""
+			if m.Properties.GroupID != nil {
+				session = *m.Properties.GroupID
+			}
+			if (session != "") != (needed || key != "") || len(session) > 128 {
+				t.Errorf("the session of the group %q is %q", key, session)
+			}
+			if other, has := sessions[session]; has && other != key {
+				t.Errorf("the groups %q and %q have the session %q", key, other, session)
+			}
+			sessions[session] = key
+			in := transport.Read("orders", foreign(func(r *azservicebus.ReceivedMessage) {
+				r.RawAMQPMessage = m
+				r.ApplicationProperties, r.SessionID = m.ApplicationProperties, m.Properties.GroupID
+				r.MessageID = m.Properties.MessageID.(string)
+			}))
+			if in.GroupKey != key {
+				t.Errorf("the group %q arrives as %q", key, in.GroupKey)
+			}
+		}
+	}
+}
+
+// A queue that was deleted and created anew begins again with its sequence numbers.
+func TestRead_NativeIDNamesOneMessage(t *testing.T) {
+	t.Parallel()
+	transport := openUnreached(t, asb.Config{})
+	at := time.Now()
+	ids := map[string]bool{}
+	for _, m := range []*azservicebus.ReceivedMessage{
+		{SequenceNumber: new(int64(1)), EnqueuedTime: &at},
+		{SequenceNumber: new(int64(1)), EnqueuedTime: new(at.Add(time.Second))},
+		{SequenceNumber: new(int64(2)), EnqueuedTime: &at},
+	} {
+		m.RawAMQPMessage = &azservicebus.AMQPAnnotatedMessage{}
+		ids[transport.Read("q", m).NativeID] = true
+		ids[transport.Read("other", m).NativeID] = true
+	}
+	if len(ids) != 6 {
+		t.Errorf("six messages have the ids %v", ids)
+	}
+}

@@ -1,0 +1,154 @@
+package asb
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// deadLetterSuffix ends the address of a queue's dead-letter queue, which can be received from as any other.
+const deadLetterSuffix = "/$deadletterqueue"
+
+// queueAddress returns a queue's address: its name in lower case, since the service compares names without case. That
+// of a dead-letter queue ends with "/$deadletterqueue".
+func (c *Config) queueAddress(queue string) (string, error) {
+	name := strings.ToLower(queue)
+	base, dead := strings.CutSuffix(name, deadLetterSuffix)
+	if err := checkName("queue", base, c.QueuePrefix); err != nil {
+		return "", transport.Permanent(err)
+	}
+	if dead {
+		return base + deadLetterSuffix, nil
+	}
+	return base, nil
+}
+
+// checkName returns an error for the name of a queue or topic that cannot exist with its prefix. The service takes letters, digits, periods, hyphens, underscores and
+// slashes, and begins and ends names with a letter or digit
+// (https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules#microsoftservicebus).
+func checkName(kind, name, prefix string) error {
+	if name == "" {
+		return fmt.Errorf("the name of a %s is empty", kind)
+	}
+	for _, r := range name {
+		if !allowed(r) && r != '/' && r != '.' {
+			return fmt.Errorf("the %s %q has %q in its name, which Service Bus does not allow; use letters, digits, periods, hyphens, underscores and slashes", kind, name, r)
+		}
+	}
+	if !isLetterOrDigit(name[0]) || !isLetterOrDigit(name[len(name)-1]) {
+		return fmt.Errorf("the name of the %s %q has to begin and end with a letter or a digit", kind, name)
+	}
+	if n := len(prefix) + len(name); n > maxQueueNameLength {
+		return fmt.Errorf("the %s %q would have a name of %d characters, and Service Bus allows %d; shorten it", kind, name, n, maxQueueNameLength)
+	}
+	return nil
+}
+
+func checkPrefix(prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	for _, r := range prefix {
+		if !allowed(r) && r != '/' && r != '.' {
+			return fmt.Errorf("is %q and has %q in it; use letters, digits, periods, hyphens, underscores and slashes", prefix, r)
+		}
+	}
+	if !isLetterOrDigit(prefix[0]) {
+		return fmt.Errorf("is %q, but names have to begin with a letter or a digit", prefix)
+	}
+	if len(prefix) > maxQueueNameLength/2 {
+		return fmt.Errorf("has %d characters, and must leave room for names: at most %d", len(prefix), maxQueueNameLength/2)
+	}
+	return nil
+}
+
+func allowed(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
+}
+
+func isLetterOrDigit(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// source is a queue, or its dead-letter queue, as the SDK names them.
+func (c *Config) source(address string) (name string, sub azservicebus.SubQueue) {
+	base, dead := strings.CutSuffix(address, deadLetterSuffix)
+	if dead {
+		sub = azservicebus.SubQueueDeadLetter
+	}
+	return c.QueuePrefix + base, sub
+}
+
+// target is the queue that messages to an address are sent to.
+func (c *Config) target(queue string) (string, error) {
+	address, err := c.queueAddress(queue)
+	if err != nil {
+		return "", err
+	}
+	if strings.HasSuffix(address, deadLetterSuffix) {
+		return "", transport.Permanent(fmt.Errorf("messages cannot be sent to a dead-letter queue, %q: %w", queue, errors.ErrUnsupported))
+	}
+	return address, nil
+}
+
+// keepsGroups reports whether the queue at an address requires sessions.
+func (c *Config) keepsGroups(address string) bool {
+	for _, pattern := range c.SessionQueues {
+		if ok, err := path.Match(strings.ToLower(pattern), address); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// checkTopic returns an error for a topic that cannot exist.
+func (c *Config) checkTopic(topic string) error {
+	if c.SharedTopic != "" {
+		if topic == "" {
+			return transport.Permanent(errors.New("the topic is empty"))
+		}
+		return nil // it is text in a filter
+	}
+	return transport.Permanent(checkName("topic", topicName(topic), c.TopicPrefix))
+}
+
+// topicName is the name of the topic of an event. NServiceBus writes the plus sign of nested types like this, too.
+func topicName(topic string) string { return strings.ReplaceAll(topic, "+", ".") }
+
+// topicOf returns the name of the topic in the namespace to which an event is published.
+func (c *Config) topicOf(topic string) string {
+	if c.SharedTopic != "" {
+		return c.TopicPrefix + c.SharedTopic
+	}
+	return c.TopicPrefix + topicName(topic)
+}
+
+// subscriptionName is the name of a queue's subscription: that of the queue, as NServiceBus has it, or as much of it as fits with a
+// hash.
+func (c *Config) subscriptionName(address string) string {
+	return fitting(c.QueuePrefix + address)
+}
+
+// fitting returns a name that subscriptions and rules may have: of at most 50 characters, without slashes.
+func fitting(name string) string {
+	if len(name) <= maxSubscriptionNameLength && !strings.ContainsFunc(name, func(r rune) bool { return !allowed(r) && r != '.' }) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	hash := hex.EncodeToString(sum[:8])
+	kept := strings.Map(func(r rune) rune {
+		if allowed(r) || r == '.' {
+			return r
+		}
+		return '-'
+	}, name)
+	kept = kept[:min(len(kept), maxSubscriptionNameLength-len(hash)-1)]
+	return kept + "-" + hash
+}

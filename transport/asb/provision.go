@@ -1,0 +1,351 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Provision creates the queues that are missing, with Config.LockDuration, and with sessions where Config.SessionQueues names them. An instance's
+// own queue is deleted by the service when it was idle for a week.
+//
+// It changes nothing that exists. A queue that requires sessions and should not, or the other way round, is an error; so is one that
+// forwards its messages, or dead-letters them too early (C18). It needs the right Manage; with Config.NoAdmin it checks that the queues exist, and
+// its error has the commands that create them.
+func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
+	err := t.life.Err(ctx)
+	if err == nil {
+		err = t.provision(ctx, topology)
+	}
+	if err != nil {
+		return fmt.Errorf("asb: provision: %w", transport.Unavailable(ctx, err, transient))
+	}
+	return nil
+}
+
+func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
+	var errs []error
+	for _, name := range topology.Queues {
+		address, err := t.cfg.target(name)
+		switch {
+		case err != nil:
+		case t.cfg.NoAdmin:
+			if err = t.reach(ctx, address); err != nil && faultOf(err) == faultNoEntity {
+				err = fmt.Errorf("%w; with Config.NoAdmin nothing is created; to fix: %s", err, t.createCommand(address))
+			}
+		default:
+			err = t.provisionQueue(ctx, address, name == topology.InstanceQueue)
+		}
+		if err != nil {
+			errs = append(errs, t.explained(err))
+			if ctx.Err() != nil || transient(err) {
+				break // each queue would only repeat it
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// idleInstanceQueue is after how long without a receiver or a sender the service deletes an instance's own queue.
+const idleInstanceQueue = 7 * 24 * time.Hour
+
+// provisionQueue creates a queue if it is missing.
+func (t *Transport) provisionQueue(ctx context.Context, address string, instance bool) error {
+	name := t.cfg.QueuePrefix + address
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	has, err := t.admin.GetQueue(ctx, name, nil)
+	if err != nil {
+		return fmt.Errorf("look for the queue %q: %w", name, err)
+	}
+	if has != nil {
+		return t.compare(address, &has.QueueProperties)
+	}
+	properties := t.queueProperties(address, instance)
+	_, err = t.admin.CreateQueue(ctx, name, &admin.CreateQueueOptions{Properties: properties})
+	if isConflict(err) { // another instance has created it
+		if has, err := t.admin.GetQueue(ctx, name, nil); err == nil && has != nil {
+			return t.compare(address, &has.QueueProperties)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create the queue %q: %w", name, err)
+	}
+	return nil
+}
+
+func isConflict(err error) bool {
+	said, ok := errors.AsType[*azcore.ResponseError](err)
+	return ok && said.StatusCode == http.StatusConflict
+}
+
+// queueProperties are those of a queue that Provision creates.
+func (t *Transport) queueProperties(address string, instance bool) *admin.QueueProperties {
+	p := &admin.QueueProperties{
+		LockDuration:            new(duration(t.cfg.LockDuration)),
+		MaxDeliveryCount:        new(int32(mostDeliveries)),
+		EnableBatchedOperations: new(true),
+		RequiresSession:         new(t.cfg.keepsGroups(address)),
+	}
+	if instance {
+		p.AutoDeleteOnIdle = new(duration(idleInstanceQueue))
+	}
+	if t.cfg.CustomizeQueue != nil {
+		t.cfg.CustomizeQueue(address, p)
+	}
+	return p
+}
+
+// compare returns an error if a queue differs from one that Provision creates, in properties on which receiving depends.
+func (t *Transport) compare(address string, has *admin.QueueProperties) error {
+	var errs []error
+	if err := t.compareSessions(address, has); err != nil {
+		errs = append(errs, err)
+	}
+	if forward := value(has.ForwardTo); forward != "" {
+		errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q forwards its messages: ForwardTo is %q, and Provision would create it with %q; to fix: use that queue, or clear ForwardTo", t.cfg.QueuePrefix+address, forward, "")))
+	}
+	// One that is shorter loses messages that wait, in an outage for example.
+	if has, wanted := value(has.DefaultMessageTimeToLive), t.timeToLive(address); !isAsLong(has, wanted) {
+		errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q has DefaultMessageTimeToLive %s, and Provision would create it with %s; to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --default-message-time-to-live %s, or set it in Config.CustomizeQueue",
+			t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), t.cfg.QueuePrefix+address, wanted)))
+	}
+	return errors.Join(errs...)
+}
+
+// forever is the service's default of DefaultMessageTimeToLive.
+const forever = "P10675199DT2H48M5.4775807S"
+
+// timeToLive is the DefaultMessageTimeToLive of a queue that Provision creates.
+func (t *Transport) timeToLive(address string) string {
+	if ttl := value(t.queueProperties(address, false).DefaultMessageTimeToLive); ttl != "" {
+		return ttl
+	}
+	return forever
+}
+
+// isAsLong reports whether a duration is as long as another one. One that cannot be read, such as forever, is longer than any.
+func isAsLong(has, wanted string) bool {
+	h, ok := parseDuration(has)
+	if !ok {
+		return true
+	}
+	w, ok := parseDuration(wanted)
+	return ok && h >= w
+}
+
+// compareSessions returns an error if a queue requires sessions and should not, or the other way round.
+func (t *Transport) compareSessions(address string, has *admin.QueueProperties) error {
+	wants, requires := t.cfg.keepsGroups(address), value(has.RequiresSession)
+	if wants == requires {
+		return nil
+	}
+	fix := "name it in Config.SessionQueues"
+	if wants {
+		fix = "remove it from Config.SessionQueues"
+	}
+	return transport.Permanent(fmt.Errorf("the queue %q has RequiresSession %v, and Provision would create it with %v; to fix: %s, or delete the queue, since the service cannot change that", t.cfg.QueuePrefix+address, requires, wants, fix))
+}
+
+// examine verifies that a receiver can work: that its queue exists, and does not dead-letter messages before the engine has decided. It learns for
+// how long the queue locks messages.
+func (r *receiver) examine(ctx context.Context, maxDeliveries int) error {
+	name, sub := r.t.cfg.source(r.address)
+	if err := r.reach(ctx, name); err != nil {
+		return err
+	}
+	if r.t.cfg.NoAdmin {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	has, err := r.t.admin.GetQueue(ctx, name, nil)
+	switch {
+	case err != nil && faultOf(err) == faultRefused:
+		r.t.warnings.Add(fmt.Sprintf("the identity has no right to read the properties of the queue %q, so that its MaxDeliveryCount, sessions and LockDuration are not checked; to fix: grant Manage, or set Config.NoAdmin", name))
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the properties of the queue %q: %w", name, err)
+	case has == nil:
+		return fmt.Errorf("%w: %q", core.ErrQueueNotFound, name)
+	}
+	if lock, ok := parseDuration(value(has.LockDuration)); ok {
+		r.lock = lock
+	}
+	if sub != 0 {
+		return nil // a dead-letter queue has no limits and no sessions
+	}
+	if err := r.t.compareSessions(r.address, &has.QueueProperties); err != nil {
+		return err
+	}
+	return r.t.checkMaxDeliveries(name, value(has.MaxDeliveryCount), maxDeliveries)
+}
+
+// reach verifies that the queue exists and can be received from, and opens the connection.
+func (r *receiver) reach(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if r.sessions {
+		return listSessions(ctx, r.client, name)
+	}
+	return r.control.do(ctx, func(ctx context.Context, sdk *azservicebus.Receiver) error {
+		return peek(ctx, sdk)
+	})
+}
+
+// listSessions asks a queue for its sessions, to find out whether it is there: without one the SDK has no link to it.
+func listSessions(ctx context.Context, client *azservicebus.Client, name string) error {
+	_, err := client.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
+	return err
+}
+
+// checkMaxDeliveries refuses a queue that moves messages to its dead-letter queue before the engine is through with them.
+func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int) error {
+	if has == mostDeliveries || maxDeliveries > 0 && int(has) > maxDeliveries {
+		return nil
+	}
+	need := "is without limit (Recoverability.MaxDeliveries)"
+	wanted := mostDeliveries
+	if maxDeliveries > 0 {
+		need = fmt.Sprintf("may deliver a message %d times (Recoverability.MaxDeliveries)", maxDeliveries)
+		wanted = max(recommendedDeliveries, maxDeliveries+1)
+	}
+	return transport.Permanent(fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --max-delivery-count %d",
+		name, has, need, t.cfg.namespaceName(), name, wanted))
+}
+
+// recommendedDeliveries is the most that the portal lets people set.
+const recommendedDeliveries = 2000
+
+// namespaceName is the first part of the namespace's host name.
+func (c *Config) namespaceName() string {
+	name, _, _ := strings.Cut(c.host(), ".")
+	return name
+}
+
+// createCommand is the command that creates a queue.
+func (t *Transport) createCommand(address string) string {
+	command := fmt.Sprintf("az servicebus queue create --resource-group GROUP --namespace-name %s --name %s --lock-duration %s --max-delivery-count %d",
+		t.cfg.namespaceName(), t.cfg.QueuePrefix+address, duration(t.cfg.LockDuration), recommendedDeliveries)
+	if t.cfg.keepsGroups(address) {
+		command += " --enable-session true"
+	}
+	return command
+}
+
+// reach verifies that a queue exists and can be received from, with the right Listen.
+func (t *Transport) reach(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	client, err := t.connect()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close(ctx) }()
+	name, sub := t.cfg.source(address)
+	if t.cfg.keepsGroups(address) {
+		return listSessions(ctx, client, name)
+	}
+	sdk, err := client.NewReceiverForQueue(name, &azservicebus.ReceiverOptions{SubQueue: sub})
+	if err != nil {
+		return err
+	}
+	return peek(ctx, sdk)
+}
+
+// Check reaches the service and verifies that all queues of the topology exist. The endpoint's own ones it looks into, which needs the right
+// Listen; to the others it opens links for sending.
+func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
+	err := t.life.Err(ctx)
+	if err == nil {
+		err = t.check(ctx, topology)
+	}
+	if err != nil {
+		return fmt.Errorf("asb: check: %w", transport.Unavailable(ctx, err, transient))
+	}
+	return nil
+}
+
+func (t *Transport) check(ctx context.Context, topology core.Topology) error {
+	var errs []error
+	for i, queue := range topology.Queues {
+		address, err := t.cfg.queueAddress(queue)
+		switch {
+		case err != nil:
+		case i == 0 || queue == topology.InstanceQueue:
+			err = t.reach(ctx, address)
+		default:
+			err = t.reachToSend(ctx, address)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the queue %q: %w", queue, t.explained(err)))
+			if ctx.Err() != nil || transient(err) {
+				break // each queue would only repeat it
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reachToSend verifies that messages can be sent to a queue.
+func (t *Transport) reachToSend(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	sender, err := t.sending.sender(t.cfg.QueuePrefix + address)
+	if err != nil {
+		return err
+	}
+	defer t.sending.release(sender)
+	if _, err = sender.NewMessageBatch(ctx, nil); err != nil {
+		t.afterError(sender, err)
+	}
+	return err
+}
+
+// duration writes a duration as the service reads it, in ISO 8601.
+func duration(d time.Duration) string {
+	return "PT" + strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "S"
+}
+
+// parseDuration reads a duration in ISO 8601 of days, hours, minutes and seconds.
+func parseDuration(text string) (time.Duration, bool) {
+	days, rest, isTime := strings.Cut(strings.TrimPrefix(text, "P"), "T")
+	if !strings.HasPrefix(text, "P") {
+		return 0, false
+	}
+	total := 0.0
+	read := func(part *string, unit string, of time.Duration) bool {
+		number, after, found := strings.Cut(*part, unit)
+		if !found {
+			return true
+		}
+		n, err := strconv.ParseFloat(number, 64)
+		total += n * float64(of)
+		*part = after
+		return err == nil
+	}
+	ok := read(&days, "D", 24*time.Hour) && days == ""
+	if isTime {
+		ok = ok && read(&rest, "H", time.Hour) && read(&rest, "M", time.Minute) && read(&rest, "S", time.Second) && rest == ""
+	}
+	return time.Duration(total), ok && total < float64(1<<62)
+}
+
+// value returns the value that a pointer points to, or the zero value.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}

@@ -1,0 +1,40 @@
+package asb
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// errNoTopic is the error of a topic that does not exist, which is not that of a missing queue.
+var errNoTopic = errors.New("there is no such topic")
+
+// prepareEvent returns a topic in the namespace, and an event as the SDK publishes it.
+func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *outgoing, err error) {
+	if err := t.cfg.checkTopic(out.Topic); err != nil {
+		return to, nil, err
+	}
+	// A queue with sessions that subscribes needs a session for each message.
+	if m, err = t.encode(out, true); err != nil {
+		return to, nil, err
+	}
+	if t.cfg.SharedTopic != "" {
+		if m.ApplicationProperties == nil {
+			m.ApplicationProperties = map[string]any{}
+		}
+		m.ApplicationProperties[propertyTopic] = out.Topic
+	}
+	return destination{t.cfg.topicOf(out.Topic), true}, m, nil
+}
+
+// missing gives the error of a topic that does not exist its meaning. It is nil where such an event may be dropped.
+func (t *Transport) missing(to destination, err error) error {
+	if !to.topic || faultOf(err) != faultNoEntity {
+		return err
+	}
+	if t.cfg.IgnoreMissingTopics {
+		return nil
+	}
+	return fmt.Errorf("%w: %q, because it has no subscriber; to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w", errNoTopic, to.entity, err)
+}

@@ -1,0 +1,83 @@
+//go:build darwin || linux
+
+package asb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+)
+
+func TestPurge_PassesOverSessionsWhoseMessagesCameLater(t *testing.T) {
+	t.Parallel()
+	clock := broker.NewFakeClock(time.Now().Add(-time.Hour))
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
+	cfg := asb.Config{SessionQueues: []string{"q"}}
+	transport := s.provisioned(t, cfg, "q")
+	group := func(key string) {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: key, Queue: "q", GroupKey: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group("old")
+	clock.Advance(2 * time.Hour)
+	r := openReceiver(t, transport, "q", 1)
+	take(t, r, 1)
+	group("later")                               // by the clock of the purging process, which does not know the service's
+	if err := r.Close(t.Context()); err != nil { // so that the older session is offered after it
+		t.Fatal(err)
+	}
+	removed, err := s.open(t, cfg).Purge(t.Context(), "q")
+	if err != nil || removed != 1 {
+		t.Errorf("Purge removed %d messages, %v; want 1", removed, err)
+	}
+	if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Active != 1 {
+		t.Errorf("the queue has %d messages, %v; want the later one", info.Runtime.Active, err)
+	}
+}
+
+func TestPurge_LeavesMessagesThatCameLater(t *testing.T) {
+	t.Parallel()
+	clock := broker.NewFakeClock(time.Now().Add(-time.Hour))
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
+	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
+	old := make([]string, 300) // more than one request brings
+	for i := range old {
+		old[i] = fmt.Sprint(i)
+	}
+	send(t, transport, "q", old...)
+	clock.Advance(2 * time.Hour)
+	send(t, transport, "q", "later") // by the clock of the purging process, which does not know the service's
+	removed, err := s.open(t, asb.Config{}).Purge(t.Context(), "q")
+	if err != nil || removed != len(old) {
+		t.Errorf("Purge removed %d messages, %v; want %d", removed, err, len(old))
+	}
+	if in := take(t, openReceiver(t, transport, "q", 1), 1)[0].Incoming(); string(in.Body) != "later" || in.DeliveryCount != 1 {
+		t.Errorf("%q came, delivery %d", in.Body, in.DeliveryCount)
+	}
+}
+
+func TestPurge_IsByTheClockOfTheService(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: skewed{ahead: time.Hour}}})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	send(t, transport, "q", "tells the time")
+	r := openReceiver(t, transport, "q", 1)
+	complete(t, take(t, r, 1)[0])
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(t, transport, "q", "message")
+	await(t, "it is removed", func() bool { // the estimate may be behind by as long as an answer takes
+		removed, err := transport.Purge(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return removed == 1
+	})
+}

@@ -1,0 +1,471 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// receiver takes messages from one queue, on a separate connection.
+//
+// Its pollers ask for as many messages as there are free places. A place belongs to a message from the request for it until it
+// is settled. The SDK has no prefetching: messages that arrive while no call of its ReceiveMessages is in progress are released, so a poller
+// calls it again at once. In mode None, where the service forgets a message when it sends it, a poller asks only for as many as
+// calls of Receive wait for.
+type receiver struct {
+	t           *Transport
+	client      *azservicebus.Client
+	address     string
+	mode        core.TransactionMode
+	sessions    bool          // the queue requires them
+	lock        time.Duration // of a message in this queue; 0: not known
+	control     *control
+	outages     transport.Outages
+	closing     context.Context // ends when the receiver is closed
+	close       context.CancelFunc
+	graceful    context.Context // ends when Close may wait no longer for the service
+	abandon     context.CancelFunc
+	closedDone  chan struct{}  // closed when Close has given all messages back
+	pollers     sync.WaitGroup // and other goroutines; it grows with mu held, or by one of them
+	settlements sync.WaitGroup // in progress
+	arrivals    transport.Signal
+	room        transport.Signal // there may be places for a request
+
+	mu          sync.Mutex // guards the fields below
+	closed      bool
+	maxInFlight int
+	held        map[*delivery]struct{} // arrived and not settled
+	arrived     []*delivery            // those of held that Receive has not returned
+	asked       int                    // places of requests in progress
+	demand      int                    // messages that calls of Receive wait for
+	wanted      int                    // most pollers: it grows while requests come back full
+	started     int                    // pollers
+	waiting     context.Context        // of requests; it ends at a pause
+	interrupt   context.CancelFunc
+	resume      time.Time // no request begins before
+	nextSweep   time.Time // sweepLocked does nothing before
+	permanent   error     // one that no retry can end
+	refusals    int       // of rights, since the last success
+	postponed   int       // sessions whose message is not due yet, or has no place
+	accepting   int       // requests for a session, which have places
+	lent        int       // places of such requests that messages which are due have taken
+}
+
+const (
+	// mostLinks is how many requests for messages may be in progress at a time, each on a link.
+	mostLinks = 4
+	// mostAsked is how many messages one request may bring.
+	mostAsked = 256
+	// afterFirst is how long a request waits for further messages after the first one. Messages that arrive between two
+	// requests go back to the queue, so it should not end in the midst of many.
+	afterFirst = 2 * time.Millisecond
+)
+
+func newReceiver(t *Transport, client *azservicebus.Client, address string, cfg core.ReceiverConfig) *receiver {
+	r := &receiver{
+		t: t, client: client, address: address, mode: cfg.Mode, sessions: t.cfg.keepsGroups(address),
+		arrivals: transport.NewSignal(), room: transport.NewSignal(), closedDone: make(chan struct{}),
+		maxInFlight: cfg.MaxInFlight, held: map[*delivery]struct{}{}, wanted: 1,
+	}
+	r.outages.Observer = cfg.Observer
+	r.closing, r.close = context.WithCancel(t.life.Context())
+	r.graceful, r.abandon = context.WithCancel(context.Background())
+	r.waiting, r.interrupt = context.WithCancel(r.closing)
+	r.control = newControl(r)
+	return r
+}
+
+// String describes it without the fields of its transport.
+func (r *receiver) String() string { return fmt.Sprintf("receiver of %s (%v)", r.address, r.mode) }
+
+// GoString returns the same as String.
+func (r *receiver) GoString() string { return r.String() }
+
+// open begins to ask for messages.
+func (r *receiver) open() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.startPollersLocked()
+}
+
+// startPollersLocked starts the pollers that are missing.
+func (r *receiver) startPollersLocked() {
+	for !r.closed && r.started < r.wanted {
+		r.started++
+		if r.sessions {
+			r.pollers.Go(r.pollSessions)
+		} else {
+			r.pollers.Go(r.poll)
+		}
+	}
+}
+
+// Receive implements core.Receiver.
+func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	n, err := r.receive(ctx, dst)
+	if err != nil && !errors.Is(err, ctx.Err()) {
+		err = fmt.Errorf("asb: receive from %q: %w", r.address, r.t.explained(err))
+	}
+	return n, err
+}
+
+func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	if len(dst) == 0 {
+		return 0, errors.New("there is no room in dst")
+	}
+	r.require(len(dst))
+	defer r.require(-len(dst))
+	for {
+		if err := ctx.Err(); err != nil {
+			r.arrivals.Notify() // this call may have taken the wake-up of another one
+			return 0, err
+		}
+		n, more, err := r.take(dst)
+		if more {
+			r.arrivals.Notify()
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-r.arrivals:
+		case <-ctx.Done():
+		case <-r.closing.Done():
+		}
+	}
+}
+
+// require notes for how many messages calls of Receive wait.
+func (r *receiver) require(n int) {
+	if r.mode != core.TransactionNone {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.demand += n
+	if n > 0 {
+		r.room.Notify()
+	}
+}
+
+// take moves messages that have arrived into dst. more reports whether another call of Receive has to look as well:
+// for further messages, or for the same error.
+func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, true, core.ErrClosed
+	}
+	var stale []*delivery
+	for n < len(dst) && len(r.arrived) > 0 {
+		d := r.arrived[0]
+		r.arrived = r.arrived[1:]
+		d.waiting = false
+		if r.mode == core.TransactionNone {
+			r.dropLocked(d)
+		}
+		switch left := time.Until(d.LockedUntil()); {
+		case d.in.expired(r.t.clock.Now()):
+			if r.mode != core.TransactionNone {
+				r.freeLocked(d)
+				r.pollers.Go(func() { r.discard(d) })
+			}
+			continue
+		case r.mode == core.TransactionNone:
+		case left <= 0:
+			r.dropLocked(d) // it is redelivered, and no handler has seen it
+			continue
+		case left < d.locked/2 && !d.refreshed:
+			stale = append(stale, d)
+			continue
+		}
+		dst[n] = d
+		n++
+	}
+	if len(stale) > 0 {
+		r.pollers.Go(func() { r.refresh(stale) })
+	}
+	if n == 0 && r.permanent != nil {
+		return 0, true, r.permanent
+	}
+	return n, len(r.arrived) > 0, nil
+}
+
+// discard consumes a message that is past its time to live, whose place is free already.
+func (r *receiver) discard(d *delivery) {
+	ctx, cancel := context.WithTimeout(r.closing, requestTimeout)
+	defer cancel()
+	defer d.ended()
+	_ = d.request(ctx, complete) // otherwise the service drops it when its lock ends
+}
+
+// refresh renews the locks of messages that have waited for a Receive for long, so that a handler has time until it
+// settles them or the engine renews them, and makes them available again.
+func (r *receiver) refresh(stale []*delivery) {
+	var renewals sync.WaitGroup
+	for _, d := range stale {
+		renewals.Go(func() {
+			ctx, cancel := context.WithDeadline(r.closing, d.LockedUntil())
+			defer cancel()
+			_ = d.Renew(ctx) // otherwise the rest of the lock has to do
+		})
+	}
+	renewals.Wait()
+	r.mu.Lock()
+	for _, d := range stale {
+		d.refreshed = true
+	}
+	surplus := r.arriveLocked(stale...)
+	r.mu.Unlock()
+	r.putBack(surplus)
+}
+
+// SetMaxInFlight implements core.Receiver. Messages that have arrived, or are about to, and for which there is no place
+// any more, go back with the count that they had.
+func (r *receiver) SetMaxInFlight(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.maxInFlight = n
+	if surplus := r.surplusLocked(); len(surplus) > 0 {
+		r.pollers.Go(func() { r.putBack(surplus) })
+	}
+	if n == 0 {
+		// From now on the SDK releases the messages that were asked for, uncounted.
+		r.interrupt()
+		r.waiting, r.interrupt = context.WithCancel(r.closing)
+	}
+	r.startPollersLocked()
+	r.room.Notify()
+}
+
+// freePlacesLocked returns for how many more messages there is room.
+func (r *receiver) freePlacesLocked() int {
+	if r.mode == core.TransactionNone {
+		return min(r.demand, r.maxInFlight) - len(r.arrived) - r.asked
+	}
+	return r.maxInFlight - len(r.held) - r.asked
+}
+
+// surplusLocked removes and returns the messages that have arrived beyond MaxInFlight, the newest ones. A receiver that is
+// closed keeps them, for Close; so does one in mode None, where they cannot go back.
+func (r *receiver) surplusLocked() (surplus []*delivery) {
+	n := min(len(r.held)-r.maxInFlight, len(r.arrived))
+	if n <= 0 || r.closed || r.mode == core.TransactionNone {
+		return nil
+	}
+	kept := len(r.arrived) - n
+	surplus = slices.Clone(r.arrived[kept:])
+	clear(r.arrived[kept:])
+	r.arrived = r.arrived[:kept]
+	for _, d := range surplus {
+		d.waiting = false
+		r.freeLocked(d)
+	}
+	return surplus
+}
+
+// putBack releases messages that no handler has seen.
+func (r *receiver) putBack(surplus []*delivery) {
+	if len(surplus) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.graceful, requestTimeout)
+	defer cancel()
+	r.releaseAll(ctx, surplus)
+}
+
+// releasesAtOnce is how many messages are released at a time.
+const releasesAtOnce = 64
+
+// releaseAll releases messages, if the service can be reached. The others are redelivered when their locks end.
+func (r *receiver) releaseAll(ctx context.Context, deliveries []*delivery) {
+	slots := make(chan struct{}, releasesAtOnce)
+	var running sync.WaitGroup
+	for _, d := range deliveries {
+		slots <- struct{}{}
+		running.Go(func() {
+			_ = d.giveBack(ctx)
+			<-slots
+		})
+	}
+	running.Wait()
+}
+
+// freeLocked frees the place of a delivery.
+func (r *receiver) freeLocked(d *delivery) {
+	delete(r.held, d)
+	r.room.Notify()
+}
+
+// dropLocked frees the place of a delivery that will not be settled.
+func (r *receiver) dropLocked(d *delivery) {
+	r.freeLocked(d)
+	d.ended()
+}
+
+// arriveLocked makes messages available to Receive, and returns those for which there is no place any more.
+func (r *receiver) arriveLocked(ready ...*delivery) (surplus []*delivery) {
+	for _, d := range ready {
+		r.held[d] = struct{}{}
+		d.waiting = true
+	}
+	r.arrived = append(r.arrived, ready...)
+	surplus = r.surplusLocked()
+	if len(r.arrived) > 0 {
+		r.arrivals.Notify()
+	}
+	return surplus
+}
+
+// sweepLocked frees the places of deliveries whose lock has ended, and which may never be settled.
+func (r *receiver) sweepLocked() {
+	if r.mode == core.TransactionNone {
+		return
+	}
+	now := time.Now()
+	if now.Before(r.nextSweep) {
+		return
+	}
+	r.nextSweep = now.Add(leastLock / 16)
+	for d := range r.held {
+		if !d.waiting && now.After(d.LockedUntil()) {
+			r.dropLocked(d)
+		}
+	}
+}
+
+// reserve takes places for a request, most at most. If there are none, the poller looks again after room's signal, or after
+// wait. When the receiver is closed it is not open.
+func (r *receiver) reserve(most int) (places int, wait time.Duration, waiting context.Context, open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, 0, nil, false
+	}
+	if wait := time.Until(r.resume); wait > 0 {
+		return 0, wait, nil, true
+	}
+	free := r.freePlacesLocked()
+	if free <= 0 {
+		r.sweepLocked()
+		free = r.freePlacesLocked()
+	}
+	if free <= 0 || r.permanent != nil {
+		return 0, leastLock, nil, true
+	}
+	places = min(free, most)
+	r.asked += places
+	if free > places {
+		r.room.Notify()
+	}
+	return places, 0, r.waiting, true
+}
+
+// poll is one poller, which has a link.
+func (r *receiver) poll() {
+	l := newLink(r)
+	for {
+		places, wait, waiting, open := r.reserve(l.most())
+		switch {
+		case !open:
+			r.keep(l.close())
+			return
+		case places > 0:
+			r.ask(waiting, l, places)
+		default:
+			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve tells when it is closed
+		}
+	}
+}
+
+// ask makes one request for messages, and hands them on.
+func (r *receiver) ask(ctx context.Context, l *link, places int) {
+	began := time.Now()
+	messages, err := l.receive(ctx, places)
+	if err != nil {
+		r.notAnswered(ctx, places, err, began)
+		places = 0
+	}
+	if err == nil || len(messages) > 0 {
+		r.putBack(r.answered(places, messages))
+	}
+}
+
+// keep hands on the messages that came while a link was closed. Those of a receiver that is closed Close gives back.
+func (r *receiver) keep(last []*delivery) {
+	r.mu.Lock()
+	surplus := r.arriveLocked(last...)
+	r.mu.Unlock()
+	r.putBack(surplus)
+}
+
+// answered notes the messages that a request brought. It returns those for which there is no place any more.
+func (r *receiver) answered(places int, messages []*delivery) (surplus []*delivery) {
+	if len(messages) > 0 {
+		r.works()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked -= places
+	// In None a link that is not asked may have messages, which the service has forgotten: so there is one.
+	if !r.sessions && r.mode != core.TransactionNone && len(messages) == places && r.freePlacesLocked() > 0 {
+		r.wanted = min(r.wanted+1, mostLinks)
+		r.startPollersLocked()
+	}
+	surplus = r.arriveLocked(messages...)
+	r.room.Notify()
+	return surplus
+}
+
+// notAnswered notes a request that failed: the next one begins after a pause, or, if no retry can help, never. ctx is that of the request:
+// its end is no failure. Any other context that has ended is that of a request that took too long.
+func (r *receiver) notAnswered(ctx context.Context, places int, err error, began time.Time) {
+	ended := ctx.Err() != nil
+	retry := ended || transient(err) || r.mayBeRefusedByChance(err)
+	var pause time.Duration
+	if retry && !ended {
+		pause = r.outages.Failed(err, began)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked -= places
+	if !retry && !r.closed {
+		r.permanent = err
+		r.arrivals.Notify()
+	}
+	if resume := time.Now().Add(pause); pause > 0 && resume.After(r.resume) {
+		r.resume = resume
+	}
+	r.room.Notify()
+}
+
+// mostRefusals is how often in a row rights may be refused before that is taken for permanent.
+const mostRefusals = 5
+
+// mayBeRefusedByChance reports whether the service may have refused rights that the receiver has: where a connection is lost while the SDK
+// opens a link, it may have put the token on that one, and asks for the link on the next one.
+func (r *receiver) mayBeRefusedByChance(err error) bool {
+	if faultOf(err) != faultRefused {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusals++
+	return r.refusals < mostRefusals
+}
+
+// works notes that the service has answered.
+func (r *receiver) works() {
+	r.outages.End()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusals = 0
+}

@@ -1,0 +1,86 @@
+package asb
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Close implements core.Receiver. It closes the links first, since the service could send released messages to them again.
+func (r *receiver) Close(ctx context.Context) error {
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	r.mu.Unlock()
+	if !first {
+		select {
+		case <-r.closedDone:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	defer context.AfterFunc(ctx, r.abandon)()
+	done := make(chan error, 1)
+	go func() { done <- r.end(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	// The calls of the SDK end now, but for those that it has made on its side: before it reports that a link is lost, it waits for up to
+	// two minutes for the service to confirm that (azservicebus v1.11.0, Receiver.receiveMessagesImpl).
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(closeGrace / 2):
+		return fmt.Errorf("asb: close the receiver of %q: the service does not confirm the end of a link; the connection is closed later: %w", r.address, ctx.Err())
+	}
+}
+
+// end gives all messages back and closes the connection.
+func (r *receiver) end(ctx context.Context) error {
+	defer close(r.closedDone)
+	r.close()
+	r.pollers.Wait()
+	transport.Await(ctx, &r.settlements) // messages that they do not consume are released after them
+	r.mu.Lock()
+	left := slices.Collect(maps.Keys(r.held))
+	r.held, r.arrived = map[*delivery]struct{}{}, nil
+	r.mu.Unlock()
+	if r.mode == core.TransactionNone {
+		r.resend(ctx, left)
+	} else {
+		r.releaseAll(ctx, left)
+	}
+	err := r.disconnect(ctx)
+	r.abandon()
+	r.t.life.Remove(r)
+	return err
+}
+
+// resend sends messages that the service has forgotten, and that no Receive has returned, to the queue again.
+func (r *receiver) resend(ctx context.Context, left []*delivery) {
+	name, sub := r.t.cfg.source(r.address)
+	if sub != 0 {
+		return // a dead-letter queue takes no messages
+	}
+	again := &stream{to: destination{entity: name}}
+	for i, d := range left {
+		again.messages = append(again.messages, pendingSend{i, resent(d.message)})
+	}
+	r.t.sendStream(ctx, again, make([]error, len(left)))
+}
+
+// disconnect closes the connection.
+func (r *receiver) disconnect(ctx context.Context) error {
+	r.control.close(ctx)
+	if err := r.client.Close(ctx); err != nil {
+		return fmt.Errorf("asb: close the receiver of %q: %w", r.address, err)
+	}
+	return nil
+}

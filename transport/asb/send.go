@@ -1,0 +1,302 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// pendingSend is a message of a call of Send.
+type pendingSend struct {
+	index   int // in the call
+	message *outgoing
+}
+
+// destination is a queue or a topic in the namespace.
+type destination struct {
+	entity string
+	topic  bool
+}
+
+// stream are the messages of a call to one queue or topic that have to arrive in their order: those of one session, or those without.
+type stream struct {
+	to       destination
+	messages []pendingSend
+}
+
+// Send implements core.Transport. The messages of a call to one queue or topic share batches, as large as the service takes them.
+func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
+	if err := t.life.Err(ctx); err != nil {
+		return fmt.Errorf("asb: send: %w", transport.NoneSent(msgs, -1, err))
+	}
+	streams, err := t.streams(msgs)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(msgs))
+	if len(streams) == 1 {
+		t.sendStream(ctx, streams[0], errs)
+	} else {
+		slots := make(chan struct{}, streamsAtOnce)
+		var running sync.WaitGroup
+		for _, s := range streams {
+			slots <- struct{}{}
+			running.Go(func() {
+				t.sendStream(ctx, s, errs)
+				<-slots
+			})
+		}
+		running.Wait()
+	}
+	failed := false
+	results := make([]core.SendResult, len(msgs))
+	for i := range msgs {
+		results[i] = core.SendResult{ID: msgs[i].ID, To: msgs[i].Queue + msgs[i].Topic, State: core.SendAccepted}
+		if err := errs[i]; err != nil {
+			failed = true
+			results[i].State, results[i].Err = core.SendUnknown, t.explained(err)
+			if _, never := errors.AsType[*notSentError](err); never || refused(err) {
+				results[i].State = core.SendRefused
+			}
+		}
+	}
+	if failed {
+		return fmt.Errorf("asb: send: %w", &core.SendError{Results: results})
+	}
+	return nil
+}
+
+// streamsAtOnce is how many streams of a call are sent at a time.
+const streamsAtOnce = 16
+
+// streams checks and encodes messages. Its error is that of Send.
+func (t *Transport) streams(msgs []core.Outgoing) ([]*stream, error) {
+	var streams []*stream
+	type key struct {
+		to      destination
+		session string
+	}
+	var known map[key]*stream // nil while there is one at most
+	var last *stream
+	var lastKey key
+	for i := range msgs {
+		out := &msgs[i]
+		to, m, err := t.prepare(out)
+		if err != nil {
+			return nil, fmt.Errorf("asb: send: %w", transport.NoneSent(msgs, i, err))
+		}
+		if out.TimeToBeReceived > 0 && out.TimeToBeReceived <= out.Delay {
+			continue // it would expire before it is due
+		}
+		k := key{to: to}
+		if m.Properties.GroupID != nil && out.GroupKey != "" {
+			k.session = *m.Properties.GroupID
+		}
+		if last == nil || k != lastKey {
+			s := known[k]
+			if s == nil {
+				s = &stream{to: to}
+				streams = append(streams, s)
+			}
+			if last != nil && known == nil {
+				known = map[key]*stream{lastKey: last}
+			}
+			if known != nil {
+				known[k] = s
+			}
+			last, lastKey = s, k
+		}
+		last.messages = append(last.messages, pendingSend{i, m})
+	}
+	return streams, nil
+}
+
+// prepare returns a message's destination in the namespace, and the message as the SDK sends it.
+func (t *Transport) prepare(out *core.Outgoing) (to destination, m *outgoing, err error) {
+	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
+		return to, nil, err
+	}
+	if out.Topic != "" {
+		return t.prepareEvent(out)
+	}
+	address, err := t.cfg.target(out.Queue)
+	if err != nil {
+		return to, nil, err
+	}
+	m, err = t.encode(out, t.cfg.keepsGroups(address))
+	return destination{entity: t.cfg.QueuePrefix + address}, m, err
+}
+
+// notSentError is an error before anything was sent.
+type notSentError struct {
+	error
+	closed bool // the connection was lost, and is closed, so that the next message opens another one
+}
+
+func (e *notSentError) Unwrap() error { return e.error }
+
+const (
+	// firstBusyPause is about how long a message waits that the service refused because it is busy. Each further pause is twice as long.
+	firstBusyPause = time.Second / 2
+	// lastBusyPause is the longest of these pauses: about the time that the service asks for.
+	lastBusyPause = 4 * time.Second
+)
+
+// sendStream sends the messages of a stream, and notes their errors. After the first error the others are not sent: they would overtake
+// one whose fate is unknown.
+//
+// Messages that a busy service has refused are sent again, until requestTimeout or ctx ends: throttling is part of normal work, and all SDKs
+// wait (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-throttling). The SDK's own retries are off, since they repeat
+// messages whose fate is unknown, too.
+func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	rest := s.messages
+	reopened := false
+	pause := firstBusyPause
+	for len(rest) > 0 {
+		n, err := t.sendSome(ctx, s.to, rest)
+		if never, ok := errors.AsType[*notSentError](err); ok && never.closed && !reopened {
+			reopened = true
+			continue
+		}
+		if isBusy(err) {
+			ended := transport.Sleep(ctx, t.life.Context(), pause/2+rand.N(pause), nil)
+			if ended == nil {
+				pause = min(2*pause, lastBusyPause)
+				continue
+			}
+			err = fmt.Errorf("the service was busy until the call ended (%w): %w", ended, err)
+		}
+		if err != nil {
+			if err = t.missing(s.to, err); err == nil {
+				return // a topic without subscribers
+			}
+			for i, p := range rest {
+				if errs[p.index] = err; i >= n {
+					errs[p.index] = &notSentError{error: err}
+				}
+			}
+			return
+		}
+		rest, pause = rest[n:], firstBusyPause
+	}
+}
+
+// sendSome sends as many messages as one batch takes, and returns how many these were, also with an error.
+func (t *Transport) sendSome(ctx context.Context, to destination, messages []pendingSend) (n int, err error) {
+	if err := ctx.Err(); err != nil {
+		return len(messages), &notSentError{error: err}
+	}
+	sender, err := t.sending.sender(to.entity)
+	if err != nil {
+		return len(messages), &notSentError{error: err}
+	}
+	defer func() {
+		if err != nil {
+			t.afterError(sender, err)
+		}
+		if never, ok := errors.AsType[*notSentError](err); ok {
+			never.closed = faultOf(err) == faultOutage && !t.sending.has(sender)
+		}
+		t.sending.release(sender)
+	}()
+	if len(messages) == 1 {
+		return 1, t.sendOne(ctx, sender, messages[0].message)
+	}
+	batch, err := sender.NewMessageBatch(ctx, nil)
+	if err != nil {
+		return len(messages), &notSentError{error: err}
+	}
+	sender.opened.Store(true)
+	for n < len(messages) {
+		if err := batch.AddAMQPAnnotatedMessage(messages[n].message, nil); err != nil {
+			if errors.Is(err, azservicebus.ErrMessageTooLarge) {
+				break
+			}
+			return n + 1, &notSentError{error: err}
+		}
+		n++
+	}
+	if n <= 1 {
+		return 1, t.sendOne(ctx, sender, messages[0].message)
+	}
+	if batch.NumBytes() > oneFrame {
+		return n, t.sendWhole(ctx, sender, func(ctx context.Context) error { return sender.SendMessageBatch(ctx, batch, nil) })
+	}
+	return n, sender.SendMessageBatch(ctx, batch, nil)
+}
+
+// sendOne sends a message without a batch.
+func (t *Transport) sendOne(ctx context.Context, s *sender, m *outgoing) error {
+	if !s.opened.Load() {
+		// It opens the link, so that an error of that is known to concern no message.
+		if _, err := s.NewMessageBatch(ctx, nil); err != nil {
+			return &notSentError{error: err}
+		}
+		s.opened.Store(true)
+	}
+	if sizeOf(m) > oneFrame {
+		return t.sendWhole(ctx, s, func(ctx context.Context) error { return s.SendAMQPAnnotatedMessage(ctx, m, nil) })
+	}
+	return s.SendAMQPAnnotatedMessage(ctx, m, nil)
+}
+
+// oneFrame is the most bytes of a message that certainly fits into one frame of AMQP. The service's frames have 64 KiB.
+const oneFrame = 60 << 10
+
+// sizeOf returns how many bytes a message takes at most, but for a body of several parts.
+func sizeOf(m *outgoing) int {
+	const fields, overhead = 2 << 10, 16 // AMQP's own fields; what each property takes beside its text
+	size := fields
+	for _, part := range m.Body.Data {
+		size += len(part) + overhead
+	}
+	for key, value := range m.ApplicationProperties {
+		text, _ := value.(string)
+		size += len(key) + len(text) + overhead
+	}
+	return size
+}
+
+// sendWhole sends a message or batch that may take several frames. If its context ended between two of them the SDK would send no more, and the service would
+// take the next message on the link for the rest (go-amqp v1.7.0, Sender.send). So the sending goes on when ctx ends, and only the waiting ends.
+func (t *Transport) sendWhole(ctx context.Context, s *sender, send func(ctx context.Context) error) error {
+	sent := make(chan error, 1)
+	if !t.life.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		err := send(ctx)
+		if ctx.Err() != nil {
+			t.sending.lost(s) // it may have been between two frames
+		}
+		sent <- err
+	}) {
+		return &notSentError{error: core.ErrClosed}
+	}
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// afterError closes the link or the connection if the error shows that it is unusable.
+func (t *Transport) afterError(s *sender, err error) {
+	s.opened.Store(false)
+	switch f := faultOf(err); {
+	case f == faultNoEntity || f == faultRefused || linkClosed(err):
+		t.sending.forget(s)
+	case f == faultOutage && !answered(err) && !isContext(err):
+		t.sending.lost(s)
+	}
+}

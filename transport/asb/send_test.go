@@ -1,0 +1,350 @@
+//go:build darwin || linux
+
+package asb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+)
+
+func TestSend_BatchesBySize(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	msgs := make([]core.Outgoing, 10)
+	for i := range msgs {
+		msgs[i] = core.Outgoing{ID: fmt.Sprint(i), Queue: "q", Body: make([]byte, 100<<10)}
+	}
+	if err := transport.Send(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Count(sbserver.OpSend, "q"); n != 5 {
+		t.Errorf("ten messages of 100 KiB went out in %d requests of up to 256 KiB, want 5", n)
+	}
+	small := make([]string, 100)
+	for i := range small {
+		small[i] = fmt.Sprint(i)
+	}
+	send(t, transport, "q", small...)
+	if n := s.Count(sbserver.OpSend, "q"); n != 6 {
+		t.Errorf("a hundred small messages went out in %d requests, want 1", n-5)
+	}
+}
+
+// Messages of one queue and group keep their order wherever they are in a call. The service takes no batch of several sessions
+// in a partitioned queue.
+func TestSend_RequestsOfACallWithSeveralDestinations(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"ordered"}}, "plain", "other", "ordered")
+	var msgs []core.Outgoing
+	for i := range 3 {
+		for _, to := range []core.Outgoing{{Queue: "plain"}, {Queue: "other"}, {Queue: "ordered", GroupKey: "a"}, {Queue: "ordered", GroupKey: "b"}} {
+			to.ID = fmt.Sprint(to.Queue, to.GroupKey, i)
+			msgs = append(msgs, to)
+		}
+	}
+	if err := transport.Send(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	for queue, want := range map[string]int{"plain": 1, "other": 1, "ordered": 2} {
+		if n := s.Count(sbserver.OpSend, queue); n != want {
+			t.Errorf("%s got %d requests, want %d", queue, n, want)
+		}
+	}
+}
+
+// skewed is a clock that is ahead of the machine's.
+type skewed struct {
+	broker.SystemClock
+	ahead time.Duration
+}
+
+func (c skewed) Now() time.Time { return c.SystemClock.Now().Add(c.ahead) }
+
+func TestSend_DelayIsByTheClockOfTheService(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: skewed{ahead: time.Hour}}})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	send(t, transport, "q", "tells the time")
+	complete(t, take(t, openReceiver(t, transport, "q", 1), 1)[0])
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "delayed", Queue: "q", Delay: 10 * time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Scheduled != 1 {
+		t.Errorf("%d messages are scheduled, %v; want the one that is due in ten minutes", info.Runtime.Scheduled, err)
+	}
+}
+
+func TestSend_MessageThatServiceBusDoesNotTake(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{MaxMessageBytes: 1 << 20}, "q") // in the standard tier
+	err := transport.Send(t.Context(), core.Outgoing{ID: "large", Queue: "q", Body: make([]byte, 300<<10)}, core.Outgoing{ID: "small", Queue: "q"})
+	sendErr, ok := errors.AsType[*core.SendError](err)
+	if !ok || sendErr.Results[0].State != core.SendRefused || !errors.Is(sendErr.Results[0].Err, core.ErrTooLarge) {
+		t.Errorf("the error is %v", err)
+	}
+	send(t, transport, "q", "after it")
+}
+
+func TestSend_LostAnswerIsUnknown(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	send(t, transport, "q", "before")
+	for _, taken := range []bool{true, false} {
+		s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpSend}, TakesEffect: taken, Action: sbserver.Cut})
+		err := transport.Send(t.Context(), core.Outgoing{ID: "lost", Queue: "q"})
+		if sendErr, ok := errors.AsType[*core.SendError](err); !ok || sendErr.Results[0].State != core.SendUnknown {
+			t.Errorf("the connection was lost before the answer, taken %v: %v", taken, err)
+		}
+		send(t, transport, "q", "after it") // on another connection
+	}
+	if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Active != 4 {
+		t.Errorf("the queue has %d messages, %v; want 4: a message whose fate is unknown must not be sent again", info.Runtime.Active, err)
+	}
+}
+
+func TestSend_LinkThatIsClosedByABusyServiceIsUnknown(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	// The SDK sends the message once more by itself.
+	s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpSend}, Times: 2, TakesEffect: true, Action: sbserver.Detach, Error: sbserver.ServerBusy})
+	err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q"})
+	if sendErr, ok := errors.AsType[*core.SendError](err); !ok || sendErr.Results[0].State != core.SendUnknown {
+		t.Errorf("the service had accepted the message: %v", err)
+	}
+	await(t, "a message is accepted", func() bool { return transport.Send(t.Context(), core.Outgoing{ID: "after it", Queue: "q"}) == nil })
+}
+
+func TestSend_WaitsWhileTheServiceIsBusy(t *testing.T) {
+	t.Parallel()
+	for name, busy := range map[string]sbserver.Fault{
+		"messages are refused": {Ops: []sbserver.Op{sbserver.OpSend}, Times: 2, Action: sbserver.Refuse},
+		"the link is refused":  {Ops: []sbserver.Op{sbserver.OpAttachSender}, Times: 2, Action: sbserver.Refuse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, sbserver.Config{})
+			transport := s.provisioned(t, asb.Config{}, "q")
+			s.Inject(busy)
+			bodies := []string{"a", "b", "c", "d"}
+			send(t, transport, "q", bodies[:3]...)
+			send(t, transport, "q", bodies[3])
+			for i, d := range take(t, openReceiver(t, transport, "q", 10), len(bodies)) {
+				if in := d.Incoming(); string(in.Body) != bodies[i] {
+					t.Errorf("message %d is %q, want %q", i, in.Body, bodies[i])
+				}
+			}
+			if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Active != len(bodies) {
+				t.Errorf("the queue has %d messages, %v; want each once", info.Runtime.Active, err)
+			}
+		})
+	}
+}
+
+func TestSend_ServiceThatStaysBusyRefuses(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	remove := s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpSend}, Times: -1, Action: sbserver.Refuse})
+	await(t, "a message whose call ends between two attempts is refused", func() bool {
+		before := s.Count(sbserver.OpSend, "q")
+		ctx, cancel := context.WithCancel(t.Context())
+		sent := make(chan error, 1)
+		go func() { sent <- transport.Send(ctx, core.Outgoing{ID: "id", Queue: "q"}) }()
+		await(t, "the message is sent again", func() bool { return s.Count(sbserver.OpSend, "q") >= before+2 })
+		cancel()
+		err := <-sent
+		sendErr, ok := errors.AsType[*core.SendError](err)
+		if !ok || !errors.Is(err, context.Canceled) {
+			t.Fatalf("Send returned %v", err)
+		}
+		// An attempt that the context ends has no answer, and its message is unknown.
+		return sendErr.Results[0].State == core.SendRefused && strings.Contains(err.Error(), "busy")
+	})
+	remove()
+	send(t, transport, "q", "after it")
+}
+
+func TestSend_DuplicateDetectionDropsTheApplicationsDuplicatesAlone(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	if err := s.Broker().CreateQueue("q", broker.QueueProperties{RequiresDuplicateDetection: true}); err != nil {
+		t.Fatal(err)
+	}
+	transport := s.open(t, asb.Config{})
+	for _, reason := range []core.SendReason{
+		core.ReasonApplication, core.ReasonApplication, core.ReasonDelayedRetry, core.ReasonDelayedRetry, core.ReasonMoveToError, core.ReasonForward,
+	} {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "the same", Queue: "q", Reason: reason}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Active != 5 {
+		t.Errorf("of two sends and four copies of a message the queue has %d, %v; want 5", info.Runtime.Active, err)
+	}
+}
+
+func TestSend_MessageThatExpiresBeforeItIsDueIsNotSent(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Delay: time.Minute, TimeToBeReceived: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Count(sbserver.OpSend, ""); n != 0 {
+		t.Errorf("%d messages were sent", n)
+	}
+}
+
+func TestPublish_MissingTopic(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	event := core.Outgoing{ID: "id", Topic: "Shop.OrderPlaced"}
+	err := s.open(t, asb.Config{}).Send(t.Context(), event)
+	if err == nil || !strings.Contains(err.Error(), `"Shop.OrderPlaced"`) || !strings.Contains(err.Error(), "to fix") || errors.Is(err, core.ErrQueueNotFound) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := s.open(t, asb.Config{IgnoreMissingTopics: true}).Send(t.Context(), event); err != nil {
+		t.Errorf("with IgnoreMissingTopics: %v", err)
+	}
+}
+
+func TestSharedTopic_FiltersEvents(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{SharedTopic: "events"}, "one", "other")
+	long := "Shop." + strings.Repeat("Very", 20) + "LongName"
+	for queue, topics := range map[string][]string{"one": {"Shop.Placed", long}, "other": {"Shop.Paid"}} {
+		for range 2 {
+			if err := transport.Subscribe(t.Context(), queue, topics...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish := func(topics ...string) {
+		for _, topic := range topics {
+			if err := transport.Send(t.Context(), core.Outgoing{ID: topic, Topic: topic, Body: []byte(topic)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	publish("Shop.Placed", "Shop.Paid", long, "Shop.Other")
+	one := openReceiver(t, transport, "one", 10)
+	for _, want := range []string{"Shop.Placed", long} {
+		d := take(t, one, 1)[0]
+		if in := d.Incoming(); string(in.Body) != want || in.Headers.Len() != 0 {
+			t.Errorf("%q came with %v, want %q", in.Body, in.Headers, want)
+		}
+		if err := d.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := transport.Unsubscribe(t.Context(), "one", "Shop.Placed"); err != nil {
+		t.Fatal(err)
+	}
+	publish("Shop.Placed", long)
+	if in := take(t, one, 1)[0].Incoming(); string(in.Body) != long {
+		t.Errorf("%q came after Unsubscribe", in.Body)
+	}
+}
+
+func TestSubscribe_ForwardsToTheQueueWithItsPrefix(t *testing.T) {
+	t.Parallel()
+	for _, shared := range []string{"", "events"} {
+		s := startSite(t, sbserver.Config{})
+		transport := s.provisioned(t, asb.Config{QueuePrefix: "test/", TopicPrefix: "test/", SharedTopic: shared}, "q")
+		for range 2 { // the second time it is there
+			if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Topic: "Shop.Placed"}); err != nil {
+			t.Fatal(err)
+		}
+		take(t, openReceiver(t, transport, "q", 1), 1)
+	}
+}
+
+func TestSubscribe_RefusesASubscriptionThatForwardsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q", "elsewhere")
+	if err := errors.Join(
+		s.Broker().CreateTopic("Shop.Placed", broker.TopicProperties{}),
+		s.Broker().CreateSubscription("Shop.Placed", "q", broker.SubscriptionProperties{ForwardTo: "elsewhere"}, broker.Rule{}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err == nil || !strings.Contains(err.Error(), "elsewhere") {
+		t.Errorf("Subscribe returned %v", err)
+	}
+}
+
+func TestProvision_QueuesThatExist(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q", "elsewhere")
+	if err := s.Broker().CreateQueue("forwards", broker.QueueProperties{ForwardTo: "elsewhere"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"forwards"}}); err == nil || !strings.Contains(err.Error(), "ForwardTo") {
+		t.Errorf("of a queue that forwards: %v", err)
+	}
+	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"q", "q-1"}, InstanceQueue: "q-1"}); err != nil {
+		t.Fatal(err)
+	}
+	for queue, deleted := range map[string]bool{"q": false, "q-1": true} {
+		info, err := s.Broker().Queue(queue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if idle := info.Properties.AutoDeleteOnIdle; (idle == 7*24*time.Hour) != deleted {
+			t.Errorf("%s is deleted when it was idle for %v", queue, idle)
+		}
+	}
+}
+
+func TestSubscribe_RefusesEventsWhoseNamesDifferInCase(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
+		t.Fatal(err)
+	}
+	if err := transport.Subscribe(t.Context(), "q", "shop.placed"); err == nil || !strings.Contains(err.Error(), `"Shop.Placed"`) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestNoAdmin_TellsTheCommands(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.open(t, asb.Config{NoAdmin: true, SessionQueues: []string{"ordered"}})
+	for _, queue := range []string{"plain", "ordered"} {
+		err := transport.Provision(t.Context(), core.Topology{Queues: []string{queue}})
+		if err == nil || !errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), "az servicebus queue create") ||
+			strings.Contains(err.Error(), "--enable-session true") != (queue == "ordered") {
+			t.Errorf("Provision of %s: %v", queue, err)
+		}
+	}
+	err := transport.Subscribe(t.Context(), "plain", "Shop.Placed")
+	if err == nil || !strings.Contains(err.Error(), "--topic-name Shop.Placed --name plain --forward-to plain") {
+		t.Errorf("Subscribe: %v", err)
+	}
+	if n := s.Count(sbserver.OpAdministration, ""); n != 0 {
+		t.Errorf("there were %d requests that need the right Manage", n)
+	}
+}

@@ -1,0 +1,392 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// session is a session that the receiver has locked. Its messages are received one at a time.
+type session struct {
+	r   *receiver
+	sdk *azservicebus.SessionReceiver
+
+	mu       sync.Mutex // guards the fields below
+	end      time.Time  // of its lock
+	renewing sync.Mutex // held during a renewal, which the SDK makes no two of at a time
+}
+
+const (
+	// sessionIdle is how long the next message of a session may take before the receiver takes another session.
+	sessionIdle = 100 * time.Millisecond
+	// acceptPatience is how long the service may take to answer that there is no session. It waits for one for a minute at most.
+	acceptPatience = time.Minute + requestTimeout
+	// leastPause is how long after a renewal of the session's lock that failed the next one begins.
+	leastPause = 50 * time.Millisecond
+	// longestWait is how long a message that is due waits at most before it looks for a place once more.
+	longestWait = time.Second
+	// mostPostponed is how many sessions a receiver keeps locked whose message is not due yet. Further ones take places of
+	// messages in flight.
+	mostPostponed = 1000
+)
+
+// pollSessions is one poller, which takes a session after the other.
+func (r *receiver) pollSessions() {
+	lost := false
+	losses := 0 // sessions in a row that were lost before a message came
+	for {
+		places, wait, waiting, open := r.reserve(1)
+		switch {
+		case !open:
+			return
+		case places == 0:
+			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve tells when it is closed
+			continue
+		}
+		began := time.Now()
+		if lost {
+			// While there are no sessions a request for one tells nothing of a connection that works again.
+			name, _ := r.t.cfg.source(r.address)
+			if err := r.reach(r.closing, name); err != nil {
+				r.notAnswered(waiting, 1, err, began)
+				continue
+			}
+			r.works()
+		}
+		s, places, err := r.accept(waiting)
+		lost = err != nil && faultOf(err) != faultNoSession && waiting.Err() == nil
+		if err != nil {
+			if faultOf(err) != faultNoSession {
+				r.notAnswered(waiting, places, err, began)
+			} else if r.noSession(places) {
+				return
+			}
+			continue
+		}
+		r.accepted()
+		if places == 0 {
+			if places, _, _, _ = r.reserve(1); places == 0 {
+				s.close() // for others
+				continue
+			}
+		}
+		if err := s.serve(); err == nil {
+			losses = 0
+		} else if losses++; losses > 1 {
+			r.notAnswered(waiting, 0, err, began)
+		}
+	}
+}
+
+// accept waits for a session that has messages and no receiver. It begins with a place, and returns whether it still has it: a message that
+// was postponed may take the place in the meantime.
+func (r *receiver) accept(ctx context.Context) (s *session, places int, err error) {
+	r.mu.Lock()
+	r.accepting++
+	r.mu.Unlock()
+	s, err = r.acceptNext(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.accepting--
+	if r.lent > 0 {
+		r.lent--
+		return s, 0, err
+	}
+	return s, 1, err
+}
+
+func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
+	name, _ := r.t.cfg.source(r.address)
+	options := &azservicebus.SessionReceiverOptions{}
+	if r.mode == core.TransactionNone {
+		options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete
+	}
+	ctx, cancel := context.WithCancel(ctx) // without a deadline, which the service would be told
+	defer cancel()
+	defer time.AfterFunc(acceptPatience, cancel).Stop()
+	sdk, err := r.client.AcceptNextSessionForQueue(ctx, name, options)
+	if err != nil {
+		return nil, err
+	}
+	return &session{r: r, sdk: sdk, end: r.lockEnd(sdk.LockedUntil(), time.Now())}, nil
+}
+
+// noSession notes that no session had messages for a while, and reports whether the poller is not needed any more. It frees the places of the request.
+func (r *receiver) noSession(places int) (retire bool) {
+	r.works()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked -= places
+	if retire = r.started > 1; retire {
+		r.started--
+		r.wanted = max(1, min(r.wanted, r.started))
+	}
+	r.room.Notify()
+	return retire
+}
+
+// accepted notes that a session had messages: others may have some, too.
+func (r *receiver) accepted() {
+	r.works()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wanted = min(r.wanted+1, max(1, r.maxInFlight)+r.postponed)
+	r.startPollersLocked()
+}
+
+// serve hands on the messages of the session, one at a time, until there are none. It begins with a place for the first one. Its error
+// is that of a session from which no message came.
+func (s *session) serve() error {
+	defer s.close()
+	for first := true; ; first = false {
+		d, err := s.next()
+		if _, unreadable := errors.AsType[*unreadableError](err); unreadable {
+			s.setAside(err)
+			return nil
+		}
+		if d == nil {
+			s.r.giveUpPlace()
+			if !first {
+				return nil
+			}
+			return err
+		}
+		if !s.hold(d) {
+			return nil
+		}
+		s.r.putBack(s.r.answered(1, []*delivery{d}))
+		s.await(d)
+		if s.r.mode != core.TransactionNone && !d.isSettled() {
+			return nil // the service may still have it locked for this session, and the next one would overtake it
+		}
+		places, _, _, open := s.r.reserve(1)
+		if !open || places == 0 {
+			return nil
+		}
+		if time.Until(s.lockedUntil()) < s.r.lockDuration()/2 && s.renew(s.r.closing) != nil {
+			s.r.giveUpPlace()
+			return nil
+		}
+	}
+}
+
+// lockDuration is for how long the service locks a session.
+func (r *receiver) lockDuration() time.Duration {
+	if r.lock > 0 {
+		return r.lock
+	}
+	return r.t.cfg.LockDuration
+}
+
+// giveUpPlace frees the place of a message that did not come.
+func (r *receiver) giveUpPlace() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked--
+	r.room.Notify()
+}
+
+// next returns the next message of the session, or nil, with an error where the session's link is lost.
+func (s *session) next() (*delivery, error) {
+	ctx, cancel := context.WithTimeout(s.r.closing, sessionIdle)
+	defer cancel()
+	messages, err := fetch(ctx, s.sdk, 1)
+	switch {
+	case len(messages) > 0:
+		return newDelivery(s.r, messages[0], time.Now(), nil, s), nil
+	case err == nil:
+		return nil, errLinkLost
+	case ctx.Err() != nil:
+		return nil, nil
+	}
+	return nil, err
+}
+
+// setAside keeps a session locked whose message cannot be read, so that the service offers others in the meantime. Others may have
+// its place.
+func (s *session) setAside(err error) {
+	shared := s.r.beginHold()
+	s.r.outages.Failed(err, time.Now())
+	_ = transport.Sleep(s.r.closing, s.r.closing, time.Until(s.lockedUntil()), nil)
+	s.r.giveUpHold(shared)
+}
+
+// hold keeps a message that was postponed until it is due and there is a place for it. Others may have its place in the meantime. It returns
+// false where the session was lost, or the receiver closed.
+func (s *session) hold(d *delivery) bool {
+	due := func() time.Duration { return d.in.notBefore.Sub(s.r.t.clock.Now()) }
+	if d.in.notBefore.IsZero() || due() <= 0 || s.r.mode == core.TransactionNone {
+		return true
+	}
+	shared := s.r.beginHold()
+	for {
+		left := due()
+		var room transport.Signal
+		if left <= 0 {
+			if s.r.endHold(shared) {
+				return true
+			}
+			left, room = longestWait, s.r.room
+		}
+		pause := min(left, max(leastPause, time.Until(s.lockedUntil())/2))
+		if transport.Sleep(s.r.closing, s.r.closing, pause, room) != nil {
+			s.r.giveUpHold(shared)
+			ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
+			_ = d.giveBack(ctx)
+			cancel()
+			return false
+		}
+		if time.Until(s.lockedUntil()) <= s.r.lockDuration()/2 && s.renew(s.r.closing) != nil && time.Now().After(s.lockedUntil()) {
+			s.r.giveUpHold(shared)
+			return false
+		}
+	}
+}
+
+// beginHold gives a place to others, unless too many sessions wait. It reports whether it did.
+func (r *receiver) beginHold() (shared bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.postponed >= mostPostponed {
+		return false
+	}
+	r.postponed++
+	r.asked--
+	r.wanted++
+	r.startPollersLocked()
+	r.room.Notify()
+	return true
+}
+
+// endHold takes a place for a message that is due, and reports whether there was one. Places of requests for a session count as free: on a quiet
+// queue they take up to a minute.
+func (r *receiver) endHold(shared bool) bool {
+	if !shared {
+		return true
+	}
+	places, _, _, open := r.reserve(1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !open:
+		return false
+	case places > 0:
+	case r.accepting > r.lent:
+		r.lent++
+	default:
+		return false
+	}
+	r.postponed--
+	return true
+}
+
+// giveUpHold ends the hold of a message that is not handed out.
+func (r *receiver) giveUpHold(shared bool) {
+	if !shared {
+		r.giveUpPlace()
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.postponed--
+}
+
+// await waits until a message is settled, its session's lock has ended, or the receiver closes: then it gives the message back.
+func (s *session) await(d *delivery) {
+	for {
+		timer := time.NewTimer(time.Until(s.lockedUntil()))
+		select {
+		case <-d.done:
+			timer.Stop()
+			return
+		case <-timer.C:
+			if time.Now().Before(s.lockedUntil()) {
+				continue // it was renewed
+			}
+			s.r.mu.Lock()
+			s.r.dropLocked(d)
+			s.r.mu.Unlock()
+			return
+		case <-s.r.closing.Done():
+			timer.Stop()
+			s.abort(d)
+			return
+		}
+	}
+}
+
+// abort gives a message back when the receiver closes, unless it is settled.
+func (s *session) abort(d *delivery) {
+	ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
+	defer cancel()
+	transport.Await(ctx, &s.r.settlements)
+	s.r.mu.Lock()
+	_, unsettled := s.r.held[d]
+	if s.r.mode != core.TransactionNone { // in None Close sends it again
+		delete(s.r.held, d)
+	}
+	s.r.mu.Unlock()
+	if unsettled && s.r.mode != core.TransactionNone {
+		_ = d.giveBack(ctx)
+	}
+}
+
+func (s *session) lockedUntil() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end
+}
+
+// renew renews the session's lock.
+func (s *session) renew(ctx context.Context) error {
+	s.renewing.Lock()
+	defer s.renewing.Unlock()
+	if err := attempt(ctx, settleAttempt, func(ctx context.Context) error { return s.sdk.RenewSessionLock(ctx, nil) }); err != nil {
+		return s.r.settleError(ctx, err)
+	}
+	end := s.r.lockEnd(s.sdk.LockedUntil(), time.Now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if end.After(s.end) {
+		s.end = end
+	}
+	return nil
+}
+
+// settle settles a message. Where the session's link is lost, its lock is, too.
+func (s *session) settle(ctx context.Context, m *azservicebus.ReceivedMessage, call settlement) error {
+	err := attempt(ctx, settleAttempt, func(ctx context.Context) error { return call(ctx, s.sdk, m) })
+	if err != nil && ctx.Err() == nil && !answered(err) && faultOf(err) == faultOutage {
+		return &sessionLostError{err}
+	}
+	return err
+}
+
+// sessionLostError is the error of a settlement on a link that is lost.
+type sessionLostError struct{ error }
+
+func (e *sessionLostError) Unwrap() error { return e.error }
+
+// close ends the session's lock, and with it those of its messages.
+func (s *session) close() {
+	ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
+	defer cancel()
+	_ = s.sdk.Close(ctx)
+	for s.r.mode == core.TransactionNone { // the SDK has kept messages that the service has forgotten
+		messages, err := fetch(ctx, s.sdk, mostAsked)
+		if err != nil || len(messages) == 0 {
+			return
+		}
+		for _, m := range messages {
+			s.r.mu.Lock()
+			s.r.arriveLocked(newDelivery(s.r, m, time.Now(), nil, s))
+			s.r.mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,87 @@
+//go:build darwin || linux
+
+package asb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
+)
+
+func TestSessions_AreHandledSideBySide(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"q"}}, "q")
+	const groups = 30
+	for range 2 { // the second time there are many sessions whose receivers have been closed
+		for i := range groups {
+			if err := transport.Send(t.Context(), core.Outgoing{ID: fmt.Sprint(i), Queue: "q", GroupKey: fmt.Sprint("group ", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := openReceiver(t, transport, "q", groups)
+		for _, d := range take(t, r, groups) { // none of them is settled before all have come
+			if err := d.Complete(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPostpone_IsObeyedByTheInstanceThatTakesTheSessionOver(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"q"}}, "q")
+	for _, id := range []string{"first", "second"} {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: id, Queue: "q", GroupKey: "group"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const delay = 3 * time.Second
+	r := openReceiver(t, transport, "q", 5)
+	first := take(t, r, 1)[0]
+	due := time.Now().Add(delay)
+	if err := first.Postpone(t.Context(), delay, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := openReceiver(t, s.open(t, asb.Config{SessionQueues: []string{"q"}}), "q", 5)
+	for _, want := range []string{"first", "second"} {
+		d := take(t, other, 1)[0]
+		if in := d.Incoming(); in.ID != want || in.DeliveryCount != 1 || time.Now().Before(due) {
+			t.Errorf("%q came %v after it was due, delivery %d; want %q", in.ID, time.Since(due), in.DeliveryCount, want)
+		}
+		if err := d.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSessions_PauseWhereTheyAreLostAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"q"}}, "q")
+	r := openReceiver(t, transport, "q", 1)
+	remove := s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpDeliver}, Times: -1, Action: sbserver.Detach})
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "message", Queue: "q", GroupKey: "group"}); err != nil {
+		t.Fatal(err)
+	}
+	opened := func() int { return s.Count(sbserver.OpAttachReceiver, "q") }
+	await(t, "it takes the session again", func() bool { return opened() >= 3 })
+	before, began := opened(), time.Now()
+	await(t, "it has taken it eight times more", func() bool { return opened() >= before+8 })
+	if took := time.Since(began); took < 100*time.Millisecond { // pauses of 25 ms at least
+		t.Errorf("it took the session eight times in %v", took)
+	}
+	remove()
+	take(t, r, 1)
+}

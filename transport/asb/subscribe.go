@@ -1,0 +1,228 @@
+package asb
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Subscribe lets a queue receive the events that are published to the topics: it creates each topic that does not exist, and a
+// subscription with the name of the queue, which forwards to it. It needs the right Manage.
+func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.subscribeAll(ctx, queue, topics); err != nil {
+		return fmt.Errorf("asb: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
+	}
+	return nil
+}
+
+func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []string) error {
+	address, err := t.subscription(ctx, queue, topics)
+	if err != nil {
+		return err
+	}
+	if t.cfg.NoAdmin {
+		return transport.Permanent(fmt.Errorf("Config.NoAdmin is set; to fix: %s", t.subscribeCommands(address, topics)))
+	}
+	if err := t.lookFor(ctx, t.cfg.QueuePrefix+address); err != nil {
+		return err
+	}
+	for _, topic := range topics {
+		if err := t.subscribe(ctx, address, topic); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookFor returns an error if a queue does not exist.
+func (t *Transport) lookFor(ctx context.Context, queue string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	has, err := t.admin.GetQueue(ctx, queue, nil)
+	if err != nil {
+		return fmt.Errorf("look for the queue %q: %w", queue, err)
+	}
+	if has == nil {
+		return fmt.Errorf("%w: %q", core.ErrQueueNotFound, queue)
+	}
+	return nil
+}
+
+// subscribe creates the topic of an event and the subscription of a queue to it, where they are missing.
+func (t *Transport) subscribe(ctx context.Context, address, topic string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := t.createTopic(ctx, topic); err != nil {
+		return err
+	}
+	return t.createSubscription(ctx, address, topic)
+}
+
+// subscription checks the names of a queue and topics, and returns the queue's address.
+func (t *Transport) subscription(ctx context.Context, queue string, topics []string) (address string, err error) {
+	if err := t.life.Err(ctx); err != nil {
+		return "", err
+	}
+	for _, topic := range topics {
+		if err := t.cfg.checkTopic(topic); err != nil {
+			return "", err
+		}
+	}
+	return t.cfg.target(queue)
+}
+
+// topicMetadata begins the user metadata of a topic that Subscribe creates, which has the event's name: the service compares names
+// without case, and events with names that differ in case alone are different ones.
+const topicMetadata = "Reprise: events of "
+
+// createTopic creates the topic of an event if it is missing.
+func (t *Transport) createTopic(ctx context.Context, topic string) error {
+	name := t.cfg.topicOf(topic)
+	metadata := topicMetadata + topic
+	if t.cfg.SharedTopic != "" {
+		metadata = ""
+	}
+	has, err := t.admin.GetTopic(ctx, name, nil)
+	if err != nil {
+		return fmt.Errorf("look for the topic %q: %w", name, err)
+	}
+	if has == nil {
+		properties := &admin.TopicProperties{EnableBatchedOperations: new(true)}
+		if metadata != "" {
+			properties.UserMetadata = &metadata
+		}
+		_, err := t.admin.CreateTopic(ctx, name, &admin.CreateTopicOptions{Properties: properties})
+		if err == nil {
+			return nil
+		}
+		if !isConflict(err) {
+			return fmt.Errorf("create the topic %q: %w", name, err)
+		}
+		if has, err = t.admin.GetTopic(ctx, name, nil); err != nil || has == nil {
+			return fmt.Errorf("look for the topic %q, which another instance creates: %w", name, err)
+		}
+	}
+	if event, ours := strings.CutPrefix(value(has.UserMetadata), topicMetadata); ours && metadata != "" && event != topic && strings.EqualFold(topicName(event), topicName(topic)) {
+		return transport.Permanent(fmt.Errorf("the topic %q is that of the event %q, and Service Bus compares names without case; to fix: give one of the two events another name", name, event))
+	}
+	return nil
+}
+
+// createSubscription creates the subscription of a queue to an event if it is missing.
+func (t *Transport) createSubscription(ctx context.Context, address, topic string) error {
+	name, subscription := t.cfg.topicOf(topic), t.cfg.subscriptionName(address)
+	properties := &admin.SubscriptionProperties{
+		ForwardTo:               new(t.cfg.QueuePrefix + address),
+		LockDuration:            new(duration(mostLock)),
+		MaxDeliveryCount:        new(int32(mostDeliveries)),
+		EnableBatchedOperations: new(true),
+		EnableDeadLetteringOnFilterEvaluationExceptions: new(false),
+	}
+	if t.cfg.SharedTopic != "" {
+		properties.DefaultRule = &admin.RuleProperties{Name: ruleName(topic), Filter: eventFilter(topic)}
+	}
+	_, err := t.admin.CreateSubscription(ctx, name, subscription, &admin.CreateSubscriptionOptions{Properties: properties})
+	switch {
+	case err == nil:
+		return nil
+	case !isConflict(err):
+		return fmt.Errorf("create the subscription %q of the topic %q: %w", subscription, name, err)
+	case t.cfg.SharedTopic == "":
+		return t.compareSubscription(ctx, address, name, subscription)
+	}
+	if err := t.compareSubscription(ctx, address, name, subscription); err != nil {
+		return err
+	}
+	rule := ruleName(topic)
+	_, err = t.admin.CreateRule(ctx, name, subscription, &admin.CreateRuleOptions{Name: &rule, Filter: eventFilter(topic)})
+	if err != nil && !isConflict(err) {
+		return fmt.Errorf("create the rule %q of the subscription %q of the topic %q: %w", rule, subscription, name, err)
+	}
+	return nil
+}
+
+// compareSubscription returns an error if a subscription that exists does not forward to the queue.
+func (t *Transport) compareSubscription(ctx context.Context, address, topic, subscription string) error {
+	has, err := t.admin.GetSubscription(ctx, topic, subscription, nil)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the subscription %q of the topic %q: %w", subscription, topic, err)
+	case has == nil:
+		return fmt.Errorf("the subscription %q of the topic %q was deleted while it was created", subscription, topic)
+	}
+	// The service answers with a URL, whose path is the name.
+	forward := value(has.ForwardTo)
+	wanted := t.cfg.QueuePrefix + address
+	if strings.EqualFold(forward, wanted) || strings.HasSuffix(strings.ToLower(forward), "/"+strings.ToLower(wanted)) {
+		return nil
+	}
+	return transport.Permanent(fmt.Errorf("the subscription %q of the topic %q has ForwardTo %q, and not %q; to fix: delete it, or correct ForwardTo", subscription, topic, forward, wanted))
+}
+
+// ruleName is the name of the rule of an event in a subscription to the shared topic.
+func ruleName(topic string) string { return fitting(topic) }
+
+// eventFilter matches an event in the shared topic.
+func eventFilter(topic string) *admin.CorrelationFilter {
+	return &admin.CorrelationFilter{ApplicationProperties: map[string]any{propertyTopic: topic}}
+}
+
+// Unsubscribe deletes the subscriptions of a queue to topics. The topics stay.
+func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+	if err := t.unsubscribeAll(ctx, queue, topics); err != nil {
+		return fmt.Errorf("asb: unsubscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
+	}
+	return nil
+}
+
+func (t *Transport) unsubscribeAll(ctx context.Context, queue string, topics []string) error {
+	address, err := t.subscription(ctx, queue, topics)
+	if err != nil {
+		return err
+	}
+	if t.cfg.NoAdmin {
+		return transport.Permanent(fmt.Errorf("Config.NoAdmin is set; to fix: delete the subscription %q of each topic", t.cfg.subscriptionName(address)))
+	}
+	subscription := t.cfg.subscriptionName(address)
+	for _, topic := range topics {
+		name := t.cfg.topicOf(topic)
+		if err := t.unsubscribe(ctx, name, subscription, topic); err != nil && faultOf(err) != faultNoEntity {
+			return fmt.Errorf("delete the subscription %q of the topic %q: %w", subscription, name, err)
+		}
+	}
+	return nil
+}
+
+// unsubscribe deletes a subscription, or its rule for an event.
+func (t *Transport) unsubscribe(ctx context.Context, name, subscription, topic string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if t.cfg.SharedTopic != "" {
+		_, err := t.admin.DeleteRule(ctx, name, subscription, ruleName(topic), nil)
+		return err
+	}
+	_, err := t.admin.DeleteSubscription(ctx, name, subscription, nil)
+	return err
+}
+
+// subscribeCommands are the commands that subscribe a queue to topics.
+func (t *Transport) subscribeCommands(address string, topics []string) string {
+	var commands []string
+	for _, topic := range topics {
+		name := t.cfg.topicOf(topic)
+		where := fmt.Sprintf("--resource-group GROUP --namespace-name %s", t.cfg.namespaceName())
+		commands = append(commands,
+			fmt.Sprintf("az servicebus topic create %s --name %s", where, name),
+			fmt.Sprintf("az servicebus topic subscription create %s --topic-name %s --name %s --forward-to %s", where, name, t.cfg.subscriptionName(address), t.cfg.QueuePrefix+address))
+		if t.cfg.SharedTopic != "" {
+			commands = append(commands, fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s=%s",
+				where, name, t.cfg.subscriptionName(address), ruleName(topic), propertyTopic, topic))
+		}
+	}
+	return strings.Join(commands, "; ")
+}

@@ -1,0 +1,225 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// Transport connects endpoints to the queues and topics of a Service Bus namespace. It implements
+// core.Transport, core.Provisioner, core.Subscriber, core.Checker, core.Purger, core.Warner, core.TopicChecker and
+// core.GroupKeeper, and is safe for concurrent use.
+type Transport struct {
+	cfg      *Config // a pointer, which fmt does not follow: it has credentials
+	caps     core.Capabilities
+	sending  *connection // of all that is sent; each receiver has its own
+	admin    *admin.Client
+	idle     func()                 // closes connections of admin that nothing uses
+	clock    transport.ServiceClock // locks and delays are by the service's clock
+	warnings transport.Warnings
+	life     *transport.Lifecycle
+}
+
+var _ interface {
+	core.Transport
+	core.Provisioner
+	core.Subscriber
+	core.Checker
+	core.Purger
+	core.Warner
+	core.TopicChecker
+	core.GroupKeeper
+	core.Describer
+} = (*Transport)(nil)
+
+// New returns a transport. It does not reach the service: Check does, and an endpoint
+// calls it before it starts. Its error names everything that is wrong with cfg.
+func New(ctx context.Context, cfg Config) (*Transport, error) {
+	cfg.SessionQueues = slices.Clone(cfg.SessionQueues)
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("asb: open: %w", err)
+	}
+	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle(ctx)}
+	t.sending = &connection{connect: t.connect, life: t.life}
+	if _, err := t.connect(); err != nil { // which reaches nothing yet
+		return nil, fmt.Errorf("asb: open: %w", err)
+	}
+	var err error
+	if t.admin, err = t.connectAdmin(); err != nil {
+		return nil, fmt.Errorf("asb: open: %w", err)
+	}
+	if c := cfg.Client.TLSConfig; !transport.VerifiesServer(c) && c != nil {
+		t.warnings.Add("connections to " + cfg.host() + " do not verify the server's certificate, so that anybody on the way could read messages; to fix: remove InsecureSkipVerify from Config.Client.TLSConfig")
+	}
+	return t, nil
+}
+
+// amqpsPort is where Service Bus takes AMQP over TLS.
+const amqpsPort = 5671
+
+// Describe implements core.Describer.
+func (t *Transport) Describe() core.TransportInfo {
+	info := core.TransportInfo{System: "servicebus", ServerAddress: t.cfg.host(), ServerPort: amqpsPort}
+	if host, port, err := net.SplitHostPort(info.ServerAddress); err == nil {
+		info.ServerAddress = host
+		if n, err := strconv.Atoi(port); err == nil {
+			info.ServerPort = n
+		}
+	}
+	return info
+}
+
+// connect returns a client with a separate connection, which it opens when it is first used.
+func (t *Transport) connect() (*azservicebus.Client, error) {
+	options := t.cfg.Client
+	options.NewWebSocketConn = (&dialer{cfg: t.cfg}).dial
+	if t.cfg.ConnectionString != "" {
+		client, err := azservicebus.NewClientFromConnectionString(t.cfg.ConnectionString, &options)
+		if err != nil {
+			// The SDK's error may quote the text.
+			return nil, errors.New("the SDK does not take Config.ConnectionString; copy it again from the portal")
+		}
+		return client, nil
+	}
+	return azservicebus.NewClient(t.cfg.Namespace, t.cfg.Credential, &options)
+}
+
+func (t *Transport) connectAdmin() (*admin.Client, error) {
+	options := t.cfg.Admin
+	if options.Transport == nil {
+		// The SDK's is shared by the whole process, and keeps connections.
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		options.Transport, t.idle = &http.Client{Transport: own}, own.CloseIdleConnections
+	}
+	if t.cfg.AdminEndpoint != "" {
+		u, err := url.Parse(t.cfg.AdminEndpoint)
+		if err != nil {
+			return nil, errors.New("Config.AdminEndpoint cannot be read")
+		}
+		options.Transport = redirected{u, options.Transport}
+	}
+	if t.cfg.ConnectionString != "" {
+		client, err := admin.NewClientFromConnectionString(t.cfg.ConnectionString, &options)
+		if err != nil {
+			return nil, errors.New("the SDK does not take Config.ConnectionString; copy it again from the portal")
+		}
+		return client, nil
+	}
+	return admin.NewClient(t.cfg.Namespace, t.cfg.Credential, &options)
+}
+
+// redirected sends requests to another server than the namespace's.
+type redirected struct {
+	to      *url.URL
+	through policy.Transporter
+}
+
+// Do implements policy.Transporter.
+func (r redirected) Do(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.URL.Scheme, req.URL.Host = r.to.Scheme, r.to.Host
+	return r.through.Do(req)
+}
+
+// KeepsGroups implements core.GroupKeeper: the queues of Config.SessionQueues do.
+func (t *Transport) KeepsGroups(queue string) bool {
+	address, err := t.cfg.queueAddress(queue)
+	return err == nil && t.cfg.keepsGroups(address)
+}
+
+// CheckTopic implements core.TopicChecker.
+func (t *Transport) CheckTopic(topic string) error {
+	if err := t.cfg.checkTopic(topic); err != nil {
+		return fmt.Errorf("asb: %w", err)
+	}
+	return nil
+}
+
+// Warnings implements core.Warner.
+func (t *Transport) Warnings() []string { return t.warnings.Take() }
+
+// Capabilities implements core.Transport.
+func (t *Transport) Capabilities() core.Capabilities {
+	caps := t.caps
+	caps.Transactions = slices.Clone(caps.Transactions)
+	return caps
+}
+
+// String returns the namespace, without secrets.
+func (t *Transport) String() string { return "asb (" + t.cfg.host() + ")" }
+
+// GoString returns the same as String.
+func (t *Transport) GoString() string { return t.String() }
+
+// Address returns the queue's address: its name in lower case, without Config.QueuePrefix. The dead-letter queue of "orders" is
+// "orders/$deadletterqueue". It refuses names that are too long, or have characters that Service Bus does not allow.
+func (t *Transport) Address(queue string) (string, error) {
+	address, err := t.cfg.queueAddress(queue)
+	if err != nil {
+		return "", fmt.Errorf("asb: address: %w", err)
+	}
+	return address, nil
+}
+
+// OpenReceiver starts to receive from a queue. While the service cannot be reached it
+// waits, until ctx ends.
+func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	r, err := t.openReceiver(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("asb: open receiver for %q: %w", cfg.Queue, t.explained(err))
+	}
+	return r, nil
+}
+
+func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	if err := t.life.Err(ctx); err != nil {
+		return nil, err
+	}
+	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
+		return nil, err
+	}
+	address, err := t.cfg.queueAddress(cfg.Queue)
+	if err != nil {
+		return nil, err
+	}
+	client, err := t.connect()
+	if err != nil {
+		return nil, err
+	}
+	r := newReceiver(t, client, address, cfg)
+	outages := transport.Outages{Observer: cfg.Observer}
+	err = outages.Retry(ctx, func() error { return r.examine(ctx, cfg.MaxDeliveries) }, transient,
+		func(d time.Duration) error { return transport.Sleep(ctx, t.life.Context(), d, nil) })
+	if err == nil {
+		err = t.life.Add(r)
+	}
+	if err != nil {
+		_ = r.disconnect(ctx) // of a connection that may never have been there
+		r.close()
+		r.abandon()
+		return nil, err
+	}
+	r.open()
+	return r, nil
+}
+
+// Close ends every connection and goroutine of the transport, and closes receivers that
+// are still open. It is idempotent.
+func (t *Transport) Close(ctx context.Context) error {
+	t.life.Close(ctx, func() { t.sending.close(ctx) })
+	t.idle()
+	return nil
+}
