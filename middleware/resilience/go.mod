@@ -1,0 +1,12 @@
+module github.com/reprise-go/reprise/middleware/resilience
+
+go 1.26.0
+
+require (
+	github.com/failsafe-go/failsafe-go v0.9.8
+	github.com/reprise-go/reprise v0.0.0
+)
+
+require github.com/bits-and-blooms/bitset v1.24.4 // indirect
+
+replace github.com/reprise-go/reprise => ../..

@@ -1,0 +1,117 @@
+package resilience
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go/retrypolicy"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// newRetry makes a policy that tries again whenever it sees an error.
+func newRetry(c Retry) retrypolicy.RetryPolicy[any] {
+	b := retrypolicy.NewBuilder[any]().WithMaxAttempts(c.Tries).ReturnLastFailure()
+	b.WithBackoffFactor(c.Delay, c.MaxDelay, c.Factor)
+	b.WithJitterFactor(c.Jitter)
+	return b.Build()
+}
+
+// longestPauses returns how long the pauses are at most, all together.
+func (c Retry) longestPauses() time.Duration {
+	sum, pause := 0.0, float64(c.Delay)
+	for i := range c.Tries - 1 {
+		if i == 10_000 || sum > math.MaxInt64/2 {
+			return math.MaxInt64 / 2
+		}
+		sum += pause * (1 + c.Jitter)
+		pause = min(pause*c.Factor, float64(c.MaxDelay))
+	}
+	return time.Duration(sum)
+}
+
+// tried calls the handlers until they succeed, as often as the configuration says.
+func (s *sequence) tried(ctx context.Context) error {
+	var before *core.Savepoint // nil where there is no transaction
+	if s.retry != nil && s.start.Transactions() == core.TransactionSendsAtomicWithReceive {
+		var err error
+		if before, err = s.m.Savepoint(ctx); err != nil {
+			return fmt.Errorf("resilience: policy %q: a retry needs a savepoint: %w", s.config.Name, err)
+		}
+	}
+	err := s.countedTry(ctx)
+	if s.retry == nil || err == nil || !s.retriable(err) {
+		return err
+	}
+	return s.again(ctx, before, err)
+}
+
+// again follows a first try that failed.
+func (s *sequence) again(ctx context.Context, before *core.Savepoint, last error) error {
+	tries, begun := 1, false
+	// What the executor returns is the end of ctx, also where the last try succeeded.
+	_ = failsafe.With(s.retry).WithContext(ctx).Run(func() error {
+		if !begun { // the first try has been: the executor is for those that fail
+			begun = true
+			return last
+		}
+		if !s.mayTryAgain() {
+			return nil
+		}
+		if before != nil {
+			if err := before.Rollback(ctx); err != nil {
+				last = fmt.Errorf("resilience: policy %q: the work of a failed try could not be undone: %w; the try failed with: %w", s.config.Name, err, last)
+				return nil
+			}
+		}
+		tries++
+		s.retries.Add(1)
+		if last = s.countedTry(ctx); last == nil || !s.retriable(last) {
+			return nil
+		}
+		return last
+	})
+	switch cause := context.Cause(ctx); {
+	case last == nil || core.IsVerdict(last):
+		return last
+	case cause != nil && !isTimeout(cause) && tries < s.config.Retry.Tries:
+		return fmt.Errorf("resilience: policy %q: ended after try %d of %d: %w: %w", s.config.Name, tries, s.config.Retry.Tries, cause, last)
+	case tries == 1:
+		return last
+	}
+	return fmt.Errorf("resilience: policy %q: %d tries failed, the last with: %w", s.config.Name, tries, last)
+}
+
+// isTimeout reports the time-out of a policy, which is told by its own error.
+func isTimeout(cause error) bool {
+	_, ok := errors.AsType[*TimeoutError](cause)
+	return ok
+}
+
+// retriable reports whether an error is tried again.
+func (s *sequence) retriable(err error) bool {
+	c := &s.config.Retry
+	return !core.IsVerdict(err) && !isRefusal(err) && !s.isUnrecoverable(err) && s.selects(c.On, c.OnFunc, err)
+}
+
+// countedTry is try, of which the circuit breaker counts the result if it counts tries.
+func (s *sequence) countedTry(ctx context.Context) error {
+	if s.breaker == nil || !s.config.Breaker.CountTries {
+		return s.try(ctx)
+	}
+	return s.count(func() error { return s.try(ctx) })
+}
+
+// mayTryAgain reports whether the circuit breaker lets another try through, if it counts tries.
+func (s *sequence) mayTryAgain() bool {
+	if s.breaker == nil || !s.config.Breaker.CountTries {
+		return true
+	}
+	p, refused, _ := s.breaker.enter()
+	s.pass = p
+	return refused == nil
+}

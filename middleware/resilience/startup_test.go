@@ -1,0 +1,243 @@
+package resilience_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/resilience"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// nest is what start-up logs.
+const nest = "how often a message that always fails is tried: tries_per_attempt x attempts_per_round x rounds = tries"
+
+var everything = resilience.Config{
+	Breaker:    resilience.Breaker{Failures: 1000},
+	RateLimit:  resilience.RateLimit{Messages: 1000, Per: time.Millisecond, MaxWait: 2 * time.Second},
+	Bulkhead:   resilience.Bulkhead{Concurrency: 100, MaxWait: 3 * time.Second},
+	Timeout:    20 * time.Second,
+	Retry:      resilience.Retry{Tries: 3, Delay: time.Second, Jitter: 0.5},
+	TryTimeout: 5 * time.Second,
+}
+
+func TestStartUp_LogsTheNest(t *testing.T) {
+	bubble(t, func(b *bed) {
+		p := b.policy(everything)
+		c := middleware(p.Middleware())
+		c.Recoverability.Immediate = core.Immediate{Retries: 1}
+		ep := b.orders(c, func(context.Context, *core.Message) error { return nil })
+		equal(b, "health", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [] []}]")
+		lines := b.logs.about(nest)
+		if len(lines) != 1 {
+			b.Fatalf("logged %+v", lines)
+		}
+		equal(b, "nest", lines[0].attrs["nest"].String(),
+			`circuit breaker "bank" > rate limiter "bank" > bulkhead "bank" > total time-out "bank" (20s) > retry "bank" (3 tries) > time-out per try "bank" (5s) > handlers`)
+		// 3 tries of 5 s, pauses of 1.5 s and 3 s; 5 s before; two attempts.
+		equal(b, "longest attempt", lines[0].attrs["longest_attempt"].String(), (24500 * time.Millisecond).String())
+		equal(b, "longest message", lines[0].attrs["longest_message"].String(), (49 * time.Second).String())
+	})
+}
+
+// What start-up prints is what happens.
+func TestStartUp_TellsTheNumberOfTries(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for i := range 100 {
+		tries, outer, immediate, delayed := r.IntN(4)+1, r.IntN(3)+1, r.IntN(4), r.IntN(4)
+		name := fmt.Sprintf("seed %d: %d x %d tries, %d immediate and %d delayed retries", seed, outer, tries, immediate, delayed)
+		bubble(t, func(b *bed) {
+			c := core.Config{Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Retries: immediate, Off: immediate == 0},
+				Delayed:   core.Delayed{Retries: delayed, Off: delayed == 0},
+			}}
+			for j, n := range []int{outer, tries} {
+				config := everything
+				config.Name = fmt.Sprint("policy ", j)
+				if config.Timeout, config.TryTimeout = 0, 0; j == 1 {
+					config.Breaker, config.RateLimit, config.Bulkhead = resilience.Breaker{}, resilience.RateLimit{}, resilience.Bulkhead{}
+					config.TryTimeout = time.Minute
+				}
+				if j == 0 && i%2 == 0 { // its refusals neither cost nor give an attempt
+					config.Breaker = resilience.Breaker{Failures: r.IntN(3) + 1, OpenFor: time.Second}
+				}
+				config.Retry.Tries = n
+				if n == 1 {
+					config.Retry = resilience.Retry{}
+				}
+				c.Middleware = append(c.Middleware, b.policy(config).Middleware())
+			}
+			var runs atomic.Int64
+			b.orders(c, func(context.Context, *core.Message) error { runs.Add(1); return errAway })
+			lines := b.logs.about(nest)
+			if len(lines) != 1 {
+				b.Fatalf("%s: logged %+v", name, lines)
+			}
+			b.put("orders", "order", "m1")
+			b.pass(24 * time.Hour)
+			equal(b, name+": tries", lines[0].attrs["tries"].Int64(), runs.Load())
+			equal(b, name+": runs", runs.Load(), int64(tries*outer*(immediate+1)*(delayed+1)))
+		})
+		if t.Failed() {
+			t.Fatalf("after %d cases", i)
+		}
+	}
+}
+
+func TestStartUp_Refuses(t *testing.T) {
+	breaker := everything
+	breaker.Name, breaker.Retry, breaker.Timeout, breaker.TryTimeout = "breaker", resilience.Retry{}, 0, 0
+	retry := resilience.Config{Name: "retry", Retry: everything.Retry}
+	failing := breaker
+	failing.Refusal = resilience.Fail
+	after := breaker
+	after.Refusal = resilience.RetryAfter
+	able := inmemory.Everything()
+	unable := able
+	unable.DelayedDelivery = false
+	unmarked := able
+	unmarked.Savepoints = false
+	withDelayed := core.Recoverability{Delayed: core.Delayed{Retries: 1}}
+	for _, test := range []struct {
+		name   string
+		caps   core.Capabilities
+		config core.Config
+		order  []resilience.Config
+		types  []string
+		says   string // "" is right
+	}{
+		{name: "breaker around retry", order: []resilience.Config{breaker, retry}},
+		{name: "retry around breaker", order: []resilience.Config{retry, breaker}, says: `Middleware[1] (circuit breaker "breaker") stands inside of Middleware[0] (retry "retry"), which would try 3 times`},
+		{name: "retry around a breaker that fails", order: []resilience.Config{retry, failing}},
+		{name: "a policy in itself", order: []resilience.Config{retry, retry}, says: `Middleware[1] (retry "retry") is nested in Middleware[0] (retry "retry"), which is the same`},
+		{name: "for no type", order: []resilience.Config{retry}, types: []string{}, says: `Middleware[0]: resilience: policy "retry": For was called without message types`},
+		{name: "Defer without delayed delivery", caps: unable, order: []resilience.Config{breaker}, says: `policy "breaker": Refusal is Defer, but in transaction mode ReceiveOnly on this transport nothing can be deferred`},
+		{name: "Defer without transactions", config: core.Config{Transactions: core.TransactionNone}, order: []resilience.Config{breaker}, says: `nothing can be deferred`},
+		{name: "RetryAfter without delayed delivery", caps: unable, order: []resilience.Config{after}, says: `Refusal is RetryAfter, but in transaction mode`},
+		{name: "Fail without delayed delivery", caps: unable, order: []resilience.Config{failing}},
+		{name: "retry without delayed delivery", caps: unable, order: []resilience.Config{retry}},
+		{name: "RetryAfter without delayed retries", order: []resilience.Config{after}, says: `Refusal is RetryAfter, but delayed retries are off`},
+		{name: "RetryAfter", config: core.Config{Recoverability: withDelayed}, order: []resilience.Config{after}},
+		{
+			name: "RetryAfter for a type without delayed retries", order: []resilience.Config{after}, types: []string{"a", "b"}, says: `delayed retries are off`,
+			config: core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 1}, MessageTypes: map[string]core.TypeRecoverability{"b": {Delayed: core.Delayed{Off: true}}}}},
+		},
+		{
+			name: "retry with atomic sends without savepoints", caps: unmarked, config: core.Config{Transactions: core.TransactionSendsAtomicWithReceive}, order: []resilience.Config{retry},
+			says: `policy "retry": Retry.Tries is 3, but in transaction mode SendsAtomicWithReceive the work of a failed try would be committed`,
+		},
+		{name: "retry with atomic sends", config: core.Config{Transactions: core.TransactionSendsAtomicWithReceive}, order: []resilience.Config{retry}},
+		{name: "breaker with atomic sends", caps: unmarked, config: core.Config{Transactions: core.TransactionSendsAtomicWithReceive}, order: []resilience.Config{breaker}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.caps.Transactions == nil {
+				test.caps = able
+			}
+			bubbleOn(t, inmemory.Config{Capabilities: &test.caps}, func(b *bed) {
+				c := test.config
+				if c.Recoverability.Delayed.Retries == 0 {
+					c.Recoverability = none
+				}
+				if c.Transactions == core.TransactionDefault {
+					c.Transactions = core.TransactionReceiveOnly
+				}
+				for _, config := range test.order {
+					p := b.policy(config)
+					m := p.Middleware()
+					if test.types != nil {
+						m = p.For(test.types...)
+					}
+					c.Middleware = append(c.Middleware, m)
+				}
+				_, err := core.New("orders", b.transport, c)
+				switch {
+				case test.says == "" && err != nil:
+					b.Error(err)
+				case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
+					b.Errorf("New returned %v, want %q in it", err, test.says)
+				}
+			})
+		})
+	}
+}
+
+// The code of the documentation makes endpoints that start.
+func TestDocumentation(t *testing.T) {
+	bubble(t, func(b *bed) {
+		for name, compose := range map[string]func() ([]core.Middleware, error){
+			"single": single,
+			"per type": func() ([]core.Middleware, error) {
+				m, err := perType()
+				return []core.Middleware{m}, err
+			},
+		} {
+			m, err := compose()
+			if err != nil {
+				b.Fatalf("%s: %v", name, err)
+			}
+			if _, err := core.New("orders", b.transport, core.Config{Transactions: core.TransactionReceiveOnly, Middleware: m}); err != nil {
+				b.Errorf("%s: %v", name, err)
+			}
+		}
+		var states []resilience.State
+		shop, err := newShop(b.transport, func(s resilience.State) { states = append(states, s) })
+		if err != nil {
+			b.Fatal(err)
+		}
+		calls := 0
+		if err := core.Handle(shop, "orders.charge", func(context.Context, *core.Inbound[string]) error { calls++; return errUnavailable }); err != nil {
+			b.Fatal(err)
+		}
+		for range 6 {
+			err = shop.Invoke(b.Context(), "orders.charge", "order 42")
+		}
+		if calls != 15 || !errors.Is(err, core.ErrCircuitOpen) || !slices.Equal(states, []resilience.State{resilience.Open}) {
+			b.Errorf("%d calls, then %v; states %v", calls, err, states)
+		}
+
+		p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1}})
+		ep := b.orders(middleware(p.Middleware()), func(context.Context, *core.Message) error { return nil })
+		answer := httptest.NewRecorder()
+		ready(ep)(answer, nil)
+		equal(b, "answer", fmt.Sprint(answer.Code, " ", answer.Body), "200 circuit breaker bank: closed\n")
+	})
+}
+
+// A fallback for an open circuit stands outside of the breaker, for an endpoint and for a
+// handler.
+func TestStartUp_RefusesAFallbackInsideItsBreaker(t *testing.T) {
+	bubble(t, func(b *bed) {
+		for _, refusal := range []resilience.Refusal{resilience.Defer, resilience.Fail} { // both are an open circuit
+			p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1}, Refusal: refusal})
+			later := core.Fallback{On: core.FallbackOn{OpenCircuit: true}, Handle: func(context.Context, *core.Message, error) error { return nil }}
+			const says = `(fallback) stands inside of Middleware[0] (circuit breaker "bank"), which refuses messages before they reach it`
+			if _, err := core.New("orders", b.transport, middleware(p.Middleware(), later.Middleware())); err == nil || !strings.Contains(err.Error(), says) {
+				b.Errorf("New returned %v", err)
+			}
+			if _, err := core.New("orders", b.transport, middleware(later.Middleware(), p.Middleware())); err != nil {
+				b.Error(err)
+			}
+			ep, err := core.New("orders", b.transport, middleware(p.Middleware()))
+			if err != nil {
+				b.Fatal(err)
+			}
+			handler := func(context.Context, *core.Inbound[string]) error { return nil }
+			if err := core.Handle(ep, "order", handler, core.HandleOptions{Middleware: middleware(later.Middleware()).Middleware}); err == nil || !strings.Contains(err.Error(), says) {
+				b.Errorf("Handle returned %v", err)
+			}
+			later.On = core.FallbackOn{Errors: []error{core.ErrCircuitOpen}} // one of the handler's client
+			if _, err := core.New("orders", b.transport, middleware(p.Middleware(), later.Middleware())); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
