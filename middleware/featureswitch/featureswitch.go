@@ -1,0 +1,305 @@
+// Package featureswitch switches handlers off and on while their endpoint runs. It says what
+// becomes of the messages of a feature that is off: they stay in their queue, are discarded,
+// deferred, rejected or skipped.
+//
+//	refunds, err := featureswitch.New(featureswitch.Config{Name: "refunds", State: featureswitch.Off})
+//	...
+//	config.Middleware = []core.Middleware{refunds.For("orders.refund")}
+//	...
+//	refunds.Set(featureswitch.On) // the messages that have waited are handled now
+package featureswitch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// State is whether a feature is on.
+type State int32
+
+// The states.
+const (
+	Unknown State = iota // see Config.Unknown
+	On
+	Off
+)
+
+// String returns the state in a word.
+func (s State) String() string {
+	switch s {
+	case Unknown:
+		return "unknown"
+	case On:
+		return "on"
+	case Off:
+		return "off"
+	default:
+		return fmt.Sprintf("State(%d)", int32(s))
+	}
+}
+
+// Answer is what becomes of a message whose feature is off.
+type Answer int
+
+// The answers.
+const (
+	// Leave leaves the message in its queue (core.PutBack). Nothing is counted.
+	Leave Answer = iota
+	// Discard drops the message (core.DiscardError), and logs that.
+	Discard
+	// Skip takes the message for handled, without its handlers. In
+	// core.HandleOptions.Middleware it skips that handler, and the others run.
+	Skip
+	// Defer redelivers a copy of the message after Config.Delay (core.DeferError), which
+	// counts as a deferral.
+	Defer
+	// Reject moves the message to the dead-letter queue where there is one, or to the error
+	// queue (core.Reject).
+	Reject
+	// Fail is an error like any other: the message is retried.
+	Fail
+)
+
+var answers = []string{"Leave", "Discard", "Skip", "Defer", "Reject", "Fail"}
+
+// String returns the name of the answer.
+func (a Answer) String() string {
+	if a < 0 || int(a) >= len(answers) {
+		return fmt.Sprintf("Answer(%d)", int(a))
+	}
+	return answers[a]
+}
+
+// ErrOff is the error of a message whose feature is off, and ErrUnknown of one whose feature
+// is neither on nor off. Errors match them by errors.Is.
+var (
+	ErrOff     = errors.New("feature is off")
+	ErrUnknown = errors.New("it is not known whether the feature is on")
+)
+
+// Config says how a feature is switched. Name is required, and one of State and Lookup.
+type Config struct {
+	// Name is that of the feature, for errors, the log and Health.
+	Name string
+
+	// State is that at the beginning, On or Off. Switch.Set changes it.
+	State State
+	// Lookup, instead of State, returns the state at each message, from the application's
+	// configuration for example. It is called by several goroutines, and must not wait.
+	Lookup func() State
+
+	// Off is what becomes of a message while the feature is off. The default is Leave.
+	Off Answer
+	// Unknown is the state to take for Unknown: On or Off. Without it a message fails with
+	// ErrUnknown, and is retried.
+	Unknown State
+
+	// Pause is for how long a message is left in its queue, and Delay for how long it is
+	// deferred. 0 is as for core.Pause and core.Defer. Set and Refresh end a pause early.
+	Pause, Delay time.Duration
+	// WholeEndpoint: while a message is left in the queue, the endpoint takes no message at
+	// all (core.PauseEndpoint): other instances may be able to handle it. Otherwise messages
+	// of other types are handled (core.PauseMessage).
+	WholeEndpoint bool
+
+	// Logger is told at Info of Set. The default is slog.Default().
+	Logger *slog.Logger
+}
+
+func (c *Config) check() error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if strings.TrimSpace(c.Name) == "" {
+		add("Name is empty; name the feature")
+	}
+	switch {
+	case c.State < Unknown || c.State > Off:
+		add("State is %v; use On or Off", c.State)
+	case c.Lookup == nil && c.State == Unknown:
+		add("there is neither State nor Lookup; set State to On or Off, or Lookup")
+	case c.Lookup != nil && c.State != Unknown:
+		add("State is %v, but Lookup decides; remove one of the two", c.State)
+	case c.Lookup == nil && c.Unknown != Unknown:
+		add("Unknown is %v, but without Lookup the state is always known; remove it", c.Unknown)
+	}
+	if c.Unknown < Unknown || c.Unknown > Off {
+		add("Unknown is %v; use On or Off, or leave it out", c.Unknown)
+	}
+	if c.Off < Leave || c.Off > Fail {
+		add("Off is %v; use one of %s", c.Off, strings.Join(answers, ", "))
+	}
+	if c.Pause < 0 || c.Delay < 0 {
+		add("Pause is %v and Delay is %v; they cannot be negative", c.Pause, c.Delay)
+	}
+	if c.Off != Leave && (c.Pause > 0 || c.WholeEndpoint) {
+		add("Pause and WholeEndpoint are for Leave, but Off is %v; remove them", c.Off)
+	}
+	if c.Off != Defer && c.Delay > 0 {
+		add("Delay is for Defer, but Off is %v; remove it", c.Off)
+	}
+	return errors.Join(errs...)
+}
+
+// Switch is a feature that is on or off. The same value given to several endpoints, message
+// types and handlers is the same feature. It is safe for concurrent use.
+type Switch struct {
+	config Config
+	state  atomic.Int32
+
+	mu     sync.Mutex
+	paused atomic.Pointer[pauses]
+}
+
+// pauses ends those of messages that were left in their queue.
+type pauses struct {
+	context.Context
+	end context.CancelFunc
+}
+
+// New makes a switch. Its error names all that is wrong.
+func New(c Config) (*Switch, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("featureswitch: %w", err)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	s := &Switch{config: c}
+	s.state.Store(int32(c.State))
+	s.newPauses()
+	return s, nil
+}
+
+func (s *Switch) newPauses() {
+	ctx, end := context.WithCancel(context.Background())
+	s.paused.Store(&pauses{ctx, end})
+}
+
+// Set switches the feature on or off. On ends the pauses of messages that this process
+// has kept, and those of its endpoints: their messages are handled at once. It is an error
+// where the switch has a Lookup.
+func (s *Switch) Set(state State) error {
+	switch {
+	case s.config.Lookup != nil:
+		return fmt.Errorf("featureswitch: feature %q is switched by Lookup; change what that returns, and call Refresh", s.config.Name)
+	case state != On && state != Off:
+		return fmt.Errorf("featureswitch: feature %q cannot be set to %v; use On or Off", s.config.Name, state)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state.Swap(int32(state)) == int32(state) {
+		return nil
+	}
+	s.config.Logger.Info("feature was switched", "feature", s.config.Name, "state", state.String())
+	if state == On {
+		s.refreshLocked()
+	}
+	return nil
+}
+
+// Refresh ends the pauses as Set does, so that Lookup is asked again for the messages that
+// have waited. Call it when the configuration has changed.
+func (s *Switch) Refresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refreshLocked()
+}
+
+func (s *Switch) refreshLocked() {
+	ended := s.paused.Load()
+	s.newPauses()
+	ended.end()
+}
+
+// State returns whether the feature is on. Unknown has been replaced by Config.Unknown, if
+// that is set.
+func (s *Switch) State() State {
+	state := State(s.state.Load())
+	if s.config.Lookup != nil {
+		state = s.config.Lookup()
+	}
+	if state != On && state != Off {
+		return s.config.Unknown
+	}
+	return state
+}
+
+// Middleware switches all message types of an endpoint, or the handler that has it in its
+// core.HandleOptions. Where a message has several handlers, Skip concerns that one alone; the
+// other answers are about the message, and handlers that ran before it run again.
+func (s *Switch) Middleware() core.Middleware { return s.middleware(nil) }
+
+// For switches some message types of an endpoint.
+func (s *Switch) For(messageTypes ...string) core.Middleware {
+	return s.middleware(append([]string{}, messageTypes...))
+}
+
+func (s *Switch) middleware(types []string) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		s.start(core.StartUpOf(next), types)
+		return func(ctx context.Context, m *core.Message) error {
+			if types != nil && !slices.Contains(types, m.Type) {
+				return next(ctx, m)
+			}
+			paused := s.paused.Load() // before the state, so that its change ends a pause
+			switch s.State() {
+			case On:
+				return next(ctx, m)
+			case Off:
+				return s.answer(paused)
+			}
+			return fmt.Errorf("feature %q: %w", s.config.Name, ErrUnknown)
+		}
+	}
+}
+
+// start describes the switch, and refuses an endpoint on which it cannot work.
+func (s *Switch) start(start *core.StartUp, types []string) {
+	start.Describe(core.Step{
+		Kind: "feature switch", Name: s.config.Name, MessageTypes: types, Refuses: s.config.Off != Skip && s.config.Off != Fail,
+		State: func() string { return s.State().String() },
+	})
+	if start == nil {
+		return
+	}
+	if types != nil && len(types) == 0 {
+		start.Fail(fmt.Errorf("feature %q is for no message types; list some, or use Middleware", s.config.Name))
+	}
+	switch {
+	case s.config.Off == Leave && start.Transactions() == core.TransactionNone:
+		start.Fail(fmt.Errorf("feature %q leaves messages in their queue while it is off, but in transaction mode None they have left it already; use another mode, or another answer than Leave", s.config.Name))
+	case s.config.Off == Defer && !start.CanDefer():
+		start.Fail(fmt.Errorf("feature %q defers messages while it is off, but nothing can be deferred in transaction mode None or without Capabilities.DelayedDelivery; use another answer than Defer", s.config.Name))
+	}
+}
+
+func (s *Switch) answer(paused *pauses) error {
+	if s.config.Off == Skip {
+		return nil
+	}
+	err := fmt.Errorf("feature %q: %w", s.config.Name, ErrOff)
+	switch s.config.Off {
+	case Leave:
+		pause := core.Pause{Length: s.config.Pause, Scope: core.PauseMessage, Context: paused}
+		if s.config.WholeEndpoint {
+			pause.Scope = core.PauseEndpoint
+		}
+		return core.PutBack(err, pause)
+	case Discard:
+		return core.DiscardError(err, "its feature is off")
+	case Defer:
+		return core.DeferError(err, s.config.Delay)
+	case Reject:
+		return core.Reject(err)
+	}
+	return err
+}
