@@ -1,0 +1,147 @@
+package inbox_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
+	"github.com/reprise-go/reprise/inbox"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+func TestNew_Refuses(t *testing.T) {
+	for text, c := range map[string]inbox.Config{
+		"Config.Store is nil":      {},
+		"Config.Wait is -1s":       {Store: &inbox.Memory{}, Wait: -time.Second},
+		"Config.Retention is -1ns": {Store: &inbox.Memory{}, Retention: -1},
+	} {
+		if _, err := inbox.New(c); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %q", err, text)
+		}
+	}
+}
+
+// endpoint makes one with the middleware of an inbox.
+func endpoint(name string, c inbox.Config, cc core.Config, middleware func(*inbox.Inbox) []core.Middleware) (*core.Endpoint, error) {
+	c.Store = &inbox.Memory{}
+	box, err := inbox.New(c)
+	if err != nil {
+		return nil, err
+	}
+	cc.Middleware = middleware(box)
+	return core.New(name, inmemory.New(), cc)
+}
+
+func around(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware()} }
+
+func TestMiddleware_Refuses(t *testing.T) {
+	for text, try := range map[string]func() (*core.Endpoint, error){
+		"in transaction mode None": func() (*core.Endpoint, error) {
+			return endpoint("billing", inbox.Config{}, core.Config{Transactions: core.TransactionNone, Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}}, around)
+		},
+		"Config.Retention is 1h0m0s, but delayed retries can keep a message for 2h0m0s": func() (*core.Endpoint, error) {
+			return endpoint("billing", inbox.Config{Retention: time.Hour}, core.Config{Recoverability: core.Recoverability{
+				MessageTypes: map[string]core.TypeRecoverability{"slow": {Delayed: core.Delayed{Delays: []time.Duration{time.Hour, time.Hour}}}},
+			}}, around)
+		},
+		"has 256 bytes": func() (*core.Endpoint, error) {
+			return endpoint("billing", inbox.Config{Scope: strings.Repeat("x", 256)}, core.Config{}, around)
+		},
+		"which is the same": func() (*core.Endpoint, error) {
+			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware(), box.Middleware()} })
+		},
+		"the name of a handler is empty": func() (*core.Endpoint, error) {
+			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Handler("")} })
+		},
+	} {
+		if _, err := try(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v, want %q", err, text)
+		}
+	}
+}
+
+func TestHandler_NameIsUniqueAmongHandlersOfAType(t *testing.T) {
+	box, err := inbox.New(inbox.Config{Store: &inbox.Memory{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err := core.New("billing", inmemory.New(), core.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	register := func(messageType, name string) error {
+		return core.Handle(ep, messageType, func(context.Context, *core.Inbound[[]byte]) error { return nil },
+			core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
+	}
+	for _, each := range [][2]string{{"order", "charge"}, {"order", "note"}, {"refund", "charge"}} {
+		if err := register(each[0], each[1]); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := register("order", "charge"); err == nil || !strings.Contains(err.Error(), "give each handler another name") {
+		t.Error(err)
+	}
+}
+
+// Scopes that look alike are none.
+func TestScope(t *testing.T) {
+	for _, c := range []struct{ scope, endpoint, handler, want string }{
+		{"", "billing", "", "billing"},
+		{"old name", "billing", "", "old%20name"},
+		{"", "billing", "a/b", "billing/a%2Fb"},
+		{"", "billing/a", "b", "billing%2Fa/b"},
+	} {
+		store := &inbox.Memory{}
+		box, err := inbox.New(inbox.Config{Store: store, Scope: c.scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ep, err := core.New(c.endpoint, inmemory.New(), core.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		middleware := box.Middleware()
+		if c.handler != "" {
+			middleware = box.Handler(c.handler)
+		}
+		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
+			func(next core.HandlerFunc) core.HandlerFunc { return next }, middleware,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		id := ""
+		if err := core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error { id = m.ID; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := ep.Invoke(t.Context(), "order", []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := store.Entry(inbox.Key{Scope: c.want, ID: id}); !ok {
+			t.Errorf("%+v: there is no entry with this scope", c)
+		}
+	}
+}
+
+// Outside of an endpoint, in a test of a handler with its middleware, the scope is
+// needed.
+func TestMiddleware_OutsideOfAnEndpoint(t *testing.T) {
+	for scope, works := range map[string]bool{"": false, "billing": true} {
+		box, err := inbox.New(inbox.Config{Store: &inbox.Memory{}, Scope: scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, recorder := coretest.Inbound("order", []byte("x"))
+		handle := box.Middleware()(func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) })
+		for range 2 {
+			if err := handle(t.Context(), in.Message); (err == nil) != works {
+				t.Errorf("scope %q: %v", scope, err)
+			}
+		}
+		if sent := recorder.Sent(); works && (len(sent) != 2 || sent[0].Outgoing.ID != sent[1].Outgoing.ID) {
+			t.Errorf("sent %v", sent)
+		}
+	}
+}

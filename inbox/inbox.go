@@ -1,0 +1,322 @@
+package inbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Config describes an [Inbox]. Only Store must be set.
+type Config struct {
+	// Store keeps the entries, in the database of the handlers.
+	Store Store
+
+	// Scope is the first part of the key of each entry. The default is the name of the
+	// endpoint. It must not change while messages are in its queue, so it is for endpoints that
+	// get another name.
+	Scope string
+
+	// Key returns what tells messages apart, a business key for example. The default is the
+	// message id that the sender gave the message; without one the middleware refuses the
+	// message with [ErrNoID]. An error fails the attempt.
+	Key func(m *core.Message) (string, error)
+
+	// Wait is how long a copy of a message waits while another copy of it is being handled:
+	// 5 s by default. Then it is deferred by the same time, which counts neither as a failure
+	// nor as a deferral (core.Refuse). On a transport without delayed delivery it waits until
+	// the other copy is done.
+	Wait time.Duration
+
+	// Retention is for how long entries are kept, from the first time that the message was
+	// handled: 7 days by default, and for as long as delayed retries can take at least. A copy
+	// that is received later, one that is returned from the error queue for example, is
+	// handled again.
+	Retention time.Duration
+
+	// OnDuplicate is told of each message that is not handled again, for a metric. It is
+	// called inline, by several goroutines.
+	OnDuplicate func(ctx context.Context, d Duplicate)
+
+	// Logger is for duplicates, at level Info, and for what cannot be marked or removed. The
+	// default is slog.Default().
+	Logger *slog.Logger
+}
+
+// Duplicate is a message that was handled before, and is not handled again.
+type Duplicate struct {
+	Key       Key
+	HandledAt time.Time // when it was handled
+	Resent    int       // how many messages are sent again, because they may not have left
+}
+
+// ErrNoID is the failure of a message whose sender gave it no id. It is refused
+// (core.Invalid): the id that the adapter generated for it may be that of another message,
+// or another one for the next copy.
+var ErrNoID = errors.New("the message has no id that its sender gave it")
+
+// Defaults, and how much an id or a scope may have.
+const (
+	defaultWait      = 5 * time.Second
+	defaultRetention = 7 * 24 * time.Hour
+	maxKeyBytes      = 255
+)
+
+// Inbox is the middleware and what it does between messages. It may be used by several
+// endpoints.
+type Inbox struct {
+	config Config
+	upkeep *upkeep
+}
+
+// New makes an Inbox. [Inbox.Close] ends what it does in the background.
+func New(c Config) (*Inbox, error) {
+	switch {
+	case c.Store == nil:
+		return nil, errors.New("inbox: Config.Store is nil; set one, postgres.New or &inbox.Memory{} for example")
+	case c.Wait < 0:
+		return nil, fmt.Errorf("inbox: Config.Wait is %v; use a time above 0, or leave it out", c.Wait)
+	case c.Retention < 0:
+		return nil, fmt.Errorf("inbox: Config.Retention is %v; use a time above 0, or leave it out", c.Retention)
+	}
+	if c.Wait == 0 {
+		c.Wait = defaultWait
+	}
+	if c.Retention == 0 {
+		c.Retention = defaultRetention
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Inbox{config: c, upkeep: newUpkeep(c)}, nil
+}
+
+// Close marks the entries whose messages have left, and waits until no entries are being
+// removed, for as long as ctx lasts. It is called after the endpoints have ended. Without
+// it, as after a crash, a few messages may be sent again if what they answered is
+// redelivered.
+func (b *Inbox) Close(ctx context.Context) error {
+	if err := b.upkeep.close(ctx); err != nil {
+		return fmt.Errorf("inbox: close: %w", err)
+	}
+	return nil
+}
+
+// Middleware returns the middleware for all handlers of an endpoint together
+// (core.Config.Middleware): one transaction and one entry for each message. It belongs
+// inside of middleware that retries, so that each try has a transaction.
+func (b *Inbox) Middleware() core.Middleware { return b.middleware("") }
+
+// Handler returns the middleware for one handler (core.HandleOptions.Middleware), with
+// separate transactions and entries. Several handlers of a message type need different
+// names. The name is part of the key, as Config.Scope is: it must not change while
+// messages are in the queue.
+func (b *Inbox) Handler(name string) core.Middleware {
+	if name == "" {
+		return refusing(errors.New("inbox: the name of a handler is empty; give it one, which must be another than those of the handlers of the same type"))
+	}
+	return b.middleware("/" + url.PathEscape(name))
+}
+
+// refusing is middleware that cannot work.
+func refusing(err error) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		core.StartUpOf(next).Fail(err)
+		return func(context.Context, *core.Message) error { return err }
+	}
+}
+
+func (b *Inbox) middleware(suffix string) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		start := core.StartUpOf(next)
+		scope := b.config.Scope
+		if scope == "" {
+			scope = start.Endpoint()
+		}
+		g := &guard{Inbox: b, next: next, scope: url.PathEscape(scope) + suffix, wait: b.config.Wait, canDefer: true}
+		if start != nil && !start.CanDefer() {
+			g.wait, g.canDefer = 0, false
+		}
+		if err := b.check(g.scope, start); err != nil {
+			return refusing(err)(next)
+		}
+		start.Describe(core.Step{Kind: "inbox", Name: g.scope, Unique: true})
+		return g.handle
+	}
+}
+
+// check says why the middleware cannot work.
+func (b *Inbox) check(scope string, start *core.StartUp) error {
+	span := start.RetrySpan()
+	switch {
+	case strings.Trim(scope, "/") == "":
+		return errors.New("inbox: there is no endpoint whose name could be the scope; set Config.Scope")
+	case len(scope) > maxKeyBytes:
+		return fmt.Errorf("inbox: the scope %q has %d bytes, at most %d are possible; set a shorter Config.Scope", scope, len(scope), maxKeyBytes)
+	case start.Transactions() == core.TransactionNone:
+		return errors.New("inbox: in transaction mode None a message whose sends fail is not redelivered, so that they cannot be repeated; use ReceiveOnly")
+	case span == math.MaxInt64:
+		b.config.Logger.Warn("delayed retries have no end: a message that is retried for longer than the inbox keeps its entry is handled again",
+			"scope", scope, "retention", b.config.Retention)
+	case b.config.Retention < span:
+		return fmt.Errorf("inbox: Config.Retention is %v, but delayed retries can keep a message for %v, after which it would be handled again; raise Retention, or lower Recoverability.Delayed", b.config.Retention, span)
+	}
+	return nil
+}
+
+// guard is the middleware around one next.
+type guard struct {
+	*Inbox
+	next     core.HandlerFunc
+	scope    string
+	wait     time.Duration
+	canDefer bool
+}
+
+// handle runs the handler in a transaction, or sends again what it sent.
+func (g *guard) handle(ctx context.Context, m *core.Message) error {
+	key, err := g.key(m)
+	if err != nil {
+		return err
+	}
+	tx, entry, err := g.begin(ctx, key)
+	switch {
+	case err != nil && g.canDefer && errors.Is(err, ErrInProgress):
+		return core.Refuse(err, g.wait)
+	case err != nil:
+		return err
+	case entry != nil:
+		return g.repeat(ctx, m, key, entry)
+	}
+	return g.first(ctx, m, key, tx)
+}
+
+func (g *guard) begin(ctx context.Context, key Key) (Transaction, *Entry, error) {
+	tx, entry, err := g.config.Store.Begin(ctx, key, time.Now(), g.wait)
+	if err != nil {
+		return nil, nil, fmt.Errorf("inbox: begin the transaction for message %s in %s: %w", key.ID, key.Scope, err)
+	}
+	return tx, entry, nil
+}
+
+// key returns the key of a message's entry.
+func (g *guard) key(m *core.Message) (Key, error) {
+	id, sent := m.SentID()
+	if g.config.Key != nil {
+		var err error
+		if id, err = g.config.Key(m); err != nil {
+			return Key{}, fmt.Errorf("inbox: Config.Key: %w", err)
+		}
+		sent = true
+	}
+	switch {
+	case !sent:
+		return Key{}, core.Invalid(fmt.Errorf("inbox: %w: %s was generated when it was received; to fix: let the sender set one, or set Config.Key, or core.Config.MessageID", ErrNoID, m.ID))
+	case id == "":
+		return Key{}, core.Invalid(errors.New("inbox: Config.Key returned an empty key"))
+	}
+	return Key{Scope: g.scope, ID: storable(id)}, nil
+}
+
+const hashed = "sha256:"
+
+// storable returns an id that every store can have: that of the message, or a hash.
+func storable(id string) string {
+	if len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.Contains(id, "\x00") && !strings.HasPrefix(id, hashed) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hashed + hex.EncodeToString(sum[:])
+}
+
+// first runs the handler.
+func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transaction) error {
+	ended := false
+	defer func() { // where the handler panics or ends its goroutine
+		if !ended {
+			g.rollback(ctx, key, tx)
+		}
+	}()
+	before := len(m.Outgoing()) // sent by the handlers before this one
+	if err := g.next(tx.Context(ctx), m); err != nil {
+		ended = true
+		g.rollback(ctx, key, tx)
+		if v := core.VerdictOf(err); v != nil && v.Kind == core.VerdictDiscard {
+			g.noteDiscarded(ctx, key)
+		}
+		return err
+	}
+	out := m.Outgoing()[before:]
+	outgoing, err := encode(out, time.Now())
+	if err != nil {
+		return fmt.Errorf("inbox: %w", err) // and roll back
+	}
+	ended = true
+	if err := tx.Commit(ctx, outgoing); err != nil {
+		return fmt.Errorf("inbox: commit the transaction of message %s in %s: %w", key.ID, key.Scope, err)
+	}
+	g.upkeep.clean()
+	if len(out) == 0 {
+		return nil
+	}
+	return m.OnSent(func() { g.upkeep.mark(key) })
+}
+
+// rollbackPatience bounds a rollback, which must happen where the context has ended too.
+const rollbackPatience = 10 * time.Second
+
+// rollback undoes a transaction. Where that fails the database does it when it notices the
+// broken connection.
+func (g *guard) rollback(ctx context.Context, key Key, tx Transaction) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
+	defer cancel()
+	if err := tx.Rollback(bounded); err != nil {
+		g.config.Logger.WarnContext(ctx, "the transaction of a message that failed could not be rolled back; the database does so when its connection is gone",
+			"scope", key.Scope, "message_id", key.ID, "error", err)
+	}
+}
+
+// noteDiscarded notes a message that its handler discarded as handled, without what the
+// handler did.
+func (g *guard) noteDiscarded(ctx context.Context, key Key) {
+	tx, _, err := g.begin(ctx, key)
+	if err == nil && tx != nil {
+		err = tx.Commit(ctx, nil)
+	}
+	if err != nil {
+		g.config.Logger.WarnContext(ctx, "a discarded message could not be noted; another copy of it would be handled", "scope", key.Scope, "message_id", key.ID, "error", err)
+	}
+}
+
+// repeat sends again what may not have left.
+func (g *guard) repeat(ctx context.Context, m *core.Message, key Key, entry *Entry) error {
+	out, err := decode(entry.Outgoing, time.Now())
+	if err != nil {
+		return fmt.Errorf("inbox: message %s in %s was handled, but %w", key.ID, key.Scope, err)
+	}
+	if len(out) > 0 {
+		if err := m.Resend(out...); err != nil {
+			return fmt.Errorf("inbox: %w", err)
+		}
+	}
+	if len(entry.Outgoing) > 0 {
+		if err := m.OnSent(func() { g.upkeep.mark(key) }); err != nil {
+			return fmt.Errorf("inbox: %w", err)
+		}
+	}
+	g.config.Logger.InfoContext(ctx, "message was handled before and is not handled again",
+		"scope", key.Scope, "message_id", key.ID, "handled_at", entry.HandledAt, "messages_sent_again", len(out))
+	if f := g.config.OnDuplicate; f != nil {
+		f(ctx, Duplicate{Key: key, HandledAt: entry.HandledAt, Resent: len(out)})
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package inboxtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/inbox"
+)
+
+// memoryDatabase is the database of the in-memory store: rows are counted.
+type memoryDatabase struct {
+	store  *inbox.Memory
+	mutate func(inbox.Store) inbox.Store // or nil
+
+	mu   sync.Mutex
+	rows map[string]int
+}
+
+func newMemoryDatabase() *memoryDatabase {
+	return &memoryDatabase{store: &inbox.Memory{}, rows: map[string]int{}}
+}
+
+func (d *memoryDatabase) Open(context.Context) (inbox.Store, error) {
+	if d.mutate != nil {
+		return d.mutate(d.store), nil
+	}
+	return d.store, nil
+}
+
+func (d *memoryDatabase) Effect(ctx context.Context, name string) error {
+	tx, err := inbox.MemoryTx(ctx)
+	if err != nil {
+		return err
+	}
+	return tx.OnCommit(func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.rows[name]++
+	})
+}
+
+func (d *memoryDatabase) Effects(_ context.Context, name string) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rows[name], nil
+}
+
+func TestMemory(t *testing.T) {
+	Run(t, func(*testing.T) Database { return newMemoryDatabase() })
+}
+
+// mutant is a store with one mistake. What is nil is as it should be.
+type mutant struct {
+	inbox.Store
+	begin    func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error)
+	commit   func(ctx context.Context, s inbox.Store, k inbox.Key, tx inbox.Transaction, outgoing []byte) error
+	rollback func(ctx context.Context, tx inbox.Transaction) error
+	mark     func(ctx context.Context, s inbox.Store, keys []inbox.Key) error
+	remove   func(ctx context.Context, s inbox.Store, before time.Time, limit int) (int, error)
+}
+
+func (m *mutant) Begin(ctx context.Context, k inbox.Key, at time.Time, wait time.Duration) (tx inbox.Transaction, entry *inbox.Entry, err error) {
+	if m.begin != nil {
+		tx, entry, err = m.begin(ctx, m.Store, k, at, wait)
+	} else {
+		tx, entry, err = m.Store.Begin(ctx, k, at, wait)
+	}
+	if tx != nil {
+		tx = &mutantTransaction{tx, m, k}
+	}
+	return tx, entry, err
+}
+
+func (m *mutant) MarkSent(ctx context.Context, keys []inbox.Key) error {
+	if m.mark != nil {
+		return m.mark(ctx, m.Store, keys)
+	}
+	return m.Store.MarkSent(ctx, keys)
+}
+
+func (m *mutant) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
+	if m.remove != nil {
+		return m.remove(ctx, m.Store, before, limit)
+	}
+	return m.Store.Remove(ctx, before, limit)
+}
+
+type mutantTransaction struct {
+	inbox.Transaction
+	m *mutant
+	k inbox.Key
+}
+
+func (t *mutantTransaction) Commit(ctx context.Context, outgoing []byte) error {
+	if t.m.commit != nil {
+		return t.m.commit(ctx, t.m.Store, t.k, t.Transaction, outgoing)
+	}
+	return t.Transaction.Commit(ctx, outgoing)
+}
+
+func (t *mutantTransaction) Rollback(ctx context.Context) error {
+	if t.m.rollback != nil {
+		return t.m.rollback(ctx, t.Transaction)
+	}
+	return t.Transaction.Rollback(ctx)
+}
+
+// rewriting changes what an entry has to send.
+func rewriting(change func([]byte) []byte) func(context.Context, inbox.Store, inbox.Key, time.Time, time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+	return func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+		tx, entry, err := s.Begin(ctx, k, at, wait)
+		if entry != nil {
+			entry.Outgoing = change(slices.Clone(entry.Outgoing))
+		}
+		return tx, entry, err
+	}
+}
+
+// keyed is a store that mistakes the key.
+func keyed(change func(inbox.Key) inbox.Key) *mutant {
+	changed := func(keys []inbox.Key) (all []inbox.Key) {
+		for _, k := range keys {
+			all = append(all, change(k))
+		}
+		return all
+	}
+	return &mutant{
+		begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			return s.Begin(ctx, change(k), at, wait)
+		},
+		mark: func(ctx context.Context, s inbox.Store, keys []inbox.Key) error {
+			return s.MarkSent(ctx, changed(keys))
+		},
+	}
+}
+
+// mutants are stores with a mistake each, and one of the tests that must find it.
+var mutants = map[string]struct {
+	mutant  func() *mutant
+	foundBy string
+}{
+	"drops the sends": {func() *mutant {
+		return &mutant{commit: func(ctx context.Context, _ inbox.Store, _ inbox.Key, tx inbox.Transaction, _ []byte) error {
+			return tx.Commit(ctx, nil)
+		}}
+	}, "Endpoint_LostSendsAreRepeated"},
+	"gives the sends new ids": {func() *mutant {
+		return &mutant{begin: rewriting(func(out []byte) []byte { return bytes.ReplaceAll(out, []byte(`"id":"`), []byte(`"id":"new`)) })}
+	}, "Endpoint_LostSendsAreRepeated"},
+	"drops the bodies before acceptance": {func() *mutant {
+		return &mutant{commit: func(ctx context.Context, s inbox.Store, k inbox.Key, tx inbox.Transaction, out []byte) error {
+			return errors.Join(tx.Commit(ctx, out), s.MarkSent(ctx, []inbox.Key{k}))
+		}}
+	}, "Endpoint_LostSendsAreRepeated"},
+	"never drops the bodies": {func() *mutant {
+		return &mutant{mark: func(context.Context, inbox.Store, []inbox.Key) error { return nil }}
+	}, "Endpoint_LostSendsAreRepeated"},
+	"forgets the entry with its bodies": {func() *mutant {
+		return &mutant{mark: func(ctx context.Context, s inbox.Store, keys []inbox.Key) error {
+			_, err := s.Remove(ctx, time.Now(), len(keys))
+			return err
+		}}
+	}, "MarkSent_DropsOutgoingAlone"},
+	"finds no bodies": {func() *mutant {
+		return &mutant{begin: rewriting(func([]byte) []byte { return nil })}
+	}, "Commit_KeepsOutgoing"},
+	"key without scope": {func() *mutant { return keyed(func(k inbox.Key) inbox.Key { return inbox.Key{ID: k.ID} }) }, "Endpoint_EachScopeHandles"},
+	"key without handler": {func() *mutant {
+		return keyed(func(k inbox.Key) inbox.Key { return inbox.Key{Scope: "billing", ID: k.ID} })
+	}, "Endpoint_EachHandlerOnce"},
+	"key of scope and id run together": {func() *mutant {
+		return keyed(func(k inbox.Key) inbox.Key { return inbox.Key{ID: k.Scope + k.ID} })
+	}, "Begin_TellsKeysApart"},
+	"key in lower case": {func() *mutant {
+		return keyed(func(k inbox.Key) inbox.Key { return inbox.Key{Scope: k.Scope, ID: string(bytes.ToLower([]byte(k.ID)))} })
+	}, "Begin_TellsKeysApart"},
+	"key without spaces at its end": {func() *mutant {
+		return keyed(func(k inbox.Key) inbox.Key {
+			return inbox.Key{Scope: k.Scope, ID: string(bytes.TrimRight([]byte(k.ID), " "))}
+		})
+	}, "Begin_TellsKeysApart"},
+	"key is cut": {func() *mutant {
+		return keyed(func(k inbox.Key) inbox.Key { return inbox.Key{Scope: k.Scope, ID: k.ID[:min(len(k.ID), 253)]} })
+	}, "Begin_TellsKeysApart"},
+	"notes before the commit": {func() *mutant {
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			tx, entry, err := s.Begin(ctx, k, at, wait)
+			if tx == nil {
+				return nil, entry, err
+			}
+			if err := tx.Commit(ctx, nil); err != nil {
+				return nil, nil, err
+			}
+			k.ID += "\x00work" // so that the handler has a transaction
+			return s.Begin(ctx, k, at, wait)
+		}}
+	}, "Rollback_UndoesClaimAndEffect"},
+	"notes what was rolled back": {func() *mutant {
+		return &mutant{rollback: func(ctx context.Context, tx inbox.Transaction) error { return tx.Commit(ctx, nil) }}
+	}, "Endpoint_Verdicts"},
+	"commits in an ended context": {func() *mutant {
+		return &mutant{commit: func(ctx context.Context, _ inbox.Store, _ inbox.Key, tx inbox.Transaction, out []byte) error {
+			return tx.Commit(context.WithoutCancel(ctx), out)
+		}}
+	}, "Commit_EndedContext"},
+	"does not wait": {func() *mutant {
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			return s.Begin(ctx, k, at, time.Nanosecond)
+		}}
+	}, "Begin_WaitsForTheOtherCopy"},
+	"takes the copy in progress for one that was handled": {func() *mutant {
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			tx, entry, err := s.Begin(ctx, k, at, time.Nanosecond)
+			if errors.Is(err, inbox.ErrInProgress) {
+				return nil, &inbox.Entry{HandledAt: at}, nil
+			}
+			return tx, entry, err
+		}}
+	}, "Begin_WaitIsBounded"},
+	"waits without limit": {func() *mutant {
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, _ time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			brief, cancel := context.WithTimeout(ctx, time.Second) // or the test would take minutes
+			defer cancel()
+			return s.Begin(brief, k, at, 0)
+		}}
+	}, "Begin_WaitIsBounded"},
+	"fails a copy at the same time": {func() *mutant {
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			tx, entry, err := s.Begin(ctx, k, at, time.Nanosecond)
+			if errors.Is(err, inbox.ErrInProgress) {
+				err = errors.New("duplicate key value violates unique constraint")
+			}
+			return tx, entry, err
+		}}
+	}, "Endpoint_CopiesAtOnce"},
+	"expiry by the last sight": {func() *mutant {
+		seen := map[inbox.Key]time.Time{}
+		var mu sync.Mutex
+		return &mutant{
+			begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+				mu.Lock()
+				seen[k] = at
+				mu.Unlock()
+				return s.Begin(ctx, k, at, wait)
+			},
+			remove: func(ctx context.Context, s inbox.Store, before time.Time, limit int) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, at := range seen {
+					if !at.Before(before) {
+						return 0, nil
+					}
+				}
+				return s.Remove(ctx, before, limit)
+			},
+		}
+	}, "Remove_ByTheTimeOfWriting"},
+	"removes what is as old as the limit": {func() *mutant {
+		return &mutant{remove: func(ctx context.Context, s inbox.Store, before time.Time, limit int) (int, error) {
+			return s.Remove(ctx, before.Add(time.Nanosecond), limit)
+		}}
+	}, "Remove_ByTheTimeOfWriting"},
+	"removes without a limit": {func() *mutant {
+		return &mutant{remove: func(ctx context.Context, s inbox.Store, before time.Time, _ int) (int, error) {
+			return s.Remove(ctx, before, 1<<30)
+		}}
+	}, "Remove_ByTheTimeOfWriting"},
+}
+
+func TestMutants(t *testing.T) {
+	for name, m := range mutants {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := slices.IndexFunc(cases, func(c testCase) bool { return c.name == m.foundBy })
+			// Some are found only where goroutines meet at the right time.
+			var err error
+			for range 50 {
+				if err = checkMutant(t.Context(), m.mutant(), cases[i]); err != nil {
+					break
+				}
+			}
+			if err == nil {
+				t.Fatalf("%s does not find it", m.foundBy)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+// checkMutant returns what a case finds wrong with a mutant.
+func checkMutant(ctx context.Context, m *mutant, c testCase) error {
+	db := newMemoryDatabase()
+	m.Store = db.store
+	db.mutate = func(inbox.Store) inbox.Store { return m }
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // some mutants keep a test waiting
+	defer cancel()
+	return c.check(ctx, db)
+}

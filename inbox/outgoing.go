@@ -1,0 +1,100 @@
+package inbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// stored is the JSON of a message in an entry. Times are absolute: a message that is sent
+// again is due when it was due at first.
+type stored struct {
+	ID         string            `json:"id"`
+	Queue      string            `json:"queue,omitempty"`
+	Topic      string            `json:"topic,omitempty"`
+	Headers    [][2]string       `json:"headers,omitempty"` // in their order
+	Body       []byte            `json:"body,omitempty"`    // base64
+	Due        *time.Time        `json:"due,omitempty"`
+	Expires    *time.Time        `json:"expires,omitempty"`
+	GroupKey   string            `json:"groupKey,omitempty"`
+	Properties map[string]string `json:"properties,omitempty"`
+	Forward    bool              `json:"forward,omitempty"`
+}
+
+// encode returns messages as an entry has them, or nil if there are none.
+func encode(out []core.Outgoing, now time.Time) ([]byte, error) {
+	if len(out) == 0 {
+		return nil, nil
+	}
+	all := make([]stored, len(out))
+	for i := range out {
+		o := &out[i]
+		s := stored{
+			ID: o.ID, Queue: o.Queue, Topic: o.Topic, Body: o.Body,
+			GroupKey: o.GroupKey, Properties: o.Properties, Forward: o.Reason == core.ReasonForward,
+		}
+		s.Headers = make([][2]string, 0, o.Headers.Len())
+		for key, value := range o.Headers.All() {
+			s.Headers = append(s.Headers, [2]string{key, value})
+		}
+		if o.Delay > 0 {
+			s.Due = at(now, o.Delay)
+			if due, err := core.ParseTime(o.Headers.Get(core.HeaderDeliverAt)); err == nil {
+				s.Due = &due // some time has passed since it was composed
+			}
+		}
+		if o.TimeToBeReceived > 0 {
+			s.Expires = at(now, o.TimeToBeReceived)
+		}
+		all[i] = s
+	}
+	encoded, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("encode the messages to send: %w", err)
+	}
+	return encoded, nil
+}
+
+func at(now time.Time, d time.Duration) *time.Time {
+	t := now.Add(d)
+	return &t
+}
+
+// decode returns the messages of an entry that are still worth sending.
+func decode(encoded []byte, now time.Time) ([]core.Outgoing, error) {
+	if len(encoded) == 0 {
+		return nil, nil
+	}
+	var all []stored
+	if err := json.Unmarshal(encoded, &all); err != nil {
+		return nil, fmt.Errorf("decode the messages that were stored to be sent: %w", err)
+	}
+	out := make([]core.Outgoing, 0, len(all))
+	for i := range all {
+		s := &all[i]
+		o := core.Outgoing{ID: s.ID, Queue: s.Queue, Topic: s.Topic, Body: s.Body, GroupKey: s.GroupKey, Properties: s.Properties}
+		if o.ID == "" {
+			return nil, errors.New("decode the messages that were stored to be sent: one has no id")
+		}
+		if s.Forward {
+			o.Reason = core.ReasonForward
+		}
+		o.Headers.Grow(len(s.Headers))
+		for _, h := range s.Headers {
+			o.Headers.Set(h[0], h[1])
+		}
+		if s.Due != nil {
+			o.Delay = max(s.Due.Sub(now), 0)
+		}
+		if s.Expires != nil {
+			if o.TimeToBeReceived = s.Expires.Sub(now); o.TimeToBeReceived <= 0 {
+				continue // its receiver would not get it any more
+			}
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}

@@ -1,0 +1,221 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/inbox"
+)
+
+// SQLStore keeps entries in PostgreSQL through database/sql.
+type SQLStore struct {
+	db    *sql.DB
+	table *table
+}
+
+// NewSQL returns a store that uses a database of the application, and does not close it. The
+// driver is one of PostgreSQL whose errors tell their code by a method SQLState: that of pgx
+// (github.com/jackc/pgx/v5/stdlib) and lib/pq. It makes no connection: see
+// [SQLStore.Provision].
+//
+// A message costs one round trip more than the handler's own transaction, and two if it
+// sends: database/sql makes one for each statement.
+func NewSQL(db *sql.DB, c Config) (*SQLStore, error) {
+	if db == nil {
+		return nil, errors.New("inbox/postgres: the database is nil; make one with sql.Open")
+	}
+	t, err := newTable(c)
+	if err != nil {
+		return nil, err
+	}
+	return &SQLStore{db, t}, nil
+}
+
+// Provision creates the table if it is missing, as [Store.Provision] does.
+func (s *SQLStore) Provision(ctx context.Context) error {
+	return s.table.provision(ctx, func(ctx context.Context, statements ...string) error {
+		tx, err := s.db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		for _, each := range statements {
+			if _, err := tx.ExecContext(ctx, each); err != nil {
+				return errors.Join(err, tx.Rollback())
+			}
+		}
+		return tx.Commit()
+	}, s.columns)
+}
+
+// Check looks for the table and its columns. Where the table is missing the error matches
+// [ErrNoTable].
+func (s *SQLStore) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
+
+func (s *SQLStore) columns(ctx context.Context) (columns []string, err error) {
+	rows, err := s.db.QueryContext(ctx, s.table.describe, s.table.quoted)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var column string
+		if err := rows.Scan(&column); err != nil {
+			return nil, err
+		}
+		columns = append(columns, column)
+	}
+	return columns, rows.Err()
+}
+
+// Begin implements inbox.Store.
+func (s *SQLStore) Begin(ctx context.Context, key inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+	for {
+		// The context of a transaction of database/sql rolls it back when it ends, in the
+		// background; the inbox does so itself.
+		tx, err := s.db.BeginTx(context.WithoutCancel(ctx), nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		claimed, err := s.claim(ctx, tx, key, at, wait)
+		switch {
+		case err == nil && claimed:
+			return &sqlTransaction{store: s, key: key, tx: tx}, nil, nil
+		case err == nil:
+			entry, err := s.read(ctx, tx, key)
+			_ = tx.Rollback()
+			if err == nil && entry == nil { // it has been removed in the moment since
+				continue
+			}
+			return nil, entry, err
+		}
+		_ = tx.Rollback()
+		if codeOf(err) == serializationFailure {
+			continue
+		}
+		return nil, nil, inProgress(err)
+	}
+}
+
+func (s *SQLStore) claim(ctx context.Context, tx *sql.Tx, key inbox.Key, at time.Time, wait time.Duration) (bool, error) {
+	if wait <= 0 {
+		result, err := tx.ExecContext(ctx, s.table.claim, key.Scope, key.ID, at)
+		return affectsOne(result, err)
+	}
+	var restored string
+	err := tx.QueryRowContext(ctx, s.table.claimFor, key.Scope, key.ID, at, milliseconds(wait)).Scan(&restored)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func affectsOne(result sql.Result, err error) (bool, error) {
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	return n == 1, err
+}
+
+func (s *SQLStore) read(ctx context.Context, tx *sql.Tx, key inbox.Key) (*inbox.Entry, error) {
+	var entry inbox.Entry
+	err := tx.QueryRowContext(ctx, s.table.entry, key.Scope, key.ID).Scan(&entry.HandledAt, &entry.Outgoing)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return &entry, err
+}
+
+// MarkSent implements inbox.Store.
+func (s *SQLStore) MarkSent(ctx context.Context, keys []inbox.Key) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	scopes, ids := split(keys)
+	_, err := s.db.ExecContext(ctx, s.table.mark, array(scopes), array(ids))
+	return err
+}
+
+// array returns texts as PostgreSQL writes an array, which every driver takes.
+func array(texts []string) string {
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	elements := make([]string, len(texts))
+	for i, text := range texts {
+		elements[i] = `"` + escape.Replace(text) + `"`
+	}
+	return "{" + strings.Join(elements, ",") + "}"
+}
+
+// Remove implements inbox.Store. Rows that another process is removing are left to it.
+func (s *SQLStore) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
+	result, err := s.db.ExecContext(ctx, s.table.remove, before, limit)
+	if err != nil {
+		return 0, err
+	}
+	n, err := result.RowsAffected()
+	return int(n), err
+}
+
+// sqlTransaction is that of one message.
+type sqlTransaction struct {
+	store *SQLStore
+	key   inbox.Key
+	tx    *sql.Tx
+}
+
+// Context implements inbox.Transaction.
+func (t *sqlTransaction) Context(ctx context.Context) context.Context {
+	return WithSQLTx(ctx, sqlHandlerTx{t.tx})
+}
+
+// Commit implements inbox.Transaction.
+func (t *sqlTransaction) Commit(ctx context.Context, outgoing []byte) error {
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), t.tx.Rollback())
+	}
+	if outgoing != nil {
+		one, err := affectsOne(t.tx.ExecContext(ctx, t.store.table.note, t.key.Scope, t.key.ID, outgoing))
+		if err == nil && !one {
+			err = errors.New("the entry of the message is gone; nothing else may delete it")
+		}
+		if err != nil {
+			return errors.Join(err, t.tx.Rollback())
+		}
+	}
+	return t.tx.Commit()
+}
+
+// Rollback implements inbox.Transaction.
+func (t *sqlTransaction) Rollback(context.Context) error { return t.tx.Rollback() }
+
+// sqlHandlerTx is the transaction as its handler sees it.
+type sqlHandlerTx struct{ tx *sql.Tx }
+
+// ExecContext implements Querier.
+func (q sqlHandlerTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if endsTransaction(query) {
+		return nil, errNotYours
+	}
+	return q.tx.ExecContext(ctx, query, args...)
+}
+
+// QueryContext implements Querier.
+func (q sqlHandlerTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return q.tx.QueryContext(ctx, query, args...)
+}
+
+// QueryRowContext implements Querier.
+func (q sqlHandlerTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return q.tx.QueryRowContext(ctx, query, args...)
+}
+
+// PrepareContext implements Querier.
+func (q sqlHandlerTx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	if endsTransaction(query) {
+		return nil, errNotYours
+	}
+	return q.tx.PrepareContext(ctx, query)
+}

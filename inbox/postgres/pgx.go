@@ -1,0 +1,253 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/inbox"
+)
+
+// Store keeps entries in PostgreSQL through pgx.
+type Store struct {
+	pool  *pgxpool.Pool
+	table *table
+}
+
+// New returns a store that uses a pool of the application, and does not close it. It makes
+// no connection: see [Store.Provision].
+//
+// The transaction of a message begins with its claim in one round trip, and ends with what
+// is to be sent in another one, as does any transaction.
+func New(pool *pgxpool.Pool, c Config) (*Store, error) {
+	if pool == nil {
+		return nil, errors.New("inbox/postgres: the pool is nil; make one with pgxpool.New")
+	}
+	t, err := newTable(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{pool, t}, nil
+}
+
+// Provision creates the table if it is missing. It is safe from many processes at once, and
+// changes nothing that exists: a table with other columns is an error.
+func (s *Store) Provision(ctx context.Context) error {
+	return s.table.provision(ctx, func(ctx context.Context, statements ...string) error {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			for _, each := range statements {
+				if _, err := tx.Exec(ctx, each); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}, s.columns)
+}
+
+// Check looks for the table and its columns. Where the table is missing the error matches
+// [ErrNoTable].
+func (s *Store) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
+
+func (s *Store) columns(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, s.table.describe, s.table.quoted)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// Begin implements inbox.Store.
+func (s *Store) Begin(ctx context.Context, key inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+	for {
+		conn, err := s.pool.Acquire(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		claimed, err := s.claim(ctx, conn, key, at, wait)
+		switch {
+		case err == nil && claimed:
+			return &transaction{store: s, key: key, tx: newHandlerTx(conn)}, nil, nil
+		case err == nil:
+			entry, err := s.read(ctx, conn, key)
+			s.abort(ctx, conn)
+			if err == nil && entry == nil { // it has been removed in the moment since
+				continue
+			}
+			return nil, entry, err
+		}
+		s.abort(ctx, conn)
+		if codeOf(err) == serializationFailure { // the other one was committed after this began
+			continue
+		}
+		return nil, nil, inProgress(err)
+	}
+}
+
+// claim begins a transaction and claims the key, in one round trip.
+func (s *Store) claim(ctx context.Context, conn *pgxpool.Conn, key inbox.Key, at time.Time, wait time.Duration) (claimed bool, err error) {
+	b := &pgx.Batch{}
+	b.Queue("begin")
+	if wait > 0 {
+		b.Queue(s.table.claimFor, key.Scope, key.ID, at, milliseconds(wait))
+	} else {
+		b.Queue(s.table.claim, key.Scope, key.ID, at)
+	}
+	results := conn.SendBatch(ctx, b)
+	_, err = results.Exec()
+	if err == nil {
+		var tag pgconn.CommandTag
+		tag, err = results.Exec()
+		claimed = tag.RowsAffected() == 1
+	}
+	return claimed, errors.Join(err, results.Close())
+}
+
+// milliseconds is a duration as lock_timeout has it, which has none of 0.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
+}
+
+// read returns the entry of a key, or nil.
+func (s *Store) read(ctx context.Context, conn *pgxpool.Conn, key inbox.Key) (*inbox.Entry, error) {
+	var entry inbox.Entry
+	err := conn.QueryRow(ctx, s.table.entry, key.Scope, key.ID).Scan(&entry.HandledAt, &entry.Outgoing)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &entry, err
+}
+
+// abortPatience bounds a rollback that nobody waits for.
+const abortPatience = 5 * time.Second
+
+// abort rolls back and gives the connection back. One on which that fails the pool closes.
+func (s *Store) abort(ctx context.Context, conn *pgxpool.Conn) {
+	defer conn.Release()
+	if pg := conn.Conn().PgConn(); pg.IsClosed() || pg.TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortPatience)
+	defer cancel()
+	_, _ = conn.Exec(ctx, "rollback")
+}
+
+// The codes of errors that a claim expects.
+const (
+	lockNotAvailable     = "55P03"
+	serializationFailure = "40001"
+	undefinedTable       = "42P01"
+)
+
+func codeOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok { // pgx's and lib/pq's
+		return e.SQLState()
+	}
+	return ""
+}
+
+// inProgress explains the error of a claim.
+func inProgress(err error) error {
+	switch codeOf(err) {
+	case lockNotAvailable:
+		return fmt.Errorf("%w: %w", inbox.ErrInProgress, err)
+	case undefinedTable:
+		return fmt.Errorf("%w: create it with Provision or DDL: %w", ErrNoTable, err)
+	}
+	return err
+}
+
+// split returns the two parts of keys.
+func split(keys []inbox.Key) (scopes, ids []string) {
+	for _, key := range keys {
+		scopes, ids = append(scopes, key.Scope), append(ids, key.ID)
+	}
+	return scopes, ids
+}
+
+// MarkSent implements inbox.Store.
+func (s *Store) MarkSent(ctx context.Context, keys []inbox.Key) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	scopes, ids := split(keys)
+	_, err := s.pool.Exec(ctx, s.table.mark, scopes, ids)
+	return err
+}
+
+// Remove implements inbox.Store. Rows that another process is removing are left to it.
+func (s *Store) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
+	tag, err := s.pool.Exec(ctx, s.table.remove, before, limit)
+	return int(tag.RowsAffected()), err
+}
+
+// transaction is that of one message.
+type transaction struct {
+	store *Store
+	key   inbox.Key
+	tx    *handlerTx
+}
+
+// Context implements inbox.Transaction.
+func (t *transaction) Context(ctx context.Context) context.Context {
+	return context.WithValue(ctx, txKey{}, pgx.Tx(t.tx))
+}
+
+// end takes the transaction back from the handler.
+func (t *transaction) end() *pgxpool.Conn {
+	t.tx.ended.Store(true)
+	if open := t.tx.open; open != nil && t.tx.conn.Conn().PgConn().IsBusy() {
+		open()
+	}
+	return t.tx.conn
+}
+
+// Commit implements inbox.Transaction, in one round trip.
+func (t *transaction) Commit(ctx context.Context, outgoing []byte) (err error) {
+	conn := t.end()
+	defer func() { t.store.abort(ctx, conn) }()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if conn.Conn().PgConn().TxStatus() == 'E' {
+		return errors.New("a statement of the handler has failed, so that nothing can be committed; return its error, or use a nested transaction (Begin) where it is expected")
+	}
+	var tag pgconn.CommandTag
+	if outgoing == nil {
+		tag, err = conn.Exec(ctx, "commit")
+	} else {
+		b := &pgx.Batch{}
+		b.Queue(t.store.table.note, t.key.Scope, t.key.ID, outgoing)
+		b.Queue("commit")
+		results := conn.SendBatch(ctx, b)
+		if tag, err = results.Exec(); err == nil && tag.RowsAffected() != 1 {
+			err = errors.Join(errors.New("the entry of the message is gone; nothing else may delete it"), results.Close())
+			return err
+		}
+		if err == nil {
+			tag, err = results.Exec()
+		}
+		err = errors.Join(err, results.Close())
+	}
+	if err == nil && tag.String() != "COMMIT" {
+		err = fmt.Errorf("the server answered %q to commit", tag)
+	}
+	return err
+}
+
+// Rollback implements inbox.Transaction.
+func (t *transaction) Rollback(ctx context.Context) error {
+	conn := t.end()
+	defer conn.Release()
+	_, err := conn.Exec(ctx, "rollback")
+	return err
+}

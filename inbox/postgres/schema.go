@@ -1,0 +1,144 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Config says where the entries are. The zero value is the table reprise_inbox in the
+// schema public.
+type Config struct {
+	// Schema is that of the table. Provision does not create it.
+	Schema string
+	// Table is the name of the table. Inboxes may share it.
+	Table string
+}
+
+const (
+	defaultSchema = "public"
+	defaultTable  = "reprise_inbox"
+	maxNameBytes  = 63 // of PostgreSQL
+	indexSuffix   = "_handled_at"
+)
+
+// table is the table and the statements for it.
+type table struct {
+	schema, name           string
+	quoted, index          string
+	claim, claimFor        string // without and with a limit of the wait
+	entry, note            string
+	mark, remove, describe string
+}
+
+func newTable(c Config) (*table, error) {
+	t := &table{schema: c.Schema, name: c.Table}
+	if t.schema == "" {
+		t.schema = defaultSchema
+	}
+	if t.name == "" {
+		t.name = defaultTable
+	}
+	for field, name := range map[string]string{"Schema": t.schema, "Table": t.name} {
+		if most := maxNameBytes - len(indexSuffix); len(name) > most || !utf8.ValidString(name) || strings.Contains(name, "\x00") {
+			return nil, fmt.Errorf("inbox/postgres: Config.%s is %q; use at most %d bytes of UTF-8 without NUL", field, name, most)
+		}
+	}
+	t.quoted = quoted(t.schema) + "." + quoted(t.name)
+	t.index = quoted(t.name + indexSuffix)
+
+	insert := "insert into " + t.quoted + " (scope, message_id, handled_at) select $1, $2, $3"
+	t.claim = insert + " on conflict do nothing"
+	// lock_timeout is in force for this statement alone: the value before it is kept in a
+	// setting of the transaction, and restored where the statement inserts a row. Elsewhere
+	// the transaction ends.
+	t.claimFor = insert + ` where case when set_config('reprise.lock_timeout', current_setting('lock_timeout'), true) is null then false
+	else set_config('lock_timeout', $4, true) is not null end
+on conflict do nothing returning set_config('lock_timeout', current_setting('reprise.lock_timeout'), true)`
+	t.entry = "select handled_at, outgoing from " + t.quoted + " where scope = $1 and message_id = $2"
+	t.note = "update " + t.quoted + " set outgoing = $3 where scope = $1 and message_id = $2"
+	t.mark = "update " + t.quoted + ` set outgoing = null where outgoing is not null
+and (scope, message_id) in (select * from unnest($1::text[], $2::text[]))`
+	t.remove = "delete from " + t.quoted + ` where ctid = any(array(
+	select ctid from ` + t.quoted + ` where handled_at < $1 order by handled_at limit $2 for update skip locked))`
+	t.describe = `select attname::text || ' ' || format_type(atttypid, atttypmod) from pg_attribute
+where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`
+	return t, nil
+}
+
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// columns are what the table has.
+var columns = []string{"scope text", "message_id text", "handled_at timestamp with time zone", "outgoing bytea"}
+
+// DDL returns the statements that create the table, for somebody with the right to. They
+// change nothing that exists.
+//
+// Names are compared byte by byte (collate "C"), which is also the fastest. An entry is
+// updated once, when its messages have left, without a change of an index (HOT): fillfactor
+// leaves room for that.
+func DDL(c Config) ([]string, error) {
+	t, err := newTable(c)
+	if err != nil {
+		return nil, err
+	}
+	return t.ddl(), nil
+}
+
+func (t *table) ddl() []string {
+	return []string{
+		"create table if not exists " + t.quoted + ` (
+	scope text collate "C" not null,
+	message_id text collate "C" not null,
+	handled_at timestamptz not null,
+	outgoing bytea,
+	primary key (scope, message_id)
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05)`,
+		"create index if not exists " + t.index + " on " + t.quoted + " (handled_at)",
+		"comment on table " + t.quoted + " is 'Reprise inbox, version 1'",
+	}
+}
+
+// lockSchema keeps processes from creating the same at the same time, which fails.
+const lockSchema = "select pg_advisory_xact_lock(hashtextextended('reprise inbox schema', 0))"
+
+// execute carries out statements in one transaction.
+type execute func(ctx context.Context, statements ...string) error
+
+// query returns the columns of the table.
+type query func(ctx context.Context) ([]string, error)
+
+// provision creates the table if it is missing, and checks it.
+func (t *table) provision(ctx context.Context, do execute, describe query) error {
+	err := t.check(ctx, describe)
+	if errors.Is(err, ErrNoTable) {
+		if err := do(ctx, append([]string{lockSchema}, t.ddl()...)...); err != nil {
+			return fmt.Errorf("inbox/postgres: create the table %s (DDL returns the statements for somebody with the right to): %w", t.quoted, err)
+		}
+		err = t.check(ctx, describe)
+	}
+	return err
+}
+
+// ErrNoTable is the error of Check where the table does not exist.
+var ErrNoTable = errors.New("the table does not exist")
+
+// check looks for the table and its columns.
+func (t *table) check(ctx context.Context, describe query) error {
+	has, err := describe(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("inbox/postgres: look at the table %s: %w", t.quoted, err)
+	case len(has) == 0:
+		return fmt.Errorf("inbox/postgres: %w: there is no %s; create it with Provision or DDL", ErrNoTable, t.quoted)
+	}
+	for _, column := range columns {
+		if !slices.Contains(has, column) {
+			return fmt.Errorf("inbox/postgres: the table %s has no column %q; it has %q: it is no inbox, or was changed. Set Config.Table to another name, or change it back", t.quoted, column, has)
+		}
+	}
+	return nil
+}
