@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	otelreprise "github.com/reprise-go/reprise/otel"
+)
+
+// Order is a command to billing, and Invoiced the event that follows.
+type (
+	Order    struct{ Number int }
+	Invoiced struct{ Number int }
+)
+
+const (
+	typeOrder    = "billing.order"
+	typeInvoiced = "billing.invoiced"
+)
+
+var (
+	errTaxOffice = errors.New("tax office: no answer")
+	errNoAddress = errors.New("the order has no address")
+)
+
+// endpoints makes the shop, which learns of invoices, and billing, which writes them. Of ten
+// orders one fails at its first attempt and one in its first round; one of a hundred never
+// succeeds.
+func endpoints(transport core.Transport, observer *otelreprise.Observer, log *slog.Logger, delay time.Duration) (shop, billing *core.Endpoint, err error) {
+	config := core.Config{
+		Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2, Increase: delay}},
+		Provision:      core.ProvisionAlways,
+		Observers:      []any{observer},
+		Logger:         log,
+	}
+	if shop, err = core.New("shop", transport, config); err != nil {
+		return nil, nil, err
+	}
+	if billing, err = core.New("billing", transport, config); err != nil {
+		return nil, nil, err
+	}
+	core.HandleEvent(shop, typeInvoiced, func(context.Context, *core.Inbound[Invoiced]) error { return nil })
+	core.Handle(billing, typeOrder, func(_ context.Context, m *core.Inbound[Order]) error {
+		switch n := m.Body.Number; {
+		case n%100 == 7:
+			return errNoAddress
+		case n%10 == 3 && m.Attempt == 1 && m.DelayedRetries == 0, n%10 == 5 && m.DelayedRetries == 0:
+			return errTaxOffice
+		default:
+			return m.Publish(typeInvoiced, Invoiced{n})
+		}
+	})
+	return shop, billing, nil
+}
+
+// placeOrders sends an order every so often, until ctx ends.
+func placeOrders(ctx context.Context, shop *core.Endpoint, every time.Duration, log *slog.Logger) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for n := 1; ; n++ {
+		if err := shop.Send(ctx, "billing", typeOrder, Order{n}); err != nil && ctx.Err() == nil {
+			log.ErrorContext(ctx, "an order was not placed", "order", n, "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package otelreprise
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// How many values an attribute of a metric has at most.
+const (
+	mostMessageTypes = 200
+	mostDestinations = 200
+	mostErrorTypes   = 100
+)
+
+// bounds keeps attributes of metrics few, whatever messages name.
+type bounds struct {
+	messageTypes, destinations, errorTypes bounded
+}
+
+// bounded lets the first values pass, and replaces all later ones by Other.
+type bounded struct {
+	mu     sync.RWMutex
+	values map[string]struct{}
+}
+
+func (b *bounded) value(text string, most int) string {
+	b.mu.RLock()
+	_, known := b.values[text]
+	full := len(b.values) >= most
+	b.mu.RUnlock()
+	switch {
+	case known:
+		return text
+	case full:
+		return Other
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.values[text]; !known && len(b.values) >= most {
+		return Other
+	}
+	if b.values == nil {
+		b.values = map[string]struct{}{}
+	}
+	b.values[text] = struct{}{}
+	return text
+}
+
+func (b *bounds) messageType(name string) string { return b.messageTypes.value(name, mostMessageTypes) }
+func (b *bounds) destination(name string) string { return b.destinations.value(name, mostDestinations) }
+func (b *bounds) errorType(name string) string   { return b.errorTypes.value(name, mostErrorTypes) }
+
+// cache is a map that is read without a lock, and copied for each new entry. It has a few
+// thousand entries at most: what comes then is made anew each time.
+type cache[K comparable, V any] struct {
+	entries atomic.Pointer[map[K]V]
+	mu      sync.Mutex
+}
+
+const mostCached = 2000
+
+// get returns the entry, or what create makes of it.
+func (c *cache[K, V]) get(key K, create func() V) V {
+	if entries := c.entries.Load(); entries != nil {
+		if v, ok := (*entries)[key]; ok {
+			return v
+		}
+	}
+	return c.add(key, create)
+}
+
+func (c *cache[K, V]) add(key K, create func() V) V {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entries := map[K]V{}
+	if old := c.entries.Load(); old != nil {
+		if v, ok := (*old)[key]; ok {
+			return v
+		}
+		if len(*old) >= mostCached {
+			return create()
+		}
+		entries = maps.Clone(*old)
+	}
+	v := create()
+	entries[key] = v
+	c.entries.Store(&entries)
+	return v
+}

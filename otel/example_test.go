@@ -1,0 +1,65 @@
+package otelreprise_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/reprise-go/reprise/core"
+	otelreprise "github.com/reprise-go/reprise/otel"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// The program chooses the SDK and its exporters; the endpoint gets an observer, and a logger that
+// names the trace in each line about a message.
+func Example() {
+	tracers := sdktrace.NewTracerProvider()      // sdktrace.WithBatcher(exporter)
+	meters := sdkmetric.NewMeterProvider()       // sdkmetric.WithReader(reader)
+	defer tracers.Shutdown(context.Background()) //nolint:errcheck // it has no exporter
+	defer meters.Shutdown(context.Background())  //nolint:errcheck // likewise
+
+	// snippet: setup
+	billing, err := core.New("billing", inmemory.New(), core.Config{
+		Observers: []any{otelreprise.New(otelreprise.Config{TracerProvider: tracers, MeterProvider: meters})},
+		Logger:    slog.New(otelreprise.Handler(slog.NewJSONHandler(os.Stderr, nil))),
+	})
+	// end
+	if err != nil {
+		slog.Error("billing cannot start", "error", err)
+		return
+	}
+	_ = billing
+}
+
+// A command that should not be part of the sender's trace, such as one of ten thousand that a
+// nightly job sends.
+func ExampleNewTrace() {
+	ep, err := core.New("nightly", inmemory.New(), core.Config{SendOnly: true, Observers: []any{otelreprise.New(otelreprise.Config{})}})
+	if err != nil {
+		panic(err)
+	}
+	// snippet: newtrace
+	err = ep.Send(context.Background(), "billing", "invoice", []byte("4711"), core.SendOptions{
+		Headers: otelreprise.NewTrace(),
+	})
+	// end
+	if err != nil {
+		slog.Error("the command was not sent", "error", err)
+	}
+}
+
+// Traces of events and retries that continue, so that all is one trace, and statuses for people
+// who look at each failed attempt.
+func ExampleConfig() {
+	// snippet: config
+	observer := otelreprise.New(otelreprise.Config{
+		PublishTrace: otelreprise.TraceContinue,
+		DelayedTrace: otelreprise.TraceContinue,
+		ErrorOn:      otelreprise.ErrorOnAttempt,
+	})
+	// end
+	_ = observer
+}

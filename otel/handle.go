@@ -1,0 +1,364 @@
+package otelreprise
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var _ interface {
+	core.HandleObserver
+	core.SuccessObserver
+	core.SendObserver
+	core.RecoveryObserver
+	core.RunObserver
+} = (*Observer)(nil)
+
+// incomingKey is what the messages of one series have in common.
+type incomingKey struct {
+	transport                              *core.TransportInfo
+	endpoint, instance, queue, messageType string
+}
+
+// incoming is what is the same for all messages of one series.
+type incoming struct {
+	process, recover string // names of spans
+	start            []trace.SpanStartOption
+	attrs            []attribute.KeyValue // semconv's of metrics, and ours
+
+	consumed  []metric.AddOption
+	processed []metric.RecordOption // without an error
+	critical  []metric.RecordOption
+	attempts  []metric.RecordOption // of messages that succeeded
+	failures  cache[string, *failures]
+
+	nservicebus *nservicebusSeries
+}
+
+// failures is what is the same for all failures of one series with one type of error.
+type failures struct {
+	processed []metric.RecordOption
+	consumed  []metric.AddOption
+}
+
+func (o *Observer) incomingOf(at *core.ObservedEndpoint, messageType string) *incoming {
+	key := incomingKey{at.Transport, at.Endpoint, at.Instance, at.Queue, messageType}
+	return o.incoming.get(key, func() *incoming { return o.newIncoming(key) })
+}
+
+func (o *Observer) newIncoming(key incomingKey) *incoming {
+	messageType := o.bounds.messageType(key.messageType)
+	queue := key.queue
+	destination := []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
+	measured := destination
+	if template := templateOf(queue, key.instance); template != queue { // one for each process
+		measured = []attribute.KeyValue{semconv.MessagingDestinationTemplate(template)}
+		destination = append(destination, measured...)
+		queue = template
+	} else if bounded := o.bounds.destination(queue); bounded != queue {
+		measured = []attribute.KeyValue{semconv.MessagingDestinationName(bounded)}
+	}
+	operation := semconv.MessagingOperationName(operationProcess)
+	common := func(destination []attribute.KeyValue, messageType string) []attribute.KeyValue {
+		attrs := append([]attribute.KeyValue{systemOf(key.transport), operation}, destination...)
+		attrs = serverOf(key.transport, attrs)
+		return append(attrs, keyEndpoint.String(key.endpoint), keyMessageType.String(messageType))
+	}
+	in := &incoming{
+		process: operationProcess + " " + queue, recover: "recover " + queue,
+		attrs: common(measured, messageType),
+	}
+	in.start = []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(append(common(destination, key.messageType), semconv.MessagingOperationTypeProcess, semconv.MessagingClientID(key.instance))...),
+	}
+	in.consumed = addOptions(in.attrs)
+	in.processed = recordOptions(in.attrs)
+	ours := []attribute.KeyValue{keyEndpoint.String(key.endpoint), keyMessageType.String(messageType)}
+	in.critical = recordOptions(ours)
+	in.attempts = recordOptions(ours, keyOutcome.String(outcomeSucceeded))
+	if o.nservicebus != nil {
+		in.nservicebus = newNServiceBusSeries(key.queue, messageType)
+	}
+	return in
+}
+
+// templateOf returns the name of an instance queue without the instance, or queue itself.
+func templateOf(queue, instance string) string {
+	if instance == "" {
+		return queue
+	}
+	return strings.Replace(queue, "-"+instance, "-{instance}", 1)
+}
+
+func addOptions(attrs []attribute.KeyValue, more ...attribute.KeyValue) []metric.AddOption {
+	return []metric.AddOption{metric.WithAttributeSet(setOf(attrs, more))}
+}
+
+func recordOptions(attrs []attribute.KeyValue, more ...attribute.KeyValue) []metric.RecordOption {
+	return []metric.RecordOption{metric.WithAttributeSet(setOf(attrs, more))}
+}
+
+func setOf(attrs, more []attribute.KeyValue) attribute.Set {
+	return attribute.NewSet(append(append(make([]attribute.KeyValue, 0, len(attrs)+len(more)), attrs...), more...)...)
+}
+
+// failuresOf returns the options for failures with an error of this type, which is bounded.
+func (in *incoming) failuresOf(errorType string) *failures {
+	return in.failures.get(errorType, func() *failures {
+		kind := semconv.ErrorTypeKey.String(errorType)
+		return &failures{processed: recordOptions(in.attrs, kind), consumed: addOptions(in.attrs, kind)}
+	})
+}
+
+// attempt is the context of an attempt: that of its span, and the way back to it.
+type attempt struct {
+	context.Context
+	observer *Observer
+	span     trace.Span
+	series   *incoming
+	began    time.Time // zero unless NServiceBusMetrics
+
+	// copyRefused: a copy with headers of ours was too large, or its headers were refused.
+	copyRefused atomic.Bool
+}
+
+// Value finds the attempt by its observer.
+func (a *attempt) Value(key any) any {
+	if o, ok := key.(*Observer); ok && o == a.observer {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
+// attemptOf returns the attempt that ctx belongs to, or nil.
+func (o *Observer) attemptOf(ctx context.Context) *attempt {
+	a, _ := ctx.Value(o).(*attempt)
+	return a
+}
+
+// HandleStart implements core.HandleObserver: it starts the span of the attempt.
+func (o *Observer) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
+	m := e.Message
+	a := &attempt{observer: o, series: o.incomingOf(&e.ObservedEndpoint, m.Type)}
+	copied := attemptedCopy{e.Queue, ""}
+	if m.Attempt > 1 || m.DelayedRetries > 0 {
+		copied.nativeID = m.NativeID()
+	}
+	parent, options := o.relate(ctx, &m.Headers, a.series.start, copied)
+	a.Context, a.span = o.tracer.Start(parent, a.series.process, options...)
+	if a.span.IsRecording() {
+		a.span.SetAttributes(append(o.messageAttributes(m.ID, m.Headers),
+			keyAttempt.Int(m.Attempt), keyDelayedRetries.Int(m.DelayedRetries), keyDeferrals.Int(m.Deferrals))...)
+	}
+	o.instruments.consumed.Add(a, 1, a.series.consumed...)
+	if o.nservicebus != nil {
+		a.began = time.Now()
+		o.nservicebus.fetched(a, a.series.nservicebus)
+	}
+	return a
+}
+
+// relate returns the context in which a span about a received message starts, and its options:
+// where it belongs in traces.
+func (o *Observer) relate(ctx context.Context, h *core.Headers, options []trace.SpanStartOption, copied attemptedCopy) (context.Context, []trace.SpanStartOption) {
+	if around := trace.SpanContextFromContext(ctx); around.IsValid() && !o.health.isOfRun(around) && h.Get(headerTraceParent) == "" {
+		return ctx, options // of Invoke
+	}
+	ctx, creation := o.extract(ctx, h)
+	previous := previousOf(*h)
+	if copied.nativeID != "" {
+		if span, ok := o.previous.of(copied); ok {
+			previous = span
+		}
+	}
+	isNew := startsNew(*h)
+	var links []trace.Link
+	if isNew && creation.IsValid() {
+		links = append(links, trace.Link{SpanContext: creation, Attributes: []attribute.KeyValue{linkToCreation}})
+	}
+	if previous.IsValid() {
+		links = append(links, trace.Link{SpanContext: previous, Attributes: []attribute.KeyValue{linkToPrevious}})
+	}
+	if !isNew && links == nil {
+		return ctx, options
+	}
+	options = append(slices.Clip(options), trace.WithLinks(links...))
+	if isNew {
+		options = append(options, trace.WithNewRoot())
+	}
+	return ctx, options
+}
+
+// messageAttributes are those that differ for each message, with room for some more.
+func (o *Observer) messageAttributes(id string, h core.Headers) []attribute.KeyValue {
+	attrs := append(make([]attribute.KeyValue, 0, 8), semconv.MessagingMessageID(id))
+	if conversation := h.Get(core.HeaderConversationID); conversation != "" {
+		attrs = append(attrs, semconv.MessagingMessageConversationID(conversation))
+	}
+	return attrs
+}
+
+// HandleEnd implements core.HandleObserver: it ends the span.
+func (o *Observer) HandleEnd(ctx context.Context, e core.HandleEnd) {
+	a := o.attemptOf(ctx)
+	if a == nil {
+		return
+	}
+	defer a.span.End()
+	outcome, kind := outcomeOf(&e)
+	bounded := ""
+	if kind != "" {
+		bounded = o.bounds.errorType(kind)
+	}
+	if o.nservicebus != nil {
+		o.nservicebus.handled(a, e.Duration, bounded)
+	}
+	options := a.series.processed
+	if kind != "" {
+		options = a.series.failuresOf(bounded).processed
+	}
+	o.instruments.processDuration.Record(a, e.Duration.Seconds(), options...)
+	if e.Err != nil {
+		o.previous.remember(attemptedCopy{e.Queue, e.Message.NativeID()}, a.span.SpanContext())
+	}
+	if !a.span.IsRecording() {
+		return
+	}
+	a.span.SetAttributes(keyOutcome.String(outcome))
+	switch {
+	case e.Fallback != nil:
+		fallback := core.ErrorTypeOf(e.Fallback)
+		a.span.SetAttributes(keyFallback.String(fallback))
+		recordException(a.span, e.Fallback, fallback)
+	case kind != "":
+		a.span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+		recordException(a.span, e.Err, kind)
+		if o.config.ErrorOn == ErrorOnAttempt {
+			a.span.SetStatus(codes.Error, statusText(e.Err))
+		}
+	}
+}
+
+// outcomeOf names the end of an attempt, and the type of its error, which is "" for a success.
+func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
+	switch {
+	case e.Fallback != nil:
+		return outcomeFallback, ""
+	case e.Err == nil:
+		return outcomeSucceeded, ""
+	}
+	kind = errorTypeOf(e.Err)
+	switch v := core.VerdictOf(e.Err); {
+	case v != nil && v.Kind == core.VerdictPutBack: // always with the error that was met
+		return outcomePutBack, kind
+	case kind != "":
+		return outcomeFailed, kind
+	case v.Kind == core.VerdictDefer:
+		return outcomeDeferred, ""
+	default:
+		return outcomeDiscarded, ""
+	}
+}
+
+// errorTypeOf names the type of an error. A handler that defers or discards a message and names no
+// error has not failed: the type is "".
+func errorTypeOf(err error) string {
+	v := core.VerdictOf(err)
+	if v != nil && v.Err == nil && (v.Kind == core.VerdictDefer || v.Kind == core.VerdictDiscard) {
+		return ""
+	}
+	return core.ErrorTypeOf(err)
+}
+
+// recordException adds the event that semconv has for errors.
+func recordException(span trace.Span, err error, kind string) {
+	attrs := []attribute.KeyValue{semconv.ExceptionType(kind), semconv.ExceptionMessage(boundedText(err.Error(), mostErrorText))}
+	if p, ok := errors.AsType[*core.PanicError](err); ok {
+		attrs = append(attrs, semconv.ExceptionStacktrace(boundedText(string(p.Stack), mostStack)))
+	}
+	span.AddEvent(semconv.ExceptionEventName, trace.WithAttributes(attrs...))
+}
+
+// How much of texts is told, in bytes.
+const (
+	mostErrorText = 4 << 10
+	mostStack     = 16 << 10
+	mostStatus    = 200
+)
+
+func statusText(err error) string { return boundedText(err.Error(), mostStatus) }
+
+// boundedText returns the beginning of a text, in whole characters.
+func boundedText(text string, most int) string {
+	if len(text) <= most {
+		return strings.ToValidUTF8(text, "\uFFFD")
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return strings.ToValidUTF8(text[:most], "\uFFFD")
+}
+
+// Succeeded implements core.SuccessObserver: it measures what only successes have.
+func (o *Observer) Succeeded(ctx context.Context, e core.Success) {
+	a := o.attemptOf(ctx)
+	if a == nil {
+		return
+	}
+	if since, ok := criticalTime(e.Message.Headers); ok {
+		o.instruments.criticalTime.Record(a, since.Seconds(), a.series.critical...)
+		if o.nservicebus != nil {
+			o.nservicebus.criticalTime.Record(a, since.Seconds(), a.series.nservicebus.succeeded...)
+		}
+	}
+	o.instruments.attempts.Record(a, int64(e.Message.Attempt+attemptsBefore(e.Message.Headers)), a.series.attempts...)
+	if o.nservicebus != nil {
+		o.nservicebus.succeeded(a)
+	}
+}
+
+// criticalTime returns for how long a message has been on its way: since it was due or, without
+// a delay, sent. It is 0 where the sender's clock is ahead.
+func criticalTime(h core.Headers) (time.Duration, bool) {
+	text := h.Get(core.HeaderDeliverAt)
+	if text == "" {
+		text = h.Get(core.HeaderTimeSent)
+	}
+	if text == "" {
+		return 0, false
+	}
+	since, err := core.ParseTime(text)
+	if err != nil {
+		return 0, false
+	}
+	return max(time.Since(since), 0), true
+}
+
+// attemptsBefore returns how many attempts failed in earlier rounds since the message was last in
+// an error queue.
+func attemptsBefore(h core.Headers) int {
+	if h.Get(core.HeaderAttempts) == "" {
+		return 0
+	}
+	n := 0
+	for _, round := range core.Rounds(h) {
+		n += max(round.Attempts, 0)
+		if round.Action == core.ActionMoveToError.String() {
+			n = 0
+		}
+	}
+	return n
+}

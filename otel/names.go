@@ -1,0 +1,174 @@
+package otelreprise
+
+import (
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// All names are in this file, so that another version of the semantic conventions is a change of
+// this file and of testdata.
+
+// Scope is the name of the tracer and the meter.
+const Scope = "github.com/reprise-go/reprise/otel"
+
+// Headers.
+const (
+	// HeaderPrevious is on a copy of a message that was attempted before: a delayed retry, a
+	// deferral, a copy in an error queue or a forwarded one. It names the span of that attempt, in
+	// the form of a traceparent.
+	HeaderPrevious = "Reprise.Trace.Previous"
+	// HeaderStartNewTrace is NServiceBus's: "True" asks the receiver for a new trace that links to
+	// the sender's, everything else for a part of the sender's trace.
+	HeaderStartNewTrace = "NServiceBus.OpenTelemetry.StartNewTrace"
+
+	headerTraceParent = "traceparent"
+	headerBaggage     = "baggage"
+
+	startNew        = "True"
+	continueCurrent = "False"
+)
+
+// Other stands for each value of an attribute of a metric that came after too many others.
+const Other = "_OTHER"
+
+// Attributes of ours. Those of semconv are named where they are used.
+const (
+	keyEndpoint       = attribute.Key("reprise.endpoint")
+	keyInstance       = attribute.Key("reprise.instance")
+	keyMessageType    = attribute.Key("reprise.message.type")
+	keyAttempt        = attribute.Key("reprise.attempt")
+	keyDelayedRetries = attribute.Key("reprise.delayed_retries")
+	keyDeferrals      = attribute.Key("reprise.deferrals")
+	keyOutcome        = attribute.Key("reprise.outcome")
+	keyFallback       = attribute.Key("reprise.fallback")
+	keyHandler        = attribute.Key("reprise.handler")
+	keySendReason     = attribute.Key("reprise.send.reason")
+	keyDelay          = attribute.Key("reprise.delay")
+	keyAction         = attribute.Key("reprise.action")
+	keyErrorQueue     = attribute.Key("reprise.destination")
+	keyFailureReason  = attribute.Key("reprise.failure.reason")
+	keyLink           = attribute.Key("reprise.link")
+)
+
+// Values of reprise.link.
+var (
+	linkToCreation = keyLink.String("creation")
+	linkToPrevious = keyLink.String("previous_attempt")
+)
+
+// Values of reprise.outcome.
+const (
+	outcomeSucceeded = "succeeded"
+	outcomeFallback  = "fallback"
+	outcomeFailed    = "failed"
+	outcomeDeferred  = "deferred"
+	outcomeDiscarded = "discarded"
+	outcomePutBack   = actionPutBack
+	outcomeGivenUp   = "given_up"
+)
+
+// Values of reprise.action.
+const (
+	actionImmediateRetry = "immediate_retry"
+	actionDelayedRetry   = "delayed_retry"
+	actionDeferral       = "deferral"
+	actionNewCopy        = "new_copy"
+	actionError          = "error"
+	actionDeadLetter     = "dead_letter"
+	actionDiscard        = "discard"
+	actionTakenOver      = "taken_over"
+	actionPutBack        = "put_back"
+)
+
+// actionOf names what became of a failed message.
+func actionOf(e *core.Recovery) string {
+	switch {
+	case e.TakenOver:
+		return actionTakenOver
+	case e.DeadLettered:
+		return actionDeadLetter
+	case e.Deferred:
+		return actionDeferral
+	case e.NewCopy:
+		return actionNewCopy
+	}
+	switch e.Action.Kind {
+	case core.ActionImmediateRetry:
+		return actionImmediateRetry
+	case core.ActionDelayedRetry:
+		return actionDelayedRetry
+	case core.ActionDiscard:
+		return actionDiscard
+	case core.ActionPutBack:
+		return actionPutBack
+	default:
+		return actionError
+	}
+}
+
+// Values of reprise.send.reason.
+var sendReasons = map[core.SendReason]string{
+	core.ReasonApplication:     "application",
+	core.ReasonDelayedRetry:    actionDelayedRetry,
+	core.ReasonDeferral:        actionDeferral,
+	core.ReasonMoveToError:     actionError,
+	core.ReasonAudit:           "audit",
+	core.ReasonAcknowledgement: "acknowledgement",
+	core.ReasonUndelivered:     "undelivered",
+	core.ReasonForward:         "forward",
+	core.ReasonNewCopy:         actionNewCopy,
+}
+
+// Names of operations. The types that semconv gives them are not always the same word.
+const (
+	operationProcess = "process"
+	operationSend    = "send"
+	operationPublish = "publish"
+	operationCreate  = "create"
+)
+
+// Names of metrics that are not semconv's.
+const (
+	metricCriticalTime         = "reprise.critical_time"
+	metricActions              = "reprise.recoverability.actions"
+	metricFailedAge            = "reprise.failed.age"
+	metricAttempts             = "reprise.attempts"
+	metricUp                   = "reprise.endpoint.up"
+	metricConnected            = "reprise.endpoint.connected"
+	metricPaused               = "reprise.endpoint.paused"
+	metricRateLimited          = "reprise.endpoint.rate_limited"
+	metricInFlight             = "reprise.endpoint.in_flight"
+	metricConcurrency          = "reprise.endpoint.concurrency"
+	metricUndelivered          = "reprise.endpoint.undelivered"
+	metricCriticalErrors       = "reprise.endpoint.critical_errors"
+	metricNotificationsDropped = "reprise.endpoint.notifications_dropped"
+)
+
+// Bounds of histograms. durationBounds are those that semconv advises.
+var (
+	durationBounds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	ageBounds      = []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
+	attemptBounds  = []float64{1, 2, 3, 4, 5, 6, 8, 12, 18, 24, 36, 48}
+)
+
+// systemOf is the attribute messaging.system.
+func systemOf(info *core.TransportInfo) attribute.KeyValue {
+	if info == nil || info.System == "" {
+		return semconv.MessagingSystemKey.String(Other)
+	}
+	return semconv.MessagingSystemKey.String(info.System)
+}
+
+// serverOf adds the server's attributes, as far as they are known.
+func serverOf(info *core.TransportInfo, attrs []attribute.KeyValue) []attribute.KeyValue {
+	if info == nil || info.ServerAddress == "" {
+		return attrs
+	}
+	attrs = append(attrs, semconv.ServerAddress(info.ServerAddress))
+	if info.ServerPort > 0 {
+		attrs = append(attrs, semconv.ServerPort(info.ServerPort))
+	}
+	return attrs
+}

@@ -1,0 +1,83 @@
+package otelreprise
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// carrier lets propagators read and write the headers of a message.
+type carrier core.Headers
+
+func (c *carrier) Get(key string) string { return (*core.Headers)(c).Get(key) }
+func (c *carrier) Set(key, value string) { (*core.Headers)(c).Set(key, value) }
+
+func (c *carrier) Keys() []string {
+	var keys []string
+	for key := range (*core.Headers)(c).All() {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// extract returns ctx with the creation context and the baggage of a message, and the creation
+// context, which is invalid where the message has none that can be read. ctx has no span then.
+func (o *Observer) extract(ctx context.Context, h *core.Headers) (context.Context, trace.SpanContext) {
+	if trace.SpanContextFromContext(ctx).IsValid() { // that of whoever called Run, perhaps
+		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	}
+	if o.standard && h.Get(headerTraceParent) == "" && h.Get(headerBaggage) == "" { // nothing to allocate for
+		return ctx, trace.SpanContext{}
+	}
+	ctx = o.propagator.Extract(ctx, (*carrier)(h))
+	return ctx, trace.SpanContextFromContext(ctx)
+}
+
+// creationOf returns the creation context that a message has already.
+func (o *Observer) creationOf(h *core.Headers) trace.SpanContext {
+	if o.standard && h.Get(headerTraceParent) == "" {
+		return trace.SpanContext{}
+	}
+	return trace.SpanContextFromContext(o.propagator.Extract(context.Background(), (*carrier)(h)))
+}
+
+// inject writes the trace context and the baggage of ctx to a message that has none.
+func (o *Observer) inject(ctx context.Context, h *core.Headers) {
+	o.propagator.Inject(ctx, (*carrier)(h))
+}
+
+// hasContext reports whether the sender of a message has set a trace context or baggage itself.
+func (o *Observer) hasContext(h *core.Headers) bool {
+	for _, field := range o.fields {
+		if _, ok := h.Lookup(field); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// previousOf reads HeaderPrevious. What is not a span context counts as none.
+func previousOf(h core.Headers) trace.SpanContext {
+	text := h.Get(HeaderPrevious)
+	if text == "" {
+		return trace.SpanContext{}
+	}
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{headerTraceParent: text})
+	return trace.SpanContextFromContext(ctx)
+}
+
+// setPrevious writes HeaderPrevious.
+func setPrevious(h *core.Headers, span trace.SpanContext) {
+	written := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), span), written)
+	if text := written[headerTraceParent]; text != "" {
+		h.Set(HeaderPrevious, text)
+	}
+}
+
+// startsNew reports whether a message asks for a new trace. NServiceBus writes "True".
+func startsNew(h core.Headers) bool { return strings.EqualFold(h.Get(HeaderStartNewTrace), startNew) }

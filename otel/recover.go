@@ -1,0 +1,82 @@
+package otelreprise
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Recovered implements core.RecoveryObserver: it makes a span of what became of a failed message,
+// from the failure until that was done, and counts it.
+func (o *Observer) Recovered(ctx context.Context, e core.Recovery) {
+	action := actionOf(&e)
+	kind := errorTypeOf(e.Err)
+	failed := []attribute.KeyValue{keyAction.String(action)} // and why, if it did
+	bounded := failed
+	if kind != "" {
+		failed = append(failed[:1:1], semconv.ErrorTypeKey.String(kind))
+		bounded = append(bounded[:1:1], semconv.ErrorTypeKey.String(o.bounds.errorType(kind)))
+	}
+	series := o.incomingOf(&e.ObservedEndpoint, e.MessageType)
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(e.FailedAt),
+		trace.WithAttributes(append(failed, keyEndpoint.String(e.Endpoint), keyMessageType.String(e.MessageType))...),
+	}
+	a := o.attemptOf(ctx)
+	if a == nil { // no attempt has begun: the message was malformed, or delivered too often
+		ctx, options = o.relate(ctx, &e.Headers, options, attemptedCopy{})
+		o.instruments.consumed.Add(ctx, 1, series.failuresOf(o.bounds.errorType(kind)).consumed...)
+	}
+	ctx, span := o.tracer.Start(ctx, series.recover, options...)
+	defer span.End()
+	o.measureRecovery(ctx, &e, a, series, bounded)
+	if !span.IsRecording() {
+		return
+	}
+	attrs := append(o.messageAttributes(e.MessageID, e.Headers), keyAttempt.Int(e.Attempt))
+	if e.Action.Kind == core.ActionDelayedRetry {
+		attrs = append(attrs, keyDelay.Float64(e.Action.Delay.Seconds()))
+	}
+	if e.Action.Queue != "" && action == actionError {
+		attrs = append(attrs, keyErrorQueue.String(e.Action.Queue))
+	}
+	if e.Reason != "" {
+		attrs = append(attrs, keyFailureReason.String(string(e.Reason)))
+	}
+	if e.Handler != "" {
+		attrs = append(attrs, keyHandler.String(e.Handler))
+	}
+	span.SetAttributes(attrs...)
+	if a == nil {
+		recordException(span, e.Err, kind)
+	}
+	if action == actionError || action == actionDeadLetter {
+		span.SetStatus(codes.Error, statusText(e.Err))
+	}
+}
+
+func (o *Observer) measureRecovery(ctx context.Context, e *core.Recovery, a *attempt, series *incoming, failed []attribute.KeyValue) {
+	action := failed[0].Value.AsString()
+	ours := []attribute.KeyValue{keyEndpoint.String(e.Endpoint), keyMessageType.String(o.bounds.messageType(e.MessageType))}
+	o.instruments.actions.Add(ctx, 1, addOptions(ours, failed...)...)
+	switch action {
+	case actionError, actionDeadLetter, actionDiscard, actionTakenOver:
+		o.instruments.attempts.Record(ctx, int64(e.Attempt+attemptsBefore(e.Headers)), recordOptions(ours, keyOutcome.String(outcomeGivenUp))...)
+	}
+	if action == actionError || action == actionDeadLetter {
+		first := e.FirstFailure
+		if first.IsZero() {
+			first = e.FailedAt
+		}
+		o.instruments.failedAge.Record(ctx, max(time.Since(first), 0).Seconds(), recordOptions(ours)...)
+	}
+	if o.nservicebus != nil {
+		o.nservicebus.recovered(ctx, series.nservicebus, a, e.Handler, action, failed[1:])
+	}
+}

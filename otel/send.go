@@ -1,0 +1,327 @@
+package otelreprise
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// outgoingKey is what the messages of one series have in common.
+type outgoingKey struct {
+	transport                          *core.TransportInfo
+	endpoint, destination, messageType string
+	reason                             core.SendReason
+	publish                            bool
+}
+
+// outgoing is what is the same for all messages of one series.
+type outgoing struct {
+	send, create     string // names of spans
+	producer, client []trace.SpanStartOption
+	creation         []trace.SpanStartOption
+	attrs            []attribute.KeyValue
+
+	sent     []metric.AddOption
+	duration []metric.RecordOption
+	failures cache[string, *failedSends]
+}
+
+// failedSends is what is the same for all failures of one series with one type of error.
+type failedSends struct {
+	sent     []metric.AddOption
+	duration []metric.RecordOption
+}
+
+func (o *Observer) outgoingOf(at *core.ObservedEndpoint, m *core.Outgoing) *outgoing {
+	key := outgoingKey{at.Transport, at.Endpoint, m.Queue, m.Headers.Get(core.HeaderMessageTypes), m.Reason, m.Topic != ""}
+	if key.publish {
+		key.destination = m.Topic
+	}
+	return o.outgoing.get(key, func() *outgoing { return o.newOutgoing(key) })
+}
+
+// severalOf is for a send of messages of several series.
+func (o *Observer) severalOf(at *core.ObservedEndpoint) *outgoing {
+	key := outgoingKey{transport: at.Transport, endpoint: at.Endpoint}
+	return o.outgoing.get(key, func() *outgoing { return o.newOutgoing(key) })
+}
+
+func (o *Observer) newOutgoing(key outgoingKey) *outgoing {
+	operation := operationSend
+	if key.publish {
+		operation = operationPublish
+	}
+	destination := ""
+	common := []attribute.KeyValue{systemOf(key.transport)}
+	common = append(serverOf(key.transport, common), keyEndpoint.String(key.endpoint))
+	spans := slices.Clip(common)
+	out := &outgoing{attrs: slices.Clip(common)}
+	if key.destination != "" {
+		bounded := o.bounds.destination(key.destination)
+		destination = " " + bounded
+		messageType := keyMessageType.String(o.bounds.messageType(key.messageType))
+		reason := keySendReason.String(sendReasons[key.reason])
+		spans = append(spans, semconv.MessagingDestinationName(key.destination), keyMessageType.String(key.messageType), reason)
+		out.attrs = append(out.attrs, semconv.MessagingDestinationName(bounded), messageType, reason)
+	}
+	out.send, out.create = operation+destination, operationCreate+destination
+	name := semconv.MessagingOperationName(operation)
+	out.attrs = append(out.attrs, name)
+	sends := slices.Concat(spans, []attribute.KeyValue{name, semconv.MessagingOperationTypeSend})
+	out.producer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(sends...)}
+	out.client = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(sends...)}
+	creates := slices.Concat(spans, []attribute.KeyValue{semconv.MessagingOperationName(operationCreate), semconv.MessagingOperationTypeCreate})
+	out.creation = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(creates...)}
+	out.sent = addOptions(out.attrs)
+	out.duration = recordOptions(out.attrs, semconv.MessagingOperationTypeSend)
+	return out
+}
+
+func (out *outgoing) failuresOf(errorType string) *failedSends {
+	return out.failures.get(errorType, func() *failedSends {
+		kind := semconv.ErrorTypeKey.String(errorType)
+		return &failedSends{sent: addOptions(out.attrs, kind), duration: recordOptions(out.attrs, semconv.MessagingOperationTypeSend, kind)}
+	})
+}
+
+// sending is the context of a send.
+type sending struct {
+	context.Context
+	observer *Observer
+	span     trace.Span
+	series   *outgoing // of the span
+}
+
+// sendKey finds the sending of an observer.
+type sendKey struct{ *Observer }
+
+// Value finds the send by its observer.
+func (s *sending) Value(key any) any {
+	if k, ok := key.(sendKey); ok && k.Observer == s.observer {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+// SendStart implements core.SendObserver: it starts the span of the send, and writes trace
+// contexts to messages that have none.
+func (o *Observer) SendStart(ctx context.Context, e core.SendStart) context.Context {
+	s := &sending{observer: o}
+	if len(e.Messages) == 1 {
+		o.startOne(ctx, s, &e.ObservedEndpoint, &e.Messages[0])
+	} else {
+		o.startSeveral(ctx, s, &e.ObservedEndpoint, e.Messages)
+	}
+	return s
+}
+
+func (o *Observer) startOne(ctx context.Context, s *sending, at *core.ObservedEndpoint, m *core.Outgoing) {
+	s.series = o.outgoingOf(at, m)
+	if o.needsContext(m) {
+		s.Context, s.span = o.tracer.Start(ctx, s.series.send, s.series.producer...)
+		o.inject(s.Context, &m.Headers)
+	} else {
+		s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(s.series.client, o.creationOf(&m.Headers))...)
+	}
+	o.mark(ctx, m)
+	if s.span.IsRecording() {
+		s.span.SetAttributes(o.sendAttributes(m)...)
+	}
+}
+
+func (o *Observer) startSeveral(ctx context.Context, s *sending, at *core.ObservedEndpoint, messages []core.Outgoing) {
+	s.series = o.outgoingOf(at, &messages[0])
+	for i := range messages {
+		if o.outgoingOf(at, &messages[i]) != s.series {
+			s.series = o.severalOf(at)
+			break
+		}
+	}
+	options := s.series.client
+	var creations []trace.SpanContext
+	var without []*core.Outgoing
+	for i := range messages {
+		m := &messages[i]
+		switch {
+		case !o.needsContext(m):
+			creations = append(creations, o.creationOf(&m.Headers))
+		case o.config.NoCreateSpans:
+			without = append(without, m)
+		default:
+			out := o.outgoingOf(at, m)
+			created, span := o.tracer.Start(ctx, out.create, out.creation...)
+			if span.IsRecording() {
+				span.SetAttributes(o.sendAttributes(m)...)
+			}
+			o.inject(created, &m.Headers)
+			span.End()
+			creations = append(creations, span.SpanContext())
+		}
+	}
+	if len(without) > 0 {
+		options = s.series.producer
+	}
+	s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(options, creations...)...)
+	for _, m := range without {
+		o.inject(s.Context, &m.Headers)
+	}
+	for i := range messages {
+		o.mark(ctx, &messages[i])
+	}
+	if s.span.IsRecording() {
+		s.span.SetAttributes(semconv.MessagingBatchMessageCount(len(messages)))
+	}
+}
+
+// linked adds links to creation contexts to options.
+func (o *Observer) linked(options []trace.SpanStartOption, creations ...trace.SpanContext) []trace.SpanStartOption {
+	var links []trace.Link
+	for _, creation := range creations {
+		if creation.IsValid() {
+			links = append(links, trace.Link{SpanContext: creation, Attributes: []attribute.KeyValue{linkToCreation}})
+		}
+	}
+	if links == nil {
+		return options
+	}
+	return append(slices.Clip(options), trace.WithLinks(links...))
+}
+
+// needsContext reports whether this is the first send of a message, whose sender has not set a
+// context: that of a message which exists is not changed.
+func (o *Observer) needsContext(m *core.Outgoing) bool {
+	return (m.Reason == core.ReasonApplication || m.Reason == core.ReasonAcknowledgement) && !o.hasContext(&m.Headers)
+}
+
+// mark writes the headers that tell the next attempt where it belongs.
+func (o *Observer) mark(ctx context.Context, m *core.Outgoing) {
+	var mode TraceMode
+	switch m.Reason {
+	case core.ReasonApplication:
+		if _, chosen := m.Headers.Lookup(HeaderStartNewTrace); chosen {
+			return
+		}
+		switch {
+		case m.Delay > 0:
+			mode = o.config.DelayedTrace
+		case m.Topic != "":
+			mode = o.config.PublishTrace
+		default:
+			mode = o.config.SendTrace
+		}
+	case core.ReasonDelayedRetry, core.ReasonDeferral, core.ReasonNewCopy:
+		mode = o.config.DelayedTrace
+	case core.ReasonMoveToError, core.ReasonUndelivered:
+		mode = o.config.ErrorTrace
+	case core.ReasonForward:
+		mode = TraceDefault // as it is
+	default:
+		return
+	}
+	if m.Reason != core.ReasonApplication {
+		a := o.attemptOf(ctx)
+		if a != nil && a.copyRefused.Load() { // R24: no room, or no right
+			return
+		}
+		if a != nil && a.span.SpanContext().IsValid() {
+			setPrevious(&m.Headers, a.span.SpanContext())
+		}
+	}
+	switch _, has := m.Headers.Lookup(HeaderStartNewTrace); {
+	case mode == TraceNew && o.hasContext(&m.Headers):
+		m.Headers.Set(HeaderStartNewTrace, startNew)
+	case mode == TraceContinue && has:
+		m.Headers.Set(HeaderStartNewTrace, continueCurrent)
+	}
+}
+
+func (o *Observer) sendAttributes(m *core.Outgoing) []attribute.KeyValue {
+	attrs := o.messageAttributes(m.ID, m.Headers)
+	if m.Delay > 0 {
+		attrs = append(attrs, keyDelay.Float64(m.Delay.Seconds()))
+	}
+	return attrs
+}
+
+// SendEnd implements core.SendObserver: it ends the span.
+func (o *Observer) SendEnd(ctx context.Context, e core.SendEnd) {
+	s, _ := ctx.Value(sendKey{o}).(*sending)
+	if s == nil {
+		return
+	}
+	defer s.span.End()
+	if e.Err == nil {
+		o.instruments.operationDuration.Record(s, e.Duration.Seconds(), s.series.duration...)
+		for i := range e.Messages {
+			o.instruments.sent.Add(s, 1, o.seriesOf(s, &e, i).sent...)
+		}
+		return
+	}
+	kind := o.bounds.errorType(sendErrorType(e.Err))
+	o.instruments.operationDuration.Record(s, e.Duration.Seconds(), s.series.failuresOf(kind).duration...)
+	var results []core.SendResult
+	if sent, ok := errors.AsType[*core.SendError](e.Err); ok && len(sent.Results) == len(e.Messages) {
+		results = sent.Results
+	}
+	for i := range e.Messages {
+		series := o.seriesOf(s, &e, i)
+		switch {
+		case results == nil:
+			o.instruments.sent.Add(s, 1, series.failuresOf(kind).sent...)
+		case results[i].State == core.SendAccepted:
+			o.instruments.sent.Add(s, 1, series.sent...)
+		default:
+			o.instruments.sent.Add(s, 1, series.failuresOf(o.bounds.errorType(sendErrorType(results[i].Err))).sent...)
+		}
+	}
+	a := o.attemptOf(ctx)
+	if a != nil && (errors.Is(e.Err, core.ErrTooLarge) || errors.Is(e.Err, core.ErrInvalidHeader)) {
+		a.copyRefused.Store(true)
+	}
+	if s.span.IsRecording() {
+		s.span.SetAttributes(semconv.ErrorTypeKey.String(sendErrorType(e.Err)))
+		recordException(s.span, e.Err, core.ErrorTypeOf(e.Err))
+		if a == nil || o.config.ErrorOn == ErrorOnAttempt { // otherwise the message has another attempt, or its last span says so
+			s.span.SetStatus(codes.Error, statusText(e.Err))
+		}
+	}
+}
+
+// seriesOf returns the series of one message of a send.
+func (o *Observer) seriesOf(s *sending, e *core.SendEnd, i int) *outgoing {
+	if len(e.Messages) == 1 {
+		return s.series
+	}
+	return o.outgoingOf(&e.ObservedEndpoint, &e.Messages[i])
+}
+
+// sendErrorType names the error of a send. Those of core have a name of a few words, because they
+// are told apart by errors.Is, not by their type.
+func sendErrorType(err error) string {
+	for _, known := range []struct {
+		target error
+		name   string
+	}{
+		{core.ErrQueueNotFound, "queue_not_found"},
+		{core.ErrTooLarge, "too_large"},
+		{core.ErrInvalidHeader, "invalid_header"},
+		{core.ErrLockLost, "lock_lost"},
+		{core.ErrClosed, "closed"},
+		{errors.ErrUnsupported, "unsupported"},
+		{context.DeadlineExceeded, "timeout"},
+		{context.Canceled, "canceled"},
+	} {
+		if errors.Is(err, known.target) {
+			return known.name
+		}
+	}
+	return core.ErrorTypeOf(err)
+}
