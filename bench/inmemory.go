@@ -22,6 +22,12 @@ var inMemoryScenarios = []scenario{
 		run:   inMemoryEndpoint,
 	},
 	{
+		name:  "inmemory-otel",
+		title: "In memory, with OpenTelemetry",
+		about: "The receiving side with package otel at several settings of the SDK, in ReceiveOnly and with 16 handlers; nothing is exported.",
+		run:   inMemoryOpenTelemetry,
+	},
+	{
 		name:  "inmemory-retry",
 		title: "In memory, every message fails once",
 		about: "Each handler returns an error at the first attempt and succeeds at the second, which follows at once.",

@@ -24,12 +24,13 @@ var (
 	postgresTests = &sharedServers{servers: servers{forgetful: true}}
 	rabbitTests   = &sharedServers{}
 	sqsTests      = &sharedServers{}
+	asbTests      = &sharedServers{}
 )
 
 func TestMain(m *testing.M) {
 	serveSQS() // if this process is such a server
 	code := m.Run()
-	if err := errors.Join(postgresTests.close(), rabbitTests.close(), sqsTests.close()); err != nil {
+	if err := errors.Join(postgresTests.close(), rabbitTests.close(), sqsTests.close(), asbTests.close()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 // Every scenario runs, checks that nothing was lost, and has something to say.
 // The figures mean nothing.
 func TestScenarios_Run(t *testing.T) {
-	groups := map[string]*sharedServers{"inmemory": {}, "postgres": postgresTests, "rabbitmq": rabbitTests, "sqs": sqsTests}
+	groups := map[string]*sharedServers{"inmemory": {}, "postgres": postgresTests, "rabbitmq": rabbitTests, "sqs": sqsTests, "asb": asbTests}
 	for _, s := range scenarios {
 		if system, _, _ := strings.Cut(s.name, "-"); groups[system] == nil {
 			t.Errorf("the scenario %s is of no system that is tested", s.name)

@@ -22,6 +22,7 @@ type repriseSetup struct {
 	endpoint    bool // send by Endpoint.Send, not Transport.Send
 	sends       bool // the handler sends a message
 	undelayed   bool // no delayed retries
+	observers   []any
 }
 
 func (setup repriseSetup) inMemory(name string) contender {
@@ -59,6 +60,7 @@ func (setup repriseSetup) endpointOn(t core.Transport, handle func(string) error
 		Transactions:   setup.mode,
 		Concurrency:    setup.concurrency,
 		Recoverability: core.Recoverability{ErrorQueue: repriseErrorQueue, Delayed: core.Delayed{Off: setup.undelayed}},
+		Observers:      setup.observers,
 		Logger:         discardingLogger(),
 	})
 	if err != nil {

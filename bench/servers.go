@@ -10,11 +10,12 @@ import (
 type servers struct {
 	postgresURL string // a server that is there already; "": start one
 	rabbitURL   string // likewise
-	forgetful   bool   // a database that is started need not survive the machine
+	forgetful   bool   // servers that are started need not survive the machine
 
 	database *postgresServer
 	broker   *rabbitServer
 	queues   map[time.Duration]*sqsServer // by how much later their answers come
+	buses    map[time.Duration]*asbServer // likewise
 }
 
 // postgres returns the PostgreSQL server.
@@ -33,7 +34,7 @@ func (s *servers) rabbit() (*rabbitServer, error) {
 		return s.broker, nil
 	}
 	var err error
-	s.broker, err = newRabbitServer(s.rabbitURL)
+	s.broker, err = newRabbitServer(s.rabbitURL, !s.forgetful)
 	return s.broker, err
 }
 
@@ -53,6 +54,22 @@ func (s *servers) sqs(away time.Duration) (*sqsServer, error) {
 	return server, nil
 }
 
+// asb returns the server of Service Bus whose answers come by away later.
+func (s *servers) asb(ctx context.Context, away time.Duration) (*asbServer, error) {
+	if server := s.buses[away]; server != nil {
+		return server, nil
+	}
+	server, err := newASBServer(ctx, away)
+	if err != nil {
+		return nil, err
+	}
+	if s.buses == nil {
+		s.buses = make(map[time.Duration]*asbServer)
+	}
+	s.buses[away] = server
+	return server, nil
+}
+
 // describe says which servers were used, a line each.
 func (s *servers) describe() (lines []string) {
 	if s.database != nil {
@@ -63,6 +80,9 @@ func (s *servers) describe() (lines []string) {
 	}
 	if s.queues != nil {
 		lines = append(lines, sqsDescription)
+	}
+	if s.buses != nil {
+		lines = append(lines, asbDescription)
 	}
 	return lines
 }
@@ -76,6 +96,9 @@ func (s *servers) close() error {
 		errs = append(errs, s.broker.close())
 	}
 	for _, server := range s.queues {
+		errs = append(errs, server.close())
+	}
+	for _, server := range s.buses {
 		errs = append(errs, server.close())
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+)
+
+// asbServer is a server that all contenders use, in turn.
+type asbServer struct {
+	connectionString string
+	admin            string // address
+	stop             func() error
+	samples          int // that had queues
+}
+
+const asbDescription = "Azure Service Bus: the stand-in of transport/asb/internal/sbserver, a process on the same machine that keeps messages in memory"
+
+// asbAway stands for the network and the service.
+const asbAway = 5 * time.Millisecond
+
+// newASBServer starts a server whose answers come by away later.
+func newASBServer(ctx context.Context, away time.Duration) (*asbServer, error) {
+	s := &asbServer{}
+	var err error
+	if s.connectionString, s.admin, s.stop, err = startASB(ctx, away); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *asbServer) close() error { return s.stop() }
+
+// asbQueues are those of a single sample.
+type asbQueues struct {
+	server *asbServer
+	prefix string
+	admin  *admin.Client
+}
+
+func (s *asbServer) newQueues() (*asbQueues, error) {
+	client, err := admin.NewClientFromConnectionString(s.connectionString, &admin.ClientOptions{
+		ClientOptions: azcore.ClientOptions{PerCallPolicies: []policy.Policy{toHost(s.admin)}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.samples++
+	return &asbQueues{s, fmt.Sprintf("sample%d-", s.samples), client}, nil
+}
+
+// toHost is the policy that sends requests to a host without TLS.
+type toHost string
+
+// Do implements policy.Policy.
+func (h toHost) Do(r *policy.Request) (*http.Response, error) {
+	r.Raw().URL.Scheme, r.Raw().URL.Host = "http", string(h)
+	return r.Next()
+}
+
+// depths returns how many messages each queue of the sample has, with those that are locked and scheduled.
+func (q *asbQueues) depths(ctx context.Context) (map[string]int, error) {
+	depths := map[string]int{}
+	for pages := q.admin.NewListQueuesRuntimePropertiesPager(nil); pages.More(); {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range page.QueueRuntimeProperties {
+			if strings.HasPrefix(p.QueueName, q.prefix) {
+				depths[p.QueueName] = int(p.TotalMessageCount)
+			}
+		}
+	}
+	return depths, nil
+}
+
+// waiting counts what is in the queues.
+func (q *asbQueues) waiting(ctx context.Context) (sum int, err error) {
+	depths, err := q.depths(ctx)
+	for _, n := range depths {
+		sum += n
+	}
+	return sum, err
+}
+
+// rest has nothing to wait for: what was answered is in the queue.
+func (q *asbQueues) rest(context.Context) error { return nil }
+
+// drop deletes the queues.
+func (q *asbQueues) drop(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	depths, err := q.depths(ctx)
+	errs := []error{err}
+	for name := range depths {
+		_, err := q.admin.DeleteQueue(ctx, name, nil)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/reprise-go/reprise/core"
+	otelreprise "github.com/reprise-go/reprise/otel"
+)
+
+// Rows of the table.
+const (
+	otelOff     = "without"
+	otelNoOp    = "no-op providers"
+	otelMetrics = "SDK, metrics alone"
+	otelTraces  = "SDK, traces alone, 0 % sampled"
+	otelBoth    = "SDK, metrics and traces, 0 % sampled"
+	otelAll     = "SDK, metrics and traces, 100 % sampled"
+)
+
+// inMemoryOpenTelemetry tells what package otel costs. The aim is the share of the rate that is
+// left with an SDK that records metrics and samples no trace.
+func inMemoryOpenTelemetry(ctx context.Context, l load) ([]table, error) {
+	var tables []table
+	for _, sends := range []struct {
+		title    string
+		endpoint bool
+	}{
+		{"Messages through Transport.Send", false},
+		{"Messages through Endpoint.Send, which is traced and measured too", true},
+	} {
+		var contenders []contender
+		for _, row := range []struct {
+			name    string
+			tracers trace.TracerProvider
+			meters  metric.MeterProvider
+		}{
+			{otelOff, nil, nil},
+			{otelNoOp, tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()},
+			{otelMetrics, tracenoop.NewTracerProvider(), meterProvider()},
+			{otelTraces, tracerProvider(0), metricnoop.NewMeterProvider()},
+			{otelBoth, tracerProvider(0), meterProvider()},
+			{otelAll, tracerProvider(1), meterProvider()},
+		} {
+			setup := repriseSetup{mode: core.TransactionReceiveOnly, endpoint: sends.endpoint}
+			if row.tracers != nil {
+				setup.observers = []any{otelreprise.New(otelreprise.Config{TracerProvider: row.tracers, MeterProvider: row.meters})}
+			}
+			contenders = append(contenders, setup.inMemory(row.name))
+		}
+		c, err := compare(ctx, l.repetitions, work{messages: l.messages}.at(contenders...))
+		if err != nil {
+			return nil, err
+		}
+		t := c.table(sends.title, otelOff)
+		t.aims = append(t.aims, aim{what: "times the rate without, " + otelBoth, want: 0.85, got: c.times(otelBoth, otelOff)})
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
+
+// tracerProvider samples a share of all traces, and drops them when they have ended.
+func tracerProvider(share float64) trace.TracerProvider {
+	return sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(share))), sdktrace.WithSpanProcessor(dropping{}))
+}
+
+func meterProvider() metric.MeterProvider {
+	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+}
+
+// dropping is a processor that keeps nothing.
+type dropping struct{}
+
+func (dropping) OnStart(context.Context, sdktrace.ReadWriteSpan) {}
+func (dropping) OnEnd(sdktrace.ReadOnlySpan)                     {}
+func (dropping) Shutdown(context.Context) error                  { return nil }
+func (dropping) ForceFlush(context.Context) error                { return nil }
