@@ -4,7 +4,7 @@
 .PHONY: all test test-mssql stress soak check bench report docs fmt clean
 all: check test
 
-# make test SHORT=1 runs what a developer runs before each commit, in two and a half minutes on two cores.
+# make test SHORT=1 runs what a developer runs before each commit, in two minutes on two cores.
 test: .bin/testtotals .bin/transports
 	scripts/test
 
