@@ -161,6 +161,13 @@ type Config struct {
 	// LogNServiceBus.
 	LogFormat LogFormat
 
+	// LogRepeats is how many lines about retries and deferrals are written within 10 s for
+	// one cause: in an outage every attempt fails for the same. The others are counted in one
+	// line at the end of the 10 s. Causes differ by message type, handler and the text of the
+	// error, in which words with digits do not count. Lines about messages that are moved or
+	// discarded are always written. The default is 100. With Off all lines are written.
+	LogRepeats int
+
 	// OnCriticalError is called when the endpoint cannot do what it must: a
 	// failed message could not be moved, a settlement fails again and again, an outage
 	// lasts for OutageLimit (errors.As finds an *OutageError then); or when the
@@ -349,12 +356,23 @@ type FailedCopy struct {
 	Queue string
 }
 
-// Immediate configures retries that follow at once.
+// Immediate configures retries that follow at once, or after a short pause.
 type Immediate struct {
 	// Retries is how many; the default, 0, is 5.
 	Retries int
 	// Off turns them off.
 	Off bool
+	// Pause is before the first retry of a round; each further pause is twice as long, up
+	// to MaxPause. It is lengthened by a random part, up to a half, so that messages that
+	// failed together are not tried together. The message takes no slot while it waits: this
+	// instance keeps it, up to 1,000 of them (in SendsAtomicWithReceive as many as
+	// Concurrency, but not below 10), and then fetches nothing until one is given back. In a
+	// queue that keeps groups the rest of the group waits for it. At most 1 min. The default,
+	// 0 or Off, is none, as with NServiceBus.
+	Pause time.Duration
+	// MaxPause is the longest pause, at most 1 min. The default is 10 s, or Pause if that
+	// is longer; a message type that has another Pause than the endpoint has it too.
+	MaxPause time.Duration
 }
 
 // Delayed configures retries that follow after a delay, each with a full round

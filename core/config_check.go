@@ -93,6 +93,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	notNegativeOrOff(&p, "DrainTimeout", c.DrainTimeout)
 	notNegativeOrOff(&p, "OutageLimit", c.OutageLimit)
 	notNegativeOrOff(&p, "WaitForBroker", c.WaitForBroker)
+	notNegativeOrOff(&p, "LogRepeats", c.LogRepeats)
 	if c.LogFormat < LogNServiceBus || c.LogFormat > LogConstant {
 		p.add("LogFormat is %d, which is none of LogNServiceBus, LogConstant", int(c.LogFormat))
 	}
@@ -139,11 +140,13 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	orDefault(&r.config.DrainTimeout, defaultDrainTimeout)
 	orDefault(&r.config.SlowHandler, defaultSlowHandler)
 	orDefault(&r.config.OutageLimit, defaultOutageLimit)
+	orDefault(&r.config.LogRepeats, defaultLogRepeats)
 	r.config.MaxPrefetchBytes = offAsZero(r.config.MaxPrefetchBytes)
 	r.config.DrainTimeout = offAsZero(r.config.DrainTimeout)
 	r.config.SlowHandler = offAsZero(r.config.SlowHandler)
 	r.config.OutageLimit = offAsZero(r.config.OutageLimit)
 	r.config.HandlerTimeout = offAsZero(r.config.HandlerTimeout)
+	r.config.LogRepeats = offAsZero(r.config.LogRepeats)
 	r.resolveRecoverability(&p, caps)
 	return r, errors.Join(p.list...)
 }
@@ -154,7 +157,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)

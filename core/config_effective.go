@@ -25,6 +25,7 @@ func (r *resolved) effective() Config {
 	}
 	c.Concurrency, c.Transactions = r.config.Concurrency, r.mode
 	c.SlowHandler, c.DrainTimeout = zeroAsOff(r.config.SlowHandler), zeroAsOff(r.config.DrainTimeout)
+	c.LogRepeats = zeroAsOff(r.config.LogRepeats)
 	c.OutageLimit, c.MaxPrefetchBytes = zeroAsOff(r.config.OutageLimit), zeroAsOff(r.config.MaxPrefetchBytes)
 
 	f, base := &c.Recoverability, r.rules.config
@@ -52,6 +53,9 @@ func (r *resolved) effective() Config {
 		inForce := r.rules.perType[messageType]
 		if own.Immediate != (Immediate{}) {
 			own.Immediate = inForce.immediate()
+			if !own.Immediate.Off { // or it would inherit it
+				own.Immediate.Pause = zeroAsOff(own.Immediate.Pause)
+			}
 		}
 		if !own.Delayed.isZero() {
 			own.Delayed = inForce.delayed()
@@ -70,7 +74,7 @@ func (r *resolved) effective() Config {
 // immediate returns the settings that are in force.
 func (c RecoverabilityConfig) immediate() Immediate {
 	n := c.Immediate.MaxNumberOfRetries
-	return Immediate{Retries: n, Off: n == 0}
+	return Immediate{Retries: n, Off: n == 0, Pause: c.Immediate.Pause, MaxPause: c.Immediate.MaxPause}
 }
 
 // delayed returns the settings that are in force.

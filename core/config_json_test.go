@@ -24,16 +24,16 @@ const wholeConfig = `{
 	"slowHandler": "30s",
 	"outageLimit": "1m",
 	"waitForBroker": "5m",
-	"logFormat": "Constant",
+	"logFormat": "Constant", "logRepeats": 20,
 	"instance": "one",
 	"recoverability": {
-		"immediate": {"retries": 2, "off": false},
+		"immediate": {"retries": 2, "off": false, "pause": "100ms", "maxPause": "5s"},
 		"delayed": {"retries": 4, "increase": "2s", "factor": 1.5, "maxDelay": "1h", "jitter": 0.25},
 		"errorQueue": "failed",
 		"messageTypes": {
 			"orders.placed": {"immediate": {"off": true}, "delayed": {"delays": ["1s", "1m", "0s"]}},
 			"orders.shipped": {
-				"immediate": {"retries": 1},
+				"immediate": {"retries": 1, "pause": "20ms", "maxPause": "1s"},
 				"delayed": {"retries": 9, "increase": "1s", "factor": 2, "maxDelay": "1m", "jitter": 0.5},
 				"errorQueue": "unshipped",
 				"deadLetterQueue": "dead-shipped",
@@ -73,15 +73,15 @@ func TestR13_WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
-		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute, LogFormat: LogConstant,
+		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute, LogFormat: LogConstant, LogRepeats: 20,
 		Recoverability: Recoverability{
-			Immediate:  Immediate{Retries: 2},
+			Immediate:  Immediate{Retries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},
 			Delayed:    Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
 			ErrorQueue: "failed",
 			MessageTypes: map[string]TypeRecoverability{
 				"orders.placed": {Immediate: Immediate{Off: true}, Delayed: Delayed{Delays: []time.Duration{time.Second, time.Minute, 0}}},
 				"orders.shipped": {
-					Immediate:  Immediate{Retries: 1},
+					Immediate:  Immediate{Retries: 1, Pause: 20 * time.Millisecond, MaxPause: time.Second},
 					Delayed:    Delayed{Retries: 9, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
 					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", UnrecoverableTypes: []string{"*url.Error"}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},

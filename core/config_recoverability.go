@@ -40,7 +40,7 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 		Unrecoverable: c.Unrecoverable, UnrecoverableTypes: c.UnrecoverableTypes, UnrecoverableFunc: c.UnrecoverableFunc,
 	}, base)
 	orDefault(&base.requeueDelay, defaultRequeueDelay)
-	base.Immediate.MaxNumberOfRetries = r.immediateRetries(p, prefix+"Immediate", c.Immediate)
+	r.setImmediate(p, prefix+"Immediate", c.Immediate, base)
 	beforeDelayed := len(p.list)
 	if r.checkDelayedFields(p, prefix+"Delayed", c.Delayed) {
 		r.setDelayed(p, prefix+"Delayed", c.Delayed, base)
@@ -106,7 +106,7 @@ func (r *resolved) resolveType(p *problems, prefix string, own TypeRecoverabilit
 	}
 	r.checkShared(p, prefix, own, &c)
 	if own.Immediate != (Immediate{}) {
-		c.Immediate.MaxNumberOfRetries = r.immediateRetries(p, prefix+"Immediate", own.Immediate.over(base.Immediate))
+		r.setImmediate(p, prefix+"Immediate", own.Immediate.over(base.Immediate), &c)
 	}
 	if !own.Delayed.isZero() && r.checkDelayedFields(p, prefix+"Delayed", own.Delayed) && delayedRight {
 		before := len(p.list)
@@ -236,9 +236,36 @@ func (r *resolved) mostImmediate() int {
 	return most
 }
 
-// immediateRetries and setDelayed resolve a level of retries. What was asked for
+// setImmediate and setDelayed resolve a level of retries. What was asked for
 // explicitly and cannot be done is refused; a default that cannot be done
 // becomes 0 (R10).
+func (r *resolved) setImmediate(p *problems, field string, c Immediate, inForce *RecoverabilityConfig) {
+	before := len(p.list)
+	inForce.Immediate.MaxNumberOfRetries = r.immediateRetries(p, field, c)
+	notNegativeOrOff(p, field+".Pause", c.Pause)
+	notNegative(p, field+".MaxPause", c.MaxPause)
+	pause := offAsZero(c.Pause)
+	switch most := max(pause, c.MaxPause); {
+	case len(p.list) > before:
+	case c.Off && most > 0:
+		p.add("%s has a Pause or MaxPause and Off; remove one of the two", field)
+	case inForce.Immediate.MaxNumberOfRetries == 0 && most > 0 && !r.config.SendOnly:
+		p.add("%s has a Pause or MaxPause, but the transaction mode is None, in which there are no immediate retries; remove it", field)
+	case most > longestPause:
+		p.add("%s has a pause of %v, for which this instance would keep the message; use at most %v, and Delayed for longer ones", field, most, longestPause)
+	case pause == 0 && c.MaxPause > 0:
+		p.add("%s.MaxPause is %v, but there is no pause to limit; set Pause, or remove it", field, c.MaxPause)
+	case c.MaxPause > 0 && c.MaxPause < pause:
+		p.add("%s has MaxPause %v below its Pause of %v, which would never be used; raise MaxPause or lower Pause", field, c.MaxPause, pause)
+	}
+	inForce.Immediate.Pause, inForce.Immediate.MaxPause = pause, c.MaxPause
+	if pause == 0 {
+		inForce.Immediate.MaxPause = 0
+	} else if c.MaxPause == 0 {
+		inForce.Immediate.MaxPause = max(pause, defaultMaxPause)
+	}
+}
+
 func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int {
 	switch {
 	case c.Retries < 0:
@@ -373,10 +400,18 @@ var _ layer[MaxDeliveries] = MaxDeliveries{}
 
 // over returns base with the fields that c has.
 func (c Immediate) over(base Immediate) Immediate {
-	if c == (Immediate{}) {
-		return base
+	if c.Off {
+		return c
 	}
-	return c
+	merged := base
+	if c.Retries != 0 {
+		merged.Off, merged.Retries = false, c.Retries
+	}
+	if c.Pause != 0 {
+		merged.Pause, merged.MaxPause = c.Pause, 0
+	}
+	overrideIfSet(&merged.MaxPause, c.MaxPause)
+	return merged
 }
 
 // over returns base with the fields that c has. A level that is switched off

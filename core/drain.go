@@ -80,6 +80,9 @@ func (r *runner) drain() error {
 	if !r.kept.stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a message that was put back could not be released in time; it is redelivered")
 	}
+	if !r.pausing.stop(time.Until(deadline)) {
+		r.ep.log.endpoint.Warn("a message that waited for its retry could not be given back in time; it is redelivered")
+	}
 	if !r.backlog.stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a settlement that was tried again has not returned; its message is redelivered")
 	}
@@ -87,6 +90,7 @@ func (r *runner) drain() error {
 		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
 	}
 	r.closeReceiver(max(time.Until(deadline), closeGrace/4), time.Until(drainEnd))
+	r.ep.log.repeats.tell()
 	close(r.drained)
 	r.closeNotifiers(time.Now().Add(max(time.Until(deadline), closeGrace/4)))
 	r.ep.log.endpoint.Info("endpoint has stopped")

@@ -103,7 +103,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address, Transport: describeTransport(t)}
-	ep.log = newLoggers(c.Logger, c.LogFormat, name, ep.instance)
+	ep.log = newLoggers(c.Logger, c.LogFormat, r.config.LogRepeats, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address}
 	if checker, ok := t.(TopicChecker); ok {
 		ep.composer.topic = checker.CheckTopic

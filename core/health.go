@@ -80,6 +80,9 @@ type Health struct {
 	// (PauseEndpoint), or the zero time.
 	PutBack      int
 	PutBackUntil time.Time
+	// Retrying is how many messages this process keeps for the pause before their immediate
+	// retry (Immediate.Pause).
+	Retrying int
 	// CriticalErrors is how many there were; LastCritical is the newest.
 	CriticalErrors int64
 	LastCritical   *CriticalError
@@ -119,6 +122,7 @@ func (ep *Endpoint) Health() Health {
 		h.OldestAttempt = r.pump.oldest()
 		h.Unsettled = r.backlog.size()
 		h.Stalled = h.Unsettled >= r.backlog.most
+		h.Retrying = r.pausing.size()
 		h.PutBack, h.PutBackUntil = r.kept.size(), r.pump.waitsUntil(waitPutBack)
 		h.NotificationsDropped = r.notifier.dropped.Load()
 	}

@@ -33,6 +33,7 @@ type healthJSON struct {
 	Stalled              bool             `json:"stalled"`
 	PutBack              int              `json:"putBack"`
 	PutBackUntil         time.Time        `json:"putBackUntil,omitzero"`
+	Retrying             int              `json:"retrying"`
 	CriticalErrors       int64            `json:"criticalErrors"`
 	LastCritical         *criticalJSON    `json:"lastCritical,omitempty"`
 	NotificationsDropped int64            `json:"notificationsDropped"`
@@ -61,7 +62,7 @@ func (h Health) MarshalJSON() ([]byte, error) {
 		Concurrency: h.Concurrency, InFlight: h.InFlight,
 		Undelivered: h.Undelivered, UnreachableSince: h.UnreachableSince, Unsettled: h.Unsettled, Stalled: h.Stalled,
 		PutBack: h.PutBack, PutBackUntil: h.PutBackUntil,
-		CriticalErrors: h.CriticalErrors, NotificationsDropped: h.NotificationsDropped,
+		Retrying: h.Retrying, CriticalErrors: h.CriticalErrors, NotificationsDropped: h.NotificationsDropped,
 	}
 	for _, m := range h.Middleware {
 		j.Middleware = append(j.Middleware, middlewareJSON(m))

@@ -130,7 +130,7 @@ func TestHealth_IsReadableJSON(t *testing.T) {
 			`"parked":{"since":"2000-01-01T00:00:00Z","failed":1,"messageIDs":["bad 1"]},"rateLimited":false,"isolating":false,` +
 			`"connected":false,"connectionError":"no route","disconnectedSince":"2000-01-01T00:00:00Z",` +
 			`"middleware":[{"kind":"circuit breaker","name":"bank","state":"open"}],"concurrency":3,"inFlight":1,"oldestAttempt":"1m30s",` +
-			`"undelivered":0,"unsettled":0,"stalled":false,"putBack":0,"criticalErrors":1,` +
+			`"undelivered":0,"unsettled":0,"stalled":false,"putBack":0,"retrying":0,"criticalErrors":1,` +
 			`"lastCritical":{"error":"unacceptable message limit reached: 1 messages failed for good, the newest: [\"bad 1\"]; the endpoint is parked until Endpoint.Resume is called","at":"2000-01-01T00:00:00Z"},"notificationsDropped":0}`
 		if got := strings.ReplaceAll(string(text), "+00:00", "Z"); err != nil || got != want {
 			b.Errorf("%v\n%s, want\n%s", err, text, want)

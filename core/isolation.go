@@ -178,6 +178,13 @@ func (p *pump) isIsolating() bool {
 	return p.isolation.told
 }
 
+// isIsolated reports whether the worker handles a suspect.
+func (w *worker) isIsolated() bool {
+	w.pump.mu.Lock()
+	defer w.pump.mu.Unlock()
+	return w.pump.isolation.isolated == w
+}
+
 // isolating reports whether there are suspects in hand. The pump's mu is held, as in all
 // below.
 func (p *pump) isolating() bool {

@@ -13,10 +13,11 @@ import (
 type loggers struct {
 	endpoint, immediate, delayed, moved, discarded, putBack, recoverability, rateLimit *slog.Logger
 
-	format LogFormat
+	format  LogFormat
+	repeats repeats
 }
 
-func newLoggers(base *slog.Logger, format LogFormat, endpoint, instance string) *loggers {
+func newLoggers(base *slog.Logger, format LogFormat, mostRepeats int, endpoint, instance string) *loggers {
 	if base == nil {
 		base = slog.Default()
 	}
@@ -25,6 +26,7 @@ func newLoggers(base *slog.Logger, format LogFormat, endpoint, instance string) 
 	}
 	return &loggers{
 		format:         format,
+		repeats:        repeats{limit: mostRepeats},
 		endpoint:       named("reprise.Endpoint"),
 		immediate:      named("reprise.ImmediateRetry"),
 		delayed:        named("reprise.DelayedRetry"),
@@ -83,14 +85,27 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 	a := d.action
 	if a.Kind == ActionImmediateRetry {
 		// The one line that a flood of failures writes at every attempt: without Sprintf.
-		if l.immediate.Enabled(ctx, slog.LevelInfo) {
+		if l.immediate.Enabled(ctx, slog.LevelInfo) && l.repeats.writes(l.immediate, slog.LevelInfo, f) {
 			text := "retrying message immediately"
 			if l.format != LogConstant {
 				text = "Immediate Retry is going to retry message '" + f.MessageID + "' because of an exception:"
 			}
-			l.immediate.LogAttrs(ctx, slog.LevelInfo, text, withStack(failureAttrs(f), "stack", f.Err)...)
+			attrs := failureAttrs(f)
+			if a.Delay > 0 {
+				attrs = append(attrs, slog.Duration("pause", a.Delay))
+			}
+			l.immediate.LogAttrs(ctx, slog.LevelInfo, text, withStack(attrs, "stack", f.Err)...)
 		}
 		return
+	}
+	if a.Kind == ActionDelayedRetry && !d.newCopy {
+		level := slog.LevelWarn
+		if d.deferral {
+			level = slog.LevelInfo
+		}
+		if !l.delayed.Enabled(ctx, level) || !l.repeats.writes(l.delayed, level, f) {
+			return
+		}
 	}
 	stack := withStack(nil, "stack", f.Err)
 	switch {

@@ -17,7 +17,7 @@ func BenchmarkLogImmediateRetry(b *testing.B) {
 	for name, handler := range handlers {
 		for _, format := range []LogFormat{LogNServiceBus, LogConstant} {
 			b.Run(fmt.Sprint(name, "/", format), func(b *testing.B) {
-				l := newLoggers(slog.New(handler), format, "billing", "one")
+				l := newLoggers(slog.New(handler), format, 0, "billing", "one")
 				f := failedTimes(1, 0, errFailed)
 				d := decision{action: ImmediateRetry()}
 				b.ReportAllocs()

@@ -33,7 +33,7 @@ type Policy func(ctx context.Context, config RecoverabilityConfig, failure Error
 // observers are told of the verdict PutBack: a policy cannot ask for it.
 type Action struct {
 	Kind   ActionKind
-	Delay  time.Duration // of a DelayedRetry; the pause of a PutBack
+	Delay  time.Duration // of a DelayedRetry; the pause of a PutBack, or before an ImmediateRetry
 	Queue  string        // of a MoveToError; "" is the default error queue
 	Reason string        // of a Discard
 }
@@ -74,6 +74,11 @@ func (k ActionKind) String() string {
 // String returns the action as one would write it.
 func (a Action) String() string {
 	switch a.Kind {
+	case ActionImmediateRetry:
+		if a.Delay > 0 {
+			return fmt.Sprintf("ImmediateRetry after %v", a.Delay)
+		}
+		return a.Kind.String()
 	case ActionDelayedRetry:
 		return fmt.Sprintf("DelayedRetry(%v)", a.Delay)
 	case ActionPutBack:
@@ -87,7 +92,9 @@ func (a Action) String() string {
 	}
 }
 
-// ImmediateRetry makes the message available again at once.
+// ImmediateRetry makes the message available again at once, or after a pause that a Policy
+// sets in Delay: 1 min at most, in which the message takes no slot. DefaultPolicy sets that
+// of Immediate.Pause.
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 
 // DelayedRetry sends the message to its own queue again with a delay. A negative
@@ -110,6 +117,7 @@ func DiscardMessage(reason string) Action { return Action{Kind: ActionDiscard, R
 type RecoverabilityConfig struct {
 	Immediate struct {
 		MaxNumberOfRetries int
+		Pause, MaxPause    time.Duration // 0: there is none
 	}
 	Delayed struct {
 		MaxNumberOfRetries int
@@ -228,7 +236,9 @@ func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure Error
 		return MoveToError(config.Failed.ErrorQueue)
 	}
 	if failure.ImmediateProcessingFailures <= config.Immediate.MaxNumberOfRetries {
-		return ImmediateRetry()
+		retry := ImmediateRetry()
+		retry.Delay = config.immediatePause(failure)
+		return retry
 	}
 	if failure.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries && config.youngEnough(failure) {
 		return DelayedRetry(config.delay(failure))

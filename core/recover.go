@@ -130,8 +130,7 @@ func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
 	}
 	if d.action.Kind == ActionImmediateRetry {
 		r.announce(a, f, d, false) // before the retry can begin
-		w.freeSlot()
-		r.abandon(a, f)
+		r.retryImmediately(w, a, f, d.action.Delay)
 		return
 	}
 	takenOver, err := r.execute(a, f, d, firstTry)

@@ -18,6 +18,7 @@ type runner struct {
 	pump     *pump
 	backlog  *backlog
 	kept     *backlog // messages that were put back, for their pause
+	pausing  *backlog // messages that wait for an immediate retry
 	putBacks putBacks
 	limiter  *rateLimiter
 	renewer  *renewer
@@ -279,6 +280,7 @@ func (r *runner) start() {
 	r.pump.slow, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.slowHandler
 	r.backlog = newBacklog(r.mostUnsettled(), r.pump.retain, r.stall)
 	r.kept = newBacklog(mostPutBack, r.pump.retain, r.keptFull)
+	r.pausing = newBacklog(r.mostUnsettled(), r.pump.retain, r.pausingFull)
 	r.putBacks.pump = r.pump
 	r.limiter = r.newLimiter()
 	r.pump.paused = ep.paused

@@ -105,7 +105,7 @@ func (s *StartUp) Endpoint() string {
 	return s.endpoint
 }
 
-// RetrySpan returns for how long delayed retries can keep a message, without the time of
+// RetrySpan returns for how long retries can keep a message, without the time of
 // the attempts: the longest of all message types. Deferrals, and a Policy, may keep it
 // for longer.
 func (s *StartUp) RetrySpan() time.Duration {

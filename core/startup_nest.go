@@ -62,14 +62,24 @@ func (ep *Endpoint) report(messageType string, around steps, handlers string) ne
 	return r
 }
 
-// delays returns the longest time that delayed retries wait, all together.
-func (c RecoverabilityConfig) delays() (sum time.Duration) {
-	if c.Delayed.MaxNumberOfRetries > 1_000_000 { // in effect without end
+// delays returns the longest time that a message waits for its retries, all together.
+func (c RecoverabilityConfig) delays() time.Duration {
+	sum := c.schedule.sum(c.Delayed.MaxNumberOfRetries)
+	if c.Immediate.Pause == 0 || c.Immediate.MaxNumberOfRetries == 0 {
+		return sum
+	}
+	pauses := c.pauses().sum(c.Immediate.MaxNumberOfRetries)
+	return addDuration(sum, timesDuration(pauses, plusOne(c.Delayed.MaxNumberOfRetries)))
+}
+
+// sum returns the longest time that so many retries wait, all together.
+func (s schedule) sum(retries int) (sum time.Duration) {
+	if retries > 1_000_000 { // in effect without end
 		return maxDuration
 	}
-	for round := range c.Delayed.MaxNumberOfRetries {
-		d := c.schedule.base(round)
-		sum = addDuration(sum, addDuration(d, time.Duration(float64(d)*c.schedule.jitter)))
+	for round := range retries {
+		d := s.base(round)
+		sum = addDuration(sum, addDuration(d, time.Duration(float64(d)*s.jitter)))
 		if sum == maxDuration {
 			break
 		}
@@ -77,7 +87,7 @@ func (c RecoverabilityConfig) delays() (sum time.Duration) {
 	return sum
 }
 
-// retrySpan returns the longest time that delayed retries can keep a message.
+// retrySpan returns the longest time that retries can keep a message.
 func (r *rules) retrySpan() (longest time.Duration) {
 	for _, c := range r.configs() {
 		longest = max(longest, c.delays())

@@ -1,0 +1,104 @@
+package core
+
+import "time"
+
+// This file is about the pause before an immediate retry (Immediate.Pause). The delivery
+// is kept without a slot, with its lock renewed, and given back after the pause, when it is
+// counted. A message of a group is postponed, so that its group waits for it.
+
+const (
+	defaultMaxPause = 10 * time.Second
+	// longestPause bounds a pause: what waits for longer belongs into a delayed retry, which
+	// takes neither memory nor a lock.
+	longestPause = time.Minute
+	// pauseJitter is the part of a pause by which it is longer at most.
+	pauseJitter = 0.5
+)
+
+// immediatePause returns the pause before the retry that follows a failure.
+func (c RecoverabilityConfig) immediatePause(f ErrorContext) time.Duration {
+	if c.Immediate.Pause <= 0 {
+		return 0
+	}
+	return c.pauses().delay(f.ImmediateProcessingFailures-1, f.MessageID)
+}
+
+// pauses is the schedule of the pauses in one round. It is made of the exported fields, so
+// that a policy that changed them in its copy gets what it asked for.
+func (c RecoverabilityConfig) pauses() schedule {
+	return schedule{increase: c.Immediate.Pause, factor: 2, ceiling: c.Immediate.MaxPause, jitter: pauseJitter}
+}
+
+// retryImmediately gives the message back for its next attempt, after a pause or at once.
+func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.Duration) {
+	pause = min(pause, longestPause)
+	switch {
+	case pause <= 0, w.isIsolated(): // a suspect keeps no other message company
+	case f.inPlace:
+		if r.postponeRetry(a, f, pause) {
+			return
+		}
+	default:
+		if r.keepForRetry(a, f, pause) {
+			return
+		}
+	}
+	w.freeSlot()
+	r.abandon(a, f)
+}
+
+// postponeRetry gives a message of a group back, to be available after the pause. It returns
+// false where the delivery is still to be settled.
+func (r *runner) postponeRetry(a *attempt, f *failure, pause time.Duration) bool {
+	in := a.delivery.Incoming()
+	r.ep.noteSurvived(in)
+	r.ep.memory.rememberRounds(in.NativeID, in.roundsAfter(1))
+	err := a.delivery.Postpone(r.settle, pause, f.Err)
+	switch {
+	case err == nil:
+		r.release(a)
+	case hasEnded(err):
+		r.leaveEnded(a, err)
+	default:
+		return false
+	}
+	return true
+}
+
+// keepForRetry keeps the message without a slot, and gives it back after the pause. It
+// returns false where the failed handler's work cannot be undone before: locks in a database
+// must not last for the pause.
+func (r *runner) keepForRetry(a *attempt, f *failure, pause time.Duration) bool {
+	if r.isAtomic() {
+		if err := a.delivery.Reset(r.settle); err != nil {
+			return false
+		}
+	}
+	if longest := r.ep.caps.MaxLockTime; longest > 0 {
+		pause = min(pause, longest/2)
+	}
+	a.end()
+	retry := func() {
+		if r.lockLost(a) {
+			r.abandonLost(a)
+			return
+		}
+		r.abandon(a, f)
+	}
+	r.pausing.add(&unfinished{
+		pause:  pauses{pause, pause},
+		try:    func() bool { retry(); return true },
+		giveUp: retry,
+	})
+	return true
+}
+
+// pausingFull stops fetching while as many messages wait for their retry as can be: those
+// that come would fail like them.
+func (r *runner) pausingFull(full bool) {
+	if full {
+		r.pump.gate()
+	} else {
+		r.pump.ungate()
+	}
+}
