@@ -18,6 +18,7 @@ type attempt struct {
 	returned atomic.Bool     // the handlers have, or the policy or HandleFailed after them
 	settled  atomic.Bool     // the message has been dealt with: only Complete is left
 	undone   bool            // the failed handler's work has been undone (Reset)
+	tried    bool            // the handlers have succeeded, and their sends have failed
 	observed context.Context // what observers made of the context, or nil
 
 	// Why a part of the work could not be undone (Savepoint), so that none of it may be
@@ -377,6 +378,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	} else {
 		if len(out)+len(own) > 0 {
 			if err := r.sendAll(a, out, own); err != nil {
+				a.tried = true
 				return err
 			}
 		}
@@ -384,7 +386,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		w.freeSlot()
 		r.complete(a)
 	}
-	r.ep.tellSent(a)
+	a.message.committedOut().tell(r.ep.observerPanicked)
 	if len(r.ep.observers.success) > 0 {
 		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingIn().fallback})
 	}

@@ -38,6 +38,9 @@ type decision struct {
 
 	// extra is what HandleFailed sent, to leave with the move (R51).
 	extra []Outgoing
+	// committed leaves before the message is consumed (Message.Commit); nil: there is none,
+	// or it has left.
+	committed *committed
 }
 
 // rules is what decisions depend on besides the failure: the configuration in

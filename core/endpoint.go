@@ -230,7 +230,8 @@ func (ep *Endpoint) observerPanicked(value any) {
 
 // Invoke runs middleware and handlers for a message in this process, without a
 // queue in between: no retries, no error queue; the handlers' error is returned
-// as it is. The messages that they collect leave if they succeed. HandleObservers
+// as it is. The messages that they collect leave if they succeed, those that were
+// committed (Message.Commit) in any case. HandleObservers
 // and SendObservers are called, observers of what happens to received messages
 // are not. Invoke ends the registration of handlers, as Run does.
 func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
@@ -247,20 +248,20 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	a.message.begin(ep.env, in, ep.handlingOf(messageType))
 	a.message.scope = ep.scope
 	err = ep.invoke(a)
-	collected := a.message.end()
+	leaving := a.message.end()
 	if err != nil {
-		return err
+		leaving = a.message.committedOut().with(nil)
 	}
-	if len(collected) > 0 {
+	if len(leaving) > 0 {
 		if a.observed != nil {
 			ctx = a.observed
 		}
-		if err := ep.transportSend(ctx, collected); err != nil {
-			return err
+		if failed := ep.transportSend(ctx, leaving); failed != nil {
+			return errors.Join(err, failed)
 		}
 	}
-	ep.tellSent(a)
-	return nil
+	a.message.committedOut().tell(ep.observerPanicked)
+	return err
 }
 
 // Provision creates the queues that the endpoint needs, whatever

@@ -66,8 +66,8 @@ type Message struct {
 	adoptedAt, adopted int32
 	composed           int32 // messages composed so far, those sent at once included
 	ended              bool
-	skips              bool   // the handlers that have not run
-	onSent             func() // or nil
+	skips              bool       // the handlers that have not run
+	committed          *committed // of the outermost Message, or nil
 }
 
 // environment is what messages need of their endpoint.
@@ -192,12 +192,12 @@ func (m *Message) handledAs() handling {
 	return m.handling
 }
 
-// end closes m and returns what was collected.
+// end closes m and returns the messages that leave if it succeeded.
 func (m *Message) end() []Outgoing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ended = true
-	return m.outgoing
+	return m.committed.with(m.outgoing)
 }
 
 // RawBody returns a copy of the body before it is decoded: as it was received, or

@@ -116,7 +116,8 @@ func mayBeRemembered(in *Incoming) bool {
 	return in.NativeID != "" || in.Redelivered || in.DeliveryCount > 1
 }
 
-// mostRemembered bounds the sends of HandleFailed that are remembered with a decision.
+// mostRemembered bounds the sends of HandleFailed, and those that handlers have committed,
+// that are remembered with a decision.
 const mostRemembered = 64 << 10
 
 // rememberPending notes a decision that could not be carried out, for the case that the
@@ -124,7 +125,7 @@ const mostRemembered = 64 << 10
 // redelivery brings again, nor the error, which may be of any size. Of a decision
 // with too many sends it keeps nothing: the handler runs again then.
 func (m *memory) rememberPending(in *Incoming, f *failure, d *decision) {
-	size := 0
+	size := d.committed.bytes()
 	for _, out := range d.extra {
 		size += len(out.Body) + out.Headers.Bytes()
 	}

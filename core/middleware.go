@@ -78,7 +78,7 @@ func (n *inRuns) handle(ctx context.Context, m *Message) error {
 	if err := n.next(r, &r.message); err != nil {
 		return err
 	}
-	m.adopt(r.message.end(), r.message.skipsRemaining(), r.message.onSent)
+	m.adopt(r.message.end(), r.message.skipsRemaining())
 	return nil
 }
 
@@ -106,16 +106,14 @@ func (m *Message) beginRun(by *Message, scope string) {
 }
 
 // adopt collects what a run collected that succeeded, instead of what an earlier
-// one did. skips is whether it skips the remaining handlers, onSent what it registered with
-// OnSent.
-func (m *Message) adopt(out []Outgoing, skips bool, onSent func()) {
+// one did. skips is whether it skips the remaining handlers.
+func (m *Message) adopt(out []Outgoing, skips bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.skips = skips
 	m.outgoing = slices.Delete(m.outgoing, int(m.adoptedAt), int(m.adoptedAt+m.adopted))
 	m.adoptedAt, m.adopted = int32(len(m.outgoing)), int32(len(out))
 	m.outgoing = append(m.outgoing, out...)
-	m.addOnSentLocked(onSent)
 }
 
 // keepAdopted lets later runs leave alone what runs so far have collected.

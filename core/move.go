@@ -26,7 +26,10 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 		return false, err
 	}
 	if takenOver {
-		err := r.replace(a, d.extra)
+		err := r.sendCommitted(a, d)
+		if err == nil {
+			err = r.replace(a, d.extra)
+		}
 		if err == nil || hasEnded(err) {
 			return true, err
 		}
@@ -34,6 +37,9 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 	}
 	if first {
 		r.ep.log.logAction(a.deciding(), f, d)
+	}
+	if !a.tried {
+		r.sendCommittedBeforeMove(a, f, d)
 	}
 	err = r.moveOrStore(a, f, d)
 	if err != nil && slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(err, out.ID) }) {

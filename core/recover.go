@@ -25,7 +25,7 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 	a.returned.Store(false)
 	d := r.ep.rules.decide(a.deciding(), *f)
 	a.returned.Store(true)
-	f.reason = d.reason
+	f.reason, d.committed = d.reason, a.message.committedOut()
 	if d.policyErr != nil && r.cutOff() {
 		r.leaveUndecided(a, f, d.policyErr)
 		return
@@ -205,6 +205,9 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 		if f.inPlace {
 			retry = r.postpone
 		}
+		if !a.tried {
+			_ = r.sendCommitted(a, d) // those that cannot be sent are left to the retry
+		}
 		err := retry(a, f, d)
 		if err == nil || !refusedFor(err, f.MessageID, ErrTooLarge) && !refusedFor(err, f.MessageID, errors.ErrUnsupported) {
 			return false, err
@@ -216,7 +219,7 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 		r.ep.log.logReasons(a.deciding(), f, d)
 		return r.giveUp(a, f, d, firstTry)
 	case ActionDiscard:
-		return false, r.replace(a, nil)
+		return false, r.discard(a, f, d)
 	default:
 		return r.giveUp(a, f, d, first)
 	}

@@ -268,7 +268,7 @@ func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transact
 	if len(out) == 0 {
 		return nil
 	}
-	return m.OnSent(func() { g.upkeep.mark(key) })
+	return m.Commit(out, func() { g.upkeep.mark(key) })
 }
 
 // rollbackPatience bounds a rollback, which must happen where the context has ended too.
@@ -309,7 +309,7 @@ func (g *guard) repeat(ctx context.Context, m *core.Message, key Key, entry *Ent
 		}
 	}
 	if len(entry.Outgoing) > 0 {
-		if err := m.OnSent(func() { g.upkeep.mark(key) }); err != nil {
+		if err := m.Commit(out, func() { g.upkeep.mark(key) }); err != nil {
 			return fmt.Errorf("inbox: %w", err)
 		}
 	}

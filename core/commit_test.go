@@ -32,7 +32,7 @@ func (k *keeps) around(next core.HandlerFunc) core.HandlerFunc {
 			}
 			k.stored[m.ID] = m.Outgoing()
 		}
-		return m.OnSent(func() { k.sent.add(m.ID) })
+		return m.Commit(m.Outgoing(), func() { k.sent.add(m.ID) })
 	}
 }
 
@@ -100,40 +100,152 @@ func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
 	})
 }
 
-func TestOnSent_NotForRunsThatFail(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var told record[string]
-		registers := func(name string, result ...error) core.Middleware {
-			run := 0
-			return func(next core.HandlerFunc) core.HandlerFunc {
-				return func(ctx context.Context, m *core.Message) error {
-					b.must(m.OnSent(func() { told.add(fmt.Sprint(name, " ", run)) }))
-					err := next(ctx, m)
-					if run++; run <= len(result) && err == nil {
-						err = result[run-1]
+// commits is a handler's middleware that commits the messages of its handler, and does not
+// run it again where they are known.
+func (k *keeps) commits(next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error {
+		before := len(m.Outgoing())
+		out, known := k.stored[m.ID]
+		if known {
+			if err := m.Resend(out...); err != nil {
+				return err
+			}
+		} else {
+			if err := next(ctx, m); err != nil {
+				return err
+			}
+			out = m.Outgoing()[before:]
+			k.stored[m.ID] = out
+		}
+		return m.Commit(out, func() { k.sent.add(m.ID) })
+	}
+}
+
+// committing runs an endpoint whose first handler commits a message to shipping, and whose
+// second one ends with result.
+func (b *bed) committing(c core.Config, result error) (k *keeps, ep *core.Endpoint) {
+	k = &keeps{stored: map[string][]core.Outgoing{}}
+	ep = b.endpoint("orders", c)
+	b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		return m.Send("shipping", "ship", []byte("body"))
+	}, core.HandleOptions{Middleware: []core.Middleware{k.commits}}))
+	b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		return errors.Join(m.Send("shipping", "other", []byte("dropped")), result)
+	}))
+	return k, ep
+}
+
+var errSecondHandler = errors.New("the second handler fails")
+
+func TestCommit_LeavesWhateverBecomesOfTheAttempt(t *testing.T) {
+	for name, c := range map[string]struct {
+		result error
+		failed int // messages in the error queue afterwards
+	}{
+		"Discard":       {core.Discard("not wanted"), 0},
+		"Unrecoverable": {core.Unrecoverable(errSecondHandler), 1},
+		"delayed retry": {core.RetryAfter(errSecondHandler, time.Hour), 0},
+	} {
+		for _, loss := range []int{0, 3} {
+			t.Run(fmt.Sprint(name, " after sends that failed: ", loss), func(t *testing.T) {
+				inModes(t, retrying, func(b *bed) {
+					k, ep := b.committing(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 3}}}, c.result)
+					b.broker.provoke(loses(loss, "shipping"))
+					b.run(ep)
+					b.put("m1")
+					b.pass(time.Minute)
+					b.holds("error", c.failed)
+					if loss > 0 && name != "Discard" { // a message that stays stands for them
+						b.holds("shipping", 0)
+						equal(b, "told", len(k.sent.all()), 0)
+						return
 					}
+					equal(b, "id", b.only("shipping").ID, k.stored["m1"][0].ID)
+					equal(b, "told", fmt.Sprint(k.sent.all()), "[m1]")
+				})
+			})
+		}
+	}
+}
+
+// Where a committed message is refused for good, its message is not discarded.
+func TestCommit_RefusedMessageKeepsTheDiscardedOne(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		k, ep := b.committing(core.Config{Recoverability: noRetries}, core.Discard("not wanted"))
+		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			if out[0].Queue == "shipping" {
+				return fmt.Errorf("no such queue: %w", core.ErrQueueNotFound)
+			}
+			return nil
+		}})
+		b.run(ep)
+		b.put("m1")
+		b.pass(time.Minute)
+		if text := b.only("error").Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "no such queue") {
+			b.Errorf("the failure is %q", text)
+		}
+		equal(b, "told", len(k.sent.all()), 0)
+	})
+}
+
+func TestCommit_TakenOver(t *testing.T) {
+	for _, loss := range []int{0, 1} {
+		inModes(t, retrying, func(b *bed) {
+			k, ep := b.committing(core.Config{Recoverability: noRetries}, errSecondHandler)
+			b.must(core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+				f.TakeOver()
+				return nil
+			}))
+			b.broker.provoke(loses(loss, "shipping"))
+			b.run(ep)
+			b.put("m1")
+			b.pass(time.Minute)
+			b.only("shipping") // at the second try, beside the move
+			equal(b, "told", fmt.Sprint(k.sent.all()), "[m1]")
+			b.holds("error", loss)
+		})
+	}
+}
+
+// Runs that middleware repeats commit the same messages, which leave once.
+func TestCommit_LeavesOnceAfterSeveralRuns(t *testing.T) {
+	inModes(t, retrying, func(b *bed) {
+		k := &keeps{stored: map[string][]core.Outgoing{}}
+		runs := 0
+		b.orders(core.Config{Middleware: []core.Middleware{tries(3), func(next core.HandlerFunc) core.HandlerFunc {
+			inner := k.around(next)
+			return func(ctx context.Context, m *core.Message) error {
+				if err := inner(ctx, m); err != nil {
 					return err
 				}
+				if runs++; runs < 3 {
+					return errors.New("the run fails after the commit")
+				}
+				return nil
 			}
-		}
-		var late *core.Message
-		_, running := b.orders(core.Config{
-			Middleware:     []core.Middleware{registers("outer"), tries(2), registers("inner", errors.New("the first run fails"))},
-			Concurrency:    1, // the middleware count their runs
-			Recoverability: noRetries,
-		}, func(_ context.Context, m *core.Message) error {
-			late = m
-			if m.ID == "bad" {
-				return errors.New("bad")
-			}
-			return m.OnSent(func() { panic("in OnSent") })
+		}}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			return m.Send("shipping", "ship", []byte("body"))
 		})
 		b.put("m1")
-		b.put("bad")
-		equal(b, "told", fmt.Sprint(told.all()), "[outer 1 inner 2]")
-		b.holds("error", 1)
-		if err := late.OnSent(func() {}); !errors.Is(err, core.ErrHandlingEnded) {
-			b.Errorf("OnSent after the end: %v", err)
+		equal(b, "id", b.only("shipping").ID, k.stored["m1"][0].ID)
+		equal(b, "runs", runs, 3)
+	})
+}
+
+func TestCommit_Refuses(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var late *core.Message
+		_, running := b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			late = m
+			if err := m.Commit([]core.Outgoing{{Queue: "shipping"}}, nil); err == nil || !strings.Contains(err.Error(), "no ID") {
+				b.Errorf("a message without an id: %v", err)
+			}
+			return m.Commit(nil, func() { panic("in Commit") })
+		})
+		b.put("m1")
+		b.holds("error", 0)
+		if err := late.Commit(nil, func() {}); !errors.Is(err, core.ErrHandlingEnded) {
+			b.Errorf("Commit after the end: %v", err)
 		}
 		if err := late.Resend(); !errors.Is(err, core.ErrHandlingEnded) {
 			b.Errorf("Resend after the end: %v", err)
@@ -142,20 +254,18 @@ func TestOnSent_NotForRunsThatFail(t *testing.T) {
 	})
 }
 
-func TestOnSent_Invoke(t *testing.T) {
+func TestCommit_Invoke(t *testing.T) {
 	bubble(t, func(b *bed) {
-		told := 0
-		ep := b.endpoint("orders", core.Config{})
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-			b.must(m.Send("shipping", "ship", []byte("x")))
-			return m.OnSent(func() { told++ })
-		})
+		k, ep := b.committing(core.Config{}, errSecondHandler)
 		b.broker.provoke(loses(1, "shipping"))
-		if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, errLostSend) || told != 0 {
-			b.Errorf("a lost send: %v, told %d times", err, told)
+		if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, errLostSend) || !errors.Is(err, errSecondHandler) || len(k.sent.all()) > 0 {
+			b.Errorf("a lost send: %v, told %v", err, k.sent.all())
 		}
-		b.must(ep.Invoke(b.Context(), "order", []byte("x")))
-		equal(b, "told", told, 1)
+		if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, errSecondHandler) || errors.Is(err, errLostSend) {
+			b.Error(err)
+		}
+		b.only("shipping")
+		equal(b, "told", len(k.sent.all()), 1)
 	})
 }
 

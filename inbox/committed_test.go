@@ -1,0 +1,152 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/inbox"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// pair is an endpoint "billing" with two handlers of one type, each with an inbox: the
+// first commits and sends, the second ends as the test says.
+type pair struct {
+	*testing.T
+	broker *broker
+	memory *inbox.Memory
+	ep     *core.Endpoint
+	runs   int   // of the first handler
+	result error // of the second
+
+	takesOver bool // HandleFailed does
+}
+
+var first = inbox.Key{Scope: "billing/a", ID: "m1"}
+
+// pairs runs the endpoint in a bubble.
+func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core.Config), test func(p *pair)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := &pair{T: t, broker: &broker{Transport: inmemory.New()}, memory: &inbox.Memory{}}
+		if err := p.broker.Provision(t.Context(), core.Topology{Queues: []string{"events", "error", "parking"}}); err != nil {
+			t.Fatal(err)
+		}
+		box, err := inbox.New(inbox.Config{Store: p.memory, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := core.Config{
+			Transactions: mode, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+		}
+		change(p, &c)
+		if p.ep, err = core.New("billing", p.broker, c); err != nil {
+			t.Fatal(err)
+		}
+		handlers := map[string]core.TypedHandlerFunc[[]byte]{
+			"a": func(_ context.Context, m *core.Inbound[[]byte]) error {
+				p.runs++
+				return m.Send("events", "billed", []byte("bill"))
+			},
+			"b": func(_ context.Context, m *core.Inbound[[]byte]) error {
+				return errors.Join(m.Send("events", "noted", []byte("note")), p.result)
+			},
+		}
+		for _, name := range []string{"a", "b"} {
+			if err := core.Handle(p.ep, "order", handlers[name], core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p.takesOver {
+			if err := core.HandleFailed(p.ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+				f.TakeOver()
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- p.ep.Run(ctx) }()
+		synctest.Wait()
+		defer func() {
+			cancel()
+			if err := errors.Join(<-ended, box.Close(context.Background())); err != nil {
+				t.Error(err)
+			}
+		}()
+		test(p)
+	})
+}
+
+func (p *pair) put() {
+	p.Helper()
+	if err := p.broker.Transport.Send(p.Context(), core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{
+		core.HeaderMessageID: "m1", core.HeaderMessageTypes: "order",
+	})}); err != nil {
+		p.Fatal(err)
+	}
+	time.Sleep(time.Minute)
+	synctest.Wait()
+}
+
+func (p *pair) has(queue string, bodies ...string) {
+	p.Helper()
+	messages, err := p.broker.Peek(queue)
+	if err != nil || len(messages) != len(bodies) {
+		p.Fatalf("%s has %v, %v, want %q", queue, messages, err, bodies)
+	}
+	for i, want := range bodies {
+		if got := string(messages[i].Body); got != want {
+			p.Errorf("%s has %q, want %q", queue, got, want)
+		}
+	}
+}
+
+var errSecond = errors.New("the second handler fails")
+
+// A handler's messages leave once they are committed, whatever the next handler makes of the
+// message.
+func TestHandler_CommittedMessagesLeave(t *testing.T) {
+	fallback := core.Fallback{On: core.FallbackOn{Any: true}, Handle: func(context.Context, *core.Message, error) error { return nil }}
+	for name, c := range map[string]struct {
+		result error
+		change func(p *pair, c *core.Config)
+		failed string // the queue where the message is afterwards
+	}{
+		"Discard":  {result: core.Discard("not wanted")},
+		"MoveTo":   {result: core.MoveTo("parking", errSecond), failed: "parking"},
+		"Reject":   {result: core.Reject(errSecond), failed: "error"},
+		"error":    {result: errSecond, failed: "error"},
+		"Fallback": {result: errSecond, change: func(_ *pair, c *core.Config) { c.Middleware = []core.Middleware{fallback.Middleware()} }},
+		"TakeOver": {result: errSecond, change: func(p *pair, _ *core.Config) { p.takesOver = true }},
+	} {
+		for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+			t.Run(name+" in "+mode.String(), func(t *testing.T) {
+				pairs(t, mode, func(p *pair, config *core.Config) {
+					p.result = c.result
+					if c.change != nil {
+						c.change(p, config)
+					}
+				}, func(p *pair) {
+					p.put()
+					p.has("events", "bill")
+					if p.runs != 1 {
+						p.Errorf("the first handler ran %d times", p.runs)
+					}
+					if e, ok := p.memory.Entry(first); !ok || e.Outgoing != nil {
+						p.Errorf("the entry is there: %v, with %d bytes to send", ok, len(e.Outgoing))
+					}
+					if c.failed != "" {
+						p.has(c.failed, "")
+					}
+				})
+			})
+		}
+	}
+}
