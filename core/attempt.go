@@ -257,7 +257,7 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	start := time.Now()
 	err := errGoexit
 	defer func() {
-		e := HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start)}
+		e := HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()}
 		if err == nil {
 			e.Fallback = a.message.failingIn().fallback
 		}
@@ -388,7 +388,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	}
 	a.message.committedOut().tell(r.ep.observerPanicked)
 	if len(r.ep.observers.success) > 0 {
-		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingIn().fallback})
+		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingIn().fallback, a.message.isDuplicate()})
 	}
 	r.limiter.succeeded()
 	r.putBacks.ended(a.message.handledAs().messageType)

@@ -52,6 +52,22 @@ func (c *composer) checkStored(out *Outgoing) error {
 	return nil
 }
 
+// SetDuplicate says that the message was handled before, for middleware that does not run
+// the handlers again: observers are told so (HandleEnd.Duplicate, Success.Duplicate), unless
+// handlers have run in this attempt.
+func (m *Message) SetDuplicate() {
+	outermost := m.outermost()
+	outermost.mu.Lock()
+	defer outermost.mu.Unlock()
+	outermost.duplicate = true
+}
+
+func (m *Message) isDuplicate() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.duplicate && !m.chosen
+}
+
 // Commit says that messages which m has collected (Outgoing, or Resend) are committed:
 // middleware has stored them together with the work of their handler. They leave whatever
 // becomes of the attempt: also where a later handler fails, a Fallback answers, or the

@@ -269,6 +269,34 @@ func TestCommit_Invoke(t *testing.T) {
 	})
 }
 
+// ends keeps what observers were told of attempts.
+type ends struct{ record[string] }
+
+func (e *ends) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
+func (e *ends) HandleEnd(_ context.Context, end core.HandleEnd) {
+	e.add(fmt.Sprint("end ", end.Duplicate))
+}
+func (e *ends) Succeeded(_ context.Context, s core.Success) { e.add(fmt.Sprint("success ", s.Duplicate)) }
+
+func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
+	for runs, want := range map[bool]string{false: "[end true success true]", true: "[end false success false]"} {
+		bubble(t, func(b *bed) {
+			seen := &ends{}
+			b.orders(core.Config{Observers: []any{seen}, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+				return func(ctx context.Context, m *core.Message) error {
+					m.SetDuplicate()
+					if runs {
+						return next(ctx, m)
+					}
+					return nil
+				}
+			}}}, func(context.Context, *core.Message) error { return nil })
+			b.put("m1")
+			equal(b, "told", fmt.Sprint(seen.all()), want)
+		})
+	}
+}
+
 // An id that was generated is known as such in each copy of the message.
 func TestSentID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,6 +67,8 @@ type Message struct {
 	composed           int32 // messages composed so far, those sent at once included
 	ended              bool
 	skips              bool       // the handlers that have not run
+	duplicate          bool       // it was handled before; of the outermost Message
+	chosen             bool       // handlers were chosen, which are about to run; of the outermost Message
 	committed          *committed // of the outermost Message, or nil
 }
 
@@ -171,7 +173,7 @@ func (m *Message) choose() *handlerSet {
 	outermost := m.outermost()
 	outermost.mu.Lock()
 	defer outermost.mu.Unlock()
-	outermost.failing = nil
+	outermost.failing, outermost.chosen = nil, true
 	h := &outermost.handling
 	if m.Type != h.messageType {
 		m.Type, h.handlers = m.env.registry.lookup(m.Type)

@@ -54,6 +54,9 @@ type HandleEnd struct {
 	Err      error // nil on success
 	Duration time.Duration
 	Fallback error // the failure that a Fallback answered for, so that Err is nil, or nil
+
+	// Duplicate: the message was handled before, and no handler has run (Message.SetDuplicate).
+	Duplicate bool
 }
 
 // SuccessObserver is called inline when a message has been handled, what its
@@ -69,6 +72,9 @@ type Success struct {
 	ObservedEndpoint
 	Message  *Message
 	Fallback error // the failure that a Fallback answered for, or nil: the handlers succeeded
+
+	// Duplicate: the message was handled before, and no handler has run (Message.SetDuplicate).
+	Duplicate bool
 }
 
 // SendObserver is called around every call to the transport that sends,

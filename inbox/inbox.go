@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"math"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -44,8 +46,16 @@ type Config struct {
 	Retention time.Duration
 
 	// OnDuplicate is told of each message that is not handled again, for a metric. It is
-	// called inline, by several goroutines.
+	// called inline, by several goroutines. A panic is logged.
 	OnDuplicate func(ctx context.Context, d Duplicate)
+
+	// Duplicates says what becomes of a message that was handled before: it succeeds, by
+	// default. In either case the messages that may not have left are sent again.
+	Duplicates DuplicateAction
+
+	// WithoutID says what becomes of a message whose sender gave it no id: it is refused, by
+	// default.
+	WithoutID WithoutIDAction
 
 	// Logger is for duplicates, at level Info, and for what cannot be marked or removed. The
 	// default is slog.Default().
@@ -58,6 +68,31 @@ type Duplicate struct {
 	HandledAt time.Time // when it was handled
 	Resent    int       // how many messages are sent again, because they may not have left
 }
+
+// DuplicateAction says what becomes of a duplicate.
+type DuplicateAction int
+
+const (
+	// DuplicateSucceeds consumes it as a message that was handled.
+	DuplicateSucceeds DuplicateAction = iota
+	// DuplicateFails fails it without a retry (core.Unrecoverable), with an error that matches
+	// ErrDuplicate. Outer middleware may answer otherwise.
+	DuplicateFails
+)
+
+// WithoutIDAction says what becomes of a message whose sender gave it no id.
+type WithoutIDAction int
+
+const (
+	// WithoutIDRefused refuses it with ErrNoID.
+	WithoutIDRefused WithoutIDAction = iota
+	// WithoutIDHandled handles it at each delivery, in a transaction with an entry of a
+	// generated id, which recognizes no copy. A warning is logged once for each endpoint.
+	WithoutIDHandled
+)
+
+// ErrDuplicate is the failure of a message that was handled before, with DuplicateFails.
+var ErrDuplicate = errors.New("the message was handled before")
 
 // ErrNoID is the failure of a message whose sender gave it no id. It is refused
 // (core.Invalid): the id that the adapter generated for it may be that of another message,
@@ -76,6 +111,17 @@ const (
 type Inbox struct {
 	config Config
 	upkeep *upkeep
+	told   sync.Map // of notice: those that were logged
+}
+
+// notice is a line that is logged once for each endpoint.
+type notice struct{ text, endpoint string }
+
+// tellOnce logs a notice.
+func (b *Inbox) tellOnce(level slog.Level, n notice) {
+	if _, told := b.told.LoadOrStore(n, true); !told {
+		b.config.Logger.Log(context.Background(), level, n.text, "endpoint", n.endpoint)
+	}
 }
 
 // New makes an Inbox. [Inbox.Close] ends what it does in the background.
@@ -85,6 +131,10 @@ func New(c Config) (*Inbox, error) {
 		return nil, errors.New("inbox: Config.Store is nil; set one, postgres.New or &inbox.Memory{} for example")
 	case c.Wait < 0:
 		return nil, fmt.Errorf("inbox: Config.Wait is %v; use a time above 0, or leave it out", c.Wait)
+	case c.Duplicates < DuplicateSucceeds || c.Duplicates > DuplicateFails:
+		return nil, fmt.Errorf("inbox: Config.Duplicates is %d; use DuplicateSucceeds or DuplicateFails", c.Duplicates)
+	case c.WithoutID < WithoutIDRefused || c.WithoutID > WithoutIDHandled:
+		return nil, fmt.Errorf("inbox: Config.WithoutID is %d; use WithoutIDRefused or WithoutIDHandled", c.WithoutID)
 	case c.Retention < 0:
 		return nil, fmt.Errorf("inbox: Config.Retention is %v; use a time above 0, or leave it out", c.Retention)
 	}
@@ -142,12 +192,15 @@ func (b *Inbox) middleware(suffix string) core.Middleware {
 		if scope == "" {
 			scope = start.Endpoint()
 		}
-		g := &guard{Inbox: b, next: next, scope: url.PathEscape(scope) + suffix, wait: b.config.Wait, canDefer: true}
+		g := &guard{Inbox: b, next: next, endpoint: start.Endpoint(), scope: url.PathEscape(scope) + suffix, whole: suffix == "", wait: b.config.Wait, canDefer: true}
 		if start != nil && !start.CanDefer() {
 			g.wait, g.canDefer = 0, false
 		}
 		if err := b.check(g.scope, start); err != nil {
 			return refusing(err)(next)
+		}
+		if start.Transactions() == core.TransactionSendsAtomicWithReceive {
+			b.tellOnce(slog.LevelInfo, notice{"the transport commits receive and sends as one: the inbox is needed only where the handlers' tables are in another database than the queues", start.Endpoint()})
 		}
 		start.Describe(core.Step{Kind: "inbox", Name: g.scope, Unique: true})
 		return g.handle
@@ -177,7 +230,9 @@ func (b *Inbox) check(scope string, start *core.StartUp) error {
 type guard struct {
 	*Inbox
 	next     core.HandlerFunc
+	endpoint string
 	scope    string
+	whole    bool // for all handlers of the endpoint
 	wait     time.Duration
 	canDefer bool
 }
@@ -219,19 +274,26 @@ func (g *guard) key(m *core.Message) (Key, error) {
 		sent = true
 	}
 	switch {
+	case !sent && g.config.WithoutID == WithoutIDHandled:
+		g.tellOnce(slog.LevelWarn, notice{"messages whose sender gave them no id are handled at each delivery; to fix: let the sender set one, or set Config.Key, or core.Config.MessageID", g.endpoint})
+		return Key{Scope: g.scope, ID: generated + rand.Text()}, nil
 	case !sent:
-		return Key{}, core.Invalid(fmt.Errorf("inbox: %w: %s was generated when it was received; to fix: let the sender set one, or set Config.Key, or core.Config.MessageID", ErrNoID, m.ID))
+		return Key{}, core.Invalid(fmt.Errorf("inbox: %w: %s was generated when it was received; to fix: let the sender set one, or set Config.Key, core.Config.MessageID or Config.WithoutID", ErrNoID, m.ID))
 	case id == "":
 		return Key{}, core.Invalid(errors.New("inbox: Config.Key returned an empty key"))
 	}
 	return Key{Scope: g.scope, ID: storable(id)}, nil
 }
 
-const hashed = "sha256:"
+// The beginnings of ids that no sender gave a message: such a one is hashed.
+const (
+	hashed    = "sha256:"
+	generated = "generated:"
+)
 
 // storable returns an id that every store can have: that of the message, or a hash.
 func storable(id string) string {
-	if len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.Contains(id, "\x00") && !strings.HasPrefix(id, hashed) {
+	if len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.Contains(id, "\x00") && !strings.HasPrefix(id, hashed) && !strings.HasPrefix(id, generated) {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))
@@ -313,10 +375,27 @@ func (g *guard) repeat(ctx context.Context, m *core.Message, key Key, entry *Ent
 			return fmt.Errorf("inbox: %w", err)
 		}
 	}
+	if g.whole {
+		m.SetDuplicate()
+	}
 	g.config.Logger.InfoContext(ctx, "message was handled before and is not handled again",
 		"scope", key.Scope, "message_id", key.ID, "handled_at", entry.HandledAt, "messages_sent_again", len(out))
-	if f := g.config.OnDuplicate; f != nil {
-		f(ctx, Duplicate{Key: key, HandledAt: entry.HandledAt, Resent: len(out)})
+	g.tell(ctx, Duplicate{Key: key, HandledAt: entry.HandledAt, Resent: len(out)})
+	if g.config.Duplicates == DuplicateFails {
+		return core.Unrecoverable(fmt.Errorf("inbox: %w at %v", ErrDuplicate, entry.HandledAt))
 	}
 	return nil
+}
+
+// tell calls OnDuplicate.
+func (g *guard) tell(ctx context.Context, d Duplicate) {
+	if g.config.OnDuplicate == nil {
+		return
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			g.config.Logger.ErrorContext(ctx, "Config.OnDuplicate panicked", "scope", d.Key.Scope, "message_id", d.Key.ID, "panic", value)
+		}
+	}()
+	g.config.OnDuplicate(ctx, d)
 }

@@ -32,6 +32,8 @@ type bed struct {
 	runs  int
 	dupes []inbox.Duplicate
 	ends  []error
+
+	duplicates []bool // whether each attempt was told to be one
 }
 
 // broker refuses sends of applications.
@@ -127,6 +129,7 @@ func (b *bed) HandleEnd(_ context.Context, e core.HandleEnd) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ends = append(b.ends, e.Err)
+	b.duplicates = append(b.duplicates, e.Duplicate)
 }
 
 func (b *bed) put(ids ...string) {
@@ -218,6 +221,24 @@ func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 			b.ran(0)
 		})
 	})
+	t.Run("handled", func(t *testing.T) {
+		bubble(t, func(b *bed, s *setup) {
+			b.broker.lose(1)
+			s.config.WithoutID = inbox.WithoutIDHandled
+		}, func(b *bed) {
+			for range 2 { // equal content: the transport may take them for one
+				if err := b.broker.Transport.Send(b.Context(), foreign); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.pass(3 * time.Hour)
+			b.ran(3)
+			b.has("events", 2)
+			if n := strings.Count(b.log.String(), "gave them no id are handled at each delivery"); n != 1 {
+				b.Errorf("%d warnings", n)
+			}
+		})
+	})
 	t.Run("with a Key", func(t *testing.T) {
 		key := ""
 		bubble(t, func(_ *bed, s *setup) {
@@ -260,6 +281,45 @@ func TestInbox_TellsOfDuplicates(t *testing.T) {
 			b.Error(b.log.String())
 		}
 	})
+}
+
+// A duplicate is told to observers as one, and may be an error.
+func TestInbox_DuplicatesOutcome(t *testing.T) {
+	for _, action := range []inbox.DuplicateAction{inbox.DuplicateSucceeds, inbox.DuplicateFails} {
+		bubble(t, func(b *bed, s *setup) {
+			b.broker.lose(1)
+			s.config.Duplicates = action
+			s.config.OnDuplicate = func(context.Context, inbox.Duplicate) { panic("in OnDuplicate") }
+		}, func(b *bed) {
+			b.put("m1") // and again after two hours
+			b.pass(3 * time.Hour)
+			b.has("events", 1)
+			b.ran(1)
+			if fmt.Sprint(b.duplicates) != "[false true]" || !strings.Contains(b.log.String(), "OnDuplicate panicked") {
+				b.Errorf("told %v; %s", b.duplicates, b.log)
+			}
+			failed := 0
+			if action == inbox.DuplicateFails {
+				failed = 1
+			}
+			b.has("error", failed)
+			if last := b.ends[len(b.ends)-1]; errors.Is(last, inbox.ErrDuplicate) != (failed > 0) {
+				b.Error(last)
+			}
+		})
+	}
+}
+
+// An inbox beside the transport's own transaction says when it is unnecessary.
+func TestInbox_TellsOfAtomicMode(t *testing.T) {
+	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
+		bubble(t, func(_ *bed, s *setup) { s.core.Transactions = mode }, func(b *bed) {
+			want := mode == core.TransactionSendsAtomicWithReceive
+			if got := strings.Contains(b.log.String(), "the inbox is needed only where"); got != want {
+				b.Errorf("in %v: told %v", mode, got)
+			}
+		})
+	}
 }
 
 // failing is a store whose calls can be made to fail.

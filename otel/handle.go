@@ -42,6 +42,7 @@ type incoming struct {
 	processed []metric.RecordOption // without an error
 	critical  []metric.RecordOption
 	attempts  []metric.RecordOption // of messages that succeeded
+	repeated  []metric.RecordOption // of duplicates
 	failures  cache[string, *failures]
 
 	nservicebus *nservicebusSeries
@@ -89,6 +90,7 @@ func (o *Observer) newIncoming(key incomingKey) *incoming {
 	ours := []attribute.KeyValue{keyEndpoint.String(key.endpoint), keyMessageType.String(messageType)}
 	in.critical = recordOptions(ours)
 	in.attempts = recordOptions(ours, keyOutcome.String(outcomeSucceeded))
+	in.repeated = recordOptions(ours, keyOutcome.String(outcomeDuplicate))
 	if o.nservicebus != nil {
 		in.nservicebus = newNServiceBusSeries(key.queue, messageType)
 	}
@@ -257,6 +259,8 @@ func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
 	switch {
 	case e.Fallback != nil:
 		return outcomeFallback, ""
+	case e.Err == nil && e.Duplicate:
+		return outcomeDuplicate, ""
 	case e.Err == nil:
 		return outcomeSucceeded, ""
 	}
@@ -318,13 +322,16 @@ func (o *Observer) Succeeded(ctx context.Context, e core.Success) {
 	if a == nil {
 		return
 	}
-	if since, ok := criticalTime(e.Message.Headers); ok {
+	attempts := a.series.attempts
+	if e.Duplicate {
+		attempts = a.series.repeated
+	} else if since, ok := criticalTime(e.Message.Headers); ok {
 		o.instruments.criticalTime.Record(a, since.Seconds(), a.series.critical...)
 		if o.nservicebus != nil {
 			o.nservicebus.criticalTime.Record(a, since.Seconds(), a.series.nservicebus.succeeded...)
 		}
 	}
-	o.instruments.attempts.Record(a, int64(e.Message.Attempt+attemptsBefore(e.Message.Headers)), a.series.attempts...)
+	o.instruments.attempts.Record(a, int64(e.Message.Attempt+attemptsBefore(e.Message.Headers)), attempts...)
 	if o.nservicebus != nil {
 		o.nservicebus.succeeded(a)
 	}

@@ -62,6 +62,7 @@ var (
 const (
 	outcomeSucceeded = "succeeded"
 	outcomeFallback  = "fallback"
+	outcomeDuplicate = "duplicate"
 	outcomeFailed    = "failed"
 	outcomeDeferred  = "deferred"
 	outcomeDiscarded = "discarded"

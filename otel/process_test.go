@@ -64,6 +64,22 @@ func TestProcessSpan_EndsHoweverTheHandlerEnds(t *testing.T) {
 	}
 }
 
+func TestProcessSpan_Duplicate(t *testing.T) {
+	bubble(t, func(b *bed) {
+		answer := func(core.HandlerFunc) core.HandlerFunc {
+			return func(_ context.Context, m *core.Message) error {
+				m.SetDuplicate()
+				return nil
+			}
+		}
+		b.orders(core.Config{Middleware: []core.Middleware{answer}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.put(nil, "m1")
+		equal(b, "outcome", attr(b.one("process orders"), "reprise.outcome"), "duplicate")
+		equal(b, "duplicates", b.total("reprise.attempts", "reprise.outcome=duplicate"), int64(1))
+		equal(b, "successes", b.total("reprise.attempts", "reprise.outcome=succeeded"), int64(0))
+	})
+}
+
 func TestProcessSpan_FallbackIsNoFailure(t *testing.T) {
 	bubble(t, func(b *bed) {
 		answer := core.Fallback{On: core.FallbackOn{Any: true}, EachAttempt: true, Handle: func(context.Context, *core.Message, error) error { return nil }}

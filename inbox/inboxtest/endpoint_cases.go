@@ -186,15 +186,17 @@ func verdicts(ctx context.Context, db Database) error {
 		err           error
 		runs, effects int
 	}{
-		"success":      {nil, 1, 1},
-		"discard":      {core.Discard("of no use"), 1, 0},
-		"error":        {errAgain, 2, 1},
-		"reject":       {core.Reject(errAgain), 2, 1},
-		"invalid":      {core.Invalid(errAgain), 2, 1},
-		"move":         {core.MoveTo("parking", errAgain), 2, 1},
-		"defer":        {core.Defer(time.Millisecond), 2, 1},
-		"retry after":  {core.RetryAfter(errAgain, time.Millisecond), 2, 1},
-		"unrecognized": {core.Unrecoverable(errAgain), 2, 1},
+		"success":       {nil, 1, 1},
+		"discard":       {core.Discard("of no use"), 1, 0},
+		"error":         {errAgain, 2, 1},
+		"reject":        {core.Reject(errAgain), 2, 1},
+		"invalid":       {core.Invalid(errAgain), 2, 1},
+		"move":          {core.MoveTo("parking", errAgain), 2, 1},
+		"defer":         {core.Defer(time.Millisecond), 2, 1},
+		"retry after":   {core.RetryAfter(errAgain, time.Millisecond), 2, 1},
+		"unrecoverable": {core.Unrecoverable(errAgain), 2, 1},
+		"put back":      {core.PutBack(errAgain, core.Pause{Length: time.Millisecond, Scope: core.PauseMessage}), 2, 1},
+		"refuse":        {core.Refuse(errAgain, time.Millisecond), 2, 1},
 	}
 	first := func(id string) bool {
 		s.mu.Lock()

@@ -59,7 +59,6 @@ func newService(ctx context.Context, db Database) (*service, error) {
 // inside is what a test has in an endpoint.
 type inside struct {
 	name     string
-	scope    string // of the inbox
 	handlers []core.HandlerFunc
 	each     bool // handlers have inboxes, the endpoint has none
 	retries  core.Recoverability
@@ -72,7 +71,7 @@ func (s *service) run(ctx context.Context, in inside) (stop func() error, err er
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	box, err := inbox.New(inbox.Config{Store: store, Scope: in.scope, Logger: quiet, Retention: 30 * 24 * time.Hour})
+	box, err := inbox.New(inbox.Config{Store: store, Logger: quiet, Retention: 30 * 24 * time.Hour})
 	if err != nil {
 		return nil, err
 	}
