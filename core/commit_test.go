@@ -276,7 +276,9 @@ func (e *ends) HandleStart(ctx context.Context, _ core.HandleStart) context.Cont
 func (e *ends) HandleEnd(_ context.Context, end core.HandleEnd) {
 	e.add(fmt.Sprint("end ", end.Duplicate))
 }
-func (e *ends) Succeeded(_ context.Context, s core.Success) { e.add(fmt.Sprint("success ", s.Duplicate)) }
+func (e *ends) Succeeded(_ context.Context, s core.Success) {
+	e.add(fmt.Sprint("success ", s.Duplicate))
+}
 
 func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
 	for runs, want := range map[bool]string{false: "[end true success true]", true: "[end false success false]"} {

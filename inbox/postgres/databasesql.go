@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strings"
 	"time"
@@ -73,30 +74,47 @@ func (s *SQLStore) columns(ctx context.Context) (columns []string, err error) {
 // Begin implements inbox.Store.
 func (s *SQLStore) Begin(ctx context.Context, key inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
 	for {
-		// The context of a transaction of database/sql rolls it back when it ends, in the
-		// background; the inbox does so itself.
-		tx, err := s.db.BeginTx(context.WithoutCancel(ctx), nil)
+		t, err := s.begin(ctx, key)
 		if err != nil {
 			return nil, nil, err
 		}
-		claimed, err := s.claim(ctx, tx, key, at, wait)
+		claimed, err := s.claim(ctx, t.tx, key, at, wait)
 		switch {
 		case err == nil && claimed:
-			return &sqlTransaction{store: s, key: key, tx: tx}, nil, nil
+			return t, nil, nil
 		case err == nil:
-			entry, err := s.read(ctx, tx, key)
-			_ = tx.Rollback()
+			entry, err := s.read(ctx, t.tx, key)
+			t.abort(ctx)
 			if err == nil && entry == nil { // it has been removed in the moment since
 				continue
 			}
 			return nil, entry, err
 		}
-		_ = tx.Rollback()
+		t.abort(ctx)
 		if codeOf(err) == serializationFailure {
 			continue
 		}
 		return nil, nil, inProgress(err)
 	}
+}
+
+// begin begins a transaction, for as long as ctx lasts.
+func (s *SQLStore) begin(ctx context.Context, key inbox.Key) (*sqlTransaction, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// database/sql rolls back, in the background, when the context of BeginTx ends: here that
+	// is for the inbox to say. It is also the only way to cut off a commit or a rollback.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	tx, err := conn.BeginTx(life, nil)
+	stop()
+	if err != nil {
+		end()
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &sqlTransaction{store: s, key: key, conn: conn, tx: tx, end: end}, nil
 }
 
 func (s *SQLStore) claim(ctx context.Context, tx *sql.Tx, key inbox.Key, at time.Time, wait time.Duration) (bool, error) {
@@ -159,11 +177,13 @@ func (s *SQLStore) Remove(ctx context.Context, before time.Time, limit int) (int
 	return int(n), err
 }
 
-// sqlTransaction is that of one message.
+// sqlTransaction is that of one message, on a separate connection.
 type sqlTransaction struct {
 	store *SQLStore
 	key   inbox.Key
+	conn  *sql.Conn
 	tx    *sql.Tx
+	end   context.CancelFunc // of the context that the transaction lives in
 }
 
 // Context implements inbox.Transaction.
@@ -172,24 +192,49 @@ func (t *sqlTransaction) Context(ctx context.Context) context.Context {
 }
 
 // Commit implements inbox.Transaction.
-func (t *sqlTransaction) Commit(ctx context.Context, outgoing []byte) error {
-	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), t.tx.Rollback())
+func (t *sqlTransaction) Commit(ctx context.Context, outgoing []byte) (err error) {
+	if err = context.Cause(ctx); err == nil && outgoing != nil {
+		err = t.note(ctx, outgoing)
 	}
-	if outgoing != nil {
-		one, err := affectsOne(t.tx.ExecContext(ctx, t.store.table.note, t.key.Scope, t.key.ID, outgoing))
-		if err == nil && !one {
-			err = errors.New("the entry of the message is gone; nothing else may delete it")
-		}
-		if err != nil {
-			return errors.Join(err, t.tx.Rollback())
-		}
+	if err != nil {
+		t.abort(ctx)
+		return err
 	}
-	return t.tx.Commit()
+	return t.close(ctx, t.tx.Commit)
+}
+
+// note adds outgoing to the entry.
+func (t *sqlTransaction) note(ctx context.Context, outgoing []byte) error {
+	one, err := affectsOne(t.tx.ExecContext(ctx, t.store.table.note, t.key.Scope, t.key.ID, outgoing))
+	if err == nil && !one {
+		err = errors.New("the entry of the message is gone; nothing else may delete it")
+	}
+	return err
 }
 
 // Rollback implements inbox.Transaction.
-func (t *sqlTransaction) Rollback(context.Context) error { return t.tx.Rollback() }
+func (t *sqlTransaction) Rollback(ctx context.Context) error { return t.close(ctx, t.tx.Rollback) }
+
+// abort rolls back, though ctx may have ended.
+func (t *sqlTransaction) abort(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortPatience)
+	defer cancel()
+	_ = t.Rollback(ctx)
+}
+
+// close ends the transaction, for as long as ctx lasts, and gives the connection back. One
+// on which that fails is closed: a transaction may be open on it, and have locks.
+func (t *sqlTransaction) close(ctx context.Context, how func() error) error {
+	stop := context.AfterFunc(ctx, t.end)
+	err := how()
+	if err != nil {
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	stop()
+	t.end()
+	_ = t.conn.Close()
+	return err
+}
 
 // sqlHandlerTx is the transaction as its handler sees it.
 type sqlHandlerTx struct{ tx *sql.Tx }
