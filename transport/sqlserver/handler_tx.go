@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/testtx"
 )
 
 // Tx returns the transaction of the message being handled, on PostgreSQL through
@@ -42,7 +43,35 @@ func SQLTx(ctx context.Context) (*sql.Tx, error) {
 	}
 	tx, ok := lent.(*sql.Tx)
 	if !ok {
-		return nil, errors.New("sqlserver: the transport runs on pgx: get the transaction with Tx")
+		if _, isFake := lent.(Querier); isFake {
+			return nil, errors.New("sqlserver: the transaction of this test is a Querier, which is no *sql.Tx: get it with SQLQuerier, or give the test a real one (sqlservertest.WithSQLTx)")
+		}
+		return nil, errPgx
+	}
+	return tx, nil
+}
+
+var errPgx = errors.New("sqlserver: the transport runs on pgx: get the transaction with Tx")
+
+// Querier is what a handler does with a transaction of database/sql: the methods of *sql.Tx
+// for statements, which a test can fake.
+type Querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// SQLQuerier is SQLTx for handlers that are tested with a fake transaction
+// (sqlservertest.WithSQLQuerier).
+func SQLQuerier(ctx context.Context) (Querier, error) {
+	lent, err := lentTo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, ok := lent.(Querier)
+	if !ok {
+		return nil, errPgx
 	}
 	return tx, nil
 }
@@ -51,7 +80,10 @@ func SQLTx(ctx context.Context) (*sql.Tx, error) {
 func lentTo(ctx context.Context) (any, error) {
 	d, ok := ctx.Value(messageKey{}).(*heldMessage)
 	if !ok {
-		return nil, errors.New("sqlserver: there is no transaction in this context: pass that of a handler whose endpoint has the transaction mode SendsAtomicWithReceive")
+		if tx := testtx.From(ctx); tx != nil {
+			return tx, nil
+		}
+		return nil, errors.New("sqlserver: there is no transaction in this context: pass that of a handler whose endpoint has the transaction mode SendsAtomicWithReceive, or in a test that of package sqlservertest")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,0 +1,200 @@
+package sqlservertest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
+	server "github.com/reprise-go/reprise/internal/testserver/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+	"github.com/reprise-go/reprise/transport/sqlserver/sqlservertest"
+)
+
+// cluster is the server of all tests.
+var cluster *server.Server
+
+func TestMain(m *testing.M) {
+	var err error
+	if cluster, err = server.Start(server.Config{Settings: map[string]string{"synchronous_commit": "off"}}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := cluster.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// testPool is a pool on an empty database with the table of invoices.
+func testPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), cluster.PasswordURL(cluster.NewDatabase(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := pool.Exec(t.Context(), "create table invoices (order_id text primary key)"); err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// snippet: handler
+type OrderPlaced struct{ ID string }
+
+// WriteInvoice writes a row in the transaction of its message.
+func WriteInvoice(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	tx, err := sqlserver.Tx(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", m.Body.ID); err != nil {
+		return fmt.Errorf("invoice of order %s: %w", m.Body.ID, err)
+	}
+	return m.Publish("invoices.written", m.Body)
+}
+
+// end
+
+// snippet: real
+func TestWriteInvoice(t *testing.T) {
+	pool := testPool(t)
+	ctx := sqlservertest.Begin(t, pool) // rolled back when the test ends
+	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+	if err := WriteInvoice(ctx, in); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := sqlserver.Tx(ctx) // the test sees what the handler wrote
+	if err != nil {
+		t.Fatal(err)
+	}
+	var invoices int
+	if err := tx.QueryRow(ctx, "select count(*) from invoices where order_id = '42'").Scan(&invoices); err != nil {
+		t.Fatal(err)
+	}
+	if invoices != 1 || len(rec.Sent()) != 1 {
+		t.Errorf("%d invoices, sent %v", invoices, rec.Sent())
+	}
+}
+
+// end
+
+// snippet: fake
+// readOnly is a transaction in which each statement fails. A test overrides the methods that
+// its handler calls.
+type readOnly struct{ pgx.Tx }
+
+func (readOnly) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, errors.New("the server is read-only")
+}
+
+func TestWriteInvoice_TellsOfItsFailure(t *testing.T) {
+	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+	err := WriteInvoice(sqlservertest.WithTx(t.Context(), readOnly{}), in)
+	if err == nil || !strings.Contains(err.Error(), "order 42: the server is read-only") || len(rec.Sent()) > 0 {
+		t.Errorf("error %v, sent %v", err, rec.Sent())
+	}
+}
+
+// end
+
+func TestBegin_RollsBackAndKeepsTheTransaction(t *testing.T) {
+	pool := testPool(t)
+	t.Run("handler", func(t *testing.T) {
+		ctx := sqlservertest.Begin(t, pool)
+		in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+		if err := WriteInvoice(ctx, in); err != nil {
+			t.Fatal(err)
+		}
+		tx, err := sqlserver.Tx(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tx.Commit(ctx) == nil || tx.Rollback(ctx) == nil {
+			t.Error("a handler ends the transaction of its message")
+		}
+		nested, err := tx.Begin(ctx)
+		if err != nil || nested.Rollback(ctx) != nil {
+			t.Error(err)
+		}
+		if _, err := sqlserver.SQLTx(ctx); err == nil || !strings.Contains(err.Error(), "with Tx") {
+			t.Errorf("SQLTx of a transaction of pgx: %v", err)
+		}
+		if _, err := sqlserver.SQLQuerier(ctx); err == nil || !strings.Contains(err.Error(), "with Tx") {
+			t.Errorf("SQLQuerier of a transaction of pgx: %v", err)
+		}
+	})
+	isEmpty(t, pool)
+}
+
+func isEmpty(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	var rows int
+	if err := pool.QueryRow(t.Context(), "select count(*) from invoices").Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("%d rows after the rollback, %v", rows, err)
+	}
+}
+
+func TestBeginSQL_RollsBack(t *testing.T) {
+	pool := testPool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	t.Run("handler", func(t *testing.T) {
+		ctx := sqlservertest.BeginSQL(t, db)
+		q, err := sqlserver.SQLQuerier(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.ExecContext(ctx, "insert into invoices (order_id) values ('42')"); err != nil {
+			t.Fatal(err)
+		}
+		if tx, err := sqlserver.SQLTx(ctx); err != nil || sqlserver.Querier(tx) != q {
+			t.Errorf("%v, %v", tx, err)
+		}
+	})
+	isEmpty(t, pool)
+}
+
+// fakeSQL counts statements.
+type fakeSQL struct {
+	sqlserver.Querier
+	statements int
+}
+
+func (f *fakeSQL) ExecContext(context.Context, string, ...any) (sql.Result, error) {
+	f.statements++
+	return nil, nil
+}
+
+func TestWithSQLQuerier_Fake(t *testing.T) {
+	fake := &fakeSQL{}
+	ctx := sqlservertest.WithSQLQuerier(t.Context(), fake)
+	q, err := sqlserver.SQLQuerier(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.ExecContext(ctx, "insert"); err != nil || fake.statements != 1 {
+		t.Errorf("%d statements, %v", fake.statements, err)
+	}
+	if _, err := sqlserver.SQLTx(ctx); err == nil || !strings.Contains(err.Error(), "get it with SQLQuerier") {
+		t.Errorf("SQLTx of a fake: %v", err)
+	}
+	if _, err := sqlserver.Tx(ctx); err == nil || !strings.Contains(err.Error(), "with SQLTx") {
+		t.Errorf("Tx of a fake of database/sql: %v", err)
+	}
+	if _, err := sqlserver.Tx(t.Context()); err == nil || !strings.Contains(err.Error(), "sqlservertest") {
+		t.Errorf("Tx without a transaction: %v", err)
+	}
+}
