@@ -1,13 +1,11 @@
+//go:build darwin || linux
+
 package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"io"
-	"net"
 	"net/url"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,108 +13,28 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/inbox/postgres"
+	"github.com/reprise-go/reprise/internal/testserver/proxy"
 )
 
-// stalling is a proxy before the server, which forwards nothing any more when it stalls.
-type stalling struct {
-	net.Listener
-	to string
-
-	mu      sync.Mutex
-	stalled chan struct{} // closed when it does
-	conns   []net.Conn
-}
-
-func newStalling(t *testing.T, to string) *stalling {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &stalling{Listener: listener, to: to, stalled: make(chan struct{})}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			p.add(conn)
-			go p.serve(conn)
-		}
-	}()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, conn := range p.conns {
-			_ = conn.Close()
-		}
-	})
-	return p
-}
-
-func (p *stalling) add(conn net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conns = append(p.conns, conn)
-}
-
-func (p *stalling) stall() { close(p.stalled) }
-
-func (p *stalling) isStalled() bool {
-	select {
-	case <-p.stalled:
-		return true
-	default:
-		return false
-	}
-}
-
-func (p *stalling) serve(client net.Conn) {
-	if p.isStalled() {
-		return // the connection stays open
-	}
-	server, err := net.Dial("tcp", p.to)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	p.add(server)
-	forward := func(to io.Writer, from io.Reader) {
-		buffer := make([]byte, 4096)
-		for {
-			n, err := from.Read(buffer)
-			if p.isStalled() {
-				return
-			}
-			if err != nil {
-				_ = client.Close()
-				_ = server.Close()
-				return
-			}
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
-	}
-	go forward(server, client)
-	forward(client, server)
-}
-
 // through returns a store through the proxy, with a pool of one connection.
-func (d *database) through(t *testing.T) (provisioned, *stalling) {
+func (d *database) through(t *testing.T) (provisioned, *proxy.Proxy) {
 	at, err := url.Parse(d.url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := newStalling(t, at.Host)
-	at.Host = proxy.Addr().String()
+	network, err := proxy.New(at.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Host = network.Addr()
 	d.url = at.String()
 	if !d.bySQL {
 		store, err := postgres.New(d.pool(1), postgres.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return store, proxy
+		t.Cleanup(func() { _ = network.Close() }) // before the pool is
+		return store, network
 	}
 	config, err := pgx.ParseConfig(d.url)
 	if err != nil {
@@ -124,12 +42,13 @@ func (d *database) through(t *testing.T) (provisioned, *stalling) {
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(1)
-	t.Cleanup(func() { go func(db *sql.DB) { _ = db.Close() }(db) })
+	t.Cleanup(func() { _ = db.Close() })
+	t.Cleanup(func() { _ = network.Close() }) // before the pool is
 	store, err := postgres.NewSQL(db, postgres.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store, proxy
+	return store, network
 }
 
 // ends calls f with a context that ends soon, and checks that f returns an error then. A
@@ -157,7 +76,7 @@ func TestStore_ContextEndsEachCall(t *testing.T) {
 			t.Parallel()
 			d := newDatabase(t, bySQL, "")
 			opened(t, d)
-			store, proxy := d.through(t)
+			store, network := d.through(t)
 			begins := func(ctx context.Context) error {
 				tx, _, err := store.Begin(ctx, m1, time.Now(), time.Hour)
 				if tx != nil {
@@ -168,7 +87,7 @@ func TestStore_ContextEndsEachCall(t *testing.T) {
 			}
 			tx := begin(t, store, m1)
 			ends(t, "Begin with an exhausted pool", begins)
-			proxy.stall()
+			network.Stall()
 			ends(t, "Rollback on a dead connection", tx.Rollback)
 			ends(t, "Begin on a server that does not answer", begins)
 		})
@@ -176,9 +95,9 @@ func TestStore_ContextEndsEachCall(t *testing.T) {
 			t.Parallel()
 			d := newDatabase(t, bySQL, "")
 			opened(t, d)
-			store, proxy := d.through(t)
+			store, network := d.through(t)
 			tx := begin(t, store, m1)
-			proxy.stall()
+			network.Stall()
 			ends(t, "Commit on a dead connection", func(ctx context.Context) error { return tx.Commit(ctx, []byte("x")) })
 		})
 	}
