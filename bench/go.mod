@@ -7,11 +7,13 @@ require (
 	github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus v1.11.0
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/reprise-go/reprise v0.0.0
+	github.com/reprise-go/reprise/inbox/postgres v0.0.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
+	golang.org/x/sync v0.24.0
 	gonum.org/v1/plot v0.17.0
 )
 
@@ -69,7 +71,6 @@ require (
 	golang.org/x/crypto v0.55.0 // indirect
 	golang.org/x/image v0.47.0 // indirect
 	golang.org/x/net v0.58.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
@@ -99,6 +100,7 @@ require (
 
 replace (
 	github.com/reprise-go/reprise => ../
+	github.com/reprise-go/reprise/inbox/postgres => ../inbox/postgres
 	github.com/reprise-go/reprise/otel => ../otel
 	github.com/reprise-go/reprise/transport/asb => ../transport/asb
 	github.com/reprise-go/reprise/transport/rabbitmq => ../transport/rabbitmq

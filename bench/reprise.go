@@ -23,6 +23,7 @@ type repriseSetup struct {
 	sends       bool // the handler sends a message
 	undelayed   bool // no delayed retries
 	observers   []any
+	middleware  []core.Middleware
 }
 
 func (setup repriseSetup) inMemory(name string) contender {
@@ -61,6 +62,7 @@ func (setup repriseSetup) endpointOn(t core.Transport, handle func(string) error
 		Concurrency:    setup.concurrency,
 		Recoverability: core.Recoverability{ErrorQueue: repriseErrorQueue, Delayed: core.Delayed{Off: setup.undelayed}},
 		Observers:      setup.observers,
+		Middleware:     setup.middleware,
 		Logger:         discardingLogger(),
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ type scenario struct {
 }
 
 // scenarios are in the order in which they run and are printed.
-var scenarios = slices.Concat(inMemoryScenarios, postgresScenarios, rabbitScenarios, sqsScenarios, asbScenarios)
+var scenarios = slices.Concat(inMemoryScenarios, postgresScenarios, inboxScenarios, rabbitScenarios, sqsScenarios, asbScenarios)
 
 // load is how much work a sample is, how many samples there are, and the servers
 // on which they are taken.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,4 +150,58 @@ func TestHandler_CommittedMessagesLeave(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Independent handlers with an inbox each: only those that have failed run again.
+func TestHandler_IndependentHandlersRunAgainAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := inmemory.New()
+		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"events", "error"}}); err != nil {
+			t.Fatal(err)
+		}
+		box, err := inbox.New(inbox.Config{Store: &inbox.Memory{}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ep, err := core.New("billing", transport, core.Config{
+			Transactions: core.TransactionReceiveOnly, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{time.Hour}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var runs []string
+		failures := 2 // the second one is followed by the delayed retry
+		for _, name := range []string{"1", "2", "3"} {
+			if err := core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+				runs = append(runs, name)
+				if name == "2" && failures > 0 {
+					failures--
+					return errSecond
+				}
+				return m.Send("events", "done", []byte(name))
+			}, core.HandleOptions{Independent: true, Middleware: []core.Middleware{box.Handler(name)}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- ep.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := errors.Join(<-ended, box.Close(context.Background())); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		p := &pair{T: t, broker: &broker{Transport: transport}}
+		p.put()
+		p.has("events", "1", "3") // before the delayed retry
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		p.has("events", "1", "3", "2")
+		if got := strings.Join(runs, " "); got != "1 2 3 2 2" {
+			t.Errorf("the handlers ran %s", got)
+		}
+	})
 }

@@ -1,0 +1,89 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"os"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/inbox"
+	"github.com/reprise-go/reprise/inbox/postgres"
+	"github.com/reprise-go/reprise/transport/rabbitmq"
+)
+
+type OrderPlaced struct{ ID string }
+
+// An endpoint on RabbitMQ whose handler writes to PostgreSQL once for each message.
+func Example() {
+	ctx := context.Background()
+	// snippet: open
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := postgres.New(pool, postgres.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := store.Provision(ctx); err != nil { // creates its table if it is missing
+		log.Fatal(err)
+	}
+	box, err := inbox.New(inbox.Config{Store: store})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer box.Close(ctx) // after the endpoints have ended
+
+	transport, err := rabbitmq.Open(ctx, os.Getenv("RABBITMQ_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer transport.Close(ctx)
+	billing, err := core.New("billing", transport, core.Config{
+		Middleware: []core.Middleware{box.Middleware()},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	core.HandleEvent(billing, "orders.placed", writeInvoice)
+	// end
+	if err := billing.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// snippet: handler
+func writeInvoice(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	tx, err := postgres.Tx(ctx) // of the message, with its entry in the inbox
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", m.Body.ID); err != nil {
+		return err
+	}
+	return m.Publish("invoices.written", m.Body) // stored with the row, and sent after the commit
+}
+
+// end
+
+func noteAudit(context.Context, *core.Inbound[OrderPlaced]) error { return nil }
+
+// Handlers that fail apart from each other.
+func ExampleNew_independentHandlers() {
+	register := func(billing *core.Endpoint, box *inbox.Inbox) error {
+		// snippet: independent
+		once := func(name string) core.HandleOptions {
+			return core.HandleOptions{Independent: true, Middleware: []core.Middleware{box.Handler(name)}}
+		}
+		return errors.Join(
+			core.HandleEvent(billing, "orders.placed", writeInvoice, once("invoice")),
+			core.HandleEvent(billing, "orders.placed", noteAudit, once("audit")),
+		)
+		// end
+	}
+	_ = register
+}
