@@ -45,9 +45,12 @@ func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *
 	if s != nil {
 		d.done = make(chan struct{})
 	}
-	if m.LockedUntil != nil {
+	switch {
+	case s != nil: // of which the service tells the largest date there is
+		d.lockEnd = s.lockedUntil()
+	case m.LockedUntil != nil:
 		d.lockEnd = r.lockEnd(*m.LockedUntil, at)
-	} else {
+	default:
 		d.lockEnd = at.Add(r.t.cfg.LockDuration)
 	}
 	d.locked = d.lockEnd.Sub(at)
@@ -64,9 +67,13 @@ func (d *delivery) ended() {
 // lockMargin is how much earlier a lock is taken to end: the estimate of the service's clock is off by as long as the quickest message takes.
 const lockMargin = 50 * time.Millisecond
 
+// mostSkew is the largest difference between the service's clock and the machine's. With a larger one the machine takes the service's
+// certificate to be expired, or not valid yet: a time that is further away tells nothing of the clock.
+const mostSkew = 365 * 24 * time.Hour
+
 // lockEnd returns when a lock ends that ends at until by the service's clock, as it was told at a time of this process.
 func (r *receiver) lockEnd(until, at time.Time) time.Time {
-	if until.IsZero() { // the service has not told
+	if away := until.Sub(at); away < -mostSkew || away > mostSkew { // the service has not told
 		until = at.Add(r.t.clock.Ahead()).Add(r.lockDuration())
 	} else if r.lock > 0 {
 		r.t.clock.Observe(until.Add(-r.lock), at) // the lock began before it arrived

@@ -67,6 +67,8 @@ func TestLockEnd(t *testing.T) {
 		"the service is behind, the lock not known":   {0, at.Add(-10 * time.Minute), time.Minute, 0},
 		"the service does not tell":                   {30 * time.Second, time.Time{}, 30 * time.Second, 0},
 		"the service does not tell, and not the lock": {0, time.Time{}, time.Minute, 0},
+		"the largest date":                            {30 * time.Second, time.UnixMilli(253402300799999), 30 * time.Second, 0},
+		"the largest date, the lock not known":        {0, time.UnixMilli(253402300799999), time.Minute, 0},
 	} {
 		end, ahead := asb.LockEnd(cfg, c.lock, c.until, at)
 		if got := end.Sub(at); got != c.want-margin || ahead != c.ahead {

@@ -209,3 +209,25 @@ func TestPostpone_KeepsTheSessionForLongerThanItsLock(t *testing.T) {
 		t.Error("the session's lock was not renewed")
 	}
 }
+
+// The service tells no end of the lock of a session's message, but the largest date that .NET has.
+func TestSession_MessagesDoNotTellTheTime(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.ordered(t, longestLock)
+	groups(t, transport, "a")
+	r := openReceiver(t, transport, "q", 1)
+	complete(t, take(t, r, 1)[0])
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "lives", Queue: "q", GroupKey: "b", TimeToBeReceived: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	d := take(t, r, 1)[0]
+	if left := time.Until(d.LockedUntil()); left <= 0 || left > longestLock {
+		t.Errorf("%q is locked for %v", d.Incoming().ID, left)
+	}
+	complete(t, d)
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "delayed", Queue: "q", GroupKey: "c", Delay: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, take(t, r, 1)[0])
+}

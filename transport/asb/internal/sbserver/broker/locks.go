@@ -2,12 +2,16 @@ package broker
 
 import "time"
 
+// endless is DateTime.MaxValue of .NET: 9999-12-31T23:59:59.999Z.
+const endless instant = 253402300799999
+
 // lockUntilLocked lets the lock of a message begin now. The lock of a session "is an umbrella for
-// the message locks" of its messages, which have no end of theirs (page message-sessions).
+// the message locks" of its messages (page message-sessions), which have no separate end: the
+// service tells "a maximum value" in its place (azure-sdk-for-net#27057).
 func (s *store) lockUntilLocked(m *message) {
 	b := s.entity.broker
 	if m.session != nil {
-		m.lockedUntil = m.session.lockedUntil
+		m.lockedUntil = endless
 	} else {
 		m.lockedUntil = b.now.add(s.entity.settings.LockDuration)
 		b.agenda.set(&m.due, m.lockedUntil)
