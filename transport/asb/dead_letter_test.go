@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
 func TestDeadLetterQueue_IsReceivedFrom(t *testing.T) {
@@ -37,6 +38,99 @@ func TestDeadLetterQueue_IsReceivedFrom(t *testing.T) {
 		t.Errorf("a message to a dead-letter queue: %v", err)
 	}
 	if err := d.Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The service does not observe the time to live of a dead letter.
+func TestDeadLetterQueue_KeepsMessagesWhoseTimeToLiveHasEnded(t *testing.T) {
+	t.Parallel()
+	clock := broker.NewFakeClock(time.Now())
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
+	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte("dead"), TimeToBeReceived: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(t, openReceiver(t, transport, "q", 1), 1)[0].DeadLetter(t.Context(), core.DeadLetter{Reason: "a reason"}); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(2 * time.Hour)
+	d := take(t, openReceiver(t, transport, "q/$deadletterqueue", 1), 1)[0]
+	if body := d.Incoming().Body; string(body) != "dead" {
+		t.Errorf("%q came", body)
+	}
+	complete(t, d)
+}
+
+// The service counts no deliveries in a dead-letter queue, and keeps the count of the queue before.
+func TestDeadLetterQueue_CountsItsOwnDeliveries(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	send(t, transport, "q", "message")
+	r := openReceiver(t, transport, "q", 1)
+	for range 3 {
+		if err := take(t, r, 1)[0].Abandon(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := take(t, r, 1)[0].DeadLetter(t.Context(), core.DeadLetter{Reason: "a reason"}); err != nil {
+		t.Fatal(err)
+	}
+	dead := openReceiver(t, transport, "q/$deadletterqueue", 1)
+	for i, end := range []func(d core.Delivery) error{
+		func(d core.Delivery) error { return d.Abandon(t.Context(), nil) },
+		func(d core.Delivery) error { return d.Release(t.Context()) },
+		func(d core.Delivery) error { return d.Abandon(t.Context(), nil) },
+		func(d core.Delivery) error { return d.Complete(t.Context()) },
+	} {
+		d := take(t, dead, 1)[0]
+		in := d.Incoming()
+		if want := []int{1, 2, 2, 3}[i]; in.DeliveryCount != want || !in.Redelivered {
+			t.Errorf("it is delivery %d, redelivered %v; want %d", in.DeliveryCount, in.Redelivered, want)
+		}
+		if err := d.DeadLetter(t.Context(), core.DeadLetter{}); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("a dead letter is dead-lettered: %v", err)
+		}
+		if err := end(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An endpoint on a dead-letter queue gives a message that always fails up, as on any queue.
+func TestDeadLetterQueue_EndpointGivesUp(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q", "error")
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Headers: headersOf(core.HeaderMessageTypes, "job")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := take(t, openReceiver(t, transport, "q", 1), 1)[0].DeadLetter(t.Context(), core.DeadLetter{Reason: "a reason"}); err != nil {
+		t.Fatal(err)
+	}
+	ep, err := core.New("repair", transport, core.Config{
+		InputQueue: "q/$deadletterqueue", Provision: core.ProvisionNever, Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 2}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attempts atomic.Int64
+	if err := core.Handle(ep, "job", func(context.Context, *core.Inbound[[]byte]) error {
+		attempts.Add(1)
+		return errors.New("fails")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	take(t, openReceiver(t, transport, "error", 1), 1)
+	if n := attempts.Load(); n != 3 {
+		t.Errorf("it was tried %d times, want 3", n)
+	}
+	stop()
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }

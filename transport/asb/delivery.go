@@ -97,9 +97,17 @@ func (d *delivery) Complete(ctx context.Context) error {
 	return d.settle(ctx, complete)
 }
 
-// Abandon implements core.Delivery. The service counts it.
+// Abandon implements core.Delivery. The service counts it, except in a dead-letter queue: there a property of the message does.
 func (d *delivery) Abandon(ctx context.Context, _ error) error {
-	return d.settle(ctx, abandon(nil))
+	return d.settle(ctx, abandon(d.failed()))
+}
+
+// failed are the properties of a message that is given back after a failure.
+func (d *delivery) failed() map[string]any {
+	if !isDeadLetterQueue(d.r.address) || d.message.SequenceNumber == nil {
+		return nil
+	}
+	return map[string]any{propertyFailed: int64(d.in.failed + 1), propertyFailedOf: *d.message.SequenceNumber}
 }
 
 // Release implements core.Delivery. The service counts it as a failure, since the SDK has no other way to give a message back; a property
@@ -110,6 +118,9 @@ func (d *delivery) Release(ctx context.Context) error {
 
 // released are the properties of a message that is given back without a failure.
 func (d *delivery) released() map[string]any {
+	if isDeadLetterQueue(d.r.address) {
+		return nil // it was not counted
+	}
 	return map[string]any{propertyReleased: int64(d.in.released + 1)}
 }
 
@@ -131,6 +142,9 @@ func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause erro
 func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error {
 	if d.r.mode == core.TransactionNone {
 		return d.UnsupportedDelivery.DeadLetter(ctx, letter)
+	}
+	if isDeadLetterQueue(d.r.address) {
+		return fmt.Errorf("asb: dead-letter a message of %q: it is in a dead-letter queue; to fix: leave Recoverability.DeadLetter of its endpoint unset, so that it goes to the error queue: %w", d.r.address, errors.ErrUnsupported)
 	}
 	properties, err := d.changed(letter.Headers)
 	if err != nil {

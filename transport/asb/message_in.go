@@ -1,10 +1,13 @@
 package asb
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -21,6 +24,7 @@ import (
 type received struct {
 	core.Incoming
 	released  int       // deliveries that were no failure
+	failed    int       // deliveries from a dead-letter queue that were one
 	notBefore time.Time // of a message that was postponed, by the service's clock
 	expires   time.Time // by that clock; zero: never
 }
@@ -38,17 +42,7 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 	}
 	headers := make(map[string]string, len(m.ApplicationProperties))
 	for key, value := range m.ApplicationProperties {
-		if n, ok := transport.Integer(value); ok {
-			switch key {
-			case propertyReleased:
-				r.released = int(max(0, n))
-				continue
-			case propertyNotBefore:
-				r.notBefore = time.UnixMilli(n)
-				continue
-			}
-		}
-		if key == propertyTopic {
+		if isOwnProperty(key, value) {
 			continue
 		}
 		text := text(value)
@@ -58,12 +52,10 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 		}
 		headers[key] = text
 	}
-	r.DeliveryCount = 1
-	if raw.Header != nil {
-		r.DeliveryCount = max(1, int(raw.Header.DeliveryCount)+1-r.released)
-		r.Redelivered = raw.Header.DeliveryCount > 0
-	}
+	r.readState(queue, m)
 	switch {
+	case isDeadLetterQueue(queue):
+		// "time-to-live isn't observed" there (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
 	case raw.Properties != nil && raw.Properties.AbsoluteExpiryTime != nil:
 		r.expires = *raw.Properties.AbsoluteExpiryTime
 	case raw.Header != nil && raw.Header.TTL > 0 && m.EnqueuedTime != nil:
@@ -78,7 +70,7 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 	}
 	r.ID = r.Headers.Get(core.HeaderMessageID)
 	if r.ID == "" {
-		r.ID = foreignID(raw)
+		r.ID = foreignID(m)
 		r.IDSent = r.ID != ""
 		r.addForeign(m)
 	}
@@ -90,6 +82,54 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 			r.Headers.Set(core.HeaderMessageTypes, name)
 		}
 	}
+}
+
+// isOwnProperty reports whether an application property is one that the adapter has added, and no header.
+func isOwnProperty(key string, value any) bool {
+	switch key {
+	case propertyReleased, propertyNotBefore, propertyFailed, propertyFailedOf:
+		_, isNumber := transport.Integer(value)
+		return isNumber
+	case propertyMessageID, propertyTopic:
+		return true
+	}
+	return false
+}
+
+// number returns an application property that the adapter has added, 0 if there is none.
+func number(m *azservicebus.ReceivedMessage, key string) int64 {
+	n, _ := transport.Integer(m.ApplicationProperties[key])
+	return n
+}
+
+// readState reads how often a message was delivered, and when it is due.
+func (r *received) readState(queue string, m *azservicebus.ReceivedMessage) {
+	if n := number(m, propertyNotBefore); n != 0 {
+		r.notBefore = time.UnixMilli(n)
+	}
+	if isDeadLetterQueue(queue) {
+		// The count is that of the queue before. Here the service counts nothing (azure-sdk-for-net#53437), also no lock that has ended.
+		if m.SequenceNumber != nil && number(m, propertyFailedOf) == *m.SequenceNumber {
+			r.failed = int(max(0, min(number(m, propertyFailed), math.MaxInt32)))
+		}
+		r.DeliveryCount, r.Redelivered = 1+r.failed, true
+		return
+	}
+	counted := 0
+	if header := m.RawAMQPMessage.Header; header != nil {
+		counted = int(header.DeliveryCount)
+	}
+	r.released = releasedOf(m)
+	r.DeliveryCount, r.Redelivered = 1+counted-r.released, counted > 0
+}
+
+// releasedOf returns how many deliveries of a message were no failure. A number above that of all deliveries is not the adapter's.
+func releasedOf(m *azservicebus.ReceivedMessage) int {
+	header := m.RawAMQPMessage.Header
+	if n := number(m, propertyReleased); n > 0 && header != nil && n <= int64(header.DeliveryCount) {
+		return int(n)
+	}
+	return 0
 }
 
 // addForeign adds the values that a sender that knows no headers has put into AMQP's own fields.
@@ -124,11 +164,15 @@ func nativeID(queue string, m *azservicebus.ReceivedMessage) string {
 }
 
 // foreignID returns the message id of AMQP, which may be of several types, as text.
-func foreignID(m *azservicebus.AMQPAnnotatedMessage) string {
-	if m.Properties == nil || m.Properties.MessageID == nil {
+func foreignID(m *azservicebus.ReceivedMessage) string {
+	raw := m.RawAMQPMessage
+	if raw.Properties == nil || raw.Properties.MessageID == nil {
 		return ""
 	}
-	id := text(m.Properties.MessageID)
+	id, isCopy := m.ApplicationProperties[propertyMessageID].(string)
+	if !isCopy {
+		id = text(raw.Properties.MessageID)
+	}
 	if !utf8.ValidString(id) {
 		return ""
 	}
@@ -179,14 +223,84 @@ func text(value any) string {
 	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	default:
+		if descriptor, value, ok := described(v); ok {
+			return textOfDotNet(descriptor, value)
+		}
 		return fmt.Sprint(v)
 	}
 }
 
-// resent returns a copy of a message that was received, as it came, to be sent again.
+// described returns the parts of a described value of AMQP. The type that go-amqp has for one is internal.
+func described(v any) (descriptor, value any, ok bool) {
+	s := reflect.Indirect(reflect.ValueOf(v))
+	if s.Kind() != reflect.Struct || s.Type().Name() != "DescribedType" {
+		return nil, nil, false
+	}
+	name, content := s.FieldByName("Descriptor"), s.FieldByName("Value")
+	if !name.IsValid() || !content.IsValid() {
+		return nil, nil, false
+	}
+	return name.Interface(), content.Interface(), true
+}
+
+// textOfDotNet returns a described value as .NET writes it: TimeSpan and DateTimeOffset are ticks of 100 ns on the wire, Uri is text
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-dotnet). Of other values it is the text without the descriptor.
+func textOfDotNet(descriptor, value any) string {
+	ticks, isNumber := transport.Integer(value)
+	if isNumber {
+		const second = 10_000_000
+		switch fmt.Sprint(descriptor) {
+		case "com.microsoft:timespan":
+			return textOfTimeSpan(ticks)
+		case "com.microsoft:datetime-offset":
+			const epoch = 621355968000000000 // 1970, since the year 1
+			ticks -= epoch
+			return time.Unix(ticks/second, ticks%second*100).UTC().Format(time.RFC3339Nano)
+		}
+	}
+	return text(value)
+}
+
+// textOfTimeSpan returns ticks in the constant format of .NET: [-][d.]hh:mm:ss[.fffffff].
+func textOfTimeSpan(ticks int64) string {
+	const second, day = 10_000_000, 24 * 60 * 60
+	sign, size := "", uint64(ticks)
+	if ticks < 0 {
+		sign, size = "-", -size
+	}
+	days, fraction := size/second/day, size%second
+	seconds := size / second % day
+	s := sign
+	if days > 0 {
+		s += strconv.FormatUint(days, 10) + "."
+	}
+	s += fmt.Sprintf("%02d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
+	if fraction > 0 {
+		s += fmt.Sprintf(".%07d", fraction)
+	}
+	return s
+}
+
+// resent returns a copy of a message that was received, as it came, to be sent again. Its native id is new: a queue with duplicate detection
+// would drop one that has the same.
 func resent(m *azservicebus.ReceivedMessage) *outgoing {
 	raw := *m.RawAMQPMessage
-	c := &outgoing{ApplicationProperties: maps.Clone(raw.ApplicationProperties), Body: raw.Body, Properties: raw.Properties, Footer: raw.Footer}
+	c := &outgoing{ApplicationProperties: maps.Clone(raw.ApplicationProperties), Body: raw.Body, Footer: raw.Footer}
+	c.Properties = &azservicebus.AMQPAnnotatedMessageProperties{}
+	if raw.Properties != nil {
+		*c.Properties = *raw.Properties
+	}
+	id := rand.Text()
+	if before := foreignID(m); before != "" {
+		if c.ApplicationProperties == nil {
+			c.ApplicationProperties = map[string]any{}
+		}
+		c.ApplicationProperties[propertyMessageID] = before
+	}
+	if m.SessionID != nil && *m.SessionID == m.MessageID {
+		c.Properties.GroupID = &id // a session for itself
+	}
+	c.Properties.MessageID = id
 	if raw.Header != nil {
 		header := *raw.Header
 		header.DeliveryCount = 0

@@ -22,7 +22,14 @@ const (
 	// propertyNotBefore is when a message of a session that was postponed is due, by the service's clock, in
 	// milliseconds since 1970.
 	propertyNotBefore = "Reprise.NotBefore"
+	// propertyFailed is how many deliveries from a dead-letter queue have failed, which the service does not count. propertyFailedOf is the
+	// message's sequence number there: a copy that was sent on from there has another one, and begins anew.
+	propertyFailed   = "Reprise.Failed"
+	propertyFailedOf = "Reprise.FailedOf"
 )
+
+// propertyMessageID is an application property of a copy that has a new native id: the native id of the message that it is a copy of.
+const propertyMessageID = "Reprise.NativeMessageID"
 
 // propertyTopic is the application property by which subscriptions to Config.SharedTopic filter: the topic of an event.
 const propertyTopic = "Reprise.Topic"
@@ -85,7 +92,8 @@ func applicationProperties(headers core.Headers) (map[string]any, error) {
 	}
 	properties, total := make(map[string]any, headers.Len()), 0
 	for key, value := range headers.All() {
-		if key == propertyReleased || key == propertyNotBefore || key == propertyTopic {
+		switch key {
+		case propertyReleased, propertyNotBefore, propertyFailed, propertyFailedOf, propertyMessageID, propertyTopic:
 			return nil, fmt.Errorf("%w: the adapter uses the key %q itself", core.ErrInvalidHeader, key)
 		}
 		if len(key) > mostPropertyByte || len(value) > mostPropertyByte {

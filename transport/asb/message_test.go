@@ -1,7 +1,10 @@
 package asb_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"maps"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +30,38 @@ func foreign(change func(m *azservicebus.ReceivedMessage)) *azservicebus.Receive
 	return m
 }
 
+// ofDotNet are properties of the types that .NET's clients describe, as go-amqp reads them from the wire.
+func ofDotNet(t *testing.T) map[string]any {
+	t.Helper()
+	number := func(n int64) []byte { return binary.BigEndian.AppendUint64([]byte{0x81}, uint64(n)) }
+	text := func(code byte, s string) []byte { return append([]byte{code, byte(len(s))}, s...) }
+	const ticks = 10_000_000
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6_000_700, time.UTC)
+	var pairs []byte
+	values := []struct {
+		key, descriptor string
+		value           []byte
+	}{
+		{"span", "com.microsoft:timespan", number(-((26*3600+3*60+4)*ticks + 50_000))},
+		{"minute", "com.microsoft:timespan", number(60 * ticks)},
+		{"shortest", "com.microsoft:timespan", number(math.MinInt64)},
+		{"at", "com.microsoft:datetime-offset", number(at.UnixNano()/100 + 621355968000000000)},
+		{"uri", "com.microsoft:uri", text(0xa1, "https://example.com/a?b=c")},
+		{"other", "example:other", number(7)},
+	}
+	for _, v := range values {
+		pairs = append(pairs, text(0xa1, v.key)...)
+		pairs = append(append(append(pairs, 0), text(0xa3, v.descriptor)...), v.value...)
+	}
+	encoded := binary.BigEndian.AppendUint32([]byte{0, 0x53, 0x74, 0xd1}, uint32(len(pairs)+4))
+	encoded = append(binary.BigEndian.AppendUint32(encoded, uint32(2*len(values))), pairs...)
+	var m amqp.Message
+	if err := m.UnmarshalBinary(encoded); err != nil {
+		t.Fatal(err)
+	}
+	return m.ApplicationProperties
+}
+
 func TestRead_ForeignProperties(t *testing.T) {
 	transport := openUnreached(t, asb.Config{})
 	in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) {
@@ -35,6 +70,7 @@ func TestRead_ForeignProperties(t *testing.T) {
 			"time": time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC), "symbol": amqp.Symbol("s"), "binary": []byte{0, 255}, "nothing": nil,
 			"uuid": amqp.UUID{0x12, 0x34},
 		}
+		maps.Copy(m.ApplicationProperties, ofDotNet(t))
 		m.MessageID = "native"
 		m.RawAMQPMessage.Properties.MessageID = "native"
 		contentType := "text/plain"
@@ -43,6 +79,8 @@ func TestRead_ForeignProperties(t *testing.T) {
 	for key, want := range map[string]string{
 		"text": "ü", "int": "-5", "long": "1099511627776", "unsigned": "9223372036854775808", "bool": "true", "double": "1.5", "float": "0.1",
 		"time": "2026-01-02T03:04:05.006Z", "symbol": "s", "binary": "AP8=", "nothing": "", "uuid": "12340000-0000-0000-0000-000000000000",
+		"span": "-1.02:03:04.0050000", "minute": "00:01:00", "shortest": "-10675199.02:48:05.4775808",
+		"at": "2026-01-02T03:04:05.0060007Z", "uri": "https://example.com/a?b=c", "other": "7",
 		core.HeaderContentType: "text/plain",
 	} {
 		if got, has := in.Headers.Lookup(key); got != want || !has {
@@ -94,7 +132,7 @@ func TestRead_DeliveryCountWithoutReleases(t *testing.T) {
 		"after both":              {5, int64(2), 4},
 		"a count of another type": {5, int32(2), 4},
 		"an application's header": {5, "2", 6},
-		"more than there can be":  {1, int64(9), 1},
+		"more than there can be":  {1, int64(9), 2},
 		"a negative number":       {1, int64(-9), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +220,8 @@ func TestEncode_RefusesHeadersThatServiceBusDoesNotTake(t *testing.T) {
 		"a property above 32 KiB":      {map[string]string{"a": strings.Repeat("x", 32<<10)}, core.ErrTooLarge},
 		"properties above 64 KiB":      {map[string]string{"a": quarter, "b": quarter, "c": quarter, "d": quarter}, core.ErrTooLarge},
 		"the adapter's own property":   {map[string]string{"Reprise.Released": "1"}, core.ErrInvalidHeader},
+		"that of dead letters":         {map[string]string{"Reprise.Failed": "1"}, core.ErrInvalidHeader},
+		"that of copies":               {map[string]string{"Reprise.NativeMessageID": "1"}, core.ErrInvalidHeader},
 		"the adapter's other property": {map[string]string{"Reprise.NotBefore": "1"}, core.ErrInvalidHeader},
 	} {
 		t.Run(name, func(t *testing.T) {

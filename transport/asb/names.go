@@ -77,6 +77,9 @@ func isLetterOrDigit(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
+// isDeadLetterQueue reports whether an address is that of a dead-letter queue.
+func isDeadLetterQueue(address string) bool { return strings.HasSuffix(address, deadLetterSuffix) }
+
 // source is a queue, or its dead-letter queue, as the SDK names them.
 func (c *Config) source(address string) (name string, sub azservicebus.SubQueue) {
 	base, dead := strings.CutSuffix(address, deadLetterSuffix)
@@ -92,14 +95,17 @@ func (c *Config) target(queue string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if strings.HasSuffix(address, deadLetterSuffix) {
+	if isDeadLetterQueue(address) {
 		return "", transport.Permanent(fmt.Errorf("messages cannot be sent to a dead-letter queue, %q: %w", queue, errors.ErrUnsupported))
 	}
 	return address, nil
 }
 
-// keepsGroups reports whether the queue at an address requires sessions.
+// keepsGroups reports whether the queue at an address requires sessions. A dead-letter queue has none.
 func (c *Config) keepsGroups(address string) bool {
+	if isDeadLetterQueue(address) {
+		return false
+	}
 	for _, pattern := range c.SessionQueues {
 		if ok, err := path.Match(strings.ToLower(pattern), address); ok && err == nil {
 			return true

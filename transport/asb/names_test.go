@@ -70,8 +70,8 @@ func TestSubscriptionName(t *testing.T) {
 }
 
 func TestKeepsGroups(t *testing.T) {
-	transport := openUnreached(t, asb.Config{SessionQueues: []string{"Orders", "ordered-*"}})
-	for queue, want := range map[string]bool{"orders": true, "ORDERS": true, "ordered-a": true, "orders2": false, "other": false, "": false} {
+	transport := openUnreached(t, asb.Config{SessionQueues: []string{"Orders", "ordered-*", "*/*"}})
+	for queue, want := range map[string]bool{"orders/$deadletterqueue": false, "shop/orders": true, "orders": true, "ORDERS": true, "ordered-a": true, "orders2": false, "other": false, "": false} {
 		if got := transport.KeepsGroups(queue); got != want {
 			t.Errorf("KeepsGroups(%q) is %v", queue, got)
 		}

@@ -168,9 +168,3 @@ func drain(ctx context.Context, sdk interface {
 func availableAfter(m *azservicebus.ReceivedMessage, t time.Time) bool {
 	return m.EnqueuedTime != nil && m.EnqueuedTime.After(t) || m.ScheduledEnqueueTime != nil && m.ScheduledEnqueueTime.After(t)
 }
-
-// releasedOf returns how many deliveries of a message were no failure.
-func releasedOf(m *azservicebus.ReceivedMessage) int {
-	n, _ := transport.Integer(m.ApplicationProperties[propertyReleased])
-	return int(max(0, n))
-}
