@@ -125,12 +125,19 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if len(c.Middleware) > 0 {
 		ep.scope = middlewareScope(0)
 	}
-	if w, ok := t.(Warner); ok {
-		for _, text := range w.Warnings() {
-			ep.log.endpoint.Warn("the transport should be configured differently", "reason", text)
-		}
-	}
+	ep.logWarnings()
 	return ep, nil
+}
+
+// logWarnings logs what the transport has found out that operators should know.
+func (ep *Endpoint) logWarnings() {
+	w, ok := ep.transport.(Warner)
+	if !ok {
+		return
+	}
+	for _, text := range w.Warnings() {
+		ep.log.endpoint.Warn("the transport should be configured differently", "reason", text)
+	}
 }
 
 // isNilPointer reports a nil pointer in an interface, which is not nil.

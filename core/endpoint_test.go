@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -19,6 +20,35 @@ func TestNew_LogsWarningsOfTheTransport(t *testing.T) {
 		}
 	}
 	equal(b, "warnings", len(b.logs.about("should be configured differently")), 2)
+}
+
+// warner finds something out when it subscribes.
+type warner struct{ *choosy }
+
+func (w warner) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	w.warnings = append(w.warnings, "subscribe "+queue)
+	return w.choosy.Subscribe(ctx, queue, topics...)
+}
+
+func TestRun_LogsWarningsOfTheTransport(t *testing.T) {
+	t.Parallel()
+	b := &bed{T: t, logs: &logBook{}}
+	ep, err := core.New("orders", warner{newChoosy(t)}, core.Config{Logger: slog.New(logHandler{book: b.logs})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := core.HandleEvent(ep, "placed", func(context.Context, *core.Inbound[string]) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	<-ep.Ready()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	equal(b, "warnings", len(b.logs.about("should be configured differently")), 1)
 }
 
 // fmt prints nothing of an endpoint's transport.

@@ -246,7 +246,11 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 	concurrency := ep.concurrency
 	ep.mu.Unlock()
 	p := ep.shapePump(&pump{})
-	return ep.openReceiver(ctx, p.maxInFlight(concurrency), watch)
+	receiver, err := ep.openReceiver(ctx, p.maxInFlight(concurrency), watch)
+	if err == nil {
+		ep.logWarnings()
+	}
+	return receiver, err
 }
 
 // shapePump sets how a pump works with this transport in this mode.

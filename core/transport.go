@@ -259,7 +259,8 @@ type Purger interface {
 type Warner interface {
 	// Warnings returns what operators should know and how to fix it, one sentence each and
 	// without secrets, or nil. It does no I/O. Several endpoints may share a transport:
-	// what it returned once it does not return again. [New] logs each as a warning.
+	// what it returned once it does not return again. [New] logs each as a warning,
+	// and Run those that Provision, Check, Subscribe and OpenReceiver have added.
 	Warnings() []string
 }
 

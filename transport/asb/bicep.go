@@ -92,6 +92,7 @@ func (b *bicep) subscription(address, event string) {
 		"forwardTo: "+queue+".name", "lockDuration: "+quoted(duration(mostLock)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
 		"deadLetteringOnFilterEvaluationExceptions: false")
 	if b.cfg.SharedTopic != "" {
+		b.resource("topics/subscriptions/rules", subscription, defaultRule, "filterType: 'SqlFilter'", "sqlFilter: { sqlExpression: "+quoted(nothing)+" }")
 		b.resource("topics/subscriptions/rules", subscription, ruleName(event),
 			"filterType: 'CorrelationFilter'", fmt.Sprintf("correlationFilter: { properties: { %s: %s } }", quoted(propertyTopic), quoted(event)))
 	}

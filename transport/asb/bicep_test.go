@@ -45,6 +45,7 @@ func TestBicep(t *testing.T) {
 		"namespaces/topics/subscriptions@": 2,
 		"correlationFilter: { properties: { 'Reprise.Topic': 'Shop.OrderPlaced' } }": 2,
 		"correlationFilter: { properties: { 'Reprise.Topic': 'Shop.Paid' } }":        1,
+		"name: '$Default'\n": 2, "sqlFilter: { sqlExpression: '1=0' }\n": 2,
 	} {
 		if got := strings.Count(text, what); got != want {
 			t.Errorf("with a shared topic it has %q %d times, want %d:\n%s", what, got, want, text)

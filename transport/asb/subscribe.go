@@ -3,6 +3,7 @@ package asb
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
@@ -12,7 +13,8 @@ import (
 )
 
 // Subscribe lets a queue receive the events that are published to the topics: it creates each topic that does not exist, and a
-// subscription with the name of the queue, which forwards to it. It needs the right Manage.
+// subscription with the name of the queue, which forwards to it. It needs the right Manage. With Config.NoAdmin it asks for nothing and
+// succeeds, and Warnings has the commands that create what may be missing.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.subscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("asb: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
@@ -26,8 +28,17 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 		return err
 	}
 	if t.cfg.NoAdmin {
-		return transport.Permanent(fmt.Errorf("Config.NoAdmin is set; to fix: %s", t.subscribeCommands(address, topics)))
+		t.warnings.Add(fmt.Sprintf("with Config.NoAdmin it is not known whether the queue %q is subscribed to its events, which do not arrive otherwise; to fix: deploy the file of asb.Bicep, or once: %s", t.cfg.QueuePrefix+address, t.subscribeCommands(address, topics)))
+		return nil
 	}
+	if err = t.subscribeEach(ctx, address, topics); err != nil && faultOf(err) == faultRefused {
+		err = fmt.Errorf("%w; or set Config.NoAdmin after: %s", err, t.subscribeCommands(address, topics))
+	}
+	return err
+}
+
+// subscribeEach creates what is missing of the subscriptions of a queue.
+func (t *Transport) subscribeEach(ctx context.Context, address string, topics []string) error {
 	if err := t.lookFor(ctx, t.cfg.QueuePrefix+address); err != nil {
 		return err
 	}
@@ -140,10 +151,30 @@ func (t *Transport) createSubscription(ctx context.Context, address, topic strin
 	}
 	rule := ruleName(topic)
 	_, err = t.admin.CreateRule(ctx, name, subscription, &admin.CreateRuleOptions{Name: &rule, Filter: eventFilter(topic)})
-	if err != nil && !isConflict(err) {
+	switch {
+	case err == nil:
+		return nil
+	case !isConflict(err):
 		return fmt.Errorf("create the rule %q of the subscription %q of the topic %q: %w", rule, subscription, name, err)
 	}
-	return nil
+	return t.compareRule(ctx, name, subscription, topic)
+}
+
+// compareRule returns an error if the rule of an event that exists lets other messages through. The service compares names without case, so it
+// may be that of another event.
+func (t *Transport) compareRule(ctx context.Context, name, subscription, topic string) error {
+	rule := ruleName(topic)
+	has, err := t.admin.GetRule(ctx, name, subscription, rule, nil)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the rule %q of the subscription %q of the topic %q: %w", rule, subscription, name, err)
+	case has == nil:
+		return fmt.Errorf("the rule %q of the subscription %q of the topic %q was deleted while it was created", rule, subscription, name)
+	case isEventFilter(has.Filter, topic) && has.Action == nil:
+		return nil
+	}
+	return transport.Permanent(fmt.Errorf("the rule %q of the subscription %q of the topic %q has another filter than %s = %q, or an action; Service Bus compares names without case; to fix: delete it, or give one of two events whose names differ in case alone another name",
+		has.Name, subscription, name, propertyTopic, topic))
 }
 
 // compareSubscription returns an error if a subscription that exists does not forward to the queue.
@@ -172,7 +203,13 @@ func eventFilter(topic string) *admin.CorrelationFilter {
 	return &admin.CorrelationFilter{ApplicationProperties: map[string]any{propertyTopic: topic}}
 }
 
-// Unsubscribe deletes the subscriptions of a queue to topics. The topics stay.
+// isEventFilter reports whether a filter is that of an event.
+func isEventFilter(f admin.RuleFilter, topic string) bool {
+	has, ok := f.(*admin.CorrelationFilter)
+	return ok && reflect.DeepEqual(has, eventFilter(topic))
+}
+
+// Unsubscribe deletes the subscriptions of a queue to topics. The topics stay. With Config.NoAdmin its error has the commands.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.unsubscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("asb: unsubscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
@@ -186,7 +223,7 @@ func (t *Transport) unsubscribeAll(ctx context.Context, queue string, topics []s
 		return err
 	}
 	if t.cfg.NoAdmin {
-		return transport.Permanent(fmt.Errorf("Config.NoAdmin is set; to fix: delete the subscription %q of each topic", t.cfg.subscriptionName(address)))
+		return transport.Permanent(fmt.Errorf("nothing is deleted with Config.NoAdmin; to fix: %s", t.unsubscribeCommands(address, topics)))
 	}
 	subscription := t.cfg.subscriptionName(address)
 	for _, topic := range topics {
@@ -203,26 +240,77 @@ func (t *Transport) unsubscribe(ctx context.Context, name, subscription, topic s
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if t.cfg.SharedTopic != "" {
-		_, err := t.admin.DeleteRule(ctx, name, subscription, ruleName(topic), nil)
+		has, err := t.admin.GetRule(ctx, name, subscription, ruleName(topic), nil)
+		if err != nil || has == nil || !isEventFilter(has.Filter, topic) {
+			return err // of another event, whose name differs in case alone
+		}
+		_, err = t.admin.DeleteRule(ctx, name, subscription, ruleName(topic), nil)
 		return err
 	}
 	_, err := t.admin.DeleteSubscription(ctx, name, subscription, nil)
 	return err
 }
 
+// defaultRule is the rule that a subscription gets from the service where it is created without one, as by az and Bicep. It lets every
+// message through. It is said to stay beside further rules (pulumi-azure-native#4799) and to go with the first of them
+// (terraform-provider-azurerm#20718): with the filter nothing it does no harm in either case.
+const (
+	defaultRule = "$Default"
+	nothing     = "1=0"
+)
+
+// where are the options of az that name the namespace.
+func (c *Config) where() string {
+	return "--resource-group GROUP --namespace-name " + c.namespaceName()
+}
+
+// unsubscribeCommands are the commands that end the subscription of a queue to topics.
+func (t *Transport) unsubscribeCommands(address string, topics []string) string {
+	var commands []string
+	for _, topic := range topics {
+		command := fmt.Sprintf("az servicebus topic subscription delete %s --topic-name %s --name %s", t.cfg.where(), t.cfg.topicOf(topic), t.cfg.subscriptionName(address))
+		if t.cfg.SharedTopic != "" {
+			command = fmt.Sprintf("az servicebus topic subscription rule delete %s --topic-name %s --subscription-name %s --name %s",
+				t.cfg.where(), t.cfg.topicOf(topic), t.cfg.subscriptionName(address), ruleName(topic))
+		}
+		commands = append(commands, command)
+	}
+	return strings.Join(commands, "; ")
+}
+
 // subscribeCommands are the commands that subscribe a queue to topics.
 func (t *Transport) subscribeCommands(address string, topics []string) string {
 	var commands []string
-	for _, topic := range topics {
+	where := t.cfg.where()
+	for i, topic := range topics {
 		name := t.cfg.topicOf(topic)
-		where := fmt.Sprintf("--resource-group GROUP --namespace-name %s", t.cfg.namespaceName())
+		if t.cfg.SharedTopic != "" && i > 0 {
+			commands = append(commands, t.ruleCommand(address, topic))
+			continue
+		}
 		commands = append(commands,
 			fmt.Sprintf("az servicebus topic create %s --name %s", where, name),
 			fmt.Sprintf("az servicebus topic subscription create %s --topic-name %s --name %s --forward-to %s", where, name, t.cfg.subscriptionName(address), t.cfg.QueuePrefix+address))
 		if t.cfg.SharedTopic != "" {
-			commands = append(commands, fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s=%s",
-				where, name, t.cfg.subscriptionName(address), ruleName(topic), propertyTopic, topic))
+			commands = append(commands,
+				fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type SqlFilter --filter-sql-expression %s",
+					where, name, t.cfg.subscriptionName(address), quotedForShell(defaultRule), nothing),
+				t.ruleCommand(address, topic))
 		}
 	}
 	return strings.Join(commands, "; ")
+}
+
+// ruleCommand is the command that creates the rule of an event in the subscription of a queue to the shared topic.
+func (t *Transport) ruleCommand(address, topic string) string {
+	return fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s",
+		t.cfg.where(), t.cfg.topicOf(topic), t.cfg.subscriptionName(address), ruleName(topic), quotedForShell(propertyTopic+"="+topic))
+}
+
+// quotedForShell returns a word as a shell reads it.
+func quotedForShell(word string) string {
+	if !strings.ContainsFunc(word, func(r rune) bool { return !allowed(r) && !strings.ContainsRune("./=+", r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
