@@ -23,6 +23,8 @@ type session struct {
 }
 
 const (
+	// sessionFirst is how long the first message of a session may take, which there is when the service offers it.
+	sessionFirst = 5 * time.Second
 	// sessionIdle is how long the next message of a session may take before the receiver takes another session.
 	sessionIdle = 100 * time.Millisecond
 	// acceptPatience is how long the service may take to answer that there is no session. It waits for one for a minute at most.
@@ -144,8 +146,9 @@ func (r *receiver) accepted() {
 // is that of a session from which no message came.
 func (s *session) serve() error {
 	defer s.close()
-	for first := true; ; first = false {
-		d, err := s.next()
+	patience := sessionFirst
+	for first := true; ; first, patience = false, sessionIdle {
+		d, err := s.next(patience)
 		if _, unreadable := errors.AsType[*unreadableError](err); unreadable {
 			s.setAside(err)
 			return nil
@@ -192,9 +195,9 @@ func (r *receiver) giveUpPlace() {
 	r.room.Notify()
 }
 
-// next returns the next message of the session, or nil, with an error where the session's link is lost.
-func (s *session) next() (*delivery, error) {
-	ctx, cancel := context.WithTimeout(s.r.closing, sessionIdle)
+// next returns the next message of the session, or nil if there is none for a while, with an error where the session's link is lost.
+func (s *session) next(patience time.Duration) (*delivery, error) {
+	ctx, cancel := context.WithTimeout(s.r.closing, patience)
 	defer cancel()
 	messages, err := fetch(ctx, s.sdk, 1)
 	switch {

@@ -231,3 +231,15 @@ func TestSession_MessagesDoNotTellTheTime(t *testing.T) {
 	}
 	complete(t, take(t, r, 1)[0])
 }
+
+// Over a network the first message of a session takes longer than the receiver waits for the next one.
+func TestSession_FirstMessageMayTakeLong(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{Latency: 150 * time.Millisecond})
+	transport := s.ordered(t, longestLock)
+	groups(t, transport, "a", "b")
+	r := openReceiver(t, transport, "q", 1)
+	for range 2 {
+		complete(t, take(t, r, 1)[0])
+	}
+}
