@@ -23,6 +23,7 @@ const (
 	faultOutage    fault = iota // transient
 	faultNoEntity               // a queue, topic or subscription does not exist
 	faultRefused                // credentials or rights do not suffice
+	faultNoToken                // the credential has none: a mistake when a program starts, an outage later
 	faultTooLarge               // of a message
 	faultLockLost               // of a message or a session
 	faultNoSession              // no session has messages
@@ -47,6 +48,9 @@ const (
 func faultOf(err error) fault {
 	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
 		return faultOther
+	}
+	if _, ok := errors.AsType[*tokenError](err); ok && !isNetwork(err) {
+		return faultNoToken
 	}
 	if _, ok := errors.AsType[*sessionLostError](err); ok {
 		return faultLockLost
@@ -122,12 +126,7 @@ func faultOfStatus(status int) fault {
 
 // faultOfText judges an error that has no type: the SDK keeps the cause of a lost connection as text alone.
 func faultOfText(err error) fault {
-	text := err.Error()
-	switch {
-	case isNetwork(err):
-		return faultOutage
-	case strings.Contains(text, "DefaultAzureCredential: failed to acquire a token"),
-		strings.Contains(text, "AADSTS7000215"), strings.Contains(text, "InvalidSignature"):
+	if !isNetwork(err) && strings.Contains(err.Error(), "InvalidSignature") {
 		return faultRefused
 	}
 	return faultOutage
@@ -192,7 +191,7 @@ func refused(err error) bool {
 		return true
 	}
 	switch faultOf(err) {
-	case faultNoEntity, faultRefused, faultTooLarge, faultOther:
+	case faultNoEntity, faultRefused, faultNoToken, faultTooLarge, faultOther:
 		return true
 	default:
 		return false
@@ -209,6 +208,8 @@ func (t *Transport) explained(err error) error {
 		return fmt.Errorf("%w: %w; to fix: create it with Provision (Config.Provision of the endpoint), or check the namespace, %s", core.ErrQueueNotFound, err, t.cfg.host())
 	case faultRefused:
 		return fmt.Errorf("%w; to fix: give the identity or policy the rights Listen and Send, and Manage for Provision and Subscribe, on %s (docs/transports/asb.md)", err, t.cfg.host())
+	case faultNoToken:
+		return fmt.Errorf("%w; to fix: check Config.Credential (by default the environment, a workload or managed identity, or az login), and that this machine reaches Microsoft Entra", err)
 	case faultTooLarge:
 		if errors.Is(err, core.ErrTooLarge) {
 			return err

@@ -429,7 +429,7 @@ func (r *receiver) answered(places int, messages []*delivery) (surplus []*delive
 // its end is no failure. Any other context that has ended is that of a request that took too long.
 func (r *receiver) notAnswered(ctx context.Context, places int, err error, began time.Time) {
 	ended := ctx.Err() != nil
-	retry := ended || transient(err) || r.mayBeRefusedByChance(err)
+	retry := ended || transient(err) || faultOf(err) == faultNoToken || r.mayBeRefusedByChance(err)
 	var pause time.Duration
 	if retry && !ended {
 		pause = r.outages.Failed(err, began)

@@ -112,7 +112,7 @@ func (c *control) do(ctx context.Context, call func(ctx context.Context, sdk *az
 // onlyHere reports whether an error may be one of the link alone, so that another one may succeed.
 func onlyHere(err error) bool {
 	f := faultOf(err)
-	return f == faultRefused || f == faultOutage && !answered(err) && !isContext(err)
+	return f == faultRefused || f == faultNoToken || f == faultOutage && !answered(err) && !isContext(err)
 }
 
 func (c *control) close(ctx context.Context) {

@@ -52,6 +52,9 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("asb: open: %w", err)
 	}
+	if cfg.ConnectionString == "" {
+		cfg.Credential = &credential{TokenCredential: cfg.Credential}
+	}
 	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle(ctx)}
 	t.sending = &connection{connect: t.connect, life: t.life}
 	if _, err := t.connect(); err != nil { // which reaches nothing yet
@@ -62,7 +65,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("asb: open: %w", err)
 	}
 	if c := cfg.Client.TLSConfig; !transport.VerifiesServer(c) && c != nil {
-		t.warnings.Add("connections to " + cfg.host() + " do not verify the server's certificate, so that anybody on the way could read messages; to fix: remove InsecureSkipVerify from Config.Client.TLSConfig")
+		t.warnings.Add("connections to " + cfg.host() + " do not verify the server's certificate, so that a program between this one and the service could read messages; to fix: remove InsecureSkipVerify from Config.Client.TLSConfig")
 	}
 	return t, nil
 }
