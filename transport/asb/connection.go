@@ -35,6 +35,9 @@ type sender struct {
 	using  int         // calls; the connection's mu guards it
 	used   int         // the connection's turn at the last use; its mu guards it
 	opened atomic.Bool // it has a link, as far as is known
+
+	// What the service has refused: a partitioned queue or topic takes no batch of several sessions, and one with duplicate detection none at all.
+	refusesMixed, refusesBatches atomic.Bool
 }
 
 // mostSenders is how many queues and topics have links for sending at a time. The service allows 1,000 links on a connection, and a

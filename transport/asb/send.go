@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -30,6 +32,12 @@ type destination struct {
 type stream struct {
 	to       destination
 	messages []pendingSend
+}
+
+// isMixed reports whether messages are of several sessions: those without a group may have a session each.
+func isMixed(messages []pendingSend) bool {
+	first := value(messages[0].message.Properties.GroupID)
+	return slices.ContainsFunc(messages[1:], func(p pendingSend) bool { return value(p.message.Properties.GroupID) != first })
 }
 
 // Send implements core.Transport. The messages of a call to one queue or topic share batches, as large as the service takes them.
@@ -209,7 +217,11 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 		}
 		t.sending.release(sender)
 	}()
-	if len(messages) == 1 {
+	refused := &sender.refusesBatches
+	if isMixed(messages) {
+		refused = &sender.refusesMixed
+	}
+	if len(messages) == 1 || refused.Load() || sender.refusesBatches.Load() {
 		return 1, t.sendOne(ctx, sender, messages[0].message)
 	}
 	batch, err := sender.NewMessageBatch(ctx, nil)
@@ -230,9 +242,26 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 		return 1, t.sendOne(ctx, sender, messages[0].message)
 	}
 	if batch.NumBytes() > oneFrame {
-		return n, t.sendWhole(ctx, sender, func(ctx context.Context) error { return sender.SendMessageBatch(ctx, batch, nil) })
+		err = t.sendWhole(ctx, sender, func(ctx context.Context) error { return sender.SendMessageBatch(ctx, batch, nil) })
+	} else {
+		err = sender.SendMessageBatch(ctx, batch, nil)
 	}
-	return n, sender.SendMessageBatch(ctx, batch, nil)
+	if refusesBatch(err) {
+		refused.Store(true)
+		return 1, t.sendOne(ctx, sender, messages[0].message)
+	}
+	return n, err
+}
+
+// refusesBatch reports whether the service has refused messages because they are in one batch. Of such a batch it accepts none
+// (azure-service-bus#103).
+//
+// "All messages included in a single send operation must have the same PartitionKey", and SessionId, on a partitioned entity (TROUBLESHOOTING.md of
+// azure-sdk-for-net), and "batching brokered messages with distinct SessionId, PartitionKey, or MessageId is not supported for an entity with
+// partitioning and duplicate detection enabled" (azure-amqp#118). Without the right Manage it is not known which entities are partitioned.
+func refusesBatch(err error) bool {
+	condition, _ := conditionOf(err)
+	return condition == amqp.ErrCondNotAllowed && !linkClosed(err)
 }
 
 // sendOne sends a message without a batch.
@@ -294,7 +323,7 @@ func (t *Transport) sendWhole(ctx context.Context, s *sender, send func(ctx cont
 func (t *Transport) afterError(s *sender, err error) {
 	s.opened.Store(false)
 	switch f := faultOf(err); {
-	case f == faultNoEntity || f == faultRefused || linkClosed(err):
+	case f == faultNoEntity || f == faultRefused || f == faultNoToken || linkClosed(err):
 		t.sending.forget(s)
 	case f == faultOutage && !answered(err) && !isContext(err):
 		t.sending.lost(s)

@@ -63,6 +63,44 @@ func TestSend_RequestsOfACallWithSeveralDestinations(t *testing.T) {
 	}
 }
 
+// A partitioned queue takes no batch of several sessions, and one with duplicate detection no batch of several messages.
+func TestSend_PartitionedQueues(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	for name, p := range map[string]broker.QueueProperties{
+		"sessions":   {EnablePartitioning: true, RequiresSession: true},
+		"duplicates": {EnablePartitioning: true, RequiresDuplicateDetection: true},
+		"plain":      {EnablePartitioning: true},
+	} {
+		if err := s.Broker().CreateQueue(name, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	transport := s.open(t, asb.Config{SessionQueues: []string{"sessions"}})
+	for queue, want := range map[string]int{"sessions": 3 + 2*3 + 2*1, "duplicates": 3 + 2*3 + 2*3, "plain": 4} {
+		for range 2 {
+			for _, key := range []string{"", "group"} {
+				if key != "" && queue == "duplicates" {
+					key = "" // which all of them have
+				}
+				var msgs []core.Outgoing
+				for i := range 3 {
+					msgs = append(msgs, core.Outgoing{ID: fmt.Sprint(queue, key, i), Queue: queue, GroupKey: key, Reason: core.ReasonForward})
+				}
+				if err := transport.Send(t.Context(), msgs...); err != nil {
+					t.Fatalf("%s: %v", queue, err)
+				}
+			}
+		}
+		if info, err := s.Broker().Queue(queue); err != nil || info.Runtime.Active != 12 {
+			t.Errorf("%s has %d messages, %v; want 12", queue, info.Runtime.Active, err)
+		}
+		if n := s.Count(sbserver.OpSend, queue); n > want {
+			t.Errorf("%s got %d requests, want %d at most: it refuses a batch once", queue, n, want)
+		}
+	}
+}
+
 // skewed is a clock that is ahead of the machine's.
 type skewed struct {
 	broker.SystemClock
@@ -340,9 +378,15 @@ func TestNoAdmin_TellsTheCommands(t *testing.T) {
 			t.Errorf("Provision of %s: %v", queue, err)
 		}
 	}
-	err := transport.Subscribe(t.Context(), "plain", "Shop.Placed")
-	if err == nil || !strings.Contains(err.Error(), "--topic-name Shop.Placed --name plain --forward-to plain") {
+	if err := transport.Subscribe(t.Context(), "plain", "Shop.Placed"); err != nil {
 		t.Errorf("Subscribe: %v", err)
+	}
+	if warnings := transport.Warnings(); len(warnings) != 1 || !strings.Contains(warnings[0], "--topic-name Shop.Placed --name plain --forward-to plain") {
+		t.Errorf("the warnings are %q", warnings)
+	}
+	err := transport.Unsubscribe(t.Context(), "plain", "Shop.Placed")
+	if err == nil || !strings.Contains(err.Error(), "az servicebus topic subscription delete") || !strings.Contains(err.Error(), "--topic-name Shop.Placed --name plain") {
+		t.Errorf("Unsubscribe: %v", err)
 	}
 	if n := s.Count(sbserver.OpAdministration, ""); n != 0 {
 		t.Errorf("there were %d requests that need the right Manage", n)

@@ -80,6 +80,9 @@ func (b *Broker) checkSendLocked(s *store, contents []*content) error {
 	if err := e.sendRefusal(); err != nil {
 		return err
 	}
+	if err := e.batchRefusal(contents); err != nil {
+		return err
+	}
 	limit := b.maxMessageSize(e)
 	total := int64(0)
 	for _, c := range contents {
@@ -95,6 +98,26 @@ func (b *Broker) checkSendLocked(s *store, contents []*content) error {
 	}
 	if e.size+total > e.maxSize() {
 		return errorf(CondResourceLimit, "The maximum entity size has been reached or exceeded for '%s': %d of %d bytes are used.", e.path, e.size, e.maxSize())
+	}
+	return nil
+}
+
+// batchRefusal returns why a partitioned entity does not accept messages of one request, nil if it does: "all messages included in
+// a single send operation must have the same PartitionKey. If your entity is session-enabled, the same requirement holds true for
+// the SessionId property" (azure-sdk-for-net, TROUBLESHOOTING.md of Azure.Messaging.ServiceBus). With duplicate detection it holds
+// for MessageId, too: the text and the condition are those of azure-sdk-for-python#21955.
+func (e *entity) batchRefusal(contents []*content) error {
+	if !e.settings.EnablePartitioning {
+		return nil
+	}
+	for _, c := range contents {
+		first := contents[0]
+		switch {
+		case e.settings.RequiresDuplicateDetection && (c.id != first.id || c.session != first.session || c.partition != first.partition):
+			return errorf(CondNotAllowed, "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId is not supported for an entity with partitioning and duplicate detection enabled.")
+		case c.session != first.session || c.partition != first.partition:
+			return errorf(CondNotAllowed, "Batching brokered messages with distinct SessionId or PartitionKey is not supported for the partitioned entity '%s'.", e.path)
+		}
 	}
 	return nil
 }
