@@ -24,6 +24,9 @@ func (t *Transport) Encode(out *core.Outgoing, sessions bool) (*azservicebus.AMQ
 	return t.encode(out, sessions)
 }
 
+// Resent returns the copy of a message that is sent to its queue again.
+func Resent(m *azservicebus.ReceivedMessage) *azservicebus.AMQPAnnotatedMessage { return resent(m) }
+
 // SubscriptionName returns the name of a queue's subscription.
 func (t *Transport) SubscriptionName(address string) string { return t.cfg.subscriptionName(address) }
 

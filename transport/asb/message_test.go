@@ -284,3 +284,38 @@ func TestRead_NativeIDNamesOneMessage(t *testing.T) {
 		t.Errorf("six messages have the ids %v", ids)
 	}
 }
+
+// A copy has another native id, and all that is read of the message stays.
+func TestResent_IsReadAsBefore(t *testing.T) {
+	t.Parallel()
+	transport := openUnreached(t, asb.Config{})
+	receive := func(sent *azservicebus.AMQPAnnotatedMessage) *azservicebus.ReceivedMessage {
+		return foreign(func(m *azservicebus.ReceivedMessage) {
+			m.RawAMQPMessage, m.ApplicationProperties, m.SessionID = sent, sent.ApplicationProperties, sent.Properties.GroupID
+			m.MessageID, _ = sent.Properties.MessageID.(string)
+		})
+	}
+	for name, out := range map[string]core.Outgoing{
+		"ours":       {ID: "id", Body: []byte("body"), Headers: headersOf(core.HeaderMessageID, "id", "key", "value")},
+		"of a group": {ID: "id", GroupKey: "group", Headers: headersOf(core.HeaderMessageID, "id")},
+		"foreign":    {ID: "id", Body: []byte("body")},
+	} {
+		sent, err := transport.Encode(&out, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := receive(sent)
+		second := receive(asb.Resent(first))
+		third := receive(asb.Resent(second))
+		want := transport.Read("q", first)
+		for _, m := range []*azservicebus.ReceivedMessage{second, third} {
+			got := transport.Read("q", m)
+			if m.MessageID == first.MessageID || got.ID != want.ID || got.IDSent != want.IDSent || got.GroupKey != want.GroupKey || !maps.Equal(maps.Collect(got.Headers.All()), maps.Collect(want.Headers.All())) {
+				t.Errorf("%s: the copy %q is read as %q of the group %q with %v; want %q, %q, %v", name, m.MessageID, got.ID, got.GroupKey, got.Headers, want.ID, want.GroupKey, want.Headers)
+			}
+			if m.SessionID == nil || (*m.SessionID == m.MessageID) != (out.GroupKey == "") {
+				t.Errorf("%s: the copy %q has the session %v", name, m.MessageID, m.SessionID)
+			}
+		}
+	}
+}

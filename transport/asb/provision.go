@@ -212,21 +212,29 @@ func listSessions(ctx context.Context, client *azservicebus.Client, name string)
 
 // checkMaxDeliveries refuses a queue that moves messages to its dead-letter queue before the engine is through with them.
 func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int) error {
+	const update = "az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --max-delivery-count %d"
 	if has == mostDeliveries || maxDeliveries > 0 && int(has) > maxDeliveries {
+		if margin := int(has) - maxDeliveries; has != mostDeliveries && margin < enoughReleases {
+			t.warnings.Add(fmt.Sprintf("the queue %q has MaxDeliveryCount %d, %d above Recoverability.MaxDeliveries, and Service Bus counts messages that are given back unhandled, at a shutdown or a pause for example, too: after %d of that it dead-letters a message that has not failed; to fix: "+update,
+				name, has, margin, margin, t.cfg.namespaceName(), name, max(recommendedDeliveries, maxDeliveries+enoughReleases)))
+		}
 		return nil
 	}
 	need := "is without limit (Recoverability.MaxDeliveries)"
 	wanted := mostDeliveries
 	if maxDeliveries > 0 {
 		need = fmt.Sprintf("may deliver a message %d times (Recoverability.MaxDeliveries)", maxDeliveries)
-		wanted = max(recommendedDeliveries, maxDeliveries+1)
+		wanted = max(recommendedDeliveries, maxDeliveries+enoughReleases)
 	}
-	return transport.Permanent(fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --max-delivery-count %d",
+	return transport.Permanent(fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
 		name, has, need, t.cfg.namespaceName(), name, wanted))
 }
 
 // recommendedDeliveries is the most that the portal lets people set.
 const recommendedDeliveries = 2000
+
+// enoughReleases is how often a message may be given back unhandled, beside the deliveries that fail, before the service dead-letters it.
+const enoughReleases = 1000
 
 // namespaceName is the first part of the namespace's host name.
 func (c *Config) namespaceName() string {

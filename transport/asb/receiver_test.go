@@ -5,6 +5,7 @@ package asb_test
 import (
 	"context"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -75,6 +76,9 @@ func TestOpenReceiver_RefusesQueuesThatCannotServe(t *testing.T) {
 	}
 	if _, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "few", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 9}); err != nil {
 		t.Errorf("a queue that takes one delivery more than the endpoint is refused: %v", err)
+	}
+	if warnings := transport.Warnings(); len(warnings) != 1 || !strings.Contains(warnings[0], "MaxDeliveryCount 10, 1 above") || !strings.Contains(warnings[0], "--name few --max-delivery-count 2000") {
+		t.Errorf("the warnings are %q, want one about what is left for releases", warnings)
 	}
 }
 
@@ -239,7 +243,10 @@ func TestReceiver_RenewsTheLockOfAMessageThatHasWaited(t *testing.T) {
 func TestReceiver_SendsMessagesThatWereNotTakenToTheQueueAgain(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	transport := s.provisioned(t, asb.Config{}, "q")
+	if err := s.Broker().CreateQueue("q", broker.QueueProperties{MaxDeliveryCount: math.MaxInt32, RequiresDuplicateDetection: true}); err != nil {
+		t.Fatal(err)
+	}
+	transport := s.open(t, asb.Config{})
 	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "q", Mode: core.TransactionNone, MaxInFlight: 10})
 	if err != nil {
 		t.Fatal(err)
