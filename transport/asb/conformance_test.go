@@ -64,6 +64,7 @@ func startNamespace(t testing.TB) *namespace {
 func (n *namespace) harness(name string) conformance.Harness {
 	h := n.service.harness(name)
 	h.Broker = n
+	h.Connections = func(testing.TB) int { return n.Server.Connections() }
 	return h
 }
 

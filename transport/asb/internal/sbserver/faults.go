@@ -263,6 +263,9 @@ func (c *client) goClose(err *amqp10.Error) {
 	}
 }
 
+// Connections returns how many connections there are.
+func (s *Server) Connections() int { return len(s.clients()) }
+
 // CutConnections resets all connections and returns how many there were.
 func (s *Server) CutConnections() int {
 	clients := s.clients()
