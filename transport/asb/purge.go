@@ -61,25 +61,33 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	if err := peek(ctx, sdk); err != nil {
 		return 0, err
 	}
-	removed, later, err := drain(ctx, sdk, began, purgeIdle)
-	if err != nil || len(later) == 0 {
-		return removed, err
-	}
-	// The service would send them to this link again.
+	p := purging{sdk: sdk, began: began}
+	err = p.drain(ctx, purgeIdle)
+	// Messages go back also when the call ends early. The service would send them to this link again.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer cancel()
+	p.gather(ctx)
 	_ = sdk.Close(ctx)
-	if sdk, err = client.NewReceiverForQueue(name, &azservicebus.ReceiverOptions{SubQueue: sub}); err != nil {
-		return removed, err
+	if len(p.later) == 0 {
+		return p.removed, err
 	}
-	return removed, release(ctx, sdk, later)
+	sdk, openErr := client.NewReceiverForQueue(name, &azservicebus.ReceiverOptions{SubQueue: sub})
+	if openErr == nil {
+		openErr = release(ctx, sdk, p.later, sub)
+	}
+	return p.removed, errors.Join(err, openErr)
 }
 
 // release gives messages back by their locks alone.
-func release(ctx context.Context, sdk settler, messages []*azservicebus.ReceivedMessage) error {
+func release(ctx context.Context, sdk settler, messages []*azservicebus.ReceivedMessage, sub azservicebus.SubQueue) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup
 	for i, m := range messages {
 		bare := &azservicebus.ReceivedMessage{LockToken: m.LockToken}
-		properties := map[string]any{propertyReleased: int64(releasedOf(m) + 1)}
+		var properties map[string]any
+		if sub != azservicebus.SubQueueDeadLetter { // where nothing is counted
+			properties = map[string]any{propertyReleased: int64(releasedOf(m) + 1)}
+		}
 		settling.Go(func() { errs[i] = abandon(properties)(ctx, sdk, bare) })
 	}
 	settling.Wait()
@@ -111,9 +119,10 @@ func purgeSessions(ctx context.Context, client *azservicebus.Client, name string
 		case err != nil:
 			return removed, err
 		}
-		n, later, err := drain(ctx, sdk, began, purgeSessionIdle)
-		removed += n
-		if n == 0 || len(later) > 0 {
+		p := purging{sdk: sdk, began: began}
+		err = p.drain(ctx, purgeSessionIdle)
+		removed += p.removed
+		if p.removed == 0 || len(p.later) > 0 {
 			kept = append(kept, sdk)
 		} else {
 			_ = sdk.Close(ctx)
@@ -124,44 +133,78 @@ func purgeSessions(ctx context.Context, client *azservicebus.Client, name string
 	}
 }
 
-// drain completes messages until there is none that was available before a time of the service's clock. It returns the others that came.
-func drain(ctx context.Context, sdk interface {
-	settler
-	source
-}, began time.Time, idle time.Duration) (removed int, later []*azservicebus.ReceivedMessage, err error) {
-	for {
-		wait, cancel := context.WithTimeout(ctx, idle)
-		messages, err := fetch(wait, sdk, mostAsked)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return removed, later, ctx.Err()
-		case err != nil && !isContext(err):
-			return removed, later, err
-		case len(messages) == 0:
-			return removed, later, nil
+// purging is the purge of a queue or a session by one link.
+type purging struct {
+	sdk interface {
+		settler
+		source
+	}
+	began   time.Time // by the service's clock
+	credit  int       // messages that were asked for and have not come, at most
+	removed int
+	later   []*azservicebus.ReceivedMessage // that became available afterwards, or were not completed
+}
+
+// fetch receives messages, most at most, and waits for the first one for as long as idle.
+func (p *purging) fetch(ctx context.Context, most int, idle time.Duration) ([]*azservicebus.ReceivedMessage, error) {
+	wait, cancel := context.WithTimeout(ctx, idle)
+	defer cancel()
+	messages, err := fetch(wait, p.sdk, most)
+	p.credit = max(p.credit, most) - len(messages)
+	if ctx.Err() == nil && isContext(err) {
+		err = nil // none came
+	}
+	return messages, err
+}
+
+// drain completes messages until there is none that was available before the purge began. The first one may take purgeIdle, and each further one
+// idle.
+func (p *purging) drain(ctx context.Context, idle time.Duration) error {
+	for patience := purgeIdle; ; patience = idle {
+		messages, err := p.fetch(ctx, mostAsked, patience)
+		if err != nil {
+			return err
 		}
-		var done []*azservicebus.ReceivedMessage
-		for _, m := range messages {
-			if availableAfter(m, began) {
-				later = append(later, m)
-			} else {
-				done = append(done, m)
-			}
+		if len(messages) == 0 {
+			return nil
 		}
-		errs := make([]error, len(done))
-		var settling sync.WaitGroup
-		for i, m := range done {
-			settling.Go(func() { errs[i] = complete(ctx, sdk, m) })
-		}
-		settling.Wait()
-		if err := errors.Join(errs...); err != nil {
-			return removed, later, err
-		}
-		if removed += len(done); len(later) > 0 {
-			return removed, later, nil // messages are received in their order
+		if err := p.complete(ctx, messages); err != nil || len(p.later) > 0 {
+			return err // messages are received in their order
 		}
 	}
+}
+
+// gather receives messages that are on their way, as link.close does: those that were asked for would stay locked.
+func (p *purging) gather(ctx context.Context) {
+	for p.credit > 0 {
+		messages, err := p.fetch(ctx, p.credit, purgeSessionIdle)
+		if err != nil || len(messages) == 0 {
+			return
+		}
+		p.later = append(p.later, messages...)
+	}
+}
+
+// complete completes messages that were available when the purge began, and keeps the others.
+func (p *purging) complete(ctx context.Context, messages []*azservicebus.ReceivedMessage) error {
+	errs := make([]error, len(messages))
+	var settling sync.WaitGroup
+	for i, m := range messages {
+		if availableAfter(m, p.began) {
+			p.later = append(p.later, m)
+			continue
+		}
+		p.removed++
+		settling.Go(func() { errs[i] = complete(ctx, p.sdk, m) })
+	}
+	settling.Wait()
+	for i, err := range errs {
+		if err != nil {
+			p.removed--
+			p.later = append(p.later, messages[i])
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // availableAfter reports whether a message became available after a time.

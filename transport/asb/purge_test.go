@@ -3,6 +3,7 @@
 package asb_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -59,6 +60,49 @@ func TestPurge_LeavesMessagesThatCameLater(t *testing.T) {
 	}
 	if in := take(t, openReceiver(t, transport, "q", 1), 1)[0].Incoming(); string(in.Body) != "later" || in.DeliveryCount != 1 {
 		t.Errorf("%q came, delivery %d", in.Body, in.DeliveryCount)
+	}
+}
+
+// Messages that were asked for and are on their way when it ends would stay locked.
+func TestPurge_LeavesNoMessageLocked(t *testing.T) {
+	t.Parallel()
+	clock := broker.NewFakeClock(time.Now().Add(time.Hour)) // by which all messages came later
+	s := startSite(t, sbserver.Config{Latency: 50 * time.Millisecond, Broker: broker.Config{Clock: clock}})
+	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
+	many := make([]string, 200)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	send(t, transport, "q", many...)
+	removed, err := s.open(t, asb.Config{}).Purge(t.Context(), "q")
+	if err != nil || removed != 0 {
+		t.Errorf("Purge removed %d messages, %v; want none", removed, err)
+	}
+	// The SDK cannot withdraw a request: where the machine stalls, some are on their way when the link closes.
+	if n, err := s.ExpireLocks("q"); err != nil || n > len(many)/10 {
+		t.Errorf("%d of %d messages are locked, %v", n, len(many), err)
+	}
+}
+
+func TestPurge_EndsEarlyWithoutLocks(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
+	send(t, transport, "q", "a", "b", "c")
+	ctx, cancel := context.WithCancel(t.Context())
+	s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpComplete}, Times: -1, Action: sbserver.Refuse})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := transport.Purge(ctx, "q")
+		ended <- err
+	}()
+	await(t, "it completes a message", func() bool { return s.Count(sbserver.OpComplete, "q") > 0 })
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("Purge succeeded although no message was completed")
+	}
+	if n, err := s.ExpireLocks("q"); err != nil || n != 0 {
+		t.Errorf("%d messages are locked, %v", n, err)
 	}
 }
 
