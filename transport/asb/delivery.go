@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// delivery is a message that was received. Its lock is its own, or that of its session.
+// delivery is a message that was received. It has a lock, or its session does.
 type delivery struct {
 	core.UnsupportedDelivery
 	r       *receiver

@@ -69,7 +69,7 @@ func ExampleNew_identity() {
 	_ = transport.Close(ctx)
 }
 
-// The queues and topics, for somebody who may create them.
+// The queues and topics, for people who may create them.
 func ExampleBicep() {
 	// snippet: bicep
 	text, err := asb.Bicep(asb.Config{Namespace: "shop.servicebus.windows.net"}, asb.Entities{

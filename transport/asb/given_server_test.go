@@ -25,7 +25,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 )
 
-// The test TestConformance runs in the namespace that the environment names, instead of on a server of its own: on Azure, or on an emulator.
+// The test TestConformance runs in the namespace that the environment names, instead of on our own server: on Azure, or on an emulator.
 // The name of each entity that it makes there begins with that of the run; all of them are deleted at its end.
 const (
 	// givenVariable is a connection string of the namespace, with the right Manage.

@@ -73,8 +73,8 @@ var errLinkLost = errors.New("the service has closed the link to receive message
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot, "Link is closed").
 const steady = time.Minute
 
-// most returns how many messages the next request may bring at most.
-func (l *link) most() int {
+// requestSize returns how many messages the next request may bring at most.
+func (l *link) requestSize() int {
 	if time.Now().Before(l.singly) {
 		return 1
 	}
@@ -105,7 +105,7 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 	if l.opened.IsZero() {
 		// While the queue is empty a request for messages tells nothing of a link that works again.
 		if err := l.check(); err != nil {
-			return l.after(err), err
+			return l.closeIfUnusable(err), err
 		}
 		l.opened = time.Now()
 		l.r.works()
@@ -114,7 +114,7 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 	l.credit = max(l.credit, most) - len(messages)
 	switch {
 	case err != nil:
-		return l.after(err), err
+		return l.closeIfUnusable(err), err
 	case len(messages) == 0:
 		err = l.loss(time.Since(l.opened))
 		return l.discard(), err
@@ -134,8 +134,8 @@ func (l *link) loss(lasted time.Duration) error {
 	return nil
 }
 
-// after closes the link if the error shows that it is unusable, and returns messages that came before it.
-func (l *link) after(err error) (last []*delivery) {
+// closeIfUnusable closes the link if the error shows that it is unusable, and returns messages that came before it.
+func (l *link) closeIfUnusable(err error) (last []*delivery) {
 	if _, unreadable := errors.AsType[*unreadableError](err); unreadable {
 		return l.singleOut()
 	}

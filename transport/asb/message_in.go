@@ -148,7 +148,7 @@ func (r *received) addForeign(m *azservicebus.ReceivedMessage) {
 	}
 }
 
-// nativeID names the copy of a message: each queue has sequence numbers of its own, which begin again where it was deleted and created
+// nativeID names the copy of a message: each queue has separate sequence numbers, which begin again where it was deleted and created
 // anew.
 func nativeID(queue string, m *azservicebus.ReceivedMessage) string {
 	if m.SequenceNumber == nil {

@@ -316,7 +316,7 @@ func (t *Transport) reachToSend(ctx context.Context, address string) error {
 	}
 	defer t.sending.release(sender)
 	if _, err = sender.NewMessageBatch(ctx, nil); err != nil {
-		t.afterError(sender, err)
+		t.closeIfUnusable(sender, err)
 	}
 	return err
 }
@@ -328,24 +328,24 @@ func duration(d time.Duration) string {
 
 // parseDuration reads a duration in ISO 8601 of days, hours, minutes and seconds.
 func parseDuration(text string) (time.Duration, bool) {
-	days, rest, isTime := strings.Cut(strings.TrimPrefix(text, "P"), "T")
+	days, clock, isTime := strings.Cut(strings.TrimPrefix(text, "P"), "T")
 	if !strings.HasPrefix(text, "P") {
 		return 0, false
 	}
 	total := 0.0
-	read := func(part *string, unit string, of time.Duration) bool {
-		number, after, found := strings.Cut(*part, unit)
+	read := func(part *string, unit string, length time.Duration) bool {
+		number, remainder, found := strings.Cut(*part, unit)
 		if !found {
 			return true
 		}
 		n, err := strconv.ParseFloat(number, 64)
-		total += n * float64(of)
-		*part = after
+		total += n * float64(length)
+		*part = remainder
 		return err == nil
 	}
 	ok := read(&days, "D", 24*time.Hour) && days == ""
 	if isTime {
-		ok = ok && read(&rest, "H", time.Hour) && read(&rest, "M", time.Minute) && read(&rest, "S", time.Second) && rest == ""
+		ok = ok && read(&clock, "H", time.Hour) && read(&clock, "M", time.Minute) && read(&clock, "S", time.Second) && clock == ""
 	}
 	return time.Duration(total), ok && total < float64(1<<62)
 }

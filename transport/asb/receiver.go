@@ -42,8 +42,8 @@ type receiver struct {
 	mu          sync.Mutex // guards the fields below
 	closed      bool
 	maxInFlight int
-	held        map[*delivery]struct{} // arrived and not settled
-	arrived     []*delivery            // those of held that Receive has not returned
+	unsettled   map[*delivery]struct{} // arrived and not settled
+	arrived     []*delivery            // those of unsettled that Receive has not returned
 	asked       int                    // places of requests in progress
 	demand      int                    // messages that calls of Receive wait for
 	wanted      int                    // most pollers: it grows while requests come back full
@@ -73,7 +73,7 @@ func newReceiver(t *Transport, client *azservicebus.Client, address string, cfg 
 	r := &receiver{
 		t: t, client: client, address: address, mode: cfg.Mode, sessions: t.cfg.keepsGroups(address),
 		arrivals: transport.NewSignal(), room: transport.NewSignal(), closedDone: make(chan struct{}),
-		maxInFlight: cfg.MaxInFlight, held: map[*delivery]struct{}{}, wanted: 1,
+		maxInFlight: cfg.MaxInFlight, unsettled: map[*delivery]struct{}{}, wanted: 1,
 	}
 	r.outages.Observer = cfg.Observer
 	r.closing, r.close = context.WithCancel(t.life.Context())
@@ -251,13 +251,13 @@ func (r *receiver) freePlacesLocked() int {
 	if r.mode == core.TransactionNone {
 		return min(r.demand, r.maxInFlight) - len(r.arrived) - r.asked
 	}
-	return r.maxInFlight - len(r.held) - r.asked
+	return r.maxInFlight - len(r.unsettled) - r.asked
 }
 
 // surplusLocked removes and returns the messages that have arrived beyond MaxInFlight, the newest ones. A receiver that is
 // closed keeps them, for Close; so does one in mode None, where they cannot go back.
 func (r *receiver) surplusLocked() (surplus []*delivery) {
-	n := min(len(r.held)-r.maxInFlight, len(r.arrived))
+	n := min(len(r.unsettled)-r.maxInFlight, len(r.arrived))
 	if n <= 0 || r.closed || r.mode == core.TransactionNone {
 		return nil
 	}
@@ -301,7 +301,7 @@ func (r *receiver) releaseAll(ctx context.Context, deliveries []*delivery) {
 
 // freeLocked frees the place of a delivery.
 func (r *receiver) freeLocked(d *delivery) {
-	delete(r.held, d)
+	delete(r.unsettled, d)
 	r.room.Notify()
 }
 
@@ -314,7 +314,7 @@ func (r *receiver) dropLocked(d *delivery) {
 // arriveLocked makes messages available to Receive, and returns those for which there is no place any more.
 func (r *receiver) arriveLocked(ready ...*delivery) (surplus []*delivery) {
 	for _, d := range ready {
-		r.held[d] = struct{}{}
+		r.unsettled[d] = struct{}{}
 		d.waiting = true
 	}
 	r.arrived = append(r.arrived, ready...)
@@ -335,7 +335,7 @@ func (r *receiver) sweepLocked() {
 		return
 	}
 	r.nextSweep = now.Add(leastLock / 16)
-	for d := range r.held {
+	for d := range r.unsettled {
 		if !d.waiting && now.After(d.LockedUntil()) {
 			r.dropLocked(d)
 		}
@@ -373,7 +373,7 @@ func (r *receiver) reserve(most int) (places int, wait time.Duration, waiting co
 func (r *receiver) poll() {
 	l := newLink(r)
 	for {
-		places, wait, waiting, open := r.reserve(l.most())
+		places, wait, waiting, open := r.reserve(l.requestSize())
 		switch {
 		case !open:
 			r.keep(l.close())

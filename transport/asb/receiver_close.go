@@ -49,8 +49,8 @@ func (r *receiver) end(ctx context.Context) error {
 	r.pollers.Wait()
 	transport.Await(ctx, &r.settlements) // messages that they do not consume are released after them
 	r.mu.Lock()
-	left := slices.Collect(maps.Keys(r.held))
-	r.held, r.arrived = map[*delivery]struct{}{}, nil
+	left := slices.Collect(maps.Keys(r.unsettled))
+	r.unsettled, r.arrived = map[*delivery]struct{}{}, nil
 	r.mu.Unlock()
 	if r.mode == core.TransactionNone {
 		r.resend(ctx, left)

@@ -78,7 +78,7 @@ func TestOpenReceiver_RefusesQueuesThatCannotServe(t *testing.T) {
 		t.Errorf("a queue that takes one delivery more than the endpoint is refused: %v", err)
 	}
 	if warnings := transport.Warnings(); len(warnings) != 1 || !strings.Contains(warnings[0], "MaxDeliveryCount 10, 1 above") || !strings.Contains(warnings[0], "--name few --max-delivery-count 2000") {
-		t.Errorf("the warnings are %q, want one about what is left for releases", warnings)
+		t.Errorf("the warnings are %q, want one about releases", warnings)
 	}
 }
 

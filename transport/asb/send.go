@@ -167,11 +167,11 @@ const (
 func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	rest := s.messages
+	remaining := s.messages
 	reopened := false
 	pause := firstBusyPause
-	for len(rest) > 0 {
-		n, err := t.sendSome(ctx, s.to, rest)
+	for len(remaining) > 0 {
+		n, err := t.sendSome(ctx, s.to, remaining)
 		if never, ok := errors.AsType[*notSentError](err); ok && never.closed && !reopened {
 			reopened = true
 			continue
@@ -188,14 +188,14 @@ func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
 			if err = t.missing(s.to, err); err == nil {
 				return // a topic without subscribers
 			}
-			for i, p := range rest {
+			for i, p := range remaining {
 				if errs[p.index] = err; i >= n {
 					errs[p.index] = &notSentError{error: err}
 				}
 			}
 			return
 		}
-		rest, pause = rest[n:], firstBusyPause
+		remaining, pause = remaining[n:], firstBusyPause
 	}
 }
 
@@ -210,7 +210,7 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 	}
 	defer func() {
 		if err != nil {
-			t.afterError(sender, err)
+			t.closeIfUnusable(sender, err)
 		}
 		if never, ok := errors.AsType[*notSentError](err); ok {
 			never.closed = faultOf(err) == faultOutage && !t.sending.has(sender)
@@ -284,7 +284,7 @@ const oneFrame = 60 << 10
 
 // sizeOf returns how many bytes a message takes at most, but for a body of several parts.
 func sizeOf(m *outgoing) int {
-	const fields, overhead = 2 << 10, 16 // AMQP's own fields; what each property takes beside its text
+	const fields, overhead = 2 << 10, 16 // AMQP's own fields; the bytes of each property beside its text
 	size := fields
 	for _, part := range m.Body.Data {
 		size += len(part) + overhead
@@ -319,8 +319,8 @@ func (t *Transport) sendWhole(ctx context.Context, s *sender, send func(ctx cont
 	}
 }
 
-// afterError closes the link or the connection if the error shows that it is unusable.
-func (t *Transport) afterError(s *sender, err error) {
+// closeIfUnusable closes the link or the connection if the error shows that it is unusable.
+func (t *Transport) closeIfUnusable(s *sender, err error) {
 	s.opened.Store(false)
 	switch f := faultOf(err); {
 	case f == faultNoEntity || f == faultRefused || f == faultNoToken || linkClosed(err):

@@ -160,7 +160,7 @@ func (s *session) serve() error {
 			}
 			return err
 		}
-		if !s.hold(d) {
+		if !s.awaitDue(d) {
 			return nil
 		}
 		s.r.putBack(s.r.answered(1, []*delivery{d}))
@@ -214,46 +214,46 @@ func (s *session) next(patience time.Duration) (*delivery, error) {
 // setAside keeps a session locked whose message cannot be read, so that the service offers others in the meantime. Others may have
 // its place.
 func (s *session) setAside(err error) {
-	shared := s.r.beginHold()
+	shared := s.r.lendPlace()
 	s.r.outages.Failed(err, time.Now())
 	_ = transport.Sleep(s.r.closing, s.r.closing, time.Until(s.lockedUntil()), nil)
-	s.r.giveUpHold(shared)
+	s.r.forgoPlace(shared)
 }
 
-// hold keeps a message that was postponed until it is due and there is a place for it. Others may have its place in the meantime. It returns
+// awaitDue keeps a message that was postponed until it is due and there is a place for it. Others may have its place in the meantime. It returns
 // false where the session was lost, or the receiver closed.
-func (s *session) hold(d *delivery) bool {
+func (s *session) awaitDue(d *delivery) bool {
 	due := func() time.Duration { return d.in.notBefore.Sub(s.r.t.clock.Now()) }
 	if d.in.notBefore.IsZero() || due() <= 0 || s.r.mode == core.TransactionNone {
 		return true
 	}
-	shared := s.r.beginHold()
+	shared := s.r.lendPlace()
 	for {
 		left := due()
 		var room transport.Signal
 		if left <= 0 {
-			if s.r.endHold(shared) {
+			if s.r.reclaimPlace(shared) {
 				return true
 			}
 			left, room = longestWait, s.r.room
 		}
 		pause := min(left, max(leastPause, time.Until(s.lockedUntil())/2))
 		if transport.Sleep(s.r.closing, s.r.closing, pause, room) != nil {
-			s.r.giveUpHold(shared)
+			s.r.forgoPlace(shared)
 			ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
 			_ = d.giveBack(ctx)
 			cancel()
 			return false
 		}
 		if time.Until(s.lockedUntil()) <= s.r.lockDuration()/2 && s.renew(s.r.closing) != nil && time.Now().After(s.lockedUntil()) {
-			s.r.giveUpHold(shared)
+			s.r.forgoPlace(shared)
 			return false
 		}
 	}
 }
 
-// beginHold gives a place to others, unless too many sessions wait. It reports whether it did.
-func (r *receiver) beginHold() (shared bool) {
+// lendPlace gives a place to others, unless too many sessions wait. It reports whether it did.
+func (r *receiver) lendPlace() (shared bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.postponed >= mostPostponed {
@@ -267,9 +267,9 @@ func (r *receiver) beginHold() (shared bool) {
 	return true
 }
 
-// endHold takes a place for a message that is due, and reports whether there was one. Places of requests for a session count as free: on a quiet
+// reclaimPlace takes a place for a message that is due, and reports whether there was one. Places of requests for a session count as free: on a quiet
 // queue they take up to a minute.
-func (r *receiver) endHold(shared bool) bool {
+func (r *receiver) reclaimPlace(shared bool) bool {
 	if !shared {
 		return true
 	}
@@ -289,8 +289,8 @@ func (r *receiver) endHold(shared bool) bool {
 	return true
 }
 
-// giveUpHold ends the hold of a message that is not handed out.
-func (r *receiver) giveUpHold(shared bool) {
+// forgoPlace ends the wait of a message that is not handed out.
+func (r *receiver) forgoPlace(shared bool) {
 	if !shared {
 		r.giveUpPlace()
 		return
@@ -330,12 +330,12 @@ func (s *session) abort(d *delivery) {
 	defer cancel()
 	transport.Await(ctx, &s.r.settlements)
 	s.r.mu.Lock()
-	_, unsettled := s.r.held[d]
+	_, isUnsettled := s.r.unsettled[d]
 	if s.r.mode != core.TransactionNone { // in None Close sends it again
-		delete(s.r.held, d)
+		delete(s.r.unsettled, d)
 	}
 	s.r.mu.Unlock()
-	if unsettled && s.r.mode != core.TransactionNone {
+	if isUnsettled && s.r.mode != core.TransactionNone {
 		_ = d.giveBack(ctx)
 	}
 }

@@ -80,7 +80,7 @@ func TestPostpone_TakesAPlaceWhenItIsDue(t *testing.T) {
 
 func TestPostpone_IsGivenBackUncountedByAReceiverThatCloses(t *testing.T) {
 	t.Parallel()
-	s := startSite(t, sbserver.Config{AcceptTimeout: longestLock}) // a request for another session takes the only place meanwhile
+	s := startSite(t, sbserver.Config{AcceptTimeout: longestLock}) // a request for another session takes the only place at the same time
 	transport := s.ordered(t, longestLock)
 	groups(t, transport, "a")
 	r := openReceiver(t, transport, "q", 1)

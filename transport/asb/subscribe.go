@@ -14,7 +14,7 @@ import (
 
 // Subscribe lets a queue receive the events that are published to the topics: it creates each topic that does not exist, and a
 // subscription with the name of the queue, which forwards to it. It needs the right Manage. With Config.NoAdmin it asks for nothing and
-// succeeds, and Warnings has the commands that create what may be missing.
+// succeeds, and Warnings has the commands that create topics and subscriptions.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.subscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("asb: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
@@ -37,7 +37,7 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 	return err
 }
 
-// subscribeEach creates what is missing of the subscriptions of a queue.
+// subscribeEach creates the topics and the subscriptions of a queue that are missing.
 func (t *Transport) subscribeEach(ctx context.Context, address string, topics []string) error {
 	if err := t.lookFor(ctx, t.cfg.QueuePrefix+address); err != nil {
 		return err

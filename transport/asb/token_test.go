@@ -107,5 +107,8 @@ func TestToken_Expires(t *testing.T) {
 			complete(t, take(t, r, 1)[0])
 			clock.Advance(lifetime)
 		}
+		if n := s.Count(sbserver.OpAttachReceiver, queue); n < 7 {
+			t.Errorf("%d links were opened to receive from %q; 7 tokens have expired", n, queue)
+		}
 	}
 }
