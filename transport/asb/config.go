@@ -43,8 +43,8 @@ type Config struct {
 	// "http://localhost:5300" for the emulator.
 	AdminEndpoint string
 
-	// NoAdmin keeps the adapter from requests that need the right Manage: Provision, Subscribe and Unsubscribe then are
-	// errors with the az commands that do it, and MaxDeliveryCount and sessions of queues are not checked.
+	// NoAdmin keeps the adapter from requests that need the right Manage: the errors of Provision and Unsubscribe, and a warning of
+	// Subscribe, then have the az commands that do it, and MaxDeliveryCount and sessions of queues are not checked.
 	NoAdmin bool
 
 	// QueuePrefix stands before the name of every queue, and TopicPrefix before that of every topic, such as "test/", so that
