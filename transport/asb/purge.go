@@ -63,10 +63,12 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	}
 	p := purging{sdk: sdk, began: began}
 	err = p.drain(ctx, purgeIdle)
-	// Messages go back also when the call ends early. The service would send them to this link again.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
-	defer cancel()
-	p.gather(ctx)
+	if ctx.Err() != nil { // messages go back also when the call ends early
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer cancel()
+	}
+	p.gather(ctx) // the service would send those that are released to this link again
 	_ = sdk.Close(ctx)
 	if len(p.later) == 0 {
 		return p.removed, err
