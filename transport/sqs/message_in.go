@@ -88,7 +88,7 @@ func (r *received) finish(t *Transport, queue string, m *types.Message, attrs ma
 		r.Headers = headers
 	}
 	if text, ok := r.Headers.Lookup(headerTimeToBeReceived); ok {
-		if d, ok := readTimeSpan(text); ok && d > 0 {
+		if d, ok := transport.ParseTimeSpan(text); ok && d > 0 {
 			r.ttl = d
 		}
 		r.Headers.Del(headerTimeToBeReceived)
