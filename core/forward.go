@@ -37,11 +37,8 @@ func (m *Message) ForwardNow(ctx context.Context, queue string) error {
 }
 
 func (m *Message) forwardLocked(queue string) (Outgoing, error) {
-	in := m.incoming
-	out := in.copyTo(queue, in.Headers, ReasonForward)
-	in.writeID(&out.Headers)
-	out.Headers.Del(HeaderAttempts, HeaderUndelivered, HeaderTimeToBeReceived, HeaderRetryUniqueMessageID, HeaderRetryAckQueue, HeaderRetryAckSent)
-	out.Headers.Del(retryHeaders...)
+	out := m.Copy()
+	out.Queue = queue
 	err := m.env.composer.checkSize(&out)
 	switch {
 	case m.endedLocked():
@@ -50,7 +47,20 @@ func (m *Message) forwardLocked(queue string) (Outgoing, error) {
 		err = errors.New("no destination queue was given")
 	}
 	if err != nil {
-		return Outgoing{}, fmt.Errorf("core: forward message %s to %q: %w", in.ID, queue, err)
+		return Outgoing{}, fmt.Errorf("core: forward message %s to %q: %w", m.incoming.ID, queue, err)
 	}
 	return out, nil
+}
+
+// Copy returns the copy of the message that Forward collects, without a destination: for
+// code that sends it through another transport, as package bridge does. It shares the body
+// and Properties with the message, so neither is to be written. The time to be received is
+// not in it.
+func (m *Message) Copy() Outgoing {
+	in := m.incoming
+	out := in.copyTo("", in.Headers, ReasonForward)
+	in.writeID(&out.Headers)
+	out.Headers.Del(HeaderAttempts, HeaderUndelivered, HeaderTimeToBeReceived, HeaderRetryUniqueMessageID, HeaderRetryAckQueue, HeaderRetryAckSent)
+	out.Headers.Del(retryHeaders...)
+	return out
 }

@@ -29,6 +29,9 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 			if m.DelayedRetries == 0 {
 				return errBoom
 			}
+			if out := m.Copy(); out.Queue != "" || out.Topic != "" || out.Reason != core.ReasonForward || out.ID != "m1" || string(out.Body) != "body of m1" || out.GroupKey != "g" {
+				b.Errorf("the copy is %+v", out)
+			}
 			return m.Forward("shipping")
 		})
 		sent := order("m1")

@@ -47,6 +47,11 @@ const (
 	// number of messages can wait, but an end of Context reaches none of them. Without
 	// delayed delivery that is not possible, and the endpoint waits.
 	PauseMessage
+	// PauseCopy is PauseMessage with a copy that is delivered after the pause on every
+	// broker, at the end of the queue, so that any number of messages can wait and none holds
+	// up others. A message of a group from a queue that keeps groups stays in its place.
+	// Without delayed delivery it is PauseMessage.
+	PauseCopy
 )
 
 const (
@@ -86,14 +91,7 @@ func PutBack(err error, pause Pause) error {
 
 // putBack carries out the verdict.
 func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
-	scope, asCopy := d.pause.Scope, r.ep.caps.CountsEveryDelivery
-	if scope == PauseMessage && (asCopy || r.isAtomic()) {
-		if r.ep.caps.DelayedDelivery || f.inPlace {
-			asCopy = true
-		} else {
-			scope = PauseEndpoint
-		}
-	}
+	scope, asCopy := r.pausing(d.pause.Scope, f)
 	length, begins := r.putBacks.begin(d.pause, scope, f.MessageType)
 	d.action.Delay = length
 	r.ep.log.logPutBack(a.deciding(), f, d, scope, begins)
@@ -110,6 +108,25 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 	w.freeSlot()
 	r.giveBackIn(a.deciding(), held{a.delivery, a.hold})
 	a.end()
+}
+
+// pausing returns how a scope is fulfilled: PauseEndpoint or PauseMessage, and whether a copy
+// takes the place of the message.
+func (r *runner) pausing(scope PauseScope, f *failure) (possible PauseScope, asCopy bool) {
+	asCopy = r.ep.caps.CountsEveryDelivery
+	if scope == PauseEndpoint {
+		return scope, asCopy
+	}
+	canWait := r.ep.caps.DelayedDelivery || f.inPlace
+	switch {
+	case asCopy, r.isAtomic(): // it cannot be kept
+		if !canWait {
+			return PauseEndpoint, asCopy
+		}
+		return PauseMessage, true
+	default:
+		return PauseMessage, scope == PauseCopy && canWait
+	}
 }
 
 // putBackCopy replaces the message by a copy, or postpones one of a group, without counting

@@ -36,11 +36,13 @@ var countings = map[string]func(*core.Capabilities){
 	"counted in memory":        func(c *core.Capabilities) { c.NativeDeliveryCount = false },
 }
 
+var everyScope = []core.PauseScope{core.PauseEndpoint, core.PauseMessage, core.PauseCopy}
+
 // inCountings runs body for each way to count, mode, scope and group.
 func inCountings(t *testing.T, body func(b *bed, scope core.PauseScope, group string)) {
 	t.Helper()
 	for name, change := range countings {
-		for _, scope := range []core.PauseScope{core.PauseEndpoint, core.PauseMessage} {
+		for _, scope := range everyScope {
 			for _, group := range []string{"", "g"} {
 				t.Run(fmt.Sprintf("%s, scope %d, group %q", name, scope, group), func(t *testing.T) {
 					inModesOn(t, able(change), retrying, func(b *bed) { body(b, scope, group) })
@@ -121,7 +123,8 @@ func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 		if len(all) != 100 || all[99].Action != (core.Action{Kind: core.ActionPutBack, Delay: time.Second}) || all[99].Deferred {
 			b.Errorf("observers were told of %d, the last is %+v", len(all), all[len(all)-1].Action)
 		}
-		copies := b.broker.caps.CountsEveryDelivery || scope == core.PauseMessage && b.mode == core.TransactionSendsAtomicWithReceive && group == ""
+		copies := b.broker.caps.CountsEveryDelivery || group == "" &&
+			(scope == core.PauseCopy || scope == core.PauseMessage && b.mode == core.TransactionSendsAtomicWithReceive)
 		seen := ids.all()
 		slices.Sort(seen)
 		if n, want := len(slices.Compact(seen)), map[bool]int{true: 100, false: 1}[copies]; n != want {
@@ -136,7 +139,7 @@ func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 }
 
 func TestPutBack_PausesGrow(t *testing.T) {
-	for _, scope := range []core.PauseScope{core.PauseEndpoint, core.PauseMessage} {
+	for _, scope := range everyScope {
 		inModes(t, retrying, func(b *bed) {
 			start := time.Now()
 			var seen record[string]
@@ -381,6 +384,43 @@ func TestPutBack_KeepsABoundedNumber(t *testing.T) {
 		equal(b, "available", len(b.queue("orders")), 1)
 		b.holds("error", 0)
 	})
+}
+
+// Copies wait in any number, and others pass them. Without delayed delivery this process
+// keeps the messages.
+func TestPutBack_CopiesLetOthersPass(t *testing.T) {
+	for name, tt := range map[string]struct {
+		waits        int
+		capabilities func(*core.Capabilities)
+	}{
+		"copies":                {3000, func(*core.Capabilities) {}},
+		"no delayed delivery":   {900, func(c *core.Capabilities) { c.DelayedDelivery = false }},
+		"each delivery counted": {3000, func(c *core.Capabilities) { c.CountsEveryDelivery = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModesOn(t, able(tt.capabilities), everyMode[1:2], func(b *bed) {
+				var passed atomic.Int64
+				for i := range tt.waits {
+					b.put(fmt.Sprint("waits ", i))
+				}
+				for i := range 100 {
+					b.put(fmt.Sprint("passes ", i))
+				}
+				ep, _ := b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+					if strings.HasPrefix(m.ID, "waits") {
+						return core.PutBack(errBoom, core.Pause{Length: time.Minute, Scope: core.PauseCopy})
+					}
+					passed.Add(1)
+					return nil
+				})
+				b.pass(time.Second)
+				equal(b, "handled", passed.Load(), 100)
+				if kept := ep.Health().PutBack; kept != 0 && b.broker.caps.DelayedDelivery {
+					b.Errorf("this process keeps %d messages", kept)
+				}
+			})
+		})
+	}
 }
 
 func TestPutBack_IsNoFailureAndNoSuccess(t *testing.T) {
