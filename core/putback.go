@@ -91,7 +91,7 @@ func PutBack(err error, pause Pause) error {
 
 // putBack carries out the verdict.
 func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
-	scope, asCopy := r.pausing(d.pause.Scope, f)
+	scope, asCopy := r.possiblePause(d.pause.Scope, f)
 	length, begins := r.putBacks.begin(d.pause, scope, f.MessageType)
 	d.action.Delay = length
 	r.ep.log.logPutBack(a.deciding(), f, d, scope, begins)
@@ -110,9 +110,9 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 	a.end()
 }
 
-// pausing returns how a scope is fulfilled: PauseEndpoint or PauseMessage, and whether a copy
+// possiblePause returns how a scope is fulfilled: PauseEndpoint or PauseMessage, and whether a copy
 // takes the place of the message.
-func (r *runner) pausing(scope PauseScope, f *failure) (possible PauseScope, asCopy bool) {
+func (r *runner) possiblePause(scope PauseScope, f *failure) (possible PauseScope, asCopy bool) {
 	asCopy = r.ep.caps.CountsEveryDelivery
 	if scope == PauseEndpoint {
 		return scope, asCopy

@@ -24,10 +24,11 @@ var areas = map[string]rules{
 	"internal":    {imports: []string{"core", "transport"}},
 	"sdktest":     {tests: []string{"internal"}, foreign: true},
 	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
+	"bridge":      {imports: []string{"core", "transport"}, tests: []string{"transport/inmemory", "inbox"}},
 	"inbox":       {imports: []string{"core", "transport/inmemory"}},
 	"store":       {imports: []string{"core", "inbox"}, tests: []string{"internal", "adapter", "transport/inmemory"}, foreign: true},
 	"examples":    {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
-	"example":     {imports: []string{"core", "transport", "adapter", "middleware", "otel", "inbox", "store"}, tests: []string{"internal"}, foreign: true},
+	"example":     {imports: []string{"core", "transport", "adapter", "middleware", "otel", "bridge", "inbox", "store"}, tests: []string{"internal"}, foreign: true},
 	"middleware":  {imports: []string{"core"}, tests: []string{"transport/inmemory"}, foreign: true},
 	"otel":        {imports: []string{"core"}, tests: []string{"transport/inmemory"}, foreign: true},
 	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance", "inbox"}},
@@ -41,7 +42,7 @@ var inRoot = []string{"transport/inmemory"}
 
 // modules lists the examples that are modules of their own, because they need an adapter or
 // middleware.
-var modules = []string{"examples/observability", "examples/outbox", "examples/resilience"}
+var modules = []string{"examples/bridge", "examples/observability", "examples/outbox", "examples/resilience"}
 
 // stores lists the stores of the inbox that are modules of their own, because they need a client of a database.
 var stores = []string{"inbox/postgres"}

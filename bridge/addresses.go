@@ -1,0 +1,63 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// HeaderReplyToAddress is on a message whose reply address is not that of a queue that the
+// bridge connects: it is the address, which is valid on the side that the message came from.
+// The message has no other reply address then, and a reply fails with core.ErrNoReplyAddress.
+const HeaderReplyToAddress = "Reprise.Bridge.ReplyToAddress"
+
+// addresses translates addresses of one side into those of the other. It is immutable.
+type addresses struct {
+	from    core.Transport
+	targets map[string]string // by the canonical address
+}
+
+// newAddresses knows the queues that exist on both sides: of each the bridge receives from one
+// and sends to the other.
+func newAddresses(from, to *Side) (addresses, error) {
+	a := addresses{from.Transport, map[string]string{}}
+	var errs []error
+	for _, queue := range slices.Concat(from.Queues, to.Queues) {
+		source, err := from.Transport.Address(queue)
+		target, err2 := to.Transport.Address(queue)
+		if err := errors.Join(err, err2); err != nil {
+			errs = append(errs, fmt.Errorf("the queue %q is not possible on both sides: %w", queue, err))
+			continue
+		}
+		a.targets[source] = target
+	}
+	return a, errors.Join(errs...)
+}
+
+// translate returns the address on the other side, or false for a queue that is not bridged.
+func (a addresses) translate(address string) (string, bool) {
+	if canonical, err := a.from.Address(address); err == nil {
+		address = canonical
+	}
+	target, ok := a.targets[address]
+	return target, ok
+}
+
+// write replaces the addresses in the headers of a message that leaves its side.
+func (a addresses) write(h *core.Headers) {
+	if failed, ok := a.translate(h.Get(core.HeaderFailedQ)); ok {
+		h.Set(core.HeaderFailedQ, failed)
+	}
+	address := h.Get(core.HeaderReplyToAddress)
+	if address == "" {
+		return
+	}
+	if target, ok := a.translate(address); ok {
+		h.Set(core.HeaderReplyToAddress, target)
+		return
+	}
+	h.Del(core.HeaderReplyToAddress)
+	h.Set(HeaderReplyToAddress, address)
+}

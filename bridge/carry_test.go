@@ -1,0 +1,351 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/bridge"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+const (
+	orderPlaced = "shop.OrderPlaced"
+	orderPaid   = "shop.OrderPaid"
+)
+
+// A message is on the other side what it was on this one: only its reply address is that of
+// the other side, and it tells which bridges it has crossed.
+func TestCarry_KeepsTheMessage(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		c := b.config(bridge.Side{Queues: []string{"shop"}, Topics: []string{orderPlaced}}, bridge.Side{Queues: []string{"billing"}})
+		carrier := b.bridge("b", c)
+		shop, billing := b.endpoint("shop", b.near, core.Config{}), b.endpoint("billing", b.far, core.Config{})
+		var commands, events received
+		b.noError(core.HandleDefault(shop, (&received{}).handle))
+		b.noError(core.Handle(billing, "billing.Write", commands.handle))
+		b.noError(core.HandleEvent(billing, orderPlaced, events.handle))
+		b.run(append(carrier.Endpoints(), shop, billing)...)
+
+		options := core.SendOptions{
+			ID: "m1", ConversationID: "talk", CorrelationID: "order 1", GroupKey: "g", Properties: map[string]string{"p": "1"},
+			Headers: map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tenant": "é"},
+		}
+		b.noError(shop.Send(b.Context(), "billing", "billing.Write", []byte("write"), options))
+		options.ID = "m2"
+		b.noError(shop.Publish(b.Context(), orderPlaced, []byte("placed"), options))
+		b.pass(time.Second)
+		for id, got := range map[string]*received{"m1": &commands, "m2": &events} {
+			if len(got.messages()) != 1 {
+				b.Fatalf("%d messages of %s have arrived, want 1", len(got.messages()), id)
+			}
+			m := got.messages()[0]
+			body := map[string]string{"m1": "write", "m2": "placed"}[id]
+			if m.ID != id || string(m.RawBody()) != body || m.GroupKey() != "g" || m.Copy().Properties["p"] != "1" {
+				b.Errorf("%s arrived as %q, %q, group %q, properties %v", id, m.ID, m.RawBody(), m.GroupKey(), m.Copy().Properties)
+			}
+			if _, known := m.SentID(); !known {
+				b.Errorf("%s has an id that seems to be generated", id)
+			}
+			for key, want := range map[string]string{
+				core.HeaderMessageID: id, core.HeaderConversationID: "talk", core.HeaderCorrelationID: "order 1",
+				core.HeaderReplyToAddress: "shop@far", core.HeaderOriginatingEndpoint: "shop", "Tenant": "é",
+				"traceparent": options.Headers["traceparent"], bridge.HeaderHops: "b",
+			} {
+				if m.Headers.Get(key) != want {
+					b.Errorf("%s: header %s is %q, want %q", id, key, m.Headers.Get(key), want)
+				}
+			}
+		}
+	})
+}
+
+// All headers but the two arrive as they were sent.
+func TestCarry_ChangesNoOtherHeader(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
+		b.far.queues("billing")
+		b.run(carrier.Endpoints()...)
+		want := map[string]string{"A": "", "ü": "\x00", core.HeaderMessageID: "m1", core.HeaderRelatedTo: "m0", core.HeaderTimeSent: core.FormatTime(time.Now())}
+		b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(want), Body: []byte{0, 255}})
+		b.pass(time.Second)
+		got := b.far.only("billing")
+		want[bridge.HeaderHops] = "b"
+		if !maps.Equal(got.Headers.Map(), want) {
+			b.Errorf("headers are %q, want %q", got.Headers.Map(), want)
+		}
+		if string(got.Body) != "\x00\xff" {
+			b.Errorf("the body is %q", got.Body)
+		}
+	})
+}
+
+// An id that the near adapter generated is not taken for one that the sender gave.
+func TestCarry_GeneratedIDStaysOne(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
+		var got received
+		billing := b.endpoint("billing", b.far, core.Config{})
+		b.noError(core.HandleDefault(billing, got.handle))
+		b.run(append(carrier.Endpoints(), billing)...)
+		b.near.must(core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: "x"})})
+		b.pass(time.Second)
+		if id, known := got.messages()[0].SentID(); known {
+			b.Errorf("the id %q seems to be the sender's, who gave none", id)
+		}
+	})
+}
+
+// A control message without a type is carried too: the engine would consume it.
+func TestCarry_ControlMessage(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"control"}}))
+		b.far.queues("control")
+		b.run(carrier.Endpoints()...)
+		b.near.must(core.Outgoing{ID: "m1", Queue: "control", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1", core.HeaderControlMessage: "True"})})
+		b.pass(time.Second)
+		if got := b.far.only("control"); got.ID != "m1" {
+			b.Errorf("%q arrived", got.ID)
+		}
+	})
+}
+
+// A delayed message arrives when it is due, and its header says so.
+func TestCarry_DueTime(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		c := b.config(bridge.Side{Topics: []string{orderPlaced}}, bridge.Side{Queues: []string{"billing"}})
+		carrier := b.bridge("b", c)
+		shop, billing := b.endpoint("shop", b.near, core.Config{SendOnly: true}), b.endpoint("billing", b.far, core.Config{})
+		var got received
+		b.noError(core.HandleEvent(billing, orderPlaced, got.handle))
+		b.noError(core.HandleDefault(billing, got.handle))
+		b.run(append(carrier.Endpoints(), billing)...)
+		due := time.Now().Add(time.Hour)
+		b.noError(shop.Send(b.Context(), "billing", "x", nil, core.SendOptions{DeliverAt: due}))
+		b.noError(shop.Publish(b.Context(), orderPlaced, nil, core.SendOptions{DeliverAt: due}))
+		b.pass(time.Hour - time.Millisecond)
+		if n := len(got.messages()); n != 0 {
+			b.Errorf("%d messages arrived early", n)
+		}
+		b.pass(time.Second)
+		if n := len(got.messages()); n != 2 {
+			b.Fatalf("%d messages arrived when they were due, want 2", n)
+		}
+		for _, m := range got.messages() {
+			if at := m.Headers.Get(core.HeaderDeliverAt); at != core.FormatTime(due) {
+				b.Errorf("the header says %s", at)
+			}
+		}
+	})
+}
+
+// A program that writes the header alone has the delay of the other side or, where that has
+// none, of this one.
+func TestCarry_DueTimeInTheHeaderAlone(t *testing.T) {
+	noDelays := able(func(c *core.Capabilities) { c.DelayedDelivery = false })
+	shortDelays := able(func(c *core.Capabilities) { c.MaxDelay = time.Minute })
+	tests := map[string]struct {
+		near, far inmemory.Config
+		delayed   time.Duration // by the other side
+	}{
+		"the other side waits":         {noDelays, inmemory.Config{}, time.Hour},
+		"this side waits with a copy":  {inmemory.Config{}, noDelays, 0},
+		"this side waits":              {noDelays, noDelays, 0},
+		"longer than the longest time": {inmemory.Config{}, shortDelays, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, tt.near, tt.far, func(b *bed) {
+				carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
+				b.far.queues("billing")
+				b.run(carrier.Endpoints()...)
+				headers := map[string]string{core.HeaderMessageID: "m1", core.HeaderDeliverAt: core.FormatTime(time.Now().Add(time.Hour))}
+				b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(headers)})
+				b.pass(time.Hour - time.Millisecond)
+				if depth, err := b.far.memory().Depth("billing"); err != nil || depth.Ready != 0 {
+					b.Errorf("it is there early: %+v, %v", depth, err)
+				}
+				b.pass(time.Second)
+				if n := len(b.far.peek("billing")); n != 1 {
+					b.Errorf("%d messages when it is due, want 1", n)
+				}
+				if out := b.far.carried()[0]; out.Delay != tt.delayed {
+					b.Errorf("the other side delays it by %v, want %v", out.Delay, tt.delayed)
+				}
+			})
+		})
+	}
+}
+
+// The remaining time to be received is that on the other side; one that has passed ends the
+// message.
+func TestCarry_TimeToBeReceived(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
+		b.far.queues("billing")
+		b.noError(carrier.Provision(b.Context()))
+		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
+		b.noError(shop.Send(b.Context(), "billing", "x", nil, core.SendOptions{ID: "alive", TimeToBeReceived: time.Minute}))
+		headers := map[string]string{core.HeaderMessageID: "dead", core.HeaderTimeToBeReceived: "00:00:10", core.HeaderTimeSent: core.FormatTime(time.Now())}
+		b.near.must(core.Outgoing{ID: "dead", Queue: "billing", Headers: core.HeadersFromMap(headers)})
+		b.pass(20 * time.Second)
+		b.run(carrier.Endpoints()...)
+		b.pass(time.Second)
+		carried := b.far.carried()
+		if len(carried) != 1 || carried[0].ID != "alive" || carried[0].TimeToBeReceived.Round(time.Second) != 40*time.Second {
+			b.Errorf("carried: %v", carried)
+		}
+		if text := carried[0].Headers.Get(core.HeaderTimeToBeReceived); text != "00:01:00" {
+			b.Errorf("the header says %q", text)
+		}
+		b.pass(time.Minute)
+		if n := len(b.far.peek("billing")); n != 0 {
+			b.Errorf("%d messages are there after their time", n)
+		}
+	})
+}
+
+// What a handler on the other side replies comes back to the endpoint that asked, wherever
+// its queue has the bridge's help.
+func TestCarry_Replies(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		carrier := b.bridge("b", b.config(bridge.Side{Queues: []string{"shop"}}, bridge.Side{Queues: []string{"billing"}}))
+		shop, stock := b.endpoint("shop", b.near, core.Config{}), b.endpoint("stock", b.near, core.Config{SendOnly: true})
+		billing := b.endpoint("billing", b.far, core.Config{})
+		var replies received
+		var unknown error
+		b.noError(core.Handle(shop, "billing.Done", replies.handle))
+		b.noError(core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			err := m.Reply("billing.Done", nil)
+			if m.ID == "m2" {
+				unknown = err
+				if got := m.Headers.Get(bridge.HeaderReplyToAddress); got != "warehouse" {
+					t.Errorf("the address on the other side is %q, want warehouse", got)
+				}
+				return nil
+			}
+			return err
+		}))
+		b.run(append(carrier.Endpoints(), shop, billing)...)
+		b.noError(shop.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m1"}))
+		b.noError(stock.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m2", ReplyTo: "warehouse"}))
+		b.pass(time.Second)
+		if all := replies.messages(); len(all) != 1 || all[0].Headers.Get(core.HeaderCorrelationID) != "m1" || all[0].Headers.Get(core.HeaderReplyToAddress) != "billing" {
+			b.Errorf("%d replies", len(all))
+		}
+		if fmt.Sprint(unknown) == "<nil>" {
+			b.Error("a reply to a queue that is not bridged was sent to a queue of the wrong side")
+		}
+	})
+}
+
+// A failed message in an error queue of the other side can be returned from here.
+func TestCarry_ErrorQueue(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		c := b.config(bridge.Side{Queues: []string{"error", "shop"}}, bridge.Side{Queues: []string{"billing"}})
+		c.Endpoint.Recoverability.ErrorQueue = "b.error"
+		carrier := b.bridge("b", c)
+		shop := b.endpoint("shop", b.near, core.Config{})
+		b.noError(core.HandleDefault(shop, (&received{}).handle))
+		billing := b.endpoint("billing", b.far, core.Config{})
+		attempts := 0
+		b.noError(core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			if attempts++; attempts == 1 {
+				return core.Unrecoverable(errAway)
+			}
+			if at := m.Headers.Get(core.HeaderReplyToAddress); at != "shop@far" {
+				b.Errorf("the reply address is %q in the end", at)
+			}
+			return nil
+		}))
+		b.run(append(carrier.Endpoints(), shop, billing)...)
+		b.noError(shop.Send(b.Context(), "billing", "billing.Write", []byte("write"), core.SendOptions{ID: "m1"}))
+		b.pass(time.Second)
+		failed := b.near.only("error")
+		for key, want := range map[string]string{
+			core.HeaderFailedQ: "billing", core.HeaderExceptionMessage: errAway.Error(), core.HeaderReplyToAddress: "shop", bridge.HeaderHops: "b",
+		} {
+			if got := failed.Headers.Get(key); got != want {
+				b.Errorf("header %s is %q, want %q", key, got, want)
+			}
+		}
+		if failed.Headers.Get(core.HeaderAttempts) == "" {
+			b.Error("the error queue does not tell of the attempts")
+		}
+		b.near.must(core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(core.HeaderFailedQ), Headers: failed.Headers, Body: failed.Body})
+		b.pass(time.Second)
+		if attempts != 2 {
+			b.Errorf("%d attempts, want one more after the return", attempts)
+		}
+	})
+}
+
+// An event that is published on both sides is on each side once.
+func TestLoop_EventOfBothSides(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		c := b.config(bridge.Side{Topics: []string{orderPlaced}}, bridge.Side{Topics: []string{orderPlaced}})
+		carrier := b.bridge("b", c)
+		var near, far received
+		left, right := b.endpoint("left", b.near, core.Config{}), b.endpoint("right", b.far, core.Config{})
+		b.noError(core.HandleEvent(left, orderPlaced, near.handle))
+		b.noError(core.HandleEvent(right, orderPlaced, far.handle))
+		b.run(append(carrier.Endpoints(), left, right)...)
+		b.noError(left.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m1"}))
+		b.noError(right.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m2"}))
+		b.pass(time.Minute)
+		for side, got := range map[string]*received{"near": &near, "far": &far} {
+			if ids := fmt.Sprint(got.ids()); ids != "[m1 m2]" {
+				b.Errorf("events on the %s side: %s, want each once", side, ids)
+			}
+		}
+	})
+}
+
+// Bridges in a ring carry an event around once.
+func TestLoop_EventInARing(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		third := newSide(b.T, inmemory.Config{})
+		sides := []*side{b.near, b.far, third}
+		var endpoints []*core.Endpoint
+		var got [3]received
+		for i, s := range sides {
+			c := bridge.Config{
+				Near: bridge.Side{Transport: s, Topics: []string{orderPlaced}}, Far: bridge.Side{Transport: sides[(i+1)%3]},
+				Endpoint: core.Config{Logger: b.log.logger()},
+			}
+			endpoints = append(endpoints, b.bridge(fmt.Sprint("ring ", i), c).Endpoints()...)
+			ep := b.endpoint("subscriber", s, core.Config{})
+			b.noError(core.HandleEvent(ep, orderPlaced, got[i].handle))
+			endpoints = append(endpoints, ep)
+		}
+		b.run(endpoints...)
+		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
+		b.noError(shop.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m1"}))
+		b.pass(time.Minute)
+		// On the first side it arrives as published and, with the same id, from the ring.
+		if ids := fmt.Sprint(got[0].ids(), got[1].ids(), got[2].ids()); ids != "[m1 m1] [m1] [m1]" {
+			b.Errorf("events on the three sides: %s", ids)
+		}
+	})
+}
+
+// Two bridges that send a queue to each other are noticed.
+func TestLoop_QueueBetweenTwoBridges(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		one := b.bridge("one", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
+		two := b.bridge("two", b.config(bridge.Side{Queues: []string{"billing"}}, bridge.Side{}))
+		b.run(append(one.Endpoints(), two.Endpoints()...)...)
+		b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1"})})
+		b.pass(time.Minute)
+		if n := b.near.sendTries() + b.far.sendTries(); n != 16 {
+			b.Errorf("it was carried %d times, want 16", n)
+		}
+		failed := b.near.only("error")
+		if text := failed.Headers.Get(core.HeaderExceptionMessage); text != `bridge "one": message goes in circles between bridges: it has crossed 16 of them (one, two); to fix: let each queue be bridged in one direction alone` {
+			b.Errorf("the reason is %q", text)
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// destinations knows which queues and topics of a side cannot be reached.
+//
+// In a queue with messages for several destinations, those for one that cannot be reached
+// wait as copies, at the end of the queue, so that the others pass: one at a time is a probe,
+// the rest waits without a try. It is the same if the whole side is away, which only a try
+// for each destination can tell.
+type destinations struct {
+	log         *slog.Logger
+	giveUpAfter time.Duration
+
+	away    atomic.Int64 // the length of outages, so that the usual case takes no lock
+	mu      sync.Mutex
+	outages map[string]*outage
+	waiting int // messages in all outages
+}
+
+// outage is one of a single destination.
+type outage struct {
+	since time.Time
+	// alone is since when the destination is known to be away although its side is not, or
+	// the zero time: it does not exist, or a later try for another one was accepted.
+	alone   time.Time
+	err     error
+	probes  int // that failed, after the failure with which it began
+	next    time.Time
+	waiting map[string]struct{} // ids of messages that were put back
+}
+
+// Probes of one destination are 1, 2, 4, ... 30 s apart. Where many messages wait they are
+// looked at in such a rate that they leave the endpoint to the others: about a hundred a
+// second in all.
+const (
+	firstProbe   = time.Second
+	lastProbe    = 30 * time.Second
+	waitingRate  = 100 // a second
+	longestPause = 5 * time.Minute
+	mostWaiting  = int(longestPause/time.Second) * waitingRate
+)
+
+func newDestinations(log *slog.Logger, giveUpAfter time.Duration) *destinations {
+	return &destinations{log: log, giveUpAfter: giveUpAfter, outages: map[string]*outage{}}
+}
+
+// blocked returns why a destination is not to be tried now and for how long the message
+// waits, or nil. The caller to whom it returns nil during an outage is the probe.
+func (d *destinations) blocked(key, id string) (pause time.Duration, err error) {
+	if d.away.Load() == 0 {
+		return 0, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.outages[key]
+	if o == nil {
+		return 0, nil
+	}
+	if time.Now().Before(o.next) {
+		return d.waitLocked(o, id), o.err
+	}
+	o.next = time.Now().Add(o.interval())
+	return 0, nil
+}
+
+// interval is the time until the next probe.
+func (o *outage) interval() time.Duration { return min(firstProbe<<min(o.probes, 5), lastProbe) }
+
+// waitLocked notes that a message waits, and returns for how long.
+func (d *destinations) waitLocked(o *outage, id string) time.Duration {
+	if _, known := o.waiting[id]; !known && d.waiting < mostWaiting {
+		o.waiting[id] = struct{}{}
+		d.waiting++
+	}
+	turn := time.Duration(d.waiting) * time.Second / waitingRate
+	return min(max(time.Until(o.next), turn, firstProbe), longestPause)
+}
+
+// failed notes that a message could not be sent by a try that began at a time, and returns
+// for how long it waits.
+func (d *destinations) failed(key, id string, err error, began time.Time) (pause time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.outages[key]
+	switch {
+	case o == nil:
+		o = &outage{since: time.Now(), waiting: map[string]struct{}{}}
+		d.outages[key] = o
+		d.away.Store(int64(len(d.outages)))
+		d.log.Warn("destination cannot be reached; its messages wait", "destination", key, "error", err)
+		o.next = time.Now().Add(o.interval())
+	case !began.Before(o.next.Add(-o.interval())): // not together with the try before
+		o.probes++
+		o.next = time.Now().Add(o.interval())
+	}
+	o.err = err
+	if o.alone.IsZero() && errors.Is(err, core.ErrQueueNotFound) {
+		o.alone = time.Now()
+	}
+	return d.waitLocked(o, id)
+}
+
+// accepted notes that a message was accepted by a try that began at a time.
+func (d *destinations) accepted(key string, began time.Time) {
+	if d.away.Load() == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.outages[key]; o != nil {
+		delete(d.outages, key)
+		d.away.Store(int64(len(d.outages)))
+		d.waiting -= len(o.waiting)
+		d.log.Info("destination can be reached again", "destination", key, "unreachable_since", o.since, "messages_waited", len(o.waiting))
+	}
+	for _, o := range d.outages {
+		if o.alone.IsZero() && !began.Before(o.since) {
+			o.alone, o.next = time.Now(), time.Time{} // if the whole side was away, it may be back
+		}
+	}
+}
+
+// givenUp reports whether messages no longer wait for a destination, and since when it cannot
+// be reached.
+func (d *destinations) givenUp(key string) (since time.Time, given bool) {
+	if d.giveUpAfter == 0 {
+		return time.Time{}, false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.outages[key]
+	if o == nil || o.alone.IsZero() || time.Since(o.alone) < d.giveUpAfter {
+		return time.Time{}, false
+	}
+	return o.since, true
+}
+
+// state is that of a destination in core.Health.
+func (d *destinations) state(key string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o := d.outages[key]
+	if o == nil {
+		return "reachable"
+	}
+	return fmt.Sprintf("unreachable since %s (%d messages wait): %v", o.since.UTC().Format(time.RFC3339), len(o.waiting), o.err)
+}

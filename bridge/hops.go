@@ -1,0 +1,51 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// HeaderHops has the names of the bridges that a message has crossed, in order, separated by
+// commas.
+const HeaderHops = "Reprise.Bridge.Hops"
+
+// ErrLoop is the failure of a message that has crossed too many bridges: two of them send it
+// to each other.
+var ErrLoop = errors.New("message goes in circles between bridges")
+
+const (
+	hopSeparator = ","
+	// mostHops is far more than a message needs that is forwarded, or returned from an error
+	// queue, some times.
+	mostHops = 16
+)
+
+// hops returns the bridges that a message has crossed.
+func hops(h core.Headers) []string {
+	text := h.Get(HeaderHops)
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, hopSeparator)
+}
+
+// crossed reports whether a message has crossed the bridge before.
+func crossed(h core.Headers, bridge string) bool { return slices.Contains(hops(h), bridge) }
+
+// addHop notes that a message crosses the bridge. With its failure the way of a message ends,
+// and another begins when it is returned.
+func addHop(h *core.Headers, bridge string) error {
+	before := hops(*h)
+	if h.Get(core.HeaderFailedQ) != "" {
+		before = nil
+	}
+	if len(before) >= mostHops {
+		return fmt.Errorf("%w: it has crossed %d of them (%s); to fix: let each queue be bridged in one direction alone", ErrLoop, len(before), strings.Join(slices.Compact(slices.Sorted(slices.Values(before))), ", "))
+	}
+	h.Set(HeaderHops, strings.Join(append(before, bridge), hopSeparator))
+	return nil
+}

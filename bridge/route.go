@@ -1,0 +1,141 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// route carries messages to one destination: a queue or a topic of the other side.
+type route struct {
+	*direction
+	queue, topic string // one is empty
+	shared       bool   // messages for other destinations are in the same queue
+}
+
+// key names the destination in a sentence, and among others.
+func (r *route) key() string {
+	if r.topic != "" {
+		return "topic " + r.topic
+	}
+	return "queue " + r.queue
+}
+
+// options let core.Health tell of the destination.
+func (r *route) options() core.HandleOptions {
+	return core.HandleOptions{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		core.StartUpOf(next).Describe(core.Step{Kind: "bridge", Name: r.key(), State: func() string { return r.reached.state(r.key()) }, Refuses: true})
+		return next
+	}}}
+}
+
+// handle sends a copy of the message to the other side.
+func (r *route) handle(ctx context.Context, m *core.Inbound[[]byte]) error {
+	if r.topic != "" && crossed(m.Headers, r.bridge) {
+		return nil // the bridge published it on this side
+	}
+	out, err := r.copy(m.Message)
+	if err != nil {
+		return err
+	}
+	if r.shared {
+		if pause, err := r.reached.blocked(r.key(), m.ID); err != nil {
+			return r.verdict(err, pause)
+		}
+	}
+	began := time.Now()
+	err = r.send(ctx, out)
+	switch {
+	case err == nil:
+		r.reached.accepted(r.key(), began)
+		return nil
+	case errors.Is(ctx.Err(), context.Canceled): // a shutdown, or a lost lock
+		return err
+	case concernsMessage(err):
+		return core.Unrecoverable(fmt.Errorf("bridge %q: the other side cannot take the message for %s: %w", r.bridge, r.key(), err))
+	}
+	return r.verdict(err, r.reached.failed(r.key(), m.ID, err, began))
+}
+
+func (r *route) send(ctx context.Context, out core.Outgoing) error {
+	ctx, cancel := context.WithTimeout(ctx, r.config.SendTimeout)
+	defer cancel()
+	return r.to.Send(ctx, out)
+}
+
+// verdict leaves a message in its queue, or gives it up. Where all others in the queue have
+// the same destination, they wait with it, in their order.
+func (r *route) verdict(err error, pause time.Duration) error {
+	err = fmt.Errorf("bridge %q: send to %s: %w", r.bridge, r.key(), err)
+	if since, given := r.reached.givenUp(r.key()); given {
+		return core.Unrecoverable(fmt.Errorf("%w; given up because it cannot be reached since %s (Config.GiveUpAfter)", err, since.UTC().Format(time.RFC3339)))
+	}
+	if !r.shared {
+		return core.PutBack(err, core.Pause{Scope: core.PauseEndpoint})
+	}
+	return core.PutBack(err, core.Pause{Length: pause, Scope: core.PauseCopy})
+}
+
+// concernsMessage reports whether a send failed for a reason that lies in the message, so
+// that it will fail each time.
+func concernsMessage(err error) bool {
+	return errors.Is(err, core.ErrTooLarge) || errors.Is(err, core.ErrInvalidHeader) || errors.Is(err, errors.ErrUnsupported)
+}
+
+// copy returns the message as it is sent to the other side, or a verdict.
+func (r *route) copy(m *core.Message) (core.Outgoing, error) {
+	out := m.Copy()
+	out.Queue, out.Topic = r.queue, r.topic
+	if trace := m.Headers.Get(core.HeaderAttempts); trace != "" && m.Headers.Get(core.HeaderFailedQ) != "" {
+		out.Headers.Set(core.HeaderAttempts, trace) // that of a failure on this side
+	}
+	if err := addHop(&out.Headers, r.bridge); err != nil {
+		return out, core.Unrecoverable(fmt.Errorf("bridge %q: %w", r.bridge, err))
+	}
+	r.addresses.write(&out.Headers)
+	if err := r.setExpiry(&out, m.Headers); err != nil {
+		return out, err
+	}
+	return out, r.setDue(&out)
+}
+
+// setExpiry limits the time to be received to the remaining one, where the other side can.
+func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
+	text := received.Get(core.HeaderTimeToBeReceived)
+	lives, ok := transport.ParseTimeSpan(text)
+	if !ok || lives <= 0 {
+		return nil
+	}
+	if sent, err := core.ParseTime(received.Get(core.HeaderTimeSent)); err == nil {
+		lives -= max(time.Now().Sub(sent), 0)
+	}
+	if lives <= 0 {
+		return core.Discard("its time to be received (" + text + ") has passed")
+	}
+	out.Headers.Set(core.HeaderTimeToBeReceived, text)
+	if r.caps.TimeToBeReceived {
+		out.TimeToBeReceived = lives
+	}
+	return nil
+}
+
+// setDue delays a message that is not due yet. As a rule the broker that delivered it has
+// waited; a program that knows the header alone may not have asked it to. Where the other
+// side cannot wait, the message does so on this one.
+func (r *route) setDue(out *core.Outgoing) error {
+	due, err := core.ParseTime(out.Headers.Get(core.HeaderDeliverAt))
+	early := due.Sub(time.Now())
+	if err != nil || early <= 0 {
+		return nil
+	}
+	canDelay := r.caps.DelayedDelivery && (r.caps.MaxDelay == 0 || early <= r.caps.MaxDelay)
+	if out.Queue == "" || out.TimeToBeReceived > 0 || !canDelay {
+		return core.PutBack(fmt.Errorf("bridge %q: the message is not due before %s", r.bridge, due.UTC().Format(time.RFC3339)), core.Pause{Length: early, Scope: core.PauseCopy})
+	}
+	out.Delay = early
+	return nil
+}
