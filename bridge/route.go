@@ -111,7 +111,7 @@ func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
 		return nil
 	}
 	if sent, err := core.ParseTime(received.Get(core.HeaderTimeSent)); err == nil {
-		lives -= max(time.Now().Sub(sent), 0)
+		lives -= max(time.Since(sent), 0)
 	}
 	if lives <= 0 {
 		return core.Discard("its time to be received (" + text + ") has passed")
@@ -127,9 +127,9 @@ func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
 // waited; a program that knows the header alone may not have asked it to. Where the other
 // side cannot wait, the message does so on this one.
 func (r *route) setDue(out *core.Outgoing) error {
-	due, err := core.ParseTime(out.Headers.Get(core.HeaderDeliverAt))
-	early := due.Sub(time.Now())
-	if err != nil || early <= 0 {
+	due := dueTime(out.Headers)
+	early := time.Until(due)
+	if early <= 0 {
 		return nil
 	}
 	canDelay := r.caps.DelayedDelivery && (r.caps.MaxDelay == 0 || early <= r.caps.MaxDelay)
@@ -138,4 +138,13 @@ func (r *route) setDue(out *core.Outgoing) error {
 	}
 	out.Delay = early
 	return nil
+}
+
+// dueTime is that of the header, or the zero time.
+func dueTime(h core.Headers) time.Time {
+	due, err := core.ParseTime(h.Get(core.HeaderDeliverAt))
+	if err != nil {
+		return time.Time{}
+	}
+	return due
 }
