@@ -1,0 +1,25 @@
+// Package health has HTTP handlers for the probes of Kubernetes and of load balancers, over
+// core.Endpoint.Health.
+//
+// The three probes ask different questions, and the platform does something else for each
+// answer "no" (status 503):
+//
+//	probe       no means           no is answered
+//	liveness    restart it         after a Run that ended with an error; with
+//	                               Config.AttemptLimit, while an attempt takes longer
+//	readiness   send no requests   while an endpoint does not receive: before Run, while
+//	                               it starts or drains, after Run
+//	startup     wait, then         before Run was called, and after a Run that ended with
+//	            restart it         an error
+//
+// A restart fixes no outage, and removes what the process knows of it. So these are no
+// reason for any "no": an outage of the broker while the endpoint runs, sends that fail,
+// error queues that cannot be reached, an endpoint that is paused, parked, rate limited or
+// isolating, critical errors, circuits that are open. They are in the body of each answer,
+// and are what alerts are for.
+//
+// A send-only endpoint has no Run. It is live, ready and started at any time: whether its
+// broker can be reached is unknown before it sends, and after a failed send until the next
+// one. A probe that were built on it would take a server out of rotation for ever, because
+// no request would arrive to send anything.
+package health

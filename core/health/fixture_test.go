@@ -1,0 +1,186 @@
+package health_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/health"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// broker is an in-memory transport that can be made to fail.
+type broker struct {
+	*inmemory.Transport
+	mu             sync.Mutex
+	openErr        error
+	sendErr        error
+	receiverErrors chan error // ends Receive of the newest receiver
+	watch          core.ConnectionObserver
+}
+
+func (b *broker) fail(open, send error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.openErr, b.sendErr = open, send
+}
+
+func (b *broker) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.openErr != nil {
+		return nil, b.openErr
+	}
+	b.watch, _ = c.Observer.(core.ConnectionObserver)
+	r, err := b.Transport.OpenReceiver(ctx, c)
+	return failingReceiver{r, b.receiverErrors}, err
+}
+
+func (b *broker) Send(ctx context.Context, out ...core.Outgoing) error {
+	b.mu.Lock()
+	err := b.sendErr
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return b.Transport.Send(ctx, out...)
+}
+
+type failingReceiver struct {
+	core.Receiver
+	errs chan error
+}
+
+func (r failingReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case err := <-r.errs:
+			cancel(err)
+		case <-done:
+		}
+	}()
+	n, err := r.Receiver.Receive(ctx, dst)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return n, err
+}
+
+// bed is a broker with an endpoint, in a bubble of virtual time.
+type bed struct {
+	*testing.T
+	broker *broker
+	ep     *core.Endpoint
+}
+
+// bubble runs body with the endpoint "orders", whose handler is h.
+func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.Inbound[string]) error, body func(b *bed)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{T: t, broker: &broker{Transport: inmemory.New(), receiverErrors: make(chan error)}}
+		t.Cleanup(func() { _ = b.broker.Close(context.Background()) })
+		b.ep = b.endpoint("orders", c)
+		if err := core.Handle(b.ep, "order", h); err != nil {
+			t.Fatal(err)
+		}
+		body(b)
+	})
+}
+
+func (b *bed) endpoint(name string, c core.Config) *core.Endpoint {
+	b.Helper()
+	c.Logger = slog.New(slog.DiscardHandler)
+	ep, err := core.New(name, b.broker, c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ep
+}
+
+// run runs the endpoint until the test's end, or until stop, which returns Run's error.
+func (b *bed) run() (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	var err error
+	go func() {
+		err = b.ep.Run(ctx)
+		close(done)
+	}()
+	stop = func() error {
+		cancel()
+		<-done
+		return err
+	}
+	b.Cleanup(func() { _ = stop() })
+	synctest.Wait()
+	return stop
+}
+
+// send sends a message to the endpoint past all others.
+func (b *bed) send() {
+	b.Helper()
+	out := core.Outgoing{ID: "m1", Queue: "orders", Body: []byte(`"x"`), Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "order"})}
+	if err := b.broker.Transport.Send(b.Context(), out); err != nil {
+		b.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// probes makes probes of the endpoint and others.
+func (b *bed) probes(c health.Config, others ...*core.Endpoint) *health.Probes {
+	b.Helper()
+	p, err := health.New(c, append([]*core.Endpoint{b.ep}, others...)...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+// body is what a test looks at of an answer.
+type body struct {
+	Probe   string
+	OK      bool
+	Reasons []struct{ Endpoint, Text string }
+}
+
+func ask(t testing.TB, h http.Handler, method string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/", nil))
+	return w
+}
+
+// answers checks the three probes, each as "" for yes, or the text of its reason.
+func (b *bed) answers(when string, p *health.Probes, live, ready, startup string) {
+	b.Helper()
+	for _, c := range []struct {
+		name    string
+		handler http.Handler
+		want    string
+	}{{"liveness", p.Liveness(), live}, {"readiness", p.Readiness(), ready}, {"startup", p.Startup(), startup}} {
+		w := ask(b, c.handler, http.MethodGet)
+		var got body
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			b.Fatal(err)
+		}
+		code, reasons := http.StatusOK, 0
+		if c.want != "" {
+			code, reasons = http.StatusServiceUnavailable, 1
+		}
+		if w.Code != code || got.Probe != c.name || got.OK != (c.want == "") || len(got.Reasons) != reasons ||
+			reasons == 1 && (got.Reasons[0].Endpoint != "orders" || got.Reasons[0].Text != c.want) {
+			b.Errorf("%s: %s answers %d %s, want the reason %q", when, c.name, w.Code, w.Body, c.want)
+		}
+	}
+}
