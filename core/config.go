@@ -148,8 +148,9 @@ type Config struct {
 
 	// Observers are told what happens. Each implements at least one of
 	// HandleObserver, SuccessObserver, SendObserver, RecoveryObserver, RunObserver,
-	// RateLimitObserver, ConnectionObserver and UndeliverableObserver. A method
-	// with a wrong signature goes unnoticed where another interface is
+	// RateLimitObserver, ParkObserver, ConnectionObserver and UndeliverableObserver; on a
+	// send-only endpoint, which does nothing but send, SendObserver or ConnectionObserver.
+	// A method with a wrong signature goes unnoticed where another interface is
 	// implemented; an assertion such as
 	// var _ core.RecoveryObserver = (*metrics)(nil) notices.
 	Observers []any `json:"-"`

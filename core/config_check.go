@@ -121,7 +121,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 			p.add("Observers[%d] is a nil %T; set it or remove it", i, o)
 		}
 	}
-	r.observers = sortObservers(&p, c.Observers)
+	r.observers = sortObservers(&p, c.Observers, c.SendOnly)
 
 	r.mode = c.Transactions
 	switch {

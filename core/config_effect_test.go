@@ -23,6 +23,11 @@ type pointerObserver struct{ n int }
 
 func (o *pointerObserver) Recovered(context.Context, Recovery) { o.n++ }
 
+// outageObserver is told of something on any endpoint.
+type outageObserver struct{ pointerObserver }
+
+func (outageObserver) ConnectionChanged(ConnectionChange) {}
+
 func perType(name string, own TypeRecoverability) Config {
 	return Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{name: own}}}
 }
@@ -153,8 +158,12 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	_, err := New("website", ableTransport(), Config{SendOnly: true, Observers: []any{&pointerObserver{}}})
+	if err == nil || !strings.Contains(err.Error(), "Observers[0] is of type *core.pointerObserver, which a send-only endpoint tells of nothing") {
+		t.Errorf("an observer that would never be called: %v", err)
+	}
 	ep, err := New("website", ableTransport(), Config{
-		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []any{&pointerObserver{}}, OnCriticalError: func(context.Context, error) {},
+		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []any{outageObserver{}}, OnCriticalError: func(context.Context, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)

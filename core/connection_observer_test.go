@@ -2,7 +2,10 @@ package core_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,5 +111,72 @@ func TestConnectionObserver_OfAnEarlierRun(t *testing.T) {
 		synctest.Wait()
 		equal(b, "connected", ep.Health().Connected, true)
 		equal(b, "told", told, 0)
+	})
+}
+
+// The sends of a send-only endpoint are its connection: New accepted the observer and nothing was told.
+func TestConnectionObserver_OfSends(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var told record[core.ConnectionChange]
+		var ep *core.Endpoint
+		first := true
+		ep = b.endpoint("sender", core.Config{SendOnly: true, Observers: []any{hears(func(e core.ConnectionChange) {
+			told.add(e)
+			if first { // an observer may send, also where it ends the goroutine
+				first = false
+				_ = ep.Send(context.Background(), "shipping", "ship", []byte("x"))
+				runtime.Goexit()
+			}
+		})}})
+		send := func(err error) {
+			b.broker.provoke(faults{send: func([]core.Outgoing) error { return err }})
+			if got := ep.Send(b.Context(), "shipping", "ship", []byte("x")); !errors.Is(got, err) {
+				b.Errorf("Send returned %v, want %v", got, err)
+			}
+			synctest.Wait()
+		}
+		began := time.Now()
+		send(nil)
+		send(core.ErrQueueNotFound)
+		equal(b, "told before an outage", told.len(), 0)
+		send(errBoom)
+		b.pass(time.Minute)
+		send(errUnreached)
+		equal(b, "told in the outage", told.len(), 1)
+		send(nil)
+		send(nil)
+		b.pass(time.Hour)
+		send(errBoom)
+		want := []core.ConnectionChange{{Err: errBoom, Since: began}, {Connected: true, Since: began}, {Err: errBoom, Since: began.Add(time.Hour + time.Minute)}}
+		for i, e := range told.all() {
+			if i >= len(want) || e.Connected != want[i].Connected || !errors.Is(e.Err, want[i].Err) || !e.Since.Equal(want[i].Since) || e.Endpoint != "sender" || e.Queue != "" {
+				b.Errorf("event %d is %+v", i+1, e)
+			}
+		}
+		equal(b, "events", told.len(), len(want))
+	})
+}
+
+// Outages that begin and end while an observer is busy neither queue up nor leave it with an old state.
+func TestConnectionObserver_OfSendsIsToldTheNewestState(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var told record[bool]
+		release := make(chan struct{})
+		ep := b.endpoint("sender", core.Config{SendOnly: true, Observers: []any{hears(func(e core.ConnectionChange) {
+			told.add(e.Connected)
+			<-release
+		})}})
+		send := func(err error) {
+			b.broker.provoke(faults{send: func([]core.Outgoing) error { return err }})
+			_ = ep.Send(b.Context(), "shipping", "ship", []byte("x"))
+			synctest.Wait()
+		}
+		for range 1000 {
+			send(errBoom)
+			send(nil)
+		}
+		close(release)
+		synctest.Wait()
+		equal(b, "told", fmt.Sprint(told.all()), "[false true]")
 	})
 }

@@ -103,6 +103,9 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address, Transport: describeTransport(t)}
+	if c.SendOnly && len(r.observers.connection) > 0 {
+		ep.sends.tell = ep.tellSends
+	}
 	ep.log = newLoggers(c.Logger, c.LogFormat, r.config.LogRepeats, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address}
 	if checker, ok := t.(TopicChecker); ok {
@@ -216,6 +219,15 @@ func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
 		ep.sends.note(ctx, err)
 		return err
 	})
+}
+
+// tellSends tells the observers of a send-only endpoint that its sends begin to fail, or are
+// accepted again.
+func (ep *Endpoint) tellSends(e ConnectionChange) {
+	e.ObservedEndpoint = ep.observed
+	for _, o := range ep.observers.connection {
+		guarded(ep.observerPanicked, func() { o.ConnectionChanged(e) })
+	}
 }
 
 // observedSend calls send, with the observers around it if it sends anything.

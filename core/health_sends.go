@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -12,6 +13,13 @@ import (
 type sendWatch struct {
 	accepted atomic.Bool // one was, at some time
 	failing  atomic.Pointer[failingSends]
+
+	// tell tells the ConnectionObservers of a send-only endpoint. It is nil on others, whose
+	// receivers have a connection to tell of, and without observers.
+	tell    func(ConnectionChange)
+	mu      sync.Mutex
+	telling bool
+	told    *failingSends // the outage that they know of
 }
 
 // failingSends is since when each Send has failed.
@@ -26,6 +34,7 @@ func (w *sendWatch) note(ctx context.Context, err error) {
 	case err == nil:
 		if w.failing.Load() != nil {
 			w.failing.Store(nil)
+			w.changed()
 		}
 		if !w.accepted.Load() {
 			w.accepted.Store(true)
@@ -38,10 +47,61 @@ func (w *sendWatch) note(ctx context.Context, err error) {
 				now.since = before.since
 			}
 			if w.failing.CompareAndSwap(before, &now) {
-				return
+				break
 			}
 		}
+		w.changed()
 	}
+}
+
+// changed lets a goroutine tell observers of the beginning or the end of an outage, so that
+// none holds up a Send, and one may send.
+func (w *sendWatch) changed() {
+	if w.tell == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.telling && w.hasNewsLocked() {
+		w.telling = true
+		go w.tellAll()
+	}
+}
+
+func (w *sendWatch) hasNewsLocked() bool { return (w.failing.Load() == nil) != (w.told == nil) }
+
+// tellAll tells observers until they know the newest state. Outages that begin and end while
+// they are busy are left out. If one ends the goroutine (runtime.Goexit), another goes on.
+func (w *sendWatch) tellAll() {
+	finished := false
+	defer func() {
+		if !finished {
+			go w.tellAll()
+		}
+	}()
+	for {
+		change, ok := w.next()
+		if !ok {
+			break
+		}
+		w.tell(change)
+	}
+	finished = true
+}
+
+// next returns the change that observers do not know yet, if there is one.
+func (w *sendWatch) next() (change ConnectionChange, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.hasNewsLocked() {
+		w.telling = false
+		return change, false
+	}
+	before := w.told
+	if w.told = w.failing.Load(); w.told == nil {
+		return ConnectionChange{Connected: true, Since: before.since}, true
+	}
+	return ConnectionChange{Err: w.told.err, Since: w.told.since}, true
 }
 
 // state returns since when Sends have failed, or nil, and whether the newest was accepted:

@@ -178,6 +178,11 @@ type ParkChange struct {
 // ConnectionObserver is told of outages and their end, by a goroutine that it shares
 // with the hooks of rate limiting, behind a queue of 1,000 events. An adapter calls the
 // endpoint's own from any goroutine, and is not held up.
+//
+// A send-only endpoint receives nothing, and tells of its sends instead: of the first that
+// fails for a reason other than its message (Health.SendError), and of the first that is
+// accepted after it, if there is one; RetryIn is 0. A separate goroutine calls, one call
+// after the other. An outage that ends while a call lasts may be left out.
 type ConnectionObserver interface {
 	ConnectionChanged(e ConnectionChange)
 }
@@ -209,10 +214,10 @@ type observers struct {
 	undeliverable []UndeliverableObserver
 }
 
-func sortObservers(p *problems, all []any) *observers {
+func sortObservers(p *problems, all []any, sendOnly bool) *observers {
 	o := &observers{}
 	for i, each := range all {
-		known := false
+		known, told := false, !sendOnly // told of anything
 		if v, ok := each.(HandleObserver); ok {
 			o.handle, known = append(o.handle, v), true
 		}
@@ -220,7 +225,7 @@ func sortObservers(p *problems, all []any) *observers {
 			o.success, known = append(o.success, v), true
 		}
 		if v, ok := each.(SendObserver); ok {
-			o.send, known = append(o.send, v), true
+			o.send, known, told = append(o.send, v), true, true
 		}
 		if v, ok := each.(RecoveryObserver); ok {
 			o.recovery, known = append(o.recovery, v), true
@@ -229,7 +234,7 @@ func sortObservers(p *problems, all []any) *observers {
 			o.rateLimit, known = append(o.rateLimit, v), true
 		}
 		if v, ok := each.(ConnectionObserver); ok {
-			o.connection, known = append(o.connection, v), true
+			o.connection, known, told = append(o.connection, v), true, true
 		}
 		if v, ok := each.(RunObserver); ok {
 			o.run, known = append(o.run, v), true
@@ -245,6 +250,8 @@ func sortObservers(p *problems, all []any) *observers {
 			p.add("Observers[%d] is nil; remove it", i)
 		case !known:
 			p.add("Observers[%d] is of type %T, which implements no observer interface of core; check the signatures of its methods and their receiver", i, each)
+		case !told:
+			p.add("Observers[%d] is of type %T, which a send-only endpoint tells of nothing: it is neither a SendObserver nor a ConnectionObserver; remove it, or SendOnly", i, each)
 		}
 	}
 	return o
