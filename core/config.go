@@ -103,8 +103,10 @@ type Config struct {
 	OutageLimit time.Duration
 
 	// WaitForBroker is how long Run waits, before its first message, for a broker that
-	// cannot be reached (ErrUnavailable); Health and ConnectionObserver tell. Then it returns
-	// the error. It does so at once where waiting cannot help: a missing queue, refused
+	// cannot be reached (ErrUnavailable) and for a ParkStore that fails; Health and
+	// ConnectionObserver tell. Then it returns the error; a try that is in progress is
+	// given up, so it must be longer than creating the queues takes. It returns the error at
+	// once where waiting cannot help: a missing queue, refused
 	// credentials. The default, 0, is without limit. With Off it does not wait. While it
 	// receives, an endpoint waits for its broker without limit in any case.
 	WaitForBroker time.Duration

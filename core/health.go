@@ -217,17 +217,7 @@ func (w connectionWatch) note(e *ConnectionChange) {
 	e.ObservedEndpoint = ep.observed
 	r.connection.Store(e)
 	r.outages.changed(*e)
-	lost, restored := "connection lost", "connection restored"
-	if !r.connectedOnce.Load() {
-		lost, restored = "endpoint waits for its broker, which cannot be reached", "broker is reached"
-	}
-	r.hooks.notify(func() {
-		if e.Connected {
-			ep.log.endpoint.Info(restored, "since", e.Since)
-		} else {
-			ep.log.endpoint.Warn(lost, "error", e.Err, "since", e.Since, "retry_in", e.RetryIn)
-		}
-	})
+	r.hooks.notify(func() { r.outageLines.log(ep.log.endpoint, e) })
 	for _, o := range ep.observers.connection {
 		r.hooks.notify(func() { o.ConnectionChanged(*e) })
 	}

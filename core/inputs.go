@@ -572,6 +572,7 @@ func (ep *Endpoint) receivedFrom(d Delivery) string {
 func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
 	at := ep.observed
 	at.Queue = ep.receivedFrom(d)
+	at.InstanceQueue = ep.instanceAddress != "" && at.Queue == ep.instanceAddress
 	return at
 }
 

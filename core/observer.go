@@ -16,19 +16,23 @@ type ObservedEndpoint struct {
 	// Queue is the address of the queue that the message was received from, and
 	// otherwise that of the input queue; "" if send-only.
 	Queue string
+	// InstanceQueue: Queue is the instance's own (Config.InstanceQueue).
+	InstanceQueue bool
 	// Transport describes the endpoint's transport, or is nil where that is no Describer.
 	// It is the same pointer in all events of an endpoint, and nobody writes to it.
 	Transport *TransportInfo
 }
 
-// RunObserver is told when an endpoint begins and ends to receive: for gauges that come
-// from Endpoint.Health. It is called inline, once each for every Run that received, by
-// the goroutine of Run.
+// RunObserver is told of the beginning and the end of each Run: for gauges that come from
+// Endpoint.Health. It is called inline, once each for every Run that was not refused at once,
+// by the goroutine of Run or RunAll.
 type RunObserver interface {
-	// RunStarted is called when Run receives messages, before Ready tells it.
+	// RunStarted is called before Run connects. Health tells that it is Starting, and whether
+	// it waits for its broker.
 	RunStarted(ctx context.Context, ep *Endpoint)
-	// RunEnded is called after the last settlement, with the error that Run returns. Health
-	// still tells of this Run, all of whose RecoveryObservers have been called.
+	// RunEnded is called after the last settlement, or when Run could not start, with the
+	// error that Run returns. Health still tells of this Run, all of whose RecoveryObservers
+	// have been called.
 	RunEnded(ctx context.Context, ep *Endpoint, err error)
 }
 

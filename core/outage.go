@@ -1,10 +1,43 @@
 package core
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
+
+// outageLinePause is how long an outage is not logged as a warning again.
+const outageLinePause = time.Minute
+
+// outageLines writes the log lines of outages: a warning at the beginning and one a minute
+// afterwards, and all other tries to connect at level Debug. It is used by the goroutine of
+// the hooks alone.
+type outageLines struct {
+	connected bool      // a connection was made once in this Run
+	warned    time.Time // zero: there is no outage
+	tries     int       // that failed since the beginning
+}
+
+func (l *outageLines) log(log *slog.Logger, e *ConnectionChange) {
+	lost, restored := "connection lost", "connection restored"
+	if !l.connected {
+		lost, restored = "endpoint waits to receive: its broker or its ParkStore cannot be reached", "broker is reached"
+	}
+	if e.Connected {
+		log.Info(restored, "since", e.Since)
+		*l = outageLines{connected: true}
+		return
+	}
+	level := slog.LevelDebug
+	now := time.Now()
+	if l.warned.IsZero() || now.Sub(l.warned) >= outageLinePause {
+		level, l.warned = slog.LevelWarn, now
+	}
+	l.tries++
+	log.Log(context.Background(), level, lost, "error", e.Err, "since", e.Since, "tries", l.tries, "retry_in", e.RetryIn)
+}
 
 // outageAlarm raises one critical error for an outage that the transport reported and
 // that has lasted for Config.OutageLimit. It has a timer, because an adapter may be silent

@@ -101,7 +101,9 @@ func (p *Park) clone() *Park {
 // process to process unless Config.Instance is set.
 type ParkStore interface {
 	// LoadPark returns what SavePark stored last, or nil if the endpoint is not parked.
-	// Run calls it before it connects, and returns its error. ctx ends when Run is to end.
+	// Run calls it before it connects. An error counts as an outage of the store: Run waits
+	// and calls again, as for its broker (Config.WaitForBroker). ctx ends when Run is to
+	// end, or has waited for long enough.
 	LoadPark(ctx context.Context, e ObservedEndpoint) (*Park, error)
 	// SavePark stores that the endpoint is parked, or with nil that it is not. An error is
 	// raised as a critical error; the endpoint is parked, or resumed, all the same. Calls
@@ -298,7 +300,7 @@ func (ep *Endpoint) savePark(ctx context.Context, p *Park) {
 }
 
 // loadPark asks the ParkStore, unless this process knows.
-func (r *runner) loadPark() error {
+func (r *runner) loadPark(ctx context.Context) error {
 	ep := r.ep
 	store := ep.config.Recoverability.ParkStore
 	ep.mu.Lock()
@@ -310,7 +312,7 @@ func (r *runner) loadPark() error {
 	if known || store == nil {
 		return nil
 	}
-	p, err := store.LoadPark(r.fetch, ep.observed)
+	p, err := store.LoadPark(ctx, ep.observed)
 	if err != nil {
 		return fmt.Errorf("whether the endpoint is parked is unknown: LoadPark: %w", err)
 	}

@@ -289,11 +289,11 @@ type storedPark struct {
 	text       atomic.Pointer[string]
 	saved      atomic.Int64
 	fail       atomic.Bool
-	failToLoad bool
+	failToLoad atomic.Bool
 }
 
 func (s *storedPark) LoadPark(_ context.Context, e core.ObservedEndpoint) (*core.Park, error) {
-	if s.failToLoad {
+	if s.failToLoad.Load() {
 		return nil, errBoom
 	}
 	if e.Endpoint != "orders" {
@@ -387,16 +387,24 @@ func TestR50_StoredParkHasItsTime(t *testing.T) {
 
 func TestR50_ParkStoreThatFails(t *testing.T) {
 	bubble(t, func(b *bed) {
-		store := &storedPark{failToLoad: true}
+		store := &storedPark{}
+		store.failToLoad.Store(true)
 		recover := parking(1)
 		recover.ParkStore = store
-		ep := b.endpointWith(recover)
-		if err := b.launch(ep).wait(); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "LoadPark") {
+		refusing := b.endpoint("orders", core.Config{Recoverability: recover, WaitForBroker: core.Off})
+		if err := b.launch(refusing).wait(); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "LoadPark") {
 			b.Errorf("Run returned %v", err)
 		}
-		store.failToLoad = false
+		ep := b.endpointWith(recover)
+		b.launch(ep)
+		b.pass(time.Minute)
+		if h := ep.Health(); !h.Starting || !errors.Is(h.ConnectionError, errBoom) || h.Connected {
+			b.Errorf("while the store cannot be asked Health is %+v", h)
+		}
+		store.failToLoad.Store(false)
 		store.fail.Store(true)
-		b.run(ep)
+		b.pass(15 * time.Second)
+		<-ep.Ready()
 		b.put("bad 1", "m1")
 		h := ep.Health()
 		equal(b, "parked", h.Parked != nil, true)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,8 +26,8 @@ type runner struct {
 	notifier, criticals, hooks *notifier
 	toldAll                    bool // they are closed
 	connection                 atomic.Pointer[ConnectionChange]
-	connectedOnce              atomic.Bool
 	outages                    outageAlarm
+	outageLines                outageLines
 	undeliverable              undeliverableQueues
 
 	values context.Context // Run's values, never cancelled
@@ -53,6 +52,7 @@ type runner struct {
 
 	terminations terminations
 	together     bool        // others run with it (RunAll)
+	parkLoaded   bool        // the ParkStore has answered, or there is none
 	parks        *notifier   // of calls of the ParkStore; nil without one
 	parkTimer    *time.Timer // ends parking; guarded by Endpoint.mu
 }
@@ -77,10 +77,11 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 	return r.serve(ctx)
 }
 
-// RunAll runs several endpoints until ctx ends, as Run does each. All are
-// connected, and have their queues and subscriptions, before the first of them
-// starts to receive: what one sends at once finds the others. Only those whose broker
-// cannot be reached do not hold up the others: they start when it can
+// RunAll runs several endpoints until ctx ends, as Run does each. Those of one transport
+// are connected one after the other, and have their queues and subscriptions, before the
+// first of them starts to receive: what one sends at once finds the others. Those of
+// different transports connect at the same time and wait for each other too, up to 5 s.
+// Endpoints whose broker cannot be reached hold up no others: they start when it can
 // (Config.WaitForBroker). When one of them ends with an error, the others are drained; all
 // errors are returned together.
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
@@ -93,44 +94,30 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 		return fmt.Errorf("core: run all: endpoint %d of %d is nil; look at the error of its New", i+1, len(endpoints))
 	}
 	starts := make([]start, len(endpoints))
-	away := map[Transport]bool{}
-	for i, ep := range endpoints {
-		starts[i].begin(ctx, ep)
-		hashable := reflect.ValueOf(ep.transport).Comparable()
-		if hashable && away[ep.transport] {
-			continue // it waits for the same broker
-		}
-		<-starts[i].tried
-		if err := starts[i].failed(); err != nil {
-			cancel()
-			for k := range starts[:i] {
-				<-starts[k].done
-				if r := starts[k].runner; r != nil {
-					r.close()
-				}
+	groups := startGroups(starts, endpoints)
+	var tried, served sync.WaitGroup
+	tried.Add(len(groups))
+	allTried := make(chan struct{})
+	for _, g := range groups {
+		served.Go(func() {
+			failed := g.connect(ctx)
+			if failed {
+				cancel() // before another group starts to receive
 			}
-			return err
-		}
-		if hashable {
-			away[ep.transport] = starts[i].waits
-		}
-	}
-	errs := make([]error, len(endpoints))
-	var wg sync.WaitGroup
-	for i := range starts {
-		wg.Go(func() {
-			s := &starts[i]
-			<-s.done
-			if errs[i] = s.err; s.runner != nil {
-				s.runner.together = len(endpoints) > 1
-				errs[i] = s.runner.serve(ctx)
+			tried.Done()
+			if !failed {
+				waitUntilTried(ctx, allTried)
 			}
-			if errs[i] != nil {
-				cancel()
-			}
+			g.serve(ctx, cancel, len(endpoints) > 1)
 		})
 	}
-	wg.Wait()
+	tried.Wait()
+	close(allTried)
+	served.Wait()
+	errs := make([]error, len(starts))
+	for i := range starts {
+		errs[i] = starts[i].err
+	}
 	return errors.Join(errs...)
 }
 
@@ -138,9 +125,6 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 func (r *runner) serve(ctx context.Context) (err error) {
 	defer func() { r.ep.finish(r, err) }()
 	r.start()
-	if len(r.ep.observers.run) > 0 {
-		defer func() { r.runEnded(err) }()
-	}
 	select {
 	case <-ctx.Done():
 	case <-r.ended:
@@ -151,19 +135,22 @@ func (r *runner) serve(ctx context.Context) (err error) {
 	return nil
 }
 
-// runEnded tells RunObservers, after the RecoveryObservers.
-func (r *runner) runEnded(err error) {
-	r.closeNotifiers(time.Now().Add(closeGrace))
-	r.ep.observers.runEnded(r.values, r.ep.observerPanicked, r.ep, err)
-}
-
 // close ends a Run that was opened and never served.
 func (r *runner) close() {
 	r.closeReceiver(closeGrace, 0)
 	r.ep.finish(r, nil)
 }
 
+// begin makes the Run in progress, and tells RunObservers.
 func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
+	r, err := ep.newRunner(ctx)
+	if err == nil {
+		ep.observers.runStarted(r.values, ep.observerPanicked, ep) // they may ask for Health
+	}
+	return r, err
+}
+
+func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if ep.current != nil {
@@ -192,6 +179,7 @@ func (ep *Endpoint) finish(r *runner, err error) {
 	r.cancelWork(ErrShutdown)
 	r.stopSettle()
 	r.closeNotifiers(time.Now().Add(closeGrace))
+	ep.observers.runEnded(r.values, ep.observerPanicked, ep, err)
 	ep.mu.Lock()
 	ep.current, ep.runErr = nil, err
 	stopTimer(&r.parkTimer)
@@ -292,8 +280,7 @@ func (r *runner) start() {
 	r.pump.setLimit(ep.concurrency)
 	concurrency, parked := ep.concurrency, ep.parked.clone()
 	ready := ep.ready
-	ep.mu.Unlock() // a log handler or an observer may ask for Health
-	ep.observers.runStarted(r.values, ep.observerPanicked, ep)
+	ep.mu.Unlock() // a log handler may ask for Health
 	close(ready)
 	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", concurrency)
 	r.logLimit(parked)

@@ -15,7 +15,8 @@ import (
 type runCalls struct{ record[string] }
 
 func (r *runCalls) RunStarted(_ context.Context, ep *core.Endpoint) {
-	r.add(fmt.Sprintf("%s started, running %t", ep.Name(), ep.Health().Running))
+	h := ep.Health()
+	r.add(fmt.Sprintf("%s started, starting %t, running %t", ep.Name(), h.Starting, h.Running))
 }
 
 func (r *runCalls) RunEnded(_ context.Context, ep *core.Endpoint, err error) {
@@ -33,7 +34,7 @@ func TestRunObserver_EveryRunOnce(t *testing.T) {
 				b.Error(err)
 			}
 		}
-		want := "[orders started, running true orders ended, running false, dropped 0, err <nil> orders started, running true orders ended, running false, dropped 0, err <nil>]"
+		want := "[orders started, starting true, running false orders ended, running false, dropped 0, err <nil> orders started, starting true, running false orders ended, running false, dropped 0, err <nil>]"
 		equal(b, "calls", fmt.Sprint(seen.all()), want)
 	})
 }
@@ -53,16 +54,44 @@ func TestRunObserver_ErrorOfRun(t *testing.T) {
 	})
 }
 
-func TestRunObserver_NotCalledWhereRunCouldNotBegin(t *testing.T) {
+func TestRunObserver_RunThatCouldNotStart(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var seen runCalls
 		ep := b.endpoint("nowhere", core.Config{Provision: core.ProvisionNever, Observers: []any{&seen}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
-		run := b.launch(ep)
-		if err := run.wait(); !errors.Is(err, core.ErrQueueNotFound) {
+		err := b.launch(ep).wait()
+		if !errors.Is(err, core.ErrQueueNotFound) {
 			b.Fatal(err)
 		}
-		equal(b, "calls", seen.len(), 0)
+		equal(b, "calls", fmt.Sprint(seen.all()), fmt.Sprintf("[nowhere started, starting true, running false nowhere ended, running false, dropped 0, err %v]", err))
+	})
+}
+
+// A Run that waits for its broker is visible from its beginning, and one that never receives has an end.
+func TestRunObserver_RunThatWaits(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var seen runCalls
+		var tries int
+		b.away(&tries)
+		run := b.launch(b.endpoint("orders", core.Config{Observers: []any{&seen}}))
+		equal(b, "calls while it waits", fmt.Sprint(seen.all()), "[orders started, starting true, running false]")
+		if err := run.stop(); err != nil {
+			b.Error(err)
+		}
+		equal(b, "calls", seen.len(), 2)
+	})
+}
+
+// A Run that is refused because another is in progress is no Run.
+func TestRunObserver_RefusedRun(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var seen runCalls
+		ep := b.endpoint("orders", core.Config{Observers: []any{&seen}})
+		b.run(ep)
+		if err := ep.Run(b.Context()); err == nil {
+			b.Error("a second Run is not refused")
+		}
+		equal(b, "calls", seen.len(), 1)
 	})
 }
 

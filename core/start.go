@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -29,10 +30,7 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	}
 	ep.resolved.warnings(ep.log.endpoint, ep.caps, ep.registry.types())
 	ep.logNest()
-	if err = r.loadPark(); err == nil {
-		err = r.connectEventually(waiting)
-	}
-	if err == nil {
+	if err = r.connectEventually(waiting); err == nil {
 		return r, nil
 	}
 	if err = fmt.Errorf("core: run endpoint %q: %w", ep.name, err); ctx.Err() != nil || r.isEnded() {
@@ -42,27 +40,33 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	return nil, err
 }
 
-// connectEventually connects, again and again while the broker cannot be reached and
-// Config.WaitForBroker allows.
+// connectEventually connects, again and again while the broker cannot be reached, or the
+// ParkStore asked, and Config.WaitForBroker allows.
 func (r *runner) connectEventually(waiting func()) error {
 	limit, began := r.ep.config.WaitForBroker, time.Now()
+	ctx, stop := r.fetch, context.CancelFunc(func() {})
+	if limit > 0 {
+		ctx, stop = context.WithDeadline(ctx, began.Add(limit))
+	}
+	defer stop()
 	var told *ConnectionChange
 	for tries := 1; ; tries++ {
-		var err error
-		if r.receiver, err = r.ep.connect(r.fetch, connectionWatch{r}); err == nil {
+		waits, err := r.connectOnce(ctx)
+		if err == nil {
 			break
 		}
-		if limit < 0 || r.fetch.Err() != nil || !errors.Is(err, ErrUnavailable) {
+		switch {
+		case limit < 0 || r.fetch.Err() != nil:
+			return err
+		case ctx.Err() != nil:
+			return r.waitedError(told, err)
+		case !waits:
 			return err
 		}
 		pause := startPauses.after(tries)
 		pause = pause/2 + rand.N(pause) // instances that start together do not all try together
 		if limit > 0 {
-			left := limit - time.Since(began)
-			if left <= 0 {
-				return fmt.Errorf("waited for %v (Config.WaitForBroker): %w", limit, err)
-			}
-			pause = min(pause, left)
+			pause = min(pause, limit-time.Since(began))
 		}
 		told = &ConnectionChange{Err: err, Since: began, RetryIn: pause}
 		connectionWatch{r}.note(told)
@@ -77,11 +81,35 @@ func (r *runner) connectEventually(waiting func()) error {
 	if told != nil && r.connection.Load() == told {
 		connectionWatch{r}.note(&ConnectionChange{Connected: true, Since: began})
 	}
-	r.connectedOnce.Store(true)
+	r.hooks.notify(func() { r.outageLines.connected = true })
 	return nil
 }
 
-// sleepBeforeStart returns an error if the Run was ended meanwhile.
+// connectOnce asks the ParkStore, unless it has answered before, and connects. It reports
+// whether its error is one to wait for.
+func (r *runner) connectOnce(ctx context.Context) (waits bool, err error) {
+	if !r.parkLoaded {
+		if err := r.loadPark(ctx); err != nil {
+			return true, err
+		}
+		r.parkLoaded = true
+	}
+	r.receiver, err = r.ep.connect(ctx, connectionWatch{r})
+	return errors.Is(err, ErrUnavailable), err
+}
+
+// waitedError is that of a Run which has waited for Config.WaitForBroker, at whose end a try
+// was given up. An outage that was told before says more than the error of that try.
+func (r *runner) waitedError(told *ConnectionChange, err error) error {
+	if told != nil {
+		err = told.Err
+	} else {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return fmt.Errorf("waited for %v (Config.WaitForBroker): %w", r.ep.config.WaitForBroker, err)
+}
+
+// sleepBeforeStart returns an error if the Run was ended before d has passed.
 func (r *runner) sleepBeforeStart(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -93,31 +121,116 @@ func (r *runner) sleepBeforeStart(d time.Duration) error {
 	}
 }
 
-// start is an endpoint of RunAll that connects.
+// startPatience is how long endpoints wait for the first tries of those on other
+// transports.
+const startPatience = 5 * time.Second
+
+func waitUntilTried(ctx context.Context, allTried <-chan struct{}) {
+	timer := time.NewTimer(startPatience)
+	defer timer.Stop()
+	select {
+	case <-allTried:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// start is an endpoint of RunAll.
 type start struct {
+	ep     *Endpoint
 	tried  chan struct{} // closed once it has connected, failed or begun to wait
 	done   chan struct{} // closed once it has connected or failed
 	runner *runner       // nil if it failed, or was asked to end
-	err    error
-	waits  bool // for its broker, when tried was closed
+	err    error         // of its start, then of its Run
+	waits  bool          // for its broker, when tried was closed
 }
 
-// begin connects an endpoint on a goroutine, and returns when it has tried once.
-func (s *start) begin(ctx context.Context, ep *Endpoint) {
+// begin connects an endpoint on a goroutine.
+func (s *start) begin(ctx context.Context) {
 	s.tried, s.done = make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	go func() {
 		defer close(s.done)
-		s.runner, s.err = ep.open(ctx, func() { once.Do(func() { s.waits = true; close(s.tried) }) })
+		s.runner, s.err = s.ep.open(ctx, func() { once.Do(func() { s.waits = true; close(s.tried) }) })
 		once.Do(func() { close(s.tried) })
 	}()
 }
 
-// failed returns the error of an endpoint that has tried once, and waits for nothing.
-func (s *start) failed() error {
+// failed reports whether an endpoint has tried once, and waits for nothing.
+func (s *start) failed() bool {
+	<-s.tried
 	if s.waits {
-		return nil
+		return false
 	}
 	<-s.done
-	return s.err
+	return s.err != nil
+}
+
+// startGroup is the endpoints of RunAll that have one transport.
+type startGroup struct {
+	starts []*start
+	begun  int // how many of them
+}
+
+// startGroups fills in starts, and groups them.
+func startGroups(starts []start, endpoints []*Endpoint) (groups []*startGroup) {
+	byTransport := map[Transport]*startGroup{}
+	for i, ep := range endpoints {
+		starts[i].ep = ep
+		hashable := reflect.ValueOf(ep.transport).Comparable()
+		var g *startGroup
+		if hashable {
+			g = byTransport[ep.transport]
+		}
+		if g == nil {
+			g = &startGroup{}
+			groups = append(groups, g)
+			if hashable {
+				byTransport[ep.transport] = g
+			}
+		}
+		g.starts = append(g.starts, &starts[i])
+	}
+	return groups
+}
+
+// connect connects the endpoints one after the other, until one fails. Once one of them waits
+// for the broker that they share, the others are not waited for.
+func (g *startGroup) connect(ctx context.Context) (failed bool) {
+	waits := false
+	for _, s := range g.starts {
+		s.begin(ctx)
+		g.begun++
+		if waits {
+			continue
+		}
+		if s.failed() {
+			return true
+		}
+		waits = s.waits
+	}
+	return false
+}
+
+// serve runs those that have begun, each when it is connected, until ctx ends. One that ends
+// with an error calls cancel.
+func (g *startGroup) serve(ctx context.Context, cancel context.CancelFunc, together bool) {
+	var served sync.WaitGroup
+	for _, s := range g.starts[:g.begun] {
+		served.Go(func() {
+			<-s.done
+			switch {
+			case s.runner == nil:
+			case ctx.Err() != nil: // before the first message
+				s.runner.close()
+			default:
+				s.runner.together = together
+				s.err = s.runner.serve(ctx)
+			}
+			if s.err != nil {
+				cancel()
+			}
+		})
+	}
+	served.Wait()
 }

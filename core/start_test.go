@@ -69,7 +69,17 @@ func TestStart_WaitsForItsBroker(t *testing.T) {
 		b.put("m1")
 		synctest.Wait()
 		equal(b, "handled", handled.len(), 1)
-		equal(b, "warnings", len(b.logs.about("waits for its broker")), tries)
+		var warnings int
+		lines := b.logs.about("waits to receive")
+		for _, line := range lines {
+			if line.level == slog.LevelWarn {
+				warnings++
+			}
+		}
+		equal(b, "lines", len(lines), tries)
+		if warnings < 55 || warnings > 61 || lines[0].level != slog.LevelWarn {
+			b.Errorf("%d of the lines of an hour are warnings, want the first and one a minute", warnings)
+		}
 	})
 }
 
@@ -97,6 +107,31 @@ func TestStart_WaitsNoLongerThanConfigured(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An adapter may wait by itself in OpenReceiver, or need long to notice that its broker is away.
+func TestStart_TryEndsWithTheWait(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.broker.provoke(faults{open: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		began := time.Now()
+		err := b.endpoint("orders", core.Config{WaitForBroker: time.Minute}).Run(b.Context())
+		if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !containsAll(err.Error(), "orders", "waited for 1m0s (Config.WaitForBroker)") {
+			b.Errorf("Run returned %v", err)
+		}
+		equal(b, "time", time.Since(began), time.Minute)
+	})
+}
+
+// The limit is for the start alone.
+func TestStart_ReceivesAfterTheWait(t *testing.T) {
+	bubble(t, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{WaitForBroker: time.Minute})
+		b.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
+		b.run(ep)
+		b.pass(time.Hour)
+		b.put("m1")
+		b.holds("orders", 0)
+	})
 }
 
 func TestStart_WaitsForNothingThatWaitingCannotMend(t *testing.T) {
@@ -214,6 +249,65 @@ func TestRunAll_StartsWithoutThoseWhoseBrokerIsAway(t *testing.T) {
 		if err := <-done; err != nil {
 			b.Error(err)
 		}
+	})
+}
+
+// A broker that lets connections hang holds up the endpoints of another one for a moment.
+func TestRunAll_TriesTransportsAtTheSameTime(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		t.Run(fmt.Sprint("black hole first: ", first), func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				b.broker.provoke(faults{open: func(ctx context.Context) error {
+					select {
+					case <-time.After(30 * time.Second):
+						return errUnreached
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}})
+				hole, second, other := b.endpoint("orders", core.Config{}), b.endpoint("shipping", core.Config{}), b.elsewhere("billing")
+				endpoints := []*core.Endpoint{hole, second, other}
+				if !first {
+					endpoints = []*core.Endpoint{other, hole, second}
+				}
+				ctx, stop := context.WithCancel(b.Context())
+				defer stop()
+				done := make(chan error, 1)
+				go func() { done <- core.RunAll(ctx, endpoints...) }()
+				b.pass(4 * time.Second)
+				equal(b, "the other receives before all have tried", other.Health().Running, false)
+				b.pass(time.Second)
+				equal(b, "the other receives", other.Health().Running, true)
+				equal(b, "the first has not answered", hole.Health().ConnectionError, error(nil))
+				b.broker.provoke(faults{})
+				b.pass(time.Minute)
+				for _, ep := range endpoints {
+					equal(b, ep.Name()+" runs", ep.Health().Running, true)
+				}
+				stop()
+				if err := <-done; err != nil {
+					b.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A start that fails on one transport lets no endpoint of another one receive.
+func TestRunAll_FailedStartOfAnotherTransport(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.broker.provoke(faults{open: func(context.Context) error { time.Sleep(time.Second); return errBoom }})
+		other := b.elsewhere("billing")
+		begun := other.Ready()
+		if err := core.RunAll(b.Context(), other, b.endpoint("orders", core.Config{})); !errors.Is(err, errBoom) {
+			b.Errorf("RunAll returned %v", err)
+		}
+		select {
+		case <-begun:
+			b.Error("the other endpoint has received")
+		default:
+		}
+		b.run(other) // it is free to run again
 	})
 }
 

@@ -46,7 +46,8 @@ type Transport interface {
 	// OpenReceiver starts to receive from a queue. What waiting cannot mend (a
 	// missing queue, refused credentials, a transaction mode that the transport
 	// does not have, a MaxInFlight below 1) is returned here. In an outage it waits, until
-	// ctx ends, or returns ErrUnavailable (C15).
+	// ctx ends, or returns ErrUnavailable (C15). ctx is for opening alone: the receiver goes
+	// on when it ends.
 	OpenReceiver(ctx context.Context, cfg ReceiverConfig) (Receiver, error)
 
 	// Close ends every connection and goroutine of the transport (C14). It is

@@ -93,7 +93,7 @@ func (p *Probes) rests(h *core.Health) string {
 	case h.Running, waits && p.config.ReadyWithoutBroker:
 		return ""
 	case waits:
-		return "it waits for its broker, which cannot be reached"
+		return "it waits for its broker or its ParkStore, which cannot be reached"
 	case h.Starting:
 		return "it is starting"
 	case h.Draining:

@@ -21,7 +21,7 @@ const (
 	notRunning = "Run was not called yet, or has returned"
 	failed     = "Run ended with an error"
 	starting   = "it is starting"
-	waiting    = "it waits for its broker, which cannot be reached"
+	waiting    = "it waits for its broker or its ParkStore, which cannot be reached"
 	draining   = "it is draining"
 )
 
