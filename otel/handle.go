@@ -24,12 +24,14 @@ var _ interface {
 	core.SendObserver
 	core.RecoveryObserver
 	core.RunObserver
+	core.ConnectionObserver
 } = (*Observer)(nil)
 
 // incomingKey is what the messages of one series have in common.
 type incomingKey struct {
 	transport                              *core.TransportInfo
 	endpoint, instance, queue, messageType string
+	ofInstance                             bool // the queue is the instance's own
 }
 
 // incoming is what is the same for all messages of one series.
@@ -55,21 +57,19 @@ type failures struct {
 }
 
 func (o *Observer) incomingOf(at *core.ObservedEndpoint, messageType string) *incoming {
-	key := incomingKey{at.Transport, at.Endpoint, at.Instance, at.Queue, messageType}
+	key := incomingKey{at.Transport, at.Endpoint, at.Instance, at.Queue, messageType, at.InstanceQueue}
 	return o.incoming.get(key, func() *incoming { return o.newIncoming(key) })
 }
 
 func (o *Observer) newIncoming(key incomingKey) *incoming {
 	messageType := o.bounds.messageType(key.messageType)
-	queue := key.queue
-	destination := []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
-	measured := destination
-	if template := templateOf(queue, key.instance); template != queue { // one for each process
-		measured = []attribute.KeyValue{semconv.MessagingDestinationTemplate(template)}
+	queue := o.bounds.destination(key.queue)
+	destination := []attribute.KeyValue{semconv.MessagingDestinationName(key.queue)}
+	measured := []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
+	if key.ofInstance { // one for each process
+		queue = templateOf(key.queue, key.instance)
+		measured = []attribute.KeyValue{semconv.MessagingDestinationTemplate(queue)}
 		destination = append(destination, measured...)
-		queue = template
-	} else if bounded := o.bounds.destination(queue); bounded != queue {
-		measured = []attribute.KeyValue{semconv.MessagingDestinationName(bounded)}
 	}
 	operation := semconv.MessagingOperationName(operationProcess)
 	common := func(destination []attribute.KeyValue, messageType string) []attribute.KeyValue {
@@ -92,17 +92,19 @@ func (o *Observer) newIncoming(key incomingKey) *incoming {
 	in.attempts = recordOptions(ours, keyOutcome.String(outcomeSucceeded))
 	in.repeated = recordOptions(ours, keyOutcome.String(outcomeDuplicate))
 	if o.nservicebus != nil {
-		in.nservicebus = newNServiceBusSeries(key.queue, messageType)
+		in.nservicebus = newNServiceBusSeries(queue, messageType)
 	}
 	return in
 }
 
-// templateOf returns the name of an instance queue without the instance, or queue itself.
+// templateOf returns the address of an instance queue without the instance, at its end, where a
+// transport may add something: quotes, or ".fifo".
 func templateOf(queue, instance string) string {
-	if instance == "" {
-		return queue
+	i := strings.LastIndex(queue, "-"+instance)
+	if i < 0 { // the transport writes it otherwise
+		return "{instance}"
 	}
-	return strings.Replace(queue, "-"+instance, "-{instance}", 1)
+	return queue[:i] + "-{instance}" + queue[i+1+len(instance):]
 }
 
 func addOptions(attrs []attribute.KeyValue, more ...attribute.KeyValue) []metric.AddOption {
@@ -266,8 +268,8 @@ func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
 	}
 	kind = errorTypeOf(e.Err)
 	switch v := core.VerdictOf(e.Err); {
-	case v != nil && v.Kind == core.VerdictPutBack: // always with the error that was met
-		return outcomePutBack, kind
+	case v != nil && v.Kind == core.VerdictPutBack: // it counts as no failure, as that of a feature that is off
+		return outcomePutBack, ""
 	case kind != "":
 		return outcomeFailed, kind
 	case v.Kind == core.VerdictDefer:

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"sync"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -13,12 +14,13 @@ import (
 
 // health makes gauges of the state of endpoints that run, when a reader collects.
 type health struct {
-	mu    sync.Mutex
-	runs  map[runKey]*run
-	spans map[trace.SpanID]int // of the contexts of Run, which attempts do not belong to
+	mu      sync.Mutex
+	runs    map[runKey]*run
+	spans   map[trace.SpanID]int // of the contexts of Run, which attempts do not belong to
+	senders map[runKey]*sender
 
-	up, connected, paused, rateLimited, concurrency, inFlight, undelivered metric.Int64ObservableGauge
-	criticalErrors, notificationsDropped                                   metric.Int64ObservableCounter
+	up, starting, connected, paused, parked, rateLimited, sendsFailing, concurrency, inFlight, undelivered metric.Int64ObservableGauge
+	criticalErrors, notificationsDropped                                                                   metric.Int64ObservableCounter
 }
 
 // runKey names an endpoint. One that runs again goes on with its counts.
@@ -32,11 +34,17 @@ type run struct {
 	dropped  int64 // in all Runs that have ended
 }
 
-// mostRuns is how many endpoints that run no more are told of with up = 0.
+// sender is a send-only endpoint whose sends have failed once. It has no Run.
+type sender struct {
+	options []metric.ObserveOption
+	failing bool
+}
+
+// mostRuns is how many endpoints that run no more are told of with up = 0, and how many senders.
 const mostRuns = 100
 
 func (h *health) register(m metric.Meter) {
-	var problems [10]error
+	var problems [13]error
 	gauge := func(problem *error, name, unit, description string) metric.Int64ObservableGauge {
 		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 		*problem = err
@@ -47,16 +55,19 @@ func (h *health) register(m metric.Meter) {
 		*problem = err
 		return c
 	}
-	h.up = gauge(&problems[0], metricUp, "1", "1 while the endpoint receives messages, or would if it were not paused; 0 afterwards.")
-	h.connected = gauge(&problems[1], metricConnected, "1", "0 during an outage that the transport reported.")
+	h.up = gauge(&problems[0], metricUp, "1", "1 while the endpoint receives messages, or would if it were neither paused nor parked; 0 while it starts or drains, and afterwards.")
+	h.starting = gauge(&problems[10], metricStarting, "1", "1 from the beginning of Run until the endpoint receives, also while it waits for its broker.")
+	h.connected = gauge(&problems[1], metricConnected, "1", "0 during an outage that the transport reported, and until the first connection; of a send-only endpoint, while its sends fail.")
 	h.paused = gauge(&problems[2], metricPaused, "1", "1 while the endpoint is paused.")
+	h.parked = gauge(&problems[11], metricParked, "1", "1 while the endpoint receives nothing because too many messages failed for good.")
+	h.sendsFailing = gauge(&problems[12], metricSendsFailing, "1", "1 since a send failed that says something of the broker, until one is accepted.")
 	h.rateLimited = gauge(&problems[3], metricRateLimited, "1", "1 while one message is attempted at a time, after consecutive failures.")
 	h.concurrency = gauge(&problems[4], metricConcurrency, "{message}", "How many messages may be handled at the same time.")
 	h.inFlight = gauge(&problems[5], metricInFlight, "{message}", "Messages that are being handled.")
 	h.undelivered = gauge(&problems[6], metricUndelivered, "{message}", "Messages that wait because their destination, such as the error queue, cannot be reached.")
 	h.criticalErrors = counter(&problems[7], metricCriticalErrors, "{error}", "What the endpoint must do and could not.")
 	h.notificationsDropped = counter(&problems[8], metricNotificationsDropped, "{event}", "Events that observers missed because they were too slow; recovery actions are counted from such events.")
-	_, problems[9] = m.RegisterCallback(h.observe, h.up, h.connected, h.paused, h.rateLimited, h.concurrency, h.inFlight, h.undelivered, h.criticalErrors, h.notificationsDropped)
+	_, problems[9] = m.RegisterCallback(h.observe, h.up, h.starting, h.connected, h.paused, h.parked, h.rateLimited, h.sendsFailing, h.concurrency, h.inFlight, h.undelivered, h.criticalErrors, h.notificationsDropped)
 	tell(problems[:]...)
 }
 
@@ -72,13 +83,42 @@ func (o *Observer) RunStarted(ctx context.Context, ep *core.Endpoint) {
 	r := h.runs[key]
 	if r == nil {
 		h.forgetOne()
-		r = &run{options: []metric.ObserveOption{metric.WithAttributes(keyEndpoint.String(key.endpoint), keyInstance.String(key.instance))}}
+		r = &run{options: key.options()}
 		h.runs[key] = r
 	}
 	r.ep = ep
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		h.spans[span.SpanID()]++
 	}
+}
+
+func (k runKey) options() []metric.ObserveOption {
+	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(keyEndpoint.String(k.endpoint), keyInstance.String(k.instance)))}
+}
+
+// ConnectionChanged implements core.ConnectionObserver, for send-only endpoints: those that run
+// are asked for their Health.
+func (o *Observer) ConnectionChanged(e core.ConnectionChange) {
+	if e.Queue != "" {
+		return
+	}
+	h := &o.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := runKey{e.Endpoint, e.Instance}
+	s := h.senders[key]
+	switch {
+	case s != nil:
+	case len(h.senders) >= mostRuns:
+		return
+	default:
+		if h.senders == nil {
+			h.senders = map[runKey]*sender{}
+		}
+		s = &sender{options: key.options()}
+		h.senders[key] = s
+	}
+	s.failing = !e.Connected
 }
 
 // forgetOne makes room for another endpoint.
@@ -119,19 +159,26 @@ func (h *health) isOfRun(span trace.SpanContext) bool {
 	return h.spans[span.SpanID()] > 0
 }
 
-// snapshot returns the runs, so that no lock is held while an endpoint is asked.
-func (h *health) snapshot() []run {
+// snapshot returns the runs and the senders, so that no lock is held while an endpoint is asked.
+func (h *health) snapshot() (runs []run, senders []sender) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	runs := make([]run, 0, len(h.runs))
 	for r := range maps.Values(h.runs) {
 		runs = append(runs, *r)
 	}
-	return runs
+	for s := range maps.Values(h.senders) {
+		senders = append(senders, *s)
+	}
+	return runs, senders
 }
 
 func (h *health) observe(_ context.Context, to metric.Observer) error {
-	for _, r := range h.snapshot() {
+	runs, senders := h.snapshot()
+	for _, s := range senders {
+		to.ObserveInt64(h.connected, number(!s.failing), s.options...)
+		to.ObserveInt64(h.sendsFailing, number(s.failing), s.options...)
+	}
+	for _, r := range runs {
 		if r.ep == nil {
 			to.ObserveInt64(h.up, 0, r.options...)
 			to.ObserveInt64(h.criticalErrors, r.critical, r.options...)
@@ -140,8 +187,11 @@ func (h *health) observe(_ context.Context, to metric.Observer) error {
 		}
 		now := r.ep.Health()
 		to.ObserveInt64(h.up, number(now.Running), r.options...)
+		to.ObserveInt64(h.starting, number(now.Starting), r.options...)
 		to.ObserveInt64(h.connected, number(now.Connected), r.options...)
 		to.ObserveInt64(h.paused, number(now.Paused), r.options...)
+		to.ObserveInt64(h.parked, number(now.Parked != nil), r.options...)
+		to.ObserveInt64(h.sendsFailing, number(!now.SendsFailingSince.IsZero()), r.options...)
 		to.ObserveInt64(h.rateLimited, number(now.RateLimited), r.options...)
 		to.ObserveInt64(h.concurrency, int64(now.Concurrency), r.options...)
 		to.ObserveInt64(h.inFlight, int64(now.InFlight), r.options...)

@@ -3,6 +3,7 @@ package otelreprise
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -10,12 +11,16 @@ import (
 )
 
 // Handler returns a log handler that adds trace_id and span_id to the records that are made with
-// a context of a span, and message_id to those made with a handler's context, before it passes
-// them to next. It also serves core.Config.Logger: the endpoint's lines about a failed attempt are
-// made with the context of its span; they have a message_id already.
-func Handler(next slog.Handler) slog.Handler { return &logHandler{next: next} }
+// a context of a span, and to those made with a handler's context the attributes of
+// core.LogHandler, such as message_id, before it passes them to next. Attributes that a record or
+// its logger has already are left alone. It also serves core.Config.Logger: the endpoint's lines
+// about a failed attempt are made with the context of its span.
+func Handler(next slog.Handler) slog.Handler { return &logHandler{next: core.LogHandler(next)} }
 
-type logHandler struct{ next slog.Handler }
+type logHandler struct {
+	next slog.Handler
+	has  []string // the keys of the logger's own attributes, in its innermost group
+}
 
 func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.next.Enabled(ctx, level)
@@ -23,29 +28,31 @@ func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	span := trace.SpanContextFromContext(ctx)
-	message, handled := core.MessageFrom(ctx)
-	if handled {
-		r.Attrs(func(a slog.Attr) bool {
-			handled = a.Key != attrMessageID
-			return handled
-		})
+	if !span.IsValid() {
+		return h.next.Handle(ctx, r)
 	}
-	if span.IsValid() || handled {
-		r = r.Clone()
-	}
-	if span.IsValid() {
-		r.AddAttrs(slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String()))
-	}
-	if handled {
-		r.AddAttrs(slog.String(attrMessageID, message.ID))
-	}
+	attrs := []slog.Attr{slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String())}
+	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return slices.Contains(h.has, a.Key) })
+	r.Attrs(func(own slog.Attr) bool {
+		attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == own.Key })
+		return len(attrs) > 0
+	})
+	r = r.Clone()
+	r.AddAttrs(attrs...)
 	return h.next.Handle(ctx, r)
 }
 
-const attrMessageID = "message_id"
-
 func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &logHandler{h.next.WithAttrs(attrs)}
+	has := slices.Clone(h.has)
+	for _, a := range attrs {
+		has = append(has, a.Key)
+	}
+	return &logHandler{h.next.WithAttrs(attrs), has}
 }
 
-func (h *logHandler) WithGroup(name string) slog.Handler { return &logHandler{h.next.WithGroup(name)} }
+func (h *logHandler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	return &logHandler{next: h.next.WithGroup(name)}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ func TestLogCorrelation(t *testing.T) {
 		b.orders(core.Config{Recoverability: none}, b.observer(otelreprise.Config{}), func(ctx context.Context, _ *core.Message) error {
 			b.logger.InfoContext(ctx, "paying")
 			b.logger.InfoContext(ctx, "paying another", "message_id", "other")
+			b.logger.With("message_id", "kept", "trace_id", "kept").InfoContext(ctx, "paying with a logger")
 			b.logger.Info("without a context")
 			return errAway
 		})
@@ -34,7 +36,15 @@ func TestLogCorrelation(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &record); err != nil {
 				b.Fatal(err)
 			}
-			equal(b, "duplicate ids in "+line, strings.Count(line, `"message_id"`) <= 1, true)
+			for _, key := range []string{"message_id", "trace_id", "span_id", "message_type", "attempt"} {
+				if n := strings.Count(line, `"`+key+`"`); n > 1 {
+					b.Errorf("%s is %d times in %s", key, n, line)
+				}
+			}
+			if record.Msg == "paying with a logger" {
+				seen[record.Msg]++
+				equal(b, "attributes of the logger", fmt.Sprint(record.G["message_id"], record.G["trace_id"]), "keptkept")
+			}
 			id := map[string]any{"paying": "m1", "paying another": "other", "without a context": nil}
 			if want, mine := id[record.Msg]; mine {
 				seen[record.Msg]++
@@ -47,7 +57,7 @@ func TestLogCorrelation(t *testing.T) {
 				equal(b, "trace in "+line, traced, true)
 			}
 		}
-		for _, text := range []string{"paying", "paying another", "without a context"} {
+		for _, text := range []string{"paying", "paying another", "paying with a logger", "without a context"} {
 			equal(b, "lines of "+text, seen[text], 1)
 		}
 		if seen["traced"] < 3 {

@@ -132,7 +132,7 @@ func TestCardinality(t *testing.T) {
 		o := b.observer(otelreprise.Config{NServiceBusMetrics: true})
 		start := func(queue, messageType string, err error) {
 			m := core.NewInbound([]byte("x"), core.InboundConfig{Type: messageType, Incoming: core.Incoming{ID: messageType + " id", NativeID: messageType}}).Message
-			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue}
+			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue, InstanceQueue: queue == "orders-pod-7f9c"}
 			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
 			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
 			o.Recovered(ctx, core.Recovery{ObservedEndpoint: at, MessageType: messageType, Err: err, FailedAt: time.Now()})
@@ -160,6 +160,53 @@ func TestCardinality(t *testing.T) {
 		}
 		start("orders-pod-7f9c", "type 0", errAway)
 		equal(b, "instance queue", b.total("messaging.process.duration", "messaging.destination.template=orders-{instance}"), int64(1))
+		equal(b, "instance queue in NServiceBus's metrics", b.total("nservicebus.messaging.fetches", "nservicebus.queue=orders-pod-7f9c"), int64(0))
+	})
+}
+
+// TestDestination: the instance is left out of the name of its queue, and of no other name.
+func TestDestination(t *testing.T) {
+	bubble(t, func(b *bed) {
+		o := b.observer(otelreprise.Config{})
+		for _, c := range []struct {
+			queue, instance string
+			own             bool
+			want            string
+		}{
+			{"orders-100", "1", false, "name=orders-100"},
+			{"orders-1", "1", false, "name=orders-1"},
+			{"orders-1", "1", true, "template=orders-{instance}"},
+			{"shop-1-1", "1", true, "template=shop-1-{instance}"},
+			{`"public"."mail-pod-0"`, "pod-0", true, `template="public"."mail-{instance}"`},
+			{"mail-pod-0.fifo", "pod-0", true, "template=mail-{instance}.fifo"},
+			{"https://broker/pod%2D0", "pod-0", true, "template={instance}"},
+		} {
+			m := core.NewInbound([]byte("x"), core.InboundConfig{Type: "order"}).Message
+			at := core.ObservedEndpoint{Endpoint: c.queue + c.want, Instance: c.instance, Queue: c.queue, InstanceQueue: c.own}
+			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
+			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m})
+			for _, p := range b.points("messaging.process.duration") {
+				if strings.Contains(p.attrs, "reprise.endpoint="+at.Endpoint+" ") && !strings.Contains(p.attrs, "messaging.destination."+c.want+" ") {
+					b.Errorf("queue %s of instance %s: %s, want %s", c.queue, c.instance, p.attrs, c.want)
+				}
+			}
+		}
+	})
+}
+
+// TestInstanceQueue: an endpoint says from which of its two queues a message came.
+func TestInstanceQueue(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.orders(core.Config{Instance: "1", InstanceQueue: true}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return nil })
+		client := b.client()
+		for _, queue := range []string{"orders", "orders-1"} {
+			if err := client.Send(b.Context(), queue, "order", []byte("x")); err != nil {
+				b.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		equal(b, "of the input queue", b.total("messaging.process.duration", "messaging.destination.name=orders"), int64(1))
+		equal(b, "of the instance queue", b.total("messaging.process.duration", "messaging.destination.template=orders-{instance}"), int64(1))
 	})
 }
 
@@ -177,7 +224,7 @@ func TestHealthGauges(t *testing.T) {
 		equal(b, "series before Run", len(b.points("reprise.endpoint.up")), 0)
 		stop := b.run(ep)
 		b.put(nil, "m1", "m2")
-		for name, want := range map[string]int64{"up": 1, "connected": 1, "paused": 0, "rate_limited": 0, "in_flight": 2, "concurrency": 3, "undelivered": 0, "critical_errors": 0, "notifications_dropped": 0} {
+		for name, want := range map[string]int64{"up": 1, "connected": 1, "starting": 0, "paused": 0, "parked": 0, "sends_failing": 0, "rate_limited": 0, "in_flight": 2, "concurrency": 3, "undelivered": 0, "critical_errors": 0, "notifications_dropped": 0} {
 			gauge(name, want)
 		}
 		ep.Pause()
@@ -191,12 +238,87 @@ func TestHealthGauges(t *testing.T) {
 		stop()
 		gauge("up", 0)
 		gauge("critical_errors", 1)
-		for _, name := range []string{"connected", "paused", "rate_limited", "in_flight", "concurrency", "undelivered"} {
+		for _, name := range []string{"starting", "connected", "paused", "parked", "sends_failing", "rate_limited", "in_flight", "concurrency", "undelivered"} {
 			equal(b, name+" after Run", len(b.points("reprise.endpoint."+name)), 0)
 		}
 		b.run(ep)
 		gauge("up", 1)
 	})
+}
+
+// TestHealthGauges_States: an endpoint that receives nothing, or cannot send, looks like none that is well.
+func TestHealthGauges_States(t *testing.T) {
+	bubble(t, func(b *bed) {
+		away := &outage{Transport: b.broker}
+		b.transport = away
+		away.open.Store(true)
+		recover := none
+		recover.UnacceptableMessageLimit, recover.UnacceptableMessageAction = 1, core.LimitPark
+		o := b.observer(otelreprise.Config{})
+		ep := b.endpoint("orders", core.Config{Recoverability: recover, Transactions: core.TransactionReceiveOnly}, o, func(context.Context, *core.Message) error { return errAway }, "order")
+		sender := b.endpoint("shop", core.Config{SendOnly: true}, o, nil)
+		gauges := func(when, endpoint, want string) {
+			b.Helper()
+			var got []string
+			for _, name := range []string{"up", "starting", "connected", "parked", "sends_failing"} {
+				for _, p := range b.points("reprise.endpoint." + name) {
+					if strings.Contains(p.attrs, "reprise.endpoint="+endpoint+" ") {
+						got = append(got, fmt.Sprint(name, "=", p.n))
+					}
+				}
+			}
+			equal(b, endpoint+" "+when, strings.Join(got, " "), want)
+		}
+		stop := b.run(ep)
+		b.pass(time.Minute)
+		gauges("while it waits for its broker", "orders", "up=0 starting=1 connected=0 parked=0 sends_failing=0")
+		away.open.Store(false)
+		b.pass(15 * time.Second)
+		gauges("while it receives", "orders", "up=1 starting=0 connected=1 parked=0 sends_failing=0")
+		b.put(nil, "m1")
+		gauges("parked", "orders", "up=1 starting=0 connected=1 parked=1 sends_failing=0")
+		gauges("before its first send", "shop", "")
+		away.send.Store(true)
+		for _, each := range []*core.Endpoint{ep, sender} {
+			if err := each.Send(b.Context(), "shipping", "ship", []byte("x")); !errors.Is(err, errAway) {
+				b.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		gauges("while its sends fail", "orders", "up=1 starting=0 connected=1 parked=1 sends_failing=1")
+		gauges("while its sends fail", "shop", "connected=0 sends_failing=1")
+		away.send.Store(false)
+		for _, each := range []*core.Endpoint{ep, sender} {
+			if err := each.Send(b.Context(), "shipping", "ship", []byte("x")); err != nil {
+				b.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		gauges("after a send", "orders", "up=1 starting=0 connected=1 parked=1 sends_failing=0")
+		gauges("after a send", "shop", "connected=1 sends_failing=0")
+		stop()
+		gauges("after Run", "orders", "up=0")
+	})
+}
+
+// outage is a transport whose broker is away.
+type outage struct {
+	core.Transport
+	open, send atomic.Bool
+}
+
+func (o *outage) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
+	if o.open.Load() {
+		return nil, fmt.Errorf("dial: %w", core.ErrUnavailable)
+	}
+	return o.Transport.OpenReceiver(ctx, c)
+}
+
+func (o *outage) Send(ctx context.Context, out ...core.Outgoing) error {
+	if o.send.Load() {
+		return errAway
+	}
+	return o.Transport.Send(ctx, out...)
 }
 
 // TestNServiceBusMeters: names, units and tags are those of NServiceBus's IncomingPipelineMetrics.

@@ -103,7 +103,7 @@ func (n *nservicebusMetrics) recovered(ctx context.Context, s *nservicebusSeries
 	if a == nil {
 		n.fetched(ctx, s)
 	}
-	if len(failed) == 0 {
+	if len(failed) == 0 || action == actionPutBack {
 		return
 	}
 	n.failures.Add(ctx, 1, addOptions(s.tags, tagHandlerTypes.String(""), tagResult.String(resultFailure), failed[0])...)

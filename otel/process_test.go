@@ -212,7 +212,7 @@ func TestProcessSpan_VerdictsWithoutAnErrorAreNoFailures(t *testing.T) {
 func TestProcessSpan_PutBackIsNotGivenUp(t *testing.T) {
 	bubble(t, func(b *bed) {
 		done := false
-		b.orders(core.Config{Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error {
+		b.orders(core.Config{Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{NServiceBusMetrics: true}), func(context.Context, *core.Message) error {
 			if !done {
 				done = true
 				return core.PutBack(errAway, core.Pause{Length: time.Second})
@@ -227,5 +227,10 @@ func TestProcessSpan_PutBackIsNotGivenUp(t *testing.T) {
 		equal(b, "status", span.Status.Code, codes.Unset)
 		equal(b, "given up", b.total("reprise.attempts", "reprise.outcome=given_up"), int64(0))
 		equal(b, "failed age", b.total("reprise.failed.age", ""), int64(0))
+		// A feature that is switched off is no failure.
+		equal(b, "attempts", b.total("messaging.process.duration", ""), int64(2))
+		equal(b, "attempts that failed", b.total("messaging.process.duration", "error.type=*errors.errorString"), int64(0))
+		equal(b, "error.type of the attempt", attr(b.several("process orders", 2)[0], "error.type"), "")
+		equal(b, "NServiceBus's failures", b.total("nservicebus.messaging.failures", ""), int64(0))
 	})
 }

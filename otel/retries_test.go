@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
@@ -243,45 +244,77 @@ func (s strict) Send(ctx context.Context, out ...core.Outgoing) error {
 
 // TestRefusedMessages: a message that no handler gets has a span and metrics all the same.
 func TestRefusedMessages(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.transport = unreadable{b.broker}
-		b.orders(core.Config{Recoverability: none, Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return nil })
-		parent := "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-		b.put(map[string]string{"traceparent": parent}, "m1")
-		b.pass(time.Second)
-		equal(b, "attempts", len(b.named("process orders")), 0)
-		span := b.one("recover orders")
-		equal(b, "trace", span.SpanContext.TraceID().String(), "4bf92f3577b34da6a3ce929d0e0e4736")
-		equal(b, "error.type", attr(span, "error.type"), "*core.MalformedError")
-		equal(b, "events", len(span.Events), 1)
-		equal(b, "consumed", b.total("messaging.client.consumed.messages", "error.type=*core.MalformedError"), int64(1))
-		equal(b, "actions", b.total("reprise.recoverability.actions", "reprise.action=error"), int64(1))
-	})
+	const traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, c := range []struct {
+		name      string
+		arrives   func(in *core.Incoming)
+		errorType string
+		attempts  int
+	}{
+		{"malformed", func(in *core.Incoming) { in.Malformed = errors.New("not JSON") }, "*core.MalformedError", 0},
+		{"delivered too often", func(in *core.Incoming) { in.DeliveryCount = 100 }, "*errors.errorString", 0},
+		{"undecodable", func(in *core.Incoming) { in.Body = []byte("{") }, "*json.SyntaxError", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				b.transport = altered{b.broker, c.arrives}
+				ep := b.endpoint("orders", core.Config{Recoverability: none, Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{}), nil)
+				err := core.Handle(ep, "order", func(context.Context, *core.Inbound[struct{}]) error {
+					b.Error("the handler is called")
+					return nil
+				})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.run(ep)
+				b.put(map[string]string{"traceparent": "00-" + traceID + "-00f067aa0ba902b7-01"}, "m1")
+				b.pass(time.Second)
+				equal(b, "attempts", len(b.named("process orders")), c.attempts)
+				span := b.one("recover orders")
+				equal(b, "trace", span.SpanContext.TraceID().String(), traceID)
+				equal(b, "error.type", attr(span, "error.type"), c.errorType)
+				equal(b, "exceptions", len(span.Events)+c.attempts, 1)
+				equal(b, "status", span.Status.Code, codes.Error)
+				equal(b, "consumed", b.total("messaging.client.consumed.messages", ""), int64(1))
+				equal(b, "consumed without an attempt", b.total("messaging.client.consumed.messages", "error.type="+c.errorType), int64(1-c.attempts))
+				equal(b, "attempts measured", b.total("messaging.process.duration", "error.type="+c.errorType), int64(c.attempts))
+				equal(b, "actions", b.total("reprise.recoverability.actions", "error.type="+c.errorType), int64(1))
+				equal(b, "moves", b.total("reprise.recoverability.actions", "reprise.action=error"), int64(1))
+				equal(b, "given up", b.total("reprise.attempts", "reprise.outcome=given_up"), int64(1))
+			})
+		})
+	}
 }
 
-// unreadable is a transport that can parse no message that it receives.
-type unreadable struct{ *inmemory.Transport }
-
-func (u unreadable) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
-	r, err := u.Transport.OpenReceiver(ctx, c)
-	return unreadableReceiver{r}, err
+// altered is a transport whose messages arrive otherwise than they were sent.
+type altered struct {
+	*inmemory.Transport
+	arrives func(in *core.Incoming)
 }
 
-type unreadableReceiver struct{ core.Receiver }
+func (a altered) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
+	r, err := a.Transport.OpenReceiver(ctx, c)
+	return alteredReceiver{r, a.arrives}, err
+}
 
-func (r unreadableReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+type alteredReceiver struct {
+	core.Receiver
+	arrives func(in *core.Incoming)
+}
+
+func (r alteredReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	n, err := r.Receiver.Receive(ctx, dst)
 	for i, d := range dst[:n] {
 		in := *d.Incoming()
-		in.Malformed = errors.New("not JSON")
-		dst[i] = unreadableDelivery{d, &in}
+		r.arrives(&in)
+		dst[i] = alteredDelivery{d, &in}
 	}
 	return n, err
 }
 
-type unreadableDelivery struct {
+type alteredDelivery struct {
 	core.Delivery
 	in *core.Incoming
 }
 
-func (d unreadableDelivery) Incoming() *core.Incoming { return d.in }
+func (d alteredDelivery) Incoming() *core.Incoming { return d.in }
