@@ -79,7 +79,7 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 
 // RunAll runs several endpoints until ctx ends, as Run does each. Those of one transport
 // are connected one after the other, and have their queues and subscriptions, before the
-// first of them starts to receive: what one sends at once finds the others. Those of
+// first of them starts to receive: messages that one sends at once find the others. Those of
 // different transports connect at the same time and wait for each other too, up to 5 s.
 // Endpoints whose broker cannot be reached hold up no others: they start when it can
 // (Config.WaitForBroker). When one of them ends with an error, the others are drained; all

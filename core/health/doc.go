@@ -12,14 +12,13 @@
 //	startup     wait, then         before Run was called, and after a Run that ended with
 //	            restart it         an error
 //
-// A restart fixes no outage, and removes what the process knows of it. So these are no
-// reason for any "no": an outage of the broker while the endpoint runs, sends that fail,
-// error queues that cannot be reached, an endpoint that is paused, parked, rate limited or
-// isolating, critical errors, circuits that are open. They are in the body of each answer,
-// and are what alerts are for.
+// A restart fixes no outage, and makes it longer. So these are no reason for any "no": an
+// outage of the broker while the endpoint runs, sends that fail, error queues that cannot be
+// reached, an endpoint that is paused, parked, rate limited or isolating, critical errors,
+// circuits that are open. They are in the body of each answer, and alerts are for them.
 //
 // A send-only endpoint has no Run. It is live, ready and started at any time: whether its
 // broker can be reached is unknown before it sends, and after a failed send until the next
-// one. A probe that were built on it would take a server out of rotation for ever, because
+// one. A probe built on that would take a server out of rotation for ever, because
 // no request would arrive to send anything.
 package health

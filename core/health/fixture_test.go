@@ -147,7 +147,7 @@ func (b *bed) probes(c health.Config, others ...*core.Endpoint) *health.Probes {
 	return p
 }
 
-// body is what a test looks at of an answer.
+// body is the part of an answer that tests look at.
 type body struct {
 	Probe   string
 	OK      bool

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config says what answers "no". The zero value is ready for use.
+// Config says how the probes answer. The zero value is ready for use.
 type Config struct {
 	// AttemptLimit is how long an attempt may take before the liveness probe answers "no",
 	// because a handler hangs (core.Health.OldestAttempt). The default, 0, is without limit.
@@ -72,7 +72,7 @@ func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.rest
 // Startup returns the handler that holds the other two probes back until Run was called for
 // each endpoint. One that waits for its broker has started: the platform restarts a process
 // whose startup probe fails for long, and an outage of a broker takes as long as it does.
-// It answers "no" as well after Run has returned, for whatever reason.
+// It answers "no" as well after Run has returned.
 func (p *Probes) Startup() http.Handler { return p.handler("startup", startsUp) }
 
 // restarts returns why the process should be restarted, or "".
