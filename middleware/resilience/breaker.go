@@ -2,6 +2,7 @@ package resilience
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -128,7 +129,7 @@ func (b *breaker) enter() (p pass, refused *RefusedError, changed <-chan struct{
 		return pass{b, b.state}, nil, nil
 	}
 	wait := b.circuit.RemainingDelay()
-	if b.circuit.IsHalfOpen() { // until the one message has ended, which nobody knows
+	if b.circuit.IsHalfOpen() { // the end of the one message cannot be foreseen
 		wait = b.config.OpenFor / 10
 	}
 	return pass{}, &RefusedError{Policy: b.name, By: StrategyBreaker, Until: time.Now().Add(wait), Cause: b.cause}, b.changed
@@ -156,11 +157,11 @@ func (p *pass) leave(o outcome, err error) {
 	if b == nil {
 		return
 	}
-	p.breaker = nil
 	text := ""
 	if o == failure {
-		text = err.Error()
+		text = readText(err) // users' code, which must not run with the lock held
 	}
+	p.breaker = nil
 	b.mu.Lock()
 	defer b.unlock()
 	switch {
@@ -176,6 +177,17 @@ func (p *pass) leave(o outcome, err error) {
 		b.circuit.HalfOpen()
 		b.quiet = false
 	}
+}
+
+// readText returns the text of an error, also where its method panics: that of a nil pointer, for
+// example.
+func readText(err error) (text string) {
+	defer func() {
+		if value := recover(); value != nil {
+			text = fmt.Sprintf("an error of type %T that panics when it is read (%v)", err, value)
+		}
+	}()
+	return err.Error()
 }
 
 // unlock unlocks mu and passes changes on.

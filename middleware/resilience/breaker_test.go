@@ -268,6 +268,41 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 	}
 }
 
+// unreadable is an error whose nil pointer panics when it is read.
+type unreadable struct{ text string }
+
+func (u *unreadable) Error() string { return u.text }
+
+// unwrapping is one that panics already when it is compared.
+type unwrapping struct{ err error }
+
+func (u *unwrapping) Error() string { return u.err.Error() }
+func (u *unwrapping) Unwrap() error { return u.err }
+
+func TestBreaker_CountsErrorsThatCannotBeRead(t *testing.T) {
+	for name, unfit := range map[string]error{"text": (*unreadable)(nil), "comparison": (*unwrapping)(nil)} {
+		for _, countTries := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", tries ", countTries), func(t *testing.T) {
+				bubble(t, func(b *bed) {
+					p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: time.Minute, CountTries: countTries}})
+					result := unfit
+					b.orders(middleware(p.Middleware()), func(context.Context, *core.Message) error { return result })
+					b.put("orders", "order", "m1")
+					equal(b, "state", p.State(), resilience.Open)
+					b.pass(time.Minute)
+					b.put("orders", "order", "m2") // the one that is let through
+					equal(b, "state after it failed half-open", p.State(), resilience.Open)
+					b.pass(time.Minute)
+					result = nil
+					b.put("orders", "order", "m3")
+					equal(b, "state after a success", p.State(), resilience.Closed)
+					b.holds("error", 2)
+				})
+			})
+		}
+	}
+}
+
 func TestBreaker_CountsPanicsAndTimeOuts(t *testing.T) {
 	for name, result := range map[string]func(ctx context.Context) error{
 		"panic":    func(context.Context) error { panic("boom") },
