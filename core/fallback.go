@@ -30,7 +30,7 @@ type Fallback struct {
 	// endpoint's retries come first, and it runs in the last attempt: the one after which
 	// the message would go to the error queue. With Invoke, and in transaction mode None,
 	// that is the only one. An open circuit is answered at once in any case. With a
-	// Recoverability.Policy, which nobody can ask beforehand, New refuses a Fallback
+	// Recoverability.Policy, which cannot be asked beforehand, New refuses a Fallback
 	// that is to wait for the last attempt.
 	EachAttempt bool
 
@@ -73,8 +73,9 @@ type FallbackOn struct {
 	Verdicts bool
 }
 
-// FallbackError is the failure of a fallback. It wraps both errors, unless the fallback's
-// is a verdict: that decides alone.
+// FallbackError is the failure of a fallback. It wraps both errors, but of the cause no
+// verdict, which was taken: the failure of the fallback counts, as that of any handler. Where
+// the fallback's error is a verdict that decides alone.
 type FallbackError struct {
 	Err   error // the fallback's
 	Cause error // the failure that it was to answer for
@@ -87,8 +88,11 @@ func (e *FallbackError) Error() string {
 
 // Unwrap returns the errors.
 func (e *FallbackError) Unwrap() []error {
-	if IsVerdict(e.Err) {
+	switch {
+	case IsVerdict(e.Err):
 		return []error{e.Err}
+	case IsVerdict(e.Cause):
+		return []error{e.Err, &formerVerdict{e.Cause}}
 	}
 	return []error{e.Err, e.Cause}
 }
@@ -186,6 +190,12 @@ type formerVerdict struct{ err error }
 
 func (e *formerVerdict) Error() string        { return e.err.Error() }
 func (e *formerVerdict) Is(target error) bool { return errors.Is(e.err, target) }
+
+// As finds what the error wraps beside the verdict.
+func (e *formerVerdict) As(target any) bool {
+	_, asksForVerdict := target.(**Verdict)
+	return !asksForVerdict && errors.As(e.err, target)
+}
 
 // run calls next, and makes an error of a panic that it is to take.
 func (f *Fallback) run(ctx context.Context, m *Message, next HandlerFunc) error {

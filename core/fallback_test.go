@@ -254,6 +254,44 @@ func TestFallback_FailureIsThatOfTheAttempt(t *testing.T) {
 	}
 }
 
+// refusedError is the cause of a refusal.
+type refusedError struct{ error }
+
+// A fallback that fails after it took a verdict has failed: the verdict decides no more.
+func TestFallback_FailureAfterAVerdictCounts(t *testing.T) {
+	for name, verdict := range map[string]func() error{
+		"refused":   func() error { return core.Refuse(&refusedError{core.ErrCircuitOpen}, time.Second) },
+		"deferred":  func() error { return core.DeferError(&refusedError{errAway}, time.Second) },
+		"discarded": func() error { return core.DiscardError(&refusedError{errAway}, "it is late") },
+		"put back":  func() error { return core.PutBack(&refusedError{errAway}, core.Pause{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retrying, func(b *bed) {
+				var recovered recoveries
+				f := core.Fallback{On: core.FallbackOn{OpenCircuit: true, Verdicts: true}, EachAttempt: true, Handle: func(context.Context, *core.Message, error) error { return errBoom }}
+				ep := b.endpoint("orders", core.Config{
+					Observers: []any{&recovered}, Middleware: []core.Middleware{f.Middleware()}, Recoverability: immediate(1),
+				})
+				b.handle(ep, "order", func(context.Context, *core.Message) error { return verdict() })
+				b.must(core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+					_, wraps := errors.AsType[*refusedError](f.Err)
+					_, isVerdict := errors.AsType[*core.Verdict](f.Err)
+					if !wraps || isVerdict || core.IsVerdict(f.Err) || !errors.Is(f.Err, errBoom) {
+						b.Errorf("HandleFailed is told %v: wraps the cause %t, is a verdict %t", f.Err, wraps, isVerdict)
+					}
+					return nil
+				}))
+				b.run(ep)
+				b.put("m1")
+				b.pass(time.Minute)
+				equal(b, "recovered", recovered.kinds(), "ImmediateRetry MoveToError")
+				b.holds("error", 1)
+				b.holds("orders", 0)
+			})
+		})
+	}
+}
+
 func TestFallback_VerdictDecidesAlone(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var recovered recoveries
