@@ -102,7 +102,7 @@ func (r *rules) reason(config RecoverabilityConfig, f failure, d *decision) (rea
 		return FailureUndecodable
 	case errors.Is(f.Err, ErrNoHandler):
 		return FailureNoHandler
-	case config.listsUnrecoverable(f.Err):
+	case config.isUnrecoverableWith(v, f.Err):
 		return FailureUnrecoverable
 	default:
 		return FailureRetriesExhausted

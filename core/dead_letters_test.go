@@ -18,10 +18,13 @@ type givenUp struct {
 	err    error // of the handler
 }
 
+var errHopeless = errors.New("hopeless")
+
 var waysToGiveUp = map[string]givenUp{
 	"rejected":      {core.FailureRejected, core.Reject(errBoom)},
 	"invalid":       {core.FailureInvalid, fmt.Errorf("wrapped: %w", core.Invalid(errBoom))},
 	"unrecoverable": {core.FailureUnrecoverable, core.Unrecoverable(errBoom)},
+	"by function":   {core.FailureUnrecoverable, errHopeless},
 	"failing":       {core.FailureRetriesExhausted, errBoom},
 	"undecodable":   {core.FailureUndecodable, nil},
 	"malformed":     {core.FailureMalformed, nil},
@@ -34,6 +37,7 @@ var waysToGiveUp = map[string]givenUp{
 func giveUpAll(b *bed, c core.Config) {
 	b.Helper()
 	c.Recoverability.Immediate, c.Recoverability.Delayed = core.Immediate{Off: true}, core.Delayed{Off: true}
+	c.Recoverability.UnrecoverableFunc = func(err error) bool { return errors.Is(err, errHopeless) }
 	ep := b.endpoint("orders", c)
 	b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return waysToGiveUp[m.ID].err })
 	if err := core.Handle(ep, "number", func(context.Context, *core.Inbound[int]) error { return nil }); err != nil {
@@ -110,7 +114,7 @@ func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 		{
 			"all, but for the invalid ones",
 			core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead", InvalidQueue: "invalid"},
-			"dead", []string{"failing", "no-handler", "rejected", "too-often", "unrecoverable"}, []string{"invalid", "malformed", "no-type", "undecodable"},
+			"dead", []string{"by function", "failing", "no-handler", "rejected", "too-often", "unrecoverable"}, []string{"invalid", "malformed", "no-type", "undecodable"},
 		},
 		{
 			"none, with an invalid queue",
@@ -235,6 +239,119 @@ func TestR62_TheErrorQueueStandsIn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A delayed retry that the transport refuses gives the message up as any other does.
+func TestR62_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		config      core.Recoverability
+		messageType string
+		queue       string
+		reason      core.FailureReason
+	}{
+		"the broker's":  {core.Recoverability{DeadLetter: core.DeadLettersAll}, "order", inmemory.DeadLetterQueue("orders"), core.FailureRetriesExhausted},
+		"one by name":   {core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "order", "dead", core.FailureRetriesExhausted},
+		"the invalid":   {core.Recoverability{InvalidQueue: "invalid", InvalidWithoutHandler: true}, "unknown", "invalid", core.FailureNoHandler},
+		"the error one": {core.Recoverability{InvalidQueue: "invalid"}, "order", "error", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inModes(t, retrying, func(b *bed) {
+				b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+					if out[0].Delay > 0 {
+						return fmt.Errorf("delay: %w", errors.ErrUnsupported)
+					}
+					return nil
+				}})
+				var recovered recoveries
+				b.orders(core.Config{Recoverability: test.config, Observers: []any{&recovered}}, func(context.Context, *core.Message) error { return errBoom })
+				m := order("m1")
+				m.Headers.Set(core.HeaderMessageTypes, test.messageType)
+				b.send(m)
+				letter := b.only(test.queue)
+				equal(b, "reason", letter.Headers.Get(core.HeaderFailureReason), string(test.reason))
+				all := recovered.all()
+				equal(b, "reason that observers are told", all[len(all)-1].Reason, test.reason)
+				b.holds("orders", 0)
+			})
+		})
+	}
+}
+
+// An outage of the broker's own dead-letter queue is waited for, and one that stays away is
+// replaced, so that nothing is lost.
+func TestR62_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		outage time.Duration
+		queue  string
+	}{
+		"is waited for":          {20 * time.Second, inmemory.DeadLetterQueue("orders")},
+		"does not last for ever": {time.Hour, "error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inModes(t, everyMode, func(b *bed) {
+				start := time.Now()
+				var told record[string]
+				b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+					if operation == "DeadLetter" && time.Since(start) < test.outage {
+						return errors.New("the dead-letter queue is away")
+					}
+					return nil
+				}})
+				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
+				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				b.must(core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+					told.add(f.Queue)
+					return m.Send("shipping", "failed", nil)
+				}))
+				b.run(ep)
+				b.put("m1")
+				queue := test.queue
+				if b.mode == core.TransactionNone { // in which there is no other try
+					queue = "error"
+				}
+				b.pass(30 * time.Minute)
+				equal(b, "reason", b.only(queue).Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
+				b.holds("orders", 0)
+				wantTold := []string{""}
+				if queue == "error" && b.mode == core.TransactionSendsAtomicWithReceive { // its work in the transaction is done again
+					wantTold = []string{"", "error"}
+				}
+				if !slices.Equal(told.all(), wantTold) {
+					b.Errorf("HandleFailed is told of the queues %q, want %q", told.all(), wantTold)
+				}
+				ids := map[string]bool{}
+				for _, m := range b.queue("shipping") {
+					ids[m.ID] = true
+				}
+				equal(b, "messages of HandleFailed, by their ids", len(ids), 1)
+				want := 0
+				if queue == "error" {
+					want = 1
+				}
+				equal(b, "lines", len(b.logs.about("does not dead-letter")), want)
+			})
+		})
+	}
+}
+
+func TestR62_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testing.T) {
+	t.Parallel()
+	inModes(t, everyMode, func(b *bed) {
+		b.broker.provoke(faults{send: unreachableQueue("dead")})
+		var critical record[string]
+		b.orders(core.Config{
+			Recoverability:  core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"},
+			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
+		}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+		b.put("m1")
+		if all := critical.all(); len(all) != 1 || !containsAll(all[0], `queue "dead" cannot be reached`, `go to the error queue "error"`) {
+			b.Errorf("critical errors %q", all)
+		}
+	})
 }
 
 func TestR63_TheErrorQueueStandsInForTheInvalidQueue(t *testing.T) {

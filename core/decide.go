@@ -168,9 +168,6 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		return decision{action: action, policyErr: err}
 	}
 	d.verdict = true
-	unrecoverable := func() bool { // also by an error beside the verdict
-		return config.listsUnrecoverable(f.Err) || v.Err != nil && config.IsUnrecoverable(v.Err)
-	}
 	switch v.Kind {
 	case VerdictDiscard:
 		d.action = DiscardMessage(v.Reason)
@@ -183,7 +180,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		case v.Refused: // the error is none of this message's
 			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.requeueDelay), f))
 			d.deferral, d.uncounted = true, true
-		case unrecoverable():
+		case config.isUnrecoverableWith(v, f.Err):
 			d.action = MoveToError("")
 		case config.requeueLimit > 0 && f.deferrals >= config.requeueLimit:
 			d.action, d.err = MoveToError(""), &RequeueLimitError{Limit: config.requeueLimit, Err: f.Err}
@@ -194,7 +191,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		}
 	case VerdictRetryAfter:
 		switch {
-		case unrecoverable():
+		case config.isUnrecoverableWith(v, f.Err):
 			d.action = MoveToError("")
 		case config.delayedReduced != "":
 			d.action = DelayedRetry(v.Delay)

@@ -58,7 +58,8 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inb
 // the move has to be tried again, it runs again in the transaction mode
 // SendsAtomicWithReceive, in which what it did before is undone, and in no other.
 // A move to the broker's own dead-letter queue is never one with its sends: they
-// leave before it, and it does not run again.
+// leave before it, and it does not run again unless the error queue takes the place of that
+// queue.
 //
 // Its message has the values that the failed attempt noted down (Message.SetValue), and
 // its context those that HandleObservers gave the attempt's. A shutdown cancels the
@@ -86,7 +87,8 @@ type Failed struct {
 	// Err is the last failure. When the move is tried again it has the text of
 	// the error alone, which errors.Is does not find.
 	Err error
-	// Queue is where the message is about to be moved.
+	// Queue is where the message is about to be moved, or "" for the broker's own dead-letter
+	// queue.
 	Queue string
 
 	takenOver bool

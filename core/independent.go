@@ -115,13 +115,13 @@ func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precede
 		}
 	}()
 	v := VerdictOf(err)
+	unrecoverable := func() bool { return config.isUnrecoverableWith(v, err) }
 	if v == nil {
-		if config.IsUnrecoverable(err) {
+		if unrecoverable() {
 			return precedence{rank: rankUnrecoverable}
 		}
 		return precedence{rank: rankError}
 	}
-	unrecoverable := func() bool { return config.listsUnrecoverable(err) || v.Err != nil && config.IsUnrecoverable(v.Err) }
 	switch v.Kind {
 	case VerdictRetryAfter:
 		if m.DelayedRetries >= config.Delayed.MaxNumberOfRetries || unrecoverable() {

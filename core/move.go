@@ -83,7 +83,10 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 			return nil
 		case hasEnded(cause), slices.ContainsFunc(d.extra, func(out Outgoing) bool { return refusedForGood(cause, out.ID) }):
 			return cause
-		case isAway(cause, f.MessageID):
+		case !isAway(cause, f.MessageID):
+		case replaceable:
+			r.unreachableLetters(queue, standard, cause, began)
+		default:
 			r.unreachable(queue, cause, began)
 		}
 	}
@@ -111,15 +114,22 @@ func (r *runner) move(a *attempt, f *failure, d *decision) error {
 	}
 	if d.deadLetter {
 		err := r.deadLetter(a, f, d)
-		if err == nil || hasEnded(err) || !refusedForGood(err, f.MessageID) {
+		outage := !refusedForGood(err, f.MessageID) && r.ep.mode != TransactionNone // where there is no other try
+		if err == nil || hasEnded(err) || outage {
 			return err
 		}
-		r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("queue", d.action.Queue), slog.Any("cause", err)},
-			"the broker does not dead-letter the message; moving it to the error queue",
-			"The broker does not dead-letter message '%s'. Moving it to the error queue '%s' instead.", f.MessageID, d.action.Queue)
-		d.deadLetter = false
+		r.leaveDeadLetterQueue(a, f, d, err)
 	}
 	return r.moveToError(a, f, d)
+}
+
+// leaveDeadLetterQueue lets the error queue take the place of the broker's own dead-letter
+// queue.
+func (r *runner) leaveDeadLetterQueue(a *attempt, f *failure, d *decision, cause error) {
+	r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("queue", d.action.Queue), slog.Any("cause", cause)},
+		"the broker does not dead-letter the message; moving it to the error queue",
+		"The broker does not dead-letter message '%s'. Moving it to the error queue '%s' instead.", f.MessageID, d.action.Queue)
+	d.deadLetter = false
 }
 
 // sendExtra sends the messages of HandleFailed before the move, where they cannot be
@@ -336,6 +346,9 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	m := &Message{scope: "/failed", noted: a.message.values(true)}
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.handledAs())
 	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
+	if d.deadLetter {
+		failed.Queue = ""
+	}
 	ctx := WithMessage(a.deciding(), m)
 	a.returned.Store(false)
 	m.ctx = ctx

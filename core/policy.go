@@ -152,6 +152,15 @@ func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
 }
 
+// isUnrecoverableWith does so for an error in which v is the verdict, or nil. The configured
+// function is asked about the error beside the verdict.
+func (c RecoverabilityConfig) isUnrecoverableWith(v *Verdict, err error) bool {
+	if v == nil {
+		return c.IsUnrecoverable(err)
+	}
+	return c.listsUnrecoverable(err) || v.Err != nil && c.IsUnrecoverable(v.Err)
+}
+
 // listsUnrecoverable leaves the configured function out, which may report all
 // errors that it does not know, a bare Defer included.
 func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {

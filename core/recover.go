@@ -213,9 +213,9 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 			return false, err
 		}
 		// What is refused now always will be (R8).
-		d.fallback = fmt.Sprintf("%v was asked for, but the transport refused it: %v", d.action, err)
-		d.action = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue)
-		d.deferral, d.uncounted, d.newCopy = false, false, false
+		d.fallBack(fmt.Sprintf("the transport refused it: %v", err))
+		r.ep.rules.direct(r.ep.rules.configFor(f.MessageType), *f, d)
+		f.reason = d.reason
 		r.ep.log.logReasons(a.deciding(), f, d)
 		return r.giveUp(a, f, d, firstTry)
 	case ActionDiscard:

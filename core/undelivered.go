@@ -87,18 +87,24 @@ func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 // unreachable notes that a queue of the endpoint's cannot be reached, and tells about
 // it once for each probe.
 func (r *runner) unreachable(queue string, cause error, began time.Time) {
-	news, since := r.ep.destinations.failed(queue, cause, began)
-	if !news {
-		return
+	if news, since := r.ep.destinations.failed(queue, cause, began); news {
+		r.critical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w",
+			queue, since.UTC().Format(time.RFC3339), r.ep.undelivered(), cause))
 	}
-	r.critical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w",
-		queue, since.UTC().Format(time.RFC3339), r.ep.undelivered(), cause))
+}
+
+// unreachableLetters does so for a dead-letter or invalid queue, which standard replaces.
+func (r *runner) unreachableLetters(queue, standard string, cause error, began time.Time) {
+	if news, since := r.ep.destinations.failed(queue, cause, began); news {
+		r.critical(fmt.Errorf("queue %q cannot be reached since %s; until it can, messages for it go to the error queue %q: %w",
+			queue, since.UTC().Format(time.RFC3339), standard, cause))
+	}
 }
 
 // reached notes that a queue of the endpoint's can be reached.
 func (r *runner) reached(queue string) {
 	if since, wasOut := r.ep.destinations.reached(queue); wasOut {
-		r.ep.log.endpoint.Info("queue can be reached again; the messages that were kept for it are delivered", "queue", queue, "unreachable_since", since)
+		r.ep.log.endpoint.Info("queue can be reached again; messages for it are delivered", "queue", queue, "unreachable_since", since)
 	}
 }
 
@@ -224,7 +230,7 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 			return true
 		}
 		tries++
-		r.leaveCustomQueue(a, f, d, tries)
+		r.leaveCustomQueue(a, f, d, tries, cause)
 		takenOver, err := r.execute(a, f, d, anotherTry)
 		if undecided, ok := errors.AsType[*undecidedError](err); ok {
 			r.leaveUndecided(a, f, undecided.cause)
@@ -232,6 +238,7 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 		}
 		if err != nil && !hasEnded(err) {
 			r.stillKept(a, f, d, err, tries, pause)
+			cause = err
 			return false
 		}
 		r.conclude(a, f, d, takenOver, err)
@@ -294,13 +301,20 @@ func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tri
 	r.criticalIn(a.deciding(), err)
 }
 
-// customQueueTries is how often a move to a queue that a policy or a verdict named is
-// tried before the error queue takes its place: about a minute.
+// customQueueTries is how often a move to the broker's own dead-letter queue, or to a queue
+// that a policy or a verdict named, is tried before the error queue takes its place: about a
+// minute.
 const customQueueTries = 7
 
-// leaveCustomQueue gives a custom queue up that could not be reached for too long.
-func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int) {
-	if tries <= customQueueTries || d.action.Kind != ActionMoveToError || d.deadLetter || r.ep.ownDestination(d.action.Queue) {
+// leaveCustomQueue gives such a queue up that could not be reached for too long.
+func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int, cause error) {
+	switch {
+	case tries <= customQueueTries || d.action.Kind != ActionMoveToError:
+		return
+	case d.deadLetter:
+		r.leaveDeadLetterQueue(a, f, d, cause)
+		return
+	case r.ep.ownDestination(d.action.Queue):
 		return
 	}
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
