@@ -65,6 +65,9 @@ const (
 
 	// mostPutBack bounds the messages that are kept for their pause.
 	mostPutBack = mostUnfinished
+
+	// mostPutBackTypes bounds the message types whose pauses are remembered.
+	mostPutBackTypes = 1000
 )
 
 // PutBack leaves the message in its queue, because it cannot be handled here and now: the
@@ -203,10 +206,10 @@ func (l *loggers) logPutBack(ctx context.Context, f *failure, d *decision, scope
 type putBacks struct {
 	pump *pump
 
-	any atomic.Bool // whether there is something to end
-	mu  sync.Mutex
-	all putBackPause            // of the endpoint
-	of  map[string]putBackPause // of messages, by their type
+	active   atomic.Bool // whether there is something to end
+	mu       sync.Mutex
+	endpoint putBackPause            // of the endpoint
+	messages map[string]putBackPause // of messages, by their type: at most mostPutBackTypes
 	// ends are the contexts that end the current pause of the endpoint early.
 	ends []earlyEnd
 }
@@ -251,25 +254,39 @@ func (p *putBacks) begin(pause Pause, scope PauseScope, messageType string) (len
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.any.Store(true)
+	p.active.Store(true)
 	if scope == PauseMessage {
-		current, begins := p.of[messageType].next(asked, now)
-		if p.of == nil {
-			p.of = map[string]putBackPause{}
-		}
-		p.of[messageType] = current
+		current, begins := p.messages[messageType].next(asked, now)
+		p.noteMessageLocked(messageType, current)
 		return cmp.Or(asked, current.length), begins
 	}
-	p.all, begins = p.all.next(asked, now)
+	p.endpoint, begins = p.endpoint.next(asked, now)
 	if begins {
 		p.forgetEndsLocked()
 	}
-	length = p.all.until.Sub(now)
+	length = p.endpoint.until.Sub(now)
 	p.pump.waitFor(waitPutBack, length) // before the message is given back
 	if pause.Context != nil && !ended {
 		p.endWithLocked(pause.Context)
 	}
 	return length, begins
+}
+
+// noteMessageLocked notes the pause of a message type. Where there are too many types,
+// which senders name, another is forgotten: its pauses begin with the first again.
+func (p *putBacks) noteMessageLocked(messageType string, pause putBackPause) {
+	if p.messages == nil {
+		p.messages = map[string]putBackPause{}
+	}
+	p.messages[messageType] = pause
+	for other := range p.messages {
+		if len(p.messages) <= mostPutBackTypes {
+			break
+		}
+		if other != messageType {
+			delete(p.messages, other)
+		}
+	}
 }
 
 // endWithLocked ends the endpoint's pause when ctx ends.
@@ -286,7 +303,7 @@ func (p *putBacks) endWithLocked(ctx context.Context) {
 	p.ends = append(p.ends, earlyEnd{done, context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.all = putBackPause{}
+		p.endpoint = putBackPause{}
 		p.pump.endWait(waitPutBack)
 	})})
 }
@@ -300,14 +317,14 @@ func (p *putBacks) forgetEndsLocked() {
 
 // ended follows a message that ended in another way: pauses begin with the first again.
 func (p *putBacks) ended(messageType string) {
-	if !p.any.Load() {
+	if !p.active.Load() {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all.length = 0
-	delete(p.of, messageType)
-	p.any.Store(len(p.of) > 0 || time.Now().Before(p.all.until))
+	p.endpoint.length = 0
+	delete(p.messages, messageType)
+	p.active.Store(len(p.messages) > 0 || time.Now().Before(p.endpoint.until))
 }
 
 // stop forgets the contexts that end pauses early.
