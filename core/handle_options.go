@@ -104,7 +104,7 @@ func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, positio
 	if err != nil {
 		return nil, nil, err
 	}
-	around := ep.steps.of(messageType)
+	around := ep.steps.filter(messageType)
 	inner, err := start.end(around)
 	if err != nil {
 		return nil, nil, err

@@ -251,8 +251,8 @@ func (s Step) meets(other Step) bool {
 		slices.ContainsFunc(s.MessageTypes, func(t string) bool { return slices.Contains(other.MessageTypes, t) })
 }
 
-// of returns the steps around messages of a type.
-func (all steps) of(messageType string) steps {
+// filter returns the steps around messages of a type.
+func (all steps) filter(messageType string) steps {
 	return slices.DeleteFunc(slices.Clone(all), func(s placedStep) bool {
 		return s.MessageTypes != nil && !slices.Contains(s.MessageTypes, messageType)
 	})

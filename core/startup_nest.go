@@ -24,9 +24,9 @@ type nestReport struct {
 }
 
 // reports computes what holds for the handlers of a message type: of all together, or of
-// each that has middleware of its own.
+// each that has its own middleware.
 func (ep *Endpoint) reports(messageType string) (all []nestReport) {
-	around := ep.steps.of(messageType)
+	around := ep.steps.filter(messageType)
 	set := ep.registry.handlersOf(messageType)
 	for i, inner := range set.around {
 		if len(inner) > 0 {

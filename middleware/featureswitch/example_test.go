@@ -40,7 +40,7 @@ func ExampleConfig_lookup() {
 			return featureswitch.Off
 		},
 		Unknown: featureswitch.On,      // without it such a message fails
-		Off:     featureswitch.Discard, // nobody needs them later
+		Off:     featureswitch.Discard, // they are not needed later
 	})
 	// end
 	fmt.Println(recommendations.State(), err)
