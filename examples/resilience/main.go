@@ -4,7 +4,7 @@
 //
 //	cd examples/resilience && go run .
 //
-// A minute of the story takes 200 ms, so it ends after about 20 seconds. For each way it prints
+// A minute of the story takes 200 ms, so it ends after about 15 seconds. For each way it prints
 // what the outage cost: how often the API was called, how many orders are in the error queue,
 // and how long after the outage the last order was charged. The configurations are in ways.go;
 // docs/resilience.md has the figures of a run in virtual time, with explanations.

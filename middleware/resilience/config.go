@@ -53,6 +53,12 @@ const (
 	// once. It needs no delayed delivery. With MaxWait of the strategies the message waits in
 	// its handler first.
 	Fail
+	// PutBack leaves the message in its queue and lets it wait alone (core.PutBack with
+	// core.PauseMessage). It is not counted, as with Defer, and where the broker counts
+	// failures only it keeps its place and needs no delayed delivery. This instance keeps
+	// such messages for the pause, 1,000 of them at most: then the endpoint waits. Elsewhere a
+	// copy waits, as with Defer; without delayed delivery the endpoint does.
+	PutBack
 )
 
 // String returns the constant's name.
@@ -64,6 +70,8 @@ func (r Refusal) String() string {
 		return "RetryAfter"
 	case Fail:
 		return "Fail"
+	case PutBack:
+		return "PutBack"
 	default:
 		return fmt.Sprintf("Refusal(%d)", int(r))
 	}
@@ -187,8 +195,8 @@ func (c Config) resolve() (Config, error) {
 			p.add("%s is %v; it cannot be negative", d.field, d.value)
 		}
 	}
-	if c.Refusal < Defer || c.Refusal > Fail {
-		p.add("Refusal is %d, which is none of Defer, RetryAfter, Fail", int(c.Refusal))
+	if c.Refusal < Defer || c.Refusal > PutBack {
+		p.add("Refusal is %d, which is none of Defer, RetryAfter, Fail, PutBack", int(c.Refusal))
 	}
 	b, l, h, r := &c.Breaker, &c.RateLimit, &c.Bulkhead, &c.Retry
 	switchedOn(&p, "Breaker", "Failures", b.Failures, b.Of != 0 || b.Within != 0 || b.OpenFor != 0 || b.CountTries || b.On != nil || b.OnFunc != nil || b.MaxWait != 0)

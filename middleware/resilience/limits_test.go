@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/middleware/resilience"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 func TestRateLimit_Waits(t *testing.T) {
@@ -197,7 +198,12 @@ func TestNest_SequenceTakesOneTurnAndOnePlace(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	opens := resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: 30 * time.Second}}
 	// The circuit opens with m0. What becomes of m1, which comes then?
+	unable, counting := inmemory.Everything(), inmemory.Everything()
+	unable.DelayedDelivery, counting.CountsEveryDelivery = false, true
+	both := unable
+	both.CountsEveryDelivery = true
 	for _, test := range []struct {
+		caps           *core.Capabilities // nil is all
 		refusal        resilience.Refusal
 		immediate      int
 		delayed        int
@@ -205,13 +211,17 @@ func TestRefusal(t *testing.T) {
 		inErrorQueue   bool // m1, after an outage of two minutes
 		delayedRetries []string
 	}{
-		{resilience.Defer, 0, 3, 2 * time.Minute, false, []string{"0"}},
-		{resilience.RetryAfter, 0, 3, 2 * time.Minute, true, nil},
-		{resilience.RetryAfter, 0, 10, 2 * time.Minute, false, []string{"3", "4", "5"}},
-		{resilience.Fail, 5, 3, 2 * time.Minute, true, nil},
+		{refusal: resilience.PutBack, delayed: 3, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
+		{caps: &counting, refusal: resilience.PutBack, delayed: 3, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
+		{caps: &both, refusal: resilience.PutBack, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
+		{caps: &unable, refusal: resilience.PutBack, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
+		{nil, resilience.Defer, 0, 3, 2 * time.Minute, false, []string{"0"}},
+		{nil, resilience.RetryAfter, 0, 3, 2 * time.Minute, true, nil},
+		{nil, resilience.RetryAfter, 0, 10, 2 * time.Minute, false, []string{"3", "4", "5"}},
+		{nil, resilience.Fail, 5, 3, 2 * time.Minute, true, nil},
 	} {
 		t.Run(fmt.Sprint(test.refusal, " ", test.delayed), func(t *testing.T) {
-			bubble(t, func(b *bed) {
+			bubbleOn(t, inmemory.Config{Capabilities: test.caps}, func(b *bed) {
 				c := opens
 				c.Refusal = test.refusal
 				p := b.policy(c)
@@ -221,6 +231,9 @@ func TestRefusal(t *testing.T) {
 					Immediate: core.Immediate{Retries: test.immediate, Off: test.immediate == 0},
 					Delayed:   core.Delayed{Retries: test.delayed, Increase: time.Second},
 				}}
+				if test.delayed == 0 {
+					config.Recoverability.Delayed = core.Delayed{Off: true}
+				}
 				b.orders(config, func(_ context.Context, m *core.Message) error {
 					if m.ID == "m0" || time.Since(start) < test.outage {
 						return core.Unrecoverable(errAway)

@@ -219,6 +219,8 @@ func (s *sequence) refuse(refused *RefusedError, ended error) error {
 		return core.RetryAfter(refused, delay)
 	case Fail:
 		return refused
+	case PutBack:
+		return core.PutBack(refused, core.Pause{Length: delay, Scope: core.PauseMessage})
 	default:
 		return core.Refuse(refused, delay)
 	}

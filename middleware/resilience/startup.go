@@ -19,9 +19,14 @@ func (p *Policy) start(s *core.StartUp, messageTypes []string) {
 	if messageTypes != nil && len(messageTypes) == 0 {
 		fail("For was called without message types; name some, or use Middleware for all")
 	}
-	if p.refuses() && p.config.Refusal != Fail && !s.CanDefer() {
-		fail("Refusal is %v, but in transaction mode %v on this transport nothing can be deferred (Capabilities.DelayedDelivery), so a refused message would go to the error queue: "+
-			"set Refusal to Fail, and let messages wait in their handlers with MaxWait of the strategies: %w", p.config.Refusal, s.Transactions(), errors.ErrUnsupported)
+	switch refusal := p.config.Refusal; {
+	case !p.refuses() || refusal == Fail:
+	case s.Transactions() == core.TransactionNone:
+		fail("Refusal is %v, but in transaction mode None no message can be kept, so a refused one would go to the error queue: "+
+			"set Refusal to Fail, and let messages wait in their handlers with MaxWait of the strategies: %w", refusal, errors.ErrUnsupported)
+	case refusal != PutBack && !s.CanDefer():
+		fail("Refusal is %v, but on this transport nothing can be deferred (Capabilities.DelayedDelivery), so a refused message would go to the error queue: "+
+			"set Refusal to PutBack: %w", refusal, errors.ErrUnsupported)
 	}
 	if p.refuses() && p.config.Refusal == RetryAfter && s.CanDefer() {
 		for _, messageType := range append(messageTypes, "")[:max(1, len(messageTypes))] {
