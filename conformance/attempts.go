@@ -19,6 +19,7 @@ type attempts struct {
 // attempt is one call of a handler.
 type attempt struct {
 	number, delayedRetries int
+	nativeID               string
 	at                     time.Time
 	headers                core.Headers
 }
@@ -40,7 +41,7 @@ func (a *attempts) add(m *core.Message) int {
 		a.seen = map[string][]attempt{}
 	}
 	body := string(m.RawBody())
-	a.seen[body] = append(a.seen[body], attempt{m.Attempt, m.DelayedRetries, time.Now(), m.Headers})
+	a.seen[body] = append(a.seen[body], attempt{m.Attempt, m.DelayedRetries, m.NativeID(), time.Now(), m.Headers})
 	return len(a.seen[body])
 }
 
@@ -116,7 +117,7 @@ func (t *trial) receives(signal <-chan struct{}, what string) {
 // queue adds.
 func original(h core.Headers) map[string]string {
 	h.Del(
-		core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderAttempts,
+		core.HeaderFailedQ, core.HeaderFailureReason, core.HeaderTimeOfFailure, core.HeaderAttempts,
 		core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace,
 		core.HeaderExceptionSource, core.HeaderExceptionInnerType,
 		core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType,

@@ -57,6 +57,36 @@ var deferralCases = []testCase{
 		t.left(s.queue, "after the message was handled at last")
 		t.left(s.errorQueue, "after the message was handled at last")
 	}},
+	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+		transport := t.open()
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate = t.immediate(1)
+			c.Recoverability.RequeueLimit = 1
+		})
+		seen := &attempts{}
+		done := make(chan struct{}, endless)
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			switch n := seen.add(m); {
+			case n == 2:
+				return errHandler
+			case n <= 4:
+				return core.Refuse(errHandler, t.delay())
+			}
+			done <- struct{}{}
+			return nil
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "job", "refused"))
+		t.receives(done, "a message that was refused three times is handled in the end")
+		s.leftNothing("after the message was handled")
+		t.left(s.errorQueue, "after the message was handled: a refusal is no deferral, and RequeueLimit does not bound it")
+		t.attempted(seen, "refused", 5)
+		for i, want := range []int{1, 1, 2, 2, 2} {
+			if a := seen.of("refused")[i]; (a.number != want || a.delayedRetries != 0) && !t.caps.Duplicates {
+				t.fail(fmt.Sprintf("a refusal takes no attempt: delivery %d is attempt %d after 0 delayed retries", i+1, want), "it is %v", a)
+			}
+		}
+	}},
 	{rule: "R7", title: "a message that was deferred too often goes to the error queue", in: givingBack, needs: []need{delays}, run: func(t *trial) {
 		transport := t.open()
 		seen := &attempts{}

@@ -187,7 +187,7 @@ var failureCases = []testCase{
 			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
 			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(m.Body, sent.Body) {
 				t.fail(fmt.Sprintf("every attempt gets the body and headers that were sent, %s and %s", excerpt(sent.Body), excerptHeaders(want, got)),
-					"%v: %s and %s", attempt{m.Attempt, m.DelayedRetries, time.Time{}, m.Headers}, excerpt(m.Body), excerptHeaders(got, want))
+					"%v: %s and %s", attempt{number: m.Attempt, delayedRetries: m.DelayedRetries, headers: m.Headers}, excerpt(m.Body), excerptHeaders(got, want))
 			}
 			clear(m.Body)
 			m.Headers.Set("Company.Customer", "changed")

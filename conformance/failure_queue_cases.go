@@ -5,6 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -62,6 +67,103 @@ var failureQueueCases = []testCase{
 		t.left(s.errorQueue, "after a message was dead-lettered instead")
 		t.left(dead, "after its message was taken away")
 	}},
+	{rule: "R62", title: "messages go to the error queue while the dead-letter queue is away, and to it when it is back", run: func(t *trial) {
+		t.replacedWhileAway(core.Reject(errHandler), core.FailureRejected, func(c *core.Config, queue string) {
+			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, queue
+		})
+	}},
+	{rule: "R62", title: "a dead-letter queue that does not exist gives way to the error queue", run: func(t *trial) {
+		transport := t.open()
+		unchecked := &interfering{Transport: transport} // which is no core.Checker: Run would miss the queue
+		var seen attempts
+		s := t.serviceOn(unchecked, t.queue(transport), t.queue(transport), func(c *core.Config) {
+			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, t.uniqueName()
+		})
+		s.handle("job", func(_ context.Context, m *core.Message) error { return seen.failWith(m, core.Reject(errHandler)) })
+		s.run()
+		t.send(transport, t.command(s.queue, "job", "rejected"))
+		in := s.movedOne()
+		t.failedHeaders(in, errHandler.Error())
+		t.failedBecause(in, core.FailureRejected)
+		t.attempted(&seen, "rejected", 1)
+	}},
+	{rule: "R62", title: "a dead letter keeps 33 KiB of headers of its sender", run: func(t *trial) {
+		transport := t.open()
+		dead := t.queue(transport)
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
+		})
+		s.handle("job", func(context.Context, *core.Message) error { return core.Reject(errHandler) })
+		s.run()
+		sent := t.command(s.queue, "job", "letter")
+		size := 33 << 10
+		if limit := t.caps.MaxHeaderBytes; limit > 0 {
+			size = min(size, limit)
+		}
+		for i := 0; sent.Headers.Bytes()+1<<10 <= size; i++ {
+			sent.Headers.Set(fmt.Sprintf("large-%d", i), strings.Repeat("x", 1000))
+		}
+		t.send(transport, sent)
+		for _, in := range t.left(dead, "the message that its handler rejected", "letter") {
+			if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
+				t.fail(fmt.Sprintf("a dead letter has the %d headers that were sent", len(want)), "%d headers of %d bytes", len(got), in.Headers.Bytes())
+			}
+			if limit := t.caps.MaxHeaderBytes; limit == 0 || limit >= size+8<<10 {
+				t.failedHeaders(in, errHandler.Error())
+				t.failedBecause(in, core.FailureRejected)
+			}
+		}
+		s.leftNothing("after a message was dead-lettered")
+		t.left(s.errorQueue, "after a message was dead-lettered instead")
+	}},
+	{rule: "R62", title: "a crash between a dead letter and the end of its message leaves a second copy with the same id", in: inReceiveOnly, run: func(t *trial) {
+		transport := t.open()
+		queue, errorQueue, dead := t.queue(transport), t.queue(transport), t.queue(transport)
+		crashed := make(chan struct{}, endless)
+		lossy := &interfering{Transport: transport, complete: func(context.Context, core.Delivery) error {
+			crashed <- struct{}{}
+			return errInterfered
+		}}
+		instance := func(on core.Transport) *service {
+			s := t.serviceOn(on, queue, errorQueue, func(c *core.Config) {
+				c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
+			})
+			s.handle("job", func(context.Context, *core.Message) error { return core.Reject(errHandler) })
+			s.run()
+			return s
+		}
+		first := instance(lossy)
+		sent := t.command(queue, "job", "letter")
+		t.send(transport, sent)
+		t.receives(crashed, "a dead letter is accepted before its message is completed")
+		first.end()                   // and with it the receiver, which gives the message back
+		second := instance(transport) // which knows nothing of the first
+		for _, in := range t.left(dead, "one copy of each of the two instances", "letter", "letter") {
+			if in.ID != sent.ID {
+				t.fail("each copy of a dead letter has the id of the message, "+sent.ID, "%s", in.ID)
+			}
+			t.failedBecause(in, core.FailureRejected)
+		}
+		second.leftNothing("after the second instance dead-lettered the message")
+		t.left(errorQueue, "after a message was dead-lettered instead")
+	}},
+	{rule: "R63", title: "messages go to the error queue while the invalid queue is away, and to it when it is back", run: func(t *trial) {
+		t.replacedWhileAway(core.Invalid(errHandler), core.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
+	}},
+	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *trial) {
+		transport := t.open()
+		dead := t.queue(transport)
+		s, seen := t.answered(transport, core.Invalid(errHandler), func(c *core.Config) {
+			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersAll, dead
+		})
+		for _, in := range t.left(dead, "the message that its handler called invalid", "judged") {
+			t.failedHeaders(in, errHandler.Error())
+			t.failedBecause(in, core.FailureInvalid)
+		}
+		s.leftNothing("after a message was dead-lettered and another handled")
+		t.attempted(seen, "judged", 1)
+		t.left(s.errorQueue, "after a message was dead-lettered instead")
+	}},
 	{rule: "R63", title: "a message that its handler calls invalid goes to the invalid queue", run: func(t *trial) {
 		transport := t.open()
 		invalid := t.queue(transport)
@@ -114,6 +216,31 @@ var failureQueueCases = []testCase{
 		t.left(s.queue, "after a message went to the invalid queue")
 		t.left(s.errorQueue, "after a message went to the invalid queue instead")
 	}},
+}
+
+// replacedWhileAway lets messages fail with a verdict while the queue that is configured for
+// them cannot be reached, and afterwards.
+func (t *trial) replacedWhileAway(verdict error, reason core.FailureReason, configure func(c *core.Config, queue string)) {
+	transport := t.open()
+	queue, away, errorQueue := t.queue(transport), t.queue(transport), t.queue(transport)
+	var isBack atomic.Bool
+	lossy := refusing(transport, math.MaxInt64, func(o core.Outgoing) bool { return o.Queue == away && !isBack.Load() })
+	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { configure(c, away) })
+	s.handle("job", func(context.Context, *core.Message) error { return verdict })
+	s.run()
+	t.send(transport, t.command(queue, "job", "while it is away"))
+	for _, in := range t.left(errorQueue, "the message whose queue is away", "while it is away") {
+		t.failedHeaders(in, errHandler.Error())
+		t.failedBecause(in, reason)
+	}
+	isBack.Store(true)
+	t.rest(2 * time.Second) // the engine tries an unreachable queue again after a second
+	t.send(transport, t.command(queue, "job", "when it is back"))
+	for _, in := range t.left(away, "the message whose queue is back", "when it is back") {
+		t.failedBecause(in, reason)
+	}
+	s.leftNothing("after both messages were moved")
+	t.left(errorQueue, "after the other queue was back")
 }
 
 // failedBecause checks what a message in a dead-letter or invalid queue says of the reason.

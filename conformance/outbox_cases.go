@@ -225,6 +225,44 @@ var outboxCases = []testCase{
 		}
 		r.silent("what a failed handler sent does not leave beside what its fallback sends")
 	}},
+	{rule: "R20", title: "a fallback answers in the last attempt, and what it sends leaves instead of what the handler sent", run: func(t *trial) {
+		if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Savepoints {
+			t.notRun("Savepoints is not claimed")
+		}
+		transport := t.open()
+		out := t.queue(transport)
+		send := func(m *core.Message, body string) {
+			if err := m.Send(out, "sent", []byte(body)); err != nil {
+				t.fail("a handler and a fallback can send", "%v", err)
+			}
+		}
+		var seen attempts
+		answered := make(chan struct{}, endless)
+		fallback := core.Fallback{On: core.FallbackOn{Any: true}, Handle: func(_ context.Context, m *core.Message, _ error) error {
+			send(m, "of the fallback")
+			answered <- struct{}{}
+			return nil
+		}}
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate = t.immediate(2)
+			c.Middleware = []core.Middleware{fallback.Middleware()}
+		})
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			send(m, "of the handler")
+			return seen.failWith(m, errHandler)
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		t.receives(answered, "the fallback answers")
+		t.left(out, "what the fallback sent, and nothing that the handler sent", "of the fallback")
+		s.leftNothing("after the fallback answered")
+		t.left(s.errorQueue, "after the fallback answered")
+		attempts := 3
+		if t.mode == core.TransactionNone {
+			attempts = 1
+		}
+		t.attempted(&seen, "m1", attempts)
+	}},
 	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *trial) {
 		transport := t.open()
 		var seen attempts

@@ -145,6 +145,18 @@ var outboxMutants = []mutant{
 		d.work.undo()
 		return err
 	}, "Rollback")},
+	{rule: "R20", name: "counts deliveries from three, so that a fallback answers in the first attempt", breaks: arriving(func(in *core.Incoming) { in.DeliveryCount += 2 })},
+	{rule: "R20", name: "sends what a failed handler collected beside what its fallback sends", breaks: func() changes {
+		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
+			for _, o := range out {
+				if string(o.Body) == "of the fallback" {
+					o.ID, o.Body = o.ID+"-failed", []byte("of the handler")
+					out = append(out, o)
+				}
+			}
+			return out
+		})
+	}},
 	{rule: "R20", name: "does not count a message whose commit failed", breaks: releasesUncommitted},
 	{rule: "R20", name: "commits the handler's work when a message is abandoned", breaks: func() changes { return keepsWork("Abandon") }},
 	{rule: "R20", name: "commits the handler's work when a message is replaced", breaks: func() changes { return keepsWork("ReplaceWith") }},

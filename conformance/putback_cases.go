@@ -79,8 +79,12 @@ var putBackCases = []testCase{
 		t.reach("messages handled by the other instance", 1, func() int { return len(handled.of("put back")) })
 		warm.end()
 		cold.end()
-		if a := handled.of("put back")[0]; a.number != 1 {
+		before, a := putBack.of("put back")[0], handled.of("put back")[0]
+		if a.number != 1 {
 			t.fail("a message that another instance has put back is attempted for the first time", "it is %v", a)
+		}
+		if !t.caps.CountsEveryDelivery && a.nativeID != before.nativeID {
+			t.fail("a message that was put back is the same stored copy, with its NativeID "+before.nativeID, "%s", a.nativeID)
 		}
 		t.left(cold.queue, "after the message was handled")
 		t.left(cold.errorQueue, "after the message was handled")

@@ -19,6 +19,11 @@ var putBackMutants = []mutant{
 			return next()
 		}}
 	}},
+	{rule: "R64", name: "makes another stored copy of what is released", breaks: arriving(func(in *core.Incoming) {
+		if in.Redelivered && in.DeliveryCount == 1 {
+			in.NativeID += "-copy"
+		}
+	})},
 	{rule: "R64", name: "does not go on after it was to hold nothing", breaks: func() changes {
 		return changes{maxInFlight: keepsLowest(0)}
 	}},
