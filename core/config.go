@@ -262,6 +262,11 @@ type Recoverability struct {
 	// time, a window that slides. The default, 0, counts since Run or Resume.
 	UnacceptableMessageWindow time.Duration
 
+	// UnacceptableMessagePutBacks counts each time that a message is put back (PutBack) as
+	// well, although nothing was moved: for an endpoint that is to stop when it can do
+	// nothing else. By default they are not counted.
+	UnacceptableMessagePutBacks bool
+
 	// UnacceptableMessageAction says what happens at the limit. By default an endpoint
 	// that runs alone stops, and one that runs with others (RunAll) is parked.
 	UnacceptableMessageAction LimitAction

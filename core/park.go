@@ -170,7 +170,11 @@ func (r *runner) terminated(messageID string, at time.Time) {
 	if park == nil {
 		return
 	}
-	err := fmt.Errorf("%w: %d messages failed for good%s, the newest: %q", ErrUnacceptableMessageLimit, park.Failed, withinText(c.UnacceptableMessageWindow), park.MessageIDs)
+	what := "failed for good"
+	if c.UnacceptableMessagePutBacks {
+		what += " or were put back"
+	}
+	err := fmt.Errorf("%w: %d messages %s%s, the newest: %q", ErrUnacceptableMessageLimit, park.Failed, what, withinText(c.UnacceptableMessageWindow), park.MessageIDs)
 	stops := r.limitAction() == LimitStop
 	switch {
 	case stops && c.ParkStore == nil:
@@ -332,7 +336,7 @@ func (r *runner) logLimit(parked *Park) {
 	}
 	attrs := []any{
 		slog.Int("limit", c.UnacceptableMessageLimit), slog.Duration("window", c.UnacceptableMessageWindow),
-		slog.Bool("remembered", c.ParkStore != nil),
+		slog.Bool("put_backs", c.UnacceptableMessagePutBacks), slog.Bool("remembered", c.ParkStore != nil),
 	}
 	if r.limitAction() == LimitPark || c.ParkStore != nil {
 		attrs = append(attrs, slog.Duration("park_for", c.ParkFor))
@@ -365,6 +369,7 @@ func (r *resolved) checkLimit(p *problems) {
 			isSet bool
 		}{
 			{window, c.UnacceptableMessageWindow > 0},
+			{"Recoverability.UnacceptableMessagePutBacks", c.UnacceptableMessagePutBacks},
 			{action, c.UnacceptableMessageAction > LimitAuto},
 			{parkFor, c.ParkFor > 0},
 			{store, c.ParkStore != nil},

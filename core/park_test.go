@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,6 +119,11 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 		recover core.Recoverability
 		answer  func(m *core.Message) error
 		failed  func(context.Context, *core.Inbound[[]byte], *core.Failed) error
+		message string // its id, where unfitArrives knows it
+		of      string // the message's type, where it is not "order"
+		around  []core.Middleware
+		faults  faults
+		limit   int // 0 is 1
 		counts  bool
 	}{
 		{name: "retries used up", recover: exhausted, answer: func(*core.Message) error { return errBoom }, counts: true},
@@ -145,6 +151,31 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 		{name: "Discard", recover: exhausted, answer: func(*core.Message) error { return core.Discard("not needed") }},
 		{name: "Defer", recover: core.Recoverability{RequeueDelay: 2 * time.Hour}, answer: func(*core.Message) error { return core.Defer(0) }},
 		{name: "Refuse", recover: exhausted, answer: func(*core.Message) error { return core.Refuse(errBoom, 2*time.Hour) }},
+		{name: "Defer with an error", recover: exhausted, answer: func(*core.Message) error { return core.DeferError(errBoom, 2*time.Hour) }},
+		{name: "RetryAfter", recover: core.Recoverability{Delayed: core.Delayed{Retries: 1}}, answer: func(*core.Message) error { return core.RetryAfter(errBoom, 2*time.Hour) }},
+		{name: "RetryAfter without delayed retries", recover: exhausted, answer: func(*core.Message) error { return core.RetryAfter(errBoom, time.Hour) }, counts: true},
+		{name: "PutBack", recover: exhausted, answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{}) }},
+		{name: "PutBack of the message alone", recover: exhausted, answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{Scope: core.PauseMessage}) }},
+		{
+			name: "PutBack that is to count", recover: core.Recoverability{UnacceptableMessagePutBacks: true}, limit: 5,
+			answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{}) }, counts: true,
+		},
+		{
+			name: "PutBack of the message alone that is to count", recover: core.Recoverability{UnacceptableMessagePutBacks: true}, limit: 5,
+			answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{Scope: core.PauseMessage}) }, counts: true,
+		},
+		{name: "Fallback", recover: exhausted, around: []core.Middleware{core.Fallback{
+			On: core.FallbackOn{Any: true}, Handle: func(context.Context, *core.Message, error) error { return nil },
+		}.Middleware()}, answer: func(*core.Message) error { return errBoom }},
+		{name: "Fallback that fails", recover: exhausted, around: []core.Middleware{core.Fallback{
+			On: core.FallbackOn{Any: true}, Handle: func(context.Context, *core.Message, error) error { return errBoom },
+		}.Middleware()}, answer: func(*core.Message) error { return errBoom }, counts: true},
+		{name: "malformed", recover: exhausted, message: "malformed", faults: faults{arrive: unfitArrives}, counts: true},
+		{name: "MaxDeliveries", recover: exhausted, message: "too-often", faults: faults{arrive: unfitArrives}, counts: true},
+		{name: "undecodable", recover: exhausted, of: "number", counts: true},
+		{name: "no handler", recover: exhausted, of: "unknown", counts: true},
+		{name: "stored while the error queue is away", recover: exhausted, faults: faults{send: unreachableQueue("error")}, answer: func(*core.Message) error { return errBoom }, counts: true},
+		{name: "stored, and stored again", recover: exhausted, faults: faults{send: unreachableQueue("error")}, limit: 2, answer: func(*core.Message) error { return errBoom }},
 		{name: "success", recover: exhausted, answer: func(*core.Message) error { return nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -152,8 +183,10 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 				if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"invalid", "audit"}}); err != nil {
 					b.Fatal(err)
 				}
-				test.recover.UnacceptableMessageLimit, test.recover.UnacceptableMessageAction = 1, core.LimitPark
-				ep := b.endpoint("orders", core.Config{Recoverability: test.recover, AuditQueue: "audit"})
+				b.broker.provoke(test.faults)
+				test.recover.UnacceptableMessageLimit, test.recover.UnacceptableMessageAction = max(test.limit, 1), core.LimitPark
+				ep := b.endpoint("orders", core.Config{Recoverability: test.recover, AuditQueue: "audit", Middleware: test.around})
+				b.must(core.Handle(ep, "number", func(context.Context, *core.Inbound[int]) error { return nil }))
 				b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return test.answer(m) })
 				if test.failed != nil {
 					if err := core.HandleFailed(ep, "order", test.failed); err != nil {
@@ -161,7 +194,9 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 					}
 				}
 				b.run(ep)
-				b.put("m1")
+				m := order(cmp.Or(test.message, "m1"))
+				m.Headers.Set(core.HeaderMessageTypes, cmp.Or(test.of, "order"))
+				b.send(m)
 				b.pass(time.Hour)
 				equal(b, "counts", ep.Health().Parked != nil, test.counts)
 			})

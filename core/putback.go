@@ -73,8 +73,8 @@ const (
 // PutBack leaves the message in its queue, because it cannot be handled here and now: the
 // feature is switched off, this instance is not ready. The message has not been tried. This
 // is neither a failure nor a success, not for RateLimit, and no deferral: nothing is
-// counted, RequeueLimit does not bound it, and what handlers sent is dropped. Nor does it
-// begin a new round of attempts. If err is nil, so is the result.
+// counted (UnacceptableMessagePutBacks may count it), RequeueLimit does not bound it, and
+// what handlers sent is dropped. Nor does it begin a new round of attempts. If err is nil, so is the result.
 //
 // Where the broker counts failures only, the message keeps its place, its id and its
 // headers, and any number of pauses is possible. Where it counts every delivery
@@ -100,6 +100,9 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 	r.ep.log.logPutBack(a.deciding(), f, d, scope, begins)
 	r.announce(a, f, d, false) // before the message can be redelivered
 	r.ep.noteSurvived(a.delivery.Incoming())
+	if r.ep.config.Recoverability.UnacceptableMessagePutBacks {
+		defer r.terminated(f.MessageID, f.FailedAt)
+	}
 	if asCopy {
 		if r.putBackCopy(a, f, scope, length) {
 			return
