@@ -38,7 +38,7 @@ func TestProbes_LifeOfAnEndpoint(t *testing.T) {
 		stop := b.run()
 		b.answers("while it receives", p, "", "", "")
 		b.send()
-		go stop()
+		go func() { _ = stop() }() // its error is that of the call below
 		synctest.Wait()
 		b.answers("while it drains", p, "", draining, "")
 		if err := stop(); err != nil {
