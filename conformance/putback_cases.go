@@ -97,6 +97,7 @@ var putBackCases = []testCase{
 		s.handle("off", func(_ context.Context, m *core.Message) error {
 			if !on.Load() {
 				putBack.add(m)
+				t.rest(time.Millisecond) // or a transport that makes no pause would keep the endpoint busy for ever
 				return core.PutBack(errHandler, core.Pause{Length: putBackPause, Scope: core.PauseMessage})
 			}
 			handled.add(m)

@@ -431,7 +431,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		}
 		text, err := ep.Config().MarshalJSON()
 		const want = `{"concurrency":16,"transactions":"SendsAtomicWithReceive","recoverability":{"immediate":{"retries":5},"delayed":{"retries":3,"increase":"10s"},` +
-			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","maxPrefetchBytes":67108864,"drainTimeout":"20s","outageLimit":"2m0s"}`
+			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","maxPrefetchBytes":67108864,"drainTimeout":"20s","outageLimit":"2m0s","logRepeats":100}`
 		if err != nil || string(text) != want {
 			t.Errorf("%v\n%s, want\n%s", err, text, want)
 		}

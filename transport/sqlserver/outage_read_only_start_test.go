@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"io"
 	"log/slog"
-	"strings"
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
@@ -13,17 +12,16 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// starting is an endpoint that subscribes to a topic and creates what is missing.
+// starting is an endpoint that subscribes to topics and creates what is missing.
 type starting struct {
-	log     logLines
-	handled chan string
-	ended   chan error
+	log   logLines
+	ended chan error
 }
 
-// startOn runs an endpoint, which the test ends.
-func startOn(t *testing.T, cfg sqlserver.Config, topic string) *starting {
+// startOn runs an endpoint, which the test ends. handled gets what it handles.
+func startOn(t *testing.T, cfg sqlserver.Config, handled chan string, topics ...string) *starting {
 	t.Helper()
-	s := &starting{handled: make(chan string, 1), ended: make(chan error, 1)}
+	s := &starting{ended: make(chan error, 1)}
 	transport := open(t, cfg)
 	ep, err := core.New(inputQueue, transport, core.Config{
 		Provision: core.ProvisionAlways,
@@ -32,11 +30,13 @@ func startOn(t *testing.T, cfg sqlserver.Config, topic string) *starting {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := core.HandleEvent(ep, topic, func(_ context.Context, m *core.Inbound[[]byte]) error {
-		s.handled <- string(m.Body)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
+	for _, topic := range topics {
+		if err := core.HandleEvent(ep, topic, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			handled <- string(m.Body)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -60,17 +60,15 @@ func (s *starting) awaitRunning(t *testing.T) {
 	}
 }
 
-// wantMissing is for an endpoint that has something to write before it can start.
-func (s *starting) wantMissing(t *testing.T, topic string) {
+// awaitMissing returns when the endpoint waits, because it has something to write before it can
+// start, and has said what.
+func (s *starting) awaitMissing(t *testing.T, topic string) {
 	t.Helper()
-	err := next(t, "the end of Run", s.ended)
-	if err == nil {
-		t.Fatal("Run returned nil, want an error about the missing subscription")
+	for _, want := range []string{"endpoint waits to receive", `does not have its subscription to [\"` + topic + `\"]`, "read-only", "25006"} {
+		await(t, "the endpoint waits, and says "+want, func() bool { return s.log.count(want)+len(s.ended) > 0 })
 	}
-	for _, want := range []string{`does not have its subscription to ["` + topic + `"]`, "read-only", "25006"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want it to say %q", err, want)
-		}
+	if len(s.ended) > 0 {
+		t.Fatalf("Run ended at the start: %v", <-s.ended)
 	}
 }
 
@@ -94,7 +92,8 @@ func typed(messageType string) (h core.Headers) {
 }
 
 // TestOutage_StartOnAReadOnlyServer: with everything there, nothing has to be written before the
-// first message. It is received as soon as the server takes writes again.
+// first message. It is received as soon as the server takes writes again, and an endpoint that
+// has to write before that waits for it.
 func TestOutage_StartOnAReadOnlyServer(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -113,14 +112,16 @@ func TestOutage_StartOnAReadOnlyServer(t *testing.T) {
 				}
 			}
 			set("on")
-			s := startOn(t, configure(t, db.url), topic)
-			s.awaitRunning(t)
-			startOn(t, configure(t, db.url), other).wantMissing(t, other)
-			if len(s.handled) > 0 {
+			handled := make(chan string, 1)
+			startOn(t, configure(t, db.url), handled, topic).awaitRunning(t)
+			waiting := startOn(t, configure(t, db.url), handled, topic, other)
+			waiting.awaitMissing(t, other)
+			if len(handled) > 0 {
 				t.Fatal("a message was handled: the server is not read-only, and this shows nothing")
 			}
 			set("off")
-			if got := next(t, "a message", s.handled); got != "while it could be written" {
+			waiting.awaitRunning(t)
+			if got := next(t, "a message", handled); got != "while it could be written" {
 				t.Errorf("handled %q", got)
 			}
 		})
@@ -152,13 +153,15 @@ func TestOutage_StartOnAStandby(t *testing.T) {
 		}
 	})
 	url := standby.PasswordURL(database)
-	s := startOn(t, sqlserver.Config{URL: url}, topic)
-	s.awaitRunning(t)
-	startOn(t, sqlserver.Config{URL: url}, other).wantMissing(t, other)
+	handled := make(chan string, 1)
+	startOn(t, sqlserver.Config{URL: url}, handled, topic).awaitRunning(t)
+	waiting := startOn(t, sqlserver.Config{URL: url}, handled, topic, other)
+	waiting.awaitMissing(t, other)
 	if err := standby.Promote(); err != nil {
 		t.Fatal(err)
 	}
-	if got := next(t, "a message", s.handled); got != "while it could be written" {
+	waiting.awaitRunning(t)
+	if got := next(t, "a message", handled); got != "while it could be written" {
 		t.Errorf("handled %q", got)
 	}
 	if err := primary.Kill(); err != nil { // nobody misses it
