@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport"
 )
 
 // Provision creates the tables that are missing: those of the topology's queues,
@@ -23,7 +22,7 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 		err = t.provision(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("sqlserver: provision: %w", transport.Unavailable(ctx, err, t.transient))
+		return fmt.Errorf("sqlserver: provision: %w", t.unavailable(ctx, err))
 	}
 	return nil
 }

@@ -3,8 +3,6 @@ package sqlserver
 import (
 	"context"
 	"fmt"
-
-	"github.com/reprise-go/reprise/transport"
 )
 
 // purgeLimit is how many messages a statement removes. Each is a transaction: one that
@@ -17,7 +15,7 @@ const purgeLimit = "1000"
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
-		return removed, fmt.Errorf("sqlserver: purge %q: %w", queue, transport.Unavailable(ctx, t.explained(err), t.transient))
+		return removed, fmt.Errorf("sqlserver: purge %q: %w", queue, t.unavailable(ctx, t.explained(err)))
 	}
 	return removed, nil
 }

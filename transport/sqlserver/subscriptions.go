@@ -157,7 +157,7 @@ func (t *Transport) CheckTopic(topic string) error {
 // too: the endpoints need different names.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, true); err != nil {
-		return fmt.Errorf("sqlserver: subscribe %q: %w", queue, transport.Unavailable(ctx, err, t.transient))
+		return fmt.Errorf("sqlserver: subscribe %q: %w", queue, t.unavailable(ctx, err))
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...strin
 // Unsubscribe ends what Subscribe began.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, false); err != nil {
-		return fmt.Errorf("sqlserver: unsubscribe %q: %w", queue, transport.Unavailable(ctx, err, t.transient))
+		return fmt.Errorf("sqlserver: unsubscribe %q: %w", queue, t.unavailable(ctx, err))
 	}
 	return nil
 }

@@ -200,7 +200,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 		err = t.checkTopology(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("sqlserver: check: %w", transport.Unavailable(ctx, err, t.transient))
+		return fmt.Errorf("sqlserver: check: %w", t.unavailable(ctx, err))
 	}
 	return nil
 }
@@ -329,6 +329,15 @@ func (t *Transport) examineEventually(ctx context.Context, q *queue, observer an
 
 // transient reports whether a retry may help against an error.
 func (t *Transport) transient(err error) bool { return t.fault(err).transient() }
+
+// unavailable marks an error of a call before the first message that is one of an outage.
+// A server that took no writes may take some in new sessions.
+func (t *Transport) unavailable(ctx context.Context, err error) error {
+	if err != nil {
+		t.gaveUp(err)
+	}
+	return transport.Unavailable(ctx, err, t.transient)
+}
 
 // Close ends every connection and goroutine of the transport, and closes receivers
 // that are still open. If ctx ends first, operations in progress are cut off: the server
