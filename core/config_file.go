@@ -76,9 +76,13 @@ func (f *ConfigFile) Names() []string { return slices.Sorted(maps.Keys(f.endpoin
 
 // Config returns the configuration of an endpoint: base, which has what is code, changed by
 // the file's defaults and then by what it says of the endpoint. An endpoint that the file
-// does not name is an error. base is not changed.
+// does not name is an error. base is not changed, nor by an append to a slice of the result:
+// several endpoints may have one base.
 func (f *ConfigFile) Config(endpoint string, base Config) (Config, error) {
 	if _, ok := f.endpoints[endpoint]; !ok {
+		if len(f.endpoints) == 0 {
+			return Config{}, fmt.Errorf("core: configuration: there is no endpoint %q: no configuration was read into the ConfigFile; json.Unmarshal does", endpoint)
+		}
 		return Config{}, fmt.Errorf("core: configuration: there is no endpoint %q; there are %s", endpoint, strings.Join(f.Names(), ", "))
 	}
 	c, err := f.over(endpoint, base)
@@ -89,6 +93,9 @@ func (f *ConfigFile) Config(endpoint string, base Config) (Config, error) {
 }
 
 func (f *ConfigFile) over(endpoint string, c Config) (Config, error) {
+	c.Codecs, c.Middleware, c.SendMiddleware, c.Observers = slices.Clip(c.Codecs), slices.Clip(c.Middleware), slices.Clip(c.SendMiddleware), slices.Clip(c.Observers)
+	r := &c.Recoverability
+	r.Unrecoverable, r.UnrecoverableTypes, r.CustomErrorQueues = slices.Clip(r.Unrecoverable), slices.Clip(r.UnrecoverableTypes), slices.Clip(r.CustomErrorQueues)
 	v := reflect.ValueOf(&c).Elem()
 	if f.defaults != nil {
 		if err := decodeValue(f.defaults, v, "defaults"); err != nil {

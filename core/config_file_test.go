@@ -60,6 +60,39 @@ func TestConfigFile_DefaultsThenEndpoint(t *testing.T) {
 	}
 }
 
+// Endpoints of one base append middleware, observers and errors without getting those of others.
+func TestConfigFile_EndpointsShareNoSlice(t *testing.T) {
+	var f ConfigFile
+	if err := json.Unmarshal([]byte(`{"endpoints": {"a": {}, "b": {}}}`), &f); err != nil {
+		t.Fatal(err)
+	}
+	var base Config
+	base.Observers, base.Recoverability.Unrecoverable = make([]any, 0, 4), make([]error, 0, 4)
+	base.Recoverability.UnrecoverableTypes, base.Recoverability.CustomErrorQueues = make([]string, 0, 4), make([]string, 0, 4)
+	configs := map[string]Config{}
+	for _, name := range []string{"a", "b"} {
+		c, err := f.Config(name, base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &c.Recoverability
+		c.Observers, r.Unrecoverable = append(c.Observers, name), append(r.Unrecoverable, errors.New(name))
+		r.UnrecoverableTypes, r.CustomErrorQueues = append(r.UnrecoverableTypes, name), append(r.CustomErrorQueues, name)
+		configs[name] = c
+	}
+	r := configs["a"].Recoverability
+	if got := []any{configs["a"].Observers[0], r.Unrecoverable[0].Error(), r.UnrecoverableTypes[0], r.CustomErrorQueues[0]}; !reflect.DeepEqual(got, []any{"a", "a", "a", "a"}) {
+		t.Errorf("a has %v, want its own", got)
+	}
+}
+
+func TestConfigFile_WithoutAnyConfiguration(t *testing.T) {
+	var f ConfigFile
+	if _, err := f.Config("orders", Config{}); err == nil || !containsEach(err.Error(), `no endpoint "orders"`, "json.Unmarshal") {
+		t.Errorf("%v, want that nothing was read", err)
+	}
+}
+
 func TestConfigFile_AsPartOfAnApplicationsFile(t *testing.T) {
 	var file struct {
 		Database  string
