@@ -283,16 +283,21 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	return err
 }
 
-// Provision creates the queues that the endpoint needs, whatever
-// Config.Provision says: for a step of a deployment that has the rights which
-// the running service lacks.
+// Provision creates the queues that the endpoint needs, whatever Config.Provision says, and
+// subscribes to the events that have handlers by now, as Run does: for a step of a
+// deployment that has the rights which the running service lacks, and so that no event is
+// published before its subscribers have run for the first time.
 func (ep *Endpoint) Provision(ctx context.Context) error {
 	p, ok := ep.transport.(Provisioner)
 	if !ok {
 		return fmt.Errorf("core: provision endpoint %q: the transport cannot create queues; create %v yourself: %w",
 			ep.name, ep.topology().Queues, errors.ErrUnsupported)
 	}
-	if err := p.Provision(ctx, ep.topology()); err != nil {
+	err := p.Provision(ctx, ep.topology())
+	if err == nil {
+		err = ep.subscribe(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("core: provision endpoint %q: %w", ep.name, err)
 	}
 	return nil

@@ -221,14 +221,8 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 	if err := ep.purge(ctx); err != nil {
 		return nil, err
 	}
-	if topics := ep.registry.topics(); len(topics) > 0 {
-		s, ok := ep.transport.(Subscriber)
-		if !ok || !ep.caps.PublishSubscribe {
-			return nil, fmt.Errorf("subscribe to %v: the transport has no PublishSubscribe: %w", topics, errors.ErrUnsupported)
-		}
-		if err := s.Subscribe(ctx, ep.inputQueue(), topics...); err != nil {
-			return nil, fmt.Errorf("subscribe to %v: %w", topics, err)
-		}
+	if err := ep.subscribe(ctx); err != nil {
+		return nil, err
 	}
 	ep.mu.Lock()
 	concurrency := ep.concurrency
@@ -239,6 +233,22 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 		ep.logWarnings()
 	}
 	return receiver, err
+}
+
+// subscribe subscribes to the events that the endpoint handles.
+func (ep *Endpoint) subscribe(ctx context.Context) error {
+	topics := ep.registry.topics()
+	if len(topics) == 0 {
+		return nil
+	}
+	s, ok := ep.transport.(Subscriber)
+	if !ok || !ep.caps.PublishSubscribe {
+		return fmt.Errorf("subscribe to %v: the transport has no PublishSubscribe: %w", topics, errors.ErrUnsupported)
+	}
+	if err := s.Subscribe(ctx, ep.inputQueue(), topics...); err != nil {
+		return fmt.Errorf("subscribe to %v: %w", topics, err)
+	}
+	return nil
 }
 
 // shapePump sets how a pump works with this transport in this mode.

@@ -218,6 +218,32 @@ func TestProvision_CreatesNoCustomErrorQueue(t *testing.T) {
 	})
 }
 
+// An event that is published before its subscriber has run for the first time reaches it.
+func TestProvision_Subscribes(t *testing.T) {
+	bubble(t, func(b *bed) {
+		var handled record[string]
+		ep := b.endpoint("billing", core.Config{})
+		err := core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			handled.add(string(m.Body))
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := ep.Provision(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		if err := ep.Publish(b.Context(), "ordered", []byte("early")); err != nil {
+			b.Fatal(err)
+		}
+		b.run(ep)
+		b.pass(time.Second)
+		if got := handled.all(); !slices.Equal(got, []string{"early"}) {
+			b.Errorf("handled %q, want the event that was published before Run", got)
+		}
+	})
+}
+
 func TestHealth_Connections(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told connections
