@@ -3,9 +3,13 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,8 +20,8 @@ import (
 // immediate shutdown.
 const death = syscall.SIGQUIT
 
-// run runs the server and waits until it answers queries, which it does not before
-// it has recovered.
+// run runs the server and waits until it accepts connections, which it does not before it
+// has recovered.
 func (s *Server) run() (*process.Process, error) {
 	p, err := process.Start(s.bin.postgres(s.dir, s.port.Number()), s.log, death)
 	if err != nil {
@@ -29,22 +33,42 @@ func (s *Server) run() (*process.Process, error) {
 	return p, nil
 }
 
+// awaitReady waits for what the server says of itself in postmaster.pid. A query would say
+// it as well, but each try starts two processes, which takes more time from a recovery than
+// all the rest.
 func (s *Server) awaitReady(p *process.Process) error {
-	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
-	defer cancel()
+	patience := time.NewTimer(process.Patience)
+	defer patience.Stop()
 	ticks := time.NewTicker(5 * time.Millisecond)
 	defer ticks.Stop()
 	for {
-		_, err := s.psql(ctx, "postgres", "select 1")
-		if err == nil {
+		ready, err := s.isReady(p.ID())
+		if ready {
 			return nil
 		}
 		select {
 		case <-p.Exited():
-			return fmt.Errorf("the server ended instead of answering a query: %w", p.Wait())
-		case <-ctx.Done():
-			return fmt.Errorf("the server answers no query after %v: %w", process.Patience, err)
+			return fmt.Errorf("the server ended instead of accepting connections: %w", p.Wait())
+		case <-patience.C:
+			return errors.Join(fmt.Errorf("the server accepts no connections after %v", process.Patience), err)
 		case <-ticks.C:
 		}
 	}
+}
+
+// The lines of postmaster.pid, counted from 0.
+const (
+	pidLine    = 0 // of the server's first process
+	statusLine = 7
+)
+
+// isReady says whether the server with a process number accepts connections. The file can
+// be that of a server that was killed, be written just then, or not be there yet.
+func (s *Server) isReady(pid int) (bool, error) {
+	content, err := os.ReadFile(filepath.Join(s.dir.data, "postmaster.pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	lines := strings.Split(string(content), "\n")
+	return len(lines) > statusLine && lines[pidLine] == strconv.Itoa(pid) && strings.TrimSpace(lines[statusLine]) == "ready", err
 }
