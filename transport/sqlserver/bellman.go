@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
@@ -22,17 +21,13 @@ type bellman struct {
 	t  *Transport
 	db *pgxDatabase
 
-	listening atomic.Bool
-	left      atomic.Bool // the server that it listens to is not the one to use
+	kicked transport.Signal
 
-	mu        sync.Mutex // guards what follows
-	notifies  bool       // the goroutine that notifies is there
-	listens   bool       // the one that listens is
-	interrupt context.CancelFunc
-	pending   map[*queue]struct{} // got messages
-	expected  []expectation
-	kicked    transport.Signal
-	changed   transport.Signal // the queues to listen for are others
+	mu       sync.Mutex          // guards what follows
+	notifies bool                // the goroutine that notifies is there
+	listener *notifyListener           // nil: the transport has had no receiver yet
+	pending  map[*queue]struct{} // got messages
+	expected []expectation
 }
 
 const (
@@ -44,7 +39,46 @@ const (
 )
 
 func newBellman(t *Transport, db *pgxDatabase) *bellman {
-	return &bellman{t: t, db: db, pending: map[*queue]struct{}{}, kicked: transport.NewSignal(), changed: transport.NewSignal()}
+	return &bellman{t: t, db: db, pending: map[*queue]struct{}{}, kicked: transport.NewSignal()}
+}
+
+// listen makes the server wake the receivers of this transport, whose queues may have
+// changed.
+func (b *bellman) listen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.listener == nil {
+		l := joinNotifyListener(b.db.connections, b)
+		if !b.t.life.Go(func() {
+			<-b.t.life.Context().Done()
+			l.leave(b)
+		}) {
+			l.leave(b)
+			return
+		}
+		b.listener = l
+	}
+	b.listener.update()
+}
+
+// listens reports whether the server wakes receivers. A transport without PostgreSQL has
+// no bellman.
+func (b *bellman) listens() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.listener != nil && b.listener.listening.Load()
+}
+
+// leave makes it listen to another server than the one that cannot be written to.
+func (b *bellman) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.listener != nil {
+		b.listener.change()
+	}
 }
 
 // channelOf returns the name of a queue's channel, which like all names is limited.

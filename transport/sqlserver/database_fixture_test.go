@@ -24,38 +24,53 @@ type testDatabase struct {
 	schema string
 	url    string // as the role that owns it
 	pool   *pgxpool.Pool
+	shared *pgxpool.Pool // of the transports whose configuration names none; nil: each opens one
 }
 
 // newDatabase is for tests that change the database itself, or need the schema
 // public.
 func newDatabase(t *testing.T) *testDatabase {
 	t.Helper()
-	return databaseFor(t, server.NewDatabase(t), "public")
+	name := server.NewDatabase(t)
+	db := &testDatabase{name: name, schema: "public", url: server.PasswordURL(name)}
+	db.pool = poolOf(t, db.url)
+	return db
 }
 
-// newSchema is for all others: it takes a hundredth of the time.
+// newSchema is for all others: it takes a hundredth of the time. All of them use the same
+// connections, unless they open a transport with a URL: the server starts a process for
+// each connection, which took more time than the tests.
 func newSchema(t *testing.T) *testDatabase {
 	t.Helper()
-	if err := sharedDatabase(); err != nil {
+	pool, err := sharedPool()
+	if err != nil {
 		t.Fatal(err)
 	}
-	db := databaseFor(t, sharedName, fmt.Sprintf("Schema %d", schemas.Add(1)))
+	db := &testDatabase{
+		name: sharedName, schema: fmt.Sprintf("Schema %d", schemas.Add(1)), url: server.PasswordURL(sharedName),
+		pool: pool, shared: pool,
+	}
 	db.exec(t, `create schema `+pgx.Identifier{db.schema}.Sanitize())
 	return db
 }
 
 const sharedName = "shared"
 
-var (
-	sharedDatabase = sync.OnceValue(func() error { return server.CreateDatabase(context.Background(), sharedName) })
-	schemas        atomic.Int64
-)
+var schemas atomic.Int64
 
-func databaseFor(t *testing.T, name, schema string) *testDatabase {
-	db := &testDatabase{name: name, schema: schema, url: server.PasswordURL(name)}
-	db.pool = poolOf(t, db.url)
-	return db
-}
+// sharedPool returns connections to the database of newSchema, such as a transport opens
+// for a URL. They are closed when the server stops.
+var sharedPool = sync.OnceValues(func() (*pgxpool.Pool, error) {
+	ctx := context.Background()
+	if err := server.CreateDatabase(ctx, sharedName); err != nil {
+		return nil, err
+	}
+	transport, err := sqlserver.Open(ctx, server.PasswordURL(sharedName)+"&pool_max_conns=200")
+	if err != nil {
+		return nil, err
+	}
+	return transport.Pool(), nil
+})
 
 // table returns how statements name a table, which is also its address.
 func (db *testDatabase) table(name string) string {
@@ -108,7 +123,9 @@ func (db *testDatabase) count(t *testing.T, quotedTable string) string {
 func (db *testDatabase) open(t *testing.T, cfg sqlserver.Config) *sqlserver.Transport {
 	t.Helper()
 	if cfg.URL == "" && cfg.Pool == nil && cfg.DB == nil {
-		cfg.URL = db.url
+		if cfg.Pool = db.shared; cfg.Pool == nil {
+			cfg.URL = db.url
+		}
 	}
 	if cfg.Schema == "" {
 		cfg.Schema = db.schema

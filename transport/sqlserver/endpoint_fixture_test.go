@@ -40,6 +40,10 @@ func brokerOn(t *testing.T, s *postgres.Server) *broker {
 // minLease is the shortest that Config takes.
 const minLease = time.Second
 
+// outageLease is for tests in which leases run out because of an outage, and must not run
+// out because the machine is busy: handlers would run again and again.
+const outageLease = 6 * time.Second
+
 // next waits for a value, or the end, of a channel.
 func next[T any](t *testing.T, what string, from <-chan T) T {
 	t.Helper()

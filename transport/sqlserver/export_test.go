@@ -17,7 +17,7 @@ func (t *Transport) NeverPoll() {
 }
 
 // Listens reports whether the server wakes receivers of this transport.
-func (t *Transport) Listens() bool { return t.bellman != nil && t.bellman.listening.Load() }
+func (t *Transport) Listens() bool { return t.bellman.listens() }
 
 // Waits reports whether somebody waits for something to come to the queue.
 func Waits(of core.Receiver) bool {

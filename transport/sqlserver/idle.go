@@ -28,7 +28,7 @@ var defaultPolls = polls{first: 5 * time.Millisecond, firstWoken: 250 * time.Mil
 // longer, because a delayed message would be later than DelayPrecision says.
 func (r *receiver) nextPause() time.Duration {
 	first := r.t.polls.first
-	if r.t.bellman != nil && r.t.bellman.listening.Load() {
+	if r.t.bellman.listens() {
 		first = r.t.polls.firstWoken
 	}
 	r.mu.Lock()

@@ -3,11 +3,16 @@ package sqlserver
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/transport"
 )
@@ -16,48 +21,128 @@ import (
 // travels on it.
 const aliveEvery = 30 * time.Second
 
-// listen makes the server wake the receivers of this process, whose queues may have
-// changed.
-func (b *bellman) listen() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.listens {
-		b.listens = b.t.life.Go(b.hearing)
+// notifyListener keeps a connection that listens while there is a queue to listen for. All
+// transports of a pool share it: a connection each would cost the server a process each.
+type notifyListener struct {
+	pool  *pgxpool.Pool
+	life  context.Context
+	end   context.CancelFunc
+	ended chan struct{} // closed when its goroutine has ended
+
+	listening atomic.Bool
+	left      atomic.Bool // the server that it listens to is not the one to use
+
+	changed transport.Signal // the queues to listen for are others
+
+	mu         sync.Mutex // guards what follows
+	transports map[*bellman]struct{}
+	interrupt  context.CancelFunc
+}
+
+var notifyListeners = struct {
+	mu sync.Mutex
+	by map[*pgxpool.Pool]*notifyListener
+}{by: map[*pgxpool.Pool]*notifyListener{}}
+
+// joinNotifyListener returns the one of a pool, for one more transport, which leaves it.
+func joinNotifyListener(pool *pgxpool.Pool, b *bellman) *notifyListener {
+	notifyListeners.mu.Lock()
+	defer notifyListeners.mu.Unlock()
+	l := notifyListeners.by[pool]
+	if l == nil {
+		// It has no values of a transport's context, since it may outlive that.
+		life, end := context.WithCancel(context.Background())
+		l = &notifyListener{pool: pool, life: life, end: end, ended: make(chan struct{}), changed: transport.NewSignal(), transports: map[*bellman]struct{}{}}
+		notifyListeners.by[pool] = l
+		go l.run()
 	}
-	b.changed.Notify()
-	if b.interrupt != nil {
-		b.interrupt()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.transports[b] = struct{}{}
+	return l
+}
+
+// leave is called when a transport is closed. The last one waits for the end.
+func (l *notifyListener) leave(b *bellman) {
+	notifyListeners.mu.Lock()
+	l.mu.Lock()
+	delete(l.transports, b)
+	last := len(l.transports) == 0
+	l.mu.Unlock()
+	if last {
+		delete(notifyListeners.by, l.pool)
+	}
+	notifyListeners.mu.Unlock()
+	if last {
+		l.end()
+		<-l.ended
+		return
+	}
+	l.update()
+}
+
+// update makes it look at what there is to listen for.
+func (l *notifyListener) update() {
+	l.changed.Notify()
+	l.wake()
+}
+
+// wake ends its wait for a notification.
+func (l *notifyListener) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.interrupt != nil {
+		l.interrupt()
 	}
 }
 
-// hearing keeps a connection that listens, while there is a queue to listen for.
-func (b *bellman) hearing() {
+// change makes it listen to the server that can be written to, which may be another one
+// now: the old one is told of no messages any more.
+func (l *notifyListener) change() {
+	l.left.Store(true)
+	l.wake()
+}
+
+// queues returns those to listen for, by channel.
+func (l *notifyListener) queues() map[string]*queue {
+	l.mu.Lock()
+	transports := slices.Collect(maps.Keys(l.transports))
+	l.mu.Unlock()
+	queues := map[string]*queue{}
+	for _, b := range transports {
+		for _, q := range b.t.bells.queues() {
+			queues[q.channel] = q
+		}
+	}
+	return queues
+}
+
+// ring wakes the receivers of a queue, in each transport.
+func (l *notifyListener) ring(q *queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for b := range l.transports {
+		b.t.bells.ring(q)
+	}
+}
+
+func (l *notifyListener) run() {
+	defer close(l.ended)
 	var o transport.Outages
-	for b.t.life.Context().Err() == nil {
-		if len(b.t.bells.queues()) == 0 {
+	for l.life.Err() == nil {
+		if len(l.queues()) == 0 {
 			select {
-			case <-b.changed:
-			case <-b.t.life.Context().Done():
+			case <-l.changed:
+			case <-l.life.Done():
 			}
 			continue
 		}
 		began := time.Now()
-		err := b.hear(&o)
-		b.listening.Store(false)
-		if err != nil && transport.Sleep(b.t.life.Context(), b.t.life.Context(), o.Failed(err, began), nil) != nil {
+		err := l.hear(&o)
+		l.listening.Store(false)
+		if err != nil && transport.Sleep(l.life, l.life, o.Failed(err, began), nil) != nil {
 			return
 		}
-	}
-}
-
-// leave makes it listen to the server that can be written to, which may be another one
-// now: at the old one nobody notifies any more.
-func (b *bellman) leave() {
-	b.left.Store(true)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.interrupt != nil {
-		b.interrupt()
 	}
 }
 
@@ -66,48 +151,48 @@ var errLeft = errors.New("the server that it listened to cannot be written to")
 var errNotify = errors.New("the connection that listens does not answer")
 
 // hear listens until the connection fails, or there is nothing to listen for.
-func (b *bellman) hear(o *transport.Outages) error {
-	b.left.Store(false)
-	conn, err := b.connect()
+func (l *notifyListener) hear(o *transport.Outages) error {
+	l.left.Store(false)
+	conn, err := l.connect()
 	if err != nil {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.t.life.Context()), time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.life), time.Second)
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
 	heard := map[string]*queue{} // by channel
 	for {
-		queues := b.t.bells.queues()
+		queues := l.queues()
 		if len(queues) == 0 {
 			return nil
 		}
-		if err := b.hearFor(conn, heard, queues); err != nil {
+		if err := l.hearFor(conn, heard, queues); err != nil {
 			return err
 		}
 		o.End()
-		b.listening.Store(true)
-		for b.quiet() {
-			n, err := b.next(conn)
+		l.listening.Store(true)
+		for l.quiet() {
+			n, err := l.next(conn)
 			if err != nil {
 				return err
 			}
-			if b.left.Load() {
+			if l.left.Load() {
 				return errLeft
 			}
 			if q := heard[n]; q != nil { // nil: it was on its way when we ceased to listen for it
-				b.t.bells.ring(q)
+				l.ring(q)
 			}
 		}
 	}
 }
 
 // connect opens a connection as the pool does, whose hooks may know the password.
-func (b *bellman) connect() (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.t.life.Context(), operationTimeout)
+func (l *notifyListener) connect() (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(l.life, operationTimeout)
 	defer cancel()
-	cfg := b.db.connections.Config()
+	cfg := l.pool.Config()
 	// To cease to wait for a notification is no reason to ask the server to cancel
 	// something, and to wait until it has.
 	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
@@ -132,29 +217,27 @@ func (b *bellman) connect() (*pgx.Conn, error) {
 }
 
 // quiet reports whether the queues to listen for are still the same.
-func (b *bellman) quiet() bool {
+func (l *notifyListener) quiet() bool {
 	select {
-	case <-b.changed:
+	case <-l.changed:
 		return false
 	default:
-		return b.t.life.Context().Err() == nil
+		return l.life.Err() == nil
 	}
 }
 
 // hearFor listens for these queues and no others. What came to one before it was
 // listened for is looked for at once.
-func (b *bellman) hearFor(conn *pgx.Conn, heard map[string]*queue, queues []*queue) error {
-	ctx, cancel := context.WithTimeout(b.t.life.Context(), operationTimeout)
+func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue) error {
+	ctx, cancel := context.WithTimeout(l.life, operationTimeout)
 	defer cancel()
-	wanted := map[string]*queue{}
-	for _, q := range queues {
-		wanted[q.channel] = q
-		if heard[q.channel] == nil {
-			if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{q.channel}.Sanitize()); err != nil {
+	for channel, q := range wanted {
+		if heard[channel] == nil {
+			if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
 				return err
 			}
-			heard[q.channel] = q
-			b.t.bells.ring(q)
+			heard[channel] = q
+			l.ring(q)
 		}
 	}
 	for channel := range heard {
@@ -170,13 +253,13 @@ func (b *bellman) hearFor(conn *pgx.Conn, heard map[string]*queue, queues []*que
 
 // next returns the channel of the next notification, or "" after a while without
 // one, or when the queues to listen for have changed.
-func (b *bellman) next(conn *pgx.Conn) (string, error) {
-	ctx, cancel := context.WithTimeout(b.t.life.Context(), aliveEvery)
+func (l *notifyListener) next(conn *pgx.Conn) (string, error) {
+	ctx, cancel := context.WithTimeout(l.life, aliveEvery)
 	defer cancel()
-	b.mu.Lock()
-	b.interrupt = cancel
-	b.mu.Unlock()
-	if len(b.changed) > 0 || b.left.Load() {
+	l.mu.Lock()
+	l.interrupt = cancel
+	l.mu.Unlock()
+	if len(l.changed) > 0 || l.left.Load() {
 		return "", nil
 	}
 	n, err := conn.WaitForNotification(ctx)
@@ -186,7 +269,7 @@ func (b *bellman) next(conn *pgx.Conn) (string, error) {
 	case conn.IsClosed():
 		return "", err
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
+		ctx, cancel := context.WithTimeout(l.life, notifyTimeout)
 		defer cancel()
 		if err := conn.Ping(ctx); err != nil {
 			return "", errors.Join(errNotify, err)

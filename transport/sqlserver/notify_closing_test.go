@@ -17,7 +17,7 @@ func TestNotify_LastReceiverCloses(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	db := newSchema(t)
-	transport := db.open(t, sqlserver.Config{})
+	transport := db.open(t, sqlserver.Config{URL: db.url})
 	provision(t, transport, "stays", "goes")
 	openReceiver(t, transport, "stays", core.TransactionNone)
 	await(t, "the transport listens", transport.Listens)

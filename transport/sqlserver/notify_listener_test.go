@@ -57,7 +57,7 @@ func TestNotify_ListenerUsesThePoolsHooks(t *testing.T) {
 func TestNotify_SecondQueueIsListenedForAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
-	transport := db.open(t, sqlserver.Config{})
+	transport := db.open(t, sqlserver.Config{URL: db.url})
 	queues := []string{"0", "1", "2", "3", "4", "5"}
 	provision(t, transport, queues...)
 	openReceiver(t, transport, queues[0], core.TransactionReceiveOnly)
@@ -75,4 +75,42 @@ func TestNotify_SecondQueueIsListenedForAtOnce(t *testing.T) {
 	if fastest > 15*time.Second { // the connection is tried every 30 s, which would be time enough
 		t.Errorf("each of %d queues was listened for %v after it had a receiver, or later", len(queues)-1, fastest)
 	}
+}
+
+// Transports of a pool share the connection that listens, until the last one is closed.
+func TestNotify_TransportsOfAPoolShareTheListener(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	pool := poolOf(t, db.url)
+	queues := []string{"first", "second", "third"}
+	listening := func(queues ...string) (pids []string) {
+		channels := make([]string, len(queues))
+		for i, queue := range queues {
+			channels[i] = sqlserver.ChannelOf(db.table(queue))
+		}
+		// A session shows its last statement, which is about one of the queues.
+		return db.column(t, `select pid::text from pg_stat_activity
+where exists (select from unnest($1::text[]) as channel where query like '%listen%' || channel || '%') and pid <> pg_backend_pid()`, channels)
+	}
+	var transports []*sqlserver.Transport
+	var receivers []core.Receiver
+	for _, queue := range queues {
+		transport := db.open(t, sqlserver.Config{Pool: pool})
+		transport.NeverPoll()
+		provision(t, transport, queue)
+		transports = append(transports, transport)
+		receivers = append(receivers, openReceiver(t, transport, queue, core.TransactionReceiveOnly))
+		await(t, "the queue is listened for", func() bool { return len(listening(queue)) == 1 })
+	}
+	sender := db.open(t, sqlserver.Config{}) // in this process, but it does not know the receivers
+	for i, transport := range transports {
+		if pids := listening(queues...); len(pids) != 1 {
+			t.Errorf("%d connections listen for %d transports, want 1", len(pids), len(transports)-i)
+		}
+		received := awaits(t, receivers[i])
+		send(t, sender, letter("woken", queues[i]))
+		complete(t, next(t, "the receiver is woken", received))
+		closed(t, transport)
+	}
+	await(t, "no connection listens", func() bool { return len(listening(queues...)) == 0 })
 }

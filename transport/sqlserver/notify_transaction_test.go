@@ -102,7 +102,7 @@ func TestNotify_OpenTransactionIsPolledLessAndLess(t *testing.T) {
 func TestNotify_UnknownTransaction(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
-	transport := db.open(t, sqlserver.Config{})
+	transport := db.open(t, sqlserver.Config{URL: db.url})
 	provision(t, transport, "orders")
 	transport.NeverPoll()
 	r := openReceiver(t, transport, "orders", core.TransactionReceiveOnly)

@@ -137,7 +137,7 @@ func TestOutage_StandbyTakesOver(t *testing.T) {
 		}
 		u.Host = standby.Addr() + "," + primary.Addr()
 		e.app = poolOf(t, withOptions(t, u.String(), "target_session_attrs", "read-write"))
-		e.transport.Lease = minLease
+		e.transport.Lease = outageLease
 		e.order(messages)
 		goOn = append(goOn, e.some())
 		e.run()

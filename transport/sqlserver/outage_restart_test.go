@@ -29,7 +29,7 @@ func TestOutage_ServerRestartsUnderLoad(t *testing.T) {
 			var all []*business
 			for _, mode := range bothModes {
 				e := newBusiness(t, brokerOn(t, s), mode)
-				e.transport.Lease = minLease
+				e.transport.Lease = outageLease
 				e.config.Concurrency = concurrency
 				e.order(messages)
 				all = append(all, e)

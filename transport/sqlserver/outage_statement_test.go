@@ -80,7 +80,7 @@ func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
 		t.Run(c.mode.String()+"/"+c.name, func(t *testing.T) {
 			t.Parallel()
 			e := newBusiness(t, brokerOn(t, server), c.mode)
-			e.transport.Lease = minLease
+			e.transport.Lease = outageLease
 			e.config.Concurrency = 1
 			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
 				if err := e.work(ctx, m); err != nil || m.Attempt > 1 {

@@ -43,7 +43,7 @@ func TestOutage_SessionsAreTerminatedUnderLoad(t *testing.T) {
 			t.Parallel()
 			const messages, times = 1000, 8
 			e := newBusiness(t, brokerOn(t, server), mode)
-			e.transport.Lease = minLease
+			e.transport.Lease = outageLease
 			e.config.Concurrency = 8
 			e.order(messages)
 			e.run()
