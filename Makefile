@@ -48,7 +48,7 @@ format: .bin/golangci-lint
 
 # go vet and staticcheck are part of it.
 lint: .bin/golangci-lint
-	scripts/each-module golangci-lint run
+	scripts/lint
 
 tidy:
 	scripts/each-module go mod tidy -diff

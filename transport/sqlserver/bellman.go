@@ -25,7 +25,7 @@ type bellman struct {
 
 	mu       sync.Mutex          // guards what follows
 	notifies bool                // the goroutine that notifies is there
-	listener *notifyListener           // nil: the transport has had no receiver yet
+	listener *notifyListener     // nil: the transport has had no receiver yet
 	pending  map[*queue]struct{} // got messages
 	expected []expectation
 }
