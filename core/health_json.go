@@ -45,6 +45,7 @@ type middlewareJSON struct {
 	State        string   `json:"state"`
 	MessageTypes []string `json:"messageTypes,omitempty"`
 	Handlers     []string `json:"handlers,omitempty"`
+	OpensCircuit bool     `json:"opensCircuit,omitempty"`
 }
 
 type criticalJSON struct {

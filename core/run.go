@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,11 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 // Endpoints whose broker cannot be reached hold up no others: they start when it can
 // (Config.WaitForBroker). When one of them ends with an error, the others are drained; all
 // errors are returned together.
+//
+// Two endpoints that receive from one queue by the same Transport are refused, since each would
+// get a part of the messages, with or without a handler for them: register all handlers at
+// one endpoint, and raise Config.Concurrency to handle more at a time. For another connection
+// open another Transport.
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,6 +98,9 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	}
 	if i := slices.Index(endpoints, nil); i >= 0 {
 		return fmt.Errorf("core: run all: endpoint %d of %d is nil; look at the error of its New", i+1, len(endpoints))
+	}
+	if err := checkQueues(endpoints); err != nil {
+		return err
 	}
 	starts := make([]start, len(endpoints))
 	groups := startGroups(starts, endpoints)
@@ -119,6 +128,25 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 		errs[i] = starts[i].err
 	}
 	return errors.Join(errs...)
+}
+
+// checkQueues refuses endpoints that receive from one queue by the same transport.
+func checkQueues(endpoints []*Endpoint) error {
+	for i, ep := range endpoints {
+		for j, other := range endpoints[:i] {
+			if ep.address != "" && ep.address == other.address && sameTransport(ep.transport, other.transport) {
+				return fmt.Errorf("core: run all: endpoints %d (%q) and %d (%q) receive from one queue, %s, so that each gets a part of its messages; "+
+					"to fix: register all handlers at one endpoint and raise its Concurrency, use another name, or open another transport for a second connection",
+					j+1, other.name, i+1, ep.name, ep.address)
+			}
+		}
+	}
+	return nil
+}
+
+// sameTransport reports whether a and b are one transport, as far as can be told.
+func sameTransport(a, b Transport) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // serve receives until something ends it, and drains.

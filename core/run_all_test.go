@@ -102,6 +102,22 @@ func TestRunAll_RefusesInvalidEndpoints(t *testing.T) {
 	})
 }
 
+func TestRunAll_RefusesTwoReceiversOfAQueue(t *testing.T) {
+	bubble(t, func(b *bed) {
+		one, other := b.endpoint("orders", core.Config{}), b.endpoint("orders", core.Config{Instance: "other"})
+		err := core.RunAll(b.Context(), b.endpoint("shop", core.Config{SendOnly: true}), one, b.endpoint("shop", core.Config{SendOnly: true}), other)
+		if err == nil || !strings.Contains(err.Error(), `endpoints 2 ("orders") and 4 ("orders") receive from one queue`) {
+			b.Errorf("RunAll returned %v", err)
+		}
+		ctx, stop := context.WithCancel(b.Context())
+		stop()
+		elsewhere := inmemory.New()
+		if err := core.RunAll(ctx, one, b.endpointOn(elsewhere, "orders")); err != nil {
+			b.Errorf("one queue name on two transports: %v", err)
+		}
+	})
+}
+
 func TestRun_WarnsOfMissingHandlers(t *testing.T) {
 	bubble(t, func(b *bed) {
 		b.run(b.endpoint("shipping", core.Config{}))

@@ -55,7 +55,7 @@ type Step struct {
 	// step cannot stand inside of one that tries several times: a verdict ends the tries.
 	Refuses bool
 	// OpensCircuit: it may answer ErrCircuitOpen, as a verdict or not, instead of a call of
-	// next.
+	// next. Its State is "closed" where messages are let through.
 	OpensCircuit bool
 	// TakesOpenCircuit: it is there to answer for ErrCircuitOpen of steps inside of it. It
 	// cannot stand inside of all those that open a circuit: it would never see one.

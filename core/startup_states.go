@@ -15,6 +15,9 @@ type MiddlewareState struct {
 	// Handlers are the names of those in whose HandleOptions.Middleware it is; nil is
 	// Config.Middleware.
 	Handlers []string
+	// OpensCircuit is that of the Step: State tells of a circuit, which lets messages through
+	// where it is "closed".
+	OpensCircuit bool
 }
 
 // middlewareStates asks the middleware that has a state for it: that of Config.Middleware
@@ -30,7 +33,7 @@ func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
 			if handlers != nil {
 				types = []string{messageType}
 			}
-			state := MiddlewareState{s.Kind, s.Name, s.State(), types, handlers}
+			state := MiddlewareState{Kind: s.Kind, Name: s.Name, State: s.State(), MessageTypes: types, Handlers: handlers, OpensCircuit: s.OpensCircuit}
 			i := slices.IndexFunc(states, state.isSame)
 			if i < 0 {
 				states = append(states, state)

@@ -122,7 +122,7 @@ func TestStartUp_StatesAreInHealth(t *testing.T) {
 			described(one), described(core.Step{Kind: "retry", Name: "bank"}), described(two), described(core.Step{Kind: "switch", State: func() string { return "on" }}),
 		}})
 		for _, state = range []string{"closed", "open"} {
-			equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank "+state+" [a b] []} {switch  on [] []}]")
+			equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank "+state+" [a b] [] false} {switch  on [] [] false}]")
 		}
 		equal(b, "states without middleware", len(b.endpoint("shipping", core.Config{}).Health().Middleware), 0)
 	})
@@ -152,9 +152,9 @@ func TestStartUp_StatesOfHandlersAreInHealth(t *testing.T) {
 			}
 			return strings.Join(all, " ")
 		}
-		equal(b, "states", shown(), "{circuit breaker all closed [] []} {circuit breaker  closed [(others)] [refund]} {circuit breaker bank closed [a b] [refund charge]} {circuit breaker post closed [a] [charge]}")
+		equal(b, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank closed [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
 		bank = "open"
-		equal(b, "states", shown(), "{circuit breaker all closed [] []} {circuit breaker  closed [(others)] [refund]} {circuit breaker bank open [a b] [refund charge]} {circuit breaker post closed [a] [charge]}")
+		equal(b, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank open [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
 	})
 }
 
@@ -168,7 +168,7 @@ func TestStartUp_StatesThatDifferAreShown(t *testing.T) {
 			return described(core.Step{Kind: "circuit breaker", Name: "bank", MessageTypes: []string{messageType}, State: func() string { return state }})
 		}
 		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{breaker("closed", "a"), breaker("open", "b"), breaker("closed", "c")}})
-		equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [a c] []} {circuit breaker bank open [b] []}]")
+		equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [a c] [] false} {circuit breaker bank open [b] [] false}]")
 	})
 }
 
