@@ -11,11 +11,12 @@ const (
 	mostMessageTypes = 200
 	mostDestinations = 200
 	mostErrorTypes   = 100
+	mostPolicies     = 200
 )
 
 // bounds keeps attributes of metrics few, whatever messages name.
 type bounds struct {
-	messageTypes, destinations, errorTypes bounded
+	messageTypes, destinations, errorTypes, policies bounded
 }
 
 // bounded lets the first values pass, and replaces all later ones by Other.
@@ -50,6 +51,8 @@ func (b *bounded) value(text string, most int) string {
 func (b *bounds) messageType(name string) string { return b.messageTypes.value(name, mostMessageTypes) }
 func (b *bounds) destination(name string) string { return b.destinations.value(name, mostDestinations) }
 func (b *bounds) errorType(name string) string   { return b.errorTypes.value(name, mostErrorTypes) }
+
+func (b *bounds) policy(name string) string { return b.policies.value(name, mostPolicies) }
 
 // cache is a map that is read without a lock, and copied for each new entry. It has a few
 // thousand entries at most: what comes then is made anew each time.

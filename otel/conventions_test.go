@@ -55,7 +55,7 @@ func everything(b *bed) {
 	b.transport = located{b.broker}
 	recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}
 	o := b.observer(otelreprise.Config{})
-	ep := b.endpoint("orders", core.Config{Recoverability: recover, AuditQueue: "audit"}, o, func(_ context.Context, m *core.Message) error {
+	ep := b.endpoint("orders", core.Config{Recoverability: recover, AuditQueue: "audit", Middleware: []core.Middleware{circuit("payments", func() string { return "open" })}}, o, func(_ context.Context, m *core.Message) error {
 		switch {
 		case m.Type == "event-placed":
 			return errors.Join(m.Send("shipping", "ship", "x"), m.Publish("event-shipped", "x"))
@@ -76,6 +76,7 @@ func everything(b *bed) {
 	if err := ep.Send(b.Context(), "nowhere", "order", "x"); err == nil {
 		b.Error("a send to a queue that does not exist succeeded")
 	}
+	o.CircuitChanged("payments", text("open"))
 	b.pass(time.Hour)
 }
 

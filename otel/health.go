@@ -2,7 +2,9 @@ package otelreprise
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -20,6 +22,7 @@ type health struct {
 	senders map[runKey]*sender
 
 	up, starting, connected, paused, parked, rateLimited, sendsFailing, concurrency, inFlight, undelivered metric.Int64ObservableGauge
+	circuitOpen                                                                                            metric.Int64ObservableGauge
 	criticalErrors, notificationsDropped                                                                   metric.Int64ObservableCounter
 }
 
@@ -28,6 +31,7 @@ type runKey struct{ endpoint, instance string }
 
 // run is an endpoint that runs, or has run.
 type run struct {
+	key      runKey
 	ep       *core.Endpoint // nil: it does not run now
 	options  []metric.ObserveOption
 	critical int64
@@ -44,7 +48,7 @@ type sender struct {
 const mostRuns = 100
 
 func (h *health) register(m metric.Meter) {
-	var problems [13]error
+	var problems [14]error
 	gauge := func(problem *error, name, unit, description string) metric.Int64ObservableGauge {
 		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 		*problem = err
@@ -62,12 +66,13 @@ func (h *health) register(m metric.Meter) {
 	h.parked = gauge(&problems[11], metricParked, "1", "1 while the endpoint receives nothing because too many messages failed for good.")
 	h.sendsFailing = gauge(&problems[12], metricSendsFailing, "1", "1 since a send failed that says something of the broker, until one is accepted.")
 	h.rateLimited = gauge(&problems[3], metricRateLimited, "1", "1 while one message is attempted at a time, after consecutive failures.")
+	h.circuitOpen = gauge(&problems[13], metricCircuitOpen, "1", "1 while a circuit of the endpoint's middleware is open or half-open, 0 while it lets messages through.")
 	h.concurrency = gauge(&problems[4], metricConcurrency, "{message}", "How many messages may be handled at the same time.")
 	h.inFlight = gauge(&problems[5], metricInFlight, "{message}", "Messages that are being handled.")
 	h.undelivered = gauge(&problems[6], metricUndelivered, "{message}", "Messages that wait because their destination, such as the error queue, cannot be reached.")
 	h.criticalErrors = counter(&problems[7], metricCriticalErrors, "{error}", "What the endpoint must do and could not.")
 	h.notificationsDropped = counter(&problems[8], metricNotificationsDropped, "{event}", "Events that observers missed because they were too slow; recovery actions are counted from such events.")
-	_, problems[9] = m.RegisterCallback(h.observe, h.up, h.starting, h.connected, h.paused, h.parked, h.rateLimited, h.sendsFailing, h.concurrency, h.inFlight, h.undelivered, h.criticalErrors, h.notificationsDropped)
+	_, problems[9] = m.RegisterCallback(h.observe, h.up, h.starting, h.connected, h.paused, h.parked, h.rateLimited, h.sendsFailing, h.circuitOpen, h.concurrency, h.inFlight, h.undelivered, h.criticalErrors, h.notificationsDropped)
 	tell(problems[:]...)
 }
 
@@ -83,7 +88,7 @@ func (o *Observer) RunStarted(ctx context.Context, ep *core.Endpoint) {
 	r := h.runs[key]
 	if r == nil {
 		h.forgetOne()
-		r = &run{options: key.options()}
+		r = &run{key: key, options: key.options()}
 		h.runs[key] = r
 	}
 	r.ep = ep
@@ -198,8 +203,36 @@ func (h *health) observe(_ context.Context, to metric.Observer) error {
 		to.ObserveInt64(h.undelivered, int64(now.Undelivered), r.options...)
 		to.ObserveInt64(h.criticalErrors, now.CriticalErrors, r.options...)
 		to.ObserveInt64(h.notificationsDropped, r.dropped+now.NotificationsDropped, r.options...)
+		for policy, open := range openCircuits(now.Middleware) {
+			to.ObserveInt64(h.circuitOpen, number(open), metric.WithAttributeSet(attribute.NewSet(
+				keyEndpoint.String(r.key.endpoint), keyInstance.String(r.key.instance), keyPolicy.String(policy))))
+		}
 	}
 	return nil
+}
+
+// closed is the state of a circuit that lets messages through (core.Step).
+const closed = "closed"
+
+// openCircuits returns the names of the circuits, and whether one of each name is open.
+func openCircuits(states []core.MiddlewareState) map[string]bool {
+	open := map[string]bool{}
+	for _, s := range states {
+		if s.OpensCircuit {
+			open[s.Name] = open[s.Name] || s.State != closed
+		}
+	}
+	return open
+}
+
+// CircuitChanged counts a change of the state of a circuit, for OnStateChange of package
+// resilience: the gauge reprise.circuit.open misses a circuit that is open between two readings
+// alone.
+//
+//	OnStateChange: func(c resilience.StateChange) { observer.CircuitChanged(c.Policy, c.To) },
+func (o *Observer) CircuitChanged(policy string, to fmt.Stringer) {
+	o.instruments.circuitChanges.Add(context.Background(), 1, metric.WithAttributeSet(attribute.NewSet(
+		keyPolicy.String(o.bounds.policy(policy)), keyCircuitState.String(strings.ReplaceAll(to.String(), "-", "_")))))
 }
 
 func number(on bool) int64 {

@@ -19,11 +19,12 @@ type instruments struct {
 	actions           metric.Int64Counter
 	failedAge         metric.Float64Histogram
 	attempts          metric.Int64Histogram
+	circuitChanges    metric.Int64Counter
 }
 
 func newInstruments(m metric.Meter) *instruments {
 	i := &instruments{}
-	var problems [8]error
+	var problems [9]error
 	bounds := metric.WithExplicitBucketBoundaries(durationBounds...)
 	duration, err := messagingconv.NewClientOperationDuration(m, bounds)
 	i.operationDuration, problems[0] = duration.Inst(), err
@@ -38,6 +39,7 @@ func newInstruments(m metric.Meter) *instruments {
 	i.failedAge = histogram(m, &problems[6], metricFailedAge, "s", ageBounds, "Time from the first failure of a message to its move to an error or dead-letter queue.")
 	i.attempts, problems[7] = m.Int64Histogram(metricAttempts, metric.WithUnit("{attempt}"), metric.WithExplicitBucketBoundaries(attemptBounds...),
 		metric.WithDescription("Attempts that a message took, in all rounds, until it succeeded or was given up."))
+	i.circuitChanges = counter(m, &problems[8], metricCircuitChanges, "{change}", "Changes of the states of circuits.")
 	if i.attempts == nil {
 		i.attempts = noop.Int64Histogram{}
 	}

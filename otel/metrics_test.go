@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -243,6 +244,55 @@ func TestHealthGauges(t *testing.T) {
 		}
 		b.run(ep)
 		gauge("up", 1)
+	})
+}
+
+// circuit is middleware with a state.
+func circuit(name string, state func() string) core.Middleware {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		core.StartUpOf(next).Describe(core.Step{Kind: "circuit breaker", Name: name, OpensCircuit: true, State: state})
+		return next
+	}
+}
+
+// text is a state of package resilience.
+type text string
+
+func (t text) String() string { return string(t) }
+
+func TestCircuits(t *testing.T) {
+	bubble(t, func(b *bed) {
+		state := "closed"
+		o := b.observer(otelreprise.Config{})
+		ep := b.endpoint("orders", core.Config{Instance: "one", Middleware: []core.Middleware{
+			circuit("payments", func() string { return state }),
+			circuit("mail", func() string { return "closed" }),
+			func(next core.HandlerFunc) core.HandlerFunc {
+				core.StartUpOf(next).Describe(core.Step{Kind: "feature switch", Name: "refunds", State: func() string { return "off" }})
+				return next
+			},
+		}}, o, func(context.Context, *core.Message) error { return nil }, "order")
+		stop := b.run(ep)
+		open := func(want string) {
+			b.Helper()
+			var got []string
+			for _, p := range b.points("reprise.circuit.open") {
+				got = append(got, fmt.Sprint(p.attrs, "=", p.n))
+			}
+			slices.Sort(got)
+			equal(b, state, strings.Join(got, ", "), want)
+		}
+		const mail, payments = "reprise.endpoint=orders reprise.instance=one reprise.policy=mail=0, ", "reprise.endpoint=orders reprise.instance=one reprise.policy=payments="
+		open(mail + payments + "0")
+		for _, state = range []string{"open", "half-open"} {
+			open(mail + payments + "1")
+		}
+		stop()
+		open("")
+		for _, to := range []text{"open", "half-open", "open"} {
+			o.CircuitChanged("payments", to)
+		}
+		equal(b, "changes", fmt.Sprint(b.total("reprise.circuit.changes", "reprise.circuit.state=open"), b.total("reprise.circuit.changes", "reprise.circuit.state=half_open reprise.policy=payments")), "2 1")
 	})
 }
 

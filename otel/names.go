@@ -50,6 +50,8 @@ const (
 	keyErrorQueue     = attribute.Key("reprise.destination")
 	keyFailureReason  = attribute.Key("reprise.failure.reason")
 	keyLink           = attribute.Key("reprise.link")
+	keyPolicy         = attribute.Key("reprise.policy")
+	keyCircuitState   = attribute.Key("reprise.circuit.state")
 )
 
 // Values of reprise.link.
@@ -136,6 +138,8 @@ const (
 	metricActions              = "reprise.recoverability.actions"
 	metricFailedAge            = "reprise.failed.age"
 	metricAttempts             = "reprise.attempts"
+	metricCircuitOpen          = "reprise.circuit.open"
+	metricCircuitChanges       = "reprise.circuit.changes"
 	metricUp                   = "reprise.endpoint.up"
 	metricStarting             = "reprise.endpoint.starting"
 	metricConnected            = "reprise.endpoint.connected"
