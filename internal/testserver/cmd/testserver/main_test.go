@@ -38,6 +38,16 @@ func TestRun_ServesUntilItsEnd(t *testing.T) {
 	}
 }
 
+func TestRun_Help(t *testing.T) {
+	t.Parallel()
+	for _, arg := range []string{"-h", "--help", "help"} {
+		var out strings.Builder
+		if err := run(t.Context(), []string{arg}, &out); err != nil || !strings.Contains(out.String(), "testserver sqs [flags]") {
+			t.Errorf("%s: %v, %s", arg, err, out.String())
+		}
+	}
+}
+
 func TestRun_RefusesArguments(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"other"}, {"sqs", "more"}, {"sqs", "-nonsense"}} {
