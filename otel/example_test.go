@@ -3,8 +3,11 @@ package otelreprise_test
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"os"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -49,6 +52,25 @@ func ExampleNewTrace() {
 	if err != nil {
 		slog.Error("the command was not sent", "error", err)
 	}
+}
+
+// A request whose trace goes on in the messages that its handler sends.
+func Example_http() {
+	orders, err := core.New("shop", inmemory.New(), core.Config{SendOnly: true, Observers: []any{otelreprise.New(otelreprise.Config{})}})
+	if err != nil {
+		panic(err)
+	}
+	// snippet: http
+	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
+
+	mux := http.NewServeMux() // serve otelhttp.NewHandler(mux, "orders")
+	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
+		if err := orders.Send(r.Context(), "billing", "orders.charge", []byte("4711")); err != nil {
+			http.Error(w, "the order was not taken", http.StatusServiceUnavailable)
+		}
+	})
+	// end
+	_ = mux
 }
 
 // Traces of events and retries that continue, so that all is one trace, and statuses for people

@@ -35,7 +35,7 @@ func TestStartUp_LogsTheNest(t *testing.T) {
 		c := middleware(p.Middleware())
 		c.Recoverability.Immediate = core.Immediate{Retries: 1}
 		ep := b.orders(c, func(context.Context, *core.Message) error { return nil })
-		equal(b, "health", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [] []}]")
+		equal(b, "health", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [] [] true}]")
 		lines := b.logs.about(nest)
 		if len(lines) != 1 {
 			b.Fatalf("logged %+v", lines)
