@@ -213,6 +213,45 @@ func TestLog_OfTheGuide(t *testing.T) {
 	}
 }
 
+func TestLog_OfAHandlerThatLogsAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if slices.Contains([]string{slog.LevelKey, slog.MessageKey, "attempt", "delayed_retries", "delay", "error", "queue"}, a.Key) {
+				return a
+			}
+			return slog.Attr{}
+		}}))
+		// snippet: logs-attempts
+		billing, err := core.New("billing", inmemory.New(), core.Config{
+			Logger: log,
+			Recoverability: core.Recoverability{
+				Immediate: core.Immediate{Retries: 3},
+				Delayed:   core.Delayed{Retries: 2},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(billing, "orders.placed", func(_ context.Context, m *core.Inbound[Order]) error {
+			log.Info("charging order "+m.Body.ID, "attempt", m.Attempt, "delayed_retries", m.DelayedRetries)
+			return errors.New("the bank is down")
+		})
+		// end
+		run(t, billing)
+		synctest.Wait()
+		lines.Reset() // the start of the endpoint
+		if err := billing.Send(t.Context(), "billing", "orders.placed", Order{ID: "42"}, core.SendOptions{ID: "m-42"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got, want := lines.String(), file(t, "attempts.log"); got != want {
+			t.Errorf("the log is\n%s\nthe guide says\n%s", got, want)
+		}
+	})
+}
+
 func TestFailureHeaders_OfTheGuide(t *testing.T) {
 	before, after, _ := failForGood(t, smallRounds)
 	guide := file(t, "../../recoverability.md")
