@@ -17,6 +17,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/coretest"
 	server "github.com/reprise-go/reprise/internal/testserver/postgres"
+	"github.com/reprise-go/reprise/transport/inmemory"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 	"github.com/reprise-go/reprise/transport/sqlserver/sqlservertest"
 )
@@ -105,6 +106,62 @@ func TestWriteInvoice_TellsOfItsFailure(t *testing.T) {
 	err := WriteInvoice(sqlservertest.WithTx(t.Context(), readOnly{}), in)
 	if err == nil || !strings.Contains(err.Error(), "order 42: the server is read-only") || len(rec.Sent()) > 0 {
 		t.Errorf("error %v, sent %v", err, rec.Sent())
+	}
+}
+
+// end
+
+// snippet: own
+// beginner is a *pgxpool.Pool, or a fake.
+type beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// PlaceOrder writes a row and sends the message about it in one transaction.
+func PlaceOrder(ctx context.Context, db beginner, shop *core.Endpoint, o OrderPlaced) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "insert into orders (id) values ($1)", o.ID); err != nil {
+			return err
+		}
+		return shop.Send(sqlserver.WithTx(ctx, tx), "billing", "orders.placed", o)
+	})
+}
+
+// end
+
+// snippet: own-test
+// fakeDB begins transactions that are itself, and notes what becomes of them.
+type fakeDB struct {
+	pgx.Tx
+	fails     error // of each statement
+	committed bool
+}
+
+func (db *fakeDB) Begin(context.Context) (pgx.Tx, error) { return db, nil }
+func (db *fakeDB) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, db.fails
+}
+func (db *fakeDB) Commit(context.Context) error   { db.committed = true; return nil }
+func (db *fakeDB) Rollback(context.Context) error { return nil } // BeginFunc calls it in any case
+
+func TestPlaceOrder(t *testing.T) {
+	for _, fails := range []error{nil, errors.New("the server is read-only")} {
+		transport := inmemory.New()
+		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+			t.Fatal(err)
+		}
+		shop, err := core.New("shop", transport, core.Config{SendOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := &fakeDB{fails: fails}
+		if err := PlaceOrder(t.Context(), db, shop, OrderPlaced{ID: "42"}); !errors.Is(err, fails) {
+			t.Errorf("error %v, want %v", err, fails)
+		}
+		sent, err := transport.Peek("billing")
+		if err != nil || len(sent) == 1 != (fails == nil) || db.committed != (fails == nil) {
+			t.Errorf("sent %v, %v; committed: %v", sent, err, db.committed)
+		}
 	}
 }
 
