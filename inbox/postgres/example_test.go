@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"log"
+	"log/slog"
 	"os"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
@@ -55,6 +58,25 @@ func Example() {
 		log.Fatal(err)
 	}
 }
+
+// snippet: wait
+// provision creates the table as soon as PostgreSQL can be reached, or ctx ends.
+func provision(ctx context.Context, store *postgres.Store) error {
+	for {
+		err := store.Provision(ctx)
+		if _, away := errors.AsType[*pgconn.ConnectError](err); !away {
+			return err // nil, or another reason: no right to create a table, for example
+		}
+		slog.Warn("waiting for PostgreSQL", "error", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// end
 
 // snippet: handler
 func writeInvoice(ctx context.Context, m *core.Inbound[OrderPlaced]) error {

@@ -37,7 +37,8 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 }
 
 // Provision creates the table if it is missing. It is safe from many processes at once, and
-// changes nothing that exists: a table with other columns is an error.
+// changes nothing that exists: a table with other columns is an error. It does not wait for a
+// server that cannot be reached.
 func (s *Store) Provision(ctx context.Context) error {
 	return s.table.provision(ctx, func(ctx context.Context, statements ...string) error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
