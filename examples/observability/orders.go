@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/resilience"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
 
@@ -28,7 +29,7 @@ var (
 
 // endpoints makes the shop, which learns of invoices, and billing, which writes them. Of ten
 // orders one fails at its first attempt and one in its first round; one of a hundred never
-// succeeds.
+// succeeds. Were the tax office to fail ten times in a row, it would be left alone for a while.
 func endpoints(transport core.Transport, observer *otelreprise.Observer, log *slog.Logger, delay time.Duration) (shop, billing *core.Endpoint, err error) {
 	config := core.Config{
 		Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2, Increase: delay}},
@@ -39,6 +40,15 @@ func endpoints(transport core.Transport, observer *otelreprise.Observer, log *sl
 	if shop, err = core.New("shop", transport, config); err != nil {
 		return nil, nil, err
 	}
+	taxOffice, err := resilience.New(resilience.Config{
+		Name:          "tax-office",
+		Breaker:       resilience.Breaker{Failures: 10},
+		OnStateChange: func(c resilience.StateChange) { observer.CircuitChanged(c.Policy, c.To) },
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	config.Middleware = []core.Middleware{taxOffice.For(typeOrder)}
 	if billing, err = core.New("billing", transport, config); err != nil {
 		return nil, nil, err
 	}
