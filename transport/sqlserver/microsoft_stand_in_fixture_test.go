@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/reprise-go/reprise/internal/testserver/loopback"
 )
 
 // standIn speaks the protocol of Microsoft SQL Server (MS-TDS), so that go-mssqldb is
@@ -60,7 +62,16 @@ func failsWith(number int32, class uint8) reply {
 // startStandIn returns a stand-in that has a queue of Reprise's by every name.
 func startStandIn(t *testing.T) *standIn {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := loopback.Reserve() // so that no other server answers in its place once it is stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := port.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+	listener, err := net.Listen("tcp", port.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
