@@ -373,6 +373,38 @@ func TestProvision(t *testing.T) {
 	}
 }
 
+// The code of docs/inbox.md waits for a server, and for nothing else.
+func TestProvision_OfTheGuide(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, false, "")
+	store, err := postgres.New(d.pool(1), postgres.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(provision(t.Context(), store), store.Check(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if store, err = postgres.New(d.pool(1), postgres.Config{Schema: "missing"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := provision(t.Context(), store); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("in a schema that does not exist: %v", err)
+	}
+	away, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close()
+	if store, err = postgres.New(away, postgres.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := provision(ctx, store); err == nil || ctx.Err() == nil {
+		t.Errorf("without a server it did not wait: %v", err)
+	}
+}
+
 func TestNew_Refuses(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), "postgres://localhost:1/x")

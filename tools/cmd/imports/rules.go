@@ -24,6 +24,7 @@ var areas = map[string]rules{
 	"internal":    {imports: []string{"core", "transport"}},
 	"sdktest":     {tests: []string{"internal"}, foreign: true},
 	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
+	"fake":        {imports: []string{"core", "transport", "transport/sqlserver"}, tests: []string{"internal", "transport/inmemory"}, foreign: true},
 	"bridge":      {imports: []string{"core", "transport"}, tests: []string{"transport/inmemory", "inbox"}},
 	"inbox":       {imports: []string{"core", "transport/inmemory"}},
 	"store":       {imports: []string{"core", "inbox"}, tests: []string{"internal", "adapter", "transport/inmemory"}, foreign: true},
@@ -46,6 +47,9 @@ var modules = []string{"examples/bridge", "examples/observability", "examples/ou
 
 // stores lists the stores of the inbox that are modules of their own, because they need a client of a database.
 var stores = []string{"inbox/postgres"}
+
+// fakes lists the packages within adapters for the tests of handlers, which run on the in-memory transport.
+var fakes = []string{"transport/sqlserver/sqlservertest"}
 
 // sdkTests lists the packages of tests that are modules of their own, because they need a vendor's SDK.
 var sdkTests = []string{"internal/testserver/sqs/sdktest"}
@@ -103,6 +107,9 @@ func area(path string) string {
 	}
 	if slices.Contains(sdkTests, strings.TrimSuffix(path, "/")) {
 		return "sdktest"
+	}
+	if slices.Contains(fakes, strings.TrimSuffix(path, "/")) {
+		return "fake"
 	}
 	parts := strings.Split(path, "/")
 	directory := parts[0] + "/" + parts[1]
