@@ -247,6 +247,11 @@ func (r *registry) addFallback(messageType string, body reflect.Type, h func(con
 	return nil
 }
 
+// handlesSame reports whether both have handlers for the same types.
+func (r *registry) handlesSame(other *registry) bool {
+	return slices.Equal(slices.Sorted(slices.Values(r.types())), slices.Sorted(slices.Values(other.types())))
+}
+
 // set returns the handlers of a type, all of which take the same body.
 func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, error) {
 	if r.sealed {

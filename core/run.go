@@ -86,10 +86,10 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 // (Config.WaitForBroker). When one of them ends with an error, the others are drained; all
 // errors are returned together.
 //
-// Two endpoints that receive from one queue by the same Transport are refused, since each would
-// get a part of the messages, with or without a handler for them: register all handlers at
-// one endpoint, and raise Config.Concurrency to handle more at a time. For another connection
-// open another Transport.
+// Two endpoints with handlers for different message types that receive from one queue by the
+// same Transport are refused, since each would get a part of the messages, with or without a
+// handler for them: register all handlers at one endpoint. Instances with handlers for the same
+// types may share a queue, though Config.Concurrency is what handles more at a time.
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,13 +130,14 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	return errors.Join(errs...)
 }
 
-// checkQueues refuses endpoints that receive from one queue by the same transport.
+// checkQueues refuses endpoints that receive from one queue by the same transport and handle
+// different types.
 func checkQueues(endpoints []*Endpoint) error {
 	for i, ep := range endpoints {
 		for j, other := range endpoints[:i] {
-			if ep.address != "" && ep.address == other.address && sameTransport(ep.transport, other.transport) {
-				return fmt.Errorf("core: run all: endpoints %d (%q) and %d (%q) receive from one queue, %s, so that each gets a part of its messages; "+
-					"to fix: register all handlers at one endpoint and raise its Concurrency, use another name, or open another transport for a second connection",
+			if ep.address != "" && ep.address == other.address && sameTransport(ep.transport, other.transport) && !ep.registry.handlesSame(&other.registry) {
+				return fmt.Errorf("core: run all: endpoints %d (%q) and %d (%q) receive from one queue, %s, and have handlers for different message types, but each gets a part of the messages of every type; "+
+					"to fix: register all handlers at one endpoint, or give one of them another name",
 					j+1, other.name, i+1, ep.name, ep.address)
 			}
 		}

@@ -105,6 +105,7 @@ func TestRunAll_RefusesInvalidEndpoints(t *testing.T) {
 func TestRunAll_RefusesTwoReceiversOfAQueue(t *testing.T) {
 	bubble(t, func(b *bed) {
 		one, other := b.endpoint("orders", core.Config{}), b.endpoint("orders", core.Config{Instance: "other"})
+		b.handle(other, "cancel", func(context.Context, *core.Message) error { return nil })
 		err := core.RunAll(b.Context(), b.endpoint("shop", core.Config{SendOnly: true}), one, b.endpoint("shop", core.Config{SendOnly: true}), other)
 		if err == nil || !strings.Contains(err.Error(), `endpoints 2 ("orders") and 4 ("orders") receive from one queue`) {
 			b.Errorf("RunAll returned %v", err)
@@ -114,6 +115,9 @@ func TestRunAll_RefusesTwoReceiversOfAQueue(t *testing.T) {
 		elsewhere := inmemory.New()
 		if err := core.RunAll(ctx, one, b.endpointOn(elsewhere, "orders")); err != nil {
 			b.Errorf("one queue name on two transports: %v", err)
+		}
+		if err := core.RunAll(ctx, b.endpoint("orders", core.Config{}), b.endpoint("orders", core.Config{Instance: "another"})); err != nil {
+			b.Errorf("two instances with the same handlers: %v", err)
 		}
 	})
 }
