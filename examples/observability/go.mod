@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/prometheus/client_golang v1.24.1
 	github.com/reprise-go/reprise v0.0.0
+	github.com/reprise-go/reprise/middleware/resilience v0.0.0
 	github.com/reprise-go/reprise/otel v0.0.0
 	github.com/reprise-go/reprise/transport/sqlserver v0.0.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
@@ -13,13 +14,10 @@ require (
 )
 
 require (
-	github.com/bits-and-blooms/bitset v1.24.4 // indirect
-	github.com/failsafe-go/failsafe-go v0.9.8 // indirect
-)
-
-require (
 	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/failsafe-go/failsafe-go v0.9.8 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/golang-sql/civil v0.0.0-20220223132316-b832511892a9 // indirect
@@ -35,7 +33,6 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
-	github.com/reprise-go/reprise/middleware/resilience v0.0.0
 	github.com/shopspring/decimal v1.4.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
@@ -51,8 +48,7 @@ require (
 
 replace (
 	github.com/reprise-go/reprise => ../..
+	github.com/reprise-go/reprise/middleware/resilience => ../../middleware/resilience
 	github.com/reprise-go/reprise/otel => ../../otel
 	github.com/reprise-go/reprise/transport/sqlserver => ../../transport/sqlserver
 )
-
-replace github.com/reprise-go/reprise/middleware/resilience => ../../middleware/resilience

@@ -77,7 +77,7 @@ func (b *bellman) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener != nil {
-		b.listener.change()
+		b.listener.changeServer()
 	}
 }
 

@@ -74,7 +74,7 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 // differingTables are the rules that depend on whose tables they are: those of NServiceBus
 // count nothing, have no leases and no time at which a message is due, so that other
 // statements receive, settle, delay and move messages there. Connections, outages and secrets
-// are the same code, and so is what the engine does with a failure once it is counted.
+// are the same code, and the engine treats a failure the same once it is counted.
 var differingTables = []string{
 	"C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11", "C12", "C13", "C16", "C17", "C18", "C19", "C20", "C22", "C23",
 	"R1", "R2", "R3", "R4", "R8", "R20", "R22", "R25", "R27", "R28", "R34", "R35", "R41", "R45", "R63", "R64",

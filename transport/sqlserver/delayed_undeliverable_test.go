@@ -173,7 +173,7 @@ func TestUndeliverable_EndsInTheErrorQueue(t *testing.T) {
 			if !strings.Contains(critical.Error(), "4 tries") || !strings.Contains(critical.Error(), "failures") || !errors.Is(critical, core.ErrQueueNotFound) {
 				t.Errorf("the critical error is %v", critical)
 			}
-			// The reader's transport forwards, too, and would let what is left wait for longer.
+			// The reader's transport forwards, too, with pauses of minutes between its tries.
 			await(t, "all are moved", func() bool { return db.count(t, db.table("reprise_delayed")) == "0" })
 			got := map[string]string{}
 			r := openReceiverOf(t, db, "failures")

@@ -96,9 +96,9 @@ func (l *notifyListener) wake() {
 	}
 }
 
-// change makes it listen to the server that can be written to, which may be another one
+// changeServer makes it listen to the server that can be written to, which may be another one
 // now: the old one is told of no messages any more.
-func (l *notifyListener) change() {
+func (l *notifyListener) changeServer() {
 	l.left.Store(true)
 	l.wake()
 }

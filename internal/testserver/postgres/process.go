@@ -33,9 +33,9 @@ func (s *Server) run() (*process.Process, error) {
 	return p, nil
 }
 
-// awaitReady waits for what the server says of itself in postmaster.pid. A query would say
-// it as well, but each try starts two processes, which takes more time from a recovery than
-// all the rest.
+// awaitReady waits until postmaster.pid, which the server writes, says that it is ready. A
+// query would tell as well, but each try starts two processes, which takes more processor
+// time than the recovery.
 func (s *Server) awaitReady(p *process.Process) error {
 	patience := time.NewTimer(process.Patience)
 	defer patience.Stop()
