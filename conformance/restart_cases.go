@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -318,22 +319,26 @@ func (t *trial) dieBeforeSettling() (handled, copies int) {
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	let := sync.OnceFunc(func() { close(goOn) })
 	reached := sync.OnceFunc(func() { close(arrived) })
-	settling := func() {
+	var settled atomic.Bool
+	settling := func(settle func() error) error {
 		reached()
 		<-goOn
+		err := settle()
+		if err == nil {
+			settled.Store(true)
+		}
+		return err
 	}
 	queue, errorQueue := t.queue(transport), t.queue(transport)
 	through := &interfering{
 		Transport: transport,
 		complete: func(ctx context.Context, d core.Delivery) error {
-			settling()
-			return d.Complete(ctx)
+			return settling(func() error { return d.Complete(ctx) })
 		},
 	}
 	if t.mode == core.TransactionSendsAtomicWithReceive {
 		through.send = func(ctx context.Context, _ []core.Outgoing, next func(context.Context) error) error {
-			settling()
-			return next(ctx)
+			return settling(func() error { return next(ctx) })
 		}
 	}
 	s := t.serviceOn(through, queue, errorQueue, func(c *core.Config) {
@@ -365,6 +370,7 @@ func (t *trial) dieBeforeSettling() (handled, copies int) {
 	o.start()
 	t.sendEventually(transport, t.message(t.queue(t.open()), "connected again"))
 	let()
+	t.await("the message comes again and is settled", settled.Load)
 	// When all is done nothing is left, neither waiting nor held.
 	t.rest(t.lock())
 	deadline := time.Now().Add(t.patience())
