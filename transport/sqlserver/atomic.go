@@ -22,7 +22,14 @@ func (d *heldMessage) BindContext(ctx context.Context) context.Context {
 // boundContext is a context with a message's transaction.
 type boundContext struct {
 	context.Context
-	of *heldMessage
+	of lender
+}
+
+// lender is a message whose handler gets its transaction.
+type lender interface {
+	// lend returns the transaction as transaction.lend does. It is begun by the first call
+	// where the message is not held in one anyway.
+	lend(ctx context.Context) (any, error)
 }
 
 // messageKey is the key of the message in a boundContext.
@@ -92,7 +99,7 @@ func (d *heldMessage) send(ctx context.Context, what string, work bool, out []co
 	}
 	failed := false
 	err = d.settle(ctx, what, work, func(ctx context.Context) error {
-		err := commit(ctx, mail.statements...)
+		err := commit(ctx, mail.statements()...)
 		failed = err != nil
 		if _, refused := errors.AsType[*refusedError](err); refused {
 			err = transport.AllSent(out, core.SendRefused, err)

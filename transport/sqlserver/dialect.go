@@ -134,6 +134,11 @@ type queueTexts struct {
 	// has the duration of the new lease before the list.
 	complete, abandon, release, renew string
 
+	// leased returns the seq of one leased message (seq 1, claims 2), if the lease holds, and fence
+	// removes it. Where the lease does not hold, fence fails: what is sent together with it is not
+	// carried out.
+	leased, fence string
+
 	// contents returns the seq, headers, body and last error of claimed messages, a list
 	// as above. begin is renew, also for a lease that has ended, as long as no other
 	// receiver has claimed the message.

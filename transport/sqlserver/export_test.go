@@ -48,12 +48,12 @@ func (t *Transport) WaitToForward(move time.Duration, waits ...time.Duration) {
 	t.delayed.waits, t.delayed.moveWait = waits, move
 }
 
-// Settling reports whether a settlement of a message that is held in a transaction has
+// Settling reports whether a settlement of a message whose handler has a transaction has
 // begun, and has not ended.
 func Settling(of core.Delivery) bool {
-	d := of.(*heldMessage)
-	if d.mu.TryLock() {
-		d.mu.Unlock()
+	mu := &of.(*leased).work.mu
+	if mu.TryLock() {
+		mu.Unlock()
 		return false
 	}
 	return true

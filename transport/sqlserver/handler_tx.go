@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/testtx"
 )
 
@@ -78,20 +77,22 @@ func SQLQuerier(ctx context.Context) (Querier, error) {
 
 // lentTo returns the transaction in a handler's context.
 func lentTo(ctx context.Context) (any, error) {
-	d, ok := ctx.Value(messageKey{}).(*heldMessage)
+	d, ok := ctx.Value(messageKey{}).(lender)
 	if !ok {
 		if tx := testtx.From(ctx); tx != nil {
 			return tx, nil
 		}
 		return nil, errors.New("sqlserver: there is no transaction in this context: pass that of a handler whose endpoint has the transaction mode SendsAtomicWithReceive, or in a test that of package sqlservertest")
 	}
+	return d.lend(ctx)
+}
+
+// lend implements lender.
+func (d *heldMessage) lend(context.Context) (any, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch d.state {
-	case settled:
-		return nil, core.ErrSettled
-	case lost:
-		return nil, core.ErrLockLost
+	if err := d.state.ended(); err != nil {
+		return nil, err
 	}
 	d.used = true
 	return d.tx.lend(), nil

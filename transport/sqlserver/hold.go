@@ -209,13 +209,7 @@ func (d *heldMessage) failed(what string, err error) error {
 
 // usable returns why the message cannot be settled any more.
 func (d *heldMessage) usable(ctx context.Context) error {
-	switch d.state {
-	case settled:
-		return core.ErrSettled
-	case lost:
-		return core.ErrLockLost
-	}
-	return ctx.Err()
+	return cmp.Or(d.state.ended(), ctx.Err())
 }
 
 func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx context.Context) error) error {

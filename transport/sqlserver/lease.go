@@ -98,6 +98,8 @@ type leased struct {
 
 	mu    sync.Mutex
 	state state
+
+	work work
 }
 
 // state is how far a delivery's settlement is.
@@ -108,6 +110,18 @@ const (
 	settled
 	lost
 )
+
+// ended returns why nothing more can be done with a message, or nil.
+func (s state) ended() error {
+	switch s {
+	case settled:
+		return core.ErrSettled
+	case lost:
+		return core.ErrLockLost
+	default:
+		return nil
+	}
+}
 
 var _ holding = (*leased)(nil)
 
@@ -123,24 +137,44 @@ func (d *leased) GoString() string { return d.String() }
 func (d *leased) Incoming() *core.Incoming { return &d.in }
 
 // Complete implements core.Delivery.
-func (d *leased) Complete(ctx context.Context) error { return d.settle(ctx, completion, "") }
+func (d *leased) Complete(ctx context.Context) error {
+	if d.r.works {
+		return d.completeWith(ctx, "complete", nil)
+	}
+	return d.settle(ctx, order{action: completion})
+}
 
 // Abandon implements core.Delivery.
 func (d *leased) Abandon(ctx context.Context, cause error) error {
-	return d.settle(ctx, abandonment, storable(transport.ErrorText(cause)))
+	return d.giveBack(ctx, order{action: abandonment, text: storable(transport.ErrorText(cause))})
 }
 
 // Release implements core.Delivery.
-func (d *leased) Release(ctx context.Context) error { return d.settle(ctx, release, "") }
+func (d *leased) Release(ctx context.Context) error { return d.giveBack(ctx, order{action: release}) }
 
-func (d *leased) settle(ctx context.Context, what action, text string) error {
-	if err := d.begin(); err != nil {
-		return d.failed(what, err)
+// giveBack is a settlement that undoes the handler's work.
+func (d *leased) giveBack(ctx context.Context, what order) error {
+	if d.r.works {
+		d.work.mu.Lock()
+		defer d.work.mu.Unlock()
+		if err := d.usable(ctx); err != nil {
+			return d.failed(what.action.String(), err)
+		}
+		d.undo(ctx)
 	}
-	err := d.r.settler.do(ctx, what, d, text)
+	return d.settle(ctx, what)
+}
+
+// settle carries out the one settlement.
+func (d *leased) settle(ctx context.Context, what order) error {
+	if err := d.begin(); err != nil {
+		return d.failed(what.action.String(), err)
+	}
+	what.leased = d
+	err := d.r.settler.do(ctx, what)
 	switch {
 	case err == nil:
-		if what != completion {
+		if what.action != completion {
 			d.r.lower(d.due)
 			d.r.t.ring(d.r.q)
 		}
@@ -150,18 +184,25 @@ func (d *leased) settle(ctx context.Context, what action, text string) error {
 	default: // nothing happened, as far as is known
 		d.become(held)
 	}
-	return d.failed(what, err)
+	return d.failed(what.action.String(), err)
+}
+
+// usable returns why the message cannot be settled any more.
+func (d *leased) usable(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.state.ended(); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // begin makes this the one settlement.
 func (d *leased) begin() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch d.state {
-	case settled:
-		return core.ErrSettled
-	case lost:
-		return core.ErrLockLost
+	if err := d.state.ended(); err != nil {
+		return err
 	}
 	d.state = settled
 	return nil
@@ -176,6 +217,9 @@ func (d *leased) lose(err error) error {
 		return core.ErrSettled
 	}
 	d.state = lost
+	if d.r.works {
+		d.r.t.life.Go(d.abandonWork) // which waits for a settlement
+	}
 	return err
 }
 
@@ -185,7 +229,7 @@ func (d *leased) become(s state) {
 	d.state = s
 }
 
-func (d *leased) failed(what action, err error) error {
+func (d *leased) failed(what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
@@ -198,20 +242,17 @@ func (d *leased) LockedUntil() time.Time { return *d.until.Load() }
 // Renew implements core.Delivery.
 func (d *leased) Renew(ctx context.Context) error {
 	d.mu.Lock()
-	now := d.state
+	err := d.state.ended()
 	d.mu.Unlock()
-	switch now {
-	case settled:
-		return d.failed(renewal, core.ErrSettled)
-	case lost:
-		return d.failed(renewal, core.ErrLockLost)
+	if err != nil {
+		return d.failed(renewal.String(), err)
 	}
 	until := time.Now().Add(d.r.t.lease)
-	if err := d.r.renewals.do(ctx, renewal, d, ""); err != nil {
+	if err := d.r.renewals.do(ctx, order{action: renewal, leased: d}); err != nil {
 		if errors.Is(err, core.ErrLockLost) {
 			err = d.lose(err)
 		}
-		return d.failed(renewal, err)
+		return d.failed(renewal.String(), err)
 	}
 	d.until.Store(&until)
 	return nil

@@ -182,6 +182,9 @@ from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where 
 from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
 		renew: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
+		leased: `select seq from ` + t.quoted + ` where seq = $1 and claims = $2 and leased_until > clock_timestamp()`,
+		fence: `with removed as (delete from ` + t.quoted + ` where seq = $1 and claims = $2 and leased_until > clock_timestamp() returning seq)
+select 1 / (select count(*) from removed)`,
 		contents: `select m.seq, m.headers, coalesce(m.body, ''), coalesce(m.last_error, '')
 from ` + t.quoted + ` as m, unnest($1::bigint[], $2::int[]) as s(seq, claims) where m.seq = s.seq and m.claims = s.claims`,
 		begin: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `

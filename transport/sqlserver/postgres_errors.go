@@ -60,3 +60,10 @@ func connectionFault(err error, unsent bool) fault {
 	// ErrBadConn is what drivers return before they send anything.
 	return outage(unsent || errors.As(err, &unreached) || errors.Is(err, driver.ErrBadConn))
 }
+
+// isFence reports whether an error is that of the statement queueTexts.fence, where the lease does not
+// hold: a division by zero.
+func isFence(err error) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && server.Code == "22012"
+}

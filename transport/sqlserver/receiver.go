@@ -27,6 +27,7 @@ type receiver struct {
 	misses     *misses                // what the table could not count
 	settler    *settler               // nil but for leases
 	renewals   *settler               // as settler
+	works      bool                   // handlers of leased messages may have a transaction
 	bell       *bell
 	turn       chan struct{}   // held by who waits for something to happen
 	mostBytes  int64           // of one fetch, and one message more; 0: no bound
@@ -86,6 +87,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		r.fetch = r.takeInTransaction
 	default:
 		r.settler, r.renewals = newSettler(r), newSettler(r)
+		r.works = cfg.Mode == core.TransactionSendsAtomicWithReceive
 		r.fetch = r.claim
 	}
 	return r
@@ -356,6 +358,9 @@ func (r *receiver) giveBack(ctx context.Context, left []holding) {
 		r.settler.close(ctx)
 		r.renewals.close(ctx)
 		r.settler.releaseAll(ctx, left)
+		if r.works {
+			rollBack(ctx, left)
+		}
 		return
 	}
 	rollBack(ctx, left)

@@ -38,7 +38,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err != nil {
 		return fmt.Errorf("sqlserver: send: %w", err)
 	}
-	if len(mail.statements) == 0 { // published to nobody
+	if len(mail.parcels) == 0 { // published to nobody
 		return nil
 	}
 	if tx != nil {
@@ -63,7 +63,7 @@ func (m *mail) send(ctx context.Context) error {
 	if err := t.takeTurn(ctx); err != nil {
 		return err
 	}
-	err := t.db.exec(ctx, m.statements...)
+	err := t.db.exec(ctx, m.statements()...)
 	<-t.sends
 	if err != nil {
 		t.gaveUp(err)
@@ -101,9 +101,9 @@ func (t *Transport) gaveUp(err error) {
 func (m *mail) sendIn(ctx context.Context, tx any) error {
 	t := m.transport
 	var xid string
-	statements := m.statements
+	statements := m.statements()
 	if t.bellman != nil {
-		statements = append(slices.Clip(statements),
+		statements = append(statements,
 			query(func(scan scanner) error { return scan(&xid) }, transactionID))
 	}
 	err := t.runIn(ctx, tx, statements...)
@@ -173,10 +173,10 @@ func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
 
 func callersTransaction(ctx context.Context) any { return ctx.Value(transactionKey{}) }
 
-// mail is what a list of messages becomes: the statements that send it.
+// mail is what a list of messages becomes: rows for the tables that they go to.
 type mail struct {
 	transport    *Transport
-	statements   []*statement
+	parcels      []*parcel
 	destinations []*queue  // of messages that are available at once
 	taken        []*queue  // those whose maker was taken for granted
 	due          time.Time // when the first of those is that wait; zero: none does
@@ -207,7 +207,6 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 	}
 	m := &mail{transport: t}
 	headers := headersOf(msgs)
-	var parcels []*parcel
 	var to []*queue
 	for i := range msgs {
 		out := &msgs[i]
@@ -221,21 +220,36 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 		}
 		for _, q := range to {
 			if err == nil {
-				parcels, err = m.pack(ctx, parcels, q, message, len(msgs)-i)
+				err = m.pack(ctx, q, message, len(msgs)-i)
 			}
 		}
 		if err != nil {
 			return nil, transport.NoneSent(msgs, i, t.explained(err))
 		}
 	}
-	for _, p := range parcels {
+	return m, nil
+}
+
+// statements returns those that send it.
+func (m *mail) statements() (all []*statement) {
+	t := m.transport
+	for _, p := range m.parcels {
 		if p.waits {
-			m.statements = append(m.statements, t.dialect.insertDelayed(t.delayed.delayedTexts, p.messages)...)
+			all = append(all, t.dialect.insertDelayed(t.delayed.delayedTexts, p.messages)...)
 		} else {
-			m.statements = append(m.statements, t.dialect.insert(p.to.queueTexts, p.messages, p.foreign)...)
+			all = append(all, t.dialect.insert(p.to.queueTexts, p.messages, p.foreign)...)
 		}
 	}
-	return m, nil
+	return all
+}
+
+// size returns how many rows and bytes it is.
+func (m *mail) size() (rows, bytes int) {
+	for _, p := range m.parcels {
+		rows += len(p.messages)
+		bytes += p.bytes
+	}
+	return rows, bytes
 }
 
 // headersOf writes the headers of all messages as one text, of which it returns the
@@ -265,19 +279,19 @@ func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*qu
 
 // pack puts a message into the parcel for its table. It is one of so many that are
 // left.
-func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message outgoing, left int) ([]*parcel, error) {
+func (m *mail) pack(ctx context.Context, to *queue, message outgoing, left int) error {
 	waits, foreign := false, to.known() == nserviceBus
 	if message.delay > 0 { // only then does it matter who made the table
 		var err error
 		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
-			return parcels, err
+			return err
 		}
 		m.taken = append(m.taken, to)
 		if waits = foreign; waits {
 			message.destination = to.table.address
 			due, err := m.transport.delayed.expect(ctx, message.delay)
 			if err != nil {
-				return parcels, err
+				return err
 			}
 			if m.due.IsZero() || due.Before(m.due) {
 				m.due = due
@@ -287,17 +301,18 @@ func (m *mail) pack(ctx context.Context, parcels []*parcel, to *queue, message o
 		m.heads(to)
 	}
 	size := len(message.headers) + len(message.body)
-	for _, p := range slices.Backward(parcels) {
+	for _, p := range slices.Backward(m.parcels) {
 		if p.to == to && p.waits == waits {
 			if len(p.messages) >= rowsAtOnce || p.bytes+size > bytesAtOnce {
 				break
 			}
 			p.messages, p.bytes = append(p.messages, message), p.bytes+size
-			return parcels, nil
+			return nil
 		}
 	}
 	messages := append(make([]outgoing, 0, min(left, rowsAtOnce)), message)
-	return append(parcels, &parcel{to: to, waits: waits, foreign: foreign, messages: messages, bytes: size}), nil
+	m.parcels = append(m.parcels, &parcel{to: to, waits: waits, foreign: foreign, messages: messages, bytes: size})
+	return nil
 }
 
 // unlearn forgets who made the tables, where something failed: one may be another

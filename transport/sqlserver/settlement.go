@@ -60,9 +60,32 @@ type order struct {
 	action action
 	leased *leased
 	text   string      // an abandonment's
+	mail   *mail       // what a completion sends, or nil
 	err    error       // the outcome
 	undone bool        // its caller does not want it any more
 	moved  *settlement // where it is the only one now
+}
+
+// sends reports whether one of the orders sends something.
+func (b *settlement) sends(list []int) bool {
+	return slices.ContainsFunc(list, func(i int) bool { return b.orders[i].mail != nil })
+}
+
+// together returns how many of the orders, from the first, are carried out by one statement. What
+// they send bounds it.
+func (b *settlement) together(list []int) int {
+	rows, bytes := 0, 0
+	for n, i := range list {
+		if b.orders[i].mail == nil {
+			continue
+		}
+		r, by := b.orders[i].mail.size()
+		rows, bytes = rows+r, bytes+by
+		if n > 0 && (rows > rowsAtOnce || bytes > bytesAtOnce) {
+			return n
+		}
+	}
+	return len(list)
 }
 
 // lose gives the orders their outcome whose lease did not hold. Where an attempt may

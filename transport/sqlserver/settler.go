@@ -64,7 +64,7 @@ func newSettler(r *receiver) *settler {
 
 // do carries out one action and returns its outcome: nil, core.ErrLockLost, or that
 // it did not happen.
-func (s *settler) do(ctx context.Context, what action, d *leased, text string) error {
+func (s *settler) do(ctx context.Context, what order) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *settler) do(ctx context.Context, what action, d *leased, text string) e
 		s.mu.Unlock()
 		return err
 	}
-	b, i := s.add(order{action: what, leased: d, text: text})
+	b, i := s.add(what)
 	s.mu.Unlock()
 	for {
 		if err := s.await(ctx, b, i); err != nil {
@@ -212,8 +212,10 @@ func (s *settler) carryOut(b *settlement) {
 		held[what] = append(held[what], i)
 	}
 	for what, list := range held {
-		if len(list) > 0 {
-			s.carryOutAll(action(what), b, list, false)
+		for len(list) > 0 {
+			n := b.together(list)
+			s.carryOutAll(action(what), b, slices.Clip(list[:n]), false)
+			list = list[n:]
 		}
 	}
 }
@@ -236,7 +238,9 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 		f := s.r.t.fault(err)
 		unknown = unknown || f == faultOutage
 		s.r.t.gaveUp(err)
-		if late := time.Since(began) >= s.attemptLimit(); (late || f == faultBusy || f == faultStatement) && !b.alone && s.separate(b, list, unknown) {
+		late := time.Since(began) >= s.attemptLimit()
+		sends := what == completion && b.sends(list) // of which one may be refused
+		if (late || f == faultBusy || f == faultStatement || sends && !f.transient()) && !b.alone && s.separate(b, list, unknown) {
 			return
 		}
 		pause := o.Failed(err, began)
@@ -244,8 +248,11 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 			pause = conflictPause
 		}
 		if !f.transient() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || transport.Sleep(s.life, s.r.t.life.Context(), pause, nil) != nil {
-			if s.isClosed() {
+			switch {
+			case s.isClosed():
 				err = core.ErrLockLost
+			case s.r.works && f.transient() && what == completion: // the handler is not at fault
+				err = fmt.Errorf("%w: %w", core.ErrLockLost, err)
 			}
 			for _, i := range list {
 				b.orders[i].err = err
@@ -326,6 +333,14 @@ func (s *settler) attempt(ctx context.Context, what action, b *settlement, list 
 	switch what {
 	case completion:
 		sql, args = q.complete, columns(seqs, claims)
+		if b.sends(list) {
+			all := make([]*order, len(list))
+			for at, i := range list {
+				all[at] = &b.orders[i]
+			}
+			together := postgres{}.completeAndSend(q.queueTexts, s.r.t.delayed.delayedTexts, all)
+			sql, args = together.sql, together.args
+		}
 	case abandonment:
 		sql, args = q.abandon, columns(seqs, claims, texts)
 	case release:

@@ -278,7 +278,11 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
 		return nil, err
 	}
-	if t.holds(cfg.Mode) && t.held != nil && cfg.MaxInFlight > cap(t.held.free) {
+	switch {
+	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.held != nil && cap(t.held.free) == 0:
+		return nil, fmt.Errorf("in %v the transaction of a handler holds a connection: it needs a pool of %d connections or more, this one has %d; raise its limit (pool_max_conns in the URL)",
+			cfg.Mode, 1+keptForSending, t.db.limit())
+	case t.holds(cfg.Mode) && t.held != nil && cfg.MaxInFlight > cap(t.held.free):
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
 			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.limit())
 	}
@@ -311,9 +315,22 @@ func wrongMaker(of table, foreign bool) error {
 	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", of.quoted)
 }
 
-// holds reports whether messages are held in transactions.
+// holds reports whether each message is held in a transaction from its receipt on. Others are
+// leased, and their transactions begin when their handlers ask for them.
 func (t *Transport) holds(mode core.TransactionMode) bool {
-	return mode == core.TransactionSendsAtomicWithReceive || mode == core.TransactionReceiveOnly && t.nserviceBusTables
+	switch mode {
+	case core.TransactionSendsAtomicWithReceive:
+		return t.nserviceBusTables || !t.onPostgres()
+	case core.TransactionReceiveOnly:
+		return t.nserviceBusTables
+	default:
+		return false
+	}
+}
+
+func (t *Transport) onPostgres() bool {
+	_, ok := t.dialect.(postgres)
+	return ok
 }
 
 // examineEventually examines a queue's table, for as long as the server cannot be

@@ -1,0 +1,396 @@
+package sqlserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+)
+
+// This file is about leased messages whose handler and sends are one with the receive. A message
+// whose handler does not ask for the transaction has none: the statement that removes it, together with
+// others, adds what its handler sent. Otherwise the transaction begins when the handler first asks for
+// it, and what removes the message in the end checks its lease once more. Until then the row is not
+// locked: the lease is renewed as that of any other, and it is what other receivers wait for.
+
+// work is the transaction of a leased message.
+type work struct {
+	mu sync.Mutex // held while tx is begun, or the message is settled; guards what follows
+
+	tx         transaction // nil: the handler has none
+	undone     error       // why what the handler did is undone; it cannot be committed before a Reset
+	savepoints transport.Savepoints
+	expiry     *time.Timer // looks after a transaction whose message nobody settles any more
+}
+
+var _ interface {
+	lender
+	inTransaction
+} = (*leased)(nil)
+
+// BindContext implements core.Delivery.
+func (d *leased) BindContext(ctx context.Context) context.Context {
+	if !d.r.works {
+		return ctx
+	}
+	return &boundContext{ctx, d}
+}
+
+// lend implements lender.
+func (d *leased) lend(ctx context.Context) (any, error) {
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	if err := d.usable(ctx); err != nil {
+		return nil, err
+	}
+	if d.work.tx == nil {
+		if err := d.beginWork(ctx); err != nil {
+			return nil, fmt.Errorf("sqlserver: begin the transaction of message %s from %s: %w", d.in.NativeID, d.r.q.table.address, err)
+		}
+	}
+	return d.work.tx.lend(), nil
+}
+
+// beginWork begins the transaction, if the lease holds. work.mu is held, as in all below.
+func (d *leased) beginWork(ctx context.Context) error {
+	if d.work.undone != nil {
+		return d.work.undone
+	}
+	if !d.r.t.reserveConnection(ctx, d.r.closing) {
+		return cmp.Or(ctx.Err(), core.ErrClosed)
+	}
+	under := d.r.operations.begin(ctx)
+	defer under.end()
+	holds := false
+	tx, err := d.r.t.db.begin(under, query(rowFound(&holds), d.r.q.leased, d.seq, d.claims))
+	if err == nil && !holds {
+		tx.rollback(under)
+		err = core.ErrLockLost
+	}
+	if err != nil {
+		d.r.t.returnConnection()
+		if errors.Is(err, core.ErrLockLost) {
+			d.become(lost)
+			d.r.settled(d)
+		}
+		return err
+	}
+	d.work.tx = tx
+	d.work.expiry = time.AfterFunc(time.Until(d.LockedUntil()), d.expire)
+	return nil
+}
+
+// endWork is called when the transaction has ended.
+func (d *leased) endWork() {
+	d.work.tx = nil
+	d.work.expiry.Stop()
+	d.r.t.returnConnection()
+}
+
+// rollBackWork ends the transaction, if there is one.
+func (d *leased) rollBackWork(ctx context.Context) {
+	if d.work.tx == nil {
+		return
+	}
+	d.work.tx.reclaim(ctx)
+	d.work.tx.rollback(ctx)
+	d.endWork()
+}
+
+// undo undoes the handler's work. Then everything is as it was before the handler began.
+func (d *leased) undo(ctx context.Context) {
+	if d.work.tx != nil {
+		under := d.r.operations.begin(ctx)
+		defer under.end()
+		d.rollBackWork(under)
+	}
+	d.work.undone = nil
+	d.work.savepoints.Clear()
+}
+
+// expire ends a transaction whose lease has ended. The engine does not settle such a message.
+func (d *leased) expire() {
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	if d.work.tx == nil {
+		return
+	}
+	if left := time.Until(d.LockedUntil()); left > 0 {
+		d.work.expiry.Reset(left)
+		return
+	}
+	d.giveUpWork(context.Background())
+	d.r.settled(d)
+}
+
+// abandonWork ends the transaction of a message that is lost. A handler that is still at work is cut off.
+func (d *leased) abandonWork() {
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	d.giveUpWork(context.Background())
+}
+
+// giveUp implements inTransaction. Its lease has been released.
+func (d *leased) giveUp(ctx context.Context) {
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	d.giveUpWork(ctx)
+}
+
+// giveUpWork makes the message lost, if it is not settled, and ends the transaction.
+func (d *leased) giveUpWork(ctx context.Context) {
+	d.mu.Lock()
+	if d.state == held {
+		d.state = lost
+	}
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	now, cut := context.WithCancel(ctx)
+	cut()
+	if d.work.tx != nil {
+		d.work.tx.reclaim(now)
+		d.work.tx.rollback(ctx)
+		d.endWork()
+	}
+}
+
+// CompleteWith implements core.Delivery.
+func (d *leased) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	return d.completeWith(ctx, "complete", out)
+}
+
+// ReplaceWith implements core.Delivery.
+func (d *leased) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	return d.completeWith(ctx, "replace", out)
+}
+
+// completeWith is a settlement that sends: with the handler's work, or "replace" without.
+func (d *leased) completeWith(ctx context.Context, what string, out []core.Outgoing) error {
+	if !d.r.works {
+		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
+	}
+	m, err := d.r.t.address(ctx, out)
+	if err != nil {
+		return d.failed(what, err)
+	}
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	if err := d.usable(ctx); err != nil {
+		return d.failed(what, err)
+	}
+	switch {
+	case what == "replace":
+		d.undo(ctx)
+	case d.work.undone != nil:
+		return d.failed(what, fmt.Errorf("what the handler did in the transaction is undone: %w", d.work.undone))
+	}
+	if _, bytes := m.size(); bytes > bytesAtOnce && d.work.tx == nil { // too much for one statement
+		err = d.beginWork(ctx)
+	}
+	if err == nil {
+		err = d.commit(ctx, what, m)
+	}
+	if err != nil {
+		m.unlearn()
+		if refused, ok := errors.AsType[*refusedError](err); ok && len(out) > 0 {
+			err = transport.AllSent(out, core.SendRefused, refused.err)
+		}
+		return d.failed(what, err)
+	}
+	m.arrived()
+	return nil
+}
+
+// commit consumes the message with what m sends and, if there is a transaction, what was done in it.
+// What the server refuses of m is a refusedError.
+func (d *leased) commit(ctx context.Context, what string, m *mail) error {
+	if d.work.tx != nil {
+		return d.commitWork(ctx, m)
+	}
+	if err := d.begin(); err != nil {
+		return err
+	}
+	o := order{action: completion, leased: d}
+	if len(m.parcels) > 0 {
+		o.mail = m
+	}
+	err := d.r.settler.do(ctx, o)
+	switch {
+	case err == nil:
+	case errors.Is(err, core.ErrLockLost):
+		d.become(lost)
+	default:
+		d.become(held)
+		if ctx.Err() == nil && !d.r.t.transient(err) {
+			err = &refusedError{d.r.t.explained(err)}
+		}
+	}
+	return err
+}
+
+// commitWork commits the transaction. If the server refuses m, it is as the handler left it.
+func (d *leased) commitWork(ctx context.Context, m *mail) error {
+	under := d.r.operations.begin(ctx)
+	defer under.end()
+	tx, dialect := d.work.tx, d.r.t.dialect
+	tx.reclaim(under)
+	if tx.lost() {
+		d.endWork()
+		return d.workIsUndone(errEnded)
+	}
+	intact := dialect.intact()
+	var reached *statement
+	fence := query(func(scan scanner) error {
+		var one int64
+		return scan(&one)
+	}, d.r.q.fence, d.seq, d.claims)
+	statements := append([]*statement{intact}, fence)
+	if sends := m.statements(); len(sends) > 0 {
+		reached = dialect.savepoint(afterHandler)
+		statements = append([]*statement{intact, reached, fence}, sends...)
+	}
+	err := tx.commit(under, statements...)
+	switch {
+	case err == nil:
+		d.become(settled)
+		d.endWork()
+		d.r.settled(d)
+		return nil
+	case tx.lost():
+		d.endWork()
+		return d.learnOutcome(under, err)
+	case intact.done && !fence.done && isFence(err):
+		d.rollBackWork(under)
+		d.become(lost)
+		d.r.settled(d)
+		return core.ErrLockLost
+	case fence.done, isAboutText(err):
+		err = &refusedError{d.r.t.explained(err)}
+	}
+	if reached != nil && reached.done {
+		err = errors.Join(err, tx.run(under, dialect.rollbackTo(afterHandler)))
+	}
+	return err
+}
+
+// workIsUndone notes that the transaction has ended without a commit. The message is still leased.
+func (d *leased) workIsUndone(cause error) error {
+	d.work.undone = cause
+	d.work.savepoints.Clear()
+	return fmt.Errorf("what the handler did in the transaction is undone: %w", cause)
+}
+
+// learnOutcome finds out whether a commit was carried out whose answer was lost. If so, the row is gone.
+// The look waits for a transaction that is about to remove it; one that removes it after the look still
+// needs the lease, and leaves nothing to whatever settles the message afterwards.
+func (d *leased) learnOutcome(ctx context.Context, cause error) error {
+	o := transport.Outages{}
+	for {
+		began, until, found := time.Now(), time.Now().Add(d.r.t.lease), false
+		err := d.r.t.db.exec(ctx, query(rowFound(&found), d.r.q.begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leased{d})...)...))
+		switch {
+		case err == nil && found:
+			d.until.Store(&until)
+			return d.workIsUndone(cause)
+		case err == nil && time.Now().Before(d.LockedUntil()): // no other receiver can have had it
+			d.become(settled)
+			d.r.settled(d)
+			return nil
+		case err == nil, !d.r.t.transient(err), ctx.Err() != nil, !time.Now().Before(d.LockedUntil()):
+			d.become(lost)
+			d.r.settled(d)
+			return fmt.Errorf("%w: %w", core.ErrLockLost, errors.Join(cause, err))
+		}
+		d.r.t.gaveUp(err)
+		_ = transport.Sleep(ctx, d.r.closing, o.Failed(err, began), nil)
+	}
+}
+
+// Reset implements core.Delivery.
+func (d *leased) Reset(ctx context.Context) error {
+	if !d.r.works {
+		return d.failed("reset", transport.Unsupported("SendsAtomicWithReceive"))
+	}
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	if err := d.usable(ctx); err != nil {
+		return d.failed("reset", err)
+	}
+	d.undo(ctx)
+	return nil
+}
+
+// Savepoint implements core.Delivery.
+func (d *leased) Savepoint(ctx context.Context) (func(context.Context) error, error) {
+	d.work.mu.Lock()
+	defer d.work.mu.Unlock()
+	n, name, err := d.addSavepoint(ctx)
+	if err != nil {
+		return nil, d.failed("savepoint for", err)
+	}
+	return func(ctx context.Context) error {
+		d.work.mu.Lock()
+		defer d.work.mu.Unlock()
+		if err := d.rollbackTo(ctx, n, name); err != nil {
+			return d.failed("rollback to a savepoint of", err)
+		}
+		return nil
+	}, nil
+}
+
+// addSavepoint returns the number and the name of a new savepoint. Before the transaction there is
+// none to name: to return there is to roll the transaction back.
+func (d *leased) addSavepoint(ctx context.Context) (n int, name string, err error) {
+	if !d.r.works {
+		return 0, "", transport.Unsupported("SendsAtomicWithReceive")
+	}
+	if err := cmp.Or(d.usable(ctx), d.work.undone); err != nil {
+		return 0, "", err
+	}
+	n = d.work.savepoints.Add()
+	tx := d.work.tx
+	if tx == nil {
+		return n, "", nil
+	}
+	under := d.r.operations.begin(ctx)
+	defer under.end()
+	tx.beginPart(under, n)
+	if tx.lost() {
+		return 0, "", errEnded
+	}
+	name = inHandler + strconv.Itoa(n)
+	return n, name, tx.run(under, d.r.t.dialect.savepoint(name))
+}
+
+// rollbackTo undoes what was done since a savepoint. Where that fails, the server lets the
+// transaction not be committed.
+func (d *leased) rollbackTo(ctx context.Context, n int, name string) error {
+	if err := d.usable(ctx); err != nil {
+		return err
+	}
+	if err := d.work.savepoints.Check(n); err != nil {
+		return err
+	}
+	under := d.r.operations.begin(ctx)
+	defer under.end()
+	if tx := d.work.tx; name == "" {
+		d.rollBackWork(under)
+	} else {
+		tx.endParts(under, n)
+		if tx.lost() {
+			return errEnded
+		}
+		if err := tx.run(under, d.r.t.dialect.rollbackTo(name)); err != nil {
+			return err
+		}
+	}
+	d.work.savepoints.RolledBack(n)
+	return nil
+}
