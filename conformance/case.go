@@ -89,6 +89,9 @@ const (
 	inNone
 	inReceiveOnly
 	inAtomic
+	// leasing: in each mode in which a message is leased, so that its count survives what
+	// becomes of the process.
+	leasing
 	// once: in the transport's highest mode, because the mode makes no
 	// difference.
 	once
@@ -109,6 +112,8 @@ func (m modes) of(caps core.Capabilities) []core.TransactionMode {
 			return mode != core.TransactionReceiveOnly
 		case inAtomic:
 			return mode != core.TransactionSendsAtomicWithReceive
+		case leasing:
+			return mode != core.TransactionReceiveOnly && (mode != core.TransactionSendsAtomicWithReceive || !caps.AtomicLeases)
 		default:
 			return false
 		}
@@ -122,7 +127,7 @@ func (m modes) absent() string {
 	switch m {
 	case inNone:
 		return "the transport does not have the mode None"
-	case inReceiveOnly:
+	case inReceiveOnly, leasing:
 		return "the transport does not have the mode ReceiveOnly"
 	case inAtomic:
 		return "the transport does not have the mode SendsAtomicWithReceive"

@@ -111,7 +111,7 @@ func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 		noticed[r.Case] = noticed[r.Case] || r.Outcome == Failed
 	}
 	for _, c := range processCases {
-		if (c.in == inReceiveOnly || c.in == inAtomic) && !noticed[c.name()] {
+		if (c.in == inReceiveOnly || c.in == leasing || c.in == inAtomic) && !noticed[c.name()] {
 			t.Errorf("%s does not notice that messages are consumed before they are handed out", c.name())
 		}
 	}

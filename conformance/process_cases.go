@@ -84,8 +84,8 @@ var processCases = []testCase{
 			t.fail("the queue holds every message for which Send returned nil before its process was killed", "%d are missing", len(accepted))
 		}
 	}},
-	// In SendsAtomicWithReceive the count may be part of what a crash rolls back.
-	{rule: "R34", title: "what kills its process goes to the error queue", in: inReceiveOnly, needs: []need{processes, nativeCount}, run: func(t *trial) {
+	// In SendsAtomicWithReceive without AtomicLeases the count may be part of what a crash rolls back.
+	{rule: "R34", title: "what kills its process goes to the error queue", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
 		w := t.workplace(1)
 		w.Then, w.MaxDeliveries = crashes, 2
 		sent := t.command(w.queue, workType, "deadly")
@@ -127,13 +127,13 @@ var processCases = []testCase{
 		}
 		t.left(w.queue, "after the message was moved to the error queue")
 	}},
-	{rule: "R35", title: "what kills its process takes no other message along", in: inReceiveOnly, needs: []need{processes, nativeCount}, run: func(t *trial) {
+	{rule: "R35", title: "what kills its process takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
 		t.besideDeadly(1)
 	}},
-	{rule: "R35", title: "what kills three processes in turn takes no other message along", in: inReceiveOnly, needs: []need{processes, nativeCount}, run: func(t *trial) {
+	{rule: "R35", title: "what kills three processes in turn takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
 		t.besideDeadly(3)
 	}},
-	{rule: "C9", title: "a delivery after its process was killed counts", in: inReceiveOnly, needs: []need{processes, nativeCount}, run: func(t *trial) {
+	{rule: "C9", title: "a delivery after its process was killed counts", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
 		w := t.workplace(1)
 		w.Then = blocks
 		transport := t.open()

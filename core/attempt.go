@@ -19,6 +19,7 @@ type attempt struct {
 	settled  atomic.Bool     // the message has been dealt with: only Complete is left
 	undone   bool            // the failed handler's work has been undone (Reset)
 	tried    bool            // the handlers have succeeded, and their sends have failed
+	begun    atomic.Bool     // the native transaction, see TransactionBegun
 	observed context.Context // what observers made of the context, or nil
 
 	// Why a part of the work could not be undone (Savepoint), so that none of it may be
@@ -186,6 +187,22 @@ func (r *runner) newAttempt(item held, began time.Time) *attempt {
 // isAtomic reports whether a message's sends and its settlement are one
 // transaction.
 func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
+
+// holdsConnections reports whether each message takes a connection of the transport from its
+// receipt on.
+func (ep *Endpoint) holdsConnections() bool {
+	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
+}
+
+// TransactionBegun is called by an adapter with AtomicLeases when the native transaction of a
+// message begins, with the context that it was asked for with. The message then keeps its slot
+// until it is settled: an endpoint has no more transactions than slots. With any other
+// context it does nothing.
+func TransactionBegun(ctx context.Context) {
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		a.begun.Store(true)
+	}
+}
 
 // refusal says why a message is not given to any handler.
 func (r *runner) refusal(in *Incoming) error {
@@ -366,12 +383,16 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	}
 	own := r.ownSends(a)
 	if r.isAtomic() {
+		if !a.begun.Load() {
+			w.freeSlot()
+		}
 		err := r.completeWith(a, out, own)
 		if errors.Is(err, ErrLockLost) {
 			r.abandonLost(a)
 			return nil
 		}
 		if err != nil {
+			w.takeSlotBack()
 			return fmt.Errorf("commit: %w", err)
 		}
 		r.release(a)

@@ -85,7 +85,7 @@ type Config struct {
 	// is fetched beyond the free handlers. One message more may wait, of whatever size
 	// (with InstanceQueue two); those in handlers come on top. The default is 64 MiB. Off is without bound. It
 	// concerns the transports on which messages are prefetched at all (Capabilities.Ahead,
-	// not TransactionNone and TransactionSendsAtomicWithReceive). Not every broker tells
+	// not TransactionNone, and TransactionSendsAtomicWithReceive only with Capabilities.AtomicLeases). Not every broker tells
 	// how large a message is before it delivers it; the documentation of the transport
 	// says how far the bound holds there.
 	MaxPrefetchBytes int
@@ -242,7 +242,8 @@ type Recoverability struct {
 	// that none is counted with it if it kills the process (R35). The default, 0, is the
 	// larger of 2 and the immediate retries + 1, which is as often as a message can have
 	// failed; Off is never. It needs Capabilities.NativeDeliveryCount, transaction mode
-	// ReceiveOnly and MaxDeliveries, and is off without one of them.
+	// ReceiveOnly (or, with Capabilities.AtomicLeases, SendsAtomicWithReceive) and
+	// MaxDeliveries, and is off without one of them.
 	IsolateAfter int
 
 	// RequeueDelay is the delay of Defer(0). The default is 1 s.
@@ -373,8 +374,8 @@ type Immediate struct {
 	// Pause is before the first retry of a round; each further pause is twice as long, up
 	// to MaxPause. It is lengthened by a random part, up to a half, so that messages that
 	// failed together are not tried together. The message takes no slot while it waits: this
-	// instance keeps it, up to 1,000 of them (in SendsAtomicWithReceive as many as
-	// Concurrency, but not below 10), and then fetches nothing until one is given back. In a
+	// instance keeps it, up to 1,000 of them (in SendsAtomicWithReceive without Capabilities.AtomicLeases as
+	// many as Concurrency, but not below 10), and then fetches nothing until one is given back. In a
 	// queue that keeps groups the rest of the group waits for it. At most 1 min. The default,
 	// 0 or Off, is none, as with NServiceBus.
 	Pause time.Duration

@@ -71,7 +71,8 @@ type Health struct {
 	UnreachableSince time.Time
 	// Unsettled is how many messages this process keeps without a slot because their
 	// settlement or their decision has failed and is tried again. At 1,000 (in
-	// SendsAtomicWithReceive at Concurrency, but not below 10), Stalled is set.
+	// SendsAtomicWithReceive without Capabilities.AtomicLeases at Concurrency, but not below
+	// 10), Stalled is set.
 	Unsettled int
 	// Stalled: Unsettled has reached its bound, so nothing more is fetched.
 	Stalled bool

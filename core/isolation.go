@@ -41,8 +41,8 @@ func (r *resolved) resolveIsolation(p *problems) {
 	notNegativeOrOff(p, field, given)
 	impossible := ""
 	switch {
-	case r.mode != TransactionReceiveOnly:
-		impossible = fmt.Sprintf("the transaction mode is %v: only in ReceiveOnly does the count of deliveries tell of processes that died", r.mode)
+	case r.mode == TransactionNone, r.mode == TransactionSendsAtomicWithReceive && !caps.AtomicLeases:
+		impossible = fmt.Sprintf("the transaction mode is %v, in which the transport's count of deliveries does not tell of processes that died", r.mode)
 	case !caps.NativeDeliveryCount:
 		impossible = "the transport's count of deliveries ends with the process (Capabilities.NativeDeliveryCount)"
 	case most == 0:

@@ -366,6 +366,17 @@ func (w *worker) freeSlot() {
 	p.mu.Unlock()
 }
 
+// takeSlotBack follows freeSlot where the message was not settled after all: its failure is
+// dealt with in a slot, as any other, even if that is one more than there are.
+func (w *worker) takeSlotBack() {
+	p := w.pump
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !w.occupied {
+		w.occupy()
+	}
+}
+
 func (w *worker) occupy() {
 	p := w.pump
 	w.occupied, w.told = true, false

@@ -282,7 +282,7 @@ func (ep *Endpoint) subscribe(ctx context.Context) error {
 
 // shapePump sets how a pump works with this transport in this mode.
 func (ep *Endpoint) shapePump(p *pump) *pump {
-	p.perWorker = ep.mode == TransactionSendsAtomicWithReceive
+	p.perWorker = ep.holdsConnections()
 	p.consumed = ep.mode == TransactionNone
 	p.counts = ep.caps.CountsEveryDelivery && !p.consumed
 	p.ahead = ep.caps.Ahead && !p.perWorker && !p.consumed
@@ -353,7 +353,7 @@ func (r *runner) reason() error {
 // transaction takes a connection of the transport, but with few slots a few messages
 // that the broker refuses must not stop all others.
 func (r *runner) mostUnsettled() int {
-	if r.ep.mode == TransactionSendsAtomicWithReceive {
+	if r.ep.holdsConnections() {
 		return max(r.ep.concurrency, leastUnsettled)
 	}
 	return mostUnfinished

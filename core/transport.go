@@ -354,7 +354,8 @@ type Capabilities struct {
 	// instances (C9), exactly when this is set. Without it an adapter counts in
 	// the memory of its process, and attempts multiply by the number of
 	// instances. A delivery that ended with its process counts too, but need not
-	// in TransactionSendsAtomicWithReceive, where a crash may roll it back (R34).
+	// in TransactionSendsAtomicWithReceive without AtomicLeases, where a crash may roll it
+	// back (R34).
 	NativeDeliveryCount bool
 
 	// PublishSubscribe: Outgoing.Topic works and the Transport is a Subscriber.
@@ -427,8 +428,14 @@ type Capabilities struct {
 	// Duplicates: the broker itself may deliver a message twice.
 	Duplicates bool
 	// Ahead: deliveries are leased, so that the engine may hold unstarted ones
-	// beyond its free slots.
+	// beyond its free slots. It does not concern TransactionSendsAtomicWithReceive without
+	// AtomicLeases.
 	Ahead bool
+	// AtomicLeases: in TransactionSendsAtomicWithReceive a delivery is leased as in
+	// TransactionReceiveOnly. It takes no connection before something asks for the native
+	// transaction (C12), of which the adapter tells the engine (TransactionBegun), and with a
+	// NativeDeliveryCount one that ended with its process is counted (R34).
+	AtomicLeases bool
 }
 
 // Supports reports whether Transactions lists mode.

@@ -59,6 +59,14 @@ func Settling(of core.Delivery) bool {
 	return true
 }
 
+// HasTransaction reports whether the handler of a leased message has a transaction.
+func HasTransaction(of core.Delivery) bool {
+	work := &of.(*leased).work
+	work.mu.Lock()
+	defer work.mu.Unlock()
+	return work.tx != nil
+}
+
 // PollToForward replaces how long a process waits for what others may have delayed. It is
 // called before the transport is used.
 func (t *Transport) PollToForward(poll time.Duration) { t.delayed.poll = poll }

@@ -160,7 +160,10 @@ func (d *leased) giveBack(ctx context.Context, what order) error {
 		if err := d.usable(ctx); err != nil {
 			return d.failed(what.action.String(), err)
 		}
-		d.undo(ctx)
+		if d.work.tx != nil {
+			d.undo(ctx)
+			d.work.undone = fmt.Errorf("it was to be undone (%v)", what.action) // also where that fails below
+		}
 	}
 	return d.settle(ctx, what)
 }

@@ -81,13 +81,15 @@ func (d *leased) beginWork(ctx context.Context) error {
 		}
 		return err
 	}
+	core.TransactionBegun(ctx)
 	d.work.tx = tx
 	d.work.expiry = time.AfterFunc(time.Until(d.LockedUntil()), d.expire)
 	return nil
 }
 
-// endWork is called when the transaction has ended.
-func (d *leased) endWork() {
+// endWork rolls the transaction back, unless it has ended.
+func (d *leased) endWork(ctx context.Context) {
+	d.work.tx.rollback(ctx)
 	d.work.tx = nil
 	d.work.expiry.Stop()
 	d.r.t.returnConnection()
@@ -99,8 +101,7 @@ func (d *leased) rollBackWork(ctx context.Context) {
 		return
 	}
 	d.work.tx.reclaim(ctx)
-	d.work.tx.rollback(ctx)
-	d.endWork()
+	d.endWork(ctx)
 }
 
 // undo undoes the handler's work. Then everything is as it was before the handler began.
@@ -156,8 +157,7 @@ func (d *leased) giveUpWork(ctx context.Context) {
 	cut()
 	if d.work.tx != nil {
 		d.work.tx.reclaim(now)
-		d.work.tx.rollback(ctx)
-		d.endWork()
+		d.endWork(ctx)
 	}
 }
 
@@ -242,7 +242,7 @@ func (d *leased) commitWork(ctx context.Context, m *mail) error {
 	tx, dialect := d.work.tx, d.r.t.dialect
 	tx.reclaim(under)
 	if tx.lost() {
-		d.endWork()
+		d.endWork(under)
 		return d.workIsUndone(errEnded)
 	}
 	intact := dialect.intact()
@@ -260,11 +260,11 @@ func (d *leased) commitWork(ctx context.Context, m *mail) error {
 	switch {
 	case err == nil:
 		d.become(settled)
-		d.endWork()
+		d.endWork(under)
 		d.r.settled(d)
 		return nil
 	case tx.lost():
-		d.endWork()
+		d.endWork(under)
 		return d.learnOutcome(under, err)
 	case intact.done && !fence.done && isFence(err):
 		d.rollBackWork(under)

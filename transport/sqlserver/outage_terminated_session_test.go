@@ -86,6 +86,9 @@ func TestOutage_SessionIsTerminatedInTheHandler(t *testing.T) {
 					e.awaitNoneHeld()
 				}
 				if c.before {
+					if err := work(ctx, `select pg_current_xact_id() where $1 <> ''`, "x"); err != nil {
+						return err
+					}
 					terminate()
 				}
 				err := e.work(ctx, m)

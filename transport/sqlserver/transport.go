@@ -150,6 +150,7 @@ func capabilities(cfg *Config, d dialect) core.Capabilities {
 		Durable:            true,
 		ConfirmsSettlement: true,
 		Ahead:              !cfg.NServiceBusTables,
+		AtomicLeases:       onPostgres && !cfg.NServiceBusTables,
 	}
 }
 
