@@ -22,7 +22,8 @@ import (
 type rawSetup struct {
 	batch   int  // messages that are leased together; 0 is a transaction for each
 	workers int  // goroutines, each with a connection of its own
-	sends   bool // a message is sent in the transaction
+	sends   bool // a message is sent for each, as one with its end
+	writes  bool // a row is written for each, in its transaction
 }
 
 func (setup rawSetup) keeper(l load, name string) keeper {
@@ -76,6 +77,9 @@ func (s *rawStore) prepare(ctx context.Context) error {
 	text := string(transport.AppendHeadersJSON(nil, repriseMessage(placeholder, nil).Headers))
 	s.before, s.after, _ = strings.Cut(text, placeholder)
 	err = t.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
+	if err == nil && s.setup.writes {
+		err = s.database.createRows(ctx)
+	}
 	if err == nil && s.setup.sends {
 		s.handlerHeaders, err = s.whatHandlersSend(ctx, t)
 	}
@@ -157,18 +161,27 @@ where ctid = any(array(
 	order by due, seq limit $1 for update skip locked))
 returning seq, headers, body, deliveries, claims`
 	rawComplete = `delete from orders where seq = any($1)`
+	// What was sent goes with what is removed, and only where the lease holds.
+	rawForward = `with removed as (delete from orders as m using unnest($1::bigint[], $2::int[]) as s(seq, claims)
+	where m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq),
+sent as (insert into shipping (id, headers, body) select gen_random_uuid(), h, b from unnest($1::bigint[], $3::text[], $4::bytea[]) as m(of, h, b)
+	where of in (select seq from removed))
+select count(*) from removed`
 )
 
 // lease is the loop that leases a batch, handles it, and removes it.
 func (s *rawStore) lease(ctx context.Context, conn *pgx.Conn, handle func(string) error) error {
 	var done []int64
+	var leases []int32
+	var texts []string
+	var bodies [][]byte
 	for ctx.Err() == nil {
 		under := context.WithoutCancel(ctx)
 		rows, err := conn.Query(under, rawClaim, s.setup.batch)
 		if err != nil {
 			return err
 		}
-		done = done[:0]
+		done, leases, texts, bodies = done[:0], leases[:0], texts[:0], bodies[:0]
 		for rows.Next() {
 			var seq int64
 			var headers string
@@ -183,12 +196,23 @@ func (s *rawStore) lease(ctx context.Context, conn *pgx.Conn, handle func(string
 				return err
 			}
 			done = append(done, seq)
+			if s.setup.sends {
+				leases, texts, bodies = append(leases, int32(claims)), append(texts, s.handlerHeaders), append(bodies, s.body)
+			}
 		}
 		if err := rows.Err(); err != nil {
 			return err
 		}
 		if len(done) == 0 {
 			idle(ctx)
+			continue
+		}
+		if s.setup.sends {
+			var removed int
+			if err := conn.QueryRow(under, rawForward, done, leases, texts, bodies).Scan(&removed); err != nil {
+				return err
+			}
+			s.handled.Add(int64(removed))
 			continue
 		}
 		if _, err := conn.Exec(under, rawComplete, done); err != nil {
@@ -240,6 +264,11 @@ func (s *rawStore) transact(ctx context.Context, conn *pgx.Conn, handle func(str
 			return err
 		}
 		s.handled.Add(1)
+		if s.setup.writes {
+			if _, err := conn.Exec(under, rawWrite, s.sequence(headers)); err != nil {
+				return err
+			}
+		}
 		commit := &pgx.Batch{}
 		if s.setup.sends {
 			commit.Queue(rawSend, s.handlerHeaders, s.body)

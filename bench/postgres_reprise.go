@@ -58,6 +58,11 @@ func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err err
 			return nil, errors.Join(err, s.close(ctx))
 		}
 	}
+	if setup.work != nil {
+		if err := db.createRows(ctx); err != nil {
+			return nil, errors.Join(err, s.close(ctx))
+		}
+	}
 	err = s.sender.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
@@ -102,7 +107,37 @@ func (s *postgresStore) stop(ctx context.Context) error {
 	if s.setup.sends {
 		errs = append(errs, s.database.sent(ctx, int(s.handled.Load())))
 	}
+	if s.setup.work != nil {
+		errs = append(errs, s.database.wrote(ctx, int(s.handled.Load())))
+	}
 	return errors.Join(errs...)
+}
+
+// writeRow is the work of a handler that writes one row in the transaction of its message.
+func writeRow(ctx context.Context, sequence string) error {
+	tx, err := sqlserver.Tx(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, rawWrite, sequence)
+	return err
+}
+
+const rawWrite = `insert into written (sequence) values ($1)`
+
+// createRows creates the table that handlers write to.
+func (d *database) createRows(ctx context.Context) error {
+	_, err := d.pool.Exec(ctx, `create table written (sequence text primary key)`)
+	return err
+}
+
+// wrote checks that handlers have written so many rows.
+func (d *database) wrote(ctx context.Context, want int) error {
+	n, err := d.count(ctx, "written", "")
+	if err == nil && n != want {
+		err = fmt.Errorf("handlers wrote %d rows, but %d are there", want, n)
+	}
+	return err
 }
 
 // sent checks that so many messages were sent by handlers.

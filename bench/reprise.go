@@ -17,11 +17,12 @@ import (
 // (and thrown away, so that no terminal's speed is measured).
 type repriseSetup struct {
 	mode        core.TransactionMode
-	concurrency int  // 0 is Config's default
-	bodySize    int  // 0 is bodySize
-	endpoint    bool // send by Endpoint.Send, not Transport.Send
-	sends       bool // the handler sends a message
-	undelayed   bool // no delayed retries
+	concurrency int                                              // 0 is Config's default
+	bodySize    int                                              // 0 is bodySize
+	endpoint    bool                                             // send by Endpoint.Send, not Transport.Send
+	sends       bool                                             // the handler sends a message
+	work        func(ctx context.Context, sequence string) error // of the handler, before that
+	undelayed   bool                                             // no delayed retries
 	observers   []any
 	middleware  []core.Middleware
 }
@@ -69,8 +70,14 @@ func (setup repriseSetup) endpointOn(t core.Transport, handle func(string) error
 		return nil, err
 	}
 	body := setup.body()
-	return ep, core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
-		if err := handle(m.Headers.Get(sequenceHeader)); err != nil || !setup.sends {
+	return ep, core.Handle(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		sequence := m.Headers.Get(sequenceHeader)
+		if setup.work != nil {
+			if err := setup.work(ctx, sequence); err != nil {
+				return err
+			}
+		}
+		if err := handle(sequence); err != nil || !setup.sends {
 			return err
 		}
 		return m.Send(handlerQueue, messageType, body)

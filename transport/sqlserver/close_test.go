@@ -15,9 +15,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// A network that swallows what is said to it, while messages are held in transactions:
-// many of them take no longer to give up than one, and who closes the transport says how
-// long that may take.
+// A network that swallows what is said to it, while handlers have transactions: many of them
+// take no longer to give up than one, and who closes the transport says how long that may take.
 func TestClose_NetworkStalls(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -36,7 +35,7 @@ func TestClose_NetworkStalls(t *testing.T) {
 			t.Parallel()
 			const messages = 30 // one after the other they would take 2 s each
 			b := brokerOn(t, server)
-			transport := open(t, sqlserver.Config{URL: b.url})
+			transport := open(t, sqlserver.Config{URL: b.url, Lease: time.Minute}) // a quarter of which is how long the release may take
 			provision(t, transport, "orders")
 			r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionSendsAtomicWithReceive, MaxInFlight: messages})
 			if err != nil {
@@ -44,7 +43,9 @@ func TestClose_NetworkStalls(t *testing.T) {
 			}
 			for i := range messages {
 				send(t, transport, letter(fmt.Sprint(i), "orders"))
-				receive(t, r)
+				if _, err := sqlserver.Tx(receive(t, r).BindContext(t.Context())); err != nil {
+					t.Fatal(err)
+				}
 			}
 			b.proxy.Stall()
 			defer b.proxy.Resume()

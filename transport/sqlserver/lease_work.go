@@ -137,7 +137,7 @@ func (d *leased) abandonWork() {
 	d.giveUpWork(context.Background())
 }
 
-// giveUp implements inTransaction. Its lease has been released.
+// giveUp implements inTransaction.
 func (d *leased) giveUp(ctx context.Context) {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()

@@ -73,11 +73,14 @@ var operationsOnMessages = operations{
 	"transactions, terminate": func(t *testing.T, o *operator) {
 		transport := open(t, sqlserver.Config{URL: withOptions(t, o.url, "application_name", "billing-1")})
 		send(t, o.transport, invoice("1"))
-		receive(t, openReceiver(t, transport, "billing", core.TransactionSendsAtomicWithReceive))
+		held := receive(t, openReceiver(t, transport, "billing", core.TransactionSendsAtomicWithReceive))
+		if _, err := sqlserver.Tx(held.BindContext(t.Context())); err != nil {
+			t.Fatal(err)
+		}
 		var row map[string]any
 		await(t, "the transaction is to be seen", func() bool { // and perhaps one that forwards delayed messages
 			rows := o.sql(t, "transactions")
-			i := slices.IndexFunc(rows, func(row map[string]any) bool { return row["last_statement"] == "savepoint reprise_handler" })
+			i := slices.IndexFunc(rows, func(row map[string]any) bool { return row["application_name"] == "billing-1" })
 			if i >= 0 {
 				row = rows[i]
 			}
@@ -85,8 +88,14 @@ var operationsOnMessages = operations{
 		})
 		o.wantRow(t, row, map[string]string{"application_name": "billing-1", "state": "idle in transaction"})
 		o.one(t, "terminate", "4711", fmt.Sprint(row["pid"]))
+		if err := held.Complete(t.Context()); err == nil {
+			t.Error("what the handler did is committed")
+		}
+		if err := held.Abandon(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
 		d := receive(t, openReceiver(t, o.transport, "billing", core.TransactionSendsAtomicWithReceive))
-		if d.Incoming().ID != "1" || d.Incoming().DeliveryCount != 1 {
+		if d.Incoming().ID != "1" || d.Incoming().DeliveryCount != 2 {
 			t.Errorf("what came again is %+v", d.Incoming())
 		}
 		complete(t, d)

@@ -65,13 +65,14 @@ func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
 		request []byte
 		before  []byte // a request that is lost before, to make the other one necessary
 	}{
-		{"prepare to take", atomic, []byte(texts["take"]), nil},
-		{"take", atomic, carriedOut(texts["take"]), nil},
+		{"prepare to claim", atomic, []byte(claims), nil},
+		{"begin", atomic, carriedOut(texts["leased"]), nil},
 		{"the handler's work", atomic, carriedOut(write), nil},
+		{"remove", atomic, carriedOut(texts["fence"]), nil},
 		{"send", atomic, carriedOut(sends["send"]), nil},
 		{"commit", atomic, carriedOut("commit"), nil},
-		{"give back", atomic, carriedOut(texts["give back"]), nil},
-		{"take again", atomic, carriedOut(texts["retake"]), carriedOut(texts["give back"])},
+		{"look for the outcome", atomic, carriedOut(texts["begin"]), carriedOut("commit")},
+		{"abandon", atomic, carriedOut(texts["abandon"]), nil},
 		{"prepare to claim", receiveOnly, []byte(claims), nil},
 		{"send", receiveOnly, carriedOut(sends["send"]), nil},
 		{"complete", receiveOnly, carriedOut(texts["complete"]), nil},
@@ -140,19 +141,26 @@ func TestOutage_ConnectionBreaksAtTheCommit(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			request := []byte("with removed as") // and what was sent
+			if c.works {
+				request = carriedOut("commit")
+			}
 			var struck <-chan struct{}
-			if c.committed {
-				struck = e.broker.proxy.LoseReply(carriedOut("commit"), ready)
-			} else {
-				struck = e.broker.proxy.LoseRequest(carriedOut("commit"))
+			switch {
+			case !c.committed:
+				struck = e.broker.proxy.LoseRequest(request)
+			case c.works:
+				struck = e.broker.proxy.LoseReply(request, ready)
+			default: // as it is prepared before
+				struck = e.broker.proxy.LoseReply([]byte("sent0"), ready)
 			}
 			err := d.CompleteWith(t.Context(), []core.Outgoing{letter("sent", outputQueue)})
 			next(t, "the connection breaks", struck)
 			written, sent, waiting := 0, 0, 0
 			switch {
 			case c.committed:
-				if !errors.Is(err, core.ErrLockLost) {
-					t.Errorf("CompleteWith returns %v, want ErrLockLost: it is not known that it succeeded", err)
+				if err != nil {
+					t.Errorf("CompleteWith returns %v, want nil: the message is gone, and no other receiver can have had it", err)
 				}
 				sent = 1
 			case c.works:

@@ -355,12 +355,14 @@ func (r *receiver) Close(ctx context.Context) error {
 
 func (r *receiver) giveBack(ctx context.Context, left []holding) {
 	if r.settler != nil {
+		var both sync.WaitGroup
+		defer both.Wait()
+		if r.works {
+			both.Go(func() { rollBack(ctx, left) })
+		}
 		r.settler.close(ctx)
 		r.renewals.close(ctx)
 		r.settler.releaseAll(ctx, left)
-		if r.works {
-			rollBack(ctx, left)
-		}
 		return
 	}
 	rollBack(ctx, left)

@@ -112,7 +112,7 @@ func TestRights_OfEachCall(t *testing.T) {
 		"receive in ReceiveOnly":            {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", receiveOnly, completed)},
 		"retry in ReceiveOnly":              {false, []string{usage, "select, update on " + orders}, receiving("orders", receiveOnly, abandoned)},
 		"receive in SendsAtomicWithReceive": {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", atomically, completed)},
-		"retry in SendsAtomicWithReceive":   {false, []string{usage, "select, update, delete on " + db.table("retried")}, receiving("retried", atomically, abandoned)},
+		"retry in SendsAtomicWithReceive":   {false, []string{usage, "select, update on " + db.table("retried")}, receiving("retried", atomically, abandoned)},
 		"Send to NServiceBus": {false, []string{usage, "insert on " + theirs, sequence}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Send(ctx, letter("1", "theirs"))
 		}},
