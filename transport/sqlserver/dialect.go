@@ -37,7 +37,8 @@ type dialect interface {
 	// the columns of record. Where headers, body or last error of a message have more bytes
 	// than whole, claim returns an empty one, and as one more column the size of all three,
 	// which is 0 for a message that is whole. n is one of batchSizes.
-	claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64) *statement
+	// The number is that of the process, see presence.
+	claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *statement
 	take(t *queueTexts, n int, from time.Time) *statement
 	takeForeign(t *queueTexts, n int) *statement
 
@@ -138,6 +139,10 @@ type queueTexts struct {
 	// removes it. Where the lease does not hold, fence fails: what is sent together with it is not
 	// carried out.
 	leased, fence string
+
+	// orphans releases the messages from the head of the queue that processes have leased which are
+	// neither among these (1) nor there now. It returns their due.
+	orphans string
 
 	// contents returns the seq, headers, body and last error of claimed messages, a list
 	// as above. begin is renew, also for a lease that has ended, as long as no other

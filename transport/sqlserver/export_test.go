@@ -59,6 +59,9 @@ func Settling(of core.Delivery) bool {
 	return true
 }
 
+// Number returns the number that the process holds, or 0.
+func (t *Transport) Number() int32 { return t.presence.number.Load() }
+
 // HasTransaction reports whether the handler of a leased message has a transaction.
 func HasTransaction(of core.Delivery) bool {
 	work := &of.(*leased).work

@@ -153,7 +153,7 @@ var errNotify = errors.New("the connection that listens does not answer")
 // hear listens until the connection fails, or there is nothing to listen for.
 func (l *notifyListener) hear(o *transport.Outages) error {
 	l.left.Store(false)
-	conn, err := l.connect()
+	conn, err := connectBeside(l.life, l.pool)
 	if err != nil {
 		return err
 	}
@@ -188,11 +188,12 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 	}
 }
 
-// connect opens a connection as the pool does, whose hooks may know the password.
-func (l *notifyListener) connect() (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(l.life, operationTimeout)
+// connectBeside opens a connection as the pool does, whose hooks may know the password. It
+// is none of the pool's.
+func connectBeside(life context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(life, operationTimeout)
 	defer cancel()
-	cfg := l.pool.Config()
+	cfg := pool.Config()
 	// To cease to wait for a notification is no reason to ask the server to cancel
 	// something, and to wait until it has.
 	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {

@@ -167,7 +167,7 @@ order by Due;`,
 	}
 }
 
-func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64) *statement {
+func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, _ int32) *statement {
 	return command(t.claim, n, lease.Microseconds(), from, whole)
 }
 

@@ -103,10 +103,11 @@ const unleased = `(leased_until is null or leased_until <= now() or leased_until
 
 // What a row says of itself is anybody's who may write to the table, so no value of it may
 // make a statement fail, or keep its count from rising. A lease needs a number other than
-// that of the lease before; where the numbers end they begin again.
+// that of the lease before: the lower claimBits count, and begin again where they end; the
+// others are the number of the process (4).
 const (
 	nextDelivery = `least(greatest(deliveries, 0), 2147483646) + 1`
-	nextClaim    = `claims % 2147483647 + 1`
+	nextClaim    = `(($4::int << 15) | (((claims & 32767) + 1) & 32767))`
 	// dueRead is a time that Go can read: -infinity is none.
 	dueRead = `greatest(due, timestamptz '0001-01-01 00:00:00+00')`
 )
@@ -126,8 +127,8 @@ const limitMark = "\x00"
 // sized puts a limit into a statement.
 func sized(text string, n int) string { return strings.Replace(text, limitMark, strconv.Itoa(n), 1) }
 
-func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64) *statement {
-	return command(sized(t.claim, n), dueFrom(from), lease.Microseconds(), whole)
+func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *statement {
+	return command(sized(t.claim, n), dueFrom(from), lease.Microseconds(), whole, number)
 }
 
 func (postgres) take(t *queueTexts, n int, from time.Time) *statement {
@@ -152,6 +153,9 @@ from (select min(due) as due from %s where due <= now() + interval '24 hours'%s)
 // partial is true for a row of which a claim does not return the contents: their sizes are
 // in the row, also where they are stored outside of it.
 const partial = `octet_length(body) > $3 or octet_length(headers) > $3 or octet_length(last_error) > $3`
+
+// orphaned is true for a leased row whose process is neither among those known (1) nor there now.
+const orphaned = `leased_until > now() and claims >> 15 > 0 and (claims >> 15)::bigint <> all($1::bigint[]) and (claims >> 15)::bigint <> all(array(` + heldNumbers + `))`
 
 const microseconds = ` * interval '1 microsecond'`
 
@@ -185,6 +189,9 @@ from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
 		leased: `select seq from ` + t.quoted + ` where seq = $1 and claims = $2 and leased_until > clock_timestamp()`,
 		fence: `with removed as (delete from ` + t.quoted + ` where seq = $1 and claims = $2 and leased_until > clock_timestamp() returning seq)
 select 1 / (select count(*) from removed)`,
+		orphans: `update ` + t.quoted + ` set leased_until = null where ctid = any(array(
+	select ctid from (select ctid, claims, leased_until from ` + t.quoted + ` where due <= now() order by due, seq limit ` + strconv.Itoa(headOfQueue) + `) as head
+	where ` + orphaned + `)) and ` + orphaned + ` returning ` + dueRead,
 		contents: `select m.seq, m.headers, coalesce(m.body, ''), coalesce(m.last_error, '')
 from ` + t.quoted + ` as m, unnest($1::bigint[], $2::int[]) as s(seq, claims) where m.seq = s.seq and m.claims = s.claims`,
 		begin: `update ` + t.quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `

@@ -417,6 +417,6 @@ func (r *receiver) incoming(m *record) core.Incoming {
 	} else {
 		in.EnqueuedAt = m.due
 	}
-	in.Redelivered = in.DeliveryCount > 1 || m.claims > 1
+	in.Redelivered = in.DeliveryCount > 1 || m.claims&(1<<claimBits-1) > 1
 	return in
 }

@@ -31,6 +31,7 @@ type Transport struct {
 	bells         bells
 	bellman       *bellman // nil: the server wakes nobody
 	sends         chan struct{}
+	presence      *presence
 	held          *holders // of connections; nil: there may be any number
 	info          core.TransportInfo
 
@@ -92,6 +93,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	t.bells.rung = map[string][]*bell{}
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
 	t.delayed = newDelayed(t)
+	t.presence = newPresence(t)
 	if d, ok := db.(*pgxDatabase); ok {
 		t.bellman = newBellman(t, d)
 	}
@@ -301,6 +303,9 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	r := newReceiver(t, q, cfg)
 	if err := t.life.Add(r); err != nil {
 		return nil, err
+	}
+	if r.settler != nil {
+		t.presence.start(ctx)
 	}
 	r.open()
 	t.delayed.listen(r, &cfg)

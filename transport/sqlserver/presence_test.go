@@ -1,0 +1,126 @@
+package sqlserver_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver"
+)
+
+const presenceVariable = "REPRISE_TEST_SQLSERVER_PRESENCE"
+
+// receiveAndHang is a process that receives a message, says so, and never settles it.
+func receiveAndHang(url string) error {
+	transport, err := sqlserver.New(context.Background(), sqlserver.Config{URL: url})
+	if err != nil {
+		return err
+	}
+	r, err := transport.OpenReceiver(context.Background(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionSendsAtomicWithReceive, MaxInFlight: 1})
+	if err != nil {
+		return err
+	}
+	if _, err := r.Receive(context.Background(), make([]core.Delivery, 1)); err != nil {
+		return err
+	}
+	if _, err := os.Stdout.WriteString("received\n"); err != nil {
+		return err
+	}
+	select {}
+}
+
+// The server knows when a process has died: its messages do not wait for the end of their leases,
+// whether another receiver was there before or begins afterwards.
+func TestPresence_LeasesOfAKilledProcessAreReleased(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]bool{"to a receiver that was there": true, "to one that is opened afterwards": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := server.PasswordURL(server.NewDatabase(t))
+			transport := open(t, sqlserver.Config{URL: url, Lease: time.Hour})
+			provision(t, transport, "orders")
+			if err := transport.Send(t.Context(), message("1")); err != nil {
+				t.Fatal(err)
+			}
+			child := exec.CommandContext(t.Context(), os.Args[0])
+			child.Env = append(os.Environ(), presenceVariable+"="+url)
+			said, err := child.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := child.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := said.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			var r core.Receiver
+			if before {
+				r = openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive)
+			}
+			if err := child.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			killed := time.Now()
+			_ = child.Wait()
+			if !before {
+				r = openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive)
+			}
+			d := receive(t, r)
+			t.Logf("redelivered %v after the kill", time.Since(killed))
+			if n := d.Incoming().DeliveryCount; n != 2 {
+				t.Errorf("the count is %d, want 2", n)
+			}
+			complete(t, d)
+		})
+	}
+}
+
+// A process whose session breaks takes its number again before others release its leases.
+func TestPresence_LostSessionKeepsTheLeases(t *testing.T) {
+	t.Parallel()
+	database := server.NewDatabase(t)
+	url := server.PasswordURL(database)
+	one, other := open(t, sqlserver.Config{URL: url}), open(t, sqlserver.Config{URL: url})
+	provision(t, one, "orders")
+	if err := one.Send(t.Context(), message("1")); err != nil {
+		t.Fatal(err)
+	}
+	d := receive(t, openReceiver(t, one, "orders", core.TransactionReceiveOnly))
+	number := one.Number()
+	if number == 0 {
+		t.Fatal("the process has no number")
+	}
+	openReceiver(t, other, "orders", core.TransactionReceiveOnly)
+	db := poolOf(t, server.URL(database))
+	session := func(number int32) (pid, lastLook string) {
+		err := db.QueryRow(t.Context(), `select coalesce(min(pid)::text, ''), coalesce(min(query_start)::text, '') from pg_locks join pg_stat_activity using (pid)
+			where locktype = 'advisory' and objid = $1 and database = (select oid from pg_database where datname = current_database())`, number).Scan(&pid, &lastLook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid, lastLook
+	}
+	before, _ := session(number)
+	if _, err := db.Exec(t.Context(), fmt.Sprintf(`select pg_terminate_backend(%s)`, before)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the process has its number again", func() bool {
+		pid, _ := session(number)
+		return pid != before && pid != "" && one.Number() == number
+	})
+	for range 5 {
+		_, last := session(other.Number())
+		await(t, "the other process looks again", func() bool {
+			_, look := session(other.Number())
+			return look != last
+		})
+	}
+	if err := d.Complete(t.Context()); err != nil {
+		t.Errorf("the lease is lost: %v", err)
+	}
+}
