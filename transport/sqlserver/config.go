@@ -63,9 +63,11 @@ type Config struct {
 	// too. To send to such tables it is not needed.
 	NServiceBusTables bool
 
-	// Lease is how long a message belongs to its receiver in TransactionReceiveOnly.
-	// The endpoint renews it while it has the message; when a process dies, its
-	// messages come again that much later. The default is 30 s, the least 1 s, the most 24 h.
+	// Lease is how long a message belongs to its receiver where it is leased: in
+	// TransactionReceiveOnly and, on PostgreSQL, TransactionSendsAtomicWithReceive. The
+	// endpoint renews it while it has the message. When a process dies, its messages are
+	// redelivered within 2 s over pgx, and otherwise when their leases end. The default is
+	// 30 s, the least 1 s, the most 24 h.
 	Lease time.Duration
 
 	// MaxMessageBytes is the largest message, headers and body together, that applications

@@ -12,9 +12,11 @@ import (
 
 // Tx returns the transaction of the message being handled, on PostgreSQL through
 // pgx: what a handler does in it is committed together with the receive and the
-// messages that it sends, or not at all. ctx is the handler's. It is an error where
-// there is none, because the endpoint's mode is not TransactionSendsAtomicWithReceive
-// or the message is settled.
+// messages that it sends, or not at all. The first call begins it, with ctx, which is the
+// handler's, and takes a connection until the message is settled; where the pool has none
+// left, it waits for one. It is an error where there is no transaction, because the
+// endpoint's mode is not TransactionSendsAtomicWithReceive or the message is settled, and
+// where the lease of the message is lost (core.ErrLockLost).
 //
 // To commit and to roll back is not the handler's affair: it returns nil or an
 // error. The transaction is used by one goroutine at a time, and is of no use after the
