@@ -66,8 +66,8 @@ type Config struct {
 	// Lease is how long a message belongs to its receiver where it is leased: in
 	// TransactionReceiveOnly and, on PostgreSQL, TransactionSendsAtomicWithReceive. The
 	// endpoint renews it while it has the message. When a process dies, its messages are
-	// redelivered within 2 s over pgx, and otherwise when their leases end. The default is
-	// 30 s, the least 1 s, the most 24 h.
+	// redelivered within 2 s where the server notices, and otherwise when their leases end.
+	// The default is 30 s, the least 1 s, the most 24 h.
 	Lease time.Duration
 
 	// MaxMessageBytes is the largest message, headers and body together, that applications

@@ -22,9 +22,11 @@ func TestMain(m *testing.M) {
 	if given.IsCleaner() {
 		os.Exit(given.Clean(removeGiven))
 	}
-	if url, ok := os.LookupEnv(presenceVariable); ok {
-		fmt.Fprintln(os.Stderr, receiveAndHang(url))
-		os.Exit(1)
+	for variable, overSQL := range map[string]bool{presenceVariable: false, presenceOverSQLVariable: true} {
+		if url, ok := os.LookupEnv(variable); ok {
+			fmt.Fprintln(os.Stderr, receiveAndHang(url, overSQL))
+			os.Exit(1)
+		}
 	}
 	_, child := os.LookupEnv(conformance.HarnessVariable) // which has its parent's servers
 	if needsPostgres && !child && !given.IsListing() && !givenAlone() {

@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"context"
+	"database/sql/driver"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/transport"
 )
@@ -49,6 +51,8 @@ const (
 	// headOfQueue is how many messages from the first are looked at for leases of processes that have
 	// died: leased ones are the oldest.
 	headOfQueue = 20_000
+	// leastForPresence is the least limit of a pool of database/sql of which one connection is taken.
+	leastForPresence = keptForSending + 3
 )
 
 func newPresence(t *Transport) *presence {
@@ -57,7 +61,7 @@ func newPresence(t *Transport) *presence {
 
 // start begins to hold a number, and waits for the first attempt to get one.
 func (p *presence) start(ctx context.Context) {
-	if p.t.bellman == nil { // through database/sql there is no session to hold
+	if !p.mayHold() {
 		return
 	}
 	p.mu.Lock()
@@ -79,7 +83,11 @@ func (p *presence) run() {
 	var mine []int32
 	gap, pause := presenceGap, presenceEvery/8
 	for life.Err() == nil {
-		lasted, err := p.hold(&mine, gap, first)
+		lasted := false
+		err := p.session(func(conn *pgx.Conn) (err error) {
+			lasted, err = p.hold(conn, &mine, gap, first)
+			return err
+		})
 		p.number.Store(0)
 		first()
 		if err == nil { // there is a pooler between, whose sessions are not the process's
@@ -94,18 +102,49 @@ func (p *presence) run() {
 	}
 }
 
+// mayHold reports whether there can be a session. Through database/sql it is one of the pool's, of which
+// enough must be left.
+func (p *presence) mayHold() bool {
+	limit := p.t.db.limit()
+	_, overPgx := p.t.db.(*pgxDatabase)
+	return p.t.onPostgres() && (overPgx || limit == 0 || limit >= leastForPresence)
+}
+
+// session calls do with a session that it closes afterwards.
+func (p *presence) session(do func(conn *pgx.Conn) error) error {
+	if pooled, ok := p.t.db.(*pgxDatabase); ok {
+		conn, err := connectBeside(p.t.life.Context(), pooled.connections)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.life.Context()), time.Second)
+			defer cancel()
+			_ = conn.Close(ctx)
+		}()
+		return do(conn)
+	}
+	ctx, cancel := context.WithTimeout(p.t.life.Context(), operationTimeout)
+	defer cancel()
+	conn, err := p.t.db.(*sqlDatabase).db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.Raw(func(native any) error {
+		pg, ok := native.(*stdlib.Conn)
+		if !ok {
+			return nil // as where there is a pooler
+		}
+		err = do(pg.Conn())
+		return driver.ErrBadConn // so that the session ends
+	})
+	return err
+}
+
 // hold gets a number, if possible the last of its own, and watches those of others until the session
 // ends. Without an error there cannot be one.
-func (p *presence) hold(mine *[]int32, gap time.Duration, first func()) (lasted bool, err error) {
-	conn, err := connectBeside(p.t.life.Context(), p.t.db.(*pgxDatabase).connections)
-	if err != nil {
-		return false, err
-	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.life.Context()), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
+func (p *presence) hold(conn *pgx.Conn, mine *[]int32, gap time.Duration, first func()) (lasted bool, err error) {
 	if pooled, err := p.isPooled(conn); err != nil || pooled {
 		return false, err
 	}

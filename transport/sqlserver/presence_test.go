@@ -2,6 +2,7 @@ package sqlserver_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,11 +13,22 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-const presenceVariable = "REPRISE_TEST_SQLSERVER_PRESENCE"
+const (
+	presenceVariable        = "REPRISE_TEST_SQLSERVER_PRESENCE"
+	presenceOverSQLVariable = "REPRISE_TEST_SQLSERVER_PRESENCE_SQL"
+)
 
 // receiveAndHang is a process that receives a message, says so, and never settles it.
-func receiveAndHang(url string) error {
-	transport, err := sqlserver.New(context.Background(), sqlserver.Config{URL: url})
+func receiveAndHang(url string, overSQL bool) error {
+	cfg := sqlserver.Config{URL: url}
+	if overSQL {
+		db, err := sql.Open("pgx", url)
+		if err != nil {
+			return err
+		}
+		cfg = sqlserver.Config{DB: db}
+	}
+	transport, err := sqlserver.New(context.Background(), cfg)
 	if err != nil {
 		return err
 	}
@@ -37,17 +49,27 @@ func receiveAndHang(url string) error {
 // whether another receiver was there before or begins afterwards.
 func TestPresence_LeasesOfAKilledProcessAreReleased(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]bool{"to a receiver that was there": true, "to one that is opened afterwards": false} {
+	for name, c := range map[string]struct{ before, overSQL bool }{
+		"to a receiver that was there":     {before: true},
+		"to one that is opened afterwards": {},
+		"over database/sql":                {overSQL: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := server.PasswordURL(server.NewDatabase(t))
-			transport := open(t, sqlserver.Config{URL: url, Lease: time.Hour})
+			cfg := sqlserver.Config{URL: url, Lease: time.Hour}
+			variable := presenceVariable
+			if c.overSQL {
+				cfg.URL, cfg.DB = "", openDB(t, url)
+				variable = presenceOverSQLVariable
+			}
+			transport := open(t, cfg)
 			provision(t, transport, "orders")
 			if err := transport.Send(t.Context(), message("1")); err != nil {
 				t.Fatal(err)
 			}
 			child := exec.CommandContext(t.Context(), os.Args[0])
-			child.Env = append(os.Environ(), presenceVariable+"="+url)
+			child.Env = append(os.Environ(), variable+"="+url)
 			said, err := child.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -59,7 +81,7 @@ func TestPresence_LeasesOfAKilledProcessAreReleased(t *testing.T) {
 				t.Fatal(err)
 			}
 			var r core.Receiver
-			if before {
+			if c.before {
 				r = openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive)
 			}
 			if err := child.Process.Kill(); err != nil {
@@ -67,7 +89,7 @@ func TestPresence_LeasesOfAKilledProcessAreReleased(t *testing.T) {
 			}
 			killed := time.Now()
 			_ = child.Wait()
-			if !before {
+			if !c.before {
 				r = openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive)
 			}
 			d := receive(t, r)
