@@ -153,6 +153,9 @@ type queueTexts struct {
 	// wait nor expire.
 	insert, insertAll string
 
+	// giveBack, recount and retake are of the dialect whose messages are held in transactions in
+	// tables of Reprise's making.
+
 	// giveBack adds a message that was removed: the columns of record in their order
 	// without expired.
 	giveBack string

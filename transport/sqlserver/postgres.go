@@ -201,18 +201,10 @@ where m.seq = s.seq and m.claims = s.claims and m.leased_until is not null retur
 		insert: `insert into ` + t.quoted + ` (id, headers, body) values (gen_random_uuid(), $1, $2)`,
 		insertAll: `insert into ` + t.quoted + ` (id, headers, body)
 select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
-		giveBack: `insert into ` + t.quoted + ` (id, seq, headers, body, due, deliveries, claims, expires, last_error)
-values ($1::text::uuid, $2, $3, $4, $5, $6, $7, nullif($8::text, '')::timestamp, $9)`,
-		recount: `update ` + t.quoted + ` set leased_until = null, deliveries = $3, claims = $4, last_error = $5 where ctid = any(array(
-	select ctid from ` + t.quoted + ` where seq = $1 and claims = $2 for update skip locked))
-returning seq`,
 		takeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` order by seq limit ` + limitMark + ` for update skip locked))
 returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
-		retake: `delete from ` + t.quoted + ` where ctid = any(array(
-	select ctid from ` + t.quoted + ` where seq = $1 and ` + nextDelivery + ` = $2 and claims = $3 for update skip locked))
-returning seq`,
 		retakeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` where id = $1::text::uuid and seq = $2 for update skip locked))
 returning seq::bigint`,
