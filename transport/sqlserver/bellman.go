@@ -72,6 +72,21 @@ func (b *bellman) listens() bool {
 	return b.listener != nil && b.listener.listening.Load()
 }
 
+// presence returns what has the number of the leases of this transport, which has a receiver. It is nil
+// where the transport is closed.
+func (b *bellman) presence() *presence {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.listener == nil {
+		return nil
+	}
+	p := b.listener.presence
+	if !p.wanted.Swap(true) {
+		b.listener.update()
+	}
+	return p
+}
+
 // leave makes it listen to another server than the one that cannot be written to.
 func (b *bellman) leave() {
 	b.mu.Lock()

@@ -59,8 +59,8 @@ func Settling(of core.Delivery) bool {
 	return true
 }
 
-// Number returns the number that the process holds, or 0.
-func (t *Transport) Number() int32 { return t.presence.number.Load() }
+// Number returns the number of the leases of a transport that has a receiver, or 0.
+func (t *Transport) Number() int32 { return t.joinPresence().own() }
 
 // HasTransaction reports whether the handler of a leased message has a transaction.
 func HasTransaction(of core.Delivery) bool {

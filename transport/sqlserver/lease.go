@@ -29,7 +29,7 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 	whole := r.wholeBytes(asked)
 	large := 0
 	got := make([]*leased, 0, asked)
-	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time, whole, r.t.presence.number.Load())
+	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time, whole, r.presence.own())
 	claim.row = func(scan scanner) error {
 		m.body = nil // the last one's is in use
 		if err := scan(columns...); err != nil {

@@ -32,7 +32,9 @@ type notifyListener struct {
 	listening atomic.Bool
 	left      atomic.Bool // the server that it listens to is not the one to use
 
-	changed transport.Signal // the queues to listen for are others
+	changed transport.Signal // the queues to listen for are others, or the number is wanted now
+
+	presence *presence // on the same connection
 
 	mu         sync.Mutex // guards what follows
 	transports map[*bellman]struct{}
@@ -53,6 +55,7 @@ func joinNotifyListener(pool *pgxpool.Pool, b *bellman) *notifyListener {
 		// It has no values of a transport's context, since it may outlive that.
 		life, end := context.WithCancel(context.Background())
 		l = &notifyListener{pool: pool, life: life, end: end, ended: make(chan struct{}), changed: transport.NewSignal(), transports: map[*bellman]struct{}{}}
+		l.presence = newPresence(l.queues, l.free)
 		notifyListeners.by[pool] = l
 		go l.run()
 	}
@@ -103,13 +106,17 @@ func (l *notifyListener) changeServer() {
 	l.wake()
 }
 
+// members returns those of the transports.
+func (l *notifyListener) members() []*bellman {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.transports))
+}
+
 // queues returns those to listen for, by channel.
 func (l *notifyListener) queues() map[string]*queue {
-	l.mu.Lock()
-	transports := slices.Collect(maps.Keys(l.transports))
-	l.mu.Unlock()
 	queues := map[string]*queue{}
-	for _, b := range transports {
+	for _, b := range l.members() {
 		for _, q := range b.t.bells.queues() {
 			queues[q.channel] = q
 		}
@@ -123,6 +130,13 @@ func (l *notifyListener) ring(q *queue) {
 	defer l.mu.Unlock()
 	for b := range l.transports {
 		b.t.bells.ring(q)
+	}
+}
+
+// free wakes who may have messages that were released, also in other processes.
+func (l *notifyListener) free(q *queue, due time.Time) {
+	for _, b := range l.members() {
+		b.t.free(q, due)
 	}
 }
 
@@ -146,13 +160,14 @@ func (l *notifyListener) run() {
 	}
 }
 
-var errLeft = errors.New("the server that it listened to cannot be written to")
+var errLeft = errors.New("the server cannot be written to any more")
 
 var errNotify = errors.New("the connection that listens does not answer")
 
 // hear listens until the connection fails, or there is nothing to listen for.
 func (l *notifyListener) hear(o *transport.Outages) error {
 	l.left.Store(false)
+	defer l.presence.detach()
 	conn, err := connectBeside(l.life, l.pool)
 	if err != nil {
 		return err
@@ -169,6 +184,9 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 			return nil
 		}
 		if err := l.hearFor(conn, heard, queues); err != nil {
+			return err
+		}
+		if err := l.presence.attach(l.life, conn); err != nil {
 			return err
 		}
 		o.End()
@@ -255,7 +273,11 @@ func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue
 // next returns the channel of the next notification, or "" after a while without
 // one, or when the queues to listen for have changed.
 func (l *notifyListener) next(conn *pgx.Conn) (string, error) {
-	ctx, cancel := context.WithTimeout(l.life, aliveEvery)
+	until, looks := time.Now().Add(aliveEvery), l.presence.attached
+	if looks {
+		until = l.presence.next
+	}
+	ctx, cancel := context.WithDeadline(l.life, until)
 	defer cancel()
 	l.mu.Lock()
 	l.interrupt = cancel
@@ -270,11 +292,19 @@ func (l *notifyListener) next(conn *pgx.Conn) (string, error) {
 	case conn.IsClosed():
 		return "", err
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		ctx, cancel := context.WithTimeout(l.life, notifyTimeout)
-		defer cancel()
-		if err := conn.Ping(ctx); err != nil {
+		if err := l.tryConnection(conn, looks); err != nil {
 			return "", errors.Join(errNotify, err)
 		}
 	}
 	return "", nil
+}
+
+// tryConnection finds out whether the connection still works.
+func (l *notifyListener) tryConnection(conn *pgx.Conn, looks bool) error {
+	if looks {
+		return l.presence.look(l.life, conn)
+	}
+	ctx, cancel := context.WithTimeout(l.life, notifyTimeout)
+	defer cancel()
+	return conn.Ping(ctx)
 }

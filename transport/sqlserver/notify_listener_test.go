@@ -13,6 +13,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
+// These tests find the connections that listen by their last statement. In None that is "listen": in the other modes those
+// connections also look at the numbers of processes.
+
 // The connection that listens is opened as those of the pool are: a hook may fetch the
 // password, or set up the session.
 func TestNotify_ListenerUsesThePoolsHooks(t *testing.T) {
@@ -33,7 +36,7 @@ func TestNotify_ListenerUsesThePoolsHooks(t *testing.T) {
 	})
 	transport := db.open(t, sqlserver.Config{Pool: pool})
 	provision(t, transport, "orders")
-	openReceiver(t, transport, "orders", core.TransactionReceiveOnly)
+	openReceiver(t, transport, "orders", core.TransactionNone)
 	await(t, "the transport listens", transport.Listens)
 	channel := sqlserver.ChannelOf(db.table("orders"))
 	pids := db.column(t, `select pid::text from pg_stat_activity where query like 'listen%' || $1 || '%' and pid <> pg_backend_pid()`, channel)
@@ -60,13 +63,13 @@ func TestNotify_SecondQueueIsListenedForAtOnce(t *testing.T) {
 	transport := db.open(t, sqlserver.Config{URL: db.url})
 	queues := []string{"0", "1", "2", "3", "4", "5"}
 	provision(t, transport, queues...)
-	openReceiver(t, transport, queues[0], core.TransactionReceiveOnly)
+	openReceiver(t, transport, queues[0], core.TransactionNone)
 	await(t, "the transport listens", transport.Listens)
 	fastest := patience
 	for _, queue := range queues[1:] {
 		channel := sqlserver.ChannelOf(db.table(queue))
 		opened := time.Now()
-		openReceiver(t, transport, queue, core.TransactionReceiveOnly)
+		openReceiver(t, transport, queue, core.TransactionNone)
 		await(t, "the queue is listened for", func() bool {
 			return len(db.column(t, `select query from pg_stat_activity where query like 'listen%' || $1 || '%' and pid <> pg_backend_pid()`, channel)) == 1
 		})
@@ -99,7 +102,7 @@ where exists (select from unnest($1::text[]) as channel where query like '%liste
 		transport.NeverPoll()
 		provision(t, transport, queue)
 		transports = append(transports, transport)
-		receivers = append(receivers, openReceiver(t, transport, queue, core.TransactionReceiveOnly))
+		receivers = append(receivers, openReceiver(t, transport, queue, core.TransactionNone))
 		await(t, "the queue is listened for", func() bool { return len(listening(queue)) == 1 })
 	}
 	sender := db.open(t, sqlserver.Config{}) // in this process, but it does not know the receivers

@@ -210,7 +210,8 @@ func (counter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryDa
 func (counter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // TestPolling_IdleQueueCostsLittle counts what 16 workers on an empty queue ask of the server,
-// once they have settled down: two queries a second at most.
+// once they have settled down: a look at the queue a second, and where messages are leased one at the numbers of other
+// processes.
 func TestPolling_IdleQueueCostsLittle(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -239,13 +240,16 @@ func TestPolling_IdleQueueCostsLittle(t *testing.T) {
 				go func() { _, _ = r.Receive(context.WithoutCancel(t.Context()), make([]core.Delivery, 1)) }()
 			}
 			await(t, "the transport listens, and somebody waits", func() bool { return transport.Listens() && sqlserver.Waits(r) })
-			const queries, watched = 9, 4 * time.Second
+			queries, watched := 7, 4*time.Second // with what comes a little early
+			if mode != core.TransactionNone {
+				queries = 11
+			}
 			var last []time.Time
 			for deadline := time.Now().Add(time.Minute); len(last) < queries || last[queries-1].Sub(last[0]) < watched; {
 				last = append(last, next(t, "a query", asked.n))
 				last = last[max(0, len(last)-queries):]
 				if time.Now().After(deadline) {
-					t.Fatalf("in a minute, there were never less than %d queries in %v; want 2 a second at most", queries, watched)
+					t.Fatalf("in a minute, there were never less than %d queries in %v", queries, watched)
 				}
 			}
 		})

@@ -79,7 +79,7 @@ func TestPool_ServerHasTooManyConnections(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range bothModes {
-		for _, left := range []int{0, 4} { // 2 of which listen, and hold the number of the process
+		for _, left := range []int{0, 3} {
 			t.Run(fmt.Sprintf("%v/%d are left", mode, left), func(t *testing.T) {
 				t.Parallel()
 				const messages = 200

@@ -2,7 +2,7 @@ package sqlserver
 
 import (
 	"context"
-	"database/sql/driver"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -10,265 +10,293 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-
-	"github.com/reprise-go/reprise/transport"
 )
 
-// presence tells other processes that this one is there: a session of its own holds an advisory lock on
-// a number, which each lease has in its own number. When a process dies, the server ends its sessions,
+// presence tells other processes that this one is there: a session holds an advisory lock on a number,
+// which each lease of the process has in its own number. When a process dies, the server ends its sessions,
 // and others need not wait until its leases end. A process that is slow, or that the network has cut
 // off, keeps its number until the server gives its session up; then its leases end by themselves
 // first. Where only the session breaks, the process takes its number again before others release its
 // leases. If it is too late, each of those messages has two receivers for a while, as after any lost
 // lease: the number of the lease decides which of them settles it.
+//
+// The session is that of a pool's notifyListener, or one of a database/sql pool of its own (numberSession).
 type presence struct {
-	t      *Transport
-	number atomic.Int32  // 0: it has none, and its leases have to end by themselves
-	tried  chan struct{} // closed after the first attempt to get one
+	number atomic.Int32 // 0: there is none, and leases have to end by themselves
+	wanted atomic.Bool  // there is a receiver that leases
+	unable atomic.Bool  // there can be no number on this session
 
-	mu      sync.Mutex
-	started bool
+	queues func() map[string]*queue      // of the process's receivers
+	freed  func(q *queue, due time.Time) // is told of messages that are available again, and of the first one's due
+
+	mu    sync.Mutex
+	tried chan struct{} // closed when the next attempt to get a number ends; guarded by mu
+
+	// What follows belongs to who has the session.
+
+	attached  bool
+	again     bool                // there was a session before
+	mine      []int32             // the numbers that leases may have; the last one is the new ones'
+	left      []int32             // those of mine that an earlier session still has: the server has not noticed its end
+	away      map[int64]time.Time // by number of a process: since when it is not there; zero: it is there
+	release   bool                // there may be leases to release
+	notBefore time.Time           // when that may be, at the earliest
+	next      time.Time           // when to look again
 }
 
 const (
-	// presenceClass is the first half of the key of the lock. The second is the number.
+	// presenceClass is the first half of the key of the lock, "Repr" in ASCII. The second is the number.
 	presenceClass = 1382379634
 	mostNumbers   = 1<<16 - 1
 	// claimBits are those of a row's column claims that count its leases. The others are the number of
 	// the process which has leased it.
 	claimBits = 15
 
-	// presenceEvery is how often the numbers of others are looked at, and presenceGap how long one is
-	// away before its leases are released. After a lost connection all processes may have to come
+	// presenceEvery is how often the numbers of others are looked at, and presenceGap when again where one is
+	// away: if it still is, its process has died. After a lost connection all processes may have to come
 	// back: reconnectGap is how long they may take.
-	presenceEvery = 400 * time.Millisecond
-	presenceGap   = time.Second
-	reconnectGap  = 10 * time.Second
-	// presencePause is the longest pause between attempts to connect.
-	presencePause   = time.Second
+	presenceEvery = time.Second
+	presenceGap   = presenceEvery / 2
+	reconnectGap  = 20 * time.Second
+	// presenceTimeout is for each statement, and for how long a receiver's opening waits for a number.
 	presenceTimeout = 5 * time.Second
 	// headOfQueue is how many messages from the first are looked at for leases of processes that have
 	// died: leased ones are the oldest.
 	headOfQueue = 20_000
-	// leastForPresence is the least limit of a pool of database/sql of which one connection is taken.
-	leastForPresence = keptForSending + 3
 )
 
-func newPresence(t *Transport) *presence {
-	return &presence{t: t, tried: make(chan struct{})}
+func newPresence(queues func() map[string]*queue, freed func(q *queue, due time.Time)) *presence {
+	return &presence{queues: queues, freed: freed, tried: make(chan struct{})}
 }
 
-// start begins to hold a number, and waits for the first attempt to get one.
-func (p *presence) start(ctx context.Context) {
-	if !p.mayHold() {
+// own returns the number for new leases.
+func (p *presence) own() int32 {
+	if p == nil {
+		return 0
+	}
+	return p.number.Load()
+}
+
+// await waits until there is a number, or an attempt to get one has failed.
+func (p *presence) await(ctx, life context.Context) {
+	if p == nil {
 		return
 	}
-	p.mu.Lock()
-	if !p.started {
-		p.started = p.t.life.Go(p.run)
-	}
-	p.mu.Unlock()
-	select {
-	case <-p.tried:
-	case <-ctx.Done():
-	case <-p.t.life.Context().Done():
-	}
-}
-
-func (p *presence) run() {
-	life := p.t.life.Context()
-	first := sync.OnceFunc(func() { close(p.tried) })
-	defer first()
-	var mine []int32
-	gap, pause := presenceGap, presenceEvery/8
-	for life.Err() == nil {
-		lasted := false
-		err := p.session(func(conn *pgx.Conn) (err error) {
-			lasted, err = p.hold(conn, &mine, gap, first)
-			return err
-		})
-		p.number.Store(0)
-		first()
-		if err == nil { // there is a pooler between, whose sessions are not the process's
-			return
-		}
-		if pause = min(2*pause, presencePause); lasted {
-			gap, pause = reconnectGap, presenceEvery/8
-		}
-		if transport.Sleep(life, life, pause, nil) != nil {
-			return
-		}
-	}
-}
-
-// mayHold reports whether there can be a session. Through database/sql it is one of the pool's, of which
-// enough must be left.
-func (p *presence) mayHold() bool {
-	limit := p.t.db.limit()
-	_, overPgx := p.t.db.(*pgxDatabase)
-	return p.t.onPostgres() && (overPgx || limit == 0 || limit >= leastForPresence)
-}
-
-// session calls do with a session that it closes afterwards.
-func (p *presence) session(do func(conn *pgx.Conn) error) error {
-	if pooled, ok := p.t.db.(*pgxDatabase); ok {
-		conn, err := connectBeside(p.t.life.Context(), pooled.connections)
-		if err != nil {
-			return err
-		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(p.t.life.Context()), time.Second)
-			defer cancel()
-			_ = conn.Close(ctx)
-		}()
-		return do(conn)
-	}
-	ctx, cancel := context.WithTimeout(p.t.life.Context(), operationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
-	conn, err := p.t.db.(*sqlDatabase).db.Conn(ctx)
+	p.mu.Lock()
+	tried := p.tried
+	p.mu.Unlock()
+	if p.own() != 0 || p.unable.Load() {
+		return
+	}
+	select {
+	case <-tried:
+	case <-ctx.Done():
+	case <-life.Done():
+	}
+}
+
+// attempted ends what await waits for.
+func (p *presence) attempted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.tried)
+	p.tried = make(chan struct{})
+}
+
+// attach gets a number, if it is wanted and not there yet, and if possible the one of the session before. An error is
+// that of a session which is of no use any more.
+func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
+	if p.attached || p.unable.Load() || !p.wanted.Load() {
+		return nil
+	}
+	defer p.attempted()
+	err := p.getNumber(ctx, conn)
+	switch {
+	case err == nil:
+	case conn.IsClosed():
+		return err
+	default: // a server that does not know such locks
+		p.unable.Store(true)
+	}
+	return nil
+}
+
+func (p *presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
+	began := time.Now()
+	pid, started, err := p.examine(ctx, conn)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	_ = conn.Raw(func(native any) error {
-		pg, ok := native.(*stdlib.Conn)
-		if !ok {
-			return nil // as where there is a pooler
-		}
-		err = do(pg.Conn())
-		return driver.ErrBadConn // so that the session ends
-	})
-	return err
-}
-
-// hold gets a number, if possible the last of its own, and watches those of others until the session
-// ends. Without an error there cannot be one.
-func (p *presence) hold(conn *pgx.Conn, mine *[]int32, gap time.Duration, first func()) (lasted bool, err error) {
-	if pooled, err := p.isPooled(conn); err != nil || pooled {
-		return false, err
+	if pid != conn.PgConn().PID() { // a pooler lends the session, which is not the process's
+		p.unable.Store(true)
+		return nil
 	}
-	var left []int32 // that the session before still has: the server has not noticed its end
-	for _, n := range *mine {
-		ok, err := p.take(conn, n)
+	var left []int32
+	for _, n := range p.mine {
+		ok, err := p.take(ctx, conn, n)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if !ok {
 			left = append(left, n)
 		}
 	}
-	for len(left) == len(*mine) { // there is none, or the last one is not to be had
+	for len(left) == len(p.mine) { // there is none, or none is to be had
 		n := 1 + rand.Int32N(mostNumbers)
-		ok, err := p.take(conn, n)
+		ok, err := p.take(ctx, conn, n)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if ok {
-			*mine = append(*mine, n)
+			p.mine = append(p.mine, n)
 		}
 	}
-	for _, n := range *mine {
+	p.left = left
+	for _, n := range p.mine {
 		if !slices.Contains(left, n) {
 			p.number.Store(n)
 		}
 	}
-	first()
-	seen := map[int64]time.Time{} // when each number was there last
-	release, notBefore := true, time.Now().Add(gap)
-	for {
-		numbers, err := p.look(conn)
-		if err != nil {
-			return true, err
-		}
-		now := time.Now()
-		for _, n := range numbers {
-			seen[n] = now
-		}
-		for n, at := range seen {
-			if now.Sub(at) >= presenceGap {
-				delete(seen, n)
-				release = true
-			}
-		}
-		for i := len(left) - 1; i >= 0; i-- {
-			ok, err := p.take(conn, left[i])
-			if err != nil {
-				return true, err
-			}
-			if ok {
-				left = slices.Delete(left, i, i+1)
-			}
-		}
-		if release && now.After(notBefore) {
-			release = !p.release(seen)
-		}
-		if err := transport.Sleep(p.t.life.Context(), p.t.life.Context(), presenceEvery, nil); err != nil {
-			return true, err
-		}
+	p.away, p.release, p.next = map[int64]time.Time{}, true, began
+	gap := max(presenceGap, reconnectGap-started)
+	if p.again {
+		gap = reconnectGap
 	}
+	p.notBefore = began.Add(gap)
+	p.attached, p.again = true, true
+	return nil
 }
 
-// isPooled reports whether the session is one that a connection pooler lends.
-func (p *presence) isPooled(conn *pgx.Conn) (bool, error) {
-	ctx, cancel := context.WithTimeout(p.t.life.Context(), presenceTimeout)
+// detach is called when the session has ended, or could not be begun.
+func (p *presence) detach() {
+	p.number.Store(0)
+	p.attached = false
+	p.unable.Store(false)
+	p.attempted()
+}
+
+// examine asks for the session's process and for how long ago the server was started.
+func (p *presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, started time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
-	var pid int64
-	err := conn.QueryRow(ctx, `select pg_backend_pid()::bigint`).Scan(&pid)
-	return pid != int64(conn.PgConn().PID()), err
+	var process, micros int64
+	err = conn.QueryRow(ctx, `select pg_backend_pid()::bigint, (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`).Scan(&process, &micros)
+	return uint32(process), time.Duration(micros) * time.Microsecond, err
 }
 
 // take locks a number, unless another session has it.
-func (p *presence) take(conn *pgx.Conn, n int32) (ok bool, err error) {
-	ctx, cancel := context.WithTimeout(p.t.life.Context(), presenceTimeout)
+func (p *presence) take(ctx context.Context, conn *pgx.Conn, n int32) (ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
 	err = conn.QueryRow(ctx, `select pg_try_advisory_lock($1::int, $2::int)`, int32(presenceClass), n).Scan(&ok)
 	return ok, err
+}
+
+// look finds out which numbers are not there any more, and releases their leases. An error is that of a session which is of
+// no use any more.
+func (p *presence) look(ctx context.Context, conn *pgx.Conn) error {
+	err := p.see(ctx, conn)
+	for i := len(p.left) - 1; i >= 0 && err == nil; i-- {
+		var ok bool
+		if ok, err = p.take(ctx, conn, p.left[i]); ok {
+			p.left = slices.Delete(p.left, i, i+1)
+		}
+	}
+	if err == nil && p.release && !time.Now().Before(p.notBefore) {
+		if err = p.releaseLeases(ctx, conn); err == nil {
+			p.release = false
+		}
+	}
+	p.next = time.Now().Add(p.pause())
+	if conn.IsClosed() || errors.Is(err, errLeft) {
+		return err
+	}
+	return nil
+}
+
+// pause returns how long to wait until the next look.
+func (p *presence) pause() time.Duration {
+	pause := presenceEvery
+	if p.release {
+		pause = max(presenceGap, time.Until(p.notBefore))
+	}
+	for _, since := range p.away {
+		if !since.IsZero() {
+			pause = min(pause, presenceGap)
+		}
+	}
+	if len(p.left) > 0 { // others release the leases with this number half as fast
+		pause = min(pause, presenceGap/2)
+	}
+	return min(pause, presenceEvery)
 }
 
 // heldNumbers are those of processes whose session lives.
 const heldNumbers = `select objid::bigint from pg_locks where locktype = 'advisory' and classid = 1382379634 and objsubid = 2
 	and granted and database = (select oid from pg_database where datname = current_database())`
 
-func (p *presence) look(conn *pgx.Conn) (numbers []int64, err error) {
-	ctx, cancel := context.WithTimeout(p.t.life.Context(), presenceTimeout)
+// see notes which numbers are there, and which are not any more.
+func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
-	rows, err := conn.Query(ctx, heldNumbers)
+	var readOnly bool
+	var there []int64
+	err := conn.QueryRow(ctx, `select current_setting('transaction_read_only')::boolean, array(`+heldNumbers+`)`).Scan(&readOnly, &there)
+	switch {
+	case err != nil:
+		return err
+	case readOnly:
+		return errLeft
+	}
+	now := time.Now()
+	for n, since := range p.away {
+		switch {
+		case slices.Contains(there, n):
+		case since.IsZero():
+			p.away[n] = now
+		case now.Sub(since) >= presenceGap:
+			delete(p.away, n)
+			p.release = true
+		}
+	}
+	for _, n := range there {
+		p.away[n] = time.Time{}
+	}
+	return nil
+}
+
+// releaseLeases releases the messages of this process's queues that processes have leased which are
+// not there any more.
+func (p *presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
+	living := make([]int64, 0, len(p.away))
+	for n := range p.away {
+		living = append(living, n)
+	}
+	var failed error
+	for _, q := range p.queues() {
+		due, err := freeOrphans(ctx, conn, q, living)
+		if conn.IsClosed() {
+			return err
+		}
+		if err != nil { // of this table
+			failed = err
+		}
+		if len(due) > 0 {
+			p.freed(q, slices.MinFunc(due, time.Time.Compare))
+		}
+	}
+	return failed
+}
+
+// freeOrphans returns the due of the messages that it has released.
+func freeOrphans(ctx context.Context, conn *pgx.Conn, q *queue, living []int64) ([]time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	defer cancel()
+	rows, err := conn.Query(ctx, q.orphans, living)
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
-}
-
-// release releases the messages of this process's queues that processes have leased which are not
-// there any more. It reports whether it could.
-func (p *presence) release(there map[int64]time.Time) bool {
-	numbers := make([]int64, 0, len(there))
-	for n := range there {
-		numbers = append(numbers, n)
-	}
-	ok := true
-	for _, q := range p.t.bells.queues() {
-		ctx, cancel := context.WithTimeout(p.t.life.Context(), presenceTimeout)
-		var due []time.Time
-		err := p.t.db.exec(ctx, query(func(scan scanner) error {
-			var at time.Time
-			err := scan(&at)
-			due = append(due, at)
-			return err
-		}, q.orphans, numbers))
-		cancel()
-		ok = ok && err == nil
-		if len(due) == 0 {
-			continue
-		}
-		first := slices.MinFunc(due, time.Time.Compare)
-		for _, r := range p.t.life.Receivers() {
-			if r, is := r.(*receiver); is && r.q == q {
-				r.lower(first)
-			}
-		}
-		p.t.ring(q)
-	}
-	return ok
+	return pgx.CollectRows(rows, pgx.RowTo[time.Time])
 }

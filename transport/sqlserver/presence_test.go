@@ -146,3 +146,37 @@ func TestPresence_LostSessionKeepsTheLeases(t *testing.T) {
 		t.Errorf("the lease is lost: %v", err)
 	}
 }
+
+// Transports of a pool have one number and one connection for it, which the first receiver has from its
+// first lease on, also where there was none for a while.
+func TestPresence_TransportsOfAPoolHaveOneNumber(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	pool := poolOf(t, db.url)
+	one, other := db.open(t, sqlserver.Config{Pool: pool}), db.open(t, sqlserver.Config{Pool: pool})
+	provision(t, one, "orders", "billing")
+	numberOf := func(transport *sqlserver.Transport, queue string) (core.Receiver, string) {
+		r := openReceiver(t, transport, queue, core.TransactionReceiveOnly)
+		send(t, transport, letter("1", queue))
+		receive(t, r)
+		return r, db.column(t, `select (claims >> 15)::text from `+db.table(queue))[0]
+	}
+	r, first := numberOf(one, "orders")
+	if first == "0" {
+		t.Error("the first lease has no number")
+	}
+	if _, second := numberOf(other, "billing"); second != first {
+		t.Errorf("the numbers of the leases are %s and %s", first, second)
+	}
+	closed(t, other)
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "no connection holds the number", func() bool {
+		return db.count(t, `pg_locks where locktype = 'advisory' and objid = `+first+` and database = (select oid from pg_database where datname = current_database())`) == "0"
+	})
+	db.exec(t, `truncate `+db.table("orders"))
+	if _, again := numberOf(one, "orders"); again != first {
+		t.Errorf("the number is %s after the connection was closed, and was %s", again, first)
+	}
+}

@@ -27,6 +27,7 @@ type receiver struct {
 	misses     *misses                // what the table could not count
 	settler    *settler               // nil but for leases
 	renewals   *settler               // as settler
+	presence   *presence              // has the number of leases; nil: they have none
 	works      bool                   // handlers of leased messages may have a transaction
 	bell       *bell
 	turn       chan struct{}   // held by who waits for something to happen

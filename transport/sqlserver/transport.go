@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -31,8 +32,9 @@ type Transport struct {
 	bells         bells
 	bellman       *bellman // nil: the server wakes nobody
 	sends         chan struct{}
-	presence      *presence
-	held          *holders // of connections; nil: there may be any number
+	numberSession sync.Once // begins that of a transport over database/sql
+	presence      *presence // of that
+	held          *holders  // of connections; nil: there may be any number
 	info          core.TransportInfo
 
 	life     *transport.Lifecycle
@@ -93,7 +95,6 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	t.bells.rung = map[string][]*bell{}
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
 	t.delayed = newDelayed(t)
-	t.presence = newPresence(t)
 	if d, ok := db.(*pgxDatabase); ok {
 		t.bellman = newBellman(t, d)
 	}
@@ -304,10 +305,11 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := t.life.Add(r); err != nil {
 		return nil, err
 	}
-	if r.settler != nil {
-		t.presence.start(ctx)
-	}
 	r.open()
+	if r.settler != nil {
+		r.presence = t.joinPresence()
+		r.presence.await(ctx, t.life.Context())
+	}
 	t.delayed.listen(r, &cfg)
 	t.delayed.watch()
 	return r, nil
@@ -337,6 +339,29 @@ func (t *Transport) holds(mode core.TransactionMode) bool {
 func (t *Transport) onPostgres() bool {
 	_, ok := t.dialect.(postgres)
 	return ok
+}
+
+// joinPresence returns what has the number of leases, where there is something. The receiver is open.
+func (t *Transport) joinPresence() *presence {
+	switch db := t.db.(type) {
+	case *pgxDatabase:
+		return t.bellman.presence()
+	case *sqlDatabase:
+		t.numberSession.Do(func() { t.presence = startNumberSession(t, db) })
+		return t.presence
+	default:
+		return nil
+	}
+}
+
+// free wakes who may have messages of a queue that were released. The first one's due is given.
+func (t *Transport) free(q *queue, due time.Time) {
+	for _, r := range t.life.Receivers() {
+		if r, is := r.(*receiver); is && r.q.table.address == q.table.address {
+			r.lower(due)
+		}
+	}
+	t.ring(q)
 }
 
 // examineEventually examines a queue's table, for as long as the server cannot be
