@@ -6,6 +6,7 @@
 //
 //	go run ./soak -for 1h
 //	go run ./soak -for 5m -transport 'postgres-*'
+//	go run ./soak -for 5m -transport postgres-atomic -fault '*kill*'
 //
 // Four workers, each a separate process, run three endpoints: orders, shipping, which
 // gets a command for each order, and notices, which has subscribed to an event of each
@@ -27,6 +28,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -78,6 +80,7 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	flags.SetOutput(stderr)
 	all := flags.Duration("for", time.Hour, "how `long` there is load, for all transports together; each fault is struck once at least")
 	names := flags.String("transport", "all", "`names` or patterns of the transports, separated by commas; or all")
+	only := flags.String("fault", "", "a `pattern` of the faults to strike, such as '*kill*'; * stands for anything. The default is all faults")
 	list := flags.Bool("list", false, "list the transports and exit")
 	logs := flags.String("logs", "", "the `directory` for logs and the report; the default is a new temporary one")
 	seed := flags.Uint64("seed", rand.Uint64(), "the `number` that decides about the order of faults and kills")
@@ -92,6 +95,8 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	switch {
 	case flags.NArg() > 0:
 		return false, fmt.Errorf("there is an argument %q, but only flags are known", flags.Arg(0))
+	case !isPattern(*only):
+		return false, fmt.Errorf("-fault: %q is no pattern", *only)
 	case *all <= 0 || *window < 1 || *pace <= 0:
 		return false, errors.New("-for, -window and -pace must be more than 0")
 	}
@@ -119,6 +124,9 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 			kills: [2]time.Duration{2 * time.Second, 4 * time.Second}, seed: *seed,
 			patience: 3 * time.Minute, lastPatience: lastPatience, logs: filepath.Join(*logs, s.name), out: stdout,
 		}
+		if *only != "" {
+			r.chosen = func(f fault) bool { ok, _ := path.Match(*only, f.name); return ok }
+		}
 		done, err := r.do(ctx)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w; its logs are in %s", s.name, err, r.logs))
@@ -133,6 +141,11 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 		fmt.Fprintln(stdout, "A PROMISE WAS BROKEN: see the lines with BROKEN above")
 	}
 	return broken, errors.Join(append(errs, os.WriteFile(filepath.Join(*logs, "report.md"), []byte(text), 0o644))...)
+}
+
+func isPattern(text string) bool {
+	_, err := path.Match(text, "")
+	return err == nil
 }
 
 // choose returns the subjects that match names (see [pattern.Choose]).

@@ -247,6 +247,9 @@ func (r *run) strike(ctx context.Context) (outcomes []outcome, err error) {
 			faults = append(faults, f)
 		}
 	}
+	if len(faults) == 0 {
+		return nil, errors.New("no fault has such a name")
+	}
 	dice := rand.New(rand.NewPCG(r.seed, 2))
 	end := time.Now().Add(r.load)
 	for round := 0; round == 0 || time.Now().Before(end); round++ {

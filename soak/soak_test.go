@@ -193,6 +193,7 @@ func TestSoak_ArgumentsAreChecked(t *testing.T) {
 		"bad pattern":             {"-transport", "["},
 		"an argument":             {"postgres"},
 		"a flag":                  {"-nonsense"},
+		"a fault":                 {"-fault", "[a"},
 		"no time":                 {"-for", "0s"},
 		"no window":               {"-window", "0"},
 	} {
