@@ -33,14 +33,16 @@ type Config struct {
 	URL string
 
 	// Pool is an existing pool of connections to PostgreSQL. Transport.Close leaves it
-	// open. LISTEN takes one more connection, outside the pool. Where two of its connections
+	// open. LISTEN, and the number of the process in leases, take one more connection, outside
+	// the pool. Where two of its connections
 	// turn out to be dead, one after the other, the idle ones are closed (Pool.Reset).
 	Pool *pgxpool.Pool
 
 	// DB is an existing pool of connections to PostgreSQL (driver "pgx"), or to
 	// Microsoft SQL Server (driver "sqlserver"), which needs Experimental.
 	// Transport.Close leaves it open. Idle receivers are not woken by the server then,
-	// they poll. For Microsoft SQL Server, Database has to name the database.
+	// they poll. A transport with receivers keeps one connection for the number of the process in
+	// leases, unless the pool's limit is below 5. For Microsoft SQL Server, Database has to name the database.
 	DB *sql.DB
 
 	// Experimental is MicrosoftSQLServer where the program is to use that dialect,
