@@ -191,24 +191,28 @@ func (d *leased) settle(ctx context.Context, what order) error {
 }
 
 // usable returns why the message cannot be settled any more.
-func (d *leased) usable(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.state.ended(); err != nil {
-		return err
-	}
-	return ctx.Err()
-}
+func (d *leased) usable(ctx context.Context) error { return cmp.Or(d.advance(held), ctx.Err()) }
 
 // begin makes this the one settlement.
-func (d *leased) begin() error {
+func (d *leased) begin() error { return d.advance(settled) }
+
+// advance changes the state of a message that is held, unless its lease has ended by our clock. It may
+// last a little longer by the server's, but the receiver has filled its place.
+func (d *leased) advance(next state) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.state.ended(); err != nil {
-		return err
+	ending := d.state == held && !time.Now().Before(d.LockedUntil())
+	if ending {
+		d.state = lost
 	}
-	d.state = settled
-	return nil
+	err := d.state.ended()
+	if err == nil {
+		d.state = next
+	}
+	d.mu.Unlock()
+	if ending {
+		d.r.settled(d)
+	}
+	return err
 }
 
 // lose notes that the lease did not hold when it was to be renewed. Where the message
@@ -244,10 +248,7 @@ func (d *leased) LockedUntil() time.Time { return *d.until.Load() }
 
 // Renew implements core.Delivery.
 func (d *leased) Renew(ctx context.Context) error {
-	d.mu.Lock()
-	err := d.state.ended()
-	d.mu.Unlock()
-	if err != nil {
+	if err := d.advance(held); err != nil {
 		return d.failed(renewal.String(), err)
 	}
 	until := time.Now().Add(d.r.t.lease)
