@@ -81,6 +81,7 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	all := flags.Duration("for", time.Hour, "how `long` there is load, for all transports together; each fault is struck once at least")
 	names := flags.String("transport", "all", "`names` or patterns of the transports, separated by commas; or all")
 	only := flags.String("fault", "", "a `pattern` of the faults to strike, such as '*kill*'; * stands for anything. The default is all faults")
+	calm := flags.Duration("calm", 0, "how `long` there are only kills of workers after a fault, before the next one")
 	list := flags.Bool("list", false, "list the transports and exit")
 	logs := flags.String("logs", "", "the `directory` for logs and the report; the default is a new temporary one")
 	seed := flags.Uint64("seed", rand.Uint64(), "the `number` that decides about the order of faults and kills")
@@ -99,6 +100,8 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 		return false, fmt.Errorf("-fault: %q is no pattern", *only)
 	case *all <= 0 || *window < 1 || *pace <= 0:
 		return false, errors.New("-for, -window and -pace must be more than 0")
+	case *calm < 0:
+		return false, errors.New("-calm must not be negative")
 	}
 	if *list {
 		for _, s := range subjects {
@@ -120,7 +123,7 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	var errs []error
 	for _, s := range chosen {
 		r := &run{
-			subject: s, load: share, fault: min(max(share/20, shortestFault), longestFault), window: *window, pace: *pace,
+			subject: s, load: share, calm: *calm, fault: min(max(share/20, shortestFault), longestFault), window: *window, pace: *pace,
 			kills: [2]time.Duration{2 * time.Second, 4 * time.Second}, seed: *seed,
 			patience: 3 * time.Minute, lastPatience: lastPatience, logs: filepath.Join(*logs, s.name), out: stdout,
 		}

@@ -25,6 +25,7 @@ type run struct {
 	subject subject
 	load    time.Duration // how long there is load, with faults
 	fault   time.Duration // how long a fault lasts that has a length
+	calm    time.Duration // after each fault
 	window  int           // orders that are incomplete at a time
 	pace    time.Duration // of a handler
 	kills   [2]time.Duration
@@ -270,6 +271,7 @@ func (r *run) strike(ctx context.Context) (outcomes []outcome, err error) {
 			}
 			outcomes = append(outcomes, o)
 			r.printf("  %4.0f s  %s", time.Since(r.started).Seconds(), o)
+			pause(ctx, r.calm)
 		}
 	}
 	return outcomes, nil

@@ -196,6 +196,7 @@ func TestSoak_ArgumentsAreChecked(t *testing.T) {
 		"a fault":                 {"-fault", "[a"},
 		"no time":                 {"-for", "0s"},
 		"no window":               {"-window", "0"},
+		"no calm":                 {"-calm", "-1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
