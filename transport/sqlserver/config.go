@@ -3,12 +3,14 @@ package sqlserver
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -16,10 +18,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	mssql "github.com/microsoft/go-mssqldb"
-	"github.com/microsoft/go-mssqldb/msdsn"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
 // Config says where the queues are. One of URL, Pool and DB is set; everything else
@@ -27,9 +28,10 @@ import (
 type Config struct {
 	// URL names the server and the database: "postgres://user:password@host/database"
 	// with the options of pgx and pgxpool, or "sqlserver://user:password@host?database=name"
-	// with those of go-mssqldb, which needs Experimental. Connections are opened when they are needed, and
-	// closed by Transport.Close. On PostgreSQL there is no limit to their number but
-	// the option pool_max_conns; docs/transports/sqlserver.md says how many there will be.
+	// with those of go-mssqldb, which needs Experimental and the import of package
+	// microsoft. Connections are opened when they are needed, and closed by
+	// Transport.Close. On PostgreSQL there is no limit to their number but the option
+	// pool_max_conns; docs/transports/sqlserver.md says how many there will be.
 	URL string
 
 	// Pool is an existing pool of connections to PostgreSQL. Transport.Close leaves it
@@ -39,15 +41,21 @@ type Config struct {
 	Pool *pgxpool.Pool
 
 	// DB is an existing pool of connections to PostgreSQL (driver "pgx"), or to
-	// Microsoft SQL Server (driver "sqlserver"), which needs Experimental.
-	// Transport.Close leaves it open. Idle receivers are not woken by the server then,
-	// they poll. A transport with receivers keeps one connection for the number of the process in
-	// leases, unless the pool's limit is below 5. For Microsoft SQL Server, Database has to name the database.
+	// Microsoft SQL Server (driver "sqlserver" of go-mssqldb), which needs Experimental and
+	// the import of package microsoft. Transport.Close leaves it open. Idle receivers are
+	// not woken by the server then, they poll. A transport with receivers keeps one
+	// connection for the number of the process in leases, unless the pool's limit is below
+	// 5. For Microsoft SQL Server, Database has to name the database.
 	DB *sql.DB
 
 	// Experimental is MicrosoftSQLServer where the program is to use that dialect,
 	// which no test has ever run on a server. Without it New, Open and DDL refuse a URL
-	// or a DB of Microsoft SQL Server. It changes nothing on PostgreSQL.
+	// or a DB of Microsoft SQL Server. New and Open also need the driver, which the program
+	// imports:
+	//
+	//	import _ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
+	//
+	// Experimental changes nothing on PostgreSQL.
 	Experimental Experiment
 
 	// Schema is where tables are whose names say nothing else. The default is
@@ -159,14 +167,14 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 		}
 		return &pgxDatabase{connections: c.Pool, most: int(c.Pool.Config().MaxConns)}, postgres{}, nil
 	case c.DB != nil:
-		switch driver := c.DB.Driver().(type) {
-		case *stdlib.Driver:
+		used := c.DB.Driver()
+		if _, ok := used.(*stdlib.Driver); ok {
 			return &sqlDatabase{db: c.DB}, postgres{}, nil
-		case *mssql.Driver:
-			return &sqlDatabase{db: c.DB}, microsoft{}, nil
-		default:
-			return nil, nil, fmt.Errorf("Config.DB uses the driver %T; use \"sqlserver\" of github.com/microsoft/go-mssqldb or \"pgx\" of github.com/jackc/pgx/v5/stdlib", driver)
 		}
+		if isMicrosoftDriver(used) {
+			return &sqlDatabase{db: c.DB}, microsoft{}, nil
+		}
+		return nil, nil, fmt.Errorf("Config.DB uses the driver %T; use \"sqlserver\" of %s or \"pgx\" of github.com/jackc/pgx/v5/stdlib", used, microsoftLibrary)
 	}
 	u, err := readURL(c.URL)
 	if err != nil {
@@ -228,27 +236,58 @@ func (c *Config) connectMicrosoft(u *url.URL) (database, dialect, error) {
 	if err := checkMicrosoftOptions(u.Query()); err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %w", err)
 	}
-	parsed, err := msdsn.Parse(u.String())
-	if err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
+	server := &microsoftdriver.Server{Database: microsoftDatabase(u), Connector: noDriver{}}
+	if library := microsoftdriver.Registered(); library != nil {
+		var err error
+		if server, err = library.Parse(u.String()); err != nil {
+			return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
+		}
 	}
 	if c.Database == "" {
-		c.Database = parsed.Database
+		c.Database = server.Database
 	}
 	// Without any, the tables would be in the default database of the login, which is
 	// master for the most part. DDL needs none.
 	if c.Database == "" && u.Host != "" {
 		return nil, nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (what follows the host is the name of an instance)")
 	}
-	db := sql.OpenDB(mssql.NewConnectorConfig(parsed))
+	db := sql.OpenDB(server.Connector)
 	db.SetMaxIdleConns(idleConnections)
-	return &sqlDatabase{db: db, owned: true}, microsoft{}, nil
+	return &sqlDatabase{db: db, owned: true, server: server}, microsoft{}, nil
 }
 
-// complete fills in the defaults, and checks what can be checked without the server.
-func (c *Config) complete(d dialect) error {
+const (
+	microsoftLibrary = "github.com/microsoft/go-mssqldb"
+	microsoftPackage = "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
+)
+
+// isMicrosoftDriver reports whether a driver is go-mssqldb's. It goes by the type's name, so
+// that it is also known where the program imports go-mssqldb and not package microsoft.
+func isMicrosoftDriver(d driver.Driver) bool {
+	t := reflect.TypeOf(d)
+	return t != nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == microsoftLibrary && t.Elem().Name() == "Driver"
+}
+
+// noDriver connects to nothing. DDL gets it in a program that does not import package
+// microsoft.
+type noDriver struct{}
+
+// Connect implements driver.Connector.
+func (noDriver) Connect(context.Context) (driver.Conn, error) { return nil, errNoDriver }
+
+// Driver implements driver.Connector.
+func (d noDriver) Driver() driver.Driver { return d }
+
+// Open implements driver.Driver.
+func (noDriver) Open(string) (driver.Conn, error) { return nil, errNoDriver }
+
+var errNoDriver = fmt.Errorf("the program does not import the package for it: add import _ %q", microsoftPackage)
+
+// complete fills in the defaults, and checks what can be checked without the server. connects
+// is false where the server will not be reached.
+func (c *Config) complete(d dialect, connects bool) error {
 	var errs []error
-	if err := c.checkExperimental(d); err != nil {
+	if err := c.checkExperimental(d, connects); err != nil {
 		errs = append(errs, err)
 	}
 	switch {
@@ -286,21 +325,32 @@ func (c *Config) complete(d dialect) error {
 	return errors.Join(errs...)
 }
 
-// checkExperimental refuses a dialect that nobody has run on a server, unless the
-// program says that it knows.
-func (c *Config) checkExperimental(d dialect) error {
+// checkExperimental refuses a dialect that was never run on a server, unless the program
+// says that it is meant, and a dialect whose driver is needed and not imported.
+func (c *Config) checkExperimental(d dialect, connects bool) error {
 	switch c.Experimental {
 	case "", MicrosoftSQLServer:
 	default:
 		return fmt.Errorf("Config.Experimental is %q, which is no experiment of this package; use sqlserver.MicrosoftSQLServer, or leave it empty", c.Experimental)
 	}
-	if _, isMicrosoft := d.(microsoft); !isMicrosoft || c.Experimental == MicrosoftSQLServer {
+	if _, isMicrosoft := d.(microsoft); !isMicrosoft {
+		return nil
+	}
+	asked, imported := c.Experimental == MicrosoftSQLServer, !connects || microsoftdriver.Registered() != nil
+	if asked && imported {
 		return nil
 	}
 	named := "Config.URL"
 	if c.DB != nil {
 		named = "Config.DB"
 	}
-	return fmt.Errorf("%s is for %s, and that dialect is experimental: the conformance suite has never been run on a server. To use it nevertheless, call New with Config.Experimental set to sqlserver.MicrosoftSQLServer; \"make test-mssql\" runs the suite on a server of yours (docs/transports/sqlserver.md)",
-		named, d.product())
+	if asked {
+		return fmt.Errorf("%s is for %s, and %w", named, d.product(), errNoDriver)
+	}
+	todo := "call New with Config.Experimental set to sqlserver.MicrosoftSQLServer"
+	if !imported {
+		todo += fmt.Sprintf(", and add import _ %q", microsoftPackage)
+	}
+	return fmt.Errorf("%s is for %s, and that dialect is experimental: the conformance suite has never been run on a server. To use it nevertheless, %s; \"make test-mssql\" runs the suite on a server of yours (docs/transports/sqlserver.md)",
+		named, d.product(), todo)
 }

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	_ "github.com/microsoft/go-mssqldb"
-
 	"github.com/reprise-go/reprise/transport/sqlserver"
+	_ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 )
 
 const mssqlURL = "sqlserver://app:hunter2@h?database=queues"

@@ -11,13 +11,15 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
 // sqlDatabase is a server through database/sql: Microsoft SQL Server, and also
 // PostgreSQL for those whose program is built on it. Each statement is a round trip.
 type sqlDatabase struct {
-	db    *sql.DB
-	owned bool
+	db     *sql.DB
+	owned  bool
+	server *microsoftdriver.Server // that Config.URL names; nil: not known
 }
 
 // runner is a *sql.Conn or a *sql.Tx.

@@ -3,8 +3,6 @@ package sqlserver
 import (
 	"strings"
 
-	"github.com/microsoft/go-mssqldb/msdsn"
-
 	"github.com/reprise-go/reprise/core"
 )
 
@@ -22,19 +20,10 @@ func (c *Config) describe(db database, d dialect) core.TransportInfo {
 		if strings.HasPrefix(of.Host, "/") { // a Unix domain socket
 			info.ServerPort = 0
 		}
-	default:
-		if c.DB != nil {
-			return info
+	case *sqlDatabase:
+		if db.server != nil {
+			info.ServerAddress, info.ServerPort = db.server.Host, db.server.Port
 		}
-		u, err := readURL(c.URL)
-		if err != nil {
-			return info
-		}
-		parsed, err := msdsn.Parse(u.String())
-		if err != nil {
-			return info
-		}
-		info.ServerAddress, info.ServerPort = parsed.Host, int(parsed.Port)
 	}
 	return info
 }

@@ -56,23 +56,6 @@ func Example() {
 	// end
 }
 
-// Microsoft SQL Server, which a program gets only by saying that it is experimental.
-func ExampleNew_microsoftSQLServer() {
-	ctx := context.Background()
-	// snippet: microsoft
-	transport, err := sqlserver.New(ctx, sqlserver.Config{
-		URL:          "sqlserver://user:password@host?database=shop",
-		Experimental: sqlserver.MicrosoftSQLServer,
-	})
-	// end
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer transport.Close(ctx)
-	fmt.Println(transport)
-	// Output: sqlserver (Microsoft SQL Server, schema "dbo")
-}
-
 // A pool that the rest of the program uses as well.
 func ExampleNew() {
 	ctx := context.Background()

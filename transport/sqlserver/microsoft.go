@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf16"
 
-	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
 // microsoft is the dialect of Microsoft SQL Server 2017 and later and of Azure SQL,
@@ -132,7 +132,7 @@ func (microsoft) list(columns ...any) []any {
 	if err != nil {
 		panic(fmt.Sprintf("sqlserver: a list of numbers and texts cannot be written as JSON: %v", err))
 	}
-	return []any{mssql.NVarCharMax(text)}
+	return []any{microsoftdriver.Text(string(text))}
 }
 
 // Errors that the statements below raise themselves.

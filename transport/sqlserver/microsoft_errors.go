@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
 // What the numbers of errors mean (sys.messages) that say more than their severity.
@@ -65,15 +65,16 @@ var (
 func (microsoft) classify(err error) fault {
 	var unreached *unreachedError
 	connecting := errors.As(err, &unreached)
-	if _, severed := errors.AsType[mssql.ServerError](err); severed { // the last thing it said
+	if microsoftdriver.Severed(err) { // the last thing it said
 		return outage(connecting)
 	}
-	var server mssql.Error
-	if !errors.As(err, &server) {
+	reported := microsoftdriver.Errors(err)
+	if len(reported) == 0 {
 		var dialing *net.OpError
 		return connectionFault(err, errors.As(err, &dialing) && dialing.Op == "dial")
 	}
-	for _, one := range microsoftErrors(server) {
+	// The first tells most: that the login failed is only a consequence of why.
+	for _, one := range reported {
 		if f := microsoftFault(one, connecting); f != faultStatement {
 			return f
 		}
@@ -81,16 +82,7 @@ func (microsoft) classify(err error) fault {
 	return faultStatement
 }
 
-// microsoftErrors returns all that was said about one statement. The first tells
-// most: that the login failed is only a consequence of why.
-func microsoftErrors(err mssql.Error) []mssql.Error {
-	if len(err.All) == 0 {
-		return []mssql.Error{err}
-	}
-	return err.All
-}
-
-func microsoftFault(err mssql.Error, connecting bool) fault {
+func microsoftFault(err microsoftdriver.Error, connecting bool) fault {
 	has := func(numbers []int32) bool { return slices.Contains(numbers, err.Number) }
 	switch {
 	case has(microsoftNoTable):
@@ -117,11 +109,7 @@ func microsoftFault(err mssql.Error, connecting bool) fault {
 // statement of the handler's, has ended it, and from then on sends nothing, because it
 // would be carried out outside of any transaction.
 func transactionEnded(err error) bool {
-	var server mssql.Error
-	if !errors.As(err, &server) {
-		return false
-	}
-	return slices.ContainsFunc(microsoftErrors(server), func(one mssql.Error) bool {
+	return slices.ContainsFunc(microsoftdriver.Errors(err), func(one microsoftdriver.Error) bool {
 		return slices.Contains(microsoftTransactionEnded, one.Number) ||
 			one.Number == 0 && strings.HasPrefix(one.Message, "server does not have an active transaction")
 	})

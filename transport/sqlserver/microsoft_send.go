@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
 // microsoftRows is how many messages one statement inserts at most. A statement has
@@ -53,7 +53,7 @@ type field struct {
 // parameter is declared as long as its value is, and each length is another plan.
 func insertRows(into table, messages []outgoing, destinations bool) *statement {
 	fields := []field{
-		{"h", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return mssql.NVarCharMax(m.headers) }, "Headers", "m.h"},
+		{"h", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return microsoftdriver.Text(m.headers) }, "Headers", "m.h"},
 		{"b", "varbinary(max)", []byte(nil), func(m *outgoing) any { return m.body }, "Body", "m.b"},
 	}
 	expires, waits := false, destinations
@@ -68,7 +68,7 @@ func insertRows(into table, messages []outgoing, destinations bool) *statement {
 		fields = append(fields, field{"d", "bigint", sql.NullInt64{}, delay, "Due", after("m.d")})
 	}
 	if destinations {
-		fields = append(fields, field{"a", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return mssql.NVarCharMax(m.destination) }, "Destination", "m.a"})
+		fields = append(fields, field{"a", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return microsoftdriver.Text(m.destination) }, "Destination", "m.a"})
 	}
 	var columns, selected, names []string
 	if !destinations {

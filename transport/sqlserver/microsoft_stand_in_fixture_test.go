@@ -13,6 +13,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
+	_ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 )
 
 // standIn speaks the protocol of Microsoft SQL Server (MS-TDS), so that go-mssqldb is

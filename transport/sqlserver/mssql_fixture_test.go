@@ -22,6 +22,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	"github.com/reprise-go/reprise/transport/sqlserver"
+	_ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 )
 
 // The tests TestMSSQL... run on a Microsoft SQL Server, which is not ours to start: "make

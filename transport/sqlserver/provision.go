@@ -106,9 +106,10 @@ func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
 }
 
 // DDL is Transport.DDL for a transport of this configuration. It reaches no server, so
-// that credentials are not needed: the URL "postgres://" will do.
+// that credentials are not needed: the URL "postgres://" will do. Nor is a driver: for
+// Microsoft SQL Server package microsoft need not be imported.
 func DDL(cfg Config, queues ...string) (string, error) {
-	t, err := New(context.Background(), cfg)
+	t, err := newTransport(context.Background(), cfg, false)
 	if err != nil {
 		return "", err
 	}

@@ -6,28 +6,22 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/microsoft/go-mssqldb/msdsn"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
 // weakness returns a warning about the connections, or "". Those of Config.DB are not known.
 func (c *Config) weakness(db database) string {
-	if d, ok := db.(*pgxDatabase); ok {
-		return weaknessOfPgx(&d.connections.Config().ConnConfig.Config)
+	switch db := db.(type) {
+	case *pgxDatabase:
+		return weaknessOfPgx(&db.connections.Config().ConnConfig.Config)
+	case *sqlDatabase:
+		if u, err := readURL(c.URL); err == nil && db.server != nil {
+			return weaknessOfMicrosoft(db.server, u.Hostname())
+		}
 	}
-	if c.DB != nil {
-		return ""
-	}
-	u, err := readURL(c.URL)
-	if err != nil {
-		return ""
-	}
-	parsed, err := msdsn.Parse(u.String())
-	if err != nil {
-		return ""
-	}
-	return weaknessOfMicrosoft(&parsed, u.Hostname())
+	return ""
 }
 
 // weaknessOfPgx returns a warning about connections to other machines that do not verify the
@@ -68,16 +62,15 @@ func weaknessOfPgx(c *pgconn.Config) string {
 }
 
 // weaknessOfMicrosoft does so for Microsoft SQL Server.
-func weaknessOfMicrosoft(c *msdsn.Config, host string) string {
+func weaknessOfMicrosoft(s *microsoftdriver.Server, host string) string {
 	if transport.IsLocalHost(host) || host == "." {
 		return ""
 	}
-	encrypts := c.Encryption == msdsn.EncryptionRequired || c.Encryption == msdsn.EncryptionStrict
-	if encrypts && transport.VerifiesServer(c.TLSConfig) {
+	if s.Encrypts && transport.VerifiesServer(s.TLS) {
 		return ""
 	}
 	what := "are encrypted, but do not verify the server"
-	if !encrypts {
+	if !s.Encrypts {
 		what = "are not encrypted, but for the login at most"
 	}
 	return fmt.Sprintf("connections to Microsoft SQL Server at %s %s: another machine in the network can read and change messages, and log in as this user. "+

@@ -67,11 +67,17 @@ func Open(ctx context.Context, url string) (*Transport, error) {
 // calls it before it starts. Its error names everything that is wrong with cfg, and
 // never the password.
 func New(ctx context.Context, cfg Config) (*Transport, error) {
+	return newTransport(ctx, cfg, true)
+}
+
+// newTransport is New. connects is false for a transport that never reaches its server, and
+// so needs no driver.
+func newTransport(ctx context.Context, cfg Config, connects bool) (*Transport, error) {
 	db, dialect, err := cfg.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sqlserver: open: %w", err)
 	}
-	if err := cfg.complete(dialect); err != nil {
+	if err := cfg.complete(dialect, connects); err != nil {
 		db.close()
 		return nil, fmt.Errorf("sqlserver: open: %w", err)
 	}

@@ -143,6 +143,17 @@ func checkMicrosoftOptions(options url.Values) error {
 	return nil
 }
 
+// microsoftDatabase returns the database that a URL names, as go-mssqldb reads it.
+// checkMicrosoftOptions has found it once at most.
+func microsoftDatabase(u *url.URL) string {
+	for name, values := range u.Query() {
+		if strings.ToLower(name) == "database" { // not EqualFold, which knows more letters
+			return values[0]
+		}
+	}
+	return ""
+}
+
 // microsoftOptions are some that are safe to name.
 var microsoftOptions = []string{"database", "encrypt", "app name", "dial timeout", "connection timeout", "trustservercertificate", "certificate"}
 
