@@ -59,10 +59,28 @@ var sdkTests = []string{"internal/testserver/sqs/sdktest"}
 var testServers = []string{"transport/asb/internal/sbserver"}
 
 func isTestServer(pkg string) bool {
-	return slices.ContainsFunc(testServers, func(server string) bool {
-		return strings.HasPrefix(pkg+"/", module+"/"+server+"/")
-	})
+	return slices.ContainsFunc(testServers, func(server string) bool { return within(pkg, module+"/"+server) })
 }
+
+// optional maps a client that not all users of an adapter need to the package of the adapter that imports it. The others
+// of the adapter import neither, so that only a program that imports that package depends on the client.
+var optional = map[string]string{"github.com/microsoft/go-mssqldb": "transport/sqlserver/microsoft"}
+
+// reservedFor returns the package of an adapter for which an import is reserved, because with it all users of the adapter
+// would depend on an optional client, or "".
+func reservedFor(pkg, path string) string {
+	for client, reserved := range optional {
+		reserved = module + "/" + reserved
+		adapter := reserved[:strings.LastIndex(reserved, "/")]
+		if within(pkg, adapter) && pkg != reserved && (within(path, client) || path == reserved) {
+			return reserved
+		}
+	}
+	return ""
+}
+
+// within reports whether path is that of a package or of one below it.
+func within(path, of string) bool { return strings.HasPrefix(path+"/", of+"/") }
 
 // violations returns what is wrong with the imports of a package, or with those of its tests.
 func violations(pkg string, imports []string, test bool) (wrong []string) {
@@ -83,6 +101,10 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 		what = "the tests of " + pkg
 	}
 	for _, path := range imports {
+		if reserved := reservedFor(pkg, path); reserved != "" && !test {
+			wrong = append(wrong, fmt.Sprintf("%s may not import %s: programs that need it import %s, and the others do not depend on it", what, path, reserved))
+			continue
+		}
 		to := area(path)
 		switch {
 		case to == from, standard(path):
