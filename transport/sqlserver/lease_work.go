@@ -195,7 +195,7 @@ func (d *leased) completeWith(ctx context.Context, what string, out []core.Outgo
 		err = d.beginWork(ctx)
 	}
 	if err == nil {
-		err = d.commit(ctx, what, m)
+		err = d.commit(ctx, m)
 	}
 	if err != nil {
 		m.unlearn()
@@ -210,7 +210,7 @@ func (d *leased) completeWith(ctx context.Context, what string, out []core.Outgo
 
 // commit consumes the message with what m sends and, if there is a transaction, what was done in it.
 // What the server refuses of m is a refusedError.
-func (d *leased) commit(ctx context.Context, what string, m *mail) error {
+func (d *leased) commit(ctx context.Context, m *mail) error {
 	if d.work.tx != nil {
 		return d.commitWork(ctx, m)
 	}
