@@ -96,6 +96,10 @@ type origin struct {
 	id             string
 	conversationID string
 	correlationID  string
+
+	// sagaID and sagaType name the saga of NServiceBus that sent the message being handled, or
+	// are empty. A reply without them reaches no saga that does not find itself by the body.
+	sagaID, sagaType string
 }
 
 // compose returns the message for a destination: a queue, or the topic of the
@@ -186,6 +190,10 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	}
 	add(HeaderCorrelationID, firstOf(o.CorrelationID, from.correlationID, from.id, out.ID))
 	add(HeaderRelatedTo, from.id)
+	if intent == IntentReply {
+		add(headerSagaID, from.sagaID)
+		add(headerSagaType, from.sagaType)
+	}
 	add(HeaderReplyToAddress, firstOf(o.ReplyTo, c.replyTo))
 	add(HeaderOriginatingEndpoint, c.endpoint)
 	add(HeaderOriginatingMachine, c.machine)

@@ -41,6 +41,13 @@ const (
 	intentSubscribe         = "Subscribe"
 	intentUnsubscribe       = "Unsubscribe"
 
+	// By the first two a saga of NServiceBus names itself in a request, by the others a reply
+	// names the saga that it is for.
+	headerOriginatingSagaID   = "NServiceBus.OriginatingSagaId"
+	headerOriginatingSagaType = "NServiceBus.OriginatingSagaType"
+	headerSagaID              = "NServiceBus.SagaId"
+	headerSagaType            = "NServiceBus.SagaType"
+
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 

@@ -374,6 +374,8 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 		id:             m.incoming.ID,
 		conversationID: m.incoming.Headers.Get(HeaderConversationID),
 		correlationID:  m.incoming.Headers.Get(HeaderCorrelationID),
+		sagaID:         m.incoming.Headers.Get(headerOriginatingSagaID),
+		sagaType:       m.incoming.Headers.Get(headerOriginatingSagaType),
 	}
 	m.composed++
 	out, err := m.env.composer.compose(intent, queue, messageType, body, opts, from, func() string {

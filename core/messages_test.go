@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,6 +58,47 @@ func TestReply_AnswersARequest(t *testing.T) {
 			b.Error(err)
 		}
 		equal(b, "intent of a send", notes.all()[0].Headers.Get(core.HeaderMessageIntent), core.IntentSend)
+	})
+}
+
+// A saga of NServiceBus names itself in a request, and is found by a reply that names it. What else
+// the handler sends is not for it.
+func TestReply_NamesTheSagaThatAsked(t *testing.T) {
+	inModes(t, everyMode, func(b *bed) {
+		saga, server := b.endpoint("saga", core.Config{}), b.endpoint("server", core.Config{})
+		if err := core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
+			return errors.Join(m.Reply("pong", ping{}), m.Send("saga", "note", ping{}))
+		}); err != nil {
+			b.Fatal(err)
+		}
+		headers := map[string]core.Headers{}
+		var mu sync.Mutex
+		for _, name := range []string{"pong", "note"} {
+			b.handle(saga, name, func(_ context.Context, m *core.Message) error {
+				mu.Lock()
+				defer mu.Unlock()
+				headers[name] = m.Headers
+				return nil
+			})
+		}
+		b.run(saga)
+		b.run(server)
+		const id, of = "0b5d7a3e-4a5b-4c0e-9d3c-b50a00ee32fa", "Shop.OrderSaga, Shop, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
+		if err := saga.Send(b.Context(), "server", "ping", ping{}, core.SendOptions{Headers: map[string]string{
+			"NServiceBus.OriginatingSagaId": id, "NServiceBus.OriginatingSagaType": of,
+		}}); err != nil {
+			b.Fatal(err)
+		}
+		b.holds("server", 0)
+		b.holds("saga", 0)
+		mu.Lock()
+		defer mu.Unlock()
+		for name, want := range map[string][2]string{"pong": {id, of}, "note": {}} {
+			equal(b, name, [2]string{headers[name].Get("NServiceBus.SagaId"), headers[name].Get("NServiceBus.SagaType")}, want)
+		}
+		if _, has := headers["note"].Lookup("NServiceBus.SagaId"); has {
+			b.Error("what is no reply has an empty header")
+		}
 	})
 }
 
