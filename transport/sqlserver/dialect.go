@@ -72,6 +72,12 @@ type dialect interface {
 	createSubscriptions(t table) []string
 	createDelayed(t table) []string
 
+	// notifyTrigger creates the trigger by which rows of senders that do not notify wake
+	// receivers, if the table has none. hasNotifyTrigger has a row if it has one. Both
+	// are nil where there is no such trigger.
+	notifyTrigger(t table) *statement
+	hasNotifyTrigger(t table) *statement
+
 	// lockSchema lets one transaction at a time create tables.
 	lockSchema() *statement
 

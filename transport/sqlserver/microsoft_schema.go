@@ -140,3 +140,7 @@ exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclu
 if @got < 0
 	throw %d, N'the lock of those who create tables could not be had', 1;`, microsoftLock))
 }
+
+func (microsoft) notifyTrigger(table) *statement { return nil }
+
+func (microsoft) hasNotifyTrigger(table) *statement { return nil }

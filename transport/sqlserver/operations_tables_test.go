@@ -3,6 +3,7 @@ package sqlserver_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -58,6 +59,54 @@ var operationsOnTables = operations{
 		if !slices.ContainsFunc(rows, func(row map[string]any) bool { return row["application_name"] == "long-report" }) {
 			t.Errorf("the report is not among %v", rows)
 		}
+	},
+
+	"take-over-rename, take-over-move": func(t *testing.T, o *operator) {
+		o.exec(t, `drop table billing`)
+		o.theirTable(t, "billing")
+		o.insert(t, "billing", map[string]string{core.HeaderMessageID: "1", core.HeaderMessageTypes: invoiceType}, "a")
+		o.exec(t, on("billing", theirSend), "22222222-2222-4222-8222-222222222222", 3_600_000, `{"`+core.HeaderMessageID+`":"2"}`, []byte("b"))
+		o.sql(t, "take-over-rename")
+		again := o.open(t, sqlserver.Config{}) // the other one has seen the table of theirs
+		provision(t, again, "billing")
+		o.insert(t, "billing", map[string]string{core.HeaderMessageID: "3"}, "c") // of a sender that has noticed nothing
+		o.sql(t, "take-over-move")
+		o.wantCounts(t, map[string]string{"billing": "3", "billing_old": "0"})
+		if n := o.column(t, `select count(*)::text from billing where expires is not null`)[0]; n != "1" {
+			t.Errorf("%s messages expire, want one", n)
+		}
+		r := openReceiver(t, again, "billing", core.TransactionSendsAtomicWithReceive)
+		came := map[string]string{}
+		for range 3 {
+			d := receive(t, r)
+			came[d.Incoming().ID] = string(d.Incoming().Body)
+			complete(t, d)
+		}
+		if want := map[string]string{"1": "a", "2": "b", "3": "c"}; !maps.Equal(came, want) {
+			t.Errorf("these are received: %q, want %q", came, want)
+		}
+	},
+
+	"row-security": func(t *testing.T, o *operator) {
+		role, rawURL := o.role(t)
+		o.exec(t, `grant select, insert, update, delete on billing to `+role)
+		o.sqlAll(t, "row-security", " to nservicebus", " to "+role)
+		send(t, o.transport, invoice("leased"))
+		receive(t, openReceiver(t, o.transport, "billing", core.TransactionReceiveOnly))
+		send(t, o.transport, delayed("delayed", "billing", time.Hour), invoice("waits"))
+		theirs := *o.testDatabase
+		theirs.pool = poolOf(t, rawURL)
+		theirs.insert(t, "billing", map[string]string{core.HeaderMessageID: "theirs"}, "")
+		for _, want := range []string{"waits", "theirs"} {
+			row, ok := theirs.receiveAsThey(t, "billing")
+			if !ok || row.headers[core.HeaderMessageID] != want {
+				t.Errorf("they receive %q, want %s", row.headers, want)
+			}
+		}
+		if row, ok := theirs.receiveAsThey(t, "billing"); ok {
+			t.Errorf("they receive %q, which is leased or delayed", row.headers)
+		}
+		o.wantCounts(t, map[string]string{"billing": "2"})
 	},
 
 	"grants": func(t *testing.T, o *operator) {

@@ -198,9 +198,9 @@ from ` + t.quoted + ` as m, unnest($1::bigint[], $2::int[]) as s(seq, claims) wh
 from unnest($2::bigint[], $3::int[]) as s(seq, claims)
 where m.seq = s.seq and m.claims = s.claims and m.leased_until is not null returning m.seq`,
 		take:   `delete from ` + t.quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, nextDelivery, "coalesce(expires::text, '')"),
-		insert: `insert into ` + t.quoted + ` (id, headers, body) values (gen_random_uuid(), $1, $2)`,
+		insert: `insert into ` + t.quoted + ` (id, headers, body) values (` + ownID + `, $1, $2)`,
 		insertAll: `insert into ` + t.quoted + ` (id, headers, body)
-select gen_random_uuid(), h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
+select ` + ownID + `, h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
 		takeForeign: `delete from ` + t.quoted + ` where ctid = any(array(
 	select ctid from ` + t.quoted + ` order by seq limit ` + limitMark + ` for update skip locked))
 returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
@@ -245,18 +245,18 @@ func (postgres) insert(t *queueTexts, messages []outgoing, _ bool) []*statement 
 	case !delayed && several: // the table may be one of NServiceBus's, whether that is known or not
 		headers, bodies := columnsOf(messages)
 		ttls, _ := durationsOf(messages)
-		return []*statement{command(into+` (id, headers, body, expires) select gen_random_uuid(), h, b, `+fmt.Sprintf(expiresIn, "t")+`
+		return []*statement{command(into+` (id, headers, body, expires) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`
 from unnest($1::text[], $2::bytea[], $3::bigint[]) as m(h, b, t)`, headers, bodies, ttls)}
 	case !delayed:
-		return []*statement{command(into+` (id, headers, body, expires) values (gen_random_uuid(), $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
+		return []*statement{command(into+` (id, headers, body, expires) values (`+ownID+`, $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
 			m.headers, m.body, roundUp(m.ttl).Microseconds())}
 	case several:
 		headers, bodies := columnsOf(messages)
 		ttls, delays := durationsOf(messages)
-		return []*statement{command(into+` (id, headers, body, expires, due) select gen_random_uuid(), h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
+		return []*statement{command(into+` (id, headers, body, expires, due) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
 from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d)`, headers, bodies, ttls, delays)}
 	default:
-		return []*statement{command(into+` (id, headers, body, expires, due) values (gen_random_uuid(), $1, $2, `+
+		return []*statement{command(into+` (id, headers, body, expires, due) values (`+ownID+`, $1, $2, `+
 			fmt.Sprintf(expiresIn, "$3")+`, `+fmt.Sprintf(dueIn, "$4")+`)`,
 			m.headers, m.body, roundUp(m.ttl).Microseconds(), roundUp(m.delay).Microseconds())}
 	}
@@ -307,7 +307,7 @@ func (postgres) delayed(t table) *delayedTexts {
 	select ctid from ` + t.quoted + ` where due <= now() order by due, seq limit $1 for update skip locked))
 returning seq, destination, coalesce(expires::text, ''), headers, body, attempts`,
 		forward: func(to table) string {
-			return `insert into ` + to.quoted + ` (id, expires, headers, body) values (gen_random_uuid(), nullif($1::text, '')::timestamp, $2, $3)`
+			return `insert into ` + to.quoted + ` (id, expires, headers, body) values (` + ownID + `, nullif($1::text, '')::timestamp, $2, $3)`
 		},
 		postpone: `update ` + t.quoted + ` set due = clock_timestamp() + $2::bigint` + microseconds + `,
 	attempts = $5, last_error = $3 where seq = $1 and attempts = $4 returning seq`,

@@ -20,7 +20,7 @@ func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*
 	text.WriteString(`with removed as (` + t.complete + `)`)
 	for i, rows := range sentRows(orders) {
 		headers, bodies := columnsOf(rows.messages)
-		into, columns, values := rows.to.table.quoted, "id, headers, body", "gen_random_uuid(), h, b"
+		into, columns, values := rows.to.table.quoted, "id, headers, body", ownID+", h, b"
 		types := []string{"bigint[]", "text[]", "bytea[]"}
 		names := "of, h, b"
 		added := []any{rows.of, headers, bodies}

@@ -1,5 +1,7 @@
 package sqlserver
 
+import "strings"
+
 // What the tables are like in PostgreSQL.
 
 func (postgres) columns(t table) *statement {
@@ -32,7 +34,8 @@ func (postgres) wanted(_ table, foreign bool) []column {
 // createQueue makes the columns that NServiceBus's endpoints write first, as they
 // write them; the others have defaults. Half of each page is left for the new
 // version of each row that a claim makes, and vacuum comes as soon as a few
-// thousand rows are gone, whatever the size of the table.
+// thousand rows are gone, whatever the size of the table. A trigger tells of rows whose
+// sender does not notify.
 func (postgres) createQueue(t table, foreign bool) []string {
 	if foreign {
 		return []string{`create table if not exists ` + t.quoted + ` (
@@ -62,7 +65,47 @@ func (postgres) createQueue(t table, foreign bool) []string {
 	autovacuum_vacuum_insert_threshold = -1,
 	autovacuum_analyze_scale_factor = 0.2,
 	autovacuum_vacuum_cost_delay = 0
-)`, `comment on table ` + t.quoted + ` is 'Reprise queue, version 1'`}
+)`, `comment on table ` + t.quoted + ` is 'Reprise queue, version 1'`, createNotifyTrigger(t)}
+}
+
+// ownID is the id of a row that a sender of this package inserts: it is not below firstOwnID. Such a
+// sender notifies after its commit. Ids of other senders are below: they are random, so
+// that one in 2^32 is not.
+const (
+	ownID      = `overlay(gen_random_uuid()::text placing 'ffffffff' from 1)::uuid`
+	firstOwnID = `ffffffff-0000-0000-0000-000000000000`
+)
+
+const notifyTrigger = "reprise_notify"
+
+// createNotifyTrigger returns the statement that lets rows of other senders notify the queue's
+// channel (see channelOf). For rows of this package it costs the comparison alone: a transaction with a
+// notification takes a lock at its commit that all of those on the server wait for.
+func createNotifyTrigger(t table) string {
+	tag := "$reprise$"
+	for strings.Contains(t.quoted, tag) {
+		tag = strings.TrimSuffix(tag, "$") + "_$"
+	}
+	function := quoteWith(t.schema, `"`, `"`) + "." + notifyTrigger + "()"
+	return `do ` + tag + ` begin
+	if to_regprocedure(` + quoteWith(function, "'", "'") + `) is null then
+		create function ` + function + ` returns trigger language plpgsql as $f$ begin
+			perform pg_catalog.pg_notify('reprise_' || substr(encode(sha256(convert_to(
+				'"' || replace(tg_table_schema, '"', '""') || '"."' || replace(tg_table_name, '"', '""') || '"', 'UTF8')), 'hex'), 1, 24), '');
+			return null;
+		end $f$;
+	end if;
+	if not exists (select from pg_trigger where tgrelid = ` + quoteWith(t.quoted, "'", "'") + `::regclass and tgname = '` + notifyTrigger + `') then
+		create trigger ` + notifyTrigger + ` after insert on ` + t.quoted + ` for each row
+			when (new.id < '` + firstOwnID + `') execute function ` + function + `;
+	end if;
+end ` + tag
+}
+
+func (postgres) notifyTrigger(t table) *statement { return command(createNotifyTrigger(t)) }
+
+func (postgres) hasNotifyTrigger(t table) *statement {
+	return command(`select 1 from pg_trigger where tgrelid = to_regclass($1) and tgname = '`+notifyTrigger+`'`, t.quoted)
 }
 
 // createSubscriptions is as NServiceBus has it.

@@ -12,7 +12,9 @@ import (
 // Provision creates the tables that are missing: those of the topology's queues,
 // that of subscriptions, and that of messages which are delayed on their way to
 // queues made by NServiceBus. It needs the right to create tables only if one is
-// missing. It changes nothing that exists: a queue that is not as Reprise needs it is
+// missing. It changes no table that exists, but for the trigger that wakes receivers,
+// which an older version did not make: where the role may not add it, or the table is
+// in use for too long, Warnings says how to. A queue that is not as Reprise needs it is
 // an error that names the column and both types (C18).
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
@@ -29,7 +31,7 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
 	var create []string
-	var made []*queue
+	var made, found []*queue
 	for _, name := range topology.Queues {
 		q, err := t.queues.get(name)
 		if err != nil {
@@ -41,6 +43,8 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			made = append(made, q)
 		} else if err != nil {
 			return err
+		} else {
+			found = append(found, q)
 		}
 	}
 	for _, other := range []struct {
@@ -66,7 +70,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			return err
 		}
 	}
-	return nil
+	return t.addNotifyTriggers(ctx, found)
 }
 
 // create carries out statements that create what is missing. Several instances do so

@@ -30,6 +30,12 @@ from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_cons
 union all
 select concat_ws(' ', 'sequence', c.relname, format_type(s.seqtypid, null), s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle)
 from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_sequence as s on s.seqrelid = c.oid`+of+`
+union all
+select concat_ws(' ', 'trigger', c.relname, pg_get_triggerdef(g.oid, true))
+from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_trigger as g on g.tgrelid = c.oid and not g.tgisinternal`+of+`
+union all
+select concat_ws(' ', 'function', p.proname, pg_get_functiondef(p.oid))
+from pg_proc as p join pg_namespace as n on n.oid = p.pronamespace`+of+`
 order by 1`, db.schema)
 	for i := range lines {
 		lines[i] = strings.ReplaceAll(lines[i], db.table("")[:len(db.table(""))-2], "")

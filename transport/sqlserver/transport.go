@@ -39,6 +39,7 @@ type Transport struct {
 
 	life     *transport.Lifecycle
 	warnings transport.Warnings
+	warnedOf sync.Map // addresses of tables without their trigger
 }
 
 var _ interface {
@@ -186,7 +187,7 @@ func (t *Transport) Describe() core.TransportInfo { return t.info }
 func (t *Transport) GoString() string { return t.String() }
 
 // Warnings implements core.Warner: it tells of connections to other machines that do not
-// verify the server.
+// verify the server, and of tables that lack the trigger which wakes receivers.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
 // Address returns the queue's address as NServiceBus writes it: "schema"."table" on
@@ -253,6 +254,13 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	missing, err := t.checkRights(ctx, inputs, others, unseen)
 	if err != nil {
 		return err
+	}
+	if t.bellman != nil { // which wakes receivers
+		for _, q := range inputs {
+			if lacks, err := t.lacksNotifyTrigger(ctx, q); err == nil && lacks {
+				t.warnOfNotifyTrigger(q, nil)
+			}
+		}
 	}
 	return errors.Join(append(distinct(errs), missing...)...)
 }

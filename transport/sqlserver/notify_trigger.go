@@ -1,0 +1,86 @@
+package sqlserver
+
+import (
+	"context"
+	"fmt"
+)
+
+// The trigger of a queue's table wakes its receivers when a sender inserts a message that does
+// not notify: NServiceBus, or somebody by hand. Without it such a message waits for the next
+// look at the queue.
+
+// triggerPatience is how long, in milliseconds, Provision waits for the lock that it takes to add the
+// trigger to a table: senders wait behind it.
+const triggerPatience = 2000
+
+// addNotifyTriggers adds the trigger to tables of this package's making that have none, which an older
+// version made. To add one is worth no failure: a warning says why it was not possible.
+func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) error {
+	for _, q := range queues {
+		lacks, err := t.lacksNotifyTrigger(ctx, q)
+		if err != nil {
+			return err
+		}
+		if !lacks {
+			continue
+		}
+		err = t.addNotifyTrigger(ctx, q)
+		switch {
+		case err == nil:
+		case t.fault(err) == faultRefused, t.fault(err) == faultBusy:
+			t.warnOfNotifyTrigger(q, err)
+		default:
+			return fmt.Errorf("add the trigger %s to the table %s: %w", notifyTrigger, q.table.quoted, err)
+		}
+	}
+	return nil
+}
+
+func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
+	tx, err := t.db.begin(ctx, t.dialect.lockSchema()) // for which it waits as long as others take
+	if err != nil {
+		return err
+	}
+	patience := command(fmt.Sprintf("set local lock_timeout = %d", triggerPatience))
+	for _, s := range []*statement{patience, t.dialect.notifyTrigger(q.table)} {
+		if err := tx.run(ctx, s); err != nil {
+			tx.rollback(ctx)
+			return err
+		}
+	}
+	if err := tx.commit(ctx); err != nil {
+		tx.rollback(ctx)
+		return err
+	}
+	return nil
+}
+
+// lacksNotifyTrigger reports whether a queue should have the trigger, and has none.
+func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, error) {
+	s := t.dialect.hasNotifyTrigger(q.table)
+	if s == nil || q.known() != reprise {
+		return false, nil
+	}
+	lacks := true
+	s.row = func(scan scanner) error {
+		var one int
+		lacks = false
+		return scan(&one)
+	}
+	err := t.read(ctx, s)
+	return lacks, err
+}
+
+// warnOfNotifyTrigger says, once for each table, how somebody else adds the trigger. The cause
+// may be nil.
+func (t *Transport) warnOfNotifyTrigger(q *queue, cause error) {
+	if _, warned := t.warnedOf.LoadOrStore(q.table.address, true); warned {
+		return
+	}
+	because := "it was made by an older version"
+	if cause != nil {
+		because += fmt.Sprintf(", and this role cannot add it now (%v)", cause)
+	}
+	t.warnings.Add(fmt.Sprintf("the table %s has no trigger %s: %s. A message of a sender that does not notify, such as NServiceBus, waits up to a second in an empty queue. "+
+		"To fix: let the owner of the table carry out the statements that DDL returns, or Provision", q.table.quoted, notifyTrigger, because))
+}
