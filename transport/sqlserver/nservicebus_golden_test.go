@@ -131,39 +131,14 @@ func onBothKinds(t *testing.T, queues []string, run func(t *testing.T, db *testD
 	}
 }
 
-// keptOfTheirs are the differences between a message of NServiceBus and what is left of it on
-// its way through an endpoint that does not change it.
-func keptOfTheirs() []nservicebus.Allowed {
-	table := []nservicebus.Allowed{
-		{Name: "header " + forwardDestination, Kind: nservicebus.Missing, Reason: "of the way to this table; NServiceBus's receiver removes it too"},
-		{Name: "header NServiceBus.Retries.Timestamp", Kind: nservicebus.Missing, Situations: []string{"forwarded", "moved"}, Reason: "of retries that are over; the next receiver begins anew"},
-		{Name: "header NServiceBus.ExceptionInfo.Data.*", Kind: nservicebus.Missing, Situations: []string{"moved"}, Reason: "of an earlier failure"},
-		{Name: "header Reprise.Attempts", Kind: nservicebus.Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
-	}
-	// A copy says where and when the message was processed, and why it failed, and no more what
-	// an earlier one said.
-	for situation, names := range map[string][]string{
-		"audited": {core.HeaderProcessingStarted, core.HeaderProcessingEnded, core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName},
-		"moved": {core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName, core.HeaderFailedQ, core.HeaderTimeOfFailure,
-			core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionSource, core.HeaderExceptionStackTrace,
-			core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType},
-	} {
-		for _, name := range names {
-			table = append(table, nservicebus.Allowed{Name: "header " + name, Kind: nservicebus.Added, Situations: []string{situation}, Reason: "NServiceBus adds it to such a copy, too"}, nservicebus.Allowed{
-				Name: "header " + name, Kind: nservicebus.Differs, Situations: []string{situation}, Reason: "of an earlier failure or audit",
-				Optional: name == core.HeaderProcessingMachine || name == core.HeaderHandledMessageType, // the same, perhaps
-			})
-		}
-	}
-	return table
-}
-
 // TestNServiceBus_RecordedMessages inserts each message that NServiceBus wrote into a table, as
 // NServiceBus does, and has an endpoint do all that endpoints do with messages. What comes out
 // is compared with what went in.
 func TestNServiceBus_RecordedMessages(t *testing.T) {
 	t.Parallel()
-	kept := nservicebus.Comparison{Table: keptOfTheirs()}
+	kept := nservicebus.Comparison{Table: nservicebus.Kept(
+		nservicebus.Allowed{Name: "header " + forwardDestination, Kind: nservicebus.Missing, Reason: "of the way to this table; NServiceBus's receiver removes it too"},
+	)}
 	t.Cleanup(func() { kept.Used(t) })
 	onBothKinds(t, []string{"Interop.Go", "error", "audit", "forwarded"}, func(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode core.TransactionMode) {
 		all := recordings(t)
@@ -261,56 +236,14 @@ next:
 	return headers
 }
 
-// writtenAsTheirs are the differences between what an endpoint of NServiceBus wrote and what
-// one of Reprise writes in the same situation.
-var writtenAsTheirs = []nservicebus.Allowed{
-	// Each message has values of its own.
-	{Name: "header NServiceBus.TimeSent", Kind: nservicebus.Differs, Form: nservicebus.Time, Reason: "another moment"},
-	{Name: "header NServiceBus.DeliverAt", Kind: nservicebus.Differs, Form: nservicebus.Time, Reason: "another moment"},
-	{Name: "header NServiceBus.TimeOfFailure", Kind: nservicebus.Differs, Form: nservicebus.Time, Reason: "another moment"},
-	{Name: "header NServiceBus.ProcessingStarted", Kind: nservicebus.Differs, Form: nservicebus.Time, Reason: "another moment"},
-	{Name: "header NServiceBus.ProcessingEnded", Kind: nservicebus.Differs, Form: nservicebus.Time, Reason: "another moment"},
-	{Name: "header NServiceBus.MessageId", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another message"},
-	{Name: "header NServiceBus.ConversationId", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another conversation"},
-	{Name: "header NServiceBus.CorrelationId", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another message"},
-	{Name: "header NServiceBus.OriginatingMachine", Kind: nservicebus.Differs, Optional: true, Reason: "another machine"},
-	{Name: "header NServiceBus.ProcessingMachine", Kind: nservicebus.Differs, Optional: true, Reason: "another machine"},
-	{Name: "header $.diagnostics.hostid", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another machine"},
-	{Name: "header $.diagnostics.hostdisplayname", Kind: nservicebus.Differs, Reason: "another machine"},
-
-	// What is in messages.
-	{Name: "body", Kind: nservicebus.Differs, Situations: []string{"send", "delay"}, Reason: "the same JSON: .NET escapes more characters than it must; the delayed message says when it was sent"},
-	{Name: "header NServiceBus.EnclosedMessageTypes", Kind: nservicebus.Differs, Reason: "without the assembly, which NServiceBus does not need to find the type"},
-	{Name: "header NServiceBus.Version", Kind: nservicebus.Missing, Reason: "of NServiceBus; it is for people"},
-	{Name: "header $.diagnostics.originating.hostid", Kind: nservicebus.Missing, Reason: "ServiceControl falls back to the name of the machine"},
-	{Name: "header NServiceBus.OpenTelemetry.StartNewTrace", Kind: nservicebus.Missing, Reason: "package otel writes it, where it is used"},
-	{Name: "header NServiceBus.TimeSent", Kind: nservicebus.Missing, Situations: []string{"moved", "audited"}, Reason: "the request had none, and a copy of Reprise claims no other sender's time"},
-	{Name: "header " + forwardDestination, Kind: nservicebus.Missing, Situations: []string{"delay"}, Reason: "the row in reprise_delayed has the destination in a column"},
-
-	// What a failure adds.
-	{Name: "header NServiceBus.DeliverAt", Kind: nservicebus.Missing, Situations: []string{"moved"}, Reason: "of the delayed retry; Reprise's retries leave the sender's, and the request had none"},
-	{Name: "header NServiceBus.Retries.Timestamp", Kind: nservicebus.Missing, Situations: []string{"moved"}, Reason: "NServiceBus forgets to remove it, so that a message that is returned after a day gets no delayed retries"},
-	{Name: "header NServiceBus.ExceptionInfo.Data.Handler start time", Kind: nservicebus.Differs, Form: nservicebus.Time, Reason: "another moment"},
-	{Name: "header NServiceBus.ExceptionInfo.Data.Handler failure time", Kind: nservicebus.Differs, Form: nservicebus.Time, Reason: "another moment"},
-	{Name: "header NServiceBus.ExceptionInfo.Data.Handler type", Kind: nservicebus.Differs, Reason: "a function of Go"},
-	{Name: "header NServiceBus.ExceptionInfo.Data.Handler canceled", Kind: nservicebus.Missing, Reason: "Reprise moves no message whose handler was cancelled by a shutdown"},
-	{Name: "header NServiceBus.ExceptionInfo.Data.Pipeline canceled", Kind: nservicebus.Missing, Reason: "Reprise moves no message whose handler was cancelled by a shutdown"},
-	{Name: "header NServiceBus.ExceptionInfo.Data.Message ID", Kind: nservicebus.Missing, Reason: "the header NServiceBus.MessageId says it"},
-	{Name: "header NServiceBus.ExceptionInfo.Data.Transport message ID", Kind: nservicebus.Missing, Reason: "the id of the row, which is gone"},
-	{Name: "header NServiceBus.ExceptionInfo.ExceptionType", Kind: nservicebus.Differs, Reason: "a type of Go"},
-	{Name: "header NServiceBus.ExceptionInfo.Source", Kind: nservicebus.Differs, Reason: "a package of Go"},
-	{Name: "header NServiceBus.ExceptionInfo.StackTrace", Kind: nservicebus.Differs, Reason: "the chain of Go's errors"},
-	{Name: "header Reprise.Attempts", Kind: nservicebus.Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
-
-	// What an audit adds.
-	{Name: "header $.diagnostics.license.expired", Kind: nservicebus.Missing, Situations: []string{"audited"}, Reason: "of the licence of NServiceBus"},
-}
-
 // TestNServiceBus_WrittenAsTheirs has an endpoint of Reprise do what the endpoint Interop.Net of
 // NServiceBus did, and compares all that both wrote.
 func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 	t.Parallel()
-	written := nservicebus.Comparison{Table: writtenAsTheirs}
+	written := nservicebus.Comparison{Table: nservicebus.Written(
+		nservicebus.Allowed{Name: "header " + forwardDestination, Kind: nservicebus.Missing, Situations: []string{"delay"}, Reason: "the row in reprise_delayed has the destination in a column"},
+		nservicebus.Allowed{Name: "header NServiceBus.ExceptionInfo.Data.Transport message ID", Kind: nservicebus.Missing, Situations: []string{"moved"}, Reason: "the id of the row, which is gone"},
+	)}
 	t.Cleanup(func() { written.Used(t) })
 	onBothKinds(t, []string{"Interop.Go", "Interop.Net", "error", "audit"}, func(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode core.TransactionMode) {
 		all := recordings(t)

@@ -1,0 +1,346 @@
+package nservicebus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Message is one as NServiceBus writes it for a transport: headers and body, and what the
+// transport has besides.
+type Message struct {
+	Queue      string
+	Headers    map[string]string
+	Properties map[string]string
+	Body       string
+}
+
+// Fields returns what Compare compares.
+func (m *Message) Fields() map[string]string {
+	fields := map[string]string{"body": m.Body}
+	for key, value := range m.Headers {
+		fields["header "+key] = value
+	}
+	for key, value := range m.Properties {
+		fields["property "+key] = value
+	}
+	return fields
+}
+
+// Messages reads the file that has one message of each type of the endpoints Interop.Net, of
+// NServiceBus, and Interop.Go. The one in the queue error failed in Interop.Net, the one in
+// the queue audit was handled there.
+func Messages(t testing.TB, file string) map[string]*Message {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []*Message
+	if err := json.Unmarshal(text, &list); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*Message{}
+	for _, m := range list {
+		all[m.Type()] = m
+	}
+	if len(all) != 7 {
+		t.Fatalf("%s has messages of %d types, want 7", file, len(all))
+	}
+	return all
+}
+
+// Type returns the type of the message, without its assembly.
+func (m *Message) Type() string {
+	name, _, _ := strings.Cut(m.Headers[core.HeaderMessageTypes], ",")
+	return name
+}
+
+// request returns the message that one in the error or audit queue was made of: without the
+// headers that NServiceBus adds.
+func (m *Message) request() *Message {
+	r := *m
+	r.Headers = map[string]string{}
+next:
+	for key, value := range m.Headers {
+		switch key {
+		case core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderTimeSent, core.HeaderDeliverAt, core.HeaderRetriesTimestamp, "NServiceBus.Version":
+			continue
+		}
+		for _, prefix := range []string{"NServiceBus.ExceptionInfo.", "NServiceBus.Processing", "$.diagnostics."} {
+			if strings.HasPrefix(key, prefix) {
+				continue next
+			}
+		}
+		r.Headers[key] = value
+	}
+	return &r
+}
+
+// Note is the body of all messages.
+type Note struct {
+	Text string
+	N    int
+}
+
+func (m *Message) note(t testing.TB) (n Note) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(m.Body), &n); err != nil {
+		t.Fatalf("%s: the body %q: %v", m.Type(), m.Body, err)
+	}
+	return n
+}
+
+// rounds is how many rounds of attempts a message gets of two: NServiceBus leaves the time of
+// the last delayed retry on a message that it moves, and a day after that there are no more,
+// there and here. (ServiceControl removes it when it returns a message.)
+func (m *Message) rounds() int {
+	if at, err := core.ParseTime(m.Headers[core.HeaderRetriesTimestamp]); err == nil && time.Since(at) > core.OneDay {
+		return 1
+	}
+	return 2
+}
+
+// Site is a broker with the queues Interop.Go, Interop.Net, error, audit and forwarded.
+type Site struct {
+	Transport core.Transport
+	// Put sends a message to a queue as NServiceBus does.
+	Put func(t testing.TB, queue string, m *Message)
+	// Take waits for a message of a queue, and removes it.
+	Take func(t testing.TB, queue string) *Message
+}
+
+const patience = 2 * time.Minute
+
+func (s *Site) endpoint(t testing.TB, name string) *core.Endpoint {
+	t.Helper()
+	ep, err := core.New(name, s.Transport, core.Config{
+		Transactions: core.TransactionReceiveOnly, AuditQueue: "audit", Logger: slog.New(slog.DiscardHandler), Concurrency: 2,
+		Recoverability: core.Recoverability{
+			ErrorQueue: "error", Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ep
+}
+
+func run(t testing.TB, ep *core.Endpoint) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ep.Ready():
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("the endpoint does not start: %v", err)
+	case <-time.After(patience):
+		t.Fatal("the endpoint is not ready")
+	}
+}
+
+// Received sends each message to an endpoint that does all that endpoints do with messages:
+// handles it and forwards and audits it, or fails, retries it at once and later, and moves it
+// to the error queue. What comes out is compared with what went in.
+func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison) {
+	t.Helper()
+	type attempt struct {
+		id    string
+		fails bool
+	}
+	var mu sync.Mutex
+	attempts := map[attempt]int{}
+	fails := false
+	ep := s.endpoint(t, "Interop.Go")
+	for name, m := range all {
+		want := m.note(t)
+		if err := core.Handle(ep, name, func(_ context.Context, in *core.Inbound[Note]) error {
+			mu.Lock()
+			defer mu.Unlock()
+			attempts[attempt{in.ID, fails}]++
+			if in.Body != want {
+				t.Errorf("%s has the body %+v, want %+v", name, in.Body, want)
+			}
+			for key, value := range m.Headers {
+				if in.Headers.Get(key) != value {
+					t.Errorf("%s has the header %s=%q, want %q", name, key, in.Headers.Get(key), value)
+				}
+			}
+			if fails {
+				return errors.New("no")
+			}
+			return in.Forward("forwarded")
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, ep)
+	putAll := func() {
+		for _, m := range all {
+			s.Put(t, "Interop.Go", m)
+		}
+	}
+	take := func(queue string) map[string]*Message {
+		taken := map[string]*Message{}
+		for len(taken) < len(all) {
+			m := s.Take(t, queue)
+			taken[m.Type()] = m
+		}
+		return taken
+	}
+	putAll()
+	results := map[string]map[string]*Message{"forwarded": take("forwarded"), "audited": take("audit")}
+	mu.Lock()
+	fails = true
+	mu.Unlock()
+	putAll()
+	results["moved"] = take("error")
+	for name, m := range all {
+		for situation, in := range results {
+			kept.Compare(t, situation, m.Fields(), in[name].Fields())
+		}
+		mu.Lock()
+		id := m.Headers[core.HeaderMessageID]
+		if n := attempts[attempt{id, false}]; n != 1 {
+			t.Errorf("%s was handled in %d attempts, want 1", name, n)
+		}
+		if n, want := attempts[attempt{id, true}], 2*m.rounds(); n != want {
+			t.Errorf("%s failed in %d attempts, want %d", name, n, want)
+		}
+		mu.Unlock()
+	}
+}
+
+// Written has an endpoint do what Interop.Net did, and compares all that both wrote. The queue
+// Interop.Go is subscribed to Interop.NetHappened.
+func (s *Site) Written(t *testing.T, all map[string]*Message, written *Comparison) {
+	t.Helper()
+	ep := s.endpoint(t, "Interop.Net")
+	if err := errors.Join(
+		core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.Inbound[Note]) error {
+			return m.Reply("Interop.PongFromNet", Note{"reply to " + m.Body.Text, m.Body.N})
+		}),
+		core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.Inbound[Note]) error {
+			return fmt.Errorf("this always fails in .NET: %s", m.Body.Text)
+		}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ep)
+	s.Put(t, "Interop.Net", all["Interop.PingNet"].request())
+	s.Put(t, "Interop.Net", all["Interop.FailInNet"].request())
+	if err := errors.Join(
+		ep.Send(t.Context(), "Interop.Go", "Interop.PingGo", Note{"from .NET: grüße \u2028 \"quoted\"", 1}),
+		ep.Send(t.Context(), "Interop.Go", "Interop.FailInGo", Note{"fail", 2}),
+		ep.Publish(t.Context(), "Interop.NetHappened", Note{"published in .NET", 3}),
+		ep.Send(t.Context(), "Interop.Go", "Interop.DelayedToGo", Note{time.Now().String(), 5}, core.SendOptions{Delay: time.Second}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	situations := map[string]string{
+		"Interop.PongFromNet": "reply", "Interop.PingGo": "send", "Interop.FailInGo": "send", "Interop.NetHappened": "publish",
+		"Interop.DelayedToGo": "delay", "Interop.FailInNet": "moved", "Interop.PingNet": "audited",
+	}
+	came := map[string]*Message{}
+	for _, m := range all {
+		ours := s.Take(t, m.Queue)
+		came[ours.Type()] = ours
+	}
+	for name, theirs := range all {
+		ours := came[name]
+		if ours == nil {
+			t.Errorf("%s did not come", name)
+			continue
+		}
+		written.Compare(t, situations[name], theirs.Fields(), ours.Fields())
+		if our, their := ours.note(t), theirs.note(t); our != their && name != "Interop.DelayedToGo" {
+			t.Errorf("%s: the body is %+v, NServiceBus wrote %+v", name, our, their)
+		}
+	}
+}
+
+// Kept are the differences between a message of NServiceBus and what is left of it on its way
+// through an endpoint that does not change it, on every transport.
+func Kept(more ...Allowed) []Allowed {
+	table := append(more,
+		Allowed{Name: "header NServiceBus.Retries.Timestamp", Kind: Missing, Situations: []string{"forwarded", "moved"}, Reason: "of retries that are over; the next receiver begins anew"},
+		Allowed{Name: "header NServiceBus.ExceptionInfo.Data.*", Kind: Missing, Situations: []string{"moved"}, Reason: "of an earlier failure"},
+		Allowed{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
+	)
+	// A copy says where and when the message was processed, and why it failed, and no more what
+	// an earlier one said.
+	for situation, names := range map[string][]string{
+		"audited": {core.HeaderProcessingStarted, core.HeaderProcessingEnded, core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName},
+		"moved": {
+			core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName, core.HeaderFailedQ, core.HeaderTimeOfFailure,
+			core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionSource, core.HeaderExceptionStackTrace,
+			core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType,
+		},
+	} {
+		for _, name := range names {
+			table = append(table,
+				Allowed{Name: "header " + name, Kind: Added, Situations: []string{situation}, Reason: "NServiceBus adds it to such a copy, too"},
+				Allowed{
+					Name: "header " + name, Kind: Differs, Situations: []string{situation}, Reason: "of an earlier failure or audit",
+					Optional: name == core.HeaderProcessingMachine || name == core.HeaderHandledMessageType, // the same, perhaps
+				})
+		}
+	}
+	return table
+}
+
+// Written are the differences between what an endpoint of NServiceBus writes and what one of
+// Reprise writes in the same situation, on every transport.
+func Written(more ...Allowed) []Allowed {
+	moment := func(name string) Allowed {
+		return Allowed{Name: "header " + name, Kind: Differs, Form: Time, Reason: "another moment"}
+	}
+	value := func(name string, form func(Allowed) Allowed, reason string) Allowed {
+		return form(Allowed{Name: "header " + name, Kind: Differs, Reason: reason})
+	}
+	id := func(a Allowed) Allowed { a.Form = ID; return a }
+	machine := func(a Allowed) Allowed { a.Optional = true; return a }
+	free := func(a Allowed) Allowed { return a }
+	missing := func(name, reason string, situations ...string) Allowed {
+		return Allowed{Name: "header " + name, Kind: Missing, Situations: situations, Reason: reason}
+	}
+	return append(more,
+		moment(core.HeaderTimeSent), moment(core.HeaderDeliverAt), moment(core.HeaderTimeOfFailure), moment(core.HeaderProcessingStarted), moment(core.HeaderProcessingEnded),
+		moment(core.HeaderHandlerStartTime), moment(core.HeaderHandlerFailureTime),
+		value(core.HeaderMessageID, id, "another message"), value(core.HeaderConversationID, id, "another conversation"), value(core.HeaderCorrelationID, id, "another message"),
+		value(core.HeaderHostID, id, "another machine"), value(core.HeaderHostDisplayName, free, "another machine"),
+		value(core.HeaderOriginatingMachine, machine, "another machine"), value(core.HeaderProcessingMachine, machine, "another machine"),
+		Allowed{Name: "body", Kind: Differs, Situations: []string{"send", "delay"}, Reason: "the same JSON: .NET escapes more characters than it must; the delayed message says when it was sent"},
+		value(core.HeaderMessageTypes, free, "without the assembly, which NServiceBus does not need to find the type"),
+		missing("NServiceBus.Version", "of NServiceBus; it is for people"),
+		missing("$.diagnostics.originating.hostid", "ServiceControl falls back to the name of the machine"),
+		missing("NServiceBus.OpenTelemetry.StartNewTrace", "package otel writes it, where it is used"),
+		missing(core.HeaderTimeSent, "the request had none, and a copy of Reprise claims no other sender's time", "moved", "audited"),
+		missing(core.HeaderDeliverAt, "of the delayed retry; Reprise's retries leave the sender's, and the request had none", "moved"),
+		missing(core.HeaderRetriesTimestamp, "NServiceBus forgets to remove it, so that a message that is returned after a day gets no delayed retries", "moved"),
+		missing("NServiceBus.ExceptionInfo.Data.Handler canceled", "Reprise moves no message whose handler was cancelled by a shutdown", "moved"),
+		missing("NServiceBus.ExceptionInfo.Data.Pipeline canceled", "Reprise moves no message whose handler was cancelled by a shutdown", "moved"),
+		missing("NServiceBus.ExceptionInfo.Data.Message ID", "the header NServiceBus.MessageId says it", "moved"),
+		value(core.HeaderHandlerType, free, "a function of Go"),
+		value(core.HeaderExceptionType, free, "a type of Go"), value(core.HeaderExceptionSource, free, "a package of Go"), value(core.HeaderExceptionStackTrace, free, "the chain of Go's errors"),
+		Allowed{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
+		missing("$.diagnostics.license.expired", "of the licence of NServiceBus", "audited"),
+	)
+}
