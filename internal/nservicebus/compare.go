@@ -105,15 +105,19 @@ func (c *Comparison) allowed(situation, name string, kind Kind, values ...string
 			a.Form != nil && slices.ContainsFunc(values, func(v string) bool { return !a.Form.MatchString(v) }):
 			continue
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.seen == nil {
-			c.seen = map[int]bool{}
-		}
-		c.seen[i] = true
+		c.saw(i)
 		return true
 	}
 	return false
+}
+
+func (c *Comparison) saw(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen == nil {
+		c.seen = map[int]bool{}
+	}
+	c.seen[i] = true
 }
 
 // Used fails the test for each difference of the table that was never seen, unless it is
