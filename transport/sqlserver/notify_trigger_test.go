@@ -228,6 +228,39 @@ func TestProvision_MayNotAddTheTrigger(t *testing.T) {
 	}
 }
 
+// TestProvision_RightsToAddTheTrigger: with these it is added, and without any one of them it is not.
+// docs/transports/sqlserver.md has the same list.
+func TestProvision_RightsToAddTheTrigger(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	db.withoutTrigger(t, "orders")
+	cfg, role := db.rowsRole(t)
+	rights := []string{"trigger on " + db.table("orders"), "create on schema " + schemaOf(db)}
+	provisionWith := func(without string) []string {
+		t.Helper()
+		for _, right := range rights {
+			if right != without {
+				db.grant(t, "grant "+right+" to "+role)
+			}
+		}
+		transport := db.open(t, cfg)
+		provision(t, transport, "orders")
+		for _, right := range rights {
+			db.grant(t, "revoke "+right+" from "+role)
+		}
+		return transport.Warnings()
+	}
+	for _, right := range rights {
+		if texts := provisionWith(right); len(texts) != 1 || !strings.Contains(texts[0], "permission denied") {
+			t.Errorf("without %s it warns of %q", right, texts)
+		}
+	}
+	if texts := provisionWith(""); len(texts) > 0 {
+		t.Errorf("with all rights it warns of %q", texts)
+	}
+	db.wokenBy(t, "orders", func() { db.insert(t, db.table("orders"), map[string]string{}, "") })
+}
+
 // TestProvision_TriggerDoesNotWaitForLongTransactions: while it waits for its lock on the table, senders
 // would wait behind it.
 func TestProvision_TriggerDoesNotWaitForLongTransactions(t *testing.T) {
