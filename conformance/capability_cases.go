@@ -163,6 +163,15 @@ var capabilityCases = []testCase{
 			t.fail("Unsubscribe is refused with errors.ErrUnsupported", "%v", err)
 		}
 	}},
+	{rule: "C1", title: "base topics are refused where BaseTopics is not claimed", in: once, needs: []need{publishing, noBaseTopics}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("event")
+		event.BaseTopics = []string{t.uniqueName()}
+		t.subscribe(transport, queue, event.Topic)
+		t.refused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
+		t.left(queue, "after a refused Send")
+	}},
 	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", in: inAtomic, needs: []need{unclaimedSends}, run: func(t *trial) {
 		for _, s := range []dispatch{completing, replacing} {
 			f := t.forwarding()

@@ -157,6 +157,8 @@ var (
 	longestDelay   = need{"MaxDelay is without limit", func(s *suite) bool { return s.caps.MaxDelay > 0 }}
 	publishing     = claimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
 	noPublishing   = unclaimed("PublishSubscribe", func(c core.Capabilities) bool { return c.PublishSubscribe })
+	baseTopics     = claimed("BaseTopics", func(c core.Capabilities) bool { return c.BaseTopics })
+	noBaseTopics   = unclaimed("BaseTopics", func(c core.Capabilities) bool { return c.BaseTopics })
 	expiry         = claimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
 	noExpiry       = unclaimed("TimeToBeReceived", func(c core.Capabilities) bool { return c.TimeToBeReceived })
 	deadLettering  = claimed("DeadLetter", func(c core.Capabilities) bool { return c.DeadLetter })

@@ -70,6 +70,23 @@ var publishCases = []testCase{
 		t.send(transport, a, b, c, d)
 		t.left(queue, "subscribed to a, b and c but not to d", "a", "b", "c")
 	}},
+	{rule: "C19", title: "an event with base topics reaches the subscribers to each of them once", in: once, needs: []need{publishing, baseTopics}, run: func(t *trial) {
+		transport := t.open()
+		derived, base, all, other := t.queue(transport), t.queue(transport), t.queue(transport), t.queue(transport)
+		event := t.event("event")
+		event.BaseTopics = []string{t.uniqueName() + ".Changed", t.uniqueName() + ".Event"}
+		alone := t.message("", "alone")
+		alone.Topic = event.BaseTopics[0]
+		t.subscribe(transport, derived, event.Topic)
+		t.subscribe(transport, base, event.BaseTopics[1])
+		t.subscribe(transport, all, event.Topic, event.BaseTopics[0], event.BaseTopics[1])
+		t.subscribe(transport, other, t.uniqueName())
+		t.send(t.open(), event, alone, t.message(derived, "command"))
+		t.left(derived, "subscribed to the topic", "event", "command")
+		t.left(base, "subscribed to one base topic", "event")
+		t.left(all, "subscribed to the topic and both base topics", "event", "alone")
+		t.left(other, "subscribed to another topic")
+	}},
 	{rule: "C19", title: "publishing without subscribers is nil", in: once, needs: []need{publishing}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)

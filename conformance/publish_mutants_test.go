@@ -126,6 +126,24 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "publishes again when it has no answer at once", breaks: onPublish(func(_ *broken, _ core.Outgoing, next func() error) error {
 		return errors.Join(next(), next())
 	})},
+	{rule: "C19", name: "does not publish to base topics", breaks: func() changes {
+		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			out = slices.Clone(out)
+			for i := range out {
+				out[i].BaseTopics = nil
+			}
+			return next(ctx, out...)
+		}}
+	}},
+	{rule: "C19", name: "publishes once for each base topic", breaks: onPublish(func(t *broken, event core.Outgoing, next func() error) error {
+		for _, topic := range event.BaseTopics {
+			event.Topic, event.BaseTopics = topic, nil
+			if err := t.base.Send(context.Background(), event); err != nil {
+				return err
+			}
+		}
+		return next()
+	})},
 	{rule: "C19", name: "adds the topic to the headers of an event", breaks: func() changes {
 		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)

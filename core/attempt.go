@@ -359,6 +359,7 @@ func dispatch(ctx context.Context, m *Message) error {
 	}()
 	for i, handler := range handlers.run {
 		current, began = i, time.Now()
+		m.as = handlers.scopeOf(i)
 		if err := handler(ctx, m); err != nil {
 			return err
 		}

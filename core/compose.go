@@ -87,6 +87,7 @@ type composer struct {
 	caps            Capabilities
 	address         func(queue string) (string, error) // Transport.Address
 	topic           func(topic string) error           // TopicChecker.CheckTopic, or nil
+	baseTypes       map[string][]string                // Config.BaseTypes
 	through         SendFunc                           // Config.SendMiddleware, or nil
 }
 
@@ -119,8 +120,12 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		Delay: o.Delay, TimeToBeReceived: o.TimeToBeReceived,
 		GroupKey: o.GroupKey, Properties: maps.Clone(o.Properties),
 	}
+	bases := c.baseTypes[messageType]
 	if intent == IntentPublish {
 		out.Topic = messageType
+		if c.caps.BaseTopics {
+			out.BaseTopics = bases
+		}
 	}
 	if !isMessageType(messageType) {
 		return Outgoing{}, fmt.Errorf("%q cannot be a message type; use UTF-8 text without ';' and ','", messageType)
@@ -181,7 +186,7 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		}
 	}
 	add(HeaderMessageID, out.ID)
-	add(HeaderMessageTypes, messageType)
+	add(HeaderMessageTypes, typeHeader(messageType, bases))
 	add(HeaderContentType, contentType)
 	add(HeaderMessageIntent, intent)
 	add(HeaderConversationID, conversation)
@@ -274,6 +279,10 @@ func (c *composer) checkRequest(out *Outgoing) error {
 		return errors.New("no destination queue was given")
 	case out.Topic != "" && !c.caps.PublishSubscribe:
 		return unsupported("publish", "PublishSubscribe")
+	case out.Topic == "" && len(out.BaseTopics) > 0:
+		return fmt.Errorf("the message has the base topics %q, but no topic; empty BaseTopics", out.BaseTopics)
+	case len(out.BaseTopics) > 0 && !c.caps.BaseTopics:
+		return unsupported("publish to base topics", "BaseTopics")
 	case out.Delay < 0:
 		return fmt.Errorf("delay %v is negative", out.Delay)
 	case out.Delay > 0 && !c.caps.DelayedDelivery:
@@ -285,8 +294,16 @@ func (c *composer) checkRequest(out *Outgoing) error {
 	case out.TimeToBeReceived > 0 && !c.caps.TimeToBeReceived:
 		return unsupported("limit the time to be received", "TimeToBeReceived")
 	}
-	if out.Topic != "" {
-		return c.checkTopic(out.Topic)
+	if out.Topic == "" {
+		return nil
+	}
+	if err := c.checkTopic(out.Topic); err != nil {
+		return err
+	}
+	for _, topic := range out.BaseTopics {
+		if err := c.checkTopic(topic); err != nil {
+			return fmt.Errorf("base type %q: %w", topic, err)
+		}
 	}
 	return nil
 }

@@ -82,6 +82,7 @@ type resolved struct {
 func resolve(c Config, caps Capabilities) (*resolved, error) {
 	var p problems
 	c.Recoverability.MessageTypes = maps.Clone(c.Recoverability.MessageTypes) // the caller may go on writing it
+	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
 	r := &resolved{given: c, config: c}
 	notNegative(&p, "Concurrency", c.Concurrency)
 	if c.Concurrency > maxConcurrency {
@@ -103,6 +104,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	if !utf8.ValidString(c.Instance) || strings.ContainsFunc(c.Instance, unicode.IsControl) {
 		p.add("Instance is %q, which is not UTF-8 or has control characters; use text on one line", c.Instance)
 	}
+	checkBaseTypes(&p, c.BaseTypes)
 	for i, m := range c.Middleware {
 		if m == nil {
 			p.add("Middleware[%d] is nil; remove it", i)

@@ -20,6 +20,7 @@ func (r *resolved) effective() Config {
 	c := r.given
 	c.Codecs, c.Middleware, c.Observers = slices.Clone(c.Codecs), slices.Clone(c.Middleware), slices.Clone(c.Observers)
 	c.SendMiddleware = slices.Clone(c.SendMiddleware)
+	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
 	if c.SendOnly {
 		return c
 	}

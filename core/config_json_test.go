@@ -18,6 +18,7 @@ const wholeConfig = `{
 	"provision": "Never",
 	"purgeOnStart": true,
 	"sendOnly": false,
+	"baseTypes": {"orders.placed": ["orders.changed", "orders.event"]},
 	"maxPrefetchBytes": 1000000,
 	"drainTimeout": "1m30s",
 	"handlerTimeout": "10s",
@@ -74,6 +75,7 @@ func TestR13_WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
+		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute, LogFormat: LogConstant, LogRepeats: 20,
 		Recoverability: Recoverability{
 			Immediate:  Immediate{Retries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},

@@ -107,7 +107,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		ep.sends.tell = ep.tellSends
 	}
 	ep.log = newLoggers(c.Logger, c.LogFormat, r.config.LogRepeats, name, ep.instance)
-	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address}
+	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address, baseTypes: r.given.BaseTypes}
 	if checker, ok := t.(TopicChecker); ok {
 		ep.composer.topic = checker.CheckTopic
 	}

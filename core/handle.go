@@ -23,6 +23,11 @@ import (
 // a handler that always fails keeps those after it from ever running, unless they are
 // independent (HandleOptions.Independent).
 //
+// A message may be of several types (header NServiceBus.EnclosedMessageTypes, which lists
+// the most derived first, see Config.BaseTypes). Then the handlers of each of them run, in the
+// order of the types, each with the T of its type. Message.Type, the settings and HandleFailed
+// are those of the first type that has some.
+//
 // Handlers are registered before the first Run or Invoke; an error that is ignored here is
 // returned by the next Run. There are HandleOptions once at most.
 func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) error {
@@ -199,6 +204,8 @@ type handlerSet struct {
 	names       []string // of the functions in run
 	around      []steps  // of the middleware of each of them
 	fallback    func(ctx context.Context, m *Message, f *Failed) error
+	byDefault   bool          // it has a fallback alone, and the handlers are those of HandleDefault
+	parts       []handlerPart // of a message of several types; nil: all are of one
 }
 
 var errSealed = errors.New("handlers are registered before the first Run or Invoke")
@@ -306,6 +313,7 @@ func (r *registry) seal() error {
 			continue
 		}
 		set.run, set.names, set.around, set.independent = byDefault.run, byDefault.names, byDefault.around, byDefault.independent
+		set.byDefault = true
 	}
 	return errors.Join(r.ignored...)
 }
@@ -341,25 +349,40 @@ func (r *registry) topics() []string {
 
 // lookup returns the message type by which a message is handled, and its
 // handlers. The header lists types from the most to the least specific,
-// separated by ';', perhaps with a .NET assembly after ','; the first that has
-// a handler wins. Without one the message has the first type and the default
-// handlers, if there are any.
+// separated by ';', perhaps with a .NET assembly after ','. The first that has
+// handlers is the message type; the handlers are those of all types in the header.
+// Without any the message has the first type and the default handlers, if there
+// are any.
 func (r *registry) lookup(header string) (messageType string, set *handlerSet) {
 	if set, ok := r.handlers[header]; ok {
 		return header, set
 	}
 	first := anyType
+	var more []typedHandlers // empty as long as there is one type
 	for entry := range strings.SplitSeq(header, ";") {
 		name, _, _ := strings.Cut(entry, ",")
 		if name = strings.TrimSpace(name); name == anyType {
 			continue
 		}
-		if set, ok := r.handlers[name]; ok {
-			return name, set
-		}
-		if first == anyType {
+		found, ok := r.handlers[name]
+		switch {
+		case ok && set == nil:
+			messageType, set = name, found
+		case ok && (found == set || slices.ContainsFunc(more, func(t typedHandlers) bool { return t.set == found })):
+		case ok: // one more type
+			if more == nil {
+				more = []typedHandlers{{messageType, set}}
+			}
+			more = append(more, typedHandlers{name, found})
+		case first == anyType:
 			first = name
 		}
 	}
-	return first, r.handlers[anyType]
+	switch {
+	case set == nil:
+		return first, r.handlers[anyType]
+	case more != nil:
+		return messageType, joinHandlers(more)
+	}
+	return messageType, set
 }

@@ -13,7 +13,8 @@ import (
 type HandleOptions struct {
 	// Independent keeps the handlers of a message type from standing in each other's way:
 	// each runs in every attempt, also where one before it failed. Either all handlers of a
-	// type are independent or none is.
+	// type are independent or none is. Of a message with several types, those of one may be
+	// independent and those of another not: these stop each other, but no independent one.
 	//
 	// The attempt fails if one of them failed, and a retry runs all again: what they send
 	// leaves only when all have succeeded. Each has a separate Message. In

@@ -54,6 +54,7 @@ type Message struct {
 	env      *environment
 	started  int64    // when the attempt got its slot, in Unix nanoseconds
 	scope    string   // keeps the derived ids of middleware and HandleFailed apart
+	as       string   // added to the scopes of runs for handlers of a further type of the message
 	parent   *Message // of the middleware that called next for this one, or nil
 	noted    *values  // of the outermost Message, guarded by its mu; nil until one is set
 
@@ -227,14 +228,20 @@ func (m *Message) SetBody(body []byte) {
 	m.replaced = &replacedBody{body: body}
 }
 
-// SkipRemainingHandlers lets no other handler of the message's type run after this
-// one. The message counts as handled if this one succeeds; another attempt begins
+// SkipRemainingHandlers lets no other handler of the message, of whichever of its types, run
+// after this one, but independent ones (HandleOptions.Independent). The message counts as handled if this one succeeds; another attempt begins
 // with the first handler again. It is for handlers: middleware that wants to run
 // none does not call next.
 func (m *Message) SkipRemainingHandlers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.skips = true
+}
+
+func (m *Message) unskip() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.skips = false
 }
 
 func (m *Message) skipsRemaining() bool {

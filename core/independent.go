@@ -8,6 +8,8 @@ import (
 )
 
 // dispatchIndependent runs all handlers, and notes the one that decides if several fail.
+// Where a message has several types, those of one of them may not be independent: they stop
+// each other, but none of another type.
 func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) error {
 	var failures []HandlerFailure
 	var noted []failingHandler
@@ -22,7 +24,16 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 		failures = append(failures, HandlerFailure{name, err})
 		noted = append(noted, failingHandler{name: name, began: began, failed: time.Now()})
 	}
+	stopped, skipped := 0, false // handlers that are not independent: those before this one, all
 	for i, handler := range handlers.run {
+		independent, end := handlers.independentAt(i)
+		if !independent {
+			if skipped || i < stopped {
+				continue
+			}
+			m.unskip() // which an independent one has asked for
+		}
+		m.as = handlers.scopeOf(i)
 		name, began = handlers.names[i], time.Now()
 		if ctx.Err() != nil {
 			fail(fmt.Errorf("%w: %w", errNotRun, context.Cause(ctx)))
@@ -33,7 +44,9 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 			if !goOn {
 				break
 			}
+			stopped = end
 		}
+		skipped = skipped || !independent && m.skipsRemaining()
 	}
 	failed = false
 	if len(failures) == 0 {

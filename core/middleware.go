@@ -102,7 +102,7 @@ func (m *Message) beginRun(by *Message, scope string) {
 	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
 	m.LastError, m.EnqueuedAt = by.LastError, by.EnqueuedAt
 	m.incoming, m.replaced, m.env = by.incoming, by.replaced, by.env
-	m.scope, m.parent = scope, by
+	m.scope, m.as, m.parent = scope+by.as, by.as, by
 }
 
 // adopt collects what a run collected that succeeded, instead of what an earlier

@@ -136,6 +136,9 @@ func (c *composer) takeOver(_ context.Context, given *Outgoing) error {
 	}
 	out := *given
 	out.Reason = ReasonApplication
+	if out.Topic == "" { // it was published, and is sent to a queue
+		out.BaseTopics = nil
+	}
 	if err := c.checkRequest(&out); err != nil {
 		return err
 	}

@@ -361,6 +361,10 @@ type Capabilities struct {
 	// PublishSubscribe: Outgoing.Topic works and the Transport is a Subscriber.
 	PublishSubscribe bool
 
+	// BaseTopics: Outgoing.BaseTopics works (C19). Without it what is published reaches the
+	// subscribers to its own topic alone. It needs PublishSubscribe.
+	BaseTopics bool
+
 	// TimeToBeReceived: Outgoing.TimeToBeReceived works (C20).
 	TimeToBeReceived bool
 

@@ -15,6 +15,7 @@ type stored struct {
 	ID         string            `json:"id"`
 	Queue      string            `json:"queue,omitempty"`
 	Topic      string            `json:"topic,omitempty"`
+	BaseTopics []string          `json:"baseTopics,omitempty"`
 	Headers    [][2]string       `json:"headers,omitempty"` // in their order
 	Body       []byte            `json:"body,omitempty"`    // base64
 	Due        *time.Time        `json:"due,omitempty"`
@@ -33,7 +34,7 @@ func encode(out []core.Outgoing, now time.Time) ([]byte, error) {
 	for i := range out {
 		o := &out[i]
 		s := stored{
-			ID: o.ID, Queue: o.Queue, Topic: o.Topic, Body: o.Body,
+			ID: o.ID, Queue: o.Queue, Topic: o.Topic, BaseTopics: o.BaseTopics, Body: o.Body,
 			GroupKey: o.GroupKey, Properties: o.Properties, Forward: o.Reason == core.ReasonForward,
 		}
 		s.Headers = make([][2]string, 0, o.Headers.Len())
@@ -75,7 +76,7 @@ func decode(encoded []byte, now time.Time) ([]core.Outgoing, error) {
 	out := make([]core.Outgoing, 0, len(all))
 	for i := range all {
 		s := &all[i]
-		o := core.Outgoing{ID: s.ID, Queue: s.Queue, Topic: s.Topic, Body: s.Body, GroupKey: s.GroupKey, Properties: s.Properties}
+		o := core.Outgoing{ID: s.ID, Queue: s.Queue, Topic: s.Topic, BaseTopics: s.BaseTopics, Body: s.Body, GroupKey: s.GroupKey, Properties: s.Properties}
 		if o.ID == "" {
 			return nil, errors.New("decode the messages that were stored to be sent: one has no id")
 		}

@@ -26,6 +26,10 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 		return fmt.Errorf("both Queue %q and Topic %q are set", out.Queue, out.Topic)
 	case out.Topic != "" && !caps.PublishSubscribe:
 		return Unsupported("PublishSubscribe")
+	case out.Topic == "" && len(out.BaseTopics) > 0:
+		return fmt.Errorf("BaseTopics %q are set without Topic", out.BaseTopics)
+	case len(out.BaseTopics) > 0 && !caps.BaseTopics:
+		return Unsupported("BaseTopics")
 	case out.Delay < 0:
 		return fmt.Errorf("Delay is negative: %v", out.Delay)
 	case out.Delay > 0 && !caps.DelayedDelivery:

@@ -140,7 +140,19 @@ func (b *Broker) subscribe(name string, topics []string, on bool) error {
 // subscribers, of which there may be none.
 func (b *Broker) destinations(out *core.Outgoing, one *[1]*queue) ([]*queue, error) {
 	if out.Topic != "" {
-		return b.directory.Load().topics[out.Topic], nil
+		topics := b.directory.Load().topics
+		if len(out.BaseTopics) == 0 {
+			return topics[out.Topic], nil
+		}
+		all := slices.Clone(topics[out.Topic])
+		for _, base := range out.BaseTopics {
+			for _, q := range topics[base] {
+				if !slices.Contains(all, q) {
+					all = append(all, q)
+				}
+			}
+		}
+		return all, nil
 	}
 	q, err := b.queue(out.Queue)
 	if err != nil {

@@ -57,6 +57,7 @@ func Everything() core.Capabilities {
 		DelayedDelivery:     true,
 		NativeDeliveryCount: true,
 		PublishSubscribe:    true,
+		BaseTopics:          true,
 		TimeToBeReceived:    true,
 		DeadLetter:          true,
 		GroupOrder:          true,
@@ -78,6 +79,7 @@ func (c Config) capabilities() (core.Capabilities, error) {
 	}
 	caps := *c.Capabilities
 	caps.Transactions = slices.Clone(caps.Transactions)
+	caps.BaseTopics = caps.BaseTopics && caps.PublishSubscribe
 	if len(caps.Transactions) == 0 {
 		errs = append(errs, errors.New("Capabilities.Transactions is empty; name at least one mode"))
 	}

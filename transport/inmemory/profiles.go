@@ -81,6 +81,7 @@ func LikeRabbitMQ() Config {
 			DelayedDelivery:     true,
 			NativeDeliveryCount: true,
 			PublishSubscribe:    true,
+			BaseTopics:          true,
 			TimeToBeReceived:    true,
 			MaxDelay:            (1<<28 - 1) * time.Second,
 			DelayPrecision:      2 * time.Second,

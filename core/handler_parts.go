@@ -1,0 +1,72 @@
+package core
+
+import "slices"
+
+// This file is about messages of several types that have handlers.
+
+// typedHandlers are the handlers of one type of a message.
+type typedHandlers struct {
+	messageType string
+	set         *handlerSet
+}
+
+// handlerPart is the place of the handlers of one type among those of a message.
+type handlerPart struct {
+	end         int // where the next one begins
+	scope       string
+	independent bool
+}
+
+// joinHandlers returns the handlers of all types of a message, in the order of the types.
+// Default handlers run where no type has others. HandleFailed is that of the first type
+// which has one.
+func joinHandlers(all []typedHandlers) *handlerSet {
+	own := slices.DeleteFunc(slices.Clone(all), func(t typedHandlers) bool { return t.set.byDefault })
+	if len(own) == 0 {
+		own = all[:1]
+	}
+	joined := &handlerSet{}
+	for i, t := range own {
+		joined.run = append(joined.run, t.set.run...)
+		for _, name := range t.set.names {
+			joined.names = append(joined.names, distinctName(joined.names, name))
+		}
+		part := handlerPart{end: len(joined.run), independent: t.set.independent}
+		if i > 0 {
+			part.scope = typeScope(t.messageType)
+		}
+		joined.parts = append(joined.parts, part)
+		joined.independent = joined.independent || t.set.independent
+	}
+	for _, t := range all {
+		if t.set.fallback != nil {
+			joined.fallback = t.set.fallback
+			break
+		}
+	}
+	return joined
+}
+
+// typeScope keeps the ids of messages apart that the handlers of the types of a message send
+// in separate runs. Those of its first type have the ids that they have without other types.
+func typeScope(messageType string) string { return "/type/" + messageType }
+
+// part returns that of a handler.
+func (s *handlerSet) part(i int) handlerPart {
+	for _, p := range s.parts {
+		if i < p.end {
+			return p
+		}
+	}
+	return handlerPart{end: len(s.run), independent: s.independent}
+}
+
+// scopeOf returns what is added to the scope of a handler.
+func (s *handlerSet) scopeOf(i int) string { return s.part(i).scope }
+
+// independentAt reports whether a handler is independent, and which handler is the first
+// that it does not stop otherwise.
+func (s *handlerSet) independentAt(i int) (independent bool, end int) {
+	p := s.part(i)
+	return p.independent, p.end
+}
