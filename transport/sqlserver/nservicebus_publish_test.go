@@ -94,6 +94,36 @@ func TestNServiceBus_SharedSubscriptions(t *testing.T) {
 
 // TestNServiceBus_EndpointMovesWithItsSubscriptions: what it subscribed to as an
 // endpoint of NServiceBus's is the same row, and not one beside it.
+// As they do, what is published reaches those who subscribed to a base type, a queue once.
+func TestNServiceBus_SubscribersToBaseTypes(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	table := db.table("SubscriptionRouting")
+	db.exec(t, on(table, theirSubscriptions))
+	const topic, base, event = "Sales.OrderPlaced", "Sales.OrderChanged", "Sales.IOrderEvent"
+	both, one := db.theirTable(t, "Sales.Both"), db.theirTable(t, "Sales.One")
+	db.exec(t, on(table, theirSubscribe), both, topic, "Sales.Both")
+	db.exec(t, on(table, theirSubscribe), both, event, "Sales.Both")
+	db.exec(t, on(table, theirSubscribe), one, event, "Sales.One")
+	transport := db.open(t, uncached)
+	derived, other := publication("1", topic), publication("2", topic)
+	derived.BaseTopics = []string{base, event}
+	send(t, transport, derived, other)
+	for address, want := range map[string][]string{both: {"1", "2"}, one: {"1"}} {
+		var got []string
+		for {
+			row, ok := db.receiveAsThey(t, address)
+			if !ok {
+				break
+			}
+			got = append(got, row.headers[core.HeaderMessageID])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has %q, want %q", address, got, want)
+		}
+	}
+}
+
 func TestNServiceBus_EndpointMovesWithItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)

@@ -211,7 +211,7 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 	for i := range msgs {
 		out := &msgs[i]
 		var err error
-		if i == 0 || out.Queue != msgs[i-1].Queue || out.Topic != msgs[i-1].Topic {
+		if i == 0 || out.Queue != msgs[i-1].Queue || out.Topic != msgs[i-1].Topic || !slices.Equal(out.BaseTopics, msgs[i-1].BaseTopics) {
 			to, err = t.destinations(ctx, out)
 		}
 		message := outgoing{headers: headers(i), body: out.Body, delay: out.Delay, ttl: out.TimeToBeReceived}
@@ -271,10 +271,31 @@ func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*qu
 		q, err := t.queues.get(out.Queue)
 		return []*queue{q}, err
 	}
-	if err := t.CheckTopic(out.Topic); err != nil {
+	queues, err := t.subscribersTo(ctx, out.Topic)
+	if err != nil || len(out.BaseTopics) == 0 {
+		return queues, err
+	}
+	queues = slices.Clone(queues)
+	for _, base := range out.BaseTopics {
+		more, err := t.subscribersTo(ctx, base)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range more {
+			if !slices.Contains(queues, q) {
+				queues = append(queues, q)
+			}
+		}
+	}
+	return queues, nil
+}
+
+// subscribersTo returns the queues that subscribed to a topic.
+func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queue, error) {
+	if err := t.CheckTopic(topic); err != nil {
 		return nil, transport.Permanent(err)
 	}
-	return t.subscriptions.of(ctx, out.Topic)
+	return t.subscriptions.of(ctx, topic)
 }
 
 // pack puts a message into the parcel for its table. It is one of so many that are

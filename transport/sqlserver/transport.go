@@ -150,6 +150,7 @@ func capabilities(cfg *Config, d dialect) core.Capabilities {
 		DelayedDelivery:     true,
 		NativeDeliveryCount: !cfg.NServiceBusTables,
 		PublishSubscribe:    true,
+		BaseTopics:          true,
 		TimeToBeReceived:    true,
 		// Microsoft SQL Server has savepoints too, but after some errors it lets no
 		// transaction return to one.
