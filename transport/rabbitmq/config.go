@@ -45,7 +45,8 @@ type Config struct {
 	// DeliveryLimit is the x-delivery-limit of the quorum queues that Provision creates:
 	// how often the broker gives a message back before it drops it, or dead-letters it.
 	// It must be far above what recoverability asks for, and more than 0. The default is
-	// 100,000, NServiceBus's. It is not used for classic queues.
+	// 100,000, NServiceBus's. It is not used for classic queues. In the topology of
+	// NServiceBus the queues have no such argument, and another value is refused.
 	DeliveryLimit int
 
 	// InstanceQueueExpiry is how long the broker keeps a queue of an instance
@@ -59,7 +60,8 @@ type Config struct {
 	// "http://user:password@host:15672". It is asked for the type and the delivery limit of
 	// the queues that are received from, and for nothing else. The user needs the tag
 	// management or monitoring, and permissions in the virtual host, of which empty ones
-	// will do.
+	// will do. In the topology of NServiceBus Provision makes policies with it, from RabbitMQ
+	// 4.0 on, for which the user needs the tag policymaker.
 	//
 	// It is needed where AMQP does not tell enough: on a broker of 4.0 or later, for quorum
 	// queues without an argument x-delivery-limit, and for any that the user of URLs has no
@@ -73,8 +75,8 @@ type Config struct {
 	// low, is refused all the same.
 	UnverifiedDeliveryLimit bool
 
-	// Topology is how topics reach their subscribers. The default is Conventional.
-	// Publishers and subscribers must agree on it.
+	// Topology is how topics reach their subscribers, and with NServiceBus how queues are
+	// declared too. The default is Conventional. Publishers and subscribers must agree on it.
 	Topology Topology
 
 	// NoDelays switches delayed messages off (Capabilities.DelayedDelivery): Provision
@@ -181,6 +183,16 @@ const (
 	// routing key. A subscription binds the queue to it. No word of a topic, between
 	// dots, can be * or #.
 	Direct
+
+	// NServiceBus is for a virtual host that endpoints of NServiceBus use too, with its
+	// conventional routing topology. Queues, exchanges and bindings are declared exactly as
+	// NServiceBus declares them, so that either side may be the first. Messages are sent to
+	// the exchange of the queue's name. A topic is the full name of a .NET type; that of
+	// Shop.Billing.OrderPlaced is the exchange "Shop.Billing:OrderPlaced", which is bound to
+	// those of its base types (core.Config.BaseTypes) and to System:Object. From RabbitMQ 4.0
+	// on Provision makes the policy for the delivery limit that NServiceBus makes, by
+	// ManagementURL.
+	NServiceBus
 )
 
 // String returns the topology's name as configuration files write it.
@@ -190,6 +202,8 @@ func (t Topology) String() string {
 		return "Conventional"
 	case Direct:
 		return "Direct"
+	case NServiceBus:
+		return "NServiceBus"
 	default:
 		return fmt.Sprintf("Topology(%d)", int(t))
 	}
@@ -197,7 +211,7 @@ func (t Topology) String() string {
 
 // MarshalText writes the topology's name.
 func (t Topology) MarshalText() ([]byte, error) {
-	if t < Conventional || t > Direct {
+	if t < Conventional || t > NServiceBus {
 		return nil, fmt.Errorf("rabbitmq: there is no %v", t)
 	}
 	return []byte(t.String()), nil
@@ -205,13 +219,13 @@ func (t Topology) MarshalText() ([]byte, error) {
 
 // UnmarshalText reads the name that String writes.
 func (t *Topology) UnmarshalText(text []byte) error {
-	for known := Conventional; known <= Direct; known++ {
+	for known := Conventional; known <= NServiceBus; known++ {
 		if known.String() == string(text) {
 			*t = known
 			return nil
 		}
 	}
-	return fmt.Errorf("unknown topology %q; use Conventional or Direct", text)
+	return fmt.Errorf("unknown topology %q; use Conventional, Direct or NServiceBus", text)
 }
 
 // complete fills in the defaults and reads the URLs and the files that they name. Its
@@ -223,8 +237,11 @@ func (c *Config) complete() ([]endpoint, error) {
 	if c.QueueType < Quorum || c.QueueType > Classic {
 		wrong("Config.QueueType is %d; use Quorum or Classic", int(c.QueueType))
 	}
-	if c.Topology < Conventional || c.Topology > Direct {
-		wrong("Config.Topology is %d; use Conventional or Direct", int(c.Topology))
+	if c.Topology < Conventional || c.Topology > NServiceBus {
+		wrong("Config.Topology is %d; use Conventional, Direct or NServiceBus", int(c.Topology))
+	}
+	if c.Topology == NServiceBus && c.DeliveryLimit != 0 && c.DeliveryLimit != defaultDeliveryLimit {
+		wrong("Config.DeliveryLimit is %d, but in the topology of NServiceBus it is %d; remove it", c.DeliveryLimit, defaultDeliveryLimit)
 	}
 	switch {
 	case c.DeliveryLimit == 0:

@@ -58,6 +58,11 @@ func (t *Transport) tryToExamine(ctx context.Context, queue string, maxDeliverie
 		queue: queue, vhost: conn.Config.Vhost, broker: b, argument: f.limit, policies: f.policies,
 		wanted: max(defaultDeliveryLimit, maxDeliveries+1),
 	}
+	if t.cfg.Topology == NServiceBus && f.managed {
+		if _, err := l.nserviceBus(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case f.managed || f.limit != nil:
 		return l.verdict(maxDeliveries)
@@ -105,10 +110,15 @@ const (
 	bait = "x-max-age"
 )
 
-// declaration returns the arguments of queues that the transport creates.
-func (t *Transport) declaration() amqp.Table {
-	arguments := amqp.Table{typeArgument: t.cfg.QueueType.argument()}
-	if t.cfg.QueueType == Quorum {
+// declaration returns the arguments of queues that the transport creates. NServiceBus knows
+// nothing of the queue of an instance.
+func (t *Transport) declaration(instance bool) amqp.Table {
+	beside := t.cfg.Topology == NServiceBus && !instance
+	arguments := amqp.Table{}
+	if t.cfg.QueueType == Quorum || !beside {
+		arguments[typeArgument] = t.cfg.QueueType.argument()
+	}
+	if t.cfg.QueueType == Quorum && !beside {
 		arguments[limitArgument] = int64(t.cfg.DeliveryLimit)
 	}
 	return arguments
@@ -119,7 +129,7 @@ func (t *Transport) declaration() amqp.Table {
 // is. With that value the next declaration comes closer. The queue stays as it is, and
 // none is created.
 func (t *Transport) probe(ctx context.Context, vhost, queue string) (*facts, error) {
-	guess := guess{durable: true, arguments: t.declaration(), asText: map[string]bool{}}
+	guess := guess{durable: true, arguments: t.declaration(false), asText: map[string]bool{}}
 	guess.arguments[bait] = "1D"
 	for range 64 { // more than there are arguments
 		err := t.admin(ctx, func(ch *amqp.Channel) error {

@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -204,11 +205,33 @@ func (m *management) get(ctx context.Context, into any, query url.Values, what, 
 	}
 }
 
-// ask is one request.
+// setLimit makes a policy with a delivery limit.
+func (m *management) setLimit(ctx context.Context, vhost string, p *policy, limit int) error {
+	body, err := json.Marshal(map[string]any{
+		"pattern": p.Pattern, "apply-to": p.ApplyTo, "priority": p.Priority,
+		"definition": map[string]int{limitKey: limit},
+	})
+	if err != nil {
+		return err
+	}
+	return m.request(ctx, http.MethodPut, body, nil, nil, "policies", vhost, p.Name)
+}
+
+// ask is one question.
 func (m *management) ask(ctx context.Context, into any, query url.Values, what, vhost string) error {
-	u := m.base.JoinPath("api", what, url.PathEscape(vhost))
+	return m.request(ctx, http.MethodGet, nil, into, query, what, vhost)
+}
+
+// request is one request, about something in a virtual host and perhaps one name there. What
+// is answered to a question is read into a value.
+func (m *management) request(ctx context.Context, method string, body []byte, into any, query url.Values, what, vhost string, name ...string) error {
+	path := []string{"api", what, url.PathEscape(vhost)}
+	for _, n := range name {
+		path = append(path, url.PathEscape(n))
+	}
+	u := m.base.JoinPath(path...)
 	u.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return transport.Permanent(fmt.Errorf("Config.ManagementURL: %w", err))
 	}
@@ -225,6 +248,9 @@ func (m *management) ask(ctx context.Context, into any, query url.Values, what, 
 	answer, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 	if err != nil {
 		return fmt.Errorf("the management API at %s broke off its answer: %w", m.base, err)
+	}
+	if method != http.MethodGet && response.StatusCode/100 == 2 {
+		return nil
 	}
 	if response.StatusCode != http.StatusOK {
 		return m.refused(response, answer, what, vhost)
@@ -246,6 +272,8 @@ func (m *management) refused(response *http.Response, answer []byte, what, vhost
 	}
 	err := fmt.Errorf("the management API at %s (Config.ManagementURL) answers %s", m.base, reason)
 	switch code := response.StatusCode; {
+	case response.Request.Method == http.MethodPut && (code == http.StatusUnauthorized || code == http.StatusForbidden):
+		return transport.Permanent(fmt.Errorf("%w: the user %q does not have the tag policymaker, which making a policy needs (rabbitmqctl set_user_tags)", err, m.user.Username()))
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return transport.Permanent(fmt.Errorf("%w: the user %q, or its password, is not the right one, has none of the tags management and monitoring "+
 			"(rabbitmqctl set_user_tags), or has no permissions in the virtual host %q (rabbitmqctl set_permissions; empty ones will do)", err, m.user.Username(), vhost))

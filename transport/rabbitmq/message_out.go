@@ -20,6 +20,7 @@ import (
 // concurrent use.
 type format struct {
 	messageType func(queue string, d *amqp.Delivery) string // Config.MessageType
+	direct      bool                                        // topics are routing keys
 
 	// frameMax is how large a frame of the connection for sending may be, with its eight
 	// bytes of frame; 0 is without limit. The connection sets it when it is opened.
@@ -29,7 +30,7 @@ type format struct {
 }
 
 func newFormat(c *Config) *format {
-	f := &format{messageType: c.MessageType}
+	f := &format{messageType: c.MessageType, direct: c.Topology == Direct}
 	f.frameMax.Store(defaultFrameMax)
 	return f
 }
@@ -44,6 +45,7 @@ const (
 	// To a topic it is the id alone, because each subscriber has a copy of its own.
 	copyIDHeader = "Reprise.CopyID"
 
+	furtherKeys        = "BCC" // a list of routing keys, which the broker removes
 	delayHeader        = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 	confirmationHeader = "NServiceBus.Transport.RabbitMQ.ConfirmationId" // NServiceBus's, of a send
 	sequenceHeader     = "x-dotnet-pub-seq-no"                           // its client library's
@@ -171,6 +173,16 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		}
 		p.Headers[key] = value
 		size += fieldOverhead + len(key) + len(value)
+	}
+	if f.direct && len(out.BaseTopics) > 0 {
+		// The broker routes by these keys too, a queue gets the message once, and the header
+		// is removed.
+		more := make([]any, len(out.BaseTopics))
+		for i, topic := range out.BaseTopics {
+			more[i] = topic
+			size += fieldOverhead + len(topic)
+		}
+		p.Headers[furtherKeys] = more
 	}
 	seconds := 0
 	if out.Delay > 0 {

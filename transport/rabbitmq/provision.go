@@ -20,6 +20,11 @@ import (
 // The broker deletes the queue of an instance Config.InstanceQueueExpiry after its last
 // receiver left, and its exchange with it.
 //
+// In the topology of NServiceBus queues have no x-delivery-limit, and one that was declared in
+// another way than NServiceBus declares it is an error. From RabbitMQ 4.0 on the limit is a
+// policy, which Provision makes by Config.ManagementURL where nobody has set a limit. Where the
+// first queue of topology has another limit that is an error; for the others it is a warning.
+//
 // It changes nothing that exists. A queue of another type than Config says, one that
 // does not last, or one with a delivery limit below Config.DeliveryLimit is an error
 // that names both values (C18), and so is the queue of an instance with another expiry. What else a queue was declared with is its owner's
@@ -49,35 +54,52 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		}
 	}
 	var errs []error
-	for _, queue := range queues {
+	var made []string
+	for i, queue := range queues {
 		instance := queue == topology.InstanceQueue
-		if err := within(ctx, func(ctx context.Context) error { return t.provisionQueue(ctx, queue, instance) }); err != nil {
+		created := false
+		err := within(ctx, func(ctx context.Context) (err error) {
+			created, err = t.provisionQueue(ctx, queue, instance)
+			return err
+		})
+		if created && !instance {
+			made = append(made, queue)
+		}
+		if err == nil && !instance {
+			err = t.provisionLimit(ctx, queue, i == 0)
+		}
+		if err != nil {
 			errs = append(errs, explained(err))
 			if ctx.Err() != nil || transient(err) {
 				break // each queue would only repeat it
 			}
 		}
 	}
+	_ = within(ctx, func(ctx context.Context) error { t.warnBeside(ctx, made); return nil })
 	return errors.Join(errs...)
 }
 
-func (t *Transport) provisionQueue(ctx context.Context, queue string, instance bool) error {
-	err := t.find(ctx, queue)
+func (t *Transport) provisionQueue(ctx context.Context, queue string, instance bool) (created bool, err error) {
+	err = t.find(ctx, queue)
 	if faultOf(err) == faultNoQueue {
+		created = true
 		err = t.createQueue(ctx, queue, instance)
 	} else if err == nil {
 		err = t.compare(ctx, queue, instance)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	if t.cfg.Topology == Conventional {
+	return created, t.provisionBindings(ctx, queue, instance)
+}
+
+// provisionBindings makes what messages come to a queue by.
+func (t *Transport) provisionBindings(ctx context.Context, queue string, instance bool) (err error) {
+	if t.cfg.Topology != Direct {
 		// One that the broker deletes with its last binding goes with an instance's queue.
 		if err := t.declareExchange(ctx, queue, instance && t.cfg.InstanceQueueExpiry > 0); err != nil {
 			return err
 		}
-	}
-	if t.cfg.Topology == Conventional {
 		err = t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, "", queue, false, nil) })
 	}
 	if err == nil && t.caps.DelayedDelivery {
@@ -91,7 +113,7 @@ func (t *Transport) provisionQueue(ctx context.Context, queue string, instance b
 }
 
 func (t *Transport) createQueue(ctx context.Context, queue string, instance bool) error {
-	arguments := t.declaration()
+	arguments := t.declaration(instance)
 	if instance && t.cfg.InstanceQueueExpiry > 0 {
 		arguments[expiryArgument] = t.cfg.InstanceQueueExpiry.Milliseconds()
 	}
@@ -128,6 +150,9 @@ func (t *Transport) compare(ctx context.Context, queue string, instance bool) er
 		if err := f.otherExpiry(queue, t.cfg.InstanceQueueExpiry); err != nil {
 			return err
 		}
+	}
+	if t.cfg.Topology == NServiceBus && !instance {
+		return t.exactly(ctx, queue)
 	}
 	if t.cfg.QueueType != Quorum || f.limit == nil || *f.limit >= t.cfg.DeliveryLimit {
 		return nil

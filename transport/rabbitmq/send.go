@@ -51,7 +51,7 @@ type mail struct {
 func (m *mail) write() (bad int, err error) {
 	named := 0
 	for i := range m.msgs {
-		if m.msgs[i].Topic != "" || m.msgs[i].Delay > 0 {
+		if m.msgs[i].Topic != "" || m.msgs[i].Delay > 0 || m.t.cfg.Topology == NServiceBus {
 			named++
 		}
 	}
@@ -87,6 +87,11 @@ func (m *mail) letter(i int) error {
 		if l.exchange, l.key, err = t.topicRoute(out.Topic); err != nil {
 			return err
 		}
+		for _, base := range out.BaseTopics {
+			if _, _, err := t.topicRoute(base); err != nil {
+				return err
+			}
+		}
 	case strings.HasPrefix(out.Queue, replyPrefix):
 		if err := checkReplyName(out.Queue); err != nil {
 			return err
@@ -105,7 +110,9 @@ func (m *mail) letter(i int) error {
 			l.exchange, l.key, _ = delayRoute(out.Delay, queue)
 		} else {
 			l.key, l.mandatory = queue, true
-			to = &m.toQueues
+			if t.cfg.Topology != NServiceBus { // prepare looks for the queue's exchange
+				to = &m.toQueues
+			}
 		}
 	}
 	var err error
@@ -119,9 +126,13 @@ func (m *mail) letter(i int) error {
 
 // topicRoute is where messages to a topic are published.
 func (t *Transport) topicRoute(topic string) (exchange, key string, err error) {
-	if t.cfg.Topology == Direct {
+	switch t.cfg.Topology {
+	case Direct:
 		key, err = topicKey(topic)
 		return directExchange, key, err
+	case NServiceBus:
+		exchange, err = eventExchange(topic)
+		return exchange, "", err
 	}
 	exchange, err = topicExchange(topic)
 	return exchange, "", err
@@ -135,14 +146,19 @@ func (m *mail) prepare(ctx context.Context) {
 	for _, l := range m.toNamed {
 		out := &m.msgs[l.index]
 		var err error
-		if out.Topic != "" {
-			if m.t.cfg.Topology == Direct {
-				ready = append(ready, l)
+		switch {
+		case out.Topic != "" && m.t.cfg.Topology == Direct:
+		case out.Topic != "":
+			err = m.t.known.declareTopic(ctx, m.t, out.Topic, out.BaseTopics)
+		case out.Delay > 0:
+			err = m.t.known.bindDelayed(ctx, m.t, out.Queue)
+		default:
+			err = m.t.known.exchangeOf(ctx, m.t, out.Queue)
+			if errors.Is(err, errNoExchange) { // of a queue that a client of AMQP declared for replies, say
+				m.toQueues = append(m.toQueues, l)
 				continue
 			}
-			err = m.t.known.declareTopic(ctx, m.t, out.Topic)
-		} else {
-			err = m.t.known.bindDelayed(ctx, m.t, out.Queue)
+			l.exchange, l.key = out.Queue, ""
 		}
 		if err != nil {
 			m.report(&l, core.SendRefused, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Subscribe lets a queue receive what is published to the topics, from now on. In the
-// Conventional topology it binds the exchange of each topic, which it declares, to that
+// Subscribe lets a queue receive what is published to the topics, from now on. But for the
+// Direct topology it binds the exchange of each topic, which it declares, to that
 // of the queue, or to the queue itself if it has none.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, t.subscribe); err != nil {
@@ -96,7 +96,7 @@ func (t *Transport) unsubscribe(ctx context.Context, queue string, sources []sou
 	return t.admin(ctx, func(ch *amqp.Channel) error {
 		for _, s := range sources {
 			err := ch.QueueUnbind(queue, s.key, s.exchange, nil)
-			if err == nil && t.cfg.Topology == Conventional {
+			if err == nil && t.cfg.Topology != Direct {
 				err = ch.ExchangeUnbind(queue, s.key, s.exchange, false, nil)
 			}
 			if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +36,7 @@ const (
 	needsBinding                       // of a queue to it
 	needsTopic                         // the exchange of a topic
 	needsUndelivered                   // what takes delayed messages whose queue is gone
+	needsExchange                      // of a queue; it is looked for
 )
 
 // declared is a need, fulfilled or about to be.
@@ -51,6 +54,9 @@ const (
 	// message to one that does not would not come back.
 	bindingKnown = time.Second
 
+	// absenceKnown is how long a queue is taken to have no exchange.
+	absenceKnown = time.Second
+
 	// delaysTimeout bounds the declaration of all levels: 28 queues, the first time.
 	delaysTimeout = 2 * time.Minute
 )
@@ -62,14 +68,63 @@ func newTopologyMemory() *topologyMemory {
 }
 
 // declareTopic makes sure that the exchange of a topic exists, so that publishing to it
-// without subscribers is no error. It is remembered until forget.
-func (m *topologyMemory) declareTopic(ctx context.Context, t *Transport, topic string) error {
-	exchange, err := topicExchange(topic)
+// without subscribers is no error, and that it is bound to those of the base topics. It is
+// remembered until forget.
+func (m *topologyMemory) declareTopic(ctx context.Context, t *Transport, topic string, bases []string) error {
+	exchange, _, err := t.topicRoute(topic)
 	if err != nil {
 		return err
 	}
-	return m.fulfil(ctx, t, need{needsTopic, exchange}, 0, operationTimeout, func(ctx context.Context) error {
-		return t.declareExchange(ctx, exchange, false)
+	to := make([]string, 0, len(bases)+1)
+	for _, base := range bases {
+		name, _, err := t.topicRoute(base)
+		if err != nil {
+			return err
+		}
+		to = append(to, name)
+	}
+	if t.cfg.Topology == NServiceBus && exchange != everyEvent && !slices.Contains(to, everyEvent) {
+		to = append(to, everyEvent)
+	}
+	name := exchange
+	if len(to) > 0 {
+		name += "\n" + strings.Join(to, "\n") // which no name has in it
+	}
+	return m.fulfil(ctx, t, need{needsTopic, name}, 0, operationTimeout, func(ctx context.Context) error {
+		return t.declareHierarchy(ctx, exchange, to)
+	})
+}
+
+// declareHierarchy declares the exchange of a topic, and binds it to those of others.
+func (t *Transport) declareHierarchy(ctx context.Context, exchange string, to []string) error {
+	if err := t.declareExchange(ctx, exchange, false); err != nil {
+		return err
+	}
+	for _, base := range to {
+		if base == exchange { // of two nested types, or a type and IEvent
+			continue
+		}
+		if err := t.declareExchange(ctx, base, false); err != nil {
+			return err
+		}
+		if err := t.admin(ctx, func(ch *amqp.Channel) error { return ch.ExchangeBind(base, "", exchange, false, nil) }); err != nil {
+			return fmt.Errorf("bind the exchange %q to that of a base type, %q: %w", exchange, base, err)
+		}
+	}
+	return nil
+}
+
+// errNoExchange: a queue has no exchange of its name.
+var errNoExchange = errors.New("the queue has no exchange of its name")
+
+// exchangeOf looks for the exchange of a queue's name. Without one it returns errNoExchange.
+func (m *topologyMemory) exchangeOf(ctx context.Context, t *Transport, queue string) error {
+	return m.fulfil(ctx, t, need{needsExchange, queue}, 0, operationTimeout, func(ctx context.Context) error {
+		err := t.hasExchange(ctx, queue)
+		if faultOf(err) == faultNoTarget {
+			return transport.Permanent(errNoExchange)
+		}
+		return err
 	})
 }
 
@@ -132,10 +187,14 @@ func (m *topologyMemory) declare(t *Transport, d *declared, in *transport.Cache[
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d.err = err
+	absent := errors.Is(err, errNoExchange)
+	if absent {
+		known = absenceKnown
+	}
 	if known > 0 {
 		d.until = time.Now().Add(known)
 	}
-	if entered, _ := in.Get(n); err != nil && entered == d {
+	if entered, _ := in.Get(n); err != nil && !absent && entered == d {
 		in.Delete(n)
 	}
 	close(d.done)

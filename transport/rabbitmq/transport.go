@@ -126,6 +126,7 @@ func capabilities(cfg *Config) core.Capabilities {
 		NativeDeliveryCount: cfg.QueueType == Quorum,
 		CountsEveryDelivery: cfg.QueueType == Quorum,
 		PublishSubscribe:    true,
+		BaseTopics:          true,
 		TimeToBeReceived:    true,
 		MaxDelay:            maxDelay,
 		DelayPrecision:      delayPrecision,

@@ -1,0 +1,99 @@
+package rabbitmq
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestEventExchange(t *testing.T) {
+	t.Parallel()
+	for topic, want := range map[string]string{
+		"Shop.Billing.OrderPlaced":        "Shop.Billing:OrderPlaced",
+		"OrderPlaced":                     ":OrderPlaced",
+		"Shop.Contracts+OrderPlaced":      "Shop:OrderPlaced", // as NServiceBus, without the outer class
+		"Shop.Contracts+V2+OrderPlaced":   "Shop:OrderPlaced",
+		"Contracts+OrderPlaced":           ":OrderPlaced",
+		"NServiceBus.IEvent":              "System:Object",
+		"System.Object":                   "System:Object",
+		"Shop.Grüße":                      "Shop:Grüße",
+		strings.Repeat("n", 253) + ".N":   strings.Repeat("n", 253) + ":N",
+		"Shop.Lists`1[[System.Int32]]":    "",
+		"Shop.Lists`1":                    "",
+		"Shop:OrderPlaced":                "",
+		"Shop.":                           "",
+		"":                                "",
+		"amq.shop.OrderPlaced":            "",
+		strings.Repeat("n", 254) + ".N":   "",
+		"Shop.Order\x00":                  "",
+		strings.Repeat("n", 255):          "",
+		"Shop.Contracts+":                 "Shop:Contracts",
+		"amqp.OrderPlaced":                "amqp:OrderPlaced",
+		"Shop.IHandle.Of.Everything.That": "Shop.IHandle.Of.Everything:That",
+	} {
+		got, err := eventExchange(topic)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("the exchange of %q is %q, %v; want %q", topic, got, err, want)
+		}
+	}
+}
+
+// NServiceBus's rule: exactly 100,000, whoever set it; a policy where nobody did, from RabbitMQ
+// 4.0 on; otherwise it does not start.
+func TestTheirLimit_Decision(t *testing.T) {
+	t.Parallel()
+	limit := func(n int) *int { return &n }
+	user := func(definition string) *policy {
+		p := &policy{Name: "P", Pattern: "^b", ApplyTo: "queues", Priority: 3}
+		if err := json.Unmarshal([]byte(definition), &p.Definition); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	operators := func(definition string) *policy {
+		p := user(definition)
+		p.Name, p.operators = "O", true
+		return p
+	}
+	for name, test := range map[string]struct {
+		argument *int
+		policies []*policy
+		want     theirLimit
+		says     []string // nil: no error
+	}{
+		"nobody set one":                     {want: limitPolicyMiss},
+		"an argument of 100,000":             {argument: limit(100_000), want: limitInForce},
+		"its policy":                         {policies: []*policy{user(`{"delivery-limit":100000}`)}, want: limitInForce},
+		"an operator policy of 100,000":      {policies: []*policy{operators(`{"delivery-limit":100000}`)}, want: limitInForce},
+		"an operator policy about else":      {policies: []*policy{operators(`{"max-length":7}`)}, want: limitPolicyMiss},
+		"the lowest is 100,000":              {argument: limit(200_000), policies: []*policy{user(`{"delivery-limit":100000}`)}, want: limitInForce},
+		"another argument":                   {argument: limit(200_000), says: []string{"x-delivery-limit is 200000", "move its messages"}},
+		"no limit":                           {argument: limit(-1), says: []string{"x-delivery-limit is -1"}},
+		"a foreign policy":                   {policies: []*policy{user(`{"delivery-limit":50}`)}, says: []string{`the policy "P" says 50`, "rabbitmqctl set_policy", `{"delivery-limit":100000}`}},
+		"a foreign policy about else":        {policies: []*policy{user(`{"max-length":7}`)}, says: []string{`the policy "P" applies`, `{"delivery-limit":100000,"max-length":7}`}},
+		"a lower operator policy":            {policies: []*policy{user(`{"delivery-limit":100000}`), operators(`{"delivery-limit":50}`)}, says: []string{`the operator policy "O" says 50`, "set_operator_policy"}},
+		"a policy of the wrong kind of text": {policies: []*policy{user(`{"delivery-limit":"100000"}`)}, says: []string{"which says none"}},
+	} {
+		for _, b := range []version{{3, 10}, {3, 13}, {4, 0}, {4, 3}, {5, 0}, {}} {
+			t.Run(fmt.Sprintf("%s on %v", name, b), func(t *testing.T) {
+				l := &limited{queue: "billing", vhost: "shop", broker: b, argument: test.argument, policies: test.policies}
+				got, err := l.nserviceBus()
+				if b.major == 3 {
+					if got != limitNotNeeded || err != nil {
+						t.Errorf("%d, %v; want no policy before 4.0", got, err)
+					}
+					return
+				}
+				if got != test.want && test.says == nil || (err != nil) != (test.says != nil) {
+					t.Fatalf("%d, %v; want %d", got, err, test.want)
+				}
+				for _, word := range test.says {
+					if !strings.Contains(err.Error(), word) {
+						t.Errorf("the error does not say %q: %v", word, err)
+					}
+				}
+			})
+		}
+	}
+}
