@@ -78,6 +78,7 @@ func TestConfig_Refused(t *testing.T) {
 		"a negative size":            {Config{URLs: []string{broker}, MaxMessageBytes: -1}, "Config.MaxMessageBytes"},
 		"half a second":              {Config{URLs: []string{broker}, Heartbeat: 1500 * time.Millisecond}, "whole seconds"},
 		"a heartbeat of a day":       {Config{URLs: []string{broker}, Heartbeat: 24 * time.Hour}, "Config.Heartbeat"},
+		"a limit that is not theirs": {Config{URLs: []string{broker}, Topology: NServiceBus, DeliveryLimit: 5000}, "Config.DeliveryLimit is 5000, but in the topology of NServiceBus it is 100000"},
 		"TLS that is not used":       {Config{URLs: []string{broker}, TLS: &tls.Config{}}, "Config.TLS would not be used"},
 	} {
 		if _, err := c.cfg.complete(); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -112,7 +113,7 @@ func TestConfig_NamesInFiles(t *testing.T) {
 		Type     QueueType
 		Topology Topology
 	}
-	for _, f := range []file{{Quorum, Conventional}, {Classic, Direct}} {
+	for _, f := range []file{{Quorum, Conventional}, {Classic, Direct}, {Quorum, NServiceBus}} {
 		text, err := json.Marshal(f)
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +127,7 @@ func TestConfig_NamesInFiles(t *testing.T) {
 			t.Errorf("%s was read as %v, %v", text, read, err)
 		}
 	}
-	for _, wrong := range []any{QueueType(2), QueueType(-1), Topology(2), Topology(-1)} {
+	for _, wrong := range []any{QueueType(2), QueueType(-1), Topology(3), Topology(-1)} {
 		if text, err := json.Marshal(wrong); err == nil {
 			t.Errorf("%v was written as %s", wrong, text)
 		}
@@ -134,7 +135,7 @@ func TestConfig_NamesInFiles(t *testing.T) {
 	if err := new(QueueType).UnmarshalText([]byte("quorum")); err == nil || !strings.Contains(err.Error(), "Quorum or Classic") {
 		t.Errorf("an unknown queue type: %v", err)
 	}
-	if err := new(Topology).UnmarshalText(nil); err == nil || !strings.Contains(err.Error(), "Conventional or Direct") {
+	if err := new(Topology).UnmarshalText(nil); err == nil || !strings.Contains(err.Error(), "Conventional, Direct or NServiceBus") {
 		t.Errorf("an unknown topology: %v", err)
 	}
 }

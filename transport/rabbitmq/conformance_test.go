@@ -26,6 +26,7 @@ const (
 	onQuorum3  = "rabbitmq (quorum queues of RabbitMQ 3)"
 	onClassic3 = "rabbitmq (classic queues of RabbitMQ 3)"
 	onDirect   = "rabbitmq (direct topology)"
+	onTheirs   = "rabbitmq (topology of NServiceBus)"
 )
 
 // Rules that a configuration is checked against where it differs from TestConformance in
@@ -102,6 +103,22 @@ func TestConformance_DirectTopology(t *testing.T) {
 	conformance.Run(t, h)
 }
 
+// The topology of NServiceBus sends to exchanges, and has other names for topics.
+func TestConformance_TopologyOfNServiceBus(t *testing.T) {
+	notInShortRuns(t)
+	sideBySide(t)
+	var b *broker
+	if isGiven() {
+		b = givenBroker(t)
+	} else {
+		b = brokerOn(t, rabbitmq.SharedServer(t, testserver.V4))
+	}
+	h := b.harness(t, onTheirs, rabbitmq.Config{URLs: []string{b.url}, Topology: rabbitmq.NServiceBus, UnverifiedDeliveryLimit: true})
+	h.Broker, h.Rules = nil, append([]string{"C2"}, differingTopologies...)
+	h.Mismatch = nil // its queue has an argument that NServiceBus does not declare
+	conformance.Run(t, h)
+}
+
 // onShared checks a configuration against some rules on the shared server of a release.
 func onShared(t *testing.T, release testserver.Release, onGivenServer, name string, cfg rabbitmq.Config, rules []string) {
 	t.Helper()
@@ -139,6 +156,8 @@ func openInChild() (core.Transport, error) {
 		cfg.QueueType = rabbitmq.Classic
 	case onDirect:
 		cfg.Topology = rabbitmq.Direct
+	case onTheirs:
+		cfg.Topology, cfg.UnverifiedDeliveryLimit = rabbitmq.NServiceBus, true
 	}
 	return rabbitmq.New(context.Background(), cfg)
 }

@@ -91,7 +91,8 @@ func nativeID(marked, exchange, queue string) string {
 		return ""
 	case direct:
 		return marked
-	case strings.HasPrefix(exchange, topicPrefix), exchange == directExchange, strings.HasPrefix(exchange, delayPrefix):
+	case strings.Contains(exchange, ":"), exchange == directExchange, strings.HasPrefix(exchange, delayPrefix):
+		// The exchanges of topics have a colon in their names in all topologies that have such.
 		return id + "@" + queue
 	default:
 		return "" // sent to a topic, but came from none

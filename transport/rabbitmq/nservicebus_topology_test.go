@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -393,11 +394,11 @@ func TestNServiceBus_Events(t *testing.T) {
 				}
 				const all = "go-cancelled go-placed go-reminded net-changed net-placed net-reminded"
 				for queue, want := range map[string]string{
-					"Go":           "go-cancelled go-placed net-changed net-placed",
-					"GoBase":       "go-cancelled go-placed net-changed net-placed",
-					"GoAll":        all,
-					"Net":          "go-cancelled go-placed net-changed net-placed",
-					"NetBase":      "go-cancelled go-placed net-changed net-placed",
+					"Go":      "go-cancelled go-placed net-changed net-placed",
+					"GoBase":  "go-cancelled go-placed net-changed net-placed",
+					"GoAll":   all,
+					"Net":     "go-cancelled go-placed net-changed net-placed",
+					"NetBase": "go-cancelled go-placed net-changed net-placed",
 					// That OrderChanged has the interface is known by NServiceBus alone.
 					"NetInterface": "go-cancelled go-placed net-changed net-placed",
 					"NetAll":       all,
@@ -477,6 +478,107 @@ func TestSubscribe_BaseTopics(t *testing.T) {
 			if got := s.arrived(t, queue); got != want {
 				t.Errorf("%s has %q, want %q", queue, got, want)
 			}
+		}
+	})
+}
+
+// Endpoints on both sides: an event of a derived .NET type reaches the handlers of its types,
+// and what the endpoint publishes names its base types.
+func TestNServiceBus_EndpointHandlesDerivedTypes(t *testing.T) {
+	t.Parallel()
+	onNewest(t, func(t *testing.T, s *site) {
+		net := s.netHost(t)
+		net.install(t, "Net", "error")
+		net.subscribe(t, "Net", orderEvent)
+		ep, err := core.New("billing", s.open(t, s.beside(t)), core.Config{
+			Provision: core.ProvisionAlways,
+			BaseTypes: map[string][]string{"Shop.Billing.InvoicePaid": {"Shop.IOrderEvent"}},
+			// The queues of delayed messages are not made here.
+			Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran := make(chan string, 10)
+		for _, messageType := range []string{"Shop.IOrderEvent", "Shop.Orders.OrderChanged"} {
+			if err := core.HandleEvent(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+				ran <- messageType
+				if messageType == "Shop.IOrderEvent" && m.ID == "1" { // and not at its own event
+					return m.Publish("Shop.Billing.InvoicePaid", []byte("42"))
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- ep.Run(ctx) }()
+		<-ep.Ready()
+		net.hierarchy(t, orderPlaced)
+		const assembly = ", Shop.Contracts, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
+		if err := net.ch.Publish("Shop.Orders:OrderPlaced", "", false, false, amqp.Publishing{
+			MessageId: "1", Type: "Shop.Orders.OrderPlaced", Body: []byte("42"),
+			Headers: amqp.Table{
+				"NServiceBus.MessageId":            "1",
+				"NServiceBus.EnclosedMessageTypes": "Shop.Orders.OrderPlaced" + assembly + ";Shop.Orders.OrderChanged" + assembly + ";Shop.IOrderEvent" + assembly,
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"Shop.Orders.OrderChanged", "Shop.IOrderEvent"} {
+			select {
+			case got := <-ran:
+				if got != want {
+					t.Errorf("the handler of %s ran, want that of %s", got, want)
+				}
+			case <-time.After(patience):
+				t.Fatal("no handler ran")
+			}
+		}
+		deliveries, err := net.ch.Consume("Net", "", true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			d := await(t, deliveries)
+			if d.Exchange == "Shop.Orders:OrderPlaced" {
+				continue // its own
+			}
+			if got, want := d.Headers["NServiceBus.EnclosedMessageTypes"], "Shop.Billing.InvoicePaid;Shop.IOrderEvent"; d.Exchange != "Shop.Billing:InvoicePaid" || d.Type != "Shop.Billing.InvoicePaid" || got != want {
+				t.Errorf("NServiceBus gets %q by %s, with the types %v", d.Type, d.Exchange, got)
+			}
+			break
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What docs/transports/rabbitmq.md says of rights in this topology, and nothing else.
+func TestNServiceBus_Rights(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		admin := s.provisioned(t, s.beside(t), "billing")
+		event := core.Outgoing{ID: "1", Topic: "Shop.OrderPlaced", BaseTopics: []string{"Shop.IOrderEvent"}, Body: []byte("event")}
+		mustSend(t, admin, event)
+		subscribe(t, admin, "billing", "Shop.IOrderEvent")
+		messages := []core.Outgoing{event, {ID: "2", Queue: "billing", Body: []byte("command")}}
+		open := func(name, write, read string) *rabbitmq.Transport {
+			return s.open(t, rabbitmq.Config{Topology: rabbitmq.NServiceBus, URLs: []string{s.user(t, name, "^$", write, read)}})
+		}
+		mustSend(t, open("enough", "^(billing|Shop:OrderPlaced|Shop:IOrderEvent|System:Object)$", "^Shop:OrderPlaced$"), messages...)
+		for name, missing := range map[string]*rabbitmq.Transport{
+			"the queue":       open("queue", "^(Shop:OrderPlaced|Shop:IOrderEvent|System:Object)$", "^Shop:OrderPlaced$"),
+			"the base type":   open("base", "^(billing|Shop:OrderPlaced|System:Object)$", "^Shop:OrderPlaced$"),
+			"all classes":     open("object", "^(billing|Shop:OrderPlaced|Shop:IOrderEvent)$", "^Shop:OrderPlaced$"),
+			"reading the own": open("read", "^(billing|Shop:OrderPlaced|Shop:IOrderEvent|System:Object)$", "^$"),
+		} {
+			t.Run(name, func(t *testing.T) {
+				saysAll(t, errors.Join(missing.Send(t.Context(), messages[0]), missing.Send(t.Context(), messages[1])), "ACCESS_REFUSED")
+			})
 		}
 	})
 }

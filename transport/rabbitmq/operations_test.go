@@ -167,6 +167,7 @@ var operations = map[string]func(t *testing.T, o *operator){
 			t.Error(err)
 		}
 	},
+	"aside":       movesToTheirDeclaration,
 	"rights":      rightsSuffice,
 	"undelivered": undeliveredIsKept,
 	"events":      eventsOfOthers,
@@ -311,7 +312,7 @@ func TestOperations(t *testing.T) {
 	t.Parallel()
 	blocks := document(t)
 	for name := range blocks {
-		if _, tested := operations[name]; !tested && !slices.Contains(ofItsOwnServer, name) {
+		if _, tested := operations[name]; !tested && !slices.Contains(ofItsOwnServer, name) && !slices.Contains(ofAside, name) {
 			t.Errorf("nothing tests the block %q", name)
 		}
 	}
@@ -341,11 +342,14 @@ func newOperator(t *testing.T, s *site, blocks map[string]string) *operator {
 }
 
 // ofDelays are the blocks that speak of delayed messages, or of their queues.
-var ofDelays = []string{"rights", "undelivered", "stuck", "remove"}
+var ofDelays = []string{"aside", "rights", "undelivered", "stuck", "remove"}
 
 // ofReleases are the blocks that are about something in which releases differ: limits, types
 // of queues, and the queues of delays. The other commands are the same in all.
-var ofReleases = []string{"limit", "depth", "rights", "undelivered", "stuck"}
+var ofReleases = []string{"aside", "limit", "depth", "rights", "undelivered", "stuck"}
+
+// ofAside are the blocks of the operation "aside".
+var ofAside = []string{"replace", "back", "aside-gone"}
 
 // ofItsOwnServer are the blocks that change a server (TestOwnServer).
 var ofItsOwnServer = []string{"consumer-timeout", "consumer-timeout-now"}
@@ -398,4 +402,58 @@ func returns(t *testing.T, o *operator) {
 	if left := o.take(t, "error"); len(left) > 0 {
 		t.Errorf("these are left: %v", left)
 	}
+}
+
+// movesToTheirDeclaration replaces a queue by one that NServiceBus's installer takes, and
+// loses nothing of it: what is in it, what NServiceBus sends or publishes to it in between,
+// and what was delayed and falls due then.
+func movesToTheirDeclaration(t *testing.T, o *operator) {
+	const waiting = 100
+	ours := o.queues(t, "billing")
+	want := map[string]bool{}
+	sent := func(bodies ...string) {
+		for _, body := range bodies {
+			want[body] = true
+		}
+	}
+	for _, m := range numbered("billing", 1, waiting) {
+		mustSend(t, ours, m)
+		sent(m.ID)
+	}
+	mustSend(t, ours, core.Outgoing{ID: "soon", Queue: "billing", Delay: time.Second, Body: []byte("soon")},
+		core.Outgoing{ID: "later", Queue: "billing", Delay: 4 * time.Second, Body: []byte("later")})
+	sent("soon", "later")
+
+	net := o.netHost(t)
+	o.run(t, "aside")
+	net.send(t, "billing", "sent meanwhile")
+	sent("sent meanwhile")
+	until(t, "all messages are aside", func() bool {
+		ready, _ := o.depth(t, "billing.aside")
+		left, _ := o.depth(t, "billing")
+		return left == 0 && ready >= waiting
+	})
+	o.run(t, "replace")
+	net.send(t, "billing", "sent without a queue")
+	sent("sent without a queue")
+
+	cfg := o.beside(t)
+	theirs := o.open(t, cfg)
+	provision(t, theirs, "billing")
+	net.install(t, "billing")
+	o.run(t, "back")
+	r := consume(t, theirs, core.ReceiverConfig{Queue: "billing", MaxDeliveries: 50})
+	came := drain(t, r, len(want))
+	for body := range want {
+		if came[body] == 0 {
+			t.Errorf("%q is lost", body)
+		}
+	}
+	for n := range waiting {
+		if body := fmt.Sprint(n + 1); came[body] > 1 {
+			t.Errorf("%q, which waited, came %d times", body, came[body])
+		}
+	}
+	o.run(t, "aside-gone")
+	net.install(t, "billing")
 }

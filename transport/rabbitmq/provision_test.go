@@ -311,30 +311,40 @@ func TestProvision_BesideNServiceBus(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
-		s.withDelays()
-		theirs := s.channel(t)
-		declareLikeNServiceBus(t, theirs, "billing")
-		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
-		declareLikeNServiceBus(t, theirs, "billing") // when their endpoint starts again
-
-		// A delayed message comes by their binding and by ours, and arrives once.
-		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "billing", Delay: time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		deliveries, err := theirs.Consume("billing", "", true, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		await(t, deliveries)
-		// What is published to the exchange of the queue, as they do, comes after any
-		// second copy.
-		if err := theirs.Publish("billing", "", true, false, amqp.Publishing{MessageId: "last"}); err != nil {
-			t.Fatal(err)
-		}
-		if d := await(t, deliveries); d.MessageId != "last" {
-			t.Errorf("the message arrived twice: %+v", d)
+		for _, topology := range []rabbitmq.Topology{rabbitmq.Conventional, rabbitmq.NServiceBus} {
+			t.Run(topology.String(), func(t *testing.T) {
+				s := newSite(t, s.Server).withDelays()
+				cfg := s.beside(t)
+				cfg.Topology = topology
+				provisionBeside(t, s, cfg)
+			})
 		}
 	})
+}
+
+func provisionBeside(t *testing.T, s *site, cfg rabbitmq.Config) {
+	theirs := s.channel(t)
+	declareLikeNServiceBus(t, theirs, "billing")
+	transport := s.provisioned(t, cfg, "billing", "error")
+	declareLikeNServiceBus(t, theirs, "billing") // when their endpoint starts again
+
+	// A delayed message comes by their binding and by ours, and arrives once.
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "billing", Delay: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := theirs.Consume("billing", "", true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, deliveries)
+	// What is published to the exchange of the queue, as they do, comes after any
+	// second copy.
+	if err := theirs.Publish("billing", "", true, false, amqp.Publishing{MessageId: "last"}); err != nil {
+		t.Fatal(err)
+	}
+	if d := await(t, deliveries); d.MessageId != "last" {
+		t.Errorf("the message arrived twice: %+v", d)
+	}
 }
 
 func await(t testing.TB, deliveries <-chan amqp.Delivery) amqp.Delivery {
