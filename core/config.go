@@ -145,10 +145,10 @@ type Config struct {
 	// BaseTypes names the types that a message type is derived from: base classes and
 	// interfaces, the most derived first. A message of the type that is sent or published
 	// lists all of them behind its type in the header NServiceBus.EnclosedMessageTypes,
-	// so that a receiver that knows only a base type has handlers for it. What is published
-	// also reaches the subscribers to the base types, each queue once, on a transport with
-	// Capabilities.BaseTopics. It says nothing of received messages: what they are is said
-	// in their header.
+	// so that a receiver that knows only a base type has handlers for it. An event also
+	// reaches the subscribers to the base types, each queue once, on a transport with
+	// Capabilities.BaseTopics. It does not concern received messages: their header lists
+	// their types.
 	BaseTypes map[string][]string
 
 	// Middleware wraps the handling of every message, outermost first.

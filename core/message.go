@@ -26,8 +26,8 @@ type Outgoing struct {
 	// BaseTopics are the topics of the types that the message's type is derived from
 	// (Config.BaseTypes). Subscribers to any of them get the message as those to Topic do,
 	// and a queue that several of them lead to gets it once. It is only set with Topic and
-	// on a transport with Capabilities.BaseTopics; others refuse it. Nobody writes the
-	// slice after Send.
+	// on a transport with Capabilities.BaseTopics; others refuse it. Neither side
+	// writes the slice after Send.
 	BaseTopics []string
 
 	// Headers are carried unchanged: keys and values may hold any UTF-8, NUL

@@ -361,7 +361,7 @@ type Capabilities struct {
 	// PublishSubscribe: Outgoing.Topic works and the Transport is a Subscriber.
 	PublishSubscribe bool
 
-	// BaseTopics: Outgoing.BaseTopics works (C19). Without it what is published reaches the
+	// BaseTopics: Outgoing.BaseTopics works (C19). Without it an event reaches the
 	// subscribers to its own topic alone. It needs PublishSubscribe.
 	BaseTopics bool
 

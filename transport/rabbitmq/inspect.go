@@ -59,7 +59,7 @@ func (t *Transport) tryToExamine(ctx context.Context, queue string, maxDeliverie
 		wanted: max(defaultDeliveryLimit, maxDeliveries+1),
 	}
 	if t.cfg.Topology == NServiceBus && f.managed {
-		if _, err := l.nserviceBus(); err != nil {
+		if _, err := l.checkAsNServiceBus(); err != nil {
 			return err
 		}
 	}
@@ -113,12 +113,12 @@ const (
 // declaration returns the arguments of queues that the transport creates. NServiceBus knows
 // nothing of the queue of an instance.
 func (t *Transport) declaration(instance bool) amqp.Table {
-	beside := t.cfg.Topology == NServiceBus && !instance
+	asNServiceBus := t.cfg.Topology == NServiceBus && !instance
 	arguments := amqp.Table{}
-	if t.cfg.QueueType == Quorum || !beside {
+	if t.cfg.QueueType == Quorum || !asNServiceBus {
 		arguments[typeArgument] = t.cfg.QueueType.argument()
 	}
-	if t.cfg.QueueType == Quorum && !beside {
+	if t.cfg.QueueType == Quorum && !asNServiceBus {
 		arguments[limitArgument] = int64(t.cfg.DeliveryLimit)
 	}
 	return arguments

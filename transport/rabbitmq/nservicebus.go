@@ -66,9 +66,9 @@ func eventExchangeName(topic string) string {
 	return namespace + ":" + name
 }
 
-// exactly declares a queue as NServiceBus's installer does, which ends with an error where
-// the queue is not like this.
-func (t *Transport) exactly(ctx context.Context, queue string) error {
+// declareAsNServiceBus declares a queue as NServiceBus's installer does, which fails where the
+// queue was declared in another way.
+func (t *Transport) declareAsNServiceBus(ctx context.Context, queue string) error {
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, t.declaration(false))
 		return err
@@ -83,20 +83,19 @@ func (t *Transport) exactly(ctx context.Context, queue string) error {
 	return locked(queue, err)
 }
 
-// theirLimit is what is to be done about the delivery limit of a queue in NServiceBus's
-// topology.
-type theirLimit int
+// limitState is the state of the delivery limit of a queue in the topology of NServiceBus.
+type limitState int
 
 const (
-	limitInForce    theirLimit = iota // it is the one that NServiceBus demands
-	limitNotNeeded                    // the broker has none by default
-	limitPolicyMiss                   // NServiceBus's policy is to be made
+	limitInForce   limitState = iota // 100,000, which NServiceBus demands
+	limitNotNeeded                   // the broker has none by default
+	limitMissing                     // the policy has to be made
 )
 
-// nserviceBus decides as NServiceBus does at its start. It demands that the limit in force is
-// exactly 100,000, whoever set it. Where nobody set one, it makes a policy, from RabbitMQ 4.0
-// on. The error says why it would not start.
-func (l *limited) nserviceBus() (theirLimit, error) {
+// checkAsNServiceBus applies the rule that NServiceBus applies at its start: the limit in
+// force must be exactly 100,000, from any source, and without any limit it makes a policy, from
+// RabbitMQ 4.0 on. The error says why NServiceBus would not start.
+func (l *limited) checkAsNServiceBus() (limitState, error) {
 	if !l.broker.limits() {
 		return limitNotNeeded, nil
 	}
@@ -130,7 +129,7 @@ func (l *limited) nserviceBus() (theirLimit, error) {
 		return 0, transport.Permanent(fmt.Errorf("the delivery limit of the queue %q must be %d beside NServiceBus, but %v applies to it, which says none, and a queue has one policy at most. To fix: run %s",
 			l.queue, defaultDeliveryLimit, user, user.mended(l.vhost, defaultDeliveryLimit)))
 	}
-	return limitPolicyMiss, nil
+	return limitMissing, nil
 }
 
 // limitOf finds out what limits a quorum queue, by the management API.
@@ -155,14 +154,14 @@ func (t *Transport) limitOf(ctx context.Context, queue string) (*limited, error)
 	return l, nil
 }
 
-// provisionLimit sees to it that the delivery limit of a queue is the one that NServiceBus
-// demands. Where another one is in force, that is a warning for a queue that no endpoint
-// receives from: NServiceBus does not look at it either.
+// provisionLimit makes the policy for the delivery limit of a queue, if it is missing. Another
+// limit is an error for a queue that an endpoint receives from, and a warning for others, whose
+// limit NServiceBus does not read either.
 func (t *Transport) provisionLimit(ctx context.Context, queue string, received bool) error {
 	if t.cfg.Topology != NServiceBus || t.cfg.QueueType != Quorum || !received && t.cfg.ManagementURL == "" {
 		return nil
 	}
-	err := within(ctx, func(ctx context.Context) error { return t.setTheirLimit(ctx, queue) })
+	err := within(ctx, func(ctx context.Context) error { return t.makeLimitPolicy(ctx, queue) })
 	if err != nil && !received && transport.IsPermanent(err) {
 		t.warnings.Add(err.Error())
 		return nil
@@ -170,7 +169,7 @@ func (t *Transport) provisionLimit(ctx context.Context, queue string, received b
 	return err
 }
 
-func (t *Transport) setTheirLimit(ctx context.Context, queue string) error {
+func (t *Transport) makeLimitPolicy(ctx context.Context, queue string) error {
 	l, err := t.limitOf(ctx, queue)
 	if err != nil {
 		if t.cfg.UnverifiedDeliveryLimit {
@@ -178,8 +177,8 @@ func (t *Transport) setTheirLimit(ctx context.Context, queue string) error {
 		}
 		return err
 	}
-	state, err := l.nserviceBus()
-	if err != nil || state != limitPolicyMiss {
+	state, err := l.checkAsNServiceBus()
+	if err != nil || state != limitMissing {
 		return err
 	}
 	m, err := t.management()
@@ -194,7 +193,7 @@ func (t *Transport) setTheirLimit(ctx context.Context, queue string) error {
 		if l, err = t.limitOf(ctx, queue); err != nil {
 			return err
 		}
-		if state, err = l.nserviceBus(); err == nil && state == limitInForce {
+		if state, err = l.checkAsNServiceBus(); err == nil && state == limitInForce {
 			return nil
 		}
 		if time.Now().After(until) {
@@ -208,9 +207,9 @@ func (t *Transport) setTheirLimit(ctx context.Context, queue string) error {
 
 var errNotInForce = errors.New("the management API shows no delivery limit of it")
 
-// warnBeside adds a warning where queues are made on a virtual host that NServiceBus
-// publishes on: its installer would not take them.
-func (t *Transport) warnBeside(ctx context.Context, made []string) {
+// warnOfNServiceBus adds a warning where queues were made in a virtual host in which
+// NServiceBus publishes: its installer fails because of them.
+func (t *Transport) warnOfNServiceBus(ctx context.Context, made []string) {
 	if len(made) == 0 || t.cfg.Topology == NServiceBus || t.hasExchange(ctx, everyEvent) != nil {
 		return
 	}

@@ -39,9 +39,9 @@ func TestEventExchange(t *testing.T) {
 	}
 }
 
-// NServiceBus's rule: exactly 100,000, whoever set it; a policy where nobody did, from RabbitMQ
+// NServiceBus's rule: exactly 100,000 from any source; without a limit a policy, from RabbitMQ
 // 4.0 on; otherwise it does not start.
-func TestTheirLimit_Decision(t *testing.T) {
+func TestLimitPolicy_Decision(t *testing.T) {
 	t.Parallel()
 	limit := func(n int) *int { return &n }
 	user := func(definition string) *policy {
@@ -59,17 +59,17 @@ func TestTheirLimit_Decision(t *testing.T) {
 	for name, test := range map[string]struct {
 		argument *int
 		policies []*policy
-		want     theirLimit
+		want     limitState
 		says     []string // nil: no error
 	}{
-		"nobody set one":                     {want: limitPolicyMiss},
+		"no limit is set":                    {want: limitMissing},
 		"an argument of 100,000":             {argument: limit(100_000), want: limitInForce},
 		"its policy":                         {policies: []*policy{user(`{"delivery-limit":100000}`)}, want: limitInForce},
 		"an operator policy of 100,000":      {policies: []*policy{operators(`{"delivery-limit":100000}`)}, want: limitInForce},
-		"an operator policy about else":      {policies: []*policy{operators(`{"max-length":7}`)}, want: limitPolicyMiss},
+		"an operator policy about else":      {policies: []*policy{operators(`{"max-length":7}`)}, want: limitMissing},
 		"the lowest is 100,000":              {argument: limit(200_000), policies: []*policy{user(`{"delivery-limit":100000}`)}, want: limitInForce},
 		"another argument":                   {argument: limit(200_000), says: []string{"x-delivery-limit is 200000", "move its messages"}},
-		"no limit":                           {argument: limit(-1), says: []string{"x-delivery-limit is -1"}},
+		"unlimited":                          {argument: limit(-1), says: []string{"x-delivery-limit is -1"}},
 		"a foreign policy":                   {policies: []*policy{user(`{"delivery-limit":50}`)}, says: []string{`the policy "P" says 50`, "rabbitmqctl set_policy", `{"delivery-limit":100000}`}},
 		"a foreign policy about else":        {policies: []*policy{user(`{"max-length":7}`)}, says: []string{`the policy "P" applies`, `{"delivery-limit":100000,"max-length":7}`}},
 		"a lower operator policy":            {policies: []*policy{user(`{"delivery-limit":100000}`), operators(`{"delivery-limit":50}`)}, says: []string{`the operator policy "O" says 50`, "set_operator_policy"}},
@@ -78,7 +78,7 @@ func TestTheirLimit_Decision(t *testing.T) {
 		for _, b := range []version{{3, 10}, {3, 13}, {4, 0}, {4, 3}, {5, 0}, {}} {
 			t.Run(fmt.Sprintf("%s on %v", name, b), func(t *testing.T) {
 				l := &limited{queue: "billing", vhost: "shop", broker: b, argument: test.argument, policies: test.policies}
-				got, err := l.nserviceBus()
+				got, err := l.checkAsNServiceBus()
 				if b.major == 3 {
 					if got != limitNotNeeded || err != nil {
 						t.Errorf("%d, %v; want no policy before 4.0", got, err)

@@ -22,7 +22,7 @@ import (
 // test, as it ends a host.
 type netHost struct {
 	ch      *amqp.Channel
-	queue   string // its arguments of queues
+	queue   string // the type of its queues
 	returns chan amqp.Return
 }
 
@@ -201,7 +201,7 @@ func TestNServiceBus_QueueOfAnInstance(t *testing.T) {
 	})
 }
 
-// What Reprise declared otherwise is named, and left as it is.
+// Other declarations are named, and left as they are.
 func TestNServiceBus_OtherDeclarationsAreRefused(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -350,7 +350,7 @@ func TestNServiceBus_SendsToTheExchangeOfTheQueue(t *testing.T) {
 	})
 }
 
-// Events pass in both directions, and nobody has made a binding by hand.
+// Events pass in both directions without a binding made by hand.
 func TestNServiceBus_Events(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -389,10 +389,11 @@ func TestNServiceBus_Events(t *testing.T) {
 					core.Outgoing{ID: "1", Topic: "Shop.Orders.OrderPlaced", BaseTopics: []string{"Shop.Orders.OrderChanged", "Shop.IOrderEvent"}, Body: []byte("go-placed")},
 					core.Outgoing{ID: "2", Topic: "Shop.Orders.OrderCancelled", BaseTopics: []string{"Shop.Orders.OrderChanged", "NServiceBus.IEvent"}, Body: []byte("go-cancelled")},
 					core.Outgoing{ID: "3", Topic: "Shop.Orders.OrderReminded", Body: []byte("go-reminded")},
+					core.Outgoing{ID: "4", Topic: "Shop.Billing.InvoicePaid", Body: []byte("go-paid")}, // which NServiceBus does not know
 				); err != nil {
 					t.Fatal(err)
 				}
-				const all = "go-cancelled go-placed go-reminded net-changed net-placed net-reminded"
+				const all = "go-cancelled go-paid go-placed go-reminded net-changed net-placed net-reminded"
 				for queue, want := range map[string]string{
 					"Go":      "go-cancelled go-placed net-changed net-placed",
 					"GoBase":  "go-cancelled go-placed net-changed net-placed",

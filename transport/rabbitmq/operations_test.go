@@ -167,7 +167,7 @@ var operations = map[string]func(t *testing.T, o *operator){
 			t.Error(err)
 		}
 	},
-	"aside":       movesToTheirDeclaration,
+	"aside":       replacesQueue,
 	"rights":      rightsSuffice,
 	"undelivered": undeliveredIsKept,
 	"events":      eventsOfOthers,
@@ -404,10 +404,10 @@ func returns(t *testing.T, o *operator) {
 	}
 }
 
-// movesToTheirDeclaration replaces a queue by one that NServiceBus's installer takes, and
-// loses nothing of it: what is in it, what NServiceBus sends or publishes to it in between,
-// and what was delayed and falls due then.
-func movesToTheirDeclaration(t *testing.T, o *operator) {
+// replacesQueue replaces a queue by one that NServiceBus's installer accepts, and loses no
+// message: neither those in it, nor those that NServiceBus sends at the same time, nor delayed
+// ones that fall due.
+func replacesQueue(t *testing.T, o *operator) {
 	const waiting = 100
 	ours := o.queues(t, "billing")
 	want := map[string]bool{}
@@ -426,8 +426,8 @@ func movesToTheirDeclaration(t *testing.T, o *operator) {
 
 	net := o.netHost(t)
 	o.run(t, "aside")
-	net.send(t, "billing", "sent meanwhile")
-	sent("sent meanwhile")
+	net.send(t, "billing", "sent before the deletion")
+	sent("sent before the deletion")
 	until(t, "all messages are aside", func() bool {
 		ready, _ := o.depth(t, "billing.aside")
 		left, _ := o.depth(t, "billing")

@@ -22,8 +22,8 @@ import (
 //
 // In the topology of NServiceBus queues have no x-delivery-limit, and one that was declared in
 // another way than NServiceBus declares it is an error. From RabbitMQ 4.0 on the limit is a
-// policy, which Provision makes by Config.ManagementURL where nobody has set a limit. Where the
-// first queue of topology has another limit that is an error; for the others it is a warning.
+// policy, which Provision makes by Config.ManagementURL if there is no limit. Another limit is an
+// error for the first queue of topology, and a warning for the others.
 //
 // It changes nothing that exists. A queue of another type than Config says, one that
 // does not last, or one with a delivery limit below Config.DeliveryLimit is an error
@@ -75,7 +75,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			}
 		}
 	}
-	_ = within(ctx, func(ctx context.Context) error { t.warnBeside(ctx, made); return nil })
+	_ = within(ctx, func(ctx context.Context) error { t.warnOfNServiceBus(ctx, made); return nil })
 	return errors.Join(errs...)
 }
 
@@ -152,7 +152,7 @@ func (t *Transport) compare(ctx context.Context, queue string, instance bool) er
 		}
 	}
 	if t.cfg.Topology == NServiceBus && !instance {
-		return t.exactly(ctx, queue)
+		return t.declareAsNServiceBus(ctx, queue)
 	}
 	if t.cfg.QueueType != Quorum || f.limit == nil || *f.limit >= t.cfg.DeliveryLimit {
 		return nil

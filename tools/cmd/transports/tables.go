@@ -55,7 +55,7 @@ func abilities(all []*conformance.Report) string {
 			return "up to n times as configured"
 		}},
 		{"publish and subscribe", claim(func(c core.Capabilities) bool { return c.PublishSubscribe })},
-		{"what is published reaches the subscribers to base types", claim(func(c core.Capabilities) bool { return c.BaseTopics })},
+		{"events reach the subscribers to base types", claim(func(c core.Capabilities) bool { return c.BaseTopics })},
 		{"time to be received", claim(func(c core.Capabilities) bool { return c.TimeToBeReceived })},
 		{"groups of messages in order", claim(func(c core.Capabilities) bool { return c.GroupOrder })},
 		{"dead-letter queue of the broker's own", claim(func(c core.Capabilities) bool { return c.DeadLetter })},
