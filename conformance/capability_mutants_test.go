@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,6 +108,17 @@ var capabilityMutants = []mutant{
 			return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for i := range out {
 					out[i].TimeToBeReceived = 0
+				}
+				return next(ctx, out...)
+			}}
+		}},
+	{rule: "C1", name: "ignores base topics that it cannot honour",
+		on: able(func(c *core.Capabilities) { c.BaseTopics = false }),
+		breaks: func() changes {
+			return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+				out = slices.Clone(out)
+				for i := range out {
+					out[i].BaseTopics = nil
 				}
 				return next(ctx, out...)
 			}}
