@@ -43,7 +43,7 @@ func (setup asbSetup) openOn(ctx context.Context, l load) (store, error) {
 
 // open opens a transport as somebody would who has set nothing, and makes its queues.
 func (q *asbQueues) open(ctx context.Context) (*asb.Transport, error) {
-	t, err := asb.New(ctx, asb.Config{ConnectionString: q.server.connectionString, AdminEndpoint: "http://" + q.server.admin, QueuePrefix: q.prefix})
+	t, err := asb.New(asb.Config{ConnectionString: q.server.connectionString, AdminEndpoint: "http://" + q.server.admin, QueuePrefix: q.prefix})
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ type failingSystem struct {
 // startFailing starts both. The handler fails as long as handle does; the taker calls
 // it once more.
 func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) error) (_ system, err error) {
-	t := inmemory.New()
+	t := inmemory.Open()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close(context.WithoutCancel(ctx)))

@@ -130,7 +130,7 @@ func (setup inboxSetup) start(ctx context.Context, s *inboxSystem) (err error) {
 		}
 		setup.middleware = []core.Middleware{s.box.Middleware(), inInbox}
 	}
-	t := inmemory.New()
+	t := inmemory.Open()
 	if err := t.Provision(ctx, core.Topology{Queues: []string{handlerQueue}}); err != nil {
 		return err
 	}

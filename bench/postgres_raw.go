@@ -70,7 +70,7 @@ const rawSenders = 16
 
 // prepare makes the tables as Reprise makes them, and the texts that it would write.
 func (s *rawStore) prepare(ctx context.Context) error {
-	t, err := sqlserver.Open(ctx, s.database.url)
+	t, err := sqlserver.Open(s.database.url)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err err
 	}
 	s := &postgresStore{setup: setup, database: db, body: setup.body()}
 	for range max(setup.instances, 1) {
-		t, err := sqlserver.Open(ctx, db.url)
+		t, err := sqlserver.Open(db.url)
 		if err != nil {
 			return nil, errors.Join(err, s.close(ctx))
 		}
@@ -54,7 +54,7 @@ func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err err
 	}
 	s.sender = s.transports[0]
 	if setup.apart {
-		if s.sender, err = sqlserver.Open(ctx, db.url); err != nil {
+		if s.sender, err = sqlserver.Open(db.url); err != nil {
 			return nil, errors.Join(err, s.close(ctx))
 		}
 	}

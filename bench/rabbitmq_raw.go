@@ -66,7 +66,7 @@ func (setup rawRabbitSetup) openOn(ctx context.Context, l load) (_ store, err er
 
 // provision makes the queues as Reprise makes them.
 func (q *rabbitQueues) provision(ctx context.Context) error {
-	t, err := rabbitmq.Open(ctx, q.server.url)
+	t, err := rabbitmq.Open(q.server.url)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (setup rabbitSetup) openOn(ctx context.Context, l load) (_ store, err error
 	}
 	s := &rabbitStore{setup: setup, rabbitQueues: queues, body: setup.body()}
 	for range max(setup.instances, 1) {
-		t, err := rabbitmq.Open(ctx, server.url)
+		t, err := rabbitmq.Open(server.url)
 		if err != nil {
 			return nil, errors.Join(err, s.close(ctx))
 		}

@@ -29,7 +29,7 @@ type repriseSetup struct {
 
 func (setup repriseSetup) inMemory(name string) contender {
 	return contender{name, func(ctx context.Context, handle func(string) error) (system, error) {
-		t := inmemory.New()
+		t := inmemory.Open()
 		sys, err := setup.start(ctx, t, handle)
 		if err != nil {
 			return nil, errors.Join(err, t.Close(ctx))

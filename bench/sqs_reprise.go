@@ -41,7 +41,7 @@ func (setup sqsSetup) openOn(ctx context.Context, l load) (store, error) {
 // open opens a transport as somebody would who has set nothing, and makes its queues.
 func (q *sqsQueues) open(ctx context.Context) (*sqs.Transport, error) {
 	config := q.server.config()
-	t, err := sqs.New(ctx, sqs.Config{AWS: &config, QueuePrefix: q.prefix, WaitTime: sqsWait})
+	t, err := sqs.New(sqs.Config{AWS: &config, QueuePrefix: q.prefix, WaitTime: sqsWait})
 	if err != nil {
 		return nil, err
 	}

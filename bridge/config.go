@@ -93,10 +93,10 @@ func (s *Side) isEmpty() bool { return len(s.Queues)+len(s.Topics) == 0 }
 
 func (c *Config) checkTransports(p *problems) {
 	if isNil(c.Near.Transport) {
-		p.add("Near.Transport is nil; set it to a transport such as inmemory.New()")
+		p.add("Near.Transport is nil; set it to a transport such as inmemory.Open()")
 	}
 	if isNil(c.Far.Transport) {
-		p.add("Far.Transport is nil; set it to a transport such as inmemory.New()")
+		p.add("Far.Transport is nil; set it to a transport such as inmemory.Open()")
 	}
 	if c.hasTransports() && reflect.ValueOf(c.Near.Transport).Comparable() && c.Near.Transport == c.Far.Transport {
 		p.add("Near.Transport and Far.Transport are the same, so that the bridge would receive what it sends; pass two transports")

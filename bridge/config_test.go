@@ -15,8 +15,8 @@ import (
 
 func TestNew_SaysAllThatIsWrong(t *testing.T) {
 	t.Parallel()
-	near, far := inmemory.New(), inmemory.New()
-	noEvents, err := inmemory.Open(able(func(c *core.Capabilities) { c.PublishSubscribe = false }))
+	near, far := inmemory.Open(), inmemory.Open()
+	noEvents, err := inmemory.New(able(func(c *core.Capabilities) { c.PublishSubscribe = false }))
 	if err != nil {
 		t.Fatal(err)
 	}

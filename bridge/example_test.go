@@ -13,7 +13,7 @@ import (
 
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	postgres, rabbit := inmemory.New(), inmemory.New() // in reality sqlserver.New and rabbitmq.New
+	postgres, rabbit := inmemory.Open(), inmemory.Open() // in reality sqlserver.New and rabbitmq.New
 	quiet := core.Config{Logger: slog.New(slog.DiscardHandler)}
 
 	// snippet: bridge

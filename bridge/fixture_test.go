@@ -36,7 +36,7 @@ type side struct {
 
 func newSide(t *testing.T, c inmemory.Config) *side {
 	t.Helper()
-	tr, err := inmemory.Open(c)
+	tr, err := inmemory.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

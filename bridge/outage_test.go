@@ -30,7 +30,7 @@ func (b *bed) publish(topic string, n int) (ids []string) {
 // sides are the ways in which brokers of the near side count deliveries.
 var sides = map[string]inmemory.Config{
 	"everything":               {},
-	"each delivery is counted": able(func(c *core.Capabilities) { c.CountsEveryDelivery = true }),
+	"each delivery is counted": able(func(c *core.Capabilities) { c.CountsReleases = true }),
 	"no delayed delivery":      able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
 	"sends atomic with receive": able(func(c *core.Capabilities) {
 		c.Transactions = []core.TransactionMode{core.TransactionSendsAtomicWithReceive}

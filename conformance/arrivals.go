@@ -37,7 +37,7 @@ type census struct {
 
 // census expects each body as often as it is named.
 func (t *trial) census(want []string) *census {
-	c := &census{twice: t.caps.Duplicates, complete: make(chan struct{}), due: map[string]int{}, missing: len(want)}
+	c := &census{twice: t.caps.MayDuplicate, complete: make(chan struct{}), due: map[string]int{}, missing: len(want)}
 	for _, body := range want {
 		c.due[body]++
 	}
@@ -199,7 +199,7 @@ func (t *trial) received(transport core.Transport, queue string, sent ...core.Ou
 		case arrived[i] == nil:
 			arrived[i] = in
 			missing--
-		case !t.caps.Duplicates:
+		case !t.caps.MayDuplicate:
 			t.stop("each message is delivered once", "twice: %q", in.ID)
 		}
 	}
@@ -302,7 +302,7 @@ func (r *receiver) takeThese(expected string, want ...string) map[string]core.De
 			switch {
 			case slices.Contains(want, body) && taken[body] == nil:
 				taken[body] = d
-			case r.t.caps.Duplicates:
+			case r.t.caps.MayDuplicate:
 				r.t.complete(d)
 			default:
 				r.t.stop(expected, "%s came, which should not; expected were %s", excerpt([]byte(body)), some(want))
@@ -315,7 +315,7 @@ func (r *receiver) takeThese(expected string, want ...string) map[string]core.De
 // nobodyGets checks that what is gone does not come to the receivers, where the
 // broker itself makes no duplicates.
 func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
-	if t.caps.Duplicates {
+	if t.caps.MayDuplicate {
 		return
 	}
 	got := make([][]core.Delivery, len(receivers))

@@ -19,7 +19,7 @@ func inMemory(cfg inmemory.Config) Harness {
 	return Harness{
 		Name: "inmemory", Bubble: true,
 		Open: func(t testing.TB) core.Transport {
-			transport, err := inmemory.Open(cfg)
+			transport, err := inmemory.New(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -344,7 +344,7 @@ func harnessOn(cfg inmemory.Config, c changes) Harness {
 	stage := &backstage{broker: inmemory.NewBroker()}
 	cfg.Broker = stage.broker
 	open := func(t testing.TB, cfg inmemory.Config) core.Transport {
-		transport, err := inmemory.Open(cfg)
+		transport, err := inmemory.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ var capabilityCases = []testCase{
 			}
 		}
 		for name, value := range map[string]int64{
-			"MaxDelay": int64(c.MaxDelay), "DelayPrecision": int64(c.DelayPrecision), "SubscribeLag": int64(c.SubscribeLag),
+			"MaxDelay": int64(c.MaxDelay), "DelayPrecision": int64(c.DelayPrecision), "SubscriptionDelay": int64(c.SubscriptionDelay),
 			"MaxLockTime": int64(c.MaxLockTime), "DeliveryCountLag": int64(c.DeliveryCountLag),
 			"MaxReceiveBatch": int64(c.MaxReceiveBatch), "MaxMessageBytes": int64(c.MaxMessageBytes),
 			"MaxHeaderBytes": int64(c.MaxHeaderBytes), "MaxHeaderKeyBytes": int64(c.MaxHeaderKeyBytes),
@@ -57,8 +57,8 @@ var capabilityCases = []testCase{
 		if c.DelayedDelivery && c.DelayPrecision == 0 {
 			t.fail("a transport with DelayedDelivery says in DelayPrecision how late a message may be", "it is 0, which no clock can hold")
 		}
-		if c.CountsEveryDelivery && !c.NativeDeliveryCount {
-			t.fail("a transport that claims CountsEveryDelivery claims NativeDeliveryCount too: it is the broker's count that rises with every delivery", "NativeDeliveryCount is false")
+		if c.CountsReleases && !c.NativeDeliveryCount {
+			t.fail("a transport that claims CountsReleases claims NativeDeliveryCount too: it is the broker's count that rises with every delivery", "NativeDeliveryCount is false")
 		}
 	}},
 	{rule: "C1", title: "a transaction mode that is not claimed is refused", in: once, run: func(t *trial) {

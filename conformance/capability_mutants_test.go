@@ -23,7 +23,7 @@ var capabilityMutants = []mutant{
 		on: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
-				c.CountsEveryDelivery = true
+				c.CountsReleases = true
 				return c
 			}}
 		}},

@@ -71,7 +71,7 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 	return Harness{
 		Name: "wire",
 		Open: func(t testing.TB) core.Transport {
-			transport, err := inmemory.Open(inmemory.Config{Broker: broker})
+			transport, err := inmemory.New(inmemory.Config{Broker: broker})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -156,7 +156,7 @@ func (t *trial) accountFor(due []string, refused, completed, remaining *tally) {
 		t.fail("each message that Send accepted, and for which Complete was not called, is in the queue after its transport was closed", "not in the queue after %v: lost, or still locked by the closed receiver: %s", t.patience(), some(lost))
 	}
 	// A settlement that nobody confirms may get lost with its connection.
-	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
+	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
 		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", some(twice))
 	}
 	if len(unsent) > 0 {

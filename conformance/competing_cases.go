@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-var noDuplicates = unclaimed("Duplicates", func(c core.Capabilities) bool { return c.Duplicates })
+var noDuplicates = unclaimed("MayDuplicate", func(c core.Capabilities) bool { return c.MayDuplicate })
 
 var competingCases = []testCase{
 	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
@@ -96,7 +96,7 @@ func (c *competition) take(d core.Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := d.Incoming().NativeID
-	if other := c.held[id]; other != nil && !c.t.caps.Duplicates {
+	if other := c.held[id]; other != nil && !c.t.caps.MayDuplicate {
 		if until := other.LockedUntil(); until.IsZero() || time.Now().Before(until) {
 			c.t.fail("a message that one receiver holds is delivered to no other", "%q, with NativeID %q, was delivered a second time", d.Incoming().Body, id)
 		}

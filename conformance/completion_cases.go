@@ -229,7 +229,7 @@ func (t *trial) completedOnce(names []string, completed *tally, queue string) {
 		switch n := completed.of(name); {
 		case n == 0:
 			missing = append(missing, name)
-		case n > 1 && !t.caps.Duplicates:
+		case n > 1 && !t.caps.MayDuplicate:
 			twice = append(twice, name)
 		}
 	}
@@ -239,7 +239,7 @@ func (t *trial) completedOnce(names []string, completed *tally, queue string) {
 	if len(twice) > 0 {
 		t.fail("a message is completed once, by one receiver alone", "more often: %s", some(twice))
 	}
-	if len(missing) == 0 && !t.caps.Duplicates {
+	if len(missing) == 0 && !t.caps.MayDuplicate {
 		t.left(queue, "after all were completed")
 	}
 }

@@ -111,7 +111,7 @@ func (t *trial) arrive(queue, what string, n int) map[string]*core.Incoming {
 	switch {
 	case len(arrived) != n:
 		t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d: %s%s", len(arrived), some(bodies), t.log.told())
-	case len(bodies) > n && !t.caps.Duplicates:
+	case len(bodies) > n && !t.caps.MayDuplicate:
 		t.fail(fmt.Sprintf("%s: %d messages, once each", what, n), "%d: %s", len(bodies), some(bodies))
 	}
 	return arrived
@@ -169,7 +169,7 @@ func (t *trial) surplus(want []string, found []*core.Incoming) []string {
 	}
 	var surplus []string
 	for _, body := range bodiesIn(found) {
-		if room[body]--; room[body] < 0 && !(known[body] && t.caps.Duplicates) {
+		if room[body]--; room[body] < 0 && !(known[body] && t.caps.MayDuplicate) {
 			surplus = append(surplus, body)
 		}
 	}

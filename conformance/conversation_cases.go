@@ -53,7 +53,7 @@ var conversationCases = []testCase{
 			events.open()
 			s.run()
 		}
-		t.rest(t.caps.SubscribeLag)
+		t.rest(t.caps.SubscriptionDelay)
 		msgs := t.publish(transport, topic, "event", 6)
 		t.reach("events handled by an endpoint of two instances", 6, func() int { return firstEvents.messages() + secondEvents.messages() })
 		t.reach("events handled by another endpoint", 6, otherEvents.messages)
@@ -79,7 +79,7 @@ var conversationCases = []testCase{
 		second.handleEvent(topic, secondEvents.handle)
 		first.run()
 		second.run()
-		t.rest(t.caps.SubscribeLag)
+		t.rest(t.caps.SubscriptionDelay)
 		second.end()
 		early := t.publish(transport, topic, "early", 2)
 		t.reach("events handled by the instance that still runs", 2, firstEvents.messages)

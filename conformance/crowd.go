@@ -116,7 +116,7 @@ func (t *trial) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
 		for _, c := range crowds {
 			attempts += c.of(string(m.Body))
 		}
-		if attempts < n || attempts > n && !t.caps.Duplicates {
+		if attempts < n || attempts > n && !t.caps.MayDuplicate {
 			wrong[string(m.Body)] = attempts
 		}
 	}

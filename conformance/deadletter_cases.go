@@ -316,7 +316,7 @@ func (t *trial) dead(queue string, n int) []DeadLetter {
 		return len(all) >= n
 	})
 	collect()
-	if len(all) > n && (n == 0 || !t.caps.Duplicates) {
+	if len(all) > n && (n == 0 || !t.caps.MayDuplicate) {
 		t.stop(fmt.Sprintf("there are %d dead letters of the queue (Harness.DeadLetters takes away what it returns)", n), "%d: %s", len(all), deadBodies(all))
 	}
 	return all
@@ -340,7 +340,7 @@ func (t *trial) deadIfSeen(queue string, want ...string) {
 		got[string(dead.Body)]++
 	}
 	for _, body := range want {
-		if n := got[body]; n == 0 || n > 1 && !t.caps.Duplicates {
+		if n := got[body]; n == 0 || n > 1 && !t.caps.MayDuplicate {
 			t.fail(fmt.Sprintf("the dead-letter queue holds one message with the body %s", excerpt([]byte(body))), "it holds %d, and altogether %s", n, listed(got))
 		}
 	}

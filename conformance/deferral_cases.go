@@ -18,7 +18,7 @@ var deferralCases = []testCase{
 		verdicts := make(chan time.Time, endless+2)
 		s.handle("job", func(_ context.Context, m *core.Message) error {
 			n := seen.add(m)
-			if m.Deferrals != n-1 && !t.caps.Duplicates {
+			if m.Deferrals != n-1 && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("handling %d of a message that is deferred each time comes after %d deferrals", n, n-1), "Deferrals is %d", m.Deferrals)
 			}
 			verdicts <- time.Now()
@@ -42,7 +42,7 @@ var deferralCases = []testCase{
 		s.end()
 		t.attempted(seen, string(sent.Body), 3)
 		for i, a := range seen.of(string(sent.Body)) {
-			if a.number != 1 && !t.caps.Duplicates {
+			if a.number != 1 && !t.caps.MayDuplicate {
 				t.fail("a deferred message has not failed: each of its copies is attempt 1", "copy %d is %v", i+1, a)
 			}
 			if got, at := a.headers.Get(core.HeaderRetries), a.headers.Get(core.HeaderRetriesTimestamp); got != "1" || at != stamp {
@@ -82,7 +82,7 @@ var deferralCases = []testCase{
 		t.left(s.errorQueue, "after the message was handled: a refusal is no deferral, and RequeueLimit does not bound it")
 		t.attempted(seen, "refused", 5)
 		for i, want := range []int{1, 1, 2, 2, 2} {
-			if a := seen.of("refused")[i]; (a.number != want || a.delayedRetries != 0) && !t.caps.Duplicates {
+			if a := seen.of("refused")[i]; (a.number != want || a.delayedRetries != 0) && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("a refusal takes no attempt: delivery %d is attempt %d after 0 delayed retries", i+1, want), "it is %v", a)
 			}
 		}
@@ -119,7 +119,7 @@ var deferralCases = []testCase{
 		t.attempted(seen, string(body), 3) // two delayed retries are configured
 		all := seen.of(string(body))
 		for i, a := range all {
-			if a.delayedRetries != i && !t.caps.Duplicates {
+			if a.delayedRetries != i && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("attempt %d comes after %d delayed retries, and none at once", i+1, i), "%v", a)
 			}
 			if i > 0 {

@@ -79,7 +79,7 @@ var delayCases = []testCase{
 			switch {
 			case i < 0:
 				t.stop("nothing arrives but what was sent to the queue", "a message %q with body %s", in.ID, excerpt(in.Body))
-			case seen[in.ID] && !t.caps.Duplicates:
+			case seen[in.ID] && !t.caps.MayDuplicate:
 				t.stop("a delayed message arrives once", "%q arrived twice", in.Body)
 			}
 			if early := time.Until(start.Add(out[i].Delay)); early > 0 {

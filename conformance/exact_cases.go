@@ -138,7 +138,7 @@ func (t *trial) countsExactly(e exactness) {
 // endpoint pauses or wants to hold less. That seldom happens; a transport that loses
 // attempts otherwise loses them each time.
 func (t *trial) triesToCount() int {
-	if t.caps.CountsEveryDelivery {
+	if t.caps.CountsReleases {
 		return 3
 	}
 	return 1
@@ -187,7 +187,7 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 		s := t.serviceOn(on, queue, errorQueue, func(c *core.Config) {
 			c.Concurrency = 16
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(exactImmediate), t.delayed(exactDelayed)
-			if !t.caps.Duplicates { // so a delivery that no handler saw, and that was counted, moves its message
+			if !t.caps.MayDuplicate { // so a delivery that no handler saw, and that was counted, moves its message
 				c.Recoverability.MaxDeliveries.Count = perRound
 			}
 			c.Recoverability.UnacceptableMessageLimit = 10 * (e.failing + 1)
@@ -246,13 +246,13 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	lost := 0
 	for body, want := range want {
 		n := seen.of(body)
-		if n < want || n > most(want) && !t.caps.Duplicates {
+		if n < want || n > most(want) && !t.caps.MayDuplicate {
 			wrong[body] = fmt.Sprintf("%d instead of %d", n, want)
 		}
 		if want > 1 && n == want-1 { // a handler has seen it
 			lost++
 		}
-		if n := ends.of(body); n != 1 && !t.caps.Duplicates {
+		if n := ends.of(body); n != 1 && !t.caps.MayDuplicate {
 			twice[body] = fmt.Sprintf("%d times", n)
 		}
 	}

@@ -19,7 +19,7 @@ func ExampleRun() {
 		conformance.Run(t, conformance.Harness{
 			Name: "mytransport",
 			Open: func(t testing.TB) core.Transport {
-				transport, err := inmemory.Open(inmemory.Config{Broker: broker})
+				transport, err := inmemory.New(inmemory.Config{Broker: broker})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -39,7 +39,7 @@ func ExampleCheck() {
 		report, err := conformance.Check(t, conformance.Harness{
 			Name: "mytransport",
 			Open: func(t testing.TB) core.Transport {
-				transport, err := inmemory.Open(inmemory.Config{Broker: broker})
+				transport, err := inmemory.New(inmemory.Config{Broker: broker})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,4 +92,4 @@ func ExampleBenchmark() {
 }
 
 // openMyTransport stands for the Open of an adapter.
-func openMyTransport(string) (core.Transport, error) { return inmemory.New(), nil }
+func openMyTransport(string) (core.Transport, error) { return inmemory.Open(), nil }

@@ -43,9 +43,9 @@ func (t *trial) counted(when string, d core.Delivery, want int) {
 }
 
 // countedBeside does so where there were other returns, by Release, Close or the end
-// of a lock, which count too with CountsEveryDelivery.
+// of a lock, which count too with CountsReleases.
 func (t *trial) countedBeside(when string, d core.Delivery, want int) {
-	if got := d.Incoming().DeliveryCount; !t.caps.CountsEveryDelivery || got < want {
+	if got := d.Incoming().DeliveryCount; !t.caps.CountsReleases || got < want {
 		t.counted(when, d, want)
 	}
 }
@@ -53,7 +53,7 @@ func (t *trial) countedBeside(when string, d core.Delivery, want int) {
 // returnCounted reports whether the broker may have counted a return that was no
 // failure.
 func (t *trial) returnCounted(operation string, got, want int) bool {
-	return t.caps.CountsEveryDelivery && operation != "Abandon" && got > want
+	return t.caps.CountsReleases && operation != "Abandon" && got > want
 }
 
 // abandonWith is Abandon with a cause.

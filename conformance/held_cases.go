@@ -57,7 +57,7 @@ var heldCases = []testCase{
 		t.sendEach(transport, queue, "late") // an open request of the receiver may fetch it
 		t.rest(t.quiet())
 		paused.SetMaxInFlight(0)
-		if t.caps.CountsEveryDelivery {
+		if t.caps.CountsReleases {
 			t.release(paused.prefetched()...)
 		}
 		other := t.receiver(t.open(), queue, 4)

@@ -43,7 +43,7 @@ func (b *backstage) equip(h *Harness) {
 
 // tool opens a sound and able transport on the broker.
 func (b *backstage) tool(t testing.TB) *inmemory.Transport {
-	transport, err := inmemory.Open(inmemory.Config{Broker: b.broker})
+	transport, err := inmemory.New(inmemory.Config{Broker: b.broker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func (tx *transaction) isBroken() bool {
 
 // purge removes messages from a queue, as a mutant may.
 func (b *backstage) purge(queue string, unwanted func(in *core.Incoming) bool) {
-	transport, err := inmemory.Open(inmemory.Config{Broker: b.broker})
+	transport, err := inmemory.New(inmemory.Config{Broker: b.broker})
 	if err != nil {
 		panic(err)
 	}

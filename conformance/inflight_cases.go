@@ -118,7 +118,7 @@ var inFlightCases = []testCase{
 		held := paused.take(2) // it may have fetched more
 		paused.SetMaxInFlight(0)
 		taken := slices.Clone(held)
-		if t.caps.CountsEveryDelivery {
+		if t.caps.CountsReleases {
 			prefetched := paused.prefetched()
 			taken = append(taken, prefetched...)
 			t.complete(prefetched...)
@@ -192,7 +192,7 @@ func (r *receiver) prefetched() []core.Delivery {
 
 // uncounted checks that nothing was counted as an attempt before a delivery.
 func (t *trial) uncounted(arrived []*core.Incoming) {
-	if t.caps.Duplicates {
+	if t.caps.MayDuplicate {
 		return
 	}
 	for _, in := range arrived {

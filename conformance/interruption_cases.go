@@ -222,11 +222,11 @@ var interruptionCases = []testCase{
 		t.left(s.errorQueue, "after the next Run handled the message")
 		third := seen.of("m1")[2].number
 		switch {
-		case t.caps.NativeDeliveryCount && !t.caps.CountsEveryDelivery && third != 2:
+		case t.caps.NativeDeliveryCount && !t.caps.CountsReleases && third != 2:
 			t.fail("after the release, the DeliveryCount is that of the attempt which was cut off, 2", "%d", third)
 		case t.caps.NativeDeliveryCount && third < 2:
 			t.fail("after the release, the DeliveryCount is at least that of the attempt which was cut off, 2", "%d", third)
-		case third < 1 || third > 2 && !t.caps.CountsEveryDelivery:
+		case third < 1 || third > 2 && !t.caps.CountsReleases:
 			t.fail("after the release, the DeliveryCount is 2, or 1 where the next receiver begins to count again", "%d", third)
 		}
 	}},

@@ -287,7 +287,7 @@ func keepsForEver(t *trial) {
 		if err != nil {
 			break
 		}
-		if !t.caps.Duplicates {
+		if !t.caps.MayDuplicate {
 			t.stop(expected, "%T, which does not say when its lock ends, was held; %v later another receiver was delivered %s", d, time.Since(began), bodies(got))
 		}
 		t.complete(got...) // and if it was no duplicate, d cannot be completed any more

@@ -299,7 +299,7 @@ var outageCases = []testCase{
 			switch n := again.deliveries[body]; {
 			case n == 0 && !isGone:
 				t.fail("a message whose settlement was an error, or gave it back, comes again after the outage", "%q does not", body)
-			case n > 0 && isGone && t.caps.ConfirmsSettlement && !t.caps.Duplicates:
+			case n > 0 && isGone && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate:
 				t.fail("ConfirmsSettlement is claimed, so a message for which Complete returned nil does not come again", "%q does (%s)", body, why)
 			}
 		}

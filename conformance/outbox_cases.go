@@ -408,7 +408,7 @@ func (t *trial) numbered(a *attempts, body string, want ...int) {
 	for _, attempt := range a.of(body) {
 		got = append(got, attempt.number)
 	}
-	if !slices.Equal(got, want) && !t.caps.Duplicates {
+	if !slices.Equal(got, want) && !t.caps.MayDuplicate {
 		t.fail(fmt.Sprintf("each attempt whose commit failed counts: the numbers of %q's are %v", body, want), "%v", got)
 	}
 }

@@ -28,7 +28,7 @@ var processCases = []testCase{
 		second.shut()
 		copies := len(t.contents(w.forward, 1))
 		switch {
-		case copies == 0, copies > 1 && t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Duplicates:
+		case copies == 0, copies > 1 && t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.MayDuplicate:
 			t.fail(fmt.Sprintf("the message is handled again by the next process, and what the handler sends arrives: %s", t.oftenAs()), "it arrived %d times", copies)
 		case copies > 1:
 			t.note("what the handler sent arrived %d times", copies)
@@ -48,7 +48,7 @@ var processCases = []testCase{
 		t.rest(min(t.lock(), t.quiet()) + t.quiet())
 		second.shut()
 		for _, e := range second.all() {
-			if e.What == isHandling && !t.caps.Duplicates {
+			if e.What == isHandling && !t.caps.MayDuplicate {
 				t.fail("in None a message is consumed before it is handed out, so that the next process does not get it", "the next process handled it")
 			}
 		}
@@ -93,7 +93,7 @@ var processCases = []testCase{
 		t.send(transport, sent)
 		runs, most := 0, w.MaxDeliveries
 		newCopies := 0
-		if t.caps.CountsEveryDelivery {
+		if t.caps.CountsReleases {
 			newCopies = 1
 		}
 		// The count may rise by more than one at a time, but not by less.
@@ -112,11 +112,11 @@ var processCases = []testCase{
 		switch {
 		case runs > most:
 			t.stop(expected, "the handler began %d times: the deliveries to the killed processes did not count", runs)
-		case runs < most && !t.caps.CountsEveryDelivery, runs == 0:
+		case runs < most && !t.caps.CountsReleases, runs == 0:
 			t.fail(expected, "the handler began %d times", runs)
 		}
 		failed := t.contents(w.ErrorQueue, 1)
-		if len(failed) == 0 || len(failed) > 1 && !t.caps.Duplicates {
+		if len(failed) == 0 || len(failed) > 1 && !t.caps.MayDuplicate {
 			t.stop(expected, "the error queue holds %d messages", len(failed))
 		}
 		if failed[0].ID != sent.ID {
@@ -312,7 +312,7 @@ func (t *trial) untilHandlesNew(p *running, sender core.Transport, queue string)
 
 // oftenAs says how often what a handler sends arrives after a crash.
 func (t *trial) oftenAs() string {
-	if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Duplicates {
+	if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.MayDuplicate {
 		return "once in SendsAtomicWithReceive"
 	}
 	return "once or more"
@@ -321,7 +321,7 @@ func (t *trial) oftenAs() string {
 // nothingLeft checks that a job's own queues are empty. What may come twice may
 // do so at the end, too.
 func (t *trial) nothingLeft(w *workplace) {
-	if !t.caps.Duplicates {
+	if !t.caps.MayDuplicate {
 		t.left(w.queue, "after all was handled")
 	}
 	t.left(w.ErrorQueue, "the error queue, after all was handled without a failure")
@@ -443,14 +443,14 @@ func (t *trial) killAtRandom() {
 	case t.mode == core.TransactionNone:
 		t.measure("losses after killed processes", float64(lost))
 		t.note("%d of %d messages were lost with %d killed processes", lost, killMessages, killRounds)
-		if twice+duplicates > 0 && !t.caps.Duplicates {
+		if twice+duplicates > 0 && !t.caps.MayDuplicate {
 			t.fail("in None a message is consumed before it is handed out, so that none is handled twice", "%d were handled again after their process was killed", twice)
 		}
 	case lost > 0:
 		t.fail(fmt.Sprintf("%d messages are handled, and one is forwarded for each, although %d processes are killed meanwhile", killMessages, killRounds),
 			"nothing was forwarded for %d", lost)
 	}
-	if t.mode == core.TransactionSendsAtomicWithReceive && duplicates > 0 && !t.caps.Duplicates {
+	if t.mode == core.TransactionSendsAtomicWithReceive && duplicates > 0 && !t.caps.MayDuplicate {
 		t.fail("in SendsAtomicWithReceive what a handler sends arrives once, although its process may be killed at any moment", "%d of %d arrived again", duplicates, killMessages)
 	}
 	t.nothingLeft(w)

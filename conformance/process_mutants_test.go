@@ -69,7 +69,7 @@ func consumesEarly() changes {
 }
 
 // countingEvery is a transport whose count rises with every delivery.
-var countingEvery = able(func(c *core.Capabilities) { c.CountsEveryDelivery, c.Ahead = true, true })
+var countingEvery = able(func(c *core.Capabilities) { c.CountsReleases, c.Prefetch = true, true })
 
 func neverIsolates(h *Harness) {
 	start := h.process

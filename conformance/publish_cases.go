@@ -169,7 +169,7 @@ var publishCases = []testCase{
 			})
 		}
 		all.Wait()
-		t.rest(t.caps.SubscribeLag)
+		t.rest(t.caps.SubscriptionDelay)
 		t.send(transport, event)
 		t.left(queue, "subscribed by 8 instances", "event")
 	}},
@@ -251,7 +251,7 @@ func (t *trial) subscribe(transport core.Transport, queue string, topics ...stri
 	if err := t.subscriber(transport).Subscribe(ctx, queue, topics...); err != nil {
 		t.stop(fmt.Sprintf("Subscribe lets a queue receive the topics %q", topics), "%v", err)
 	}
-	t.rest(t.caps.SubscribeLag)
+	t.rest(t.caps.SubscriptionDelay)
 }
 
 func (t *trial) unsubscribe(transport core.Transport, queue string, topics ...string) {
@@ -260,7 +260,7 @@ func (t *trial) unsubscribe(transport core.Transport, queue string, topics ...st
 	if err := t.subscriber(transport).Unsubscribe(ctx, queue, topics...); err != nil {
 		t.stop(fmt.Sprintf("Unsubscribe ends the subscription to %q, if there is one", topics), "%v", err)
 	}
-	t.rest(t.caps.SubscribeLag)
+	t.rest(t.caps.SubscriptionDelay)
 }
 
 // waiting reports whether a message can be received from a queue, and leaves it
@@ -304,7 +304,7 @@ func similarTopics(t *trial) {
 			t.noOutage(fmt.Sprintf("Subscribe of the topic %q, which the transport does not take,", topic), err)
 		}
 	}
-	t.rest(t.caps.SubscribeLag)
+	t.rest(t.caps.SubscriptionDelay)
 	published := map[string]bool{}
 	for topic := range subscribed {
 		event := t.message("", topic)

@@ -94,7 +94,7 @@ var concurrencyCases = []testCase{
 		first.Pause()
 		second.run()
 		begun := 2
-		if t.caps.CountsEveryDelivery { // the first one handles what it has prefetched
+		if t.caps.CountsReleases { // the first one handles what it has prefetched
 			firstJobs.open()
 			t.reach("while the first instance is paused, messages that are handled", len(msgs), func() int { return firstJobs.messages() + secondJobs.messages() })
 			t.await("a paused endpoint comes to rest", func() bool { return first.Health().InFlight == 0 })
@@ -114,7 +114,7 @@ var concurrencyCases = []testCase{
 			msgs = append(msgs, more...)
 			t.send(transport, more...)
 		}
-		if t.caps.CountsEveryDelivery {
+		if t.caps.CountsReleases {
 			t.await("soon after the pause, paused endpoints fetch nothing", func() bool {
 				before := handled()
 				send(fmt.Sprintf("probe %d", len(msgs)))
@@ -126,7 +126,7 @@ var concurrencyCases = []testCase{
 		before := handled()
 		send("more 1", "more 2", "more 3")
 		t.steady("the number of messages begun by instances that are paused", before, handled)
-		if !t.caps.CountsEveryDelivery {
+		if !t.caps.CountsReleases {
 			firstJobs.open()
 		}
 		first.Resume()
@@ -272,7 +272,7 @@ var stopCases = []testCase{
 		}
 		t.left(s.errorQueue, "after handlers were cut off, which is no failure of theirs")
 		for _, in := range t.left(s.queue, "what was cut off is given back", "job 0", "job 1", "job 2") {
-			if in.DeliveryCount != 1 && !t.caps.CountsEveryDelivery {
+			if in.DeliveryCount != 1 && !t.caps.CountsReleases {
 				t.fail("what was given back by a shutdown has not failed: it is delivered with count 1 again", "%q has count %d", in.Body, in.DeliveryCount)
 			}
 		}
@@ -326,7 +326,7 @@ var stopCases = []testCase{
 		t.reach("runs of HandleFailed, of which one was cut off", 3, resorts.total)
 		t.await("both messages are moved", func() bool { return s.Health().InFlight == 0 })
 		s.end()
-		if n := counted.counts(); len(n) > 0 && !t.caps.CountsEveryDelivery && !t.caps.Duplicates {
+		if n := counted.counts(); len(n) > 0 && !t.caps.CountsReleases && !t.caps.MayDuplicate {
 			t.fail("what was given back by a shutdown is delivered with count 1 again", "with a higher one: %s", listed(n))
 		}
 		t.left(s.errorQueue, "after the failures were decided in the next run", byPolicy, byHandleFailed)

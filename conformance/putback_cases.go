@@ -83,7 +83,7 @@ var putBackCases = []testCase{
 		if a.number != 1 {
 			t.fail("a message that another instance has put back is attempted for the first time", "it is %v", a)
 		}
-		if !t.caps.CountsEveryDelivery && a.nativeID != before.nativeID {
+		if !t.caps.CountsReleases && a.nativeID != before.nativeID {
 			t.fail("a message that was put back is the same stored copy, with its NativeID "+before.nativeID, "%s", a.nativeID)
 		}
 		t.left(cold.queue, "after the message was handled")

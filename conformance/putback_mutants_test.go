@@ -7,7 +7,7 @@ import (
 )
 
 // countingEach counts every delivery, so that a copy replaces a message that is put back.
-var countingEach = able(func(c *core.Capabilities) { c.CountsEveryDelivery = true })
+var countingEach = able(func(c *core.Capabilities) { c.CountsReleases = true })
 
 var putBackMutants = []mutant{
 	{rule: "R64", name: "counts what is released", breaks: releasesByAbandoning},

@@ -146,7 +146,7 @@ var rateLimitCases = []testCase{
 				want += failing.of(string(m.RawBody()))
 			}
 			// A wait as long as this one is a reason to give messages back also where that counts.
-			if m.Attempt < want || m.Attempt > want && !t.caps.CountsEveryDelivery && !t.caps.Duplicates {
+			if m.Attempt < want || m.Attempt > want && !t.caps.CountsReleases && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("what a rate-limited endpoint gave back without having tried it has not failed: this is attempt %d", want), "attempt %d of %q", m.Attempt, m.RawBody())
 			}
 			return good.handle(ctx, m)
@@ -209,7 +209,7 @@ var rateLimitCases = []testCase{
 		}
 		s.handle("job", func(_ context.Context, m *core.Message) error {
 			n := seen.add(m)
-			if m.Attempt != n && !t.caps.Duplicates {
+			if m.Attempt != n && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("attempt %d of a message has the number %d: switching counts nothing", n, n), "%d", m.Attempt)
 			}
 			t.rest(time.Millisecond)

@@ -36,7 +36,7 @@ var rateLimitMutants = []mutant{
 }
 
 // holdingAhead lets the engine hold messages that it has not started.
-var holdingAhead = able(func(c *core.Capabilities) { c.Ahead = true })
+var holdingAhead = able(func(c *core.Capabilities) { c.Prefetch = true })
 
 // keepsLowest follows MaxInFlight down to a limit and never up from there.
 func keepsLowest(limit int) func(r *brokenReceiver, n int, next func(int)) {

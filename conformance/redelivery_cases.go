@@ -143,7 +143,7 @@ var redeliveryCases = []testCase{
 				if in.NativeID == "" {
 					t.fail("NativeID names one stored copy of a message", "it is empty for %s", where)
 				}
-				if before, known := seen[in.NativeID]; known && !t.caps.Duplicates {
+				if before, known := seen[in.NativeID]; known && !t.caps.MayDuplicate {
 					t.fail("NativeID is new for every Send, also where id, headers and body are the same", "%q names %s and %s", in.NativeID, before, where)
 				}
 				seen[in.NativeID] = where

@@ -57,7 +57,7 @@ type remote struct {
 func (s *server) open() *remote {
 	cfg := s.cfg
 	cfg.Broker = nil
-	rules, err := inmemory.Open(cfg)
+	rules, err := inmemory.New(cfg)
 	if err != nil {
 		panic(err) // a mistake in a test of the suite
 	}

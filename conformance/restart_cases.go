@@ -37,7 +37,7 @@ var restartCases = []testCase{
 		if delivered := len(seen.deliveries); delivered != total {
 			t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, before the restart or after it", total), "%d are", delivered)
 		}
-		if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
+		if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
 			t.fail("ConfirmsSettlement is claimed, so what was completed does not come again after a restart of the broker", "%d of %d messages do", seen.again, done)
 		}
 	}},
@@ -130,20 +130,20 @@ var restartCases = []testCase{
 		if missing > 0 {
 			t.fail("Durable is claimed, so every message that Send accepted is in its queue after the broker died", "%d of %d are not", missing, total)
 		}
-		if doubled > 0 && !t.caps.Duplicates {
+		if doubled > 0 && !t.caps.MayDuplicate {
 			t.fail("a message that is core.SendRefused was not accepted, so that it is there once when it is sent again (core.SendUnknown may be either)", "%d are there more than once%s", doubled, sayUnknown)
 		}
 	}},
 	{rule: "C12", title: "a commit that the broker's death prevented is made again", in: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
 		handled, copies := t.dieBeforeSettling()
-		if copies != 1 && (copies == 0 || !t.caps.Duplicates) {
+		if copies != 1 && (copies == 0 || !t.caps.MayDuplicate) {
 			t.fail("when the broker dies before CompleteWith, nothing was sent; the message is handled again, and what the handler sends arrives once",
 				"handled %d times, arrived %d times", handled, copies)
 		}
 	}},
 	{rule: "R28", title: "a message whose settlement the broker's death prevented is not handled again", in: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *trial) {
 		handled, copies := t.dieBeforeSettling()
-		if handled != 1 || copies != 1 && !t.caps.Duplicates {
+		if handled != 1 || copies != 1 && !t.caps.MayDuplicate {
 			t.fail("when the broker dies after a handler's message was sent and before the settlement, the message that comes again is completed without being handled",
 				"handled %d times, arrived %d times", handled, copies)
 		}
@@ -187,7 +187,7 @@ var restartCases = []testCase{
 		t.rest(t.caps.DeliveryCountLag)
 		o.restart()
 		d := t.receiver(t.open(), queue, 1).next()
-		if n := d.Incoming().DeliveryCount; n < 3 || n > 3 && !t.caps.CountsEveryDelivery {
+		if n := d.Incoming().DeliveryCount; n < 3 || n > 3 && !t.caps.CountsReleases {
 			t.fail("NativeDeliveryCount and Durable are claimed, so the DeliveryCount of a message that was abandoned twice is 3 after the broker was killed, at once or DeliveryCountLag later, and started again", "%d", n)
 		}
 		t.complete(d)
@@ -201,7 +201,7 @@ var restartCases = []testCase{
 		if err := t.subscriber(transport).Subscribe(ctx, queue, topic); err != nil {
 			t.stop("Subscribe subscribes a queue to a topic", "%v", err)
 		}
-		t.rest(t.caps.SubscribeLag)
+		t.rest(t.caps.SubscriptionDelay)
 		o.restart()
 		event := t.message("", "event")
 		event.Topic = topic
@@ -219,7 +219,7 @@ func (t *trial) nothingLost(seen *ledger, total int) {
 	if done := len(seen.done); done != total {
 		t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, again where they were held and not completed when the broker died", total), "%d are not", total-done)
 	}
-	if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.Duplicates {
+	if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
 		t.fail("ConfirmsSettlement is claimed, so a message for which Complete returned nil does not come again", "%d deliveries of such messages", seen.again)
 	}
 }
@@ -384,7 +384,7 @@ func (t *trial) dieBeforeSettling() (handled, copies int) {
 	if err := s.stop(); err != nil {
 		t.stop("an endpoint goes on after an outage", "Run returned %v", err)
 	}
-	if !t.caps.Duplicates {
+	if !t.caps.MayDuplicate {
 		t.left(queue, "after the message was handled")
 	}
 	t.left(errorQueue, "the error queue, after the message was handled without a failure")

@@ -91,7 +91,7 @@ var restartMutants = []mutant{
 			s := t.base.(*remote).server
 			go func() {
 				<-lost
-				transport, err := inmemory.Open(inmemory.Config{Broker: s.stage.broker})
+				transport, err := inmemory.New(inmemory.Config{Broker: s.stage.broker})
 				if err == nil {
 					_ = transport.Unsubscribe(ctxBackground, queue, topics...)
 				}
@@ -107,7 +107,7 @@ var restartMutants = []mutant{
 func atDeath(do func(s *server, t *inmemory.Transport)) func(h *Harness) {
 	return func(h *Harness) {
 		h.Broker.(*server).faults.killed = func(s *server) {
-			t, err := inmemory.Open(inmemory.Config{Broker: s.stage.broker})
+			t, err := inmemory.New(inmemory.Config{Broker: s.stage.broker})
 			if err != nil {
 				panic(err)
 			}

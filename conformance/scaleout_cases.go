@@ -74,7 +74,7 @@ func (t *trial) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) 
 		if n < least && fewerAllowed {
 			return false
 		}
-		if n < least || n > most && !t.caps.Duplicates {
+		if n < least || n > most && !t.caps.MayDuplicate {
 			t.fail(fmt.Sprintf("%q is attempted %d to %d times: (immediate + 1) x (delayed + 1) is %d, and instances that count for themselves alone may each make so many", body, least, most, exactly),
 				"%d times: %v", n, seen.of(body))
 		}

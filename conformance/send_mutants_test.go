@@ -280,7 +280,7 @@ var sendMutants = []mutant{
 	}},
 	{rule: "C2", name: "keeps its messages to itself", harness: func(h *Harness) {
 		h.Open = func(t testing.TB) core.Transport {
-			transport, err := inmemory.Open(inmemory.Config{})
+			transport, err := inmemory.New(inmemory.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -145,7 +145,7 @@ func (s *server) connect(quit <-chan struct{}) (*connection, error) {
 			return nil, core.ErrClosed
 		}
 	}
-	transport, err := inmemory.Open(s.cfg)
+	transport, err := inmemory.New(s.cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ func TestShortLocks_OnlyForCasesThatAwaitTheirEnd(t *testing.T) {
 				opened[name] = map[time.Duration]bool{}
 			}
 			opened[name][lock] = true
-			transport, err := inmemory.Open(inmemory.Config{Broker: broker, LockDuration: lock})
+			transport, err := inmemory.New(inmemory.Config{Broker: broker, LockDuration: lock})
 			if err != nil {
 				t.Fatal(err)
 			}

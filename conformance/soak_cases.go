@@ -167,7 +167,7 @@ func (k *soak) account() {
 			n := k.ends.of(j.name + end)
 			switch {
 			case n == want:
-			case k.t.caps.Duplicates && want == 1 && n > 1:
+			case k.t.caps.MayDuplicate && want == 1 && n > 1:
 			default:
 				ends[j.name+end] = fmt.Sprintf("%d times instead of %d", n, want)
 			}
@@ -187,7 +187,7 @@ func (t *trial) attemptsFit(n, want int) bool {
 	switch {
 	case n < 1:
 		return false
-	case t.caps.Duplicates && n > want:
+	case t.caps.MayDuplicate && n > want:
 	case n != want:
 		return false
 	}

@@ -97,7 +97,7 @@ var judgementCases = []testCase{
 		})
 		s.end()
 		dead = append(dead, t.suite.h.DeadLetters(t, s.queue)...)
-		if d := dead[0]; len(dead) > 1 && !t.caps.Duplicates || string(d.Body) != "judged" || d.Reason != "Rejected" || !strings.Contains(d.Description, "no good") {
+		if d := dead[0]; len(dead) > 1 && !t.caps.MayDuplicate || string(d.Body) != "judged" || d.Reason != "Rejected" || !strings.Contains(d.Description, "no good") {
 			t.fail(`the dead-letter queue has "judged" once, with the reason "Rejected" and the error "no good" as description`, "it has %s, the first with %q and %q", deadBodies(dead), d.Reason, d.Description)
 		}
 		t.attempted(seen, "judged", 1)
@@ -134,7 +134,7 @@ var judgementCases = []testCase{
 		t.send(transport, dropped, vetoed, t.command(s.queue, "job", "good"))
 		t.reach("messages that middleware sees", 3, func() int { return seen.of("before") })
 		t.failedHeaders(s.movedOne(), "vetoed")
-		if n := seen.of("handled"); n < 1 || n > 1 && !t.caps.Duplicates {
+		if n := seen.of("handled"); n < 1 || n > 1 && !t.caps.MayDuplicate {
 			t.fail("the one message on which middleware has no verdict is handled", "%d handled", n)
 		}
 	}},

@@ -63,7 +63,7 @@ func serveWire(t *testing.T, broker *inmemory.Broker, consumes bool) (address st
 			if err != nil {
 				return
 			}
-			transport, err := inmemory.Open(inmemory.Config{Broker: broker})
+			transport, err := inmemory.New(inmemory.Config{Broker: broker})
 			if err != nil {
 				t.Error(err)
 				return
@@ -200,7 +200,7 @@ func openWire(address string) (core.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wire{inmemory.New(), rpc.NewClient(conn)}, nil
+	return &wire{inmemory.Open(), rpc.NewClient(conn)}, nil
 }
 
 // call waits for an answer for as long as ctx lasts. What was asked for may

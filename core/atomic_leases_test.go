@@ -10,7 +10,7 @@ import (
 )
 
 // leasingAtomically is a transport that leases deliveries in SendsAtomicWithReceive.
-var leasingAtomically = able(func(c *core.Capabilities) { c.Ahead, c.AtomicLeases = true, true })
+var leasingAtomically = able(func(c *core.Capabilities) { c.Prefetch, c.AtomicLeases = true, true })
 
 // Other messages are handled while the settlement of one waits, unless its handler has a
 // transaction: there are no more transactions than slots.

@@ -18,7 +18,7 @@ import (
 // countingConfig is a transport whose broker counts every delivery, a prefetched one
 // that is given back too, as RabbitMQ, SQS and Service Bus do.
 func countingConfig() inmemory.Config {
-	return able(func(c *core.Capabilities) { c.Ahead, c.CountsEveryDelivery = true, true })
+	return able(func(c *core.Capabilities) { c.Prefetch, c.CountsReleases = true, true })
 }
 
 // tally counts attempts by message.

@@ -136,7 +136,7 @@ func TestConcurrency_ChangesLoseAndDuplicateNothing(t *testing.T) {
 		var handled atomic.Int64
 		config := core.Config{Concurrency: 8}
 		if b.mode != core.TransactionNone {
-			config.Recoverability = immediate(40) // CountsEveryDelivery also counts what was given back
+			config.Recoverability = immediate(40) // CountsReleases also counts what was given back
 			config.Recoverability.MaxDeliveries.Off = true
 		}
 		ep, run := b.orders(config, func(_ context.Context, m *core.Message) error {

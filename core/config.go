@@ -84,7 +84,7 @@ type Config struct {
 	// were fetched before a handler is free for them: where that many bytes wait, nothing
 	// is fetched beyond the free handlers. One message more may wait, of whatever size
 	// (with InstanceQueue two); those in handlers come on top. The default is 64 MiB. Off is without bound. It
-	// concerns the transports on which messages are prefetched at all (Capabilities.Ahead,
+	// concerns the transports on which messages are prefetched at all (Capabilities.Prefetch,
 	// not TransactionNone, and TransactionSendsAtomicWithReceive only with Capabilities.AtomicLeases). Not every broker tells
 	// how large a message is before it delivers it; the documentation of the transport
 	// says how far the bound holds there.
@@ -242,7 +242,7 @@ type Recoverability struct {
 	// MaxDeliveries bounds how often one copy of a message is delivered,
 	// including deliveries that ended with the death of the process (R34). Where the
 	// broker also counts deliveries in which no handler began
-	// (Capabilities.CountsEveryDelivery), the last of them belong to a new copy of the
+	// (Capabilities.CountsReleases), the last of them belong to a new copy of the
 	// message; without isolation (IsolateAfter) that copy may be delivered as often again.
 	MaxDeliveries MaxDeliveries
 

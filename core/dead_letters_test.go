@@ -501,7 +501,7 @@ func TestDeadLetters_WrongConfiguration(t *testing.T) {
 		{core.Recoverability{InvalidQueue: "orders"}, []string{`InvalidQueue is "orders"`, "would never leave it"}},
 		{core.Recoverability{CustomErrorQueues: []string{" "}}, []string{"CustomErrorQueues[0]", "neither is empty"}},
 	} {
-		_, err := core.New("orders", inmemory.New(), core.Config{Recoverability: test.config})
+		_, err := core.New("orders", inmemory.Open(), core.Config{Recoverability: test.config})
 		if err == nil || !containsAll(err.Error(), test.want...) {
 			t.Errorf("%+v: %v, want it to say %q", test.config, err, test.want)
 		}

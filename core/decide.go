@@ -212,7 +212,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 // with their connection or process, or given back at a shutdown, before a handler began.
 // It gets a new copy, once (R34).
 func (r *rules) perhapsUnseen(f failure) bool {
-	return r.caps.CountsEveryDelivery && r.mode != TransactionNone && !f.inPlace &&
+	return r.caps.CountsReleases && r.mode != TransactionNone && !f.inPlace &&
 		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(HeaderDeliveries) == ""
 }
 

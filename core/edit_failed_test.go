@@ -63,7 +63,7 @@ func TestEditFailed_ChangesAddsDropsAndRedacts(t *testing.T) {
 			told = append(told, failure)
 			queue = message.Queue
 			equal(b, "standard text", message.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
-			if m, ok := core.MessageFrom(ctx); !ok || m.ID != "m1" {
+			if m, ok := core.MessageFromContext(ctx); !ok || m.ID != "m1" {
 				b.Errorf("the context has the message %v", m)
 			}
 			redact(ctx, failure, message)

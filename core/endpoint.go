@@ -70,7 +70,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
 	}
 	if t == nil || isNilPointer(t) {
-		return fail(errors.New("the transport is nil; pass one such as inmemory.New()"))
+		return fail(errors.New("the transport is nil; pass one such as inmemory.Open()"))
 	}
 	caps := t.Capabilities()
 	r, err := resolve(c, caps)
@@ -179,7 +179,7 @@ func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfi
 // it durably. It works before and after Run, and on send-only endpoints.
 //
 // Inside a handler use Message.Send, which leaves only if the handler succeeds, or
-// Message.SendNow; code that has only the context finds the Message by MessageFrom. With the
+// Message.SendNow; code that has only the context finds the Message by MessageFromContext. With the
 // context of one of this endpoint's handlers Send leaves at once, or with a transaction that
 // the context carries, at each attempt again with another id, and in a conversation of its
 // own. The first time that it happens, a warning is logged.
@@ -194,7 +194,7 @@ func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, o
 }
 
 func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	if m, ok := MessageFrom(ctx); ok && m.env == ep.env && !ep.sentInHandler.Swap(true) {
+	if m, ok := MessageFromContext(ctx); ok && m.env == ep.env && !ep.sentInHandler.Swap(true) {
 		ep.log.endpoint.WarnContext(ctx, "Endpoint.Send or Publish was called with a handler's context: the message leaves at each attempt, even if the handler fails; "+
 			"use Message.Send, or Message.SendNow where that is meant (this is logged once)", "message_id", m.ID, "message_type", m.Type, "sent_type", messageType)
 	}

@@ -42,7 +42,7 @@ func failedAfter(attempts, delayed int, err error) core.ErrorContext {
 // The smallest change to recoverability: one error that no retry can mend. All
 // others are retried as configured.
 func ExamplePolicy_unrecoverable() {
-	_, err := core.New("billing", inmemory.New(), core.Config{
+	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
 			Immediate:     core.Immediate{Retries: 3},
 			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
@@ -72,7 +72,7 @@ func ExamplePolicy_partial() {
 		}
 		return action
 	}
-	_, err := core.New("billing", inmemory.New(), core.Config{
+	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
 			Immediate:     core.Immediate{Retries: 3},
 			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
@@ -111,7 +111,7 @@ func ExamplePolicy_full() {
 		}
 		return core.MoveToError(config.Failed.ErrorQueue) // no retries for all others
 	}
-	_, err := core.New("billing", inmemory.New(), core.Config{
+	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
 			Immediate:     core.Immediate{Retries: 3},
 			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},

@@ -28,7 +28,7 @@ func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	transport := inmemory.New() // the transport is the only line that changes
+	transport := inmemory.Open() // the transport is the only line that changes
 	defer transport.Close(context.Background())
 
 	billing, err := core.New("billing", transport, core.Config{

@@ -20,7 +20,7 @@ func (o outcome) Recovered(_ context.Context, e core.Recovery) { o <- e }
 // fail lets an endpoint with default recoverability handle one order and
 // returns the first decision about it.
 func fail(handler func(ctx context.Context, m *core.Inbound[OrderPlaced]) error) core.Action {
-	transport := inmemory.New()
+	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	decided := make(outcome, 100)
 	ep, err := core.New("billing", transport, core.Config{

@@ -77,7 +77,7 @@ func able(change func(*core.Capabilities)) inmemory.Config {
 
 func newBed(t *testing.T, cfg inmemory.Config, mode core.TransactionMode) *bed {
 	t.Helper()
-	transport, err := inmemory.Open(cfg)
+	transport, err := inmemory.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -199,7 +199,7 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	cause, counted := f.Err, 1
 	if d.deferral {
 		cause = nil
-		if !r.ep.rules.caps.CountsEveryDelivery {
+		if !r.ep.rules.caps.CountsReleases {
 			counted = 0
 		}
 	}

@@ -70,7 +70,7 @@ func TestGroups_MaxDeliveriesOfAllRounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opened := make(chan int, 1)
-			under := inmemory.New()
+			under := inmemory.Open()
 			ep, err := core.New("orders", fifo{transport.Wrapper{Transport: under}, c.keeps, func(cfg core.ReceiverConfig) { opened <- cfg.MaxDeliveries }}, core.Config{Recoverability: c.config})
 			if err != nil {
 				t.Fatal(err)
@@ -107,7 +107,7 @@ func TestGroups_WarningsAtStart(t *testing.T) {
 		"None, one after the other": {"orders", core.Config{Transactions: core.TransactionNone, Concurrency: 1}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			under, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+			under, err := inmemory.New(inmemory.Config{Capabilities: &able})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,8 +238,8 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			test(t, inmemory.Config{})
-			t.Run("CountsEveryDelivery", func(t *testing.T) {
-				test(t, able(func(c *core.Capabilities) { c.CountsEveryDelivery = true }))
+			t.Run("CountsReleases", func(t *testing.T) {
+				test(t, able(func(c *core.Capabilities) { c.CountsReleases = true }))
 			})
 		})
 	}
@@ -248,7 +248,7 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 // A deferral begins a round, whether the adapter counts it or not.
 func TestGroups_DeferralThatIsNotCounted(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
-		b.broker.caps.CountsEveryDelivery = true // by what it says alone
+		b.broker.caps.CountsReleases = true // by what it says alone
 		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}}})
 		var attempts record[string]
 		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {

@@ -27,7 +27,7 @@ func BenchmarkHandle(b *testing.B) {
 // handling runs an endpoint with such a handler. Each call of the function sends it a
 // message and waits for its handler.
 func handling(t testing.TB, mode core.TransactionMode) (send func()) {
-	transport := inmemory.New()
+	transport := inmemory.Open()
 	ep, err := core.New("orders", transport, core.Config{Transactions: mode, Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func TestR51_HandleFailedRunsBeforeTheMove(t *testing.T) {
 			if !errors.Is(f.Err, errBoom) {
 				b.Errorf("last failure is %v", f.Err)
 			}
-			if from, ok := core.MessageFrom(ctx); !ok || from != m {
+			if from, ok := core.MessageFromContext(ctx); !ok || from != m {
 				b.Error("the context does not know its message")
 			}
 			work(ctx, "last resort")

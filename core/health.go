@@ -158,7 +158,7 @@ func (ep *Endpoint) Ready() <-chan struct{} {
 // SetConcurrency changes how many messages are handled at the same time, while
 // the endpoint runs or for its next Run. Messages being handled are not
 // interrupted; those not started are given back where there became fewer slots, unless
-// the broker would count that as an attempt (Capabilities.CountsEveryDelivery).
+// the broker would count that as an attempt (Capabilities.CountsReleases).
 func (ep *Endpoint) SetConcurrency(n int) error {
 	if n < 1 {
 		return fmt.Errorf("core: endpoint %q: concurrency %d is below 1; use Pause to stop receiving", ep.name, n)
@@ -177,7 +177,7 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 
 // Pause stops receiving: messages being handled are finished, unstarted ones
 // are given back. Where the broker would count that as an attempt
-// (Capabilities.CountsEveryDelivery), the few that are prefetched are handled instead.
+// (Capabilities.CountsReleases), the few that are prefetched are handled instead.
 // It holds until Resume, over several Runs.
 func (ep *Endpoint) Pause() { ep.setPaused(true) }
 

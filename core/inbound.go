@@ -340,7 +340,7 @@ func (m *Message) context() context.Context {
 	if m.ctx != nil {
 		return m.ctx
 	}
-	return WithMessage(context.Background(), m)
+	return ContextWithMessage(context.Background(), m)
 }
 
 // compose returns the messages that a send makes: one, unless SendMiddleware makes
@@ -352,8 +352,8 @@ func (m *Message) compose(ctx context.Context, intent, queue, messageType string
 	}
 	c := m.env.composer
 	if c.through != nil {
-		if found, _ := MessageFrom(ctx); found != m {
-			ctx = WithMessage(ctx, m)
+		if found, _ := MessageFromContext(ctx); found != m {
+			ctx = ContextWithMessage(ctx, m)
 		}
 	}
 	out, err := c.handOver(ctx, composed)
@@ -414,15 +414,15 @@ func sendVerb(intent string) string {
 // messageKey is how a handler's context finds its Message.
 type messageKey struct{}
 
-// WithMessage returns a context under which MessageFrom finds m: what an
+// ContextWithMessage returns a context under which MessageFromContext finds m: what an
 // endpoint gives its handlers, for those who call one themselves.
-func WithMessage(ctx context.Context, m *Message) context.Context {
+func ContextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }
 
-// MessageFrom returns the message that is being handled under ctx, for code
+// MessageFromContext returns the message that is being handled under ctx, for code
 // below the handler that has only the context, such as a log handler.
-func MessageFrom(ctx context.Context) (*Message, bool) {
+func MessageFromContext(ctx context.Context) (*Message, bool) {
 	m, ok := ctx.Value(messageKey{}).(*Message)
 	return m, ok
 }

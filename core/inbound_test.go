@@ -53,26 +53,26 @@ func (namelessCodec) Encode(any) ([]byte, error) { return nil, nil }
 func (namelessCodec) Decode([]byte, any) error   { return nil }
 
 func TestMessage_InAContext(t *testing.T) {
-	if m, ok := core.MessageFrom(t.Context()); m != nil || ok {
+	if m, ok := core.MessageFromContext(t.Context()); m != nil || ok {
 		t.Errorf("found %v", m)
 	}
 	outer := core.NewInbound("a", core.InboundConfig{}).Message
 	inner := core.NewInbound("b", core.InboundConfig{}).Message
 	type key struct{}
-	ctx := core.WithMessage(context.WithValue(t.Context(), key{}, "value"), outer)
-	if m, ok := core.MessageFrom(ctx); m != outer || !ok || ctx.Value(key{}) != "value" {
+	ctx := core.ContextWithMessage(context.WithValue(t.Context(), key{}, "value"), outer)
+	if m, ok := core.MessageFromContext(ctx); m != outer || !ok || ctx.Value(key{}) != "value" {
 		t.Errorf("found %v, %v", m, ok)
 	}
-	if m, ok := core.MessageFrom(core.WithMessage(ctx, inner)); m != inner || !ok {
+	if m, ok := core.MessageFromContext(core.ContextWithMessage(ctx, inner)); m != inner || !ok {
 		t.Errorf("found %v, %v; want the innermost", m, ok)
 	}
 	t.Run("of handlers", func(t *testing.T) {
 		bubble(t, func(b *bed) {
 			b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
-				if from, ok := core.MessageFrom(ctx); from != m || !ok {
+				if from, ok := core.MessageFromContext(ctx); from != m || !ok {
 					b.Errorf("found %v", from)
 				}
-				if from, _ := core.MessageFrom(core.WithMessage(ctx, outer)); from != outer {
+				if from, _ := core.MessageFromContext(core.ContextWithMessage(ctx, outer)); from != outer {
 					b.Errorf("found %v in place of the handler's own choice", from)
 				}
 				return nil

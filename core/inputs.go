@@ -78,7 +78,7 @@ func newInputs(shared, own *input, mode TransactionMode, caps Capabilities) *inp
 	in := &inputs{
 		queues:   [2]*input{shared, own},
 		consumed: mode == TransactionNone,
-		counts:   caps.CountsEveryDelivery,
+		counts:   caps.CountsReleases,
 		bell:     make(chan struct{}, 1),
 	}
 	in.life, in.cancel = context.WithCancel(context.Background())

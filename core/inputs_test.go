@@ -148,8 +148,8 @@ func (d *stockedDelivery) Release(context.Context) error {
 }
 
 func stockedInputs(n, shared, own int, caps Capabilities) (in *inputs, receivers [2]*stockedReceiver) {
-	receivers[0] = newStockedReceiver(0, shared, caps.CountsEveryDelivery, func() {})
-	receivers[1] = newStockedReceiver(1_000_000, own, caps.CountsEveryDelivery, func() {})
+	receivers[0] = newStockedReceiver(0, shared, caps.CountsReleases, func() {})
+	receivers[1] = newStockedReceiver(1_000_000, own, caps.CountsReleases, func() {})
 	in = newInputs(&input{queue: "shared", receiver: receivers[0]}, &input{queue: "own", receiver: receivers[1]}, TransactionReceiveOnly, caps)
 	in.watch = func(Delivery) *hold { return nil }
 	in.giveBack = func(item held) { _ = item.delivery.Release(context.Background()) }
@@ -160,7 +160,7 @@ func stockedInputs(n, shared, own int, caps Capabilities) (in *inputs, receivers
 // Calls that end at any moment, a MaxInFlight that changes, and settlements of all kinds
 // lose nothing, and hand nothing out twice (C3).
 func TestInputs_StormOfCancelledReceives(t *testing.T) {
-	for name, caps := range map[string]Capabilities{"on demand": {}, "prefetching": {CountsEveryDelivery: true}} {
+	for name, caps := range map[string]Capabilities{"on demand": {}, "prefetching": {CountsReleases: true}} {
 		t.Run(name, func(t *testing.T) {
 			const each = 1500
 			in, receivers := stockedInputs(10, each, each, caps)
@@ -247,7 +247,7 @@ func TestInputs_StormOfCancelledReceives(t *testing.T) {
 // needs more places gets those of the other one. One that gives places up keeps what it
 // has at that moment.
 func TestInputs_ShareMaxInFlight(t *testing.T) {
-	for name, caps := range map[string]Capabilities{"on demand": {}, "prefetching": {CountsEveryDelivery: true}} {
+	for name, caps := range map[string]Capabilities{"on demand": {}, "prefetching": {CountsReleases: true}} {
 		t.Run(name, func(t *testing.T) {
 			for _, n := range []int{1, 2, 3, 16, 100} {
 				for _, stock := range [][2]int{{500, 0}, {0, 500}, {500, 500}} {
@@ -291,7 +291,7 @@ func TestInputs_ShareMaxInFlight(t *testing.T) {
 						}
 						in.SetMaxInFlight(0)
 						synctest.Wait()
-						if held := receivers[0].holds() + receivers[1].holds(); held > 0 && !caps.CountsEveryDelivery {
+						if held := receivers[0].holds() + receivers[1].holds(); held > 0 && !caps.CountsReleases {
 							t.Errorf("with MaxInFlight 0 they hold %d", held)
 						}
 						if err := in.Close(t.Context()); err != nil {

@@ -221,7 +221,7 @@ func TestInstanceQueue_Pause(t *testing.T) {
 		b.pass(time.Minute)
 		before := handled.Load()
 		for _, queue := range []string{"orders", "orders-a"} {
-			if held := b.depth(queue).InFlight; held > 0 && !b.broker.caps.CountsEveryDelivery {
+			if held := b.depth(queue).InFlight; held > 0 && !b.broker.caps.CountsReleases {
 				b.Errorf("%d messages of %q are held", held, queue)
 			}
 		}
@@ -237,7 +237,7 @@ func TestInstanceQueue_Pause(t *testing.T) {
 
 func TestInstanceQueue_StopReleasesUncounted(t *testing.T) {
 	for name, cfg := range transports {
-		if cfg.Capabilities != nil && cfg.Capabilities.CountsEveryDelivery {
+		if cfg.Capabilities != nil && cfg.Capabilities.CountsReleases {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

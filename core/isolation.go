@@ -64,7 +64,7 @@ func (r *resolved) resolveIsolation(p *problems) {
 	if r.mostImmediate() >= most { // retries without end, or a mistake that is reported
 		return
 	}
-	if caps.CountsEveryDelivery {
+	if caps.CountsReleases {
 		i.reserved = max(min(max(leastReserved, i.explained), most/2), 1)
 	}
 	if i.after == 0 {

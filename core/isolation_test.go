@@ -49,7 +49,7 @@ func (b *bed) undo(queue string, times int) {
 			}
 			left -= n
 		}
-		if !b.broker.caps.CountsEveryDelivery { // closing would count nothing
+		if !b.broker.caps.CountsReleases { // closing would count nothing
 			time.Sleep(2 * time.Minute)
 		}
 		if err := r.Close(b.Context()); err != nil {
@@ -72,7 +72,7 @@ func TestR35_SuspectsAreAttemptedAlone(t *testing.T) {
 			defer g.leave()
 			if strings.HasPrefix(m.ID, "suspect") {
 				n, inHand := suspects.add(m.ID), 1
-				if b.broker.caps.CountsEveryDelivery { // the other suspects, which cannot be given back
+				if b.broker.caps.CountsReleases { // the other suspects, which cannot be given back
 					inHand = 4 - n
 				}
 				for range 5 {
@@ -299,7 +299,7 @@ func TestR35_WaitingSuspectsKeepTheirLocks(t *testing.T) {
 		b.waiting(core.Config{}, 100*time.Second, &handled)
 		b.put("m1", "m2")
 		held := 3
-		if !b.broker.caps.CountsEveryDelivery {
+		if !b.broker.caps.CountsReleases {
 			held = 2 // one suspect is for another instance
 		}
 		for range 95 {
@@ -388,7 +388,7 @@ func TestR35_PauseWhileSuspectsWait(t *testing.T) {
 		ep.Pause()
 		b.pass(time.Minute)
 		want := 2 // the first and the slow one
-		if b.broker.caps.CountsEveryDelivery {
+		if b.broker.caps.CountsReleases {
 			want = 4
 		}
 		equal(b, "handled in the pause", handled.len(), want)

@@ -29,7 +29,7 @@ func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
-	m, ok := MessageFrom(ctx)
+	m, ok := MessageFromContext(ctx)
 	if !ok {
 		return h.next.Handle(ctx, r)
 	}

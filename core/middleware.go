@@ -19,7 +19,7 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 // a run with a separate Message: the messages that a run collected leave if the
 // run returned nil, if it is the last one that did, and if the attempt succeeds.
 // The messages that the middleware itself collects, before or after, depend on
-// no run. MessageFrom returns to each the Message that it was given.
+// no run. MessageFromContext returns to each the Message that it was given.
 //
 // It can take part in the endpoint's start with [StartUpOf]: describe itself, and
 // refuse an endpoint on which it cannot work.

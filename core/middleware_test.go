@@ -384,7 +384,7 @@ func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					sees(name, m, before)
-					if from, ok := core.MessageFrom(ctx); !ok || from != m {
+					if from, ok := core.MessageFromContext(ctx); !ok || from != m {
 						b.Errorf("the context of %s has another message", name)
 					}
 					m.Headers.Set("by", name)
@@ -396,7 +396,7 @@ func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
 		}
 		b.orders(core.Config{Middleware: []core.Middleware{step("outer", ""), step("inner", "outer")}}, func(ctx context.Context, m *core.Message) error {
 			sees("the handler", m, "inner")
-			if from, ok := core.MessageFrom(ctx); !ok || from != m {
+			if from, ok := core.MessageFromContext(ctx); !ok || from != m {
 				b.Error("the context of the handler has another message")
 			}
 			m.Headers.Set("by", "handler")

@@ -349,7 +349,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	if d.deadLetter {
 		failed.Queue = ""
 	}
-	ctx := WithMessage(a.deciding(), m)
+	ctx := ContextWithMessage(a.deciding(), m)
 	a.returned.Store(false)
 	m.ctx = ctx
 	err := apart(func() error {

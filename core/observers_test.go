@@ -289,7 +289,7 @@ func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
 		recover := noRetries
 		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 			spans.add(ctx.Value(traceKey{}))
-			if m, ok := core.MessageFrom(ctx); !ok || m.ID != "m1" {
+			if m, ok := core.MessageFromContext(ctx); !ok || m.ID != "m1" {
 				b.Error("the policy's context has no message")
 			}
 			return core.DefaultPolicy(ctx, c, f)
@@ -298,7 +298,7 @@ func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
 		if err := core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 			spans.add(ctx.Value(traceKey{}))
-			if from, ok := core.MessageFrom(ctx); !ok || from != m.Message {
+			if from, ok := core.MessageFromContext(ctx); !ok || from != m.Message {
 				b.Error("HandleFailed's context has another message")
 			}
 			return nil

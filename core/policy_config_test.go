@@ -17,7 +17,7 @@ import (
 // endpoint does.
 func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 	errFinal := errors.New("final")
-	ep, err := core.New("orders", inmemory.New(), core.Config{Recoverability: core.Recoverability{
+	ep, err := core.New("orders", inmemory.Open(), core.Config{Recoverability: core.Recoverability{
 		Immediate:         core.Immediate{Retries: 1},
 		Delayed:           core.Delayed{Delays: []time.Duration{time.Minute, time.Hour}},
 		Unrecoverable:     []error{errFinal},
@@ -73,7 +73,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		}
 	})
 	t.Run("shows what the transport can do", func(t *testing.T) {
-		transport, err := inmemory.Open(able(func(c *core.Capabilities) { c.DelayedDelivery = false }))
+		transport, err := inmemory.New(able(func(c *core.Capabilities) { c.DelayedDelivery = false }))
 		if err != nil {
 			t.Fatal(err)
 		}

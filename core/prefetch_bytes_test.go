@@ -112,7 +112,7 @@ func TestMaxPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
 		{core.Config{}, false, 0},
 		{core.Config{Transactions: core.TransactionNone}, true, 0},
 	} {
-		bubbleOn(t, able(func(caps *core.Capabilities) { caps.Ahead = c.ahead }), func(b *bed) {
+		bubbleOn(t, able(func(caps *core.Capabilities) { caps.Prefetch = c.ahead }), func(b *bed) {
 			if c.config.Transactions == core.TransactionDefault {
 				c.config.Transactions = core.TransactionReceiveOnly
 			}

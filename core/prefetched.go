@@ -61,7 +61,7 @@ func (p *prefetched) room() int {
 // maxPrefetchBytes is what unstarted deliveries may take; 0 = without bound, as where none
 // are fetched ahead.
 func (ep *Endpoint) maxPrefetchBytes() int {
-	if !ep.caps.Ahead || ep.mode == TransactionNone || ep.holdsConnections() {
+	if !ep.caps.Prefetch || ep.mode == TransactionNone || ep.holdsConnections() {
 		return 0
 	}
 	return ep.config.MaxPrefetchBytes

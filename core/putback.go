@@ -42,7 +42,7 @@ const (
 	// then. At 1,000 messages it fetches no further ones until one is released; those that it
 	// has fetched by then come on top.
 	//
-	// Where the broker counts every delivery (Capabilities.CountsEveryDelivery), and in
+	// Where the broker counts every delivery (Capabilities.CountsReleases), and in
 	// TransactionSendsAtomicWithReceive, a copy is delivered after the pause instead: any
 	// number of messages can wait, but an end of Context reaches none of them. Without
 	// delayed delivery that is not possible, and the endpoint waits.
@@ -78,7 +78,7 @@ const (
 //
 // Where the broker counts failures only, the message keeps its place, its id and its
 // headers, and any number of pauses is possible. Where it counts every delivery
-// (Capabilities.CountsEveryDelivery) a copy takes its place at the end of the queue, as with
+// (Capabilities.CountsReleases) a copy takes its place at the end of the queue, as with
 // Refuse. So the broker's own delivery limit is not reached there either, except by a
 // message of a group, which stays in its place and is counted.
 //
@@ -119,7 +119,7 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 // possiblePause returns how a scope is fulfilled: PauseEndpoint or PauseMessage, and whether a copy
 // takes the place of the message.
 func (r *runner) possiblePause(scope PauseScope, f *failure) (possible PauseScope, asCopy bool) {
-	asCopy = r.ep.caps.CountsEveryDelivery
+	asCopy = r.ep.caps.CountsReleases
 	if scope == PauseEndpoint {
 		return scope, asCopy
 	}

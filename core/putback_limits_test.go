@@ -36,7 +36,7 @@ func TestPutBack_WithoutItsCopy(t *testing.T) {
 
 // Without delayed delivery no copy can wait for the end of a pause, so the endpoint does.
 func TestPutBack_WithoutDelayedDelivery(t *testing.T) {
-	change := func(c *core.Capabilities) { c.CountsEveryDelivery, c.DelayedDelivery = true, false }
+	change := func(c *core.Capabilities) { c.CountsReleases, c.DelayedDelivery = true, false }
 	inModesOn(t, able(change), retrying, func(b *bed) {
 		start := time.Now()
 		var seen record[string]

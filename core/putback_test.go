@@ -32,7 +32,7 @@ func (s *switched) middleware(next core.HandlerFunc) core.HandlerFunc {
 // countings are the ways in which brokers count deliveries.
 var countings = map[string]func(*core.Capabilities){
 	"failures are counted":     func(*core.Capabilities) {},
-	"each delivery is counted": func(c *core.Capabilities) { c.CountsEveryDelivery = true },
+	"each delivery is counted": func(c *core.Capabilities) { c.CountsReleases = true },
 	"counted in memory":        func(c *core.Capabilities) { c.NativeDeliveryCount = false },
 }
 
@@ -92,7 +92,7 @@ func TestPutBack_CostsNoAttempt(t *testing.T) {
 // Whatever the broker counts, a hundred pauses end no message.
 func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 	inCountings(t, func(b *bed, scope core.PauseScope, group string) {
-		if group != "" && b.broker.caps.CountsEveryDelivery {
+		if group != "" && b.broker.caps.CountsReleases {
 			return // bounded by MaxDeliveries: a copy would come after its group
 		}
 		s := &switched{pause: core.Pause{Length: time.Second, Scope: scope}}
@@ -123,7 +123,7 @@ func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 		if len(all) != 100 || all[99].Action != (core.Action{Kind: core.ActionPutBack, Delay: time.Second}) || all[99].Deferred {
 			b.Errorf("observers were told of %d, the last is %+v", len(all), all[len(all)-1].Action)
 		}
-		copies := b.broker.caps.CountsEveryDelivery || group == "" &&
+		copies := b.broker.caps.CountsReleases || group == "" &&
 			(scope == core.PauseCopy || scope == core.PauseMessage && b.mode == core.TransactionSendsAtomicWithReceive)
 		seen := ids.all()
 		slices.Sort(seen)
@@ -219,7 +219,7 @@ func TestPutBack_ToAnotherInstance(t *testing.T) {
 				b.run(warm)
 				b.pass(time.Minute)
 				wait := time.Duration(0)
-				if b.broker.caps.CountsEveryDelivery {
+				if b.broker.caps.CountsReleases {
 					wait = time.Second
 				}
 				equal(b, "handled", strings.Join(handled.all(), ","), fmt.Sprintf("m1 after %v attempt 1", wait))
@@ -395,7 +395,7 @@ func TestPutBack_CopiesLetOthersPass(t *testing.T) {
 	}{
 		"copies":                {3000, func(*core.Capabilities) {}},
 		"no delayed delivery":   {900, func(c *core.Capabilities) { c.DelayedDelivery = false }},
-		"each delivery counted": {3000, func(c *core.Capabilities) { c.CountsEveryDelivery = true }},
+		"each delivery counted": {3000, func(c *core.Capabilities) { c.CountsReleases = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, able(tt.capabilities), everyMode[1:2], func(b *bed) {

@@ -121,7 +121,7 @@ func TestRateLimit_ErrorsThatCount(t *testing.T) {
 
 // aheadConfig is a transport of which the engine may hold more than it handles.
 func aheadConfig(lock time.Duration) inmemory.Config {
-	c := able(func(c *core.Capabilities) { c.Ahead = true })
+	c := able(func(c *core.Capabilities) { c.Prefetch = true })
 	c.LockDuration = lock
 	return c
 }

@@ -54,7 +54,7 @@ func TestShutdown_WaitsForARequestInProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cut := false
-				ep, err := core.New("orders", slowToClose{transport.Wrapper{Transport: inmemory.New()}, c.takes, &cut}, core.Config{DrainTimeout: c.drain})
+				ep, err := core.New("orders", slowToClose{transport.Wrapper{Transport: inmemory.Open()}, c.takes, &cut}, core.Config{DrainTimeout: c.drain})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -87,7 +87,7 @@ func TestRefuse_InAGroup(t *testing.T) {
 	for name, counts := range map[string]bool{"failures are counted": false, "each delivery is counted": true} {
 		t.Run(name, func(t *testing.T) {
 			caps := inmemory.Everything()
-			caps.CountsEveryDelivery = counts
+			caps.CountsReleases = counts
 			synctest.Test(t, func(t *testing.T) {
 				b := newBed(t, inmemory.Config{Capabilities: &caps}, core.TransactionReceiveOnly)
 				start := time.Now()
@@ -119,7 +119,7 @@ func TestRefuse_InAGroup(t *testing.T) {
 func TestRefuse_GivesNoAttempt(t *testing.T) {
 	caps := map[string]func(*core.Capabilities){
 		"failures are counted":     func(*core.Capabilities) {},
-		"each delivery is counted": func(c *core.Capabilities) { c.CountsEveryDelivery = true },
+		"each delivery is counted": func(c *core.Capabilities) { c.CountsReleases = true },
 		"counted in memory":        func(c *core.Capabilities) { c.NativeDeliveryCount = false },
 	}
 	for _, group := range []string{"", "g"} {

@@ -264,7 +264,7 @@ func TestRetryPause_OfAPolicy(t *testing.T) {
 
 func TestRetryPause_Config(t *testing.T) {
 	caps := inmemory.Everything()
-	transport, err := inmemory.Open(inmemory.Config{Capabilities: &caps})
+	transport, err := inmemory.New(inmemory.Config{Capabilities: &caps})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -284,8 +284,8 @@ func (ep *Endpoint) subscribe(ctx context.Context) error {
 func (ep *Endpoint) shapePump(p *pump) *pump {
 	p.perWorker = ep.holdsConnections()
 	p.consumed = ep.mode == TransactionNone
-	p.counts = ep.caps.CountsEveryDelivery && !p.consumed
-	p.ahead = ep.caps.Ahead && !p.perWorker && !p.consumed
+	p.counts = ep.caps.CountsReleases && !p.consumed
+	p.ahead = ep.caps.Prefetch && !p.perWorker && !p.consumed
 	p.overlap = p.ahead
 	p.maxBatch = ep.caps.MaxReceiveBatch
 	p.prefetched.most = ep.maxPrefetchBytes()

@@ -13,7 +13,7 @@ import (
 
 func TestRunAll_ConnectsAllBeforeReceiving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		defer transport.Close(t.Context())
 		b := &bed{T: t, broker: &faulty{Transport: transport, caps: transport.Capabilities()}, logs: &logBook{}}
 		first := b.endpoint("first", core.Config{Recoverability: noRetries})
@@ -54,7 +54,7 @@ func TestRunAll_ConnectsAllBeforeReceiving(t *testing.T) {
 
 func TestRunAll_ClosesOpenedOnesWhenOneCannotConnect(t *testing.T) {
 	bubble(t, func(b *bed) {
-		gone := inmemory.New()
+		gone := inmemory.Open()
 		if err := gone.Close(b.Context()); err != nil {
 			b.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestRunAll_RefusesTwoReceiversOfAQueue(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(b.Context())
 		stop()
-		elsewhere := inmemory.New()
+		elsewhere := inmemory.Open()
 		if err := core.RunAll(ctx, one, b.endpointOn(elsewhere, "orders")); err != nil {
 			b.Errorf("one queue name on two transports: %v", err)
 		}

@@ -360,7 +360,7 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var seen record[string]
 		look := changes(func(ctx context.Context, out *core.Outgoing) {
-			m, ok := core.MessageFrom(ctx)
+			m, ok := core.MessageFromContext(ctx)
 			if !ok {
 				seen.add("no message")
 				return

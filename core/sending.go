@@ -36,7 +36,7 @@ type SendFunc func(ctx context.Context, out *Outgoing) error
 // drops the message. One that calls it several times sends as many: copies of the
 // Outgoing that it was given, with different IDs.
 //
-// ctx is the handler's, under which MessageFrom returns the message being handled,
+// ctx is the handler's, under which MessageFromContext returns the message being handled,
 // or that of the call where it takes one. The middleware must be safe for
 // concurrent use.
 //

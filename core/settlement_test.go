@@ -333,7 +333,7 @@ func TestRenewal_OfSlowHandlers(t *testing.T) {
 func TestRenewal_OfPrefetchedMessages(t *testing.T) {
 	c := locking
 	caps := inmemory.Everything()
-	caps.Ahead = true
+	caps.Prefetch = true
 	c.Capabilities = &caps
 	inModesOn(t, c, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		var counts record[int]

@@ -268,7 +268,7 @@ func TestHandlerContext_HasTheValuesOfRunWithoutCancellation(t *testing.T) {
 			value = ctx.Value(key{})
 			time.Sleep(time.Second)
 			ended = ctx.Err()
-			if from, ok := core.MessageFrom(ctx); !ok || from != m {
+			if from, ok := core.MessageFromContext(ctx); !ok || from != m {
 				b.Error("the context does not know its message")
 			}
 			return nil
@@ -286,7 +286,7 @@ func TestHandlerContext_HasTheValuesOfRunWithoutCancellation(t *testing.T) {
 func TestShutdown_PrefetchedAreReleasedOrRun(t *testing.T) {
 	c := locking
 	caps := inmemory.Everything()
-	caps.Ahead = true
+	caps.Prefetch = true
 	c.Capabilities = &caps
 	inModesOn(t, c, everyMode, func(b *bed) {
 		var handled record[string]

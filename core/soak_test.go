@@ -214,7 +214,7 @@ func TestMillionMessages(t *testing.T) {
 }
 
 func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messages int) {
-	transport, err := inmemory.Open(cfg)
+	transport, err := inmemory.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

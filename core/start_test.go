@@ -220,7 +220,7 @@ func (b *bed) endpointOn(t core.Transport, name string) *core.Endpoint {
 // elsewhere makes an endpoint on a broker that can be reached.
 func (b *bed) elsewhere(name string) *core.Endpoint {
 	b.Helper()
-	here := inmemory.New()
+	here := inmemory.Open()
 	b.Cleanup(func() { _ = here.Close(context.Background()) })
 	return b.endpointOn(here, name)
 }

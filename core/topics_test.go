@@ -34,7 +34,7 @@ func (c *choosy) Warnings() (texts []string) {
 
 func newChoosy(t *testing.T) *choosy {
 	t.Helper()
-	transport, err := inmemory.Open(inmemory.Config{})
+	transport, err := inmemory.New(inmemory.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ type Receiver interface {
 	// hold, live and without reconnecting. Deliveries already handed out are
 	// not taken back. With 0 (the endpoint is paused, or waits) it fetches nothing
 	// more, and releases the deliveries that it has prefetched. A receiver whose broker
-	// counts them as attempts (CountsEveryDelivery) keeps those, also where n became
+	// counts them as attempts (CountsReleases) keeps those, also where n became
 	// smaller, and hands them out in Receive, as n allows or all of them with 0: the
 	// engine handles them, or releases them where that must be. It is called from any
 	// goroutine, under a lock of the engine: it must neither block nor call the
@@ -122,7 +122,7 @@ type Delivery interface {
 	Abandon(ctx context.Context, cause error) error
 
 	// Release gives back a message that has not failed: it is available at
-	// once, and its DeliveryCount is unchanged unless CountsEveryDelivery (C8).
+	// once, and its DeliveryCount is unchanged unless CountsReleases (C8).
 	Release(ctx context.Context) error
 
 	// Postpone gives back a message of a group from a queue that keeps groups
@@ -226,7 +226,7 @@ type Topology struct {
 type Subscriber interface {
 	// Subscribe lets queue receive a copy of what is published to each topic, a
 	// name that is compared as it is, without patterns.
-	// From Capabilities.SubscribeLag after it returned, every published message
+	// From Capabilities.SubscriptionDelay after it returned, every published message
 	// reaches the queue once (C19), as a copy with a NativeID of its own. It is
 	// idempotent. A queue that does not exist is ErrQueueNotFound.
 	Subscribe(ctx context.Context, queue string, topics ...string) error
@@ -392,9 +392,9 @@ type Capabilities struct {
 	// DelayPrecision is how much later than due a delayed message may arrive
 	// on an idle system; more than 0 with DelayedDelivery. It is never early.
 	DelayPrecision time.Duration
-	// SubscribeLag is how long after Subscribe returned a subscription is sure
+	// SubscriptionDelay is how long after Subscribe returned a subscription is sure
 	// to be in force.
-	SubscribeLag time.Duration
+	SubscriptionDelay time.Duration
 	// DeliveryCountLag is how long a broker that dies (kill -9, not a power failure) may
 	// have kept a change of a DeliveryCount in memory alone: counts that are newer are
 	// lower after its restart, and a message is attempted more often then. 0 with
@@ -422,19 +422,19 @@ type Capabilities struct {
 
 	// Durable: what was sent survives a restart of the broker.
 	Durable bool
-	// CountsEveryDelivery: DeliveryCount also rises on returns that were no
+	// CountsReleases: DeliveryCount also rises on returns that were no
 	// failure, Release among them. The engine then gives nothing back while it runs, so
 	// that each attempt counts once, but at a shutdown, or when all handlers hang. It is
 	// said of a NativeDeliveryCount.
-	CountsEveryDelivery bool
+	CountsReleases bool
 	// ConfirmsSettlement: a settlement that returned nil did happen.
 	ConfirmsSettlement bool
-	// Duplicates: the broker itself may deliver a message twice.
-	Duplicates bool
-	// Ahead: deliveries are leased, so that the engine may hold unstarted ones
+	// MayDuplicate: the broker itself may deliver a message twice.
+	MayDuplicate bool
+	// Prefetch: deliveries are leased, so that the engine may hold unstarted ones
 	// beyond its free slots. It does not concern TransactionSendsAtomicWithReceive without
 	// AtomicLeases.
-	Ahead bool
+	Prefetch bool
 	// AtomicLeases: in TransactionSendsAtomicWithReceive a delivery is leased as in
 	// TransactionReceiveOnly. It takes no connection before something asks for the native
 	// transaction (C12), of which the adapter tells the engine (TransactionBegun), and with a

@@ -38,7 +38,7 @@ func TestValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 			policy.add(f.Value(noteKey{}))
 			equal(b, "value of middleware", f.Value("outer"), any("by middleware"))
 			equal(b, "value under another key", f.Value("noteKey"), nil)
-			if m, ok := core.MessageFrom(ctx); !ok || m.Value(noteKey{}) != f.Value(noteKey{}) {
+			if m, ok := core.MessageFromContext(ctx); !ok || m.Value(noteKey{}) != f.Value(noteKey{}) {
 				b.Error("the policy's message has other values")
 			}
 			return core.DefaultPolicy(ctx, c, f)

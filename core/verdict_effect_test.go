@@ -302,7 +302,7 @@ func TestR53_MiddlewareDecides(t *testing.T) {
 			}
 		}
 		b.orders(core.Config{Middleware: []core.Middleware{around("outer"), around("inner")}}, func(ctx context.Context, m *core.Message) error {
-			if from, ok := core.MessageFrom(ctx); !ok || from != m {
+			if from, ok := core.MessageFromContext(ctx); !ok || from != m {
 				b.Error("the context has lost its message")
 			}
 			order.add("handler")

@@ -33,7 +33,7 @@ var first = inbox.Key{Scope: "billing/a", ID: "m1"}
 func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core.Config), test func(p *pair)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		p := &pair{T: t, broker: &broker{Transport: inmemory.New()}, memory: &inbox.Memory{}}
+		p := &pair{T: t, broker: &broker{Transport: inmemory.Open()}, memory: &inbox.Memory{}}
 		if err := p.broker.Provision(t.Context(), core.Topology{Queues: []string{"events", "error", "parking"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestHandler_CommittedMessagesLeave(t *testing.T) {
 // Independent handlers with an inbox each: only those that have failed run again.
 func TestHandler_IndependentHandlersRunAgainAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"events", "error"}}); err != nil {
 			t.Fatal(err)
 		}

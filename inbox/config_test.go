@@ -34,7 +34,7 @@ func endpoint(name string, c inbox.Config, cc core.Config, middleware func(*inbo
 		return nil, err
 	}
 	cc.Middleware = middleware(box)
-	return core.New(name, inmemory.New(), cc)
+	return core.New(name, inmemory.Open(), cc)
 }
 
 func around(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware()} }
@@ -70,7 +70,7 @@ func TestHandler_NameIsUniqueAmongHandlersOfAType(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ep, err := core.New("billing", inmemory.New(), core.Config{})
+	ep, err := core.New("billing", inmemory.Open(), core.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestScope(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ep, err := core.New(c.endpoint, inmemory.New(), core.Config{})
+		ep, err := core.New(c.endpoint, inmemory.Open(), core.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

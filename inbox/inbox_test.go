@@ -75,7 +75,7 @@ type setup struct {
 func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bed{T: t, broker: &broker{Transport: inmemory.New()}, memory: &inbox.Memory{}, log: &bytes.Buffer{}}
+		b := &bed{T: t, broker: &broker{Transport: inmemory.Open()}, memory: &inbox.Memory{}, log: &bytes.Buffer{}}
 		b.store = b.memory
 		if err := b.broker.Provision(t.Context(), core.Topology{Queues: []string{"events", "error"}}); err != nil {
 			t.Fatal(err)
@@ -487,7 +487,7 @@ func TestInbox_CopyInProgress(t *testing.T) {
 				if !delays {
 					caps := inmemory.Everything()
 					caps.DelayedDelivery, caps.DelayPrecision, caps.MaxDelay = false, 0, 0
-					transport, err := inmemory.Open(inmemory.Config{Capabilities: &caps})
+					transport, err := inmemory.New(inmemory.Config{Capabilities: &caps})
 					if err != nil {
 						b.Fatal(err)
 					}

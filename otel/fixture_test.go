@@ -55,7 +55,7 @@ func bubble(t *testing.T, body func(b *bed)) {
 func bubbleOn(t *testing.T, c inmemory.Config, body func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		broker, err := inmemory.Open(c)
+		broker, err := inmemory.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func (a asbAccess) open(ctx context.Context) (core.Transport, error) {
 	if a.Sessions {
 		cfg.SessionQueues = []string{"*" + orderedSuffix}
 	}
-	return asb.New(ctx, cfg)
+	return asb.New(cfg)
 }
 
 func (s *asbSystem) access(addr, adminAddr string) asbAccess {

@@ -52,7 +52,7 @@ func startInMemory(context.Context) (system, error) {
 func (s *inMemory) version() string { return "in memory" }
 
 func (s *inMemory) open(context.Context) (core.Transport, error) {
-	return inmemory.Open(inmemory.Config{Broker: s.broker, LockDuration: inMemoryLock})
+	return inmemory.New(inmemory.Config{Broker: s.broker, LockDuration: inMemoryLock})
 }
 
 // openThrough implements system. The faults are those of the workers' calls alone, so that
@@ -65,7 +65,7 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 	if mode != core.TransactionSendsAtomicWithReceive {
 		return nil
 	}
-	t, err := inmemory.Open(inmemory.Config{Broker: s.broker})
+	t, err := inmemory.New(inmemory.Config{Broker: s.broker})
 	if err != nil {
 		return err
 	}

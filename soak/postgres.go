@@ -86,7 +86,7 @@ func (s *postgresSystem) urlThrough() string {
 }
 
 func openPostgres(ctx context.Context, url string) (core.Transport, error) {
-	return sqlserver.New(ctx, sqlserver.Config{URL: url, Lease: postgresLease})
+	return sqlserver.New(sqlserver.Config{URL: url, Lease: postgresLease})
 }
 
 // prepare implements system. The table belongs to the user of the workers.

@@ -84,7 +84,7 @@ type rabbitConfig struct {
 }
 
 func (c rabbitConfig) open(ctx context.Context) (core.Transport, error) {
-	return rabbitmq.New(ctx, rabbitmq.Config{URLs: []string{c.URL}, QueueType: c.QueueType, Heartbeat: rabbitHeartbeat})
+	return rabbitmq.New(rabbitmq.Config{URLs: []string{c.URL}, QueueType: c.QueueType, Heartbeat: rabbitHeartbeat})
 }
 
 func (s *rabbitSystem) config() rabbitConfig {

@@ -60,7 +60,7 @@ func TestDrain_GivesUpWhatStays(t *testing.T) {
 
 func TestReadErrorQueue_ReadsToTheEnd(t *testing.T) {
 	s := &measured{all: []map[string]int{{errorQueue: 2}, {errorQueue: 2}, {errorQueue: 1}, {errorQueue: 0}}}
-	reader, err := core.New(errorQueue, inmemory.New(), core.Config{Recoverability: core.Recoverability{ErrorQueue: unreadQueue}})
+	reader, err := core.New(errorQueue, inmemory.Open(), core.Config{Recoverability: core.Recoverability{ErrorQueue: unreadQueue}})
 	if err != nil {
 		t.Fatal(err)
 	}

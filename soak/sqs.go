@@ -81,7 +81,7 @@ func sqsClient(addr string) aws.Config {
 
 func openSQS(ctx context.Context, addr string) (core.Transport, error) {
 	client := sqsClient(addr)
-	return sqs.New(ctx, sqs.Config{AWS: &client, VisibilityTimeout: sqsVisibility, WaitTime: sqsWait})
+	return sqs.New(sqs.Config{AWS: &client, VisibilityTimeout: sqsVisibility, WaitTime: sqsWait})
 }
 
 func (s *sqsSystem) open(ctx context.Context) (core.Transport, error) {

@@ -26,11 +26,10 @@ type Lifecycle struct {
 	goroutines sync.WaitGroup
 }
 
-// NewLifecycle returns the Lifecycle of an open transport. It keeps the values of ctx; the
-// end of ctx does not end it.
-func NewLifecycle(ctx context.Context) *Lifecycle {
+// NewLifecycle returns the Lifecycle of an open transport.
+func NewLifecycle() *Lifecycle {
 	l := &Lifecycle{done: make(chan struct{}), receivers: map[core.Receiver]struct{}{}}
-	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 

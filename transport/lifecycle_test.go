@@ -30,9 +30,7 @@ func (r *closingReceiver) Close(context.Context) error {
 
 func TestLifecycle_CloseOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opened, cancel := context.WithCancel(t.Context())
-		life := transport.NewLifecycle(opened)
-		cancel() // the context of New does not matter any more
+		life := transport.NewLifecycle()
 		receivers := []*closingReceiver{{life: life}, {life: life}, {life: life}}
 		for _, r := range receivers {
 			if err := life.Add(r); err != nil {
@@ -93,7 +91,7 @@ func TestLifecycle_CloseOrder(t *testing.T) {
 }
 
 func TestLifecycle_AfterClose(t *testing.T) {
-	life := transport.NewLifecycle(t.Context())
+	life := transport.NewLifecycle()
 	if !life.Close(t.Context(), nil) {
 		t.Error("the only Close is not the first")
 	}
@@ -116,7 +114,7 @@ func TestLifecycle_AfterClose(t *testing.T) {
 }
 
 func TestLifecycle_ErrOfTheContext(t *testing.T) {
-	life := transport.NewLifecycle(t.Context())
+	life := transport.NewLifecycle()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := life.Err(ctx); !errors.Is(err, context.Canceled) {

@@ -51,7 +51,7 @@ func (w *warner) Warnings() []string { return w.texts.Take() }
 
 func TestWarnings_AreGivenOnce(t *testing.T) {
 	t.Parallel()
-	bare, err := inmemory.Open(inmemory.Config{})
+	bare, err := inmemory.New(inmemory.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

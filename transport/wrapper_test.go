@@ -27,7 +27,7 @@ func (c counting) Send(ctx context.Context, msgs ...core.Outgoing) error {
 type bare struct{ core.Transport }
 
 func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
-	able := inmemory.New()
+	able := inmemory.Open()
 	defer able.Close(t.Context())
 	topology := core.Topology{Queues: []string{"orders"}}
 	for name, c := range map[string]struct {
@@ -55,7 +55,7 @@ func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 func second(_ int, err error) error { return err }
 
 func TestWrapper_DescribesTheTransport(t *testing.T) {
-	able := inmemory.New()
+	able := inmemory.Open()
 	defer able.Close(t.Context())
 	if got, want := (transport.Wrapper{Transport: able}).Describe(), able.Describe(); got != want || want.System == "" {
 		t.Errorf("a wrapper tells %+v, and the transport %+v", got, want)
@@ -71,7 +71,7 @@ func TestWrapper_RunsEndpoints(t *testing.T) {
 	for name, hide := range map[string]bool{"all interfaces": false, "no optional interface": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				able := inmemory.New()
+				able := inmemory.Open()
 				defer able.Close(t.Context())
 				var wrapped core.Transport = able
 				if hide {

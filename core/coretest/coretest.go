@@ -7,7 +7,7 @@
 //	// look at err and at rec.Sent()
 //
 // core.VerdictOf(err) is what the handler decided, nil if nothing. Code that
-// finds the message by core.MessageFrom needs core.WithMessage(ctx, in.Message).
+// finds the message by core.MessageFromContext needs core.ContextWithMessage(ctx, in.Message).
 //
 // It tests the handler alone. Whether messages leave, come again or end in the
 // error queue is the endpoint's business: to test that, run a whole endpoint on

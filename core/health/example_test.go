@@ -16,7 +16,7 @@ import (
 )
 
 func Example() {
-	orders, err := core.New("orders", inmemory.New(), core.Config{Instance: "pod-1", Logger: slog.New(slog.DiscardHandler)})
+	orders, err := core.New("orders", inmemory.Open(), core.Config{Instance: "pod-1", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		log.Fatal(err)
 	}

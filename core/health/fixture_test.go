@@ -88,7 +88,7 @@ type bed struct {
 func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.Inbound[string]) error, body func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bed{T: t, broker: &broker{Transport: inmemory.New(), receiverErrors: make(chan error)}}
+		b := &bed{T: t, broker: &broker{Transport: inmemory.Open(), receiverErrors: make(chan error)}}
 		t.Cleanup(func() { _ = b.broker.Close(context.Background()) })
 		b.ep = b.endpoint("orders", c)
 		if err := core.Handle(b.ep, "order", h); err != nil {

@@ -65,10 +65,10 @@ func open(ctx context.Context, o options) (s *service, err error) {
 	if s.pool, err = openPool(ctx, o.database); err != nil {
 		return nil, err
 	}
-	if s.database, err = sqlserver.New(ctx, sqlserver.Config{Pool: s.pool, Schema: schema}); err != nil {
+	if s.database, err = sqlserver.New(sqlserver.Config{Pool: s.pool, Schema: schema}); err != nil {
 		return nil, err
 	}
-	if s.broker, err = rabbitmq.Open(ctx, o.broker); err != nil {
+	if s.broker, err = rabbitmq.Open(o.broker); err != nil {
 		return nil, err
 	}
 	store, err := postgres.New(s.pool, postgres.Config{Schema: schema})

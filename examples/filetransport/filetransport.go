@@ -49,14 +49,14 @@ func Open(cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("filetransport: open: %w", err)
 	}
 	cfg.LockDuration, cfg.PollInterval = cmp.Or(cfg.LockDuration, 30*time.Second), cmp.Or(cfg.PollInterval, 10*time.Millisecond)
-	return &Transport{cfg: cfg, life: transport.NewLifecycle(context.Background())}, nil
+	return &Transport{cfg: cfg, life: transport.NewLifecycle()}, nil
 }
 
 // Capabilities implements core.Transport (C1).
 func (t *Transport) Capabilities() core.Capabilities {
 	return core.Capabilities{
 		Transactions:    []core.TransactionMode{core.TransactionReceiveOnly},
-		DelayedDelivery: true, NativeDeliveryCount: true, Durable: true, ConfirmsSettlement: true, Ahead: true,
+		DelayedDelivery: true, NativeDeliveryCount: true, Durable: true, ConfirmsSettlement: true, Prefetch: true,
 		DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the disk
 	}
 }

@@ -15,7 +15,7 @@ type Greet struct{ Name string }
 
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
-	transport := inmemory.New() // the transport is the only line that changes
+	transport := inmemory.Open() // the transport is the only line that changes
 
 	greeter, err := core.New("greeter", transport, core.Config{})
 	if err != nil {

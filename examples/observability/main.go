@@ -117,7 +117,7 @@ func run(ctx context.Context, o options) (err error) {
 
 func (o options) transport(ctx context.Context) (core.Transport, error) {
 	if o.database == "" {
-		return inmemory.New(), nil
+		return inmemory.Open(), nil
 	}
-	return sqlserver.Open(ctx, o.database)
+	return sqlserver.Open(o.database)
 }

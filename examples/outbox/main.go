@@ -85,7 +85,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 
 	// One pool for the service's own statements and for its queues: then they can
 	// share transactions.
-	transport, err := sqlserver.New(ctx, sqlserver.Config{Pool: pool, Schema: schema})
+	transport, err := sqlserver.New(sqlserver.Config{Pool: pool, Schema: schema})
 	if err != nil {
 		return err
 	}

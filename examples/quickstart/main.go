@@ -75,7 +75,7 @@ func isColourTerminal(f *os.File) bool {
 // run is the whole flow. It returns when every order has come to its end or,
 // after ctx has ended, when the endpoints have drained.
 func run(ctx context.Context, out io.Writer, o options) (err error) {
-	transport := inmemory.New() // the only line that another messaging system changes
+	transport := inmemory.Open() // the only line that another messaging system changes
 	defer func() {
 		// ctx may have ended, and closing must be possible all the same.
 		err = errors.Join(err, transport.Close(context.WithoutCancel(ctx)))

@@ -155,7 +155,7 @@ func run(ctx context.Context, w way, c clock, logger *slog.Logger) (r result, er
 	config.Logger, config.Observers = logger, []any{s}
 	config.Transactions = core.TransactionReceiveOnly
 
-	transport := inmemory.New()
+	transport := inmemory.Open()
 	defer func() {
 		if closeErr := transport.Close(context.WithoutCancel(ctx)); err == nil {
 			err = closeErr

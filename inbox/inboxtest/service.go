@@ -52,7 +52,7 @@ func (b *broker) Send(ctx context.Context, out ...core.Outgoing) error {
 }
 
 func newService(ctx context.Context, db Database) (*service, error) {
-	s := &service{db: db, broker: &broker{Transport: inmemory.New()}, runs: map[string]int{}}
+	s := &service{db: db, broker: &broker{Transport: inmemory.Open()}, runs: map[string]int{}}
 	return s, s.Provision(ctx, core.Topology{Queues: []string{"events", "parking", "error"}})
 }
 

@@ -72,7 +72,7 @@ func until(t *testing.T, what string, is func() bool) {
 // connected opens a transport that the test closes.
 func connected(t *testing.T, url string) *rabbitmq.Transport {
 	t.Helper()
-	transport, err := rabbitmq.Open(t.Context(), url)
+	transport, err := rabbitmq.Open(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func work(text string) error {
 		return err
 	}
 	defer pool.Close()
-	transport, err := rabbitmq.Open(ctx, w.Broker)
+	transport, err := rabbitmq.Open(w.Broker)
 	if err != nil {
 		return err
 	}

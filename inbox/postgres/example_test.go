@@ -41,7 +41,7 @@ func Example() {
 	}
 	defer box.Close(ctx) // after the endpoints have ended
 
-	transport, err := rabbitmq.Open(ctx, os.Getenv("RABBITMQ_URL"))
+	transport, err := rabbitmq.Open(os.Getenv("RABBITMQ_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func open(t *testing.T, change func(c *core.Capabilities)) *inmemory.Transport {
 	if change != nil {
 		change(&caps)
 	}
-	transport, err := inmemory.Open(inmemory.Config{Capabilities: &caps})
+	transport, err := inmemory.New(inmemory.Config{Capabilities: &caps})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestSwitch_OnAtOnce(t *testing.T) {
 // no attempt.
 func TestSwitch_WhereEachDeliveryIsCounted(t *testing.T) {
 	s := newSwitch(t, featureswitch.Config{State: featureswitch.Off})
-	inShop(t, s.For("refund"), func(c *core.Capabilities) { c.CountsEveryDelivery = true }, func(shop *shop) {
+	inShop(t, s.For("refund"), func(c *core.Capabilities) { c.CountsReleases = true }, func(shop *shop) {
 		shop.send("refund")
 		for range 60 {
 			shop.send("order")

@@ -40,7 +40,7 @@ func BenchmarkPolicy(b *testing.B) {
 				}
 				c.Middleware = []core.Middleware{p.Middleware()}
 			}
-			ep, err := core.New("orders", inmemory.New(), c)
+			ep, err := core.New("orders", inmemory.Open(), c)
 			if err != nil {
 				b.Fatal(err)
 			}

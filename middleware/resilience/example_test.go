@@ -111,7 +111,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	ep, err := core.New("shop", inmemory.New(), core.Config{Middleware: []core.Middleware{policy.For("orders.charge")}})
+	ep, err := core.New("shop", inmemory.Open(), core.Config{Middleware: []core.Middleware{policy.For("orders.charge")}})
 	if err != nil {
 		fmt.Println(err)
 		return

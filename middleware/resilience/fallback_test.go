@@ -29,7 +29,7 @@ func postponed(payments *resilience.Policy) []core.Middleware {
 // TestFallback_ForAnOpenCircuit lets the circuit open by Invoke, then answers for it.
 func TestFallback_ForAnOpenCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport, err := inmemory.Open(inmemory.Config{})
+		transport, err := inmemory.New(inmemory.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

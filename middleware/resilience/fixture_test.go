@@ -35,7 +35,7 @@ func bubble(t *testing.T, body func(b *bed)) {
 func bubbleOn(t *testing.T, c inmemory.Config, body func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		transport, err := inmemory.Open(c)
+		transport, err := inmemory.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}

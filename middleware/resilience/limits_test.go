@@ -199,9 +199,9 @@ func TestRefusal(t *testing.T) {
 	opens := resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: 30 * time.Second}}
 	// The circuit opens with m0. What becomes of m1, which comes then?
 	unable, counting := inmemory.Everything(), inmemory.Everything()
-	unable.DelayedDelivery, counting.CountsEveryDelivery = false, true
+	unable.DelayedDelivery, counting.CountsReleases = false, true
 	both := unable
-	both.CountsEveryDelivery = true
+	both.CountsReleases = true
 	for _, test := range []struct {
 		caps           *core.Capabilities // nil is all
 		refusal        resilience.Refusal

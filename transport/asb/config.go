@@ -266,7 +266,7 @@ func capabilities(c *Config) core.Capabilities {
 		MaxHeaderBytes:      maxHeaderBytes,
 		Durable:             true,
 		ConfirmsSettlement:  true,
-		Ahead:               true,
+		Prefetch:            true,
 	}
 }
 

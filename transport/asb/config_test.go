@@ -40,7 +40,7 @@ func TestNew_RefusesBadConfigurations(t *testing.T) {
 		"a bad admin endpoint":        {asb.Config{ConnectionString: anyInstance, AdminEndpoint: "localhost"}, "AdminEndpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := asb.New(t.Context(), c.cfg)
+			_, err := asb.New(c.cfg)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("the error is %v; it should say %q", err, c.says)
 			}
@@ -52,7 +52,7 @@ func TestNew_RefusesBadConfigurations(t *testing.T) {
 }
 
 func TestNew_NamesEveryMistake(t *testing.T) {
-	_, err := asb.New(t.Context(), asb.Config{LockDuration: time.Hour, MaxMessageBytes: -1})
+	_, err := asb.New(asb.Config{LockDuration: time.Hour, MaxMessageBytes: -1})
 	for _, field := range []string{"Config.Namespace", "Config.LockDuration", "Config.MaxMessageBytes"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("the error %v does not name %s", err, field)

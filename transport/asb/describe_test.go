@@ -13,7 +13,7 @@ func TestDescribe_HostAlone(t *testing.T) {
 		anyInstance: {System: "servicebus", ServerAddress: "shop.servicebus.windows.net", ServerPort: 5671},
 		"Endpoint=sb://localhost:5673/;SharedAccessKeyName=root;SharedAccessKey=" + secretKey: {System: "servicebus", ServerAddress: "localhost", ServerPort: 5673},
 	} {
-		transport, err := asb.New(t.Context(), asb.Config{ConnectionString: connection})
+		transport, err := asb.New(asb.Config{ConnectionString: connection})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // Package asb connects endpoints to Azure Service Bus, by Microsoft's SDK azservicebus.
 //
-//	transport, err := asb.New(ctx, asb.Config{Namespace: "shop.servicebus.windows.net"})
+//	transport, err := asb.New(asb.Config{Namespace: "shop.servicebus.windows.net"})
 //
 // Queues that [Config.SessionQueues] names keep the messages of a group in order, by sessions
 // ([core.Capabilities.GroupOrder]). Messages are written as NServiceBus writes them: headers are application properties.

@@ -23,7 +23,7 @@ type WriteInvoice struct{ OrderID int }
 func Example() {
 	// snippet: first
 	ctx, stop := context.WithCancel(context.Background())
-	transport, err := asb.New(ctx, asb.Config{ConnectionString: os.Getenv("SERVICEBUS_CONNECTION_STRING")})
+	transport, err := asb.New(asb.Config{ConnectionString: os.Getenv("SERVICEBUS_CONNECTION_STRING")})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func ExampleNew_identity() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	transport, err := asb.New(ctx, asb.Config{
+	transport, err := asb.New(asb.Config{
 		Namespace:   "shop.servicebus.windows.net",
 		Credential:  credential,
 		QueuePrefix: "staging/",
@@ -88,7 +88,7 @@ func ExampleBicep() {
 func ExampleConfig_sessions() {
 	ctx := context.Background()
 	// snippet: sessions
-	transport, err := asb.New(ctx, asb.Config{
+	transport, err := asb.New(asb.Config{
 		Namespace:     "shop.servicebus.windows.net",
 		SessionQueues: []string{"ledger"},
 	})
@@ -111,7 +111,7 @@ func ExampleConfig_sessions() {
 func ExampleConfig_foreign() {
 	ctx := context.Background()
 	// snippet: foreign
-	transport, err := asb.New(ctx, asb.Config{
+	transport, err := asb.New(asb.Config{
 		Namespace: "shop.servicebus.windows.net",
 		MessageType: func(queue string, m *azservicebus.ReceivedMessage) string {
 			if m.Subject == nil {

@@ -54,7 +54,7 @@ func (s *site) open(t testing.TB, cfg asb.Config) *asb.Transport {
 
 func openConfigured(t testing.TB, cfg asb.Config) *asb.Transport {
 	t.Helper()
-	transport, err := asb.New(t.Context(), cfg)
+	transport, err := asb.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ func givenAddress() address { return address{os.Getenv(givenVariable), os.Getenv
 func openGiven(ctx context.Context) (*givenNamespace, error) {
 	at := givenAddress()
 	// It finds the mistakes in the variables, and reaches nothing.
-	transport, err := asb.New(ctx, at.configured(asb.Config{}, nil))
+	transport, err := asb.New(at.configured(asb.Config{}, nil))
 	if err != nil {
 		return nil, fmt.Errorf("%w; Config.ConnectionString is this variable, and Config.AdminEndpoint is %s", err, adminVariable)
 	}
@@ -133,7 +133,7 @@ func describe(ctx context.Context, at address) (string, error) {
 
 // check makes entities of each kind, to find out about rights before the first case.
 func (n *givenNamespace) check(ctx context.Context) (err error) {
-	probe, err := asb.New(ctx, n.at.configured(forTests(asb.Config{}, n.run+"0-", shortLock), nil))
+	probe, err := asb.New(n.at.configured(forTests(asb.Config{}, n.run+"0-", shortLock), nil))
 	if err != nil {
 		return err
 	}

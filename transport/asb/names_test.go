@@ -12,7 +12,7 @@ func openUnreached(t *testing.T, cfg asb.Config) *asb.Transport {
 	if cfg.ConnectionString == "" {
 		cfg.ConnectionString = anyInstance
 	}
-	transport, err := asb.New(t.Context(), cfg)
+	transport, err := asb.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

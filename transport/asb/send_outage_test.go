@@ -65,7 +65,7 @@ func TestClose_LeavesNoConnectionOfASendInProgress(t *testing.T) {
 		msgs[i] = core.Outgoing{ID: names[i], Queue: names[i]}
 	}
 	s.provisioned(t, asb.Config{}, names...)
-	transport, err := asb.New(t.Context(), s.configured(asb.Config{}, nil))
+	transport, err := asb.New(s.configured(asb.Config{}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,7 +160,7 @@ func forTests(cfg asb.Config, prefix string, lock time.Duration) asb.Config {
 // opens returns how to open a transport whose queues have a lock.
 func (s *service) opens(cfg asb.Config, lock time.Duration, through *proxy.Network) func(t testing.TB) core.Transport {
 	return func(t testing.TB) core.Transport {
-		transport, err := asb.New(t.Context(), s.at.configured(forTests(cfg, s.prefix, lock), through))
+		transport, err := asb.New(s.at.configured(forTests(cfg, s.prefix, lock), through))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,9 +215,9 @@ func (s *service) harness(name string) conformance.Harness {
 			return name, [2]string{"DefaultMessageTimeToLive PT1H", "P10675199DT2H48M5.4775807S"}
 		},
 		OpenWrong: func(t testing.TB) []error {
-			_, err := asb.New(t.Context(), asb.Config{ConnectionString: s.at.ConnectionString, LockDuration: time.Hour})
+			_, err := asb.New(asb.Config{ConnectionString: s.at.ConnectionString, LockDuration: time.Hour})
 			nowhere := "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=any;SharedAccessKey=" + strings.Join(append(s.at.secrets(), "any"), ".") + ";UseDevelopmentEmulator=true"
-			transport, openErr := asb.New(t.Context(), asb.Config{ConnectionString: nowhere})
+			transport, openErr := asb.New(asb.Config{ConnectionString: nowhere})
 			if openErr != nil {
 				t.Fatal(openErr)
 			}
@@ -336,5 +336,5 @@ func openInChild() (core.Transport, error) {
 	if err := json.Unmarshal([]byte(os.Getenv(childVariable)), &c); err != nil {
 		return nil, err
 	}
-	return asb.New(context.Background(), c.Address.configured(forTests(asb.Config{}, c.Prefix, shortLock), nil))
+	return asb.New(c.Address.configured(forTests(asb.Config{}, c.Prefix, shortLock), nil))
 }

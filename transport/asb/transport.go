@@ -47,7 +47,7 @@ var _ interface {
 
 // New returns a transport. It does not reach the service: Check does, and an endpoint
 // calls it before it starts. Its error names everything that is wrong with cfg.
-func New(ctx context.Context, cfg Config) (*Transport, error) {
+func New(cfg Config) (*Transport, error) {
 	cfg.SessionQueues = slices.Clone(cfg.SessionQueues)
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("asb: open: %w", err)
@@ -55,7 +55,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 	if cfg.ConnectionString == "" {
 		cfg.Credential = &credential{TokenCredential: cfg.Credential}
 	}
-	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle(ctx)}
+	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle()}
 	t.sending = &connection{connect: t.connect, life: t.life}
 	if _, err := t.connect(); err != nil { // which reaches nothing yet
 		return nil, fmt.Errorf("asb: open: %w", err)

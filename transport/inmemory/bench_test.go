@@ -21,7 +21,7 @@ func benchmarkMessage(queue string) core.Outgoing {
 
 func benchmarkReceiver(b *testing.B, mode core.TransactionMode, cfg inmemory.Config) (*inmemory.Transport, core.Receiver) {
 	b.Helper()
-	t, err := inmemory.Open(cfg)
+	t, err := inmemory.New(cfg)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -144,11 +144,11 @@ func TestC1_CapabilitiesAreConstant(t *testing.T) {
 }
 
 func TestOpen_NamesEveryMistake(t *testing.T) {
-	_, err := inmemory.Open(inmemory.Config{LockDuration: -1, Capabilities: able(func(c *core.Capabilities) {
+	_, err := inmemory.New(inmemory.Config{LockDuration: -1, Capabilities: able(func(c *core.Capabilities) {
 		c.Transactions = []core.TransactionMode{core.TransactionNone, core.TransactionNone, core.TransactionDefault, 9}
 		c.Durable = true
 		c.NativeDeliveryCount = false
-		c.CountsEveryDelivery = true
+		c.CountsReleases = true
 		c.DelayPrecision = time.Microsecond
 		c.MaxReceiveBatch = -1
 		c.MaxMessageBytes = -1
@@ -158,13 +158,13 @@ func TestOpen_NamesEveryMistake(t *testing.T) {
 	}
 	for _, want := range []string{
 		"inmemory: open: ", "LockDuration", "None twice", "lists Default", "TransactionMode(9)", "Durable",
-		"CountsEveryDelivery", "DelayPrecision", "MaxReceiveBatch", "MaxMessageBytes",
+		"CountsReleases", "DelayPrecision", "MaxReceiveBatch", "MaxMessageBytes",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %q:\n%v", want, err)
 		}
 	}
-	if _, err := inmemory.Open(inmemory.Config{Capabilities: &core.Capabilities{}}); err == nil {
+	if _, err := inmemory.New(inmemory.Config{Capabilities: &core.Capabilities{}}); err == nil {
 		t.Error("Open accepted capabilities without a transaction mode")
 	}
 }
@@ -175,12 +175,12 @@ func TestProfiles_AreValidAndIndependent(t *testing.T) {
 		"RabbitMQ classic": inmemory.LikeRabbitMQClassic, "PostgreSQL": inmemory.LikePostgreSQL,
 	} {
 		first := profile()
-		if _, err := inmemory.Open(first); err != nil {
+		if _, err := inmemory.New(first); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		first.Capabilities.Transactions[0] = 9
 		first.Capabilities.Durable = true
-		if _, err := inmemory.Open(profile()); err != nil {
+		if _, err := inmemory.New(profile()); err != nil {
 			t.Errorf("%s: a change to one Config shows in the next: %v", name, err)
 		}
 	}

@@ -24,12 +24,12 @@ type Config struct {
 	// Capabilities is what the transport claims, does, and refuses what goes
 	// beyond. Default: Everything(). It may claim less than that, never more.
 	// Limits and expectations such as MaxReceiveBatch, MaxMessageBytes or
-	// CountsEveryDelivery are honoured as well: CountsEveryDelivery makes
+	// CountsReleases are honoured as well: CountsReleases makes
 	// Release raise the count, and a delivery that was kept for MaxLockTime is
 	// lost, renewed or not. Without NativeDeliveryCount each receiver counts
 	// alone in a transport.DeliveryLog and forgets when it is closed.
-	// A DelayPrecision of 0 becomes the transport's own. Duplicates,
-	// ConfirmsSettlement and Ahead are claims only: this transport never
+	// A DelayPrecision of 0 becomes the transport's own. MayDuplicate,
+	// ConfirmsSettlement and Prefetch are claims only: this transport never
 	// duplicates and always confirms.
 	Capabilities *core.Capabilities
 
@@ -46,7 +46,7 @@ type Config struct {
 //
 //	able := inmemory.Everything()
 //	able.DelayedDelivery = false
-//	transport, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+//	transport, err := inmemory.New(inmemory.Config{Capabilities: &able})
 func Everything() core.Capabilities {
 	return core.Capabilities{
 		Transactions: []core.TransactionMode{
@@ -94,8 +94,8 @@ func (c Config) capabilities() (core.Capabilities, error) {
 	if caps.Durable {
 		errs = append(errs, errors.New("Capabilities.Durable is claimed, but memory is not durable"))
 	}
-	if caps.CountsEveryDelivery && !caps.NativeDeliveryCount {
-		errs = append(errs, errors.New("Capabilities.CountsEveryDelivery needs NativeDeliveryCount: a count of its own memory counts failures only"))
+	if caps.CountsReleases && !caps.NativeDeliveryCount {
+		errs = append(errs, errors.New("Capabilities.CountsReleases needs NativeDeliveryCount: a count of its own memory counts failures only"))
 	}
 	if caps.DelayedDelivery {
 		if caps.DelayPrecision == 0 {
@@ -110,7 +110,7 @@ func (c Config) capabilities() (core.Capabilities, error) {
 		value int64
 	}{
 		{"MaxDelay", int64(caps.MaxDelay)},
-		{"SubscribeLag", int64(caps.SubscribeLag)},
+		{"SubscriptionDelay", int64(caps.SubscriptionDelay)},
 		{"DeliveryCountLag", int64(caps.DeliveryCountLag)},
 		{"MaxLockTime", int64(caps.MaxLockTime)},
 		{"MaxReceiveBatch", int64(caps.MaxReceiveBatch)},

@@ -17,7 +17,7 @@ func harness(cfg inmemory.Config) conformance.Harness {
 	return conformance.Harness{
 		Bubble: true,
 		Open: func(t testing.TB) core.Transport {
-			transport, err := inmemory.Open(cfg)
+			transport, err := inmemory.New(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,7 +30,7 @@ func harness(cfg inmemory.Config) conformance.Harness {
 			}
 			caps.MaxMessageBytes = maxMessageBytes
 			limited.Capabilities = &caps
-			transport, err := inmemory.Open(limited)
+			transport, err := inmemory.New(limited)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func harness(cfg inmemory.Config) conformance.Harness {
 // consumer takes what it receives out of the queue.
 func consumer(t testing.TB, broker *inmemory.Broker, queue string) core.Receiver {
 	t.Helper()
-	transport, err := inmemory.Open(inmemory.Config{Broker: broker})
+	transport, err := inmemory.New(inmemory.Config{Broker: broker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,11 +99,11 @@ var (
 //
 // Each value of each capability meets every case in a profile of the first part, and in
 // each transaction mode if the mode can make a difference: ReceiveOnly alone is like
-// RabbitMQ, DeadLetter is missing in four of them, Ahead is in each mode of the one like
+// RabbitMQ, DeadLetter is missing in four of them, Prefetch is in each mode of the one like
 // PostgreSQL. Those of the second part differ from one of them, or from TestConformance,
 // in few capabilities, and run the rules that these touch: for a case that needs two
 // capabilities, of which a profile of the first part has neither, and for strict
-// expectations that one of them makes weaker, as Duplicates does.
+// expectations that one of them makes weaker, as MayDuplicate does.
 func TestConformance_Profiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("14 configurations: not in short runs")
@@ -113,8 +113,8 @@ func TestConformance_Profiles(t *testing.T) {
 	}
 	limited := without(func(c *core.Capabilities) {
 		c.Transactions = []core.TransactionMode{core.TransactionSendsAtomicWithReceive}
-		c.CountsEveryDelivery = true
-		c.MaxDelay, c.DelayPrecision, c.SubscribeLag = time.Hour, time.Second, time.Second
+		c.CountsReleases = true
+		c.MaxDelay, c.DelayPrecision, c.SubscriptionDelay = time.Hour, time.Second, time.Second
 		c.MaxReceiveBatch, c.MaxMessageBytes, c.MaxHeaderBytes, c.MaxHeaderKeyBytes = 3, 100<<10, 32<<10, 100
 	})
 	limited.LockDuration = 20 * time.Second

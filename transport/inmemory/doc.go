@@ -11,8 +11,8 @@
 //
 // For an application developer:
 //
-//	transport := inmemory.New()                       // everything, no configuration
-//	transport, err := inmemory.Open(inmemory.LikeSQS()) // as able as Amazon SQS, no more
+//	transport := inmemory.Open()                       // everything, no configuration
+//	transport, err := inmemory.New(inmemory.LikeSQS()) // as able as Amazon SQS, no more
 //
 // Any capability can be switched off ([Config.Capabilities]), so that handlers
 // meet in a unit test what they will meet in production. All waiting is on

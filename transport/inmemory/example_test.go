@@ -13,7 +13,7 @@ import (
 // What an endpoint does with a transport, by hand.
 func Example() {
 	ctx := context.Background()
-	transport := inmemory.New()
+	transport := inmemory.Open()
 	defer transport.Close(ctx)
 	if err := transport.Provision(ctx, core.Topology{Queues: []string{"billing"}}); err != nil {
 		log.Fatal(err)
@@ -52,8 +52,8 @@ func Example() {
 }
 
 // A transport that can do what Amazon SQS can refuses what SQS would.
-func ExampleOpen() {
-	transport, err := inmemory.Open(inmemory.LikeSQS())
+func ExampleNew() {
+	transport, err := inmemory.New(inmemory.LikeSQS())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func ExampleOpen() {
 func ExampleEverything() {
 	able := inmemory.Everything()
 	able.DelayedDelivery = false
-	transport, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+	transport, err := inmemory.New(inmemory.Config{Capabilities: &able})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func ExampleEverything() {
 func ExampleBroker() {
 	ctx := context.Background()
 	broker := inmemory.NewBroker()
-	before, err := inmemory.Open(inmemory.Config{Broker: broker})
+	before, err := inmemory.New(inmemory.Config{Broker: broker})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func ExampleBroker() {
 		log.Fatal(err)
 	}
 
-	after, err := inmemory.Open(inmemory.Config{Broker: broker})
+	after, err := inmemory.New(inmemory.Config{Broker: broker})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func inBubble(t *testing.T, name string, body func(t *testing.T)) {
 // open returns a transport with the given queues, closed at the test's end.
 func open(t *testing.T, cfg inmemory.Config, queues ...string) *inmemory.Transport {
 	t.Helper()
-	transport, err := inmemory.Open(cfg)
+	transport, err := inmemory.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause erro
 	switch {
 	case cause != nil:
 		d.fail(text)
-	case d.receiver.transport.caps.CountsEveryDelivery:
+	case d.receiver.transport.caps.CountsReleases:
 		d.message.failures++
 	}
 	q.delay(d.message, time.Now().Add(delay))

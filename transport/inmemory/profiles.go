@@ -35,9 +35,9 @@ func LikeSQS() Config {
 			MaxReceiveBatch:     10,
 			MaxMessageBytes:     640 << 10,
 			MaxHeaderBytes:      64 << 10,
-			CountsEveryDelivery: true,
+			CountsReleases:      true,
 			ConfirmsSettlement:  true,
-			Duplicates:          true,
+			MayDuplicate:        true,
 		},
 		LockDuration: 30 * time.Second,
 	}
@@ -61,7 +61,7 @@ func LikeAzureServiceBus() Config {
 			MaxMessageBytes:     240 << 10,
 			MaxHeaderBytes:      30 << 10,
 			ConfirmsSettlement:  true,
-			Ahead:               true,
+			Prefetch:            true,
 		},
 		LockDuration: time.Minute,
 	}
@@ -89,8 +89,8 @@ func LikeRabbitMQ() Config {
 			MaxMessageBytes:     16 << 20,
 			MaxHeaderBytes:      64 << 10,
 			MaxHeaderKeyBytes:   255,
-			CountsEveryDelivery: true,
-			Ahead:               true,
+			CountsReleases:      true,
+			Prefetch:            true,
 		},
 	}
 }
@@ -100,7 +100,7 @@ func LikeRabbitMQ() Config {
 func LikeRabbitMQClassic() Config {
 	cfg := LikeRabbitMQ()
 	cfg.Capabilities.NativeDeliveryCount = false
-	cfg.Capabilities.CountsEveryDelivery = false
+	cfg.Capabilities.CountsReleases = false
 	return cfg
 }
 
@@ -112,6 +112,6 @@ func LikePostgreSQL() Config {
 	able.GroupOrder = false
 	able.DelayPrecision = time.Second
 	able.MaxMessageBytes = 256 << 20
-	able.Ahead = true
+	able.Prefetch = true
 	return Config{Capabilities: &able}
 }

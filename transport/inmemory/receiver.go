@@ -204,7 +204,7 @@ func (r *receiver) close() {
 
 // release gives an unfailed message back, to the head of the queue.
 func (r *receiver) release(m *message) {
-	if r.transport.caps.CountsEveryDelivery {
+	if r.transport.caps.CountsReleases {
 		m.failures++
 	}
 	r.queue.makeReady(m, true)

@@ -125,7 +125,7 @@ func TestC8_AbandonCountsAndReleaseDoesNot(t *testing.T) {
 		released, closed int // counts after Abandon and Release, and after Close of another receiver
 	}{
 		"the messages count":    {inmemory.Config{}, 2, 2},
-		"every delivery counts": {inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.CountsEveryDelivery = true })}, 3, 4},
+		"every delivery counts": {inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.CountsReleases = true })}, 3, 4},
 		"the receiver counts":   {inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false })}, 2, 1},
 	} {
 		inBubble(t, name, func(t *testing.T) {

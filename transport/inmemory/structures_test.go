@@ -109,7 +109,7 @@ func TestDeadlines_AreInOrder(t *testing.T) {
 
 func testQueue(t *testing.T, cfg Config) (*Transport, *queue, core.Receiver) {
 	t.Helper()
-	transport, err := Open(cfg)
+	transport, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestC18_ProvisionCreatesAllOrNothing(t *testing.T) {
 }
 
 func TestAddress_IsIdempotentAndAsStrictAsProvision(t *testing.T) {
-	transport := inmemory.New()
+	transport := inmemory.Open()
 	for _, name := range []string{"billing", "a/b c", "線"} {
 		once, err := transport.Address(name)
 		succeed(t, err)
@@ -158,7 +158,7 @@ func TestInspection(t *testing.T) {
 		failWith(t, err, core.ErrQueueNotFound)
 		_, err = transport.Depth("missing")
 		failWith(t, err, core.ErrQueueNotFound)
-		if transport.Broker() == nil || transport.Broker() == inmemory.New().Broker() {
+		if transport.Broker() == nil || transport.Broker() == inmemory.Open().Broker() {
 			t.Error("a transport has no broker of its own")
 		}
 	})

@@ -35,19 +35,19 @@ var _ interface {
 	core.Describer
 } = (*Transport)(nil)
 
-// New returns a transport with every capability, no expiring locks and a broker
-// of its own: Open with the zero Config.
-func New() *Transport {
-	t, err := Open(Config{})
+// Open returns a transport with every capability, no expiring locks and a separate
+// broker: New with the zero Config.
+func Open() *Transport {
+	t, err := New(Config{})
 	if err != nil {
 		panic(err) // the zero Config is valid
 	}
 	return t
 }
 
-// Open returns a transport as able as cfg says. Its error names everything that
+// New returns a transport as able as cfg says. Its error names everything that
 // is wrong with cfg.
-func Open(cfg Config) (*Transport, error) {
+func New(cfg Config) (*Transport, error) {
 	caps, err := cfg.capabilities()
 	if err != nil {
 		return nil, fmt.Errorf("inmemory: open: %w", err)
@@ -57,7 +57,7 @@ func Open(cfg Config) (*Transport, error) {
 		shared: cfg.Broker != nil,
 		cfg:    cfg,
 		caps:   caps,
-		life:   transport.NewLifecycle(context.Background()),
+		life:   transport.NewLifecycle(),
 	}
 	if t.broker == nil {
 		t.broker = NewBroker()

@@ -77,7 +77,7 @@ type Config struct {
 
 	// Topology is how topics reach their subscribers, and with NServiceBus how queues are
 	// declared too. The default is Conventional. Publishers and subscribers must agree on it.
-	Topology Topology
+	Topology RoutingTopology
 
 	// NoDelays switches delayed messages off (Capabilities.DelayedDelivery): Provision
 	// declares neither the levels in which they wait, 28 exchanges and queues of the
@@ -171,13 +171,13 @@ func (q *QueueType) UnmarshalText(text []byte) error {
 // argument is the value of the queue argument x-queue-type.
 func (q QueueType) argument() string { return strings.ToLower(q.String()) }
 
-// Topology is how topics reach their subscribers.
-type Topology int
+// RoutingTopology is how topics reach their subscribers.
+type RoutingTopology int
 
 const (
 	// Conventional has a fanout exchange for each topic, "topic:" and its name, and one
 	// for each queue, of the same name as the queue. A subscription binds them.
-	Conventional Topology = iota
+	Conventional RoutingTopology = iota
 
 	// Direct publishes all topics to the exchange amq.topic, with the topic as the
 	// routing key. A subscription binds the queue to it. No word of a topic, between
@@ -196,7 +196,7 @@ const (
 )
 
 // String returns the topology's name as configuration files write it.
-func (t Topology) String() string {
+func (t RoutingTopology) String() string {
 	switch t {
 	case Conventional:
 		return "Conventional"
@@ -205,12 +205,12 @@ func (t Topology) String() string {
 	case NServiceBus:
 		return "NServiceBus"
 	default:
-		return fmt.Sprintf("Topology(%d)", int(t))
+		return fmt.Sprintf("RoutingTopology(%d)", int(t))
 	}
 }
 
 // MarshalText writes the topology's name.
-func (t Topology) MarshalText() ([]byte, error) {
+func (t RoutingTopology) MarshalText() ([]byte, error) {
 	if t < Conventional || t > NServiceBus {
 		return nil, fmt.Errorf("rabbitmq: there is no %v", t)
 	}
@@ -218,7 +218,7 @@ func (t Topology) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText reads the name that String writes.
-func (t *Topology) UnmarshalText(text []byte) error {
+func (t *RoutingTopology) UnmarshalText(text []byte) error {
 	for known := Conventional; known <= NServiceBus; known++ {
 		if known.String() == string(text) {
 			*t = known

@@ -111,7 +111,7 @@ func TestConfig_NamesInFiles(t *testing.T) {
 	t.Parallel()
 	type file struct {
 		Type     QueueType
-		Topology Topology
+		Topology RoutingTopology
 	}
 	for _, f := range []file{{Quorum, Conventional}, {Classic, Direct}, {Quorum, NServiceBus}} {
 		text, err := json.Marshal(f)
@@ -127,7 +127,7 @@ func TestConfig_NamesInFiles(t *testing.T) {
 			t.Errorf("%s was read as %v, %v", text, read, err)
 		}
 	}
-	for _, wrong := range []any{QueueType(2), QueueType(-1), Topology(3), Topology(-1)} {
+	for _, wrong := range []any{QueueType(2), QueueType(-1), RoutingTopology(3), RoutingTopology(-1)} {
 		if text, err := json.Marshal(wrong); err == nil {
 			t.Errorf("%v was written as %s", wrong, text)
 		}
@@ -135,7 +135,7 @@ func TestConfig_NamesInFiles(t *testing.T) {
 	if err := new(QueueType).UnmarshalText([]byte("quorum")); err == nil || !strings.Contains(err.Error(), "Quorum or Classic") {
 		t.Errorf("an unknown queue type: %v", err)
 	}
-	if err := new(Topology).UnmarshalText(nil); err == nil || !strings.Contains(err.Error(), "Conventional, Direct or NServiceBus") {
+	if err := new(RoutingTopology).UnmarshalText(nil); err == nil || !strings.Contains(err.Error(), "Conventional, Direct or NServiceBus") {
 		t.Errorf("an unknown topology: %v", err)
 	}
 }

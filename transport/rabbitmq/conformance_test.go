@@ -1,7 +1,6 @@
 package rabbitmq_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -159,13 +158,13 @@ func openInChild() (core.Transport, error) {
 	case onTheirs:
 		cfg.Topology, cfg.UnverifiedDeliveryLimit = rabbitmq.NServiceBus, true
 	}
-	return rabbitmq.New(context.Background(), cfg)
+	return rabbitmq.New(cfg)
 }
 
 // opens returns what opens transports of a configuration.
 func opens(cfg rabbitmq.Config) func(t testing.TB) core.Transport {
 	return func(t testing.TB) core.Transport {
-		transport, err := rabbitmq.New(t.Context(), cfg)
+		transport, err := rabbitmq.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

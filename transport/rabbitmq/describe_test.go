@@ -13,7 +13,7 @@ func TestDescribe_HostAndPortAlone(t *testing.T) {
 		broker:                            {System: "rabbitmq", ServerAddress: "h", ServerPort: 5672},
 		"amqps://app:hunter2@h:5000/shop": {System: "rabbitmq", ServerAddress: "h", ServerPort: 5000},
 	} {
-		transport, err := New(t.Context(), Config{URLs: []string{url}})
+		transport, err := New(Config{URLs: []string{url}})
 		if err != nil {
 			t.Fatal(err)
 		}

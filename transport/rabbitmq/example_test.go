@@ -26,7 +26,7 @@ type Refresh struct{}
 func Example() {
 	// snippet: first
 	ctx, stop := context.WithCancel(context.Background())
-	transport, err := rabbitmq.Open(ctx, os.Getenv("AMQP_URL")) // amqps://user:password@host/vhost
+	transport, err := rabbitmq.Open(os.Getenv("AMQP_URL")) // amqps://user:password@host/vhost
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func Example() {
 func ExampleNew() {
 	ctx := context.Background()
 	// snippet: cluster
-	transport, err := rabbitmq.New(ctx, rabbitmq.Config{
+	transport, err := rabbitmq.New(rabbitmq.Config{
 		URLs: []string{ // of one cluster, in any order
 			os.Getenv("AMQP_URL_1"), // amqps://user:password@rabbit-1/shop
 			os.Getenv("AMQP_URL_2"),
@@ -78,7 +78,7 @@ func ExampleNew() {
 func ExampleConfig_messageType() {
 	ctx := context.Background()
 	// snippet: foreign
-	transport, err := rabbitmq.New(ctx, rabbitmq.Config{
+	transport, err := rabbitmq.New(rabbitmq.Config{
 		URLs: []string{os.Getenv("AMQP_URL")},
 		MessageType: func(queue string, d *amqp.Delivery) string {
 			if strings.HasPrefix(d.RoutingKey, "order.") { // as its publisher has always done
@@ -100,7 +100,7 @@ func ExampleConfig_messageType() {
 // A message that need not survive the broker, before others.
 func ExampleTransport_Send() {
 	ctx := context.Background()
-	transport, err := rabbitmq.Open(ctx, os.Getenv("AMQP_URL"))
+	transport, err := rabbitmq.Open(os.Getenv("AMQP_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}

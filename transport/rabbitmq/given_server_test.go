@@ -121,7 +121,7 @@ func openGiven(text, managementText string) (*givenServer, error) {
 
 // check connects as the adapter does, which refuses a server that is too old.
 func (s *givenServer) check(text string) error {
-	probe, err := rabbitmq.New(context.Background(), rabbitmq.Config{URLs: []string{text}})
+	probe, err := rabbitmq.New(rabbitmq.Config{URLs: []string{text}})
 	if err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "Config.URLs[0]", "the URL"))
 	}
@@ -370,7 +370,7 @@ func viaNetwork(t *testing.T, u *url.URL) (*given.Network, string, error) {
 	}
 	network := given.NewNetwork(t, net.JoinHostPort(host, port))
 	via.Host = network.Proxy.Addr()
-	probe, err := rabbitmq.New(t.Context(), rabbitmq.Config{URLs: []string{via.String()}})
+	probe, err := rabbitmq.New(rabbitmq.Config{URLs: []string{via.String()}})
 	if err != nil {
 		return nil, "", err
 	}

@@ -198,7 +198,7 @@ func TestClose_LeavesNoGoroutine(t *testing.T) {
 
 func closeLeavesNoGoroutine(t *testing.T, b *broker, s *site) {
 	for round := range 10 {
-		transport, err := rabbitmq.New(t.Context(), unheard(rabbitmq.Config{URLs: []string{b.url}, ConnectionName: "leaving"}))
+		transport, err := rabbitmq.New(unheard(rabbitmq.Config{URLs: []string{b.url}, ConnectionName: "leaving"}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func TestConfig_WarnsOfInsecureConnections(t *testing.T) {
 		{Config{URLs: []string{"amqp://app:hunter2@127.0.0.1", "amqp://app:hunter2@[::1]"}}, nil},
 		{Config{URLs: []string{"amqps://app:hunter2@localhost"}, TLS: unverified}, nil},
 	} {
-		transport, err := New(t.Context(), c.cfg)
+		transport, err := New(c.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

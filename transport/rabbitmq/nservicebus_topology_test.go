@@ -426,7 +426,7 @@ func TestNServiceBus_Events(t *testing.T) {
 
 func TestNServiceBus_Topics(t *testing.T) {
 	t.Parallel()
-	transport, err := rabbitmq.New(t.Context(), rabbitmq.Config{URLs: []string{"amqp://127.0.0.1:1"}, Topology: rabbitmq.NServiceBus})
+	transport, err := rabbitmq.New(rabbitmq.Config{URLs: []string{"amqp://127.0.0.1:1"}, Topology: rabbitmq.NServiceBus})
 	if err != nil {
 		t.Fatal(err)
 	}

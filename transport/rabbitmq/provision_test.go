@@ -311,7 +311,7 @@ func TestProvision_BesideNServiceBus(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
-		for _, topology := range []rabbitmq.Topology{rabbitmq.Conventional, rabbitmq.NServiceBus} {
+		for _, topology := range []rabbitmq.RoutingTopology{rabbitmq.Conventional, rabbitmq.NServiceBus} {
 			t.Run(topology.String(), func(t *testing.T) {
 				s := newSite(t, s.Server).withDelays()
 				cfg := s.beside(t)
@@ -432,7 +432,7 @@ func TestProvision_WithoutTheRightToConfigure(t *testing.T) {
 
 func TestProvision_WithoutABroker(t *testing.T) {
 	t.Parallel()
-	transport, err := rabbitmq.New(t.Context(), rabbitmq.Config{URLs: []string{"amqp://guest:secret@127.0.0.1:1"}})
+	transport, err := rabbitmq.New(rabbitmq.Config{URLs: []string{"amqp://guest:secret@127.0.0.1:1"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func checkSecrets(t *testing.T, place string, cfg Config, use bool) {
 	t.Helper()
 	cfg.MessageType = func(string, *amqp.Delivery) string { return "" }
 	planted.Check(t, place, []any{cfg, &cfg})
-	transport, err := New(t.Context(), cfg)
+	transport, err := New(cfg)
 	if err != nil {
 		planted.Check(t, place+": New", err)
 		return

@@ -342,7 +342,7 @@ func TestSend_WaitingSendsFailTogether(t *testing.T) {
 			attempts.Add(1)
 		}
 	}()
-	transport, err := rabbitmq.Open(t.Context(), "amqp://"+silent.Addr().String()+"?connection_timeout=5000")
+	transport, err := rabbitmq.Open("amqp://" + silent.Addr().String() + "?connection_timeout=5000")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // topologies are the ways of topics to their subscribers.
-var topologies = []rabbitmq.Topology{rabbitmq.Conventional, rabbitmq.Direct}
+var topologies = []rabbitmq.RoutingTopology{rabbitmq.Conventional, rabbitmq.Direct}
 
 func onBothTopologies(t *testing.T, run func(t *testing.T, s *site, cfg rabbitmq.Config)) {
 	onBoth(t, func(t *testing.T, s *site) {

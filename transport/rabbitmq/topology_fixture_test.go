@@ -55,7 +55,7 @@ func (s *site) open(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Transport {
 		cfg.URLs = []string{s.PasswordURL(s.vhost)}
 	}
 	cfg.NoDelays = cfg.NoDelays || !s.delays
-	transport, err := rabbitmq.New(t.Context(), cfg)
+	transport, err := rabbitmq.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

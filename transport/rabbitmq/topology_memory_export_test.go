@@ -15,7 +15,7 @@ import (
 // unconnected is a transport that reaches nobody.
 func unconnected(t *testing.T) *Transport {
 	t.Helper()
-	transport, err := Open(t.Context(), "amqp://127.0.0.1:1")
+	transport, err := Open("amqp://127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,14 +67,14 @@ var _ interface {
 
 // Open returns a transport for the broker and the virtual host that the URL names, with
 // the defaults of Config: New with nothing but URLs.
-func Open(ctx context.Context, url string) (*Transport, error) {
-	return New(ctx, Config{URLs: []string{url}})
+func Open(url string) (*Transport, error) {
+	return New(Config{URLs: []string{url}})
 }
 
 // New returns a transport. It does not reach the broker: Check does, and an endpoint
 // calls it before it starts. Its error names everything that is wrong with cfg, and
 // never the password.
-func New(ctx context.Context, cfg Config) (*Transport, error) {
+func New(cfg Config) (*Transport, error) {
 	hosts, err := cfg.complete()
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq: open: %w", err)
@@ -84,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		caps:   capabilities(&cfg),
 		format: newFormat(&cfg),
 		known:  newTopologyMemory(),
-		life:   transport.NewLifecycle(ctx),
+		life:   transport.NewLifecycle(),
 
 		received: map[string]*copyLog{},
 
@@ -124,7 +124,7 @@ func capabilities(cfg *Config) core.Capabilities {
 		Transactions:        []core.TransactionMode{core.TransactionReceiveOnly},
 		DelayedDelivery:     true,
 		NativeDeliveryCount: cfg.QueueType == Quorum,
-		CountsEveryDelivery: cfg.QueueType == Quorum,
+		CountsReleases:      cfg.QueueType == Quorum,
 		PublishSubscribe:    true,
 		BaseTopics:          true,
 		TimeToBeReceived:    true,
@@ -135,7 +135,7 @@ func capabilities(cfg *Config) core.Capabilities {
 		MaxHeaderBytes:      maxHeaderBytes,
 		MaxHeaderKeyBytes:   maxShortString,
 		Durable:             true,
-		Ahead:               true,
+		Prefetch:            true,
 	}
 	if cfg.NoDelays {
 		caps.DelayedDelivery, caps.MaxDelay, caps.DelayPrecision = false, 0, 0

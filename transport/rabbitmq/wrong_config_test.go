@@ -36,7 +36,7 @@ func opensWrong(cfg rabbitmq.Config) func(t testing.TB) []error {
 			wrong := cfg
 			wrong.URLs = []string{changed}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			transport, err := rabbitmq.New(ctx, wrong)
+			transport, err := rabbitmq.New(wrong)
 			if err == nil { // it connects later
 				err = transport.Check(ctx, core.Topology{Queues: []string{"any"}})
 				_ = transport.Close(ctx)

@@ -147,7 +147,7 @@ func (c Config) shown() Config {
 }
 
 // connect opens the database that the configuration names, without reaching it.
-func (c *Config) connect(ctx context.Context) (database, dialect, error) {
+func (c *Config) connect() (database, dialect, error) {
 	given := 0
 	for _, set := range []bool{c.URL != "", c.Pool != nil, c.DB != nil} {
 		if set {
@@ -182,7 +182,7 @@ func (c *Config) connect(ctx context.Context) (database, dialect, error) {
 	}
 	switch u.Scheme {
 	case "postgres", "postgresql":
-		return connectPostgres(ctx, c.URL, u)
+		return connectPostgres(c.URL, u)
 	case "sqlserver":
 		return c.connectMicrosoft(u)
 	default:
@@ -202,7 +202,7 @@ const connectTimeout = 10 * time.Second
 // connection is given up.
 const cancelTimeout = time.Second
 
-func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, dialect, error) {
+func connectPostgres(rawURL string, u *url.URL) (database, dialect, error) {
 	options, err := optionsForPgx(u.RawQuery)
 	if err == nil {
 		err = checkOptions(options)
@@ -224,8 +224,7 @@ func connectPostgres(ctx context.Context, rawURL string, u *url.URL) (database, 
 	} else {
 		d.most, _ = strconv.Atoi(text) // pgxpool has read it
 	}
-	// The pool lives as long as the transport, not as long as ctx.
-	d.connections, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+	d.connections, err = pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
 	}

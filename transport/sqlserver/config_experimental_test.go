@@ -20,9 +20,9 @@ func TestExperimental_MicrosoftSQLServerIsRefusedWithoutIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	_, openErr := sqlserver.Open(t.Context(), mssqlURL)
-	_, urlErr := sqlserver.New(t.Context(), sqlserver.Config{URL: mssqlURL})
-	_, dbErr := sqlserver.New(t.Context(), sqlserver.Config{DB: db, Database: "queues"})
+	_, openErr := sqlserver.Open(mssqlURL)
+	_, urlErr := sqlserver.New(sqlserver.Config{URL: mssqlURL})
+	_, dbErr := sqlserver.New(sqlserver.Config{DB: db, Database: "queues"})
 	text, ddlErr := sqlserver.DDL(sqlserver.Config{URL: "sqlserver://"}, "orders")
 	if text != "" {
 		t.Errorf("DDL returns %q", text)
@@ -69,7 +69,7 @@ func TestExperimental_MicrosoftSQLServerIsOpenedWithIt(t *testing.T) {
 		`"public"."orders"`:     {URL: "postgres://app@h/queues"},
 	} {
 		cfg.Experimental = sqlserver.MicrosoftSQLServer
-		transport, err := sqlserver.New(t.Context(), cfg)
+		transport, err := sqlserver.New(cfg)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -86,7 +86,7 @@ func TestExperimental_MicrosoftSQLServerIsOpenedWithIt(t *testing.T) {
 func TestExperimental_UnknownNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{mssqlURL, "postgres://app@h/queues"} {
-		_, err := sqlserver.New(t.Context(), sqlserver.Config{URL: url, Experimental: "mssql"})
+		_, err := sqlserver.New(sqlserver.Config{URL: url, Experimental: "mssql"})
 		if err == nil || !strings.Contains(err.Error(), `Config.Experimental is "mssql"`) || !strings.Contains(err.Error(), "sqlserver.MicrosoftSQLServer") {
 			t.Errorf("%s: %v, want an error that names the value and the one to use", url, err)
 		}

@@ -10,7 +10,7 @@ import (
 // An environment variable that is not set becomes an empty URL.
 func TestConfig_URLIsRequired(t *testing.T) {
 	t.Parallel()
-	transport, err := sqlserver.Open(t.Context(), "")
+	transport, err := sqlserver.Open("")
 	if err == nil {
 		_ = transport.Close(t.Context())
 	}

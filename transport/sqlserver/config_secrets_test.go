@@ -100,7 +100,7 @@ func checkSecrets(t *testing.T, place string, cfg sqlserver.Config, use bool) {
 	} else if text := cfg.String(); strings.Contains(strings.ToLower(text), planted.Secret("")[:len(planted.Secret(""))/2]) {
 		t.Errorf("%s: %s shows a secret", place, text)
 	}
-	transport, err := sqlserver.New(t.Context(), cfg)
+	transport, err := sqlserver.New(cfg)
 	if err != nil {
 		planted.Check(t, place+": New", err)
 		return
@@ -176,7 +176,7 @@ func TestSecrets_OfTheEnvironment(t *testing.T) {
 func TestSecrets_AtSignInAPassword(t *testing.T) {
 	t.Parallel()
 	const raw = "postgres://app:hunter2@tail@" + nowhere + "/queues"
-	transport, err := sqlserver.Open(t.Context(), raw)
+	transport, err := sqlserver.Open(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestSecrets_AtSignInAPassword(t *testing.T) {
 			return sqlserver.Config{DB: db}
 		},
 	} {
-		transport, err := sqlserver.New(t.Context(), cfg())
+		transport, err := sqlserver.New(cfg())
 		if err == nil {
 			err = transport.Send(t.Context(), letter("1", "orders"))
 			closed(t, transport)

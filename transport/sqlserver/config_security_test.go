@@ -42,7 +42,7 @@ func TestSecurity_UnverifiedConnectionsAreWarnedOf(t *testing.T) {
 			configs = append(configs, sqlserver.Config{Pool: poolOf(t, c.url)})
 		}
 		for _, cfg := range configs {
-			opened, err := sqlserver.New(t.Context(), cfg)
+			opened, err := sqlserver.New(cfg)
 			if err != nil {
 				t.Fatalf("%s: %v", c.url, err)
 			}
@@ -63,7 +63,7 @@ func TestSecurity_UnverifiedConnectionsAreWarnedOf(t *testing.T) {
 // TestSecurity_WarningIsLoggedOnce, whatever the number of endpoints, and by those that only send.
 func TestSecurity_WarningIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	opened, err := sqlserver.Open(t.Context(), "postgres://app:hunter2@db/queues")
+	opened, err := sqlserver.Open("postgres://app:hunter2@db/queues")
 	if err != nil {
 		t.Fatal(err)
 	}

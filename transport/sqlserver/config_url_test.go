@@ -72,7 +72,7 @@ func TestConfig_RefusedURLs(t *testing.T) {
 		"sqlserver with a bad port":         {"sqlserver://app:hunter2@h:0?database=queues", []string{`the port in "h:0"`}},
 	} {
 		cfg := sqlserver.Config{URL: c.url, Experimental: sqlserver.MicrosoftSQLServer}
-		transport, err := sqlserver.New(t.Context(), cfg)
+		transport, err := sqlserver.New(cfg)
 		if err == nil {
 			t.Errorf("%s: there is no error", name)
 			closed(t, transport)
@@ -114,7 +114,7 @@ func TestConfig_AcceptedURLs(t *testing.T) {
 		"sqlserver://app:hunter2@h/instance?Database=queues",
 		"sqlserver://app:hunter2@h:1433?database=queues&dial+timeout=5",
 	} {
-		transport, err := sqlserver.New(t.Context(), sqlserver.Config{URL: url, Experimental: sqlserver.MicrosoftSQLServer})
+		transport, err := sqlserver.New(sqlserver.Config{URL: url, Experimental: sqlserver.MicrosoftSQLServer})
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
@@ -135,7 +135,7 @@ func TestConfig_DatabaseOfMicrosoftSQLServer(t *testing.T) {
 		{sqlserver.Config{URL: "sqlserver://h", Database: "shop"}, "orders@[dbo]@[shop]"},
 	} {
 		c.cfg.Experimental = sqlserver.MicrosoftSQLServer
-		transport, err := sqlserver.New(t.Context(), c.cfg)
+		transport, err := sqlserver.New(c.cfg)
 		if err != nil {
 			t.Errorf("%v: %v", c.cfg, err)
 			continue

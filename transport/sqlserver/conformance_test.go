@@ -177,13 +177,13 @@ func openInChild() (core.Transport, error) {
 		}
 		cfg.DB, cfg.URL = db, ""
 	}
-	return sqlserver.New(context.Background(), cfg)
+	return sqlserver.New(cfg)
 }
 
 // opens returns what opens transports of a configuration.
 func opens(cfg sqlserver.Config) func(t testing.TB) core.Transport {
 	return func(t testing.TB) core.Transport {
-		transport, err := sqlserver.New(t.Context(), cfg)
+		transport, err := sqlserver.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -355,7 +355,7 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 		},
 		Mismatch: func(t testing.TB) (string, [2]string) {
 			queue := fmt.Sprintf("mismatch-%d", time.Now().UnixNano())
-			transport, err := sqlserver.New(t.Context(), cfg)
+			transport, err := sqlserver.New(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}

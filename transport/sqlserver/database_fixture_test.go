@@ -65,7 +65,7 @@ var sharedPool = sync.OnceValues(func() (*pgxpool.Pool, error) {
 	if err := server.CreateDatabase(ctx, sharedName); err != nil {
 		return nil, err
 	}
-	transport, err := sqlserver.Open(ctx, server.PasswordURL(sharedName)+"&pool_max_conns=200")
+	transport, err := sqlserver.Open(server.PasswordURL(sharedName) + "&pool_max_conns=200")
 	if err != nil {
 		return nil, err
 	}

@@ -269,7 +269,7 @@ func TestUndeliverable_WithoutAReceiver(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	gone, waiting := db.theirTable(t, "gone"), db.table("reprise_delayed")
-	sender, err := sqlserver.New(t.Context(), sqlserver.Config{URL: db.url, Schema: db.schema})
+	sender, err := sqlserver.New(sqlserver.Config{URL: db.url, Schema: db.schema})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ func TestDescribe_HostAndPortAlone(t *testing.T) {
 		"postgres:///queues?host=/run/db&user=app":       {System: "postgresql", ServerAddress: "/run/db"},
 		"sqlserver://app:hunter2@h:1434?database=queues": {System: "microsoft.sql_server", ServerAddress: "h", ServerPort: 1434},
 	} {
-		transport, err := sqlserver.New(t.Context(), sqlserver.Config{URL: url, Experimental: experimentalIf(want.System)})
+		transport, err := sqlserver.New(sqlserver.Config{URL: url, Experimental: experimentalIf(want.System)})
 		if err != nil {
 			t.Fatal(err)
 		}

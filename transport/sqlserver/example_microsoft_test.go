@@ -14,7 +14,7 @@ import (
 func ExampleNew_microsoftSQLServer() {
 	ctx := context.Background()
 	// snippet: microsoft
-	transport, err := sqlserver.New(ctx, sqlserver.Config{
+	transport, err := sqlserver.New(sqlserver.Config{
 		URL:          "sqlserver://user:password@host?database=shop",
 		Experimental: sqlserver.MicrosoftSQLServer,
 	})

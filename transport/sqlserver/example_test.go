@@ -25,7 +25,7 @@ type WriteInvoice struct{ OrderID int }
 func Example() {
 	// snippet: first
 	ctx, stop := context.WithCancel(context.Background())
-	transport, err := sqlserver.Open(ctx, os.Getenv("DATABASE_URL")) // postgres://user:password@host/database?sslmode=verify-full
+	transport, err := sqlserver.Open(os.Getenv("DATABASE_URL")) // postgres://user:password@host/database?sslmode=verify-full
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func ExampleNew() {
 	}
 	defer pool.Close()
 
-	transport, err := sqlserver.New(ctx, sqlserver.Config{
+	transport, err := sqlserver.New(sqlserver.Config{
 		Pool:   pool,
 		Schema: "messaging", // where the queues are; it must exist
 	})
@@ -93,7 +93,7 @@ func ExampleWithTx() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	transport, err := sqlserver.New(ctx, sqlserver.Config{Pool: pool})
+	transport, err := sqlserver.New(sqlserver.Config{Pool: pool})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func ExampleWithSQLTx() {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	transport, err := sqlserver.New(ctx, sqlserver.Config{DB: db})
+	transport, err := sqlserver.New(sqlserver.Config{DB: db})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func openGiven(text string) (*givenServer, error) {
 	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
 		return nil, fmt.Errorf("the URL has the scheme %q; use postgres://user:password@host/database", u.Scheme)
 	}
-	probe, err := sqlserver.New(context.Background(), sqlserver.Config{URL: text}) // refuses what pgx would quote
+	probe, err := sqlserver.New(sqlserver.Config{URL: text}) // refuses what pgx would quote
 	if err != nil {
 		return nil, errors.New(strings.ReplaceAll(err.Error(), "Config.URL", "the URL"))
 	}

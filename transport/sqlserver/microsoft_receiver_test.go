@@ -40,7 +40,7 @@ func insertOf(t *testing.T, queue string) string {
 
 func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {
 	t.Helper()
-	transport, err := New(t.Context(), Config{URL: s.url(options...), Experimental: MicrosoftSQLServer})
+	transport, err := New(Config{URL: s.url(options...), Experimental: MicrosoftSQLServer})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 func TestMicrosoft_MissingRightsAreNamed(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
-	transport, err := New(t.Context(), Config{URL: s.url(), Experimental: MicrosoftSQLServer})
+	transport, err := New(Config{URL: s.url(), Experimental: MicrosoftSQLServer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestMicrosoft_MissingRightsAreNamed(t *testing.T) {
 func TestMicrosoft_RefusedLoginIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
-	transport, err := New(t.Context(), Config{URL: s.url(), Experimental: MicrosoftSQLServer})
+	transport, err := New(Config{URL: s.url(), Experimental: MicrosoftSQLServer})
 	if err != nil {
 		t.Fatal(err)
 	}

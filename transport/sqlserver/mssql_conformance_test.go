@@ -85,7 +85,7 @@ func mssqlHarness(t *testing.T, name string, cfg sqlserver.Config) conformance.H
 // provisionAlone creates a queue with a transport of its own.
 func provisionAlone(t testing.TB, cfg sqlserver.Config, queue string) {
 	t.Helper()
-	transport, err := sqlserver.New(t.Context(), cfg)
+	transport, err := sqlserver.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestMSSQL_DelayedMessageWaitsBesideTheirTable(t *testing.T) {
 	d := newMSSQL(t)
 	d.theirs(t, "theirs")
 	const delay = 1500 * time.Millisecond
-	sender, err := sqlserver.New(t.Context(), d.config(sqlserver.Config{}))
+	sender, err := sqlserver.New(d.config(sqlserver.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func TestNames_AddressesOfNServiceBus(t *testing.T) {
 // unreached returns a transport for a server that is not there.
 func unreached(t testing.TB, schema string) *sqlserver.Transport {
 	t.Helper()
-	transport, err := sqlserver.New(t.Context(), sqlserver.Config{URL: "postgres://nobody@127.0.0.1:1/none", Schema: schema})
+	transport, err := sqlserver.New(sqlserver.Config{URL: "postgres://nobody@127.0.0.1:1/none", Schema: schema})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestNames_IllegalSchemasAreRefused(t *testing.T) {
 	for _, name := range []string{strings.Repeat("n", 64), "\x00", "a\x00b", "\xff"} {
 		for _, cfg := range []sqlserver.Config{{Schema: name}, {SubscriptionTable: name}, {SubscriptionTable: `"public"."` + name + `"`}} {
 			cfg.URL = "postgres://nobody@127.0.0.1:1/none"
-			transport, err := sqlserver.New(t.Context(), cfg)
+			transport, err := sqlserver.New(cfg)
 			if err == nil {
 				t.Errorf("New(%v) succeeded", cfg)
 				closed(t, transport)

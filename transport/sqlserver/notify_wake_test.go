@@ -29,7 +29,7 @@ func open(t *testing.T, cfg sqlserver.Config) *sqlserver.Transport {
 	if cfg.Lease == 0 {
 		cfg.Lease = longLease
 	}
-	transport, err := sqlserver.New(t.Context(), cfg)
+	transport, err := sqlserver.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func TestNServiceBus_DelayedMessageOutlivesItsSender(t *testing.T) {
 	db := newSchema(t)
 	theirs := db.theirTable(t, "theirs")
 	const delay = 1500 * time.Millisecond
-	sender, err := sqlserver.New(t.Context(), sqlserver.Config{URL: db.url, Schema: db.schema})
+	sender, err := sqlserver.New(sqlserver.Config{URL: db.url, Schema: db.schema})
 	if err != nil {
 		t.Fatal(err)
 	}

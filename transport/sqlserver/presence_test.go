@@ -28,7 +28,7 @@ func receiveAndHang(url string, overSQL bool) error {
 		}
 		cfg = sqlserver.Config{DB: db}
 	}
-	transport, err := sqlserver.New(context.Background(), cfg)
+	transport, err := sqlserver.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
 // that credentials are not needed: the URL "postgres://" will do. Nor is a driver: for
 // Microsoft SQL Server package microsoft need not be imported.
 func DDL(cfg Config, queues ...string) (string, error) {
-	t, err := newTransport(context.Background(), cfg, false)
+	t, err := newTransport(cfg, false)
 	if err != nil {
 		return "", err
 	}

@@ -79,7 +79,7 @@ func TestConfig_MaxMessageBytes(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	for _, limit := range []int{-1, 256<<20 + 1} {
-		if _, err := sqlserver.New(t.Context(), sqlserver.Config{Pool: db.pool, MaxMessageBytes: limit}); err == nil || !strings.Contains(err.Error(), fmt.Sprint("Config.MaxMessageBytes is ", limit)) {
+		if _, err := sqlserver.New(sqlserver.Config{Pool: db.pool, MaxMessageBytes: limit}); err == nil || !strings.Contains(err.Error(), fmt.Sprint("Config.MaxMessageBytes is ", limit)) {
 			t.Errorf("New with MaxMessageBytes %d returned %v", limit, err)
 		}
 	}

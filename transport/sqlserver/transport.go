@@ -60,21 +60,21 @@ const parallelSends = 16
 // Open returns a transport for the server and database that the URL names, with the
 // defaults of Config: New with nothing but URL. It refuses a URL of Microsoft SQL Server,
 // because that takes Config.Experimental.
-func Open(ctx context.Context, url string) (*Transport, error) {
-	return New(ctx, Config{URL: url})
+func Open(url string) (*Transport, error) {
+	return New(Config{URL: url})
 }
 
 // New returns a transport. It does not reach the server: Check does, and an endpoint
 // calls it before it starts. Its error names everything that is wrong with cfg, and
 // never the password.
-func New(ctx context.Context, cfg Config) (*Transport, error) {
-	return newTransport(ctx, cfg, true)
+func New(cfg Config) (*Transport, error) {
+	return newTransport(cfg, true)
 }
 
 // newTransport is New. connects is false for a transport that never reaches its server, and
 // so needs no driver.
-func newTransport(ctx context.Context, cfg Config, connects bool) (*Transport, error) {
-	db, dialect, err := cfg.connect(ctx)
+func newTransport(cfg Config, connects bool) (*Transport, error) {
+	db, dialect, err := cfg.connect()
 	if err != nil {
 		return nil, fmt.Errorf("sqlserver: open: %w", err)
 	}
@@ -90,7 +90,7 @@ func newTransport(ctx context.Context, cfg Config, connects bool) (*Transport, e
 		polls:             defaultPolls,
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
-		life:              transport.NewLifecycle(ctx),
+		life:              transport.NewLifecycle(),
 		returned:          newReturned(),
 		info:              cfg.describe(db, dialect),
 	}
@@ -156,11 +156,11 @@ func capabilities(cfg *Config, d dialect) core.Capabilities {
 		// transaction return to one.
 		Savepoints:         onPostgres,
 		DelayPrecision:     time.Second,
-		SubscribeLag:       cfg.SubscriptionCache,
+		SubscriptionDelay:  cfg.SubscriptionCache,
 		MaxMessageBytes:    cfg.MaxMessageBytes,
 		Durable:            true,
 		ConfirmsSettlement: true,
-		Ahead:              !cfg.NServiceBusTables,
+		Prefetch:           !cfg.NServiceBusTables,
 		AtomicLeases:       onPostgres && !cfg.NServiceBusTables,
 	}
 }

@@ -36,7 +36,7 @@ func opensWrong(cfg sqlserver.Config) func(t testing.TB) []error {
 			wrong := cfg
 			wrong.URL = changed
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			transport, err := sqlserver.New(ctx, wrong)
+			transport, err := sqlserver.New(wrong)
 			if err == nil { // it connects later
 				err = transport.Check(ctx, core.Topology{Queues: []string{"any"}})
 				_ = transport.Close(ctx)

@@ -240,7 +240,7 @@ func capabilities(c *Config) core.Capabilities {
 		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
 		DelayedDelivery:     true,
 		NativeDeliveryCount: true,
-		CountsEveryDelivery: true,
+		CountsReleases:      true,
 		PublishSubscribe:    true,
 		TimeToBeReceived:    true,
 		GroupOrder:          true, // of FIFO queues
@@ -251,7 +251,7 @@ func capabilities(c *Config) core.Capabilities {
 		MaxHeaderBytes:      maxHeaderBytes,
 		Durable:             true,
 		ConfirmsSettlement:  true,
-		Duplicates:          true,
+		MayDuplicate:        true,
 	}
 	if c.NoLongDelays {
 		caps.MaxDelay = mostNativeDelay

@@ -26,7 +26,7 @@ func TestDescribe_EndpointOfTheRegion(t *testing.T) {
 		if c.base != "" {
 			config.BaseEndpoint = &c.base
 		}
-		transport, err := sqs.New(t.Context(), sqs.Config{AWS: &config})
+		transport, err := sqs.New(sqs.Config{AWS: &config})
 		if err != nil {
 			t.Fatal(err)
 		}

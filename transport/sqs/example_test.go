@@ -28,7 +28,7 @@ type WriteInvoice struct{ OrderID int }
 func Example() {
 	// snippet: first
 	ctx, stop := context.WithCancel(context.Background())
-	transport, err := sqs.Open(ctx) // region and credentials as the AWS SDK finds them
+	transport, err := sqs.Open() // region and credentials as the AWS SDK finds them
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	transport, err := sqs.New(ctx, sqs.Config{
+	transport, err := sqs.New(sqs.Config{
 		AWS:         &shared,
 		QueuePrefix: "staging-",
 		TopicPrefix: "staging-",
@@ -76,7 +76,7 @@ func ExampleNew() {
 
 // The messages of one customer are handled in their order.
 func ExampleTransport_KeepsGroups() {
-	transport, err := sqs.New(context.Background(), sqs.Config{AWS: &aws.Config{Region: "eu-central-1"}})
+	transport, err := sqs.New(sqs.Config{AWS: &aws.Config{Region: "eu-central-1"}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func ExampleTransport_KeepsGroups() {
 // A message that SQS drops if the same one was sent within five minutes.
 func ExampleTransport_Send() {
 	ctx := context.Background()
-	transport, err := sqs.Open(ctx)
+	transport, err := sqs.Open()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func ExampleTransport_Send() {
 func ExampleConfig_messageType() {
 	ctx := context.Background()
 	// snippet: foreign
-	transport, err := sqs.New(ctx, sqs.Config{
+	transport, err := sqs.New(sqs.Config{
 		MessageType: func(queue string, m *types.Message) string {
 			if queue == "uploads" { // to which a bucket of S3 sends its events
 				return "uploads.S3Event"

@@ -49,7 +49,7 @@ func (s *site) open(t *testing.T, cfg sqs.Config) *sqs.Transport {
 
 func openConfigured(t *testing.T, cfg sqs.Config) *sqs.Transport {
 	t.Helper()
-	transport, err := sqs.New(t.Context(), cfg)
+	transport, err := sqs.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ const leastSecret = 16
 // check makes one queue, topic and subscription of each kind, to find out about rights before
 // the first case.
 func (s *givenService) check(ctx context.Context) (err error) {
-	probe, err := sqs.New(ctx, forTests(sqs.Config{}, &s.shared, s.run+"_0-"))
+	probe, err := sqs.New(forTests(sqs.Config{}, &s.shared, s.run+"_0-"))
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func TestNew_RefusesPrefixes(t *testing.T) {
 		"at most 68":                       {QueuePrefix: strings.Repeat("x", 69)},
 		"at most 255":                      {TopicPrefix: strings.Repeat("x", 256)},
 	} {
-		if _, err := sqs.New(t.Context(), configured(cfg, "http://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), said) {
+		if _, err := sqs.New(configured(cfg, "http://127.0.0.1:1")); err == nil || !strings.Contains(err.Error(), said) {
 			t.Errorf("the error is %v, want %s", err, said)
 		}
 	}

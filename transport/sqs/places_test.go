@@ -12,7 +12,7 @@ import (
 
 // placesReceiver is a receiver without pollers that holds a number of messages, all handed out.
 func placesReceiver(t *testing.T, address string, maxInFlight, held int) (*receiver, []*delivery) {
-	life := transport.NewLifecycle(t.Context())
+	life := transport.NewLifecycle()
 	t.Cleanup(func() { life.Close(context.Background(), nil) })
 	service := &Transport{cfg: &Config{VisibilityTimeout: time.Hour}, life: life, runners: newRunners(life)}
 	r := newReceiver(service, address, "", core.ReceiverConfig{Queue: address, MaxInFlight: maxInFlight})

@@ -19,7 +19,7 @@ func (r *runners) idleRunners() int {
 
 func TestRunners_UseGoroutinesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		life := transport.NewLifecycle(t.Context())
+		life := transport.NewLifecycle()
 		r := newRunners(life)
 		const atOnce = 3
 		var done atomic.Int64
@@ -50,7 +50,7 @@ func TestRunners_UseGoroutinesAgain(t *testing.T) {
 // As many goroutines may run at a time as there are jobs, and few of them wait for others.
 func TestRunners_FewAreIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		life := transport.NewLifecycle(t.Context())
+		life := transport.NewLifecycle()
 		r := newRunners(life)
 		const jobs = 3 * mostIdleRunners
 		end := make(chan struct{})
@@ -74,7 +74,7 @@ func TestRunners_FewAreIdle(t *testing.T) {
 // Close waits for jobs, ends goroutines that are idle, and refuses further jobs.
 func TestRunners_EndWithTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		life := transport.NewLifecycle(t.Context())
+		life := transport.NewLifecycle()
 		r := newRunners(life)
 		r.run(func() {})
 		synctest.Wait()
@@ -93,7 +93,7 @@ func TestRunners_EndWithTransport(t *testing.T) {
 // A job that is given to a goroutine at the moment at which it ends is done.
 func TestRunners_LoseNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		life := transport.NewLifecycle(t.Context())
+		life := transport.NewLifecycle()
 		r := newRunners(life)
 		const rounds = 200
 		var done atomic.Int64

@@ -75,7 +75,7 @@ func (s *service) configured(cfg sqs.Config, through *proxy.Network) sqs.Config 
 
 func opens(cfg sqs.Config) func(t testing.TB) core.Transport {
 	return func(t testing.TB) core.Transport {
-		transport, err := sqs.New(t.Context(), cfg)
+		transport, err := sqs.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,11 +152,11 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 		},
 		OpenWrong: func(t testing.TB) []error {
 			wrong := forTests(sqs.Config{Retention: time.Second}, &s.shared, "")
-			_, err := sqs.New(t.Context(), wrong)
+			_, err := sqs.New(wrong)
 			errs := []error{err}
 			shared := s.shared.Copy()
 			shared.BaseEndpoint, shared.RetryMaxAttempts = aws.String("http://127.0.0.1:1"), 1
-			transport, err := sqs.New(t.Context(), forTests(sqs.Config{}, &shared, ""))
+			transport, err := sqs.New(forTests(sqs.Config{}, &shared, ""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,5 +224,5 @@ func openInChild() (core.Transport, error) {
 			return nil, err
 		}
 	}
-	return sqs.New(context.Background(), forTests(sqs.Config{VisibilityTimeout: shortVisibility}, &shared, c.Prefix))
+	return sqs.New(forTests(sqs.Config{VisibilityTimeout: shortVisibility}, &shared, c.Prefix))
 }

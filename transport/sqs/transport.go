@@ -61,11 +61,11 @@ var _ interface {
 
 // Open returns a transport with the defaults of Config: in the region and with the credentials that the SDK finds in
 // the environment.
-func Open(ctx context.Context) (*Transport, error) { return New(ctx, Config{}) }
+func Open() (*Transport, error) { return New(Config{}) }
 
 // New returns a transport. It does not reach the service: Check does, and an endpoint
 // calls it before it starts. Its error names everything that is wrong with cfg.
-func New(ctx context.Context, cfg Config) (*Transport, error) {
+func New(cfg Config) (*Transport, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("sqs: open: %w", err)
 	}
@@ -74,7 +74,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		shared = cfg.AWS.Copy()
 	} else {
 		var err error
-		if shared, err = config.LoadDefaultConfig(ctx); err != nil {
+		if shared, err = config.LoadDefaultConfig(context.Background()); err != nil {
 			return nil, fmt.Errorf("sqs: open: reading the SDK's configuration: %w", err)
 		}
 	}
@@ -87,7 +87,7 @@ func New(ctx context.Context, cfg Config) (*Transport, error) {
 		urls:    transport.NewCache[string, string](rememberedQueues),
 		senders: map[string]*batcher[*sending]{}, publishers: map[string]*batcher[*sending]{},
 		unseen: newUnseen(),
-		life:   transport.NewLifecycle(ctx),
+		life:   transport.NewLifecycle(),
 	}
 	client, ok := shared.HTTPClient.(*awshttp.BuildableClient) // that of config.LoadDefaultConfig, as a rule
 	if shared.HTTPClient == nil {

@@ -67,7 +67,7 @@ func start(t *testing.T, name string, transport core.Transport, c core.Config, r
 
 func TestCommandEventReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		charged, accepted := "", core.Headers{}
 		start(t, "billing", transport, core.Config{}, func(ep *core.Endpoint) {
 			registerBilling(ep, func(_ context.Context, id string) error {
@@ -112,7 +112,7 @@ func TestEndpoints_InOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		orders, errOrders := core.New("orders", transport, core.Config{Logger: quiet})
 		billing, errBilling := core.New("billing", transport, core.Config{Logger: quiet})
 		if err := errors.Join(errOrders, errBilling); err != nil {
@@ -142,7 +142,7 @@ func TestEndpoints_InOneProcess(t *testing.T) {
 
 func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"audit-trail", "shipping"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func charge(_ context.Context, attempt int) error {
 
 func TestInstanceQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		t.Cleanup(func() { transport.Close(context.Background()) })
 		start(t, "orders", transport, core.Config{}, registerOrders)
 		t.Setenv("POD_NAME", "pod-0")
@@ -277,7 +277,7 @@ func again(next core.HandlerFunc) core.HandlerFunc {
 
 func TestRunsOfOneAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"shipping"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +302,7 @@ func TestLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tenant := ""
 		// snippet: config
-		orders, err := core.New("orders", inmemory.New(), core.Config{
+		orders, err := core.New("orders", inmemory.Open(), core.Config{
 			Concurrency: 4,
 			AuditQueue:  "audit",
 			Middleware:  []core.Middleware{traced},

@@ -33,7 +33,7 @@ func newImport(t core.Transport, archive func(messageType string, body []byte) e
 
 func TestForeignMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		charged, archived := "", ""
 		archive := func(messageType string, body []byte) error {
 			archived = messageType + string(body)

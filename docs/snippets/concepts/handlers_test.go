@@ -42,7 +42,7 @@ func complete(next core.TypedHandlerFunc[Order]) core.TypedHandlerFunc[Order] {
 // end
 
 func TestIndependentHandlers(t *testing.T) {
-	transport, err := inmemory.Open(inmemory.Config{})
+	transport, err := inmemory.New(inmemory.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestSealedBodies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		ep, err := core.New("import", transport, core.Config{
 			SendMiddleware: []core.SendMiddleware{seal(key)}, Middleware: []core.Middleware{unseal(key)},
 		})

@@ -24,7 +24,7 @@ func described(next core.HandlerFunc) core.HandlerFunc {
 func TestDescribed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
-		ep, err := core.New("orders", inmemory.New(), core.Config{
+		ep, err := core.New("orders", inmemory.Open(), core.Config{
 			Middleware: []core.Middleware{described},
 			Logger:     slog.New(slog.NewTextHandler(&lines, nil)),
 		})

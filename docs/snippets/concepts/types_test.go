@@ -9,7 +9,7 @@ import (
 )
 
 func TestTypes(t *testing.T) {
-	transport := inmemory.New()
+	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 
 	// snippet: base

@@ -53,7 +53,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint := func(name string) *core.Endpoint {
-		ep, err := core.New(name, inmemory.New(), core.Config{Logger: slog.New(slog.DiscardHandler)})
+		ep, err := core.New(name, inmemory.Open(), core.Config{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

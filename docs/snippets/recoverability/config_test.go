@@ -145,7 +145,7 @@ func (e *StatusError) Error() string { return http.StatusText(e.Code) }
 func TestConfigurations_AreAccepted(t *testing.T) {
 	for name, c := range configurations {
 		t.Run(name, func(t *testing.T) {
-			if _, err := core.New("billing", inmemory.New(), core.Config{Recoverability: c}); err != nil {
+			if _, err := core.New("billing", inmemory.Open(), core.Config{Recoverability: c}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -159,7 +159,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func roundsOf(t *testing.T, c core.Recoverability, messageType string) (rounds []time.Duration, attempts int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		ep, err := core.New("billing", inmemory.New(), core.Config{Recoverability: c, Logger: quiet})
+		ep, err := core.New("billing", inmemory.Open(), core.Config{Recoverability: c, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestConfigurations_JSONOfTheGuide(t *testing.T) {
 	}
 	config.Recoverability.Unrecoverable = []error{ErrBusiness} // code is set in Go
 	// end
-	if _, err := core.New("billing", inmemory.New(), config); err != nil {
+	if _, err := core.New("billing", inmemory.Open(), config); err != nil {
 		t.Error(err)
 	}
 	if got := config.Recoverability.Delayed.Delays; !slices.Equal(got, []time.Duration{10 * time.Second, time.Minute, time.Hour}) {

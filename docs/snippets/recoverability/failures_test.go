@@ -75,7 +75,7 @@ func TestVerdicts(t *testing.T) {
 		t.Run(order, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := &recoveries{}
-				transport := inmemory.New()
+				transport := inmemory.Open()
 				if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"fraud"}}); err != nil {
 					t.Fatal(err)
 				}
@@ -115,7 +115,7 @@ func takeOver(ep *core.Endpoint) {
 func TestHandleFailed(t *testing.T) {
 	for order, moved := range map[string]int{"unknown": 0, "broken": 1} {
 		synctest.Test(t, func(t *testing.T) {
-			transport := inmemory.New()
+			transport := inmemory.Open()
 			if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"web"}}); err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func failForGood(t *testing.T, c core.Recoverability) (before, after core.Header
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		ep, err := core.New("billing", transport, core.Config{
 			Instance: "billing-1", Recoverability: c,
 			Logger: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -223,7 +223,7 @@ func TestLog_OfAHandlerThatLogsAttempts(t *testing.T) {
 			return slog.Attr{}
 		}}))
 		// snippet: logs-attempts
-		billing, err := core.New("billing", inmemory.New(), core.Config{
+		billing, err := core.New("billing", inmemory.Open(), core.Config{
 			Logger: log,
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Retries: 3},

@@ -32,7 +32,7 @@ type outageCost struct{ attempts, lines, failed int }
 func outageOf34Seconds(t *testing.T, c core.Config) (cost outageCost) {
 	const messages = 916
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		defer transport.Close(context.Background())
 		var text bytes.Buffer
 		c.Concurrency = 12

@@ -59,7 +59,7 @@ func parked(file string) core.Recoverability {
 
 func TestPark_TheNextProcessStartsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		defer transport.Close(t.Context())
 		recoverability := parked(filepath.Join(t.TempDir(), "parked.json"))
 		recoverability.UnacceptableMessageLimit = 1

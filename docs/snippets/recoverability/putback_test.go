@@ -49,7 +49,7 @@ func TestPutBack_OfTheGuide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				transport, err := inmemory.Open(inmemory.Config{})
+				transport, err := inmemory.New(inmemory.Config{})
 				if err != nil {
 					t.Fatal(err)
 				}

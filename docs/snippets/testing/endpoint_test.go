@@ -39,7 +39,7 @@ func run(t *testing.T, ep *core.Endpoint) {
 // snippet: hour
 func TestBilling_BankIsDownForAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		ep, err := core.New("billing", transport, core.Config{
 			Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), // seen where the test fails
 			Recoverability: core.Recoverability{
@@ -97,7 +97,7 @@ func TestBilling_BankIsDownForAnHour(t *testing.T) {
 // snippet: recovers
 func TestBilling_BankRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.New()
+		transport := inmemory.Open()
 		ep, err := core.New("billing", transport, core.Config{})
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func (o outcomes) Recovered(_ context.Context, r core.Recovery) { o <- r }
 func TestBilling_NegativeTotalIsMovedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := make(outcomes, 10)
-		ep, err := core.New("billing", inmemory.New(), core.Config{Observers: []any{seen}})
+		ep, err := core.New("billing", inmemory.Open(), core.Config{Observers: []any{seen}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestBilling_OnEachBroker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				transport, err := inmemory.Open(profile)
+				transport, err := inmemory.New(profile)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -199,7 +199,7 @@ func TestBilling_OnEachBroker(t *testing.T) {
 
 // snippet: refused
 func TestBilling_AtomicSendsAreRefusedOnSQS(t *testing.T) {
-	transport, err := inmemory.Open(inmemory.LikeSQS())
+	transport, err := inmemory.New(inmemory.LikeSQS())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestBilling_WithoutDelayedDelivery(t *testing.T) {
 	// snippet: able
 	able := inmemory.Everything()
 	able.DelayedDelivery = false
-	transport, err := inmemory.Open(inmemory.Config{Capabilities: &able})
+	transport, err := inmemory.New(inmemory.Config{Capabilities: &able})
 	if err != nil {
 		t.Fatal(err)
 	}

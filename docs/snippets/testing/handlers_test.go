@@ -139,7 +139,7 @@ func TestHandleFailed_TellsTheCustomer(t *testing.T) {
 
 // region returns what a log handler would add, which has only the context.
 func region(ctx context.Context) string {
-	if m, ok := core.MessageFrom(ctx); ok {
+	if m, ok := core.MessageFromContext(ctx); ok {
 		return m.Headers.Get("region")
 	}
 	return ""
@@ -147,7 +147,7 @@ func region(ctx context.Context) string {
 
 func TestMessage_FromTheContext(t *testing.T) {
 	in, _ := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
-	if got := region(core.WithMessage(t.Context(), in.Message)); got != "eu" {
+	if got := region(core.ContextWithMessage(t.Context(), in.Message)); got != "eu" {
 		t.Errorf("region %q", got)
 	}
 	if got := region(t.Context()); got != "" {

@@ -49,6 +49,6 @@ func compare(profiles []profile, all []*conformance.Report) error {
 // inMemory returns what of an adapter's capabilities memory can have.
 func inMemory(caps core.Capabilities) core.Capabilities {
 	caps.Durable = false
-	caps.SubscribeLag = 0
+	caps.SubscriptionDelay = 0
 	return caps
 }

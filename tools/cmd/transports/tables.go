@@ -66,8 +66,8 @@ func abilities(all []*conformance.Report) string {
 			return claim(func(c core.Capabilities) bool { return c.Savepoints })(r)
 		}},
 		{"confirms settlements", claim(func(c core.Capabilities) bool { return c.ConfirmsSettlement })},
-		{"the broker itself may deliver twice", claim(func(c core.Capabilities) bool { return c.Duplicates })},
-		{"the count also rises without a failure", claim(func(c core.Capabilities) bool { return c.CountsEveryDelivery })},
+		{"the broker itself may deliver twice", claim(func(c core.Capabilities) bool { return c.MayDuplicate })},
+		{"the count also rises without a failure", claim(func(c core.Capabilities) bool { return c.CountsReleases })},
 	})
 }
 
@@ -90,7 +90,7 @@ func limits(all []*conformance.Report) string {
 			if !r.Capabilities.PublishSubscribe {
 				return "no subscriptions"
 			}
-			return duration(r.Capabilities.SubscribeLag, "at once")
+			return duration(r.Capabilities.SubscriptionDelay, "at once")
 		}},
 		{"delivery counts that a broker forgets when it dies", func(r *conformance.Report) string {
 			switch lag := r.Capabilities.DeliveryCountLag; {

@@ -126,7 +126,7 @@ func TestTables_Refuse(t *testing.T) {
 
 func TestProfiles_LackCapabilities(t *testing.T) {
 	durable := report("durable", conformance.Passed)
-	durable.Capabilities.Durable, durable.Capabilities.SubscribeLag = true, time.Second // which memory is not, and has not
+	durable.Capabilities.Durable, durable.Capabilities.SubscriptionDelay = true, time.Second // which memory is not, and has not
 	dir, doc := set(t, document, durable, report("plain", conformance.Passed))
 	like := func(name, adapter string, change func(*core.Capabilities)) profile {
 		return profile{name, adapter, func() inmemory.Config {
@@ -142,7 +142,7 @@ func TestProfiles_LackCapabilities(t *testing.T) {
 	err := run(dir, doc, false, []profile{
 		like("LikeGone", "gone", same),
 		like("LikeDurable", "durable", func(c *core.Capabilities) { c.MaxDelay, c.Transactions = time.Hour, c.Transactions[:1] }),
-		like("LikePlain", "plain", func(c *core.Capabilities) { c.Ahead = true }),
+		like("LikePlain", "plain", func(c *core.Capabilities) { c.Prefetch = true }),
 	})
 	if err == nil {
 		t.Fatal("profiles that differ are no error")
@@ -150,7 +150,7 @@ func TestProfiles_LackCapabilities(t *testing.T) {
 	want := `there is no report of gone, which inmemory.LikeGone is compared with
 inmemory.LikeDurable has Transactions [None], but of durable it is [None ReceiveOnly]
 inmemory.LikeDurable has MaxDelay 1h0m0s, but of durable it is 15m0s
-inmemory.LikePlain has Ahead true, but of plain it is false`
+inmemory.LikePlain has Prefetch true, but of plain it is false`
 	if err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%v", err, want)
 	}

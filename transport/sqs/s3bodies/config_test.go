@@ -37,7 +37,7 @@ func TestNew_RefusesConfig(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := s3bodies.New(t.Context(), tt.cfg)
+			_, err := s3bodies.New(tt.cfg)
 			if (err == nil) != (len(tt.want) == 0) {
 				t.Fatalf("the error is %v", err)
 			}
@@ -55,7 +55,7 @@ func TestNew_LoadsTheEnvironment(t *testing.T) {
 	t.Setenv("AWS_CONFIG_FILE", "/dev/null")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
 	t.Setenv("AWS_REGION", "eu-north-1")
-	store, err := s3bodies.New(t.Context(), s3bodies.Config{Bucket: bucket})
+	store, err := s3bodies.New(s3bodies.Config{Bucket: bucket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestConfig_ShowsNoSecrets(t *testing.T) {
 		},
 		Bucket: bucket, KeyPrefix: "shop",
 	}
-	store, err := s3bodies.New(t.Context(), cfg)
+	store, err := s3bodies.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

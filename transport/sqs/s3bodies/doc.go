@@ -1,9 +1,9 @@
 // Package s3bodies stores the bodies of messages that are too large for Amazon SQS in a bucket of Amazon S3. It
 // implements [sqs.Bodies]:
 //
-//	bodies, err := s3bodies.New(ctx, s3bodies.Config{Bucket: "example-bodies", KeyPrefix: "shop"})
+//	bodies, err := s3bodies.New(s3bodies.Config{Bucket: "example-bodies", KeyPrefix: "shop"})
 //	...
-//	transport, err := sqs.New(ctx, sqs.Config{Bodies: bodies})
+//	transport, err := sqs.New(sqs.Config{Bodies: bodies})
 //
 // It is a separate module, so that only programs that use it download the S3 client.
 //

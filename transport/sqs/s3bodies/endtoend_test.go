@@ -27,7 +27,7 @@ const patience = time.Minute
 // openTransport opens a transport that stores large bodies in the bucket until the test ends.
 func openTransport(t *testing.T, queues *testserver.Server, s *bucketServer, format sqs.Format) *sqs.Transport {
 	t.Helper()
-	transport, err := sqs.New(context.Background(), sqs.Config{
+	transport, err := sqs.New(sqs.Config{
 		AWS: &aws.Config{
 			Region: "us-east-1", BaseEndpoint: aws.String(queues.URL()),
 			Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, token),

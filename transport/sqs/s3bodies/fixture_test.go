@@ -1,7 +1,6 @@
 package s3bodies_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log"
@@ -124,7 +123,7 @@ func (s *bucketServer) configured(cfg s3bodies.Config) s3bodies.Config {
 
 func (s *bucketServer) open(t *testing.T, cfg s3bodies.Config) *s3bodies.Store {
 	t.Helper()
-	store, err := s3bodies.New(context.Background(), s.configured(cfg))
+	store, err := s3bodies.New(s.configured(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,16 +41,16 @@ const idleConnections = 100
 // (sqs.Config.MaxMessageBytes).
 const maxBodyBytes = math.MaxInt32
 
-// New returns a store. It sends no request to S3. Its error names everything that is wrong with cfg. ctx limits only
-// the loading of the SDK's configuration, where Config.AWS is nil.
-func New(ctx context.Context, cfg Config) (*Store, error) {
+// New returns a store. It sends no request to S3. Its error names everything that is wrong with cfg.
+// Where Config.AWS is nil it reads the SDK's configuration from files and the environment.
+func New(cfg Config) (*Store, error) {
 	errs := []error{cfg.complete()}
 	var shared aws.Config
 	if cfg.AWS != nil {
 		shared = cfg.AWS.Copy()
 	} else {
 		var err error
-		if shared, err = config.LoadDefaultConfig(ctx); err != nil {
+		if shared, err = config.LoadDefaultConfig(context.Background()); err != nil {
 			errs = append(errs, fmt.Errorf("load the SDK's configuration: %w", err))
 		}
 	}

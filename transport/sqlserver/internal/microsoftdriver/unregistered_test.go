@@ -38,7 +38,7 @@ func TestUnregistered_ErrorNamesTheImport(t *testing.T) {
 		"a lease that is wrong":  {sqlserver.Config{URL: mssqlURL, Experimental: sqlserver.MicrosoftSQLServer, Lease: 1}, []string{"Config.URL is for Microsoft SQL Server", "Config.Lease"}},
 		"no option is looked at": {sqlserver.Config{URL: mssqlURL + "&encrypt=hunter2", Experimental: sqlserver.MicrosoftSQLServer}, []string{"Config.URL is for Microsoft SQL Server"}},
 	} {
-		transport, err := sqlserver.New(t.Context(), c.cfg)
+		transport, err := sqlserver.New(c.cfg)
 		if err == nil {
 			t.Errorf("%s: New succeeds without a driver", name)
 			_ = transport.Close(t.Context())
@@ -53,7 +53,7 @@ func TestUnregistered_ErrorNamesTheImport(t *testing.T) {
 			t.Errorf("%s: %q has the password in it", name, err)
 		}
 	}
-	if _, err := sqlserver.Open(t.Context(), mssqlURL); err == nil || !strings.Contains(err.Error(), wantsImport) {
+	if _, err := sqlserver.Open(mssqlURL); err == nil || !strings.Contains(err.Error(), wantsImport) {
 		t.Errorf("Open returns %v, want an error that names the import", err)
 	}
 }
