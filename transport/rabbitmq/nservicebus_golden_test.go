@@ -348,33 +348,47 @@ func (r *recorded) request() amqp.Publishing {
 
 // writtenAsTheirs are the differences between what an endpoint of NServiceBus wrote and what
 // one of Reprise writes in the same situation.
-func writtenAsTheirs() []nservicebus.Allowed {
-	toQueues := []string{"reply", "send", "moved", "audited"}
-	return nservicebus.Written(
-		nservicebus.Allowed{Name: "message-id", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another message"},
-		nservicebus.Allowed{Name: "correlation-id", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another message"},
-		nservicebus.Allowed{Name: "exchange", Kind: nservicebus.Missing, Situations: toQueues, Reason: "Reprise sends to queues by the default exchange: an exchange of the queue's name may be missing"},
-		nservicebus.Allowed{Name: "routing key", Kind: nservicebus.Added, Situations: toQueues, Reason: "the default exchange takes the queue's name"},
-		nservicebus.Allowed{Name: "exchange", Kind: nservicebus.Differs, Situations: []string{"publish"}, Reason: "Reprise's own topology publishes to topic:Interop.NetHappened"},
-		nservicebus.Allowed{Name: "timestamp", Kind: nservicebus.Added, Reason: "NServiceBus does not read it"},
-		nservicebus.Allowed{Name: "header Reprise.CopyID", Kind: nservicebus.Added, Reason: "names the stored copy; NServiceBus keeps headers that it does not know"},
-		nservicebus.Allowed{Name: "header x-dotnet-pub-seq-no", Kind: nservicebus.Missing, Reason: "of its client library, whose receiver removes it"},
-		nservicebus.Allowed{Name: "header x-delivery-count", Kind: nservicebus.Missing, Reason: "the broker's, which the management API shows before the first delivery"},
-		nservicebus.Allowed{Name: "header x-last-death-*", Kind: nservicebus.Added, Situations: []string{"delay"}, Optional: true, Reason: "the broker's, of newer releases than that of the recording"},
-	)
+func writtenAsTheirs(topology rabbitmq.RoutingTopology) []nservicebus.Allowed {
+	allowed := []nservicebus.Allowed{
+		{Name: "message-id", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another message"},
+		{Name: "correlation-id", Kind: nservicebus.Differs, Form: nservicebus.ID, Reason: "another message"},
+		{Name: "timestamp", Kind: nservicebus.Added, Reason: "NServiceBus does not read it"},
+		{Name: "header Reprise.CopyID", Kind: nservicebus.Added, Reason: "names the stored copy; NServiceBus keeps headers that it does not know"},
+		{Name: "header x-dotnet-pub-seq-no", Kind: nservicebus.Missing, Reason: "of its client library, whose receiver removes it"},
+		{Name: "header x-delivery-count", Kind: nservicebus.Missing, Reason: "the broker's, which the management API shows before the first delivery"},
+		{Name: "header x-last-death-*", Kind: nservicebus.Added, Situations: []string{"delay"}, Optional: true, Reason: "the broker's, of newer releases than that of the recording"},
+	}
+	if topology != rabbitmq.NServiceBus {
+		toQueues := []string{"reply", "send", "moved", "audited"}
+		allowed = append(allowed,
+			nservicebus.Allowed{Name: "exchange", Kind: nservicebus.Missing, Situations: toQueues, Reason: "this topology sends to queues by the default exchange: an exchange of the queue's name may be missing"},
+			nservicebus.Allowed{Name: "routing key", Kind: nservicebus.Added, Situations: toQueues, Reason: "the default exchange takes the queue's name"},
+			nservicebus.Allowed{Name: "exchange", Kind: nservicebus.Differs, Situations: []string{"publish"}, Reason: "this topology publishes to topic:Interop.NetHappened"},
+		)
+	}
+	return nservicebus.Written(allowed...)
 }
 
 // TestNServiceBus_WrittenAsTheirs has an endpoint of Reprise do what the endpoint Interop.Net of
 // NServiceBus did, and compares all that both wrote.
 func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 	t.Parallel()
+	for _, topology := range []rabbitmq.RoutingTopology{rabbitmq.Conventional, rabbitmq.NServiceBus} {
+		t.Run(topology.String(), func(t *testing.T) {
+			t.Parallel()
+			writesAsTheirs(t, topology)
+		})
+	}
+}
+
+func writesAsTheirs(t *testing.T, topology rabbitmq.RoutingTopology) {
 	ofDelayQueues(t)
-	written := nservicebus.Comparison{Table: writtenAsTheirs()}
+	written := nservicebus.Comparison{Table: writtenAsTheirs(topology)}
 	t.Cleanup(func() { written.Used(t) })
 	onBoth(t, func(t *testing.T, s *site) {
 		s.withDelays()
 		all := recordings(t)
-		transport := s.provisioned(t, rabbitmq.Config{}, "Interop.Go", "Interop.Net", "error", "audit")
+		transport := s.provisioned(t, rabbitmq.Config{Topology: topology, UnverifiedDeliveryLimit: true}, "Interop.Go", "Interop.Net", "error", "audit")
 		if err := transport.Subscribe(t.Context(), "Interop.Go", "Interop.NetHappened"); err != nil {
 			t.Fatal(err)
 		}
