@@ -21,7 +21,7 @@ soak:
 	scripts/servers
 	go run ./soak -for $(or $(SOAK),1h) -transport '$(or $(TRANSPORT),all)'
 
-check: format lint tidy alone imports snippets paths scripts workflows tsql vulnerabilities
+check: format lint tidy alone imports snippets links paths scripts workflows tsql vulnerabilities
 
 bench:
 	go run -C bench . -scenario $(or $(SCENARIO),all)
@@ -41,7 +41,7 @@ clean:
 	rm -rf .bin
 
 # The parts of check. Each can be run alone; make --keep-going check runs all of them whatever fails.
-.PHONY: format lint tidy alone imports snippets paths scripts workflows tsql vulnerabilities
+.PHONY: format lint tidy alone imports snippets links paths scripts workflows tsql vulnerabilities
 
 format: .bin/golangci-lint
 	.bin/golangci-lint fmt --diff
@@ -63,6 +63,9 @@ imports: .bin/imports
 
 snippets: .bin/snippets
 	.bin/snippets
+
+links: .bin/links
+	.bin/links
 
 # A path of somebody's machine helps nobody else.
 paths:
@@ -87,5 +90,5 @@ vulnerabilities: .bin/govulncheck
 	GOWORK=off go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 .bin/govulncheck: FORCE
 	GOWORK=off go build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
-.bin/imports .bin/snippets .bin/testtotals .bin/transports: FORCE
+.bin/imports .bin/links .bin/snippets .bin/testtotals .bin/transports: FORCE
 	GOWORK=off go build -C tools -o ../$@ ./cmd/$(@F)
