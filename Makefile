@@ -21,7 +21,7 @@ soak:
 	scripts/servers
 	go run ./soak -for $(or $(SOAK),1h) -transport '$(or $(TRANSPORT),all)'
 
-check: format lint tidy alone imports snippets links paths scripts workflows tsql vulnerabilities
+check: format lint tidy alone imports snippets links words paths scripts workflows tsql vulnerabilities
 
 bench:
 	go run -C bench . -scenario $(or $(SCENARIO),all)
@@ -41,7 +41,7 @@ clean:
 	rm -rf .bin
 
 # The parts of check. Each can be run alone; make --keep-going check runs all of them whatever fails.
-.PHONY: format lint tidy alone imports snippets links paths scripts workflows tsql vulnerabilities
+.PHONY: format lint tidy alone imports snippets links words paths scripts workflows tsql vulnerabilities
 
 format: .bin/golangci-lint
 	.bin/golangci-lint fmt --diff
@@ -67,6 +67,9 @@ snippets: .bin/snippets
 links: .bin/links
 	.bin/links
 
+words: .bin/words
+	.bin/words
+
 # A path of somebody's machine helps nobody else.
 paths:
 	git grep --untracked -nIE '(^|[^[:alnum:]_.-])/(home|root|work|Users)/'; test $$? -eq 1
@@ -90,5 +93,5 @@ vulnerabilities: .bin/govulncheck
 	GOWORK=off go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 .bin/govulncheck: FORCE
 	GOWORK=off go build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
-.bin/imports .bin/links .bin/snippets .bin/testtotals .bin/transports: FORCE
+.bin/imports .bin/links .bin/snippets .bin/testtotals .bin/transports .bin/words: FORCE
 	GOWORK=off go build -C tools -o ../$@ ./cmd/$(@F)

@@ -129,7 +129,7 @@ func (s *rawStore) start(ctx context.Context, handle func(string) error) error {
 			if s.setup.batch == 0 {
 				loop = s.transact
 			}
-			conn, err := s.pool.Acquire(context.WithoutCancel(ctx)) // its end is the loop's affair
+			conn, err := s.pool.Acquire(context.WithoutCancel(ctx)) // the loop ends it
 			if err != nil {
 				s.errs[i] = err
 				return

@@ -162,7 +162,7 @@ func (p *pump) worthFetching() int {
 	return (most + 1) / 2
 }
 
-// measure learns from a delivery that had its slot for so long.
+// measure learns how long deliveries take in their slots.
 func (p *pump) measure(took time.Duration) {
 	if p.measured == 0 {
 		p.average = took

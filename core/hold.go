@@ -45,7 +45,7 @@ func (h *hold) begin(parent context.Context) bool {
 	return !h.lost
 }
 
-// end cancels what hangs on the context of an attempt that is over.
+// end cancels what hangs on the context of an attempt that has ended.
 func (h *hold) end() {
 	h.mu.Lock()
 	cancel := h.cancel

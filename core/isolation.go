@@ -264,7 +264,7 @@ func (p *pump) youngestIsOld() time.Duration {
 	return left
 }
 
-// lookIn reports whether the time is over already, or has the workers look again then.
+// lookIn reports whether the time has passed already, or has the workers look again then.
 func (p *pump) lookIn(d time.Duration) bool {
 	if d <= 0 {
 		return true

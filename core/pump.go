@@ -70,7 +70,7 @@ type pump struct {
 	stallTimer  *time.Timer        // while unstarted deliveries wait, where ahead
 	stalls      int                // times in a row that it found no slot released
 	stalled     bool               // all slots hang: nothing is prefetched until one is released
-	hanging     bool               // nothing is started for so long that the prefetched are given back, where counts
+	hanging     bool               // nothing has been started for long enough that prefetched messages are released, where counts
 	returning   *returning         // of the receiver's prefetched deliveries, or nil
 	slowTimer   *time.Timer        // while an attempt runs
 }

@@ -10,8 +10,8 @@ const (
 	waitPutBack                       // after a message was put back
 )
 
-// waitFor fetches and starts nothing for so long from now, whatever the wait for the
-// same reason was. Unstarted deliveries are given back, unless the broker would count that
+// waitFor fetches and starts nothing for d from now; a wait for the same reason
+// is replaced. Unstarted deliveries are given back, unless the broker would count that
 // as an attempt and the wait is short.
 func (p *pump) waitFor(reason waitReason, d time.Duration) {
 	p.mu.Lock()

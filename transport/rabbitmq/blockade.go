@@ -13,7 +13,7 @@ import (
 )
 
 // blockade is what the broker does to connections that send while its memory or its
-// disk is nearly full: it stops to read from them. Sends wait until it is over.
+// disk is nearly full: it stops to read from them. Sends wait until it has ended.
 type blockade struct {
 	mu    sync.Mutex
 	over  chan struct{}        // nil: there is none

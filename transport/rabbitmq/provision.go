@@ -27,8 +27,8 @@ import (
 //
 // It changes nothing that exists. A queue of another type than Config says, one that
 // does not last, or one with a delivery limit below Config.DeliveryLimit is an error
-// that names both values (C18), and so is the queue of an instance with another expiry. What else a queue was declared with is its owner's
-// affair. Where the user may not configure something that exists, it is taken as it is.
+// that names both values (C18), and so is the queue of an instance with another expiry. Other arguments of a queue are its owner's
+// responsibility. Where the user may not configure something that exists, it is taken as it is.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {

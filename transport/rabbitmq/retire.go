@@ -26,7 +26,7 @@ const (
 	// the broker sends it just afterwards may still meet its end.
 	quietTime = 50 * time.Millisecond
 	// retirePatience is after how long a consumer is ended that is never quiet. It is
-	// short because handled messages wait so long for their acknowledgement.
+	// short because handled messages wait that time for their acknowledgement.
 	retirePatience = time.Second
 )
 

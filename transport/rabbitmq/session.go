@@ -108,7 +108,7 @@ func (r *receiver) beginOn(conn *connection) (*session, error) {
 	return s, nil
 }
 
-// run keeps the consumers as they are to be. It returns why the session is over.
+// run keeps the consumers as they are to be. It returns why the session has ended.
 func (s *session) run() error {
 	for {
 		select {
@@ -304,7 +304,7 @@ func (s *session) farewell() {
 	_ = s.ch.Close()
 }
 
-// end is called when the session is over: its deliveries are lost to whoever has them.
+// end is called when the session has ended: its deliveries are lost to whoever has them.
 func (s *session) end() {
 	r := s.r
 	r.mu.Lock()

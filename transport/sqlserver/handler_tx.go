@@ -18,8 +18,8 @@ import (
 // endpoint's mode is not TransactionSendsAtomicWithReceive or the message is settled, and
 // where the lease of the message is lost (core.ErrLockLost).
 //
-// To commit and to roll back is not the handler's affair: it returns nil or an
-// error. The transaction is used by one goroutine at a time, and is of no use after the
+// The handler does not commit and does not roll back: it returns nil or an
+// error. The transaction is used by one goroutine at a time, and cannot be used after the
 // handler has returned. What its Conn and LargeObjects return is not guarded against
 // that: by then it may be at work for another message. A statement that fails breaks
 // the transaction, as always in PostgreSQL: where that is expected, Begin a nested one.

@@ -15,7 +15,7 @@ import (
 )
 
 // loan is a transaction in the hands of a handler. When the handler has returned,
-// what it left open is closed, and what it kept is of no use: the connection is
+// what it left open is closed, and what it kept cannot be used: the connection is
 // somebody else's by then.
 type loan struct {
 	tx    pgx.Tx

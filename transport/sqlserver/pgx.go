@@ -171,7 +171,7 @@ var errAborted = errors.New("a statement in the transaction has failed, so that 
 // a transaction under way on it.
 type pgxTransaction struct {
 	pooled *pgxpool.Conn
-	conn   *pgx.Conn // nil: it is over
+	conn   *pgx.Conn // nil: it has ended
 	native pgx.Tx    // for the handler; it never commits or rolls back by itself
 	lent   *loan
 	parts  []*loanPart // of what is lent, one for each savepoint

@@ -106,7 +106,7 @@ func (p *presence) attempted() {
 }
 
 // attach gets a number, if it is wanted and not there yet, and if possible the one of the session before. An error is
-// that of a session which is of no use any more.
+// that of a session that has ended.
 func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
 	if p.attached || p.unable.Load() || !p.wanted.Load() {
 		return nil
@@ -194,8 +194,8 @@ func (p *presence) take(ctx context.Context, conn *pgx.Conn, n int32) (ok bool, 
 	return ok, err
 }
 
-// look finds out which numbers are not there any more, and releases their leases. An error is that of a session which is of
-// no use any more.
+// look finds out which numbers are not there any more, and releases their leases. An error is that of a session that has
+// ended.
 func (p *presence) look(ctx context.Context, conn *pgx.Conn) error {
 	err := p.see(ctx, conn)
 	for i := len(p.left) - 1; i >= 0 && err == nil; i-- {

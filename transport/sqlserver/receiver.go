@@ -12,8 +12,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// receiver takes messages from one queue. What it does with them is its mode's
-// affair: they are leased, held in transactions, or consumed.
+// receiver takes messages from one queue. Its mode decides whether they are leased, held in transactions,
+// or consumed.
 //
 // While there are messages, every Receive fetches for itself. When one found none, a
 // single one at a time waits for something to happen, and the others wait for it: an

@@ -92,7 +92,7 @@ func (s *settler) do(ctx context.Context, what order) error {
 // want to wait any more.
 func (s *settler) await(ctx context.Context, b *settlement, i int) error {
 	<-b.first
-	select { // without the locks of both channels, where it is over
+	select { // without the locks of both channels, where it has ended
 	case <-b.over:
 		return nil
 	default:

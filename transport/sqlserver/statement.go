@@ -97,6 +97,6 @@ type transaction interface {
 
 	// reclaim closes what the handler left open, and waits for a statement that is
 	// under way. When ctx has ended it cuts both off, so that the transaction is lost.
-	// What was lent is of no use afterwards.
+	// The lent transaction cannot be used afterwards.
 	reclaim(ctx context.Context)
 }
