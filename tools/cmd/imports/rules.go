@@ -18,6 +18,7 @@ type rules struct {
 
 // areas says who may import whom. An adapter is one area of its own: it never imports another adapter.
 var areas = map[string]rules{
+	"root":        {}, // documentation alone
 	"core":        {imports: []string{"internal"}, tests: []string{"transport", "transport/inmemory"}},
 	"transport":   {imports: []string{"core", "internal"}, tests: []string{"transport/inmemory", "conformance"}},
 	"conformance": {imports: []string{"core"}, tests: []string{"transport", "transport/inmemory", "internal"}},
@@ -134,6 +135,9 @@ func area(path string) string {
 		return "fake"
 	}
 	parts := strings.Split(path, "/")
+	if len(parts) == 1 {
+		return "root"
+	}
 	directory := parts[0] + "/" + parts[1]
 	if parts[0] == "transport" && parts[1] != "" || slices.Contains(modules, directory) || slices.Contains(stores, directory) {
 		return directory

@@ -107,3 +107,13 @@ func TestViolations(t *testing.T) {
 		})
 	}
 }
+
+// The package at the root is documentation, and imports nothing of ours.
+func TestViolations_Root(t *testing.T) {
+	if wrong := violations(module, []string{"fmt"}, false); len(wrong) > 0 {
+		t.Errorf("the standard library is refused: %q", wrong)
+	}
+	if wrong := violations(module, []string{module + "/core"}, false); len(wrong) != 1 {
+		t.Errorf("core at the root is %q, want one violation", wrong)
+	}
+}
