@@ -178,3 +178,12 @@ func TestDuration_LongestDelay(t *testing.T) {
 		}
 	}
 }
+
+// An example of an adapter is none to choose, so that the tables leave it out.
+func TestReadReports_WithoutExamples(t *testing.T) {
+	dir, _ := set(t, document, report("filetransport", conformance.Failed), report("plain", conformance.Passed))
+	all, err := readReports(dir)
+	if err != nil || len(all) != 1 || all[0].Adapter != "plain" {
+		t.Errorf("readReports returns %d reports, %v, want that of plain alone", len(all), err)
+	}
+}
