@@ -75,7 +75,7 @@ type asbAccess struct {
 }
 
 // open opens a transport.
-func (a asbAccess) open(ctx context.Context) (core.Transport, error) {
+func (a asbAccess) open() (core.Transport, error) {
 	cfg := asb.Config{ConnectionString: a.ConnectionString, AdminEndpoint: a.AdminEndpoint, LockDuration: asbLock}
 	if a.Sessions {
 		cfg.SessionQueues = []string{"*" + orderedSuffix}
@@ -89,12 +89,12 @@ func (s *asbSystem) access(addr, adminAddr string) asbAccess {
 
 func (s *asbSystem) throughNetwork() asbAccess { return s.access(s.messages.Addr(), s.admin.Addr()) }
 
-func (s *asbSystem) open(ctx context.Context) (core.Transport, error) {
-	return s.access(s.server.Addr(), s.server.AdminAddr()).open(ctx)
+func (s *asbSystem) open() (core.Transport, error) {
+	return s.access(s.server.Addr(), s.server.AdminAddr()).open()
 }
 
-func (s *asbSystem) openThrough(ctx context.Context) (core.Transport, error) {
-	return s.throughNetwork().open(ctx)
+func (s *asbSystem) openThrough() (core.Transport, error) {
+	return s.throughNetwork().open()
 }
 
 func (s *asbSystem) prepare(context.Context, core.TransactionMode, *ledger) error { return nil }
@@ -104,12 +104,12 @@ func (s *asbSystem) startWorker(w workerOptions, log io.Writer) (worker, error) 
 }
 
 // newASBJob opens the transport of a worker.
-func newASBJob(ctx context.Context, o processOptions) (*job, error) {
+func newASBJob(o processOptions) (*job, error) {
 	var access asbAccess
 	if err := json.Unmarshal(o.Config, &access); err != nil {
 		return nil, err
 	}
-	t, err := access.open(ctx)
+	t, err := access.open()
 	if err != nil {
 		return nil, err
 	}

@@ -51,13 +51,13 @@ func startInMemory(context.Context) (system, error) {
 
 func (s *inMemory) version() string { return "in memory" }
 
-func (s *inMemory) open(context.Context) (core.Transport, error) {
+func (s *inMemory) open() (core.Transport, error) {
 	return inmemory.New(inmemory.Config{Broker: s.broker, LockDuration: inMemoryLock})
 }
 
 // openThrough implements system. The faults are those of the workers' calls alone, so that
 // the load goes on.
-func (s *inMemory) openThrough(ctx context.Context) (core.Transport, error) { return s.open(ctx) }
+func (s *inMemory) openThrough() (core.Transport, error) { return s.open() }
 
 // prepare implements system. Rows are messages here. They are read while they come, on a
 // transport that no fault reaches and whose locks do not end, so that none is read twice.
@@ -89,7 +89,7 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 // startWorker implements system. A worker is an instance of the endpoints, with a
 // transport of its own.
 func (s *inMemory) startWorker(w workerOptions, log io.Writer) (worker, error) {
-	opened, err := s.open(context.Background())
+	opened, err := s.open()
 	if err != nil {
 		return nil, err
 	}

@@ -73,19 +73,19 @@ func (s *postgresSystem) serverLog() string { return s.server.Log() }
 
 func (s *postgresSystem) secrets() []string { return []string{postgres.Password} }
 
-func (s *postgresSystem) open(ctx context.Context) (core.Transport, error) {
-	return openPostgres(ctx, s.server.PasswordURL(postgresDatabase))
+func (s *postgresSystem) open() (core.Transport, error) {
+	return openPostgres(s.server.PasswordURL(postgresDatabase))
 }
 
-func (s *postgresSystem) openThrough(ctx context.Context) (core.Transport, error) {
-	return openPostgres(ctx, s.urlThrough())
+func (s *postgresSystem) openThrough() (core.Transport, error) {
+	return openPostgres(s.urlThrough())
 }
 
 func (s *postgresSystem) urlThrough() string {
 	return postgres.Via(s.server.PasswordURL(postgresDatabase), s.network.Addr())
 }
 
-func openPostgres(ctx context.Context, url string) (core.Transport, error) {
+func openPostgres(url string) (core.Transport, error) {
 	return sqlserver.New(sqlserver.Config{URL: url, Lease: postgresLease})
 }
 
@@ -103,12 +103,12 @@ func (s *postgresSystem) startWorker(w workerOptions, log io.Writer) (worker, er
 
 // newPostgresJob opens the transport of a worker. In SendsAtomicWithReceive the handlers
 // write rows in the transactions of their messages.
-func newPostgresJob(ctx context.Context, o processOptions) (*job, error) {
+func newPostgresJob(o processOptions) (*job, error) {
 	var url string
 	if err := json.Unmarshal(o.Config, &url); err != nil {
 		return nil, err
 	}
-	t, err := openPostgres(ctx, url)
+	t, err := openPostgres(url)
 	if err != nil {
 		return nil, err
 	}

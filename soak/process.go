@@ -131,7 +131,7 @@ func workerMain(encoded string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	facts := os.NewFile(factsFile, "facts")
-	j, err := newProcessJob(ctx, o)
+	j, err := newProcessJob(o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak: worker:", err)
 		return 2
@@ -161,16 +161,16 @@ const (
 )
 
 // newProcessJob opens the transport of a worker that is a process.
-func newProcessJob(ctx context.Context, o processOptions) (*job, error) {
+func newProcessJob(o processOptions) (*job, error) {
 	switch o.System {
 	case systemPostgres:
-		return newPostgresJob(ctx, o)
+		return newPostgresJob(o)
 	case systemRabbit:
-		return newRabbitJob(ctx, o)
+		return newRabbitJob(o)
 	case systemSQS:
-		return newSQSJob(ctx, o)
+		return newSQSJob(o)
 	case systemASB:
-		return newASBJob(ctx, o)
+		return newASBJob(o)
 	default:
 		return nil, fmt.Errorf("there is no transport %q", o.System)
 	}

@@ -83,7 +83,7 @@ type rabbitConfig struct {
 	QueueType rabbitmq.QueueType
 }
 
-func (c rabbitConfig) open(ctx context.Context) (core.Transport, error) {
+func (c rabbitConfig) open() (core.Transport, error) {
 	return rabbitmq.New(rabbitmq.Config{URLs: []string{c.URL}, QueueType: c.QueueType, Heartbeat: rabbitHeartbeat})
 }
 
@@ -97,10 +97,10 @@ func (s *rabbitSystem) configThrough() rabbitConfig {
 	return c
 }
 
-func (s *rabbitSystem) open(ctx context.Context) (core.Transport, error) { return s.config().open(ctx) }
+func (s *rabbitSystem) open() (core.Transport, error) { return s.config().open() }
 
-func (s *rabbitSystem) openThrough(ctx context.Context) (core.Transport, error) {
-	return s.configThrough().open(ctx)
+func (s *rabbitSystem) openThrough() (core.Transport, error) {
+	return s.configThrough().open()
 }
 
 func (s *rabbitSystem) prepare(context.Context, core.TransactionMode, *ledger) error { return nil }
@@ -110,12 +110,12 @@ func (s *rabbitSystem) startWorker(w workerOptions, log io.Writer) (worker, erro
 }
 
 // newRabbitJob opens the transport of a worker.
-func newRabbitJob(ctx context.Context, o processOptions) (*job, error) {
+func newRabbitJob(o processOptions) (*job, error) {
 	var c rabbitConfig
 	if err := json.Unmarshal(o.Config, &c); err != nil {
 		return nil, err
 	}
-	t, err := c.open(ctx)
+	t, err := c.open()
 	if err != nil {
 		return nil, err
 	}

@@ -103,7 +103,7 @@ func (r *run) do(ctx context.Context) (_ *result, err error) {
 	defer func() { err = errors.Join(err, r.system.close()) }()
 	r.printf("%s: %s, %d workers, seed %d, logs in %s", r.subject.name, r.system.version(), workers, r.seed, r.logs)
 
-	direct, err := r.system.open(ctx)
+	direct, err := r.system.open()
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (r *run) strain(ctx context.Context) (kills int, outcomes []outcome, err er
 		return 0, nil, err
 	}
 
-	through, err := r.system.openThrough(ctx)
+	through, err := r.system.openThrough()
 	if err != nil {
 		return 0, nil, err
 	}

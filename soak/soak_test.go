@@ -124,7 +124,7 @@ const faultOfBroker = "a fault of the broker"
 
 func (f *faulty) faults() []fault {
 	return []fault{{faultOfBroker, func(ctx context.Context, _ time.Duration) error {
-		t, err := f.open(ctx)
+		t, err := f.open()
 		if err != nil {
 			return err
 		}

@@ -79,17 +79,17 @@ func sqsClient(addr string) aws.Config {
 	}
 }
 
-func openSQS(ctx context.Context, addr string) (core.Transport, error) {
+func openSQS(addr string) (core.Transport, error) {
 	client := sqsClient(addr)
 	return sqs.New(sqs.Config{AWS: &client, VisibilityTimeout: sqsVisibility, WaitTime: sqsWait})
 }
 
-func (s *sqsSystem) open(ctx context.Context) (core.Transport, error) {
-	return openSQS(ctx, s.server.options.Addr)
+func (s *sqsSystem) open() (core.Transport, error) {
+	return openSQS(s.server.options.Addr)
 }
 
-func (s *sqsSystem) openThrough(ctx context.Context) (core.Transport, error) {
-	return openSQS(ctx, s.network.Addr())
+func (s *sqsSystem) openThrough() (core.Transport, error) {
+	return openSQS(s.network.Addr())
 }
 
 func (s *sqsSystem) prepare(context.Context, core.TransactionMode, *ledger) error { return nil }
@@ -99,12 +99,12 @@ func (s *sqsSystem) startWorker(w workerOptions, log io.Writer) (worker, error) 
 }
 
 // newSQSJob opens the transport of a worker.
-func newSQSJob(ctx context.Context, o processOptions) (*job, error) {
+func newSQSJob(o processOptions) (*job, error) {
 	var addr string
 	if err := json.Unmarshal(o.Config, &addr); err != nil {
 		return nil, err
 	}
-	t, err := openSQS(ctx, addr)
+	t, err := openSQS(addr)
 	if err != nil {
 		return nil, err
 	}

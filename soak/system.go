@@ -40,10 +40,10 @@ type system interface {
 	version() string
 
 	// open opens a transport that no fault of the network reaches.
-	open(ctx context.Context) (core.Transport, error)
+	open() (core.Transport, error)
 
 	// openThrough opens a transport that all faults reach.
-	openThrough(ctx context.Context) (core.Transport, error)
+	openThrough() (core.Transport, error)
 
 	// prepare makes the things that workers need beside their queues.
 	prepare(ctx context.Context, mode core.TransactionMode, l *ledger) error

@@ -61,7 +61,7 @@ func main() {
 
 // run is the service, until ctx ends.
 func run(ctx context.Context, o options) (err error) {
-	transport, err := o.transport(ctx)
+	transport, err := o.transport()
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func run(ctx context.Context, o options) (err error) {
 	return core.RunAll(ctx, shop, billing)
 }
 
-func (o options) transport(ctx context.Context) (core.Transport, error) {
+func (o options) transport() (core.Transport, error) {
 	if o.database == "" {
 		return inmemory.Open(), nil
 	}
