@@ -113,13 +113,10 @@ func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
 	}
 	defer p.attempted()
 	err := p.getNumber(ctx, conn)
-	switch {
-	case err == nil:
-	case conn.IsClosed():
+	if err == nil || conn.IsClosed() || (postgres{}).classify(err).transient() {
 		return err
-	default: // a server that does not know such locks
-		p.unable.Store(true)
 	}
+	p.unable.Store(true) // the server does not know such locks, or the role may not look at them
 	return nil
 }
 
