@@ -18,9 +18,12 @@ type Outages struct {
 	// core.ConnectionObserver.
 	Observer any
 
+	order sync.Mutex // held while the observer is told, so that changes are told in their order
+
 	mu    sync.Mutex
 	since time.Time // zero: there is none
 	last  time.Time // when the last failure was noted
+	ended time.Time // when the last outage ended
 	pause time.Duration
 }
 
@@ -30,9 +33,16 @@ const (
 )
 
 // Failed notes a failed attempt and when it began, and returns how long to wait before
-// the next one. Attempts that were in progress at the same time, and failed together, are one.
+// the next one. Attempts that were in progress at the same time, and failed together, are one. An
+// attempt that began before the last outage ended is part of that one, and is not told.
 func (o *Outages) Failed(err error, began time.Time) time.Duration {
+	o.order.Lock()
+	defer o.order.Unlock()
 	o.mu.Lock()
+	if o.since.IsZero() && began.Before(o.ended) {
+		o.mu.Unlock()
+		return firstPause/2 + rand.N(firstPause)
+	}
 	switch {
 	case o.since.IsZero():
 		o.since, o.pause = time.Now(), firstPause
@@ -49,13 +59,24 @@ func (o *Outages) Failed(err error, began time.Time) time.Duration {
 
 // End notes a success.
 func (o *Outages) End() {
+	if !o.isOn() {
+		return
+	}
+	o.order.Lock()
+	defer o.order.Unlock()
 	o.mu.Lock()
 	since := o.since
-	o.since = time.Time{}
+	o.since, o.ended = time.Time{}, time.Now()
 	o.mu.Unlock()
 	if !since.IsZero() {
 		o.tell(core.ConnectionChange{Connected: true, Since: since})
 	}
+}
+
+func (o *Outages) isOn() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.since.IsZero()
 }
 
 // Retry calls try until it succeeds, fails with an error that is not transient, or ctx

@@ -3,7 +3,9 @@ package transport_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,5 +112,47 @@ func TestOutages_Retry(t *testing.T) {
 				t.Errorf("the observer is told %v, want %v", told, c.told)
 			}
 		})
+	}
+}
+
+// stalled is an observer that takes its time over the begin of an outage.
+type stalled struct {
+	begun chan struct{} // closed when it is told of the begin
+	goOn  chan struct{}
+
+	mu   sync.Mutex
+	told []bool // whether there was a connection
+}
+
+func (s *stalled) ConnectionChanged(change core.ConnectionChange) {
+	if !change.Connected {
+		close(s.begun)
+		<-s.goOn
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, change.Connected)
+}
+
+// An outage that ends while the observer is told of its begin is told in that order, and an attempt
+// that began before its end does not begin another one.
+func TestOutages_ToldInTheirOrder(t *testing.T) {
+	observer := &stalled{begun: make(chan struct{}), goOn: make(chan struct{})}
+	o := transport.Outages{Observer: observer}
+	began := time.Now()
+	var both sync.WaitGroup
+	both.Go(func() { o.Failed(errors.New("no connection"), began) })
+	<-observer.begun
+	both.Go(o.End)
+	for range 1000 { // End has the time to tell, if it does not wait
+		runtime.Gosched()
+	}
+	close(observer.goOn)
+	both.Wait()
+	if wait := o.Failed(errors.New("the old connection"), began); wait <= 0 {
+		t.Errorf("the next attempt begins after %v", wait)
+	}
+	if want := []bool{false, true}; !slices.Equal(observer.told, want) {
+		t.Errorf("the observer was told %v, want %v", observer.told, want)
 	}
 }

@@ -55,10 +55,10 @@ func TestOutage_ServerRestartsUnderLoad(t *testing.T) {
 			for _, e := range all {
 				e.awaitDone()
 				e.checkDone(messages)
-				changes := e.changes.all()
-				if last := changes[len(changes)-1]; !last.Connected {
-					t.Errorf("in %v the last that the observer was told is %v, want the end of the outage", e.mode, last.Err)
-				}
+				await(t, "the last that the observer is told is the end of the outage", func() bool {
+					changes := e.changes.all()
+					return changes[len(changes)-1].Connected
+				})
 			}
 		})
 	}
