@@ -28,7 +28,7 @@ type Config struct {
 	// Release raise the count, and a delivery that was kept for MaxLockTime is
 	// lost, renewed or not. Without NativeDeliveryCount each receiver counts
 	// alone in a transport.DeliveryLog and forgets when it is closed.
-	// A DelayPrecision of 0 becomes the transport's own. MayDuplicate,
+	// A DelayPrecision of 0 becomes the transport's own. MayDuplicate, AtomicLeases,
 	// ConfirmsSettlement and Prefetch are claims only: this transport never
 	// duplicates and always confirms.
 	Capabilities *core.Capabilities

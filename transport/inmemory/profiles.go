@@ -112,6 +112,6 @@ func LikePostgreSQL() Config {
 	able.GroupOrder = false
 	able.DelayPrecision = time.Second
 	able.MaxMessageBytes = 256 << 20
-	able.Prefetch = true
+	able.Prefetch, able.AtomicLeases = true, true
 	return Config{Capabilities: &able}
 }
