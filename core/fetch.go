@@ -20,8 +20,11 @@ const (
 	aheadWindow = 500 * time.Millisecond
 	// quickWindow is how long it may be where more are held than there are slots.
 	quickWindow = 20 * time.Millisecond
-	// manyAhead is the most that are held ahead of fewer slots than that.
-	manyAhead = 256
+	// manyAhead is the most that are held ahead of fewer slots than that, and
+	// manyAheadCounted where the broker counts a return as an attempt: what waits for
+	// handlers that turn slow stays where it is.
+	manyAhead        = 1024
+	manyAheadCounted = 256
 	// stallWindow is how long all slots may hang before unstarted deliveries are
 	// given back to other instances.
 	stallWindow = time.Second
@@ -168,7 +171,7 @@ func (p *pump) measure(took time.Duration) {
 		p.average = took
 	}
 	p.average += (took - p.average) / 8
-	p.measured = min(p.measured+1, manyAhead)
+	p.measured = min(p.measured+1, p.mostAhead())
 	if room := p.aheadRoom(p.limit); p.worthTelling(room) {
 		p.mayBeAhead = room
 		p.apply()
@@ -182,7 +185,7 @@ func (p *pump) worthTelling(room int) bool {
 	case room == p.mayBeAhead:
 		return false
 	case room > p.mayBeAhead:
-		return room >= 2*p.mayBeAhead || room == manyAhead
+		return room >= 2*p.mayBeAhead || room == p.mostAhead()
 	default:
 		return 2*room <= p.mayBeAhead || room <= p.limit && p.mayBeAhead > p.limit
 	}
@@ -200,7 +203,15 @@ func (p *pump) aheadRoom(limit int) int {
 	case p.average > aheadWindow:
 		return min(p.done(limit, aheadWindow), p.prefetched.room())
 	}
-	return min(max(limit, min(p.done(limit, quickWindow), manyAhead, p.measured)), p.prefetched.room())
+	return min(max(limit, min(p.done(limit, quickWindow), p.mostAhead(), p.measured)), p.prefetched.room())
+}
+
+// mostAhead is the most deliveries to hold beyond fewer slots than that.
+func (p *pump) mostAhead() int {
+	if p.counts {
+		return manyAheadCounted
+	}
+	return manyAhead
 }
 
 // done is how many deliveries so many slots get through in a time.
@@ -234,7 +245,7 @@ func (p *pump) mayStay() int {
 	if !p.ahead || p.measured == 0 || p.stalled {
 		return 0
 	}
-	return min(p.done(p.limit, aheadWindow), manyAhead)
+	return min(p.done(p.limit, aheadWindow), p.mostAhead())
 }
 
 // watchStall begins to look for slots that all hang, where deliveries are held ahead
@@ -318,7 +329,7 @@ func (p *pump) returnPrefetched() {
 	p.returning = r
 	go func() {
 		defer close(r.done)
-		arrivals := make([]Delivery, manyAhead)
+		arrivals := make([]Delivery, manyAheadCounted)
 		for {
 			n, err := p.receiver.Receive(ctx, arrivals)
 			for _, d := range arrivals[:min(max(n, 0), len(arrivals))] {

@@ -94,7 +94,7 @@ func TestMaxPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
 			b.send(order(fmt.Sprint("small again", i)))
 		}
 		b.pass(time.Second)
-		equal(b, "MaxInFlight after small messages", b.newestMaxInFlight(), 4+256+256)
+		equal(b, "MaxInFlight after small messages", b.newestMaxInFlight(), 4+1024+1024)
 	})
 }
 

@@ -82,21 +82,21 @@ func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 		takes       time.Duration
 		least, most int // ahead, since small changes are not worth telling
 	}{
-		{slots: 8, takes: 0, least: 256, most: 256},
+		{slots: 8, takes: 0, least: 1024, most: 1024},
 		{slots: 8, takes: time.Millisecond, least: 81, most: 160},
-		{slots: 16, takes: time.Millisecond, least: 256, most: 256},
+		{slots: 16, takes: time.Millisecond, least: 161, most: 320},
 		{slots: 1, takes: time.Millisecond, least: 11, most: 20},
 		{slots: 8, takes: 4 * time.Millisecond, least: 21, most: 40},
 		{slots: 8, takes: 20 * time.Millisecond, least: 8, most: 8},
 		{slots: 8, takes: 500 * time.Millisecond, least: 8, most: 8},
 		{slots: 8, takes: time.Second, least: 4, most: 4},
 		{slots: 8, takes: 5 * time.Second, least: 0, most: 0},
-		{slots: 200, takes: time.Millisecond, least: 256, most: 256},
-		{slots: 300, takes: time.Millisecond, least: 300, most: 300},
+		{slots: 200, takes: time.Millisecond, least: 1024, most: 1024},
+		{slots: 1100, takes: time.Millisecond, least: 1100, most: 1100},
 	} {
 		t.Run(fmt.Sprintf("%d slots, %v", c.slots, c.takes), func(t *testing.T) {
 			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-				for i := range 10 * (c.slots + 256) {
+				for i := range 100 + 3*(c.slots+c.most) {
 					b.send(order(fmt.Sprint("m", i)))
 				}
 				var most atomic.Int64
@@ -223,11 +223,11 @@ func TestPrefetch_SettlementIsNoHandlerTime(t *testing.T) {
 	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
 		b.slowToSettle("Complete", 5*time.Second)
 		b.orders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error { return nil })
-		for i := range 1000 {
+		for i := range 3000 {
 			b.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(time.Minute)
-		equal(b, "MaxInFlight", b.newestMaxInFlight(), 8+256+256)
+		equal(b, "MaxInFlight", b.newestMaxInFlight(), 8+1024+1024)
 	})
 }
 
@@ -289,14 +289,14 @@ func TestPrefetch_IsTheConcurrencyOfSlowerHandlers(t *testing.T) {
 			time.Sleep(time.Duration(takes.Load()))
 			return nil
 		})
-		for i := range 300 {
+		for i := range 1100 {
 			b.put(fmt.Sprint("fast", i))
 		}
-		equal(b, "MaxInFlight of fast handlers", b.newestMaxInFlight(), 8+256+256)
+		equal(b, "MaxInFlight of fast handlers", b.newestMaxInFlight(), 8+1024+1024)
 		if err := ep.SetConcurrency(100); err != nil {
 			b.Fatal(err)
 		}
-		equal(b, "MaxInFlight with more slots", b.newestMaxInFlight(), 100+256+256)
+		equal(b, "MaxInFlight with more slots", b.newestMaxInFlight(), 100+1024+1024)
 		takes.Store(int64(100 * time.Millisecond))
 		for i := range 1000 {
 			b.send(order(fmt.Sprint("slower", i)))
@@ -325,7 +325,7 @@ func TestFetch_LargeBatchesForFastHandlers(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.holds("orders", 0)
 		if each := 10_000 / fetches.Load(); each < 110 { // the first ones bring fewer
-			b.Errorf("a fetch brought %d messages on average, want about half of 256 or more", each)
+			b.Errorf("a fetch brought %d messages on average, want about half of 320 or more", each)
 		}
 	})
 }
