@@ -144,7 +144,10 @@ var outageCases = []testCase{
 		seen := newLedger()
 		for _, d := range r.take(10) {
 			seen.deliver(d)
-			if err := seen.complete(t, d); err != nil {
+			switch err := seen.complete(t, d); {
+			case errors.Is(err, core.ErrLockLost): // the machine is busy, and it comes again
+				delete(seen.done, string(d.Incoming().Body))
+			case err != nil:
 				t.stop("Complete returns nil before the network is cut", "%v", err)
 			}
 		}
@@ -326,7 +329,9 @@ var outageCases = []testCase{
 			}
 			select {
 			case got := <-received:
-				if t.mode != core.TransactionNone && !errors.Is(got.err, core.ErrClosed) {
+				// On a busy machine the lock of what is held can end before the broker is killed: then Receive has brought a message.
+				broughtOne := got.err == nil && len(got.deliveries) > 0
+				if t.mode != core.TransactionNone && !broughtOne && !errors.Is(got.err, core.ErrClosed) {
 					t.fail("Receive returns core.ErrClosed when its receiver is closed in an outage", "%d deliveries and %v", len(got.deliveries), got.err)
 				}
 			case <-time.After(t.patience()):

@@ -218,10 +218,10 @@ from generate_series(1, $1::int) as i`, large, largeBody(0, mib))
 func TestReceive_RenewsLeasesDuringALongTransfer(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
-	const lease = 12 * time.Second
+	const lease = 24 * time.Second
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.order(1)
-	e.orderBody(largeBody(1, 24*mib))
+	e.orderBody(largeBody(1, 56*mib))
 	e.transport.Lease = lease
 	r := openBounded(t, open(t, e.transport), 64*mib)
 	other := openBounded(t, open(t, sqlserver.Config{URL: e.broker.server.PasswordURL(e.broker.database)}), 64*mib)
