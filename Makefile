@@ -56,7 +56,7 @@ tidy:
 # The workspace hides what a module lacks that is used alone. What needs a build tag is compiled by nothing else.
 alone:
 	scripts/alone
-	go vet -tags=mssql ./transport/sqlserver
+	go vet -race -tags=mssql ./transport/sqlserver
 
 imports: .bin/imports
 	.bin/imports
