@@ -93,14 +93,19 @@ func TestLease_ConnectionBreaksAtTheClaim(t *testing.T) {
 			next(t, "the connection breaks", struck)
 			count, since := d.Incoming().DeliveryCount, time.Since(start)
 			switch {
-			case how.name == "the request is lost" && count != 1:
+			case how.name == "the request is lost" && count != 1 && since < minLease:
 				t.Errorf("it comes with the count %d, want 1: nobody had it before", count)
-			case how.name == "the reply is lost" && count != 2:
+			case how.name == "the reply is lost" && count < 2:
 				t.Errorf("it comes with the count %d, want 2: who had it first may have died of it", count)
-			case count == 2 && since < minLease:
+			case count > 1 && since < minLease:
 				t.Errorf("it comes again after %v, though it is leased for %v", since, minLease)
 			}
-			complete(t, d)
+			for errors.Is(d.Complete(t.Context()), core.ErrLockLost) { // on a busy machine its lease ends first
+				d = receive(t, r)
+			}
+			if n := e.waiting(); n != 0 {
+				t.Errorf("%d messages are left", n)
+			}
 		})
 	}
 }
