@@ -8,10 +8,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// The methods of a message whose transaction the handler and its sends take part in.
+// These are the methods of a message whose handler and sends take part in its
+// transaction.
 
-// BindContext implements core.Delivery: Tx and SQLTx find the transaction in the
-// context.
+// BindContext implements core.Delivery: Tx and SQLTx find the transaction in the context.
 func (d *heldMessage) BindContext(ctx context.Context) context.Context {
 	if !d.isAtomic() {
 		return ctx
@@ -27,8 +27,8 @@ type boundContext struct {
 
 // lender is a message whose handler gets its transaction.
 type lender interface {
-	// lend returns the transaction as transaction.lend does. It is begun by the first call
-	// where the message is not held in one anyway.
+	// lend returns the transaction as transaction.lend does. If the message is not in a
+	// transaction, the first call begins one.
 	lend(ctx context.Context) (any, error)
 }
 

@@ -12,27 +12,27 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// bellman lets PostgreSQL wake idle receivers, in other processes too. A NOTIFY takes
-// a lock that all transactions of the server share when they commit, so it is never
-// part of the transaction that sends: it follows the commit, on a connection of its
-// own, at most once in notifyPause for all queues together. It may be lost, which
-// polling makes good.
+// bellman lets PostgreSQL wake idle receivers, in other processes too. NOTIFY takes a
+// lock that all transactions of the server share when they commit, so it is never part of
+// the transaction that sends: it follows the commit, on a separate connection, at most
+// once in notifyPause for all queues together. A notification may be lost; polling makes
+// up for that.
 type bellman struct {
 	t  *Transport
 	db *pgxDatabase
 
 	kicked transport.Signal
 
-	mu       sync.Mutex          // guards what follows
-	notifies bool                // the goroutine that notifies is there
+	mu       sync.Mutex          // guards the fields below
+	notifies bool                // the goroutine that notifies is running
 	listener *notifyListener     // nil: the transport has had no receiver yet
-	pending  map[*queue]struct{} // got messages
+	pending  map[*queue]struct{} // queues with new messages
 	expected []expectation
 }
 
 const (
-	// The first message to a queue is told of at once. While more keep coming, what
-	// they wake is awake for the most part, and the pauses double up to the last.
+	// The first message to a queue is notified at once. While messages keep arriving,
+	// most receivers are awake, and the pauses double up to the last.
 	notifyPause     = time.Millisecond
 	lastNotifyPause = 8 * time.Millisecond
 	notifyTimeout   = 5 * time.Second
@@ -42,8 +42,8 @@ func newBellman(t *Transport, db *pgxDatabase) *bellman {
 	return &bellman{t: t, db: db, pending: map[*queue]struct{}{}, kicked: transport.NewSignal()}
 }
 
-// listen makes the server wake the receivers of this transport, whose queues may have
-// changed.
+// listen makes the server wake the receivers of this transport. It is called when their
+// queues may have changed.
 func (b *bellman) listen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,8 +72,8 @@ func (b *bellman) listens() bool {
 	return b.listener != nil && b.listener.listening.Load()
 }
 
-// presence returns what has the number of the leases of this transport, which has a receiver. It is nil
-// where the transport is closed.
+// presence returns the presence whose number is part of this transport's leases. The
+// transport has a receiver. It returns nil if the transport is closed.
 func (b *bellman) presence() *presence {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +87,7 @@ func (b *bellman) presence() *presence {
 	return p
 }
 
-// leave makes it listen to another server than the one that cannot be written to.
+// leave makes the listener leave a server that cannot be written to.
 func (b *bellman) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,13 +96,14 @@ func (b *bellman) leave() {
 	}
 }
 
-// channelOf returns the name of a queue's channel, which like all names is limited.
+// channelOf returns the name of a queue's channel, whose length is limited like that of
+// all names.
 func channelOf(address string) string {
 	sum := sha256.Sum256([]byte(address))
 	return "reprise_" + hex.EncodeToString(sum[:12])
 }
 
-// notify wakes a queue's receivers everywhere, soon.
+// notify soon wakes a queue's receivers in all processes.
 func (b *bellman) notify(q *queue) {
 	b.mu.Lock()
 	b.pending[q] = struct{}{}
@@ -119,7 +120,7 @@ func (b *bellman) start() {
 }
 
 func (b *bellman) notifying() {
-	check := time.NewTimer(longestExpectation) // when to ask about callers' transactions
+	check := time.NewTimer(longestExpectation) // next query about callers' transactions
 	defer check.Stop()
 	for {
 		select {
@@ -137,8 +138,8 @@ func (b *bellman) notifying() {
 	}
 }
 
-// work notifies of what there is, and asks about callers' transactions when it is time
-// to. It returns false if there was nothing to do.
+// work notifies pending queues, and asks about callers' transactions when it is time to.
+// It returns false if there was nothing to do.
 func (b *bellman) work() bool {
 	b.mu.Lock()
 	pending := slices.Collect(maps.Keys(b.pending))
@@ -149,8 +150,7 @@ func (b *bellman) work() bool {
 	return asked || len(pending) > 0
 }
 
-// notifyText does not wait for its commit to reach the disk: there is nothing to
-// lose.
+// notifyText does not wait for its commit to reach the disk: it has no data to lose.
 const notifyText = `select set_config('synchronous_commit', 'off', true), pg_notify(channel, '') from unnest($1::text[]) as channel`
 
 func (b *bellman) send(to []*queue) {
@@ -163,19 +163,19 @@ func (b *bellman) send(to []*queue) {
 	}
 	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
 	defer cancel()
-	_ = b.db.exec(ctx, command(notifyText, channels)) // polling makes good what is lost
+	_ = b.db.exec(ctx, command(notifyText, channels)) // polling makes up for lost notifications
 }
 
-// expectation is a transaction of a caller's that sent something.
+// expectation is a caller's transaction that sent messages.
 type expectation struct {
 	xid    string
 	queues []*queue
 	since  time.Time
-	check  time.Time // when the server is asked
+	check  time.Time // when to ask the server
 }
 
-// expect notifies once a caller's transaction is committed. Nobody tells when that
-// is, so the server is asked, more and more seldom.
+// expect notifies once a caller's transaction is committed. No event tells of that
+// commit, so bellman asks the server, less and less often.
 func (b *bellman) expect(xid string, queues []*queue) {
 	if len(queues) == 0 {
 		return
@@ -188,24 +188,23 @@ func (b *bellman) expect(xid string, queues []*queue) {
 	b.kicked.Notify()
 }
 
-// An expectation is checked after a tenth of the time that has passed since it
-// began. Past longestExpectation, polling has to do.
+// The server is asked again after a tenth of the age of an expectation. After
+// longestExpectation only polling is left.
 const (
 	longestExpectation = time.Minute
 	expectationShare   = 10
 )
 
-// transactionID is what outcomeText asks about.
+// transactionID returns the identifier that outcomeText needs.
 const transactionID = `select pg_current_xact_id()::text`
 
-// outcomeText does not ask about what has not ended for certain: among it may be a
-// transaction that this server has never heard of, after a failover, and to ask about
-// that fails.
+// outcomeText does not ask about transactions that may still be open: after a failover,
+// one of them may be unknown to this server, and a query about it would fail.
 const outcomeText = `select xid, case when xid::xid8 < pg_snapshot_xmax(pg_current_snapshot())
 	then coalesce(pg_xact_status(xid::xid8), 'forgotten') else 'in progress' end
 from unnest($1::text[]) as xid`
 
-// nextCheck returns how long there is nothing to ask.
+// nextCheck returns the time until the next query.
 func (b *bellman) nextCheck() time.Duration {
 	next := longestExpectation
 	b.mu.Lock()
@@ -216,8 +215,8 @@ func (b *bellman) nextCheck() time.Duration {
 	return max(next, notifyPause)
 }
 
-// checkExpected asks about all transactions if it is time to ask about one, and reports
-// whether it was.
+// checkExpected asks about all transactions if one of them is due, and reports whether it
+// asked.
 func (b *bellman) checkExpected() bool {
 	now := time.Now()
 	b.mu.Lock()

@@ -7,11 +7,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// canceller cancels the statement of a connection when its context ends, and keeps the connection: a handler's own time
-// limit fails the handler, not the transaction.
+// canceller cancels the statement of a connection when its context ends, and keeps the
+// connection: a time limit that a handler sets fails the handler, not the transaction.
 //
-// Unlike pgx's CancelRequestContextWatcherHandler it waits until the server has processed the request, as libpq does, also when the
-// statement ended before that. A request that is given up may still arrive, and cancel the next statement.
+// Unlike pgx's CancelRequestContextWatcherHandler it waits until the server has processed
+// the request, as libpq does, also if the statement ended before that. A request that is
+// not waited for may arrive later, and cancel the next statement.
 type canceller struct {
 	conn      *pgconn.PgConn
 	processed chan struct{}

@@ -23,88 +23,89 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
-// Config says where the queues are. One of URL, Pool and DB is set; everything else
-// has a default.
+// Config names the database and its options. Set one of URL, Pool and DB; every other
+// field has a default.
 type Config struct {
 	// URL names the server and the database: "postgres://user:password@host/database"
-	// with the options of pgx and pgxpool, or "sqlserver://user:password@host?database=name"
-	// with those of go-mssqldb, which needs Experimental and the import of package
-	// microsoft. Connections are opened when they are needed, and closed by
-	// Transport.Close. On PostgreSQL there is no limit to their number but the option
-	// pool_max_conns; docs/transports/sqlserver.md says how many there will be.
+	// with the options of pgx and pgxpool, or
+	// "sqlserver://user:password@host?database=name" with those of go-mssqldb, which
+	// needs Experimental and the import of package microsoft. Connections are opened when
+	// they are needed, and closed by [Transport.Close]. On PostgreSQL only the option
+	// pool_max_conns limits their number; docs/transports/sqlserver.md says how many
+	// there will be.
 	URL string
 
-	// Pool is an existing pool of connections to PostgreSQL. Transport.Close leaves it
-	// open. LISTEN, and the number of the process in leases, take one more connection, outside
-	// the pool. Where two of its connections
-	// turn out to be dead, one after the other, the idle ones are closed (Pool.Reset).
+	// Pool is an existing pool of connections to PostgreSQL. [Transport.Close] leaves it
+	// open. LISTEN, and the number of the process in leases, take one more connection,
+	// outside the pool. If a statement finds two dead connections, one after the other,
+	// the idle ones are closed (Pool.Reset).
 	Pool *pgxpool.Pool
 
-	// DB is an existing pool of connections to PostgreSQL (driver "pgx"), or to
-	// Microsoft SQL Server (driver "sqlserver" of go-mssqldb), which needs Experimental and
-	// the import of package microsoft. Transport.Close leaves it open. Idle receivers are
-	// not woken by the server then, they poll. A transport with receivers keeps one
-	// connection for the number of the process in leases, unless the pool's limit is below
-	// 5. For Microsoft SQL Server, Database has to name the database.
+	// DB is an existing pool of connections to PostgreSQL (driver "pgx"), or to Microsoft
+	// SQL Server (driver "sqlserver" of go-mssqldb), which needs Experimental and the
+	// import of package microsoft. [Transport.Close] leaves it open. With DB the server
+	// does not wake idle receivers: they poll. A transport with receivers keeps one
+	// connection for the number of the process in leases, unless the pool's limit is
+	// below 5. For Microsoft SQL Server, Database has to name the database.
 	DB *sql.DB
 
-	// Experimental is MicrosoftSQLServer where the program is to use that dialect,
-	// which no test has ever run on a server. Without it New, Open and DDL refuse a URL
-	// or a DB of Microsoft SQL Server. New and Open also need the driver, which the program
-	// imports:
+	// Experimental has to be [MicrosoftSQLServer] if the program uses that dialect, which
+	// no test has ever run on a server. Without it [New], [Open] and [DDL] refuse a URL
+	// or a DB of Microsoft SQL Server. New and Open also need the driver, which the
+	// program imports:
 	//
 	//	import _ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 	//
-	// Experimental changes nothing on PostgreSQL.
+	// Experimental has no effect on PostgreSQL.
 	Experimental Experiment
 
-	// Schema is where tables are whose names say nothing else. The default is
-	// "public" on PostgreSQL and "dbo" on Microsoft SQL Server. It must exist.
+	// Schema is the schema of tables whose names have none. The default is "public" on
+	// PostgreSQL and "dbo" on Microsoft SQL Server. It must exist.
 	Schema string
 
 	// Database is the name of the database in addresses on Microsoft SQL Server. The
-	// default is the one that URL names. It is not used on PostgreSQL.
+	// default is the database that URL names. It is not used on PostgreSQL.
 	Database string
 
-	// NServiceBusTables: the queues that this transport receives from are tables made
-	// by NServiceBus's transport, which are used as they are. They have no column for
-	// a delivery count (NativeDeliveryCount is false) and none for leases: a message
-	// is held in a transaction, on a connection of its own, in TransactionReceiveOnly
-	// too. To send to such tables it is not needed.
+	// NServiceBusTables says that the queues which this transport receives from are
+	// tables that NServiceBus's transport created, which are used as they are. They have
+	// no column for a delivery count (NativeDeliveryCount is false) and none for leases:
+	// a message is in a transaction, with its own connection, in TransactionReceiveOnly
+	// too. Sending to such tables does not need it.
 	NServiceBusTables bool
 
-	// Lease is how long a message belongs to its receiver where it is leased: in
-	// TransactionReceiveOnly and, on PostgreSQL, TransactionSendsAtomicWithReceive. The
-	// endpoint renews it while it has the message. When a process dies, its messages are
-	// redelivered within 2 s where the server notices, and otherwise when their leases end.
-	// The default is 30 s, the least 1 s, the most 24 h.
+	// Lease is the duration of leases: messages are leased in TransactionReceiveOnly and,
+	// on PostgreSQL, TransactionSendsAtomicWithReceive. The endpoint renews the lease of
+	// a message until it is settled. When a process dies, its messages are redelivered
+	// within 2 s if the server notices, and otherwise when their leases end. The default
+	// is 30 s, the minimum 1 s, the maximum 24 h.
 	Lease time.Duration
 
-	// MaxMessageBytes is the largest message, headers and body together, that applications
-	// send. The default is 256 MiB, which is also the most: more would come close to what
-	// the server takes as one value. Larger messages that are in a queue, from foreign
-	// senders or from endpoints with a higher limit, are received, retried and moved all
-	// the same.
+	// MaxMessageBytes is the largest message, headers and body together, that
+	// applications may send. The default is 256 MiB, which is also the maximum: more
+	// would come close to the server's limit for one value. Larger messages that are in a
+	// queue, from foreign senders or from endpoints with a higher limit, are still
+	// received, retried and moved.
 	MaxMessageBytes int
 
-	// SubscriptionCache is how long the subscribers of a topic are remembered, and so
-	// how long a new subscription may take to be in force. The default is 5 s; less
-	// than 0 is not at all.
+	// SubscriptionCache is how long the subscribers of a topic are cached, and so how
+	// long a new subscription may take to have an effect. The default is 5 s; a value
+	// below 0 disables the cache.
 	SubscriptionCache time.Duration
 
-	// SubscriptionTable is the name of the table of subscriptions, or its address if it is
-	// in another schema. The default is that of NServiceBus, "SubscriptionRouting".
-	// Endpoints that share one need different names, whatever their schemas: see
-	// Transport.Subscribe.
+	// SubscriptionTable is the name of the table of subscriptions, or its address if it
+	// is in another schema. The default is that of NServiceBus, "SubscriptionRouting".
+	// Endpoints that share a table need different names, even in different schemas:
+	// see [Transport.Subscribe].
 	SubscriptionTable string
 }
 
-// Experiment names a part of the package that is offered before it has been proven.
+// Experiment names a part of the package that is available before it has been proven.
 type Experiment string
 
-// MicrosoftSQLServer is the dialect of Microsoft SQL Server and Azure SQL. Nobody has run
-// the conformance suite on a server yet; docs/transports/sqlserver.md says what it was
-// proven by so far, and how to run the suite ("make test-mssql").
+// MicrosoftSQLServer is the dialect of Microsoft SQL Server and Azure SQL. The
+// conformance suite has never been run on a server; docs/transports/sqlserver.md says how
+// the dialect has been tested so far, and how to run the suite ("make test-mssql").
 const MicrosoftSQLServer Experiment = "MicrosoftSQLServer"
 
 const (
@@ -118,17 +119,17 @@ const (
 )
 
 // String returns the configuration without the password and the options of URL. fmt, slog
-// and encoding/json show a Config like this, also within other values. fmt cannot do so for
-// an unexported field of another struct: give that struct a String method.
+// and encoding/json show a Config like this, also within other values. fmt cannot do so
+// for an unexported field of another struct: give that struct a String method.
 func (c Config) String() string { return fmt.Sprintf("%+v", plainConfig(c.shown())) }
 
-// GoString returns what String does.
+// GoString returns the same text as String.
 func (c Config) GoString() string { return c.String() }
 
-// LogValue implements slog.LogValuer with what String returns.
+// LogValue implements slog.LogValuer with the text of String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// MarshalJSON writes the configuration as String shows it, without Pool and DB. A URL in it
+// MarshalJSON writes the configuration as String shows it, without Pool and DB. Its URL
 // has no password: to store a configuration, store its fields.
 func (c Config) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
@@ -146,7 +147,7 @@ func (c Config) shown() Config {
 	return c
 }
 
-// connect opens the database that the configuration names, without reaching it.
+// connect opens the database that the configuration names, without connecting to it.
 func (c *Config) connect() (database, dialect, error) {
 	given := 0
 	for _, set := range []bool{c.URL != "", c.Pool != nil, c.DB != nil} {
@@ -190,16 +191,16 @@ func (c *Config) connect() (database, dialect, error) {
 	}
 }
 
-// connectionsOfOurs is the limit of a pool that is ours, where the URL names none:
-// what is opened is what receivers and senders need.
+// connectionsOfOurs is the limit of a pool that we open, if the URL has none: receivers
+// and senders open the connections that they need.
 const connectionsOfOurs = 1 << 16
 
-// connectTimeout is how long an attempt to connect may take, where the URL says
-// nothing (pgx's own default is two minutes).
+// connectTimeout limits an attempt to connect, if the URL has no limit (pgx's default is
+// two minutes).
 const connectTimeout = 10 * time.Second
 
 // cancelTimeout is how long the server may take to cancel a statement before the
-// connection is given up.
+// connection is closed.
 const cancelTimeout = time.Second
 
 func connectPostgres(rawURL string, u *url.URL) (database, dialect, error) {
@@ -210,7 +211,7 @@ func connectPostgres(rawURL string, u *url.URL) (database, dialect, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %w", err)
 	}
-	cfg, err := pgxpool.ParseConfig(urlForPgx(rawURL, u)) // u.String() would make no URL of "postgres://"
+	cfg, err := pgxpool.ParseConfig(urlForPgx(rawURL, u)) // u.String() would break "postgres://"
 	if err != nil {
 		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
 	}
@@ -222,7 +223,7 @@ func connectPostgres(rawURL string, u *url.URL) (database, dialect, error) {
 	if text := valueOf(options, "pool_max_conns"); text == "" {
 		cfg.MaxConns = connectionsOfOurs
 	} else {
-		d.most, _ = strconv.Atoi(text) // pgxpool has read it
+		d.most, _ = strconv.Atoi(text) // pgxpool has checked it
 	}
 	d.connections, err = pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
@@ -245,8 +246,8 @@ func (c *Config) connectMicrosoft(u *url.URL) (database, dialect, error) {
 	if c.Database == "" {
 		c.Database = server.Database
 	}
-	// Without any, the tables would be in the default database of the login, which is
-	// master for the most part. DDL needs none.
+	// Without a database, the tables would be in the default database of the login, which
+	// is usually master. DDL needs no database.
 	if c.Database == "" && u.Host != "" {
 		return nil, nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (what follows the host is the name of an instance)")
 	}
@@ -260,14 +261,15 @@ const (
 	microsoftPackage = "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 )
 
-// isMicrosoftDriver reports whether a driver is go-mssqldb's. It goes by the type's name, so
-// that it is also known where the program imports go-mssqldb and not package microsoft.
+// isMicrosoftDriver reports whether a driver is go-mssqldb's. It compares the type's
+// name, so that it also works in a program that imports go-mssqldb and not package
+// microsoft.
 func isMicrosoftDriver(d driver.Driver) bool {
 	t := reflect.TypeOf(d)
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == microsoftLibrary && t.Elem().Name() == "Driver"
 }
 
-// noDriver connects to nothing. DDL gets it in a program that does not import package
+// noDriver never connects. DDL uses it in a program that does not import package
 // microsoft.
 type noDriver struct{}
 
@@ -282,8 +284,8 @@ func (noDriver) Open(string) (driver.Conn, error) { return nil, errNoDriver }
 
 var errNoDriver = fmt.Errorf("the program does not import the package for it: add import _ %q", microsoftPackage)
 
-// complete fills in the defaults, and checks what can be checked without the server. connects
-// is false where the server will not be reached.
+// complete sets the defaults, and checks the configuration as far as that is possible
+// without the server. connects is false for a transport that never contacts its server.
 func (c *Config) complete(d dialect, connects bool) error {
 	var errs []error
 	if err := c.checkExperimental(d, connects); err != nil {
@@ -324,8 +326,8 @@ func (c *Config) complete(d dialect, connects bool) error {
 	return errors.Join(errs...)
 }
 
-// checkExperimental refuses a dialect that was never run on a server, unless the program
-// says that it is meant, and a dialect whose driver is needed and not imported.
+// checkExperimental refuses a dialect that was never run on a server, unless
+// Config.Experimental names it, and a dialect whose driver is needed and not imported.
 func (c *Config) checkExperimental(d dialect, connects bool) error {
 	switch c.Experimental {
 	case "", MicrosoftSQLServer:

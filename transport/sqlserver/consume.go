@@ -6,7 +6,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// consume removes messages before they are handed out: TransactionNone.
+// consume removes messages before they are delivered: TransactionNone.
 func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
 	var m record
 	columns := m.columns()
@@ -37,7 +37,7 @@ func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more boo
 	return n, more, nil
 }
 
-// consumed is a message that is gone already.
+// consumed is a delivery whose message is removed already.
 type consumed struct {
 	core.UnsupportedDelivery
 	in      core.Incoming

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// This file is about large messages. A claim tells the size of each, and brings the
+// This file is about large messages. A claim returns the size of each message, and the
 // contents of the small ones. So it ends soon: while it runs, the rows are locked, and
 // their leases cannot be renewed. The receiver then fetches as many of the large messages
-// as it may, renews the leases for as long as that takes, and releases the others.
+// as it may, renews the leases in the meantime, and releases the others.
 
 const (
-	// claimBytes is how much one claim transfers, and one statement that fetches contents,
-	// unless a single message is larger.
+	// claimBytes limits the bytes of one claim, and of one statement that fetches
+	// contents, unless a single message is larger.
 	claimBytes = 16 << 20
-	// longTransfer is the part of a lease after which it begins anew when its message has
-	// arrived, and in which the leases of those that have not are renewed.
+	// longTransfer is the part of a lease after which it is renewed when its message has
+	// arrived, and the interval, as a part of a lease, at which the leases of other
+	// messages are renewed.
 	longTransfer = 4
-	// leastRate is how many bytes a second a connection must transfer: so much more time
-	// than operationTimeout have large messages.
+	// leastRate is the minimum rate of a connection, in bytes a second: large messages
+	// have the time that this takes in addition to operationTimeout.
 	leastRate = 1 << 20
 )
 
@@ -33,7 +34,7 @@ func (r *receiver) wholeBytes(n int) int64 {
 	return most / int64(3*n)
 }
 
-// mayClaim is how many of n messages one claim is to lease.
+// mayClaim returns how many of n messages one claim may lease.
 func (r *receiver) mayClaim(n int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,8 +44,8 @@ func (r *receiver) mayClaim(n int) int {
 	return min(n, r.mostClaimed)
 }
 
-// learnClaim bounds the next claim after one of which only n messages could be handed out.
-// A claim without surplus doubles the bound.
+// learnClaim limits the next claim after a claim of which only n messages could be
+// delivered. A claim without surplus doubles the limit.
 func (r *receiver) learnClaim(surplus bool, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,9 +66,9 @@ func (r *record) withoutContents() *record {
 	return &c
 }
 
-// arrive fetches the contents of claimed messages, of as many as one fetch may bring, and
-// renews all leases at the same time. It returns the messages that have arrived; an error
-// is why others have not. Those are released.
+// arrive fetches the contents of claimed messages, of as many as one fetch may return,
+// and renews all leases at the same time. It returns the messages that have arrived; the
+// error says why others have not. It releases those.
 func (r *receiver) arrive(ctx *operation, claimed []*leased, since time.Time) (arrived []*leased, err error) {
 	wanted, surplus := r.affordable(claimed)
 	r.release(ctx, surplus)
@@ -101,15 +102,15 @@ func (r *receiver) arrive(ctx *operation, claimed []*leased, since time.Time) (a
 	return arrived, err
 }
 
-// affordable splits claimed messages into those that one fetch may bring, in the order of
-// the queue, and the others.
+// affordable splits claimed messages into those that one fetch may return, in the order
+// of the queue, and the others.
 func (r *receiver) affordable(claimed []*leased) (wanted, surplus []*leased) {
 	if r.mostBytes == 0 {
 		return claimed, nil
 	}
 	var bytes int64
 	for _, d := range claimed {
-		if d.partial == nil { // it is here
+		if d.partial == nil { // it has its contents
 			bytes += int64(len(d.in.Body))
 		}
 	}
@@ -126,7 +127,7 @@ func (r *receiver) affordable(claimed []*leased) (wanted, surplus []*leased) {
 	return wanted, surplus
 }
 
-// release gives claimed messages back that were not handed out. Where that fails, they are
+// release releases claimed messages that were not delivered. If that fails, they are
 // available when their leases end.
 func (r *receiver) release(ctx context.Context, these []*leased) {
 	if len(these) == 0 {
@@ -167,7 +168,7 @@ func (r *receiver) fetchBatch(ctx context.Context, batch []*leased) error {
 	var m record
 	columns := []any{&m.seq, &m.headers, &m.body, &m.lastError}
 	err := r.t.db.exec(ctx, query(func(scan scanner) error {
-		m.body = nil // the last one's is in use
+		m.body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
 		}
@@ -192,7 +193,7 @@ func (r *receiver) fetchBatch(ctx context.Context, batch []*leased) error {
 	return nil
 }
 
-// listed makes arguments of messages and the numbers of their leases.
+// listed returns arguments for messages and the numbers of their leases.
 func (r *receiver) listed(these []*leased) []any {
 	seqs, claims := make([]int64, len(these)), make([]int32, len(these))
 	for i, d := range these {
@@ -201,7 +202,7 @@ func (r *receiver) listed(these []*leased) []any {
 	return r.t.dialect.list(seqs, claims)
 }
 
-// renewWhile renews leases while do runs, and returns when they began last.
+// renewWhile renews leases while do runs, and returns the time of the last renewal.
 func (r *receiver) renewWhile(ctx context.Context, these []*leased, since time.Time, do func()) time.Time {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -227,8 +228,8 @@ func (r *receiver) renewWhile(ctx context.Context, these []*leased, since time.T
 	return since
 }
 
-// beginLeases lets the leases of claimed messages begin now. Messages that another
-// receiver has claimed are lost.
+// beginLeases restarts the leases of claimed messages. Messages that another receiver has
+// claimed are lost.
 func (r *receiver) beginLeases(ctx context.Context, these []*leased) error {
 	if len(these) == 0 {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
-// sqlDatabase is a server through database/sql: Microsoft SQL Server, and also
-// PostgreSQL for those whose program is built on it. Each statement is a round trip.
+// sqlDatabase is a server through database/sql: Microsoft SQL Server, and also PostgreSQL
+// for programs that use database/sql. Each statement is a round trip.
 type sqlDatabase struct {
 	db     *sql.DB
 	owned  bool
-	server *microsoftdriver.Server // that Config.URL names; nil: not known
+	server *microsoftdriver.Server // the server of Config.URL; nil: unknown
 }
 
 // runner is a *sql.Conn or a *sql.Tx.
@@ -28,8 +28,8 @@ type runner interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// exec runs several statements in a transaction. database/sql itself repeats what
-// failed because of a dead connection before anything was sent.
+// exec runs several statements in a transaction. database/sql itself repeats statements
+// that failed because of a dead connection before they were sent.
 func (d *sqlDatabase) exec(ctx context.Context, statements ...*statement) error {
 	if len(statements) == 1 {
 		return withoutHostOfPassword(runSQL(ctx, d.db, statements))
@@ -50,11 +50,11 @@ func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (tran
 	if err != nil {
 		return nil, &unreachedError{withoutHostOfPassword(err)}
 	}
-	// database/sql rolls back when the context of BeginTx ends; here it is for us to
-	// say when. It is also the only way to cut off a commit.
+	// database/sql rolls back when the context of BeginTx ends; here we decide when. It
+	// is also the only way to cancel a commit.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	tx, err := conn.BeginTx(life, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // whatever the default is
+	tx, err := conn.BeginTx(life, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // regardless of the default
 	stop()
 	if err != nil {
 		end()
@@ -69,7 +69,7 @@ func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (tran
 	return t, nil
 }
 
-// reset closes the idle connections: the limit is what database/sql offers for it.
+// reset closes the idle connections: database/sql offers only the limit for that.
 func (d *sqlDatabase) reset() {
 	if d.owned {
 		d.db.SetMaxIdleConns(0)
@@ -124,13 +124,13 @@ func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
 	return rows.Err()
 }
 
-// sqlTransaction is a *sql.Tx on a connection of its own.
+// sqlTransaction is a *sql.Tx on its own connection.
 type sqlTransaction struct {
 	conn *sql.Conn
 	tx   *sql.Tx
-	end  context.CancelFunc // of the context that the transaction lives in
-	lent []*sqlLoan         // one for each part, the last one for what is lent now
-	part int                // the savepoint to which the next loan belongs; 0 is none
+	end  context.CancelFunc // ends the context of the transaction
+	lent []*sqlLoan         // one for each part; the last one is lent now
+	part int                // the savepoint to which the next loan belongs; 0: none
 	gone bool
 }
 
@@ -154,9 +154,9 @@ func (t *sqlTransaction) commit(ctx context.Context, statements ...*statement) e
 	return nil
 }
 
-// noticed finds out that the transaction has ended: the handler had the *sql.Tx,
-// whose Commit and Rollback nobody can forbid, and Microsoft SQL Server itself may end
-// it.
+// noticed detects that the transaction has ended: the handler may have called Commit or
+// Rollback of the *sql.Tx, which we cannot prevent, and Microsoft SQL Server may end a
+// transaction itself.
 func (t *sqlTransaction) noticed(err error) error {
 	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) || transactionEnded(err) {
 		t.gone = true
@@ -170,7 +170,7 @@ func (t *sqlTransaction) undo(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, t.end)
 	err := t.tx.Rollback()
 	if err != nil {
-		// Nobody knows what is still open on the connection, and has locks.
+		// The connection may still have an open transaction with locks.
 		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	stop()
@@ -192,7 +192,7 @@ func (t *sqlTransaction) lost() bool {
 	return t.gone || err != nil
 }
 
-// aborted does not matter here, because nothing is sent together.
+// aborted is always false, because statements are not sent together.
 func (t *sqlTransaction) aborted() bool { return false }
 
 func (t *sqlTransaction) lend() any {

@@ -10,10 +10,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// delayed is the table of messages which are delayed on their way to a queue made by
-// NServiceBus, whose table has no column for that. Every transport that receives, or
-// has put something there, forwards what is due; they share the work and do not wait
-// for each other.
+// delayed is the table of messages that are delayed on their way to a queue that
+// NServiceBus created, whose table has no column for a delay. Every transport that
+// receives, or has added a message there, forwards due messages; transports share the
+// work and do not wait for each other.
 type delayed struct {
 	*delayedTexts
 	t        *Transport
@@ -21,30 +21,30 @@ type delayed struct {
 	moveWait time.Duration
 	poll     time.Duration // forwardPoll
 
-	mu      sync.Mutex // guards what follows
-	told    []listener // of messages that cannot be forwarded
+	mu      sync.Mutex // guards the fields below
+	told    []listener // receivers to tell about messages that cannot be forwarded
 	started bool
 	exists  bool
-	next    time.Time // when something that this process put there is due; zero: nothing
-	late    time.Time // until when something may be committed that has been due for long
+	next    time.Time // when the next message of this process is due; zero: there is none
+	late    time.Time // until then a transaction may commit a message that is due already
 	wake    transport.Signal
 }
 
 const (
 	forwardBatch = 100
-	// forwardPoll is how often the table is looked at, for what a process that has
-	// died meanwhile put there. What this process put there it knows; only when a
-	// caller commits it does not, so for longestExpectation it looks every latePoll.
+	// forwardPoll is how often the table is read, for messages of processes that have
+	// died. A process knows its own messages; only the time of a caller's commit it does
+	// not know, so for longestExpectation it reads every latePoll.
 	forwardPoll = 10 * time.Second
 	latePoll    = time.Second
-	// refusedPoll is how often it is looked at where the server refuses that.
+	// refusedPoll is how often it is read if the server refuses that.
 	refusedPoll = time.Minute
 )
 
 func newDelayed(t *Transport) *delayed {
 	table, err := t.dialect.table(delayedTable, t.in)
 	if err != nil {
-		panic(err) // Config.complete has tried
+		panic(err) // cannot happen: Config.complete has checked the name
 	}
 	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait, poll: forwardPoll}
 }
@@ -58,8 +58,8 @@ func (d *delayed) watch() {
 	}
 }
 
-// expect makes sure that a message which is about to be put there is forwarded when
-// it is due, and returns when that is.
+// expect is called before a message is added, and makes sure that it is forwarded when it
+// is due. It returns that time.
 func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Time, err error) {
 	if err := d.ensure(ctx); err != nil {
 		return due, err
@@ -76,8 +76,8 @@ func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Tim
 	return due, nil
 }
 
-// lookAt makes sure that the table is looked at when something is due. It is called
-// again once that is committed: a look before finds nothing, and forgets about it.
+// lookAt makes sure that the table is read when a message is due. It is called again once
+// the message is committed: an earlier read finds nothing, and forgets the message.
 func (d *delayed) lookAt(due time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +87,7 @@ func (d *delayed) lookAt(due time.Time) {
 	}
 }
 
-// ensure creates the table if nobody has.
+// ensure creates the table if it does not exist.
 func (d *delayed) ensure(ctx context.Context) error {
 	exists, err := d.isThere(ctx)
 	if exists {
@@ -103,8 +103,8 @@ func (d *delayed) ensure(ctx context.Context) error {
 	return nil
 }
 
-// isThere reports whether the table exists. To use one that does not would be an error in
-// the log of the server, each time.
+// isThere reports whether the table exists. A statement on a missing table would be an
+// error in the server's log, each time.
 func (d *delayed) isThere(ctx context.Context) (bool, error) {
 	d.mu.Lock()
 	exists := d.exists
@@ -146,13 +146,13 @@ func (d *delayed) run() {
 	}
 }
 
-// forwardAll forwards what is due, and returns how long there is nothing to do.
+// forwardAll forwards due messages, and returns the time until there may be more.
 func (d *delayed) forwardAll() time.Duration {
 	ctx, cancel := context.WithTimeout(d.t.life.Context(), operationTimeout)
 	defer cancel()
 	started := time.Now()
 	d.mu.Lock()
-	if d.next.Before(started) { // this is the look at what is due then, even if it fails
+	if d.next.Before(started) { // this is the read for that time, even if it fails
 		d.next = time.Time{}
 	}
 	d.mu.Unlock()
@@ -191,22 +191,21 @@ func (d *delayed) forwardAll() time.Duration {
 	return min(max(wait, time.Millisecond), poll)
 }
 
-// failed returns how long to wait after an error.
+// failed returns the pause after an error.
 func (d *delayed) failed(err error) time.Duration {
 	d.t.gaveUp(err)
 	switch d.t.fault(err) {
-	case faultNoTable: // somebody has dropped it
+	case faultNoTable: // the table was dropped
 		d.found(false)
 		return d.poll
-	case faultRefused: // without anything to forward there is no need of rights
+	case faultRefused: // a process without messages to forward needs no rights
 		return refusedPoll
 	default:
 		return time.Second
 	}
 }
 
-// forward moves up to so many messages that are due to their queues, in one
-// transaction.
+// forward moves up to most due messages to their queues, in one transaction.
 func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	var due []waiting
 	tx, err := d.t.db.begin(ctx, query(func(scan scanner) error {
@@ -247,8 +246,8 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	return len(due), nil
 }
 
-// forwardEach forwards one at a time, so that a message whose queue is gone holds up
-// no other. That one waits again, or ends in the error queue.
+// forwardEach forwards one message at a time, so that a message whose queue is gone
+// delays no other. That message waits again, or is moved to the error queue.
 func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 	for range forwardBatch {
 		moved, err := d.forward(ctx, 1)

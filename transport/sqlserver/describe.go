@@ -6,8 +6,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// describe returns what telemetry tells of the database: no user, and nothing of the URL
-// but host and port.
+// describe returns the database's description for telemetry: no user, and only host and
+// port of the URL.
 func (c *Config) describe(db database, d dialect) core.TransportInfo {
 	info := core.TransportInfo{System: "microsoft.sql_server"}
 	if _, ok := d.(postgres); ok {

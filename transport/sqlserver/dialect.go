@@ -9,103 +9,104 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// dialect is what differs between the database products: names, the texts of
-// statements, and what the numbers of errors mean. All that decides something is
-// in the engine, which is the same for all.
+// dialect has the differences between the database products: names, the texts of
+// statements, and the meaning of error numbers. All decisions are in the other files,
+// which are the same for all products.
 type dialect interface {
-	// product is the database product's name for messages.
+	// product is the name of the database product, for messages.
 	product() string
 
-	// defaultSchema is where tables are if Config.Schema says nothing.
+	// defaultSchema is the schema of tables if Config.Schema is empty.
 	defaultSchema() string
 
-	// length is how many characters a text has for the type of columns of names.
+	// length returns the number of characters of a text as columns of names count them.
 	length(text string) int
 
-	// table reads the name or the address of a queue.
+	// table parses the name or the address of a queue.
 	table(queue string, in place) (table, error)
 
-	// queue writes the statements on a queue's table.
+	// queue returns the statements for a queue's table.
 	queue(t table) *queueTexts
 
-	// subscriptions and delayed write those on the tables of these names.
+	// subscriptions and delayed return the statements for the tables of these names.
 	subscriptions(t table) *subscriptionTexts
 	delayed(t table) *delayedTexts
 
-	// claim leases up to n messages that became available at a time or later, take and
-	// takeForeign remove them, the latter from a table made by NServiceBus. They return
-	// the columns of record. Where headers, body or last error of a message have more bytes
-	// than whole, claim returns an empty one, and as one more column the size of all three,
-	// which is 0 for a message that is whole. n is one of batchSizes.
-	// The number is that of the process, see presence.
+	// claim leases up to n messages that became available at a time or later. take and
+	// takeForeign remove them, the latter from a table that NServiceBus created. They
+	// return the columns of record. If the headers, body or last error of a message have
+	// more than whole bytes, claim returns it without these contents; one more column is
+	// the size of all three, which is 0 for a message with its contents. n is one of
+	// batchSizes. The number is that of the process, see presence.
 	claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *statement
 	take(t *queueTexts, n int, from time.Time) *statement
 	takeForeign(t *queueTexts, n int) *statement
 
-	// insert returns the statements that add messages to a queue's table. Where
-	// foreign, it is one made by NServiceBus, and no message has a delay.
+	// insert returns the statements that add messages to a queue's table. With foreign,
+	// NServiceBus created the table and no message has a delay.
 	insert(t *queueTexts, messages []outgoing, foreign bool) []*statement
 
 	// insertDelayed adds messages to the table of delayed messages.
 	insertDelayed(t *delayedTexts, messages []outgoing) []*statement
 
-	// list turns columns of equal length, each a slice, into the arguments of a
-	// statement that works on several rows.
+	// list turns columns of equal length, each a slice, into the arguments of a statement
+	// on several rows.
 	list(columns ...any) []any
 
-	// savepoint marks a state of the transaction that rollbackTo returns to.
+	// savepoint marks a state of the transaction to which rollbackTo returns.
 	savepoint(name string) *statement
 	rollbackTo(name string) *statement
 
-	// intact fails where what a handler did in the transaction cannot be committed.
-	// It runs before anything else does after the handler.
+	// intact fails if the handler's statements have made a commit of the transaction
+	// impossible. It is the first statement after the handler.
 	intact() *statement
 
-	// columns returns a statement with a row (name, type) for each column of a
-	// table, and without rows if there is no such table.
+	// columns returns a statement with a row (name, type) for each column of a table, and
+	// no rows if the table does not exist.
 	columns(t table) *statement
 
-	// wanted returns the columns of a queue's table, of Reprise's or NServiceBus's
-	// making, and the statements that create it.
+	// wanted returns the columns of a queue's table, as Reprise or NServiceBus creates
+	// it. The others return the statements that create tables.
 	wanted(t table, foreign bool) []column
 	createQueue(t table, foreign bool) []string
 	createSubscriptions(t table) []string
 	createDelayed(t table) []string
 
-	// notifyTrigger creates the trigger by which rows of senders that do not notify wake
-	// receivers, if the table has none. hasNotifyTrigger has a row if it has one. Both
-	// are nil where there is no such trigger.
+	// notifyTrigger creates the trigger that wakes receivers for rows of senders that do
+	// not notify, if the table has none. hasNotifyTrigger has a row if the table has the
+	// trigger. Both return nil if the product has no such trigger.
 	notifyTrigger(t table) *statement
 	hasNotifyTrigger(t table) *statement
 
 	// lockSchema lets one transaction at a time create tables.
 	lockSchema() *statement
 
-	// unless says what else it may be, where a table does not seem to exist.
+	// unless returns other reasons for which a table may seem not to exist.
 	unless() string
 
-	// seeing are the rights that it takes to learn whether a table exists, receiving and
-	// sending those on the table that a queue's receivers and senders need in any case.
+	// seeing returns the rights that are needed to learn whether a table exists;
+	// receiving and sending return the rights on the table that a queue's receivers and
+	// senders always need.
 	seeing(t table) []right
 	receiving(t table) []right
 	sending(t table, foreign bool) []right
 
 	// missing returns a statement with a row (role, index, sequence) for each of these
-	// rights that the role of the session lacks, and grantable what the right is on. Both
-	// are written as in GRANT.
+	// rights that the role of the session lacks; grantable returns the object of the
+	// right. Both are written as in GRANT.
 	missing(needed []right) *statement
 	grantable(r right) string
 
-	// classify says what an error of the client library means.
+	// classify returns the class of an error of the client library.
 	classify(err error) fault
 }
 
-// batchSizes are how many messages a statement fetches at most. They are few, so that
-// there are few statements: where the limit is an argument, PostgreSQL makes a new
-// plan each time, which takes longer than to fetch one message.
+// batchSizes are the possible limits of a fetch. They are few, so that there are few
+// statements: if the limit were an argument, PostgreSQL would plan each time, which takes
+// longer than to fetch one message.
 var batchSizes = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
 
-// batchSize returns the largest of them that is not above n.
+// batchSize returns the largest of batchSizes that is not above n.
 func batchSize(n int) int {
 	i, found := slices.BinarySearch(batchSizes, n)
 	if !found {
@@ -114,22 +115,22 @@ func batchSize(n int) int {
 	return batchSizes[max(i, 0)]
 }
 
-// place is where tables are unless a name says otherwise.
+// place is the location of tables whose names have none.
 type place struct{ catalog, schema string }
 
-// table is the table of a queue, or another one.
+// table is the table of a queue, or another table.
 type table struct {
 	place
 	name    string
 	quoted  string // as statements name it
-	address string // as headers name it, and NServiceBus too
+	address string // as headers and NServiceBus name it
 }
 
-// column is one of a table. The kind is its type, or several: "integer or bigint".
+// column is a column of a table. kind is its type, or several: "integer or bigint".
 type column struct{ name, kind string }
 
-// queueTexts are the statements on the table of one queue. Times are the
-// server's, durations microseconds, and lists what dialect.list makes of columns.
+// queueTexts are the statements for the table of one queue. Times are the server's,
+// durations are microseconds, and lists are results of dialect.list.
 type queueTexts struct {
 	table table
 
@@ -137,51 +138,51 @@ type queueTexts struct {
 	claim, take, takeOne, takeForeign, takeOneForeign string
 
 	// These settle leased messages, a list of (seq, claims). They return the seq of
-	// those whose lease still held. abandon has the errors as a third column; renew
-	// has the duration of the new lease before the list.
+	// messages whose lease was valid. abandon has the errors as a third column; renew has
+	// the duration of the new lease before the list.
 	complete, abandon, release, renew string
 
-	// leased returns the seq of one leased message (seq 1, claims 2), if the lease holds, and fence
-	// removes it. Where the lease does not hold, fence fails: what is sent together with it is not
-	// carried out.
+	// leased returns the seq of one leased message (seq 1, claims 2), if the lease is
+	// valid, and fence removes the message. If the lease is not valid, fence fails, so
+	// that the statements sent together with it are not run.
 	leased, fence string
 
-	// orphans releases the messages from the head of the queue that processes have leased which are
-	// neither among these (1) nor there now. It returns their due.
+	// orphans releases leased messages from the head of the queue whose process is
+	// neither among these (1) nor connected now. It returns their due.
 	orphans string
 
 	// contents returns the seq, headers, body and last error of claimed messages, a list
-	// as above. begin is renew, also for a lease that has ended, as long as no other
-	// receiver has claimed the message.
+	// as above. begin is renew, also for a lease that has ended, unless another receiver
+	// has claimed the message.
 	contents, begin string
 
-	// insert and insertAll are for the dialect's method insert: messages that neither
-	// wait nor expire.
+	// insert and insertAll are for the dialect's method insert: messages without delay or
+	// expiry.
 	insert, insertAll string
 
-	// giveBack, recount and retake are of the dialect whose messages are held in transactions in
-	// tables of Reprise's making.
+	// giveBack, recount and retake are only for the dialect that keeps messages in
+	// transactions in tables that Reprise created.
 
-	// giveBack adds a message that was removed: the columns of record in their order
-	// without expired.
+	// giveBack adds a removed message again: the columns of record in their order without
+	// expired.
 	giveBack string
 
-	// recount raises the count of one message (seq 1, claims 2), which no receiver has: its
+	// recount raises the count of one message (seq 1, claims 2) that no receiver has: its
 	// deliveries (3), claims (4) and error (5). It returns its seq.
 	recount string
 
-	// retake removes one message (seq 1) if this is the same delivery of it (2, and claims
-	// 3), and no receiver has it. It returns its seq. retakeForeign does so by its
-	// id and seq.
+	// retake removes one message (seq 1) if this is the same delivery of it (2, and
+	// claims 3) and no receiver has it. It returns its seq. retakeForeign does so by id
+	// and seq.
 	retake, retakeForeign string
 
-	// purge removes some of the messages that could be delivered now, as many as a
-	// transaction can bear; purgeForeign does so in a table made by NServiceBus.
+	// purge removes some of the messages that could be delivered now, as many as fit into
+	// one transaction; purgeForeign does so in a table that NServiceBus created.
 	purge, purgeForeign string
 
-	// next returns in how many microseconds the next message that nobody has becomes
+	// next returns the microseconds until the next message that no receiver has becomes
 	// available, 0 or less for now; no row, or NULL: there is none. nextForeign is the
-	// same for a table made by NServiceBus, in which nothing is delayed.
+	// same for a table that NServiceBus created, in which no message is delayed.
 	next, nextForeign string
 }
 
@@ -195,38 +196,37 @@ type subscriptionTexts struct {
 	unsubscribe string // endpoint (1), topic (2)
 }
 
-// delayedTexts are the statements on the table of messages that wait for queues
-// made by NServiceBus.
+// delayedTexts are the statements for the table of delayed messages, which wait for
+// queues that NServiceBus created.
 type delayedTexts struct {
 	table table
 
-	// take removes up to so many (1) messages that are due, and returns the columns
-	// of waiting.
+	// take removes up to n (1) messages that are due, and returns the columns of waiting.
 	take string
-	// forward adds one to its queue: expires, headers, body. Its text is about the
+	// forward adds one message to its queue: expires, headers, body. Its text names the
 	// queue's table.
 	forward func(t table) string
-	// postpone makes a message (1) that was tried so often (4) due in a duration (2),
-	// because of an error (3), and notes how often it has been tried now (5). remove
-	// removes a message (1) that was tried so often (2). Both return its seq.
+	// postpone makes a message (1) with a number of tries (4) due after a duration (2),
+	// because of an error (3), and stores the new number of tries (5). remove removes a
+	// message (1) with a number of tries (2). Both return its seq.
 	postpone, remove string
-	// next is as that of queueTexts.
+	// next is like that of queueTexts.
 	next string
 }
 
-// record is a message as it is in a queue's table.
+// record is a row of a queue's table.
 type record struct {
 	id         string
 	seq        int64
 	headers    text
 	body       []byte
 	due        time.Time
-	deliveries int    // this one included
-	claims     int    // fences off holders whose lease has ended
+	deliveries int    // including this one
+	claims     int    // fences off receivers whose lease has ended
 	expires    string // as giveBack takes it, or ""
 	expired    bool
 	lastError  string
-	size       int64 // of headers, body and last error, where a claim does not return all
+	size       int64 // of headers, body and last error, if a claim does not return them
 }
 
 // nextClaim is the number of the next lease, as the statements count it.
@@ -254,52 +254,50 @@ func (t *text) Scan(value any) error {
 	return nil
 }
 
-// columns returns pointers to the fields, in the order of the statements'
-// columns.
+// columns returns pointers to the fields, in the order of the statements' columns.
 func (r *record) columns() []any {
 	return []any{&r.id, &r.seq, &r.headers, &r.body, &r.due, &r.deliveries, &r.claims, &r.expires, &r.expired, &r.lastError}
 }
 
-// waiting is a message in the table of delayed messages.
+// waiting is a row of the table of delayed messages.
 type waiting struct {
 	seq         int64
 	destination string
 	expires     string
 	headers     string
 	body        []byte
-	tries       int // that failed
+	tries       int // failed ones
 }
 
 func (w *waiting) columns() []any {
 	return []any{&w.seq, &w.destination, &w.expires, &w.headers, &w.body, &w.tries}
 }
 
-// outgoing is a message as it goes into a table.
+// outgoing is a message to be inserted into a table.
 type outgoing struct {
-	destination string // of one that waits in the table of delayed messages
+	destination string // only in the table of delayed messages
 	headers     string
 	body        []byte
 	delay       time.Duration
 	ttl         time.Duration // 0: it does not expire
 }
 
-// fault is what an error means to the engine.
+// fault is the class of an error.
 type fault int
 
 const (
 	// faultStatement: the server refused the statement, and nothing was done.
 	faultStatement fault = iota
 	// faultOutage: the connection or the server is gone; whether the statement was
-	// carried out is unknown.
+	// executed is unknown.
 	faultOutage
-	// faultUnreached: as faultOutage, but the statement was certainly not carried
-	// out.
+	// faultUnreached: as faultOutage, but the statement was certainly not executed.
 	faultUnreached
-	// faultBusy: nothing was done, and the same may well succeed later: a deadlock, a
-	// lock or statement timeout, a full disk.
+	// faultBusy: nothing was done, and a retry may well succeed later: a deadlock, a lock
+	// or statement timeout, a full disk.
 	faultBusy
-	// faultConflict: as faultBusy, but it may succeed at once: the server could not put
-	// it in order with what others did at the same time.
+	// faultConflict: as faultBusy, but a retry may succeed at once: the server could not
+	// serialize the statement with concurrent transactions.
 	faultConflict
 	// faultReadOnly: nothing was done, because the server is a standby, or has become
 	// one.
@@ -310,8 +308,8 @@ const (
 	faultRefused
 )
 
-// fault says what an error means. What this package found itself wrong, with a table for
-// example, is permanent.
+// fault classifies an error. Errors that this package detected itself, with a table for
+// example, are permanent.
 func (t *Transport) fault(err error) fault {
 	if transport.IsPermanent(err) {
 		return faultStatement

@@ -2,26 +2,26 @@ package sqlserver
 
 import "time"
 
-// floor is the time below which no message is looked for, for a while: there are
-// only entries of messages that are gone, which the server keeps for as long as
-// anybody's old transaction might still see them. To read them again at each fetch
-// would make the queue slower the more messages went through it.
+// floor is the time below which the next fetches look for no message: older entries of
+// the index are of removed messages, which the server keeps as long as an old transaction
+// of any session might still see them. If each fetch read them again, the queue would
+// become slower with each message.
 type floor struct {
 	time    time.Time
-	looked  time.Time     // when all was looked at last
-	every   time.Duration // how long until all is looked at again
-	changed int           // counts the messages given back, which may be below
+	looked  time.Time     // when the whole index was read last
+	every   time.Duration // how long until it is read again
+	changed int           // counts messages that were given back, which may be below
 }
 
-// wholeLook is the least time between two looks below the floor, and wholeShare the
-// least multiple of what a look takes.
+// wholeLook is the minimum time between two fetches that look below the floor, and
+// wholeShare is a minimum too, as a multiple of the duration of such a fetch.
 const (
 	wholeLook  = 500 * time.Millisecond
 	wholeShare = 20
 )
 
-// from returns from where to look for messages: from the floor while the queue is
-// busy, from the beginning otherwise.
+// from returns the time from which to look for messages: the floor while the queue is
+// busy, the beginning otherwise.
 func (r *receiver) from() floor {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,8 +32,8 @@ func (r *receiver) from() floor {
 	return f
 }
 
-// learnFloor raises the floor after a fetch that started at one and found so many of
-// those asked for, the first of which became available at a time.
+// learnFloor raises the floor after a fetch that started at from and found as many
+// messages as found of those asked for. The first of them became available at first.
 func (r *receiver) learnFloor(from floor, found, asked int, first time.Time, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

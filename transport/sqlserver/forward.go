@@ -8,14 +8,14 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// forwardHeader is what NServiceBus writes on a message that it delays. When the
-// message is due it is moved to its sender's input queue, and whoever receives it
-// there passes it on. That may be an endpoint of ours, which shares the queue with one
-// of NServiceBus's or has taken it over.
+// forwardHeader is a header that NServiceBus adds to a message that it delays. When the
+// message is due it is moved to its sender's input queue, and the endpoint that receives
+// it there passes it on. That may be a Reprise endpoint, which shares the queue with an
+// NServiceBus endpoint or has taken it over.
 const forwardHeader = "NServiceBus.SqlServer.ForwardDestination"
 
-// forwarded returns the queue that a message is to be passed on to, or nil if it is
-// for this one. The header goes no further.
+// forwarded returns the queue to which a message has to be passed on, or nil if it is for
+// this queue. It removes the header.
 func (r *receiver) forwarded(in *core.Incoming) *queue {
 	if !r.t.nserviceBusTables || in.Malformed != nil {
 		return nil
@@ -36,8 +36,8 @@ func (r *receiver) forwarded(in *core.Incoming) *queue {
 	return to
 }
 
-// undeliverableTo makes the error queue the place of a message: it cannot be passed
-// on, and is not for this endpoint.
+// undeliverableTo returns the error with which a message goes to the error queue: it
+// cannot be passed on, and is not for this endpoint.
 func undeliverableTo(address string, err error) error {
 	return fmt.Errorf("NServiceBus has delayed the message on its way to %s, and it cannot be passed on: %w", address, err)
 }
@@ -49,8 +49,8 @@ func (r *receiver) forwarding(in *core.Incoming, to *queue) []*statement {
 	return r.t.dialect.insert(to.queueTexts, []outgoing{row}, to.known() == nserviceBus)
 }
 
-// passOn passes a message on in the transaction that removed it. If that cannot be,
-// it is still held, and malformed.
+// passOn passes a message on in the transaction that removed it. If that is not possible,
+// the message is still held, and malformed.
 func (d *heldMessage) passOn(ctx context.Context, to *queue) (held bool, err error) {
 	cause := d.tx.commit(ctx, d.r.forwarding(&d.in, to)...)
 	if cause == nil {
@@ -66,7 +66,7 @@ func (d *heldMessage) passOn(ctx context.Context, to *queue) (held bool, err err
 	switch {
 	case err != nil:
 		return false, err
-	case !found: // somebody else was faster
+	case !found: // another receiver was faster
 		tx.rollback(ctx)
 		return false, nil
 	}
@@ -74,8 +74,8 @@ func (d *heldMessage) passOn(ctx context.Context, to *queue) (held bool, err err
 	return true, nil
 }
 
-// passOn passes on what is consumed and not for this queue, and returns how many of
-// the messages are left.
+// passOn passes on consumed messages that are not for this queue, and returns how many
+// messages are left.
 func (r *receiver) passOn(ctx context.Context, got []core.Delivery) (left int) {
 	for _, d := range got {
 		in := d.Incoming()

@@ -10,19 +10,20 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/testtx"
 )
 
-// Tx returns the transaction of the message being handled, on PostgreSQL through
-// pgx: what a handler does in it is committed together with the receive and the
-// messages that it sends, or not at all. The first call begins it, with ctx, which is the
-// handler's, and takes a connection until the message is settled; where the pool has none
-// left, it waits for one. It is an error where there is no transaction, because the
-// endpoint's mode is not TransactionSendsAtomicWithReceive or the message is settled, and
-// where the lease of the message is lost (core.ErrLockLost).
+// Tx returns the transaction of the message being handled, on PostgreSQL through pgx:
+// statements of the handler in it are committed together with the receive and the
+// messages that the handler sends, or not at all. The first call begins the transaction
+// with ctx, which has to be the handler's, and takes a connection until the message is
+// settled; if the pool has none left, it waits for one. It returns an error if there is
+// no transaction, because the endpoint's mode is not TransactionSendsAtomicWithReceive or
+// the message is settled, and if the lease of the message is lost (core.ErrLockLost).
 //
-// The handler does not commit and does not roll back: it returns nil or an
-// error. The transaction is used by one goroutine at a time, and cannot be used after the
-// handler has returned. What its Conn and LargeObjects return is not guarded against
-// that: by then it may be at work for another message. A statement that fails breaks
-// the transaction, as always in PostgreSQL: where that is expected, Begin a nested one.
+// The handler must neither commit nor roll back: it returns nil or an error. One
+// goroutine at a time may use the transaction, and it cannot be used after the handler
+// has returned. The results of its methods Conn and LargeObjects are not guarded against
+// such use: by then the connection may be in use for another message. A failed statement
+// breaks the transaction, as always in PostgreSQL: if a failure is expected, Begin a
+// nested transaction.
 func Tx(ctx context.Context) (pgx.Tx, error) {
 	lent, err := lentTo(ctx)
 	if err != nil {
@@ -35,7 +36,7 @@ func Tx(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// SQLTx is Tx for a transport that runs on database/sql: Microsoft SQL Server, or
+// SQLTx is [Tx] for a transport that runs on database/sql: Microsoft SQL Server, or
 // Config.DB. Commit and Rollback return an error and do nothing.
 func SQLTx(ctx context.Context) (*sql.Tx, error) {
 	lent, err := lentTo(ctx)
@@ -54,8 +55,7 @@ func SQLTx(ctx context.Context) (*sql.Tx, error) {
 
 var errPgx = errors.New("sqlserver: the transport runs on pgx: get the transaction with Tx")
 
-// Querier is what a handler does with a transaction of database/sql: the methods of *sql.Tx
-// for statements, which a test can fake.
+// Querier has the methods of *sql.Tx for statements, which a test can fake.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -63,7 +63,7 @@ type Querier interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// SQLQuerier is SQLTx for handlers that are tested with a fake transaction
+// SQLQuerier is [SQLTx] for handlers that are tested with a fake transaction
 // (sqlservertest.WithSQLQuerier).
 func SQLQuerier(ctx context.Context) (Querier, error) {
 	lent, err := lentTo(ctx)

@@ -13,14 +13,13 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// takeInTransaction takes one message in a transaction: the row is deleted, and until the commit
-// others do not see that, nor touch it. The transaction is on a connection of its own
-// until the message is settled.
+// takeInTransaction takes one message in a transaction: the row is deleted, and until the
+// commit other receivers neither see that nor can lock the row. The transaction has its
+// own connection until the message is settled.
 //
-// The order of the statements matters: first the row, then the savepoint. A row that
-// the outer transaction has only locked, and that is deleted behind the savepoint,
-// is locked by two transactions for the server, and the more rows wait, the longer
-// that takes.
+// The order of the statements matters: first the row, then the savepoint. If the outer
+// transaction only locks a row, and the row is deleted after the savepoint, then two
+// transactions lock it in the server's view, and that takes longer the more rows wait.
 func (r *receiver) takeInTransaction(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
 	d, err := r.takeOne(ctx)
 	switch {
@@ -75,22 +74,22 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	d.in = r.incoming(&d.record)
 	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.id)
 	if r.count != nil && !d.isAtomic() {
-		r.t.returned.add(d.id) // the server does not say when it rolls back
+		r.t.returned.add(d.id) // the server does not tell when it rolls back
 	}
 	return d, nil
 }
 
-// heldMessage is a message whose row is deleted in a transaction under way. When the
-// connection breaks, the row is back for everybody.
+// heldMessage is a message whose row is deleted in an open transaction. If the connection
+// breaks, the row is available to all receivers again.
 type heldMessage struct {
 	core.UnsupportedDelivery
 	record
 	r      *receiver
 	in     core.Incoming
-	missed int  // of deliveries, those that its table has not counted
-	noted  bool // one more of them is in misses: this one's
+	missed int  // deliveries that its table has not counted
+	noted  bool // misses has one more of them: this delivery
 
-	mu    sync.Mutex // held through a settlement; Close may come in between
+	mu    sync.Mutex // held during a settlement; Close may come in between
 	tx    transaction
 	state state
 	used  bool // a handler has had the transaction
@@ -100,12 +99,12 @@ type heldMessage struct {
 
 var _ holding = (*heldMessage)(nil)
 
-// String describes it without what its connection knows, which others use.
+// String describes the delivery without the fields of its connection, which others use.
 func (d *heldMessage) String() string {
 	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
 }
 
-// GoString returns what String does.
+// GoString returns the same text as String.
 func (d *heldMessage) GoString() string { return d.String() }
 
 // Incoming implements core.Delivery.
@@ -120,7 +119,7 @@ func (d *heldMessage) Complete(ctx context.Context) error {
 	return err
 }
 
-// forget drops what is known of the failures of a message that is gone.
+// forget deletes the recorded failures of a message that is gone.
 func (d *heldMessage) forget(err error) {
 	if err != nil {
 		return
@@ -141,8 +140,8 @@ func (d *heldMessage) Release(ctx context.Context) error {
 	})
 }
 
-// Abandon implements core.Delivery. Where the table counts, the row goes back with a
-// higher count in the same transaction that had deleted it, or else as recount says.
+// Abandon implements core.Delivery. If the table counts, the transaction that had deleted
+// the row adds it again with a higher count; if that fails, see recount.
 func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 	return d.settle(ctx, "abandon", withoutWork, func(ctx context.Context) error {
 		if d.r.count != nil {
@@ -161,8 +160,8 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 	})
 }
 
-// undo gives the row back as it was. Where the server does not confirm that, the connection
-// is lost: the row may have been back for long, and another receiver may have the message.
+// undo restores the row. If the server does not confirm that, the connection is lost: the
+// row may have been available for long, and another receiver may have the message.
 func (d *heldMessage) undo(ctx context.Context) error {
 	if err := d.tx.undo(ctx); err != nil {
 		return &rolledBackError{err}
@@ -171,24 +170,24 @@ func (d *heldMessage) undo(ctx context.Context) error {
 	return nil
 }
 
-// giveBack is the statement that adds the row again, one delivery older.
+// giveBack is the statement that adds the row again, with one more delivery.
 func (d *heldMessage) giveBack() *statement {
 	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, storedInt(d.deliveries), d.nextClaim(), d.expires, d.lastError)
 }
 
-// available tells receivers that the message is back.
+// available tells receivers that the message is available again.
 func (d *heldMessage) available() {
 	d.r.lower(d.due)
 	d.r.t.ring(d.r.q)
 }
 
-// Whether a settlement keeps what the handler did in the transaction.
+// These say whether a settlement keeps the handler's work in the transaction.
 const (
 	withWork    = true
 	withoutWork = false
 )
 
-// settle carries out the one settlement. An error leaves the message held, unless
+// settle performs the one settlement. After an error the message is still held, unless
 // the lock is lost.
 func (d *heldMessage) settle(ctx context.Context, what string, work bool, do func(ctx context.Context) error) error {
 	d.mu.Lock()
@@ -207,7 +206,7 @@ func (d *heldMessage) failed(what string, err error) error {
 	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, err)
 }
 
-// usable returns why the message cannot be settled any more.
+// usable returns an error if the message can no longer be settled.
 func (d *heldMessage) usable(ctx context.Context) error {
 	return cmp.Or(d.state.ended(), ctx.Err())
 }
@@ -220,7 +219,7 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 	defer under.end()
 	d.tx.reclaim(under)
 	var err error
-	for range 2 { // again with another connection, if it broke meanwhile
+	for range 2 { // again with another connection, if this one breaks
 		if d.tx.lost() {
 			undone := d.used
 			if err := d.retake(under, cmp.Or(err, errEnded)); err != nil {
@@ -249,10 +248,10 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 	return err
 }
 
-// errEnded is what became of a transaction when nothing else says so.
+// errEnded is the error of a transaction that has ended without another error.
 var errEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
 
-// lose ends a message that is held no more. The row is back.
+// lose ends a message that is no longer held. The row is available again.
 func (d *heldMessage) lose(ctx context.Context, cause error) error {
 	d.state = lost
 	d.r.t.returned.add(d.id)
@@ -262,13 +261,13 @@ func (d *heldMessage) lose(ctx context.Context, cause error) error {
 	return fmt.Errorf("%w: %w", core.ErrLockLost, cause)
 }
 
-// end takes the message out of the receiver's hands.
+// end removes the message from the receiver.
 func (d *heldMessage) end() {
 	d.r.settled(d)
 	d.r.t.returnConnection()
 }
 
-// giveUp implements holding.
+// giveUp implements inTransaction.
 func (d *heldMessage) giveUp(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -279,21 +278,21 @@ func (d *heldMessage) giveUp(ctx context.Context) {
 	d.r.t.returned.add(d.id)
 	now, cancel := context.WithCancel(ctx)
 	cancel()
-	d.tx.reclaim(now) // the handler may still be at work
+	d.tx.reclaim(now) // the handler may still be running
 	d.tx.rollback(ctx)
 	d.r.t.returnConnection()
 	d.r.t.ring(d.r.q)
 }
 
-// The savepoints of a message's transaction.
+// These are the savepoints of a message's transaction.
 const (
 	beforeHandler = "reprise_handler"
 	inHandler     = "reprise_part_" // and a number: Savepoint
 	afterHandler  = "reprise_sends"
 )
 
-// commit commits what the handler did together with these statements. Where one of
-// them fails, the state is that after the handler.
+// commit commits the handler's work together with these statements. If one of them fails,
+// the transaction returns to the state after the handler.
 func (d *heldMessage) commit(ctx context.Context, statements ...*statement) error {
 	if !d.used {
 		return d.commitFrom(ctx, beforeHandler, nil, statements)
@@ -305,7 +304,7 @@ func (d *heldMessage) commit(ctx context.Context, statements ...*statement) erro
 	return d.commitFrom(ctx, afterHandler, mark, append([]*statement{d.r.t.dialect.intact(), mark}, statements...))
 }
 
-// commitUndone commits these statements instead of what the handler did.
+// commitUndone commits these statements without the handler's work.
 func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement) error {
 	if !d.used {
 		return d.commitFrom(ctx, beforeHandler, nil, statements)
@@ -314,7 +313,7 @@ func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement
 	if !d.tx.aborted() {
 		return d.commitFrom(ctx, beforeHandler, back, append([]*statement{back}, statements...))
 	}
-	// Nothing else can be prepared before that.
+	// Until then the server prepares no other statement.
 	if err := d.tx.run(ctx, back); err != nil {
 		d.abort(ctx)
 		return err
@@ -322,12 +321,12 @@ func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement
 	return d.commitFrom(ctx, beforeHandler, nil, statements)
 }
 
-// commitFrom commits with these statements. If one fails, the transaction returns to
-// a savepoint, unless the statement that has to succeed before did not. What comes after
-// that one is not the handler's work: its error is a refusedError.
+// commitFrom commits with these statements. If one fails, the transaction returns to a
+// savepoint, unless first, which has to succeed before, failed. Statements after first
+// are not the handler's work: their error is a refusedError.
 func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *statement, statements []*statement) error {
 	for _, s := range statements {
-		s.done = false // an attempt before may have come further
+		s.done = false // an earlier attempt may have executed more statements
 	}
 	err := d.tx.commit(ctx, statements...)
 	if err == nil || len(statements) == 0 {
@@ -352,13 +351,13 @@ func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *s
 	return err
 }
 
-// refusedError is why the server refused statements that were to be committed with the
-// handler's work.
+// refusedError is the error with which the server refused statements that were to be
+// committed with the handler's work.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// isAtomic reports whether the handler and its sends take part in the transaction,
-// which then has savepoints.
+// isAtomic reports whether the handler and its sends take part in the transaction, which
+// then has savepoints.
 func (d *heldMessage) isAtomic() bool { return d.r.mode == core.TransactionSendsAtomicWithReceive }

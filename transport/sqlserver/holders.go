@@ -2,9 +2,9 @@ package sqlserver
 
 import "sync"
 
-// holders are the transactions that may hold connections of one pool at a time, those
-// of all transports that share it. Each lasts as long as a handler, and handlers send:
-// without connections left for that they would wait for each other for ever.
+// holders limits the transactions that hold connections of one pool at a time, for all
+// transports that share it. Each transaction lasts as long as a handler, and handlers
+// send: without connections reserved for that they would wait for each other for ever.
 type holders struct {
 	pool       any
 	transports int
@@ -16,7 +16,7 @@ var pools = struct {
 	by map[any]*holders
 }{by: map[any]*holders{}}
 
-// holdersOf returns those of a pool, for one more transport.
+// holdersOf returns the holders of a pool, for one more transport.
 func holdersOf(pool any, most int) *holders {
 	pools.mu.Lock()
 	defer pools.mu.Unlock()

@@ -10,22 +10,21 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// How a receiver of an empty queue learns that there is something to fetch: a bell,
-// which this process rings after its own sends and when the server says that
-// somebody sent something, the time at which the next delayed message is due, and
-// polling as a safety net.
+// A receiver of an empty queue fetches again when its bell rings, which this process does
+// after its own sends and after the server's notifications, when the next delayed message
+// is due, and, as a safety net, by polling.
 
-// polls are the pauses between looks at an idle queue, which double from the first to
-// the last: it costs one small query a second. Where the server wakes receivers, they
-// begin longer.
+// polls are the pauses between polls of an idle queue. They double from the first to the
+// last, which costs one small query a second. If the server wakes receivers, the first
+// pause is longer.
 type polls struct{ first, firstWoken, last time.Duration }
 
 var defaultPolls = polls{first: 5 * time.Millisecond, firstWoken: 250 * time.Millisecond, last: time.Second}
 
-// nextPause returns how long to wait after a look at the queue that found nothing.
-// The first time it is no time at all: another one may have had the rows locked. It is
-// shorter than it could be, by chance, so that receivers do not look all at once; not
-// longer, because a delayed message would be later than DelayPrecision says.
+// nextPause returns the pause after a fetch that found no message. The first time it is
+// 0: another receiver may have had the rows locked. A random part is subtracted so that
+// receivers do not poll all at once; none is added, because a delayed message would be
+// later than DelayPrecision says.
 func (r *receiver) nextPause() time.Duration {
 	first := r.t.polls.first
 	if r.t.bellman.listens() {
@@ -38,9 +37,9 @@ func (r *receiver) nextPause() time.Duration {
 	return pause - rand.N(pause/10+1)
 }
 
-// wait returns when it is worth to fetch, or pointless: the bell was rung, a message
-// has become available, or the receiver or ctx is done for. A poll is one small
-// query, which also says when the next delayed message is due.
+// wait returns when a fetch is likely to find a message, or no longer useful: the bell
+// rang, a message has become available, or the receiver is closed or ctx has ended. A
+// poll is one small query, which also says when the next delayed message is due.
 func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 	for {
 		timer := time.NewTimer(pause)
@@ -69,10 +68,11 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// farAway is longer than anybody waits before the next look.
+// farAway is longer than any wait before the next poll.
 const farAway = 24 * time.Hour
 
-// until asks a table for how long its next message waits, if there is some.
+// until asks a table for the time until its next message is due. some is false if it has
+// none.
 func (t *Transport) until(ctx context.Context, text string) (wait time.Duration, some bool, err error) {
 	var next *int64
 	err = t.read(ctx, query(func(scan scanner) error { return scan(&next) }, text))
@@ -82,14 +82,13 @@ func (t *Transport) until(ctx context.Context, text string) (wait time.Duration,
 	return time.Duration(min(*next, farAway.Microseconds())) * time.Microsecond, true, nil
 }
 
-// bell is rung when a queue may have got a message. It stays rung until somebody
-// looks.
+// bell rings when a queue may have got a message. It stays rung until its receiver looks.
 type bell struct {
 	of   *queue
 	rung transport.Signal
 }
 
-// bells are those of this process's receivers, by the address of their queue.
+// bells are the bells of this process's receivers, by the address of their queue.
 type bells struct {
 	mu   sync.RWMutex
 	rung map[string][]*bell
@@ -125,7 +124,7 @@ func (t *Transport) takeDown(b *bell) {
 	}
 }
 
-// ring wakes receivers of a queue, here and elsewhere: something in it has become
+// ring wakes receivers of a queue, here and in other processes: a message has become
 // available.
 func (t *Transport) ring(of *queue) {
 	t.bells.ring(of)
@@ -142,7 +141,7 @@ func (all *bells) ring(of *queue) {
 	}
 }
 
-// queues returns those that have a bell.
+// queues returns the queues that have a bell.
 func (all *bells) queues() (list []*queue) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()

@@ -14,13 +14,13 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// claim leases messages: one statement for all of them, and no transaction while
-// handlers run. A message that has expired is consumed instead of handed out. The contents
-// of large messages are fetched after the claim.
+// claim leases messages: one statement for all of them, and no transaction while handlers
+// run. An expired message is consumed and not delivered. The contents of large messages
+// are fetched after the claim.
 func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
 	from := r.from()
-	// The lease ends by the server's clock. Counted from before the statement, by
-	// ours, it never ends later here than there.
+	// The lease ends by the server's clock. Counted by our clock from before the
+	// statement, it never ends later here than there.
 	start := time.Now()
 	until := start.Add(r.t.lease)
 	var m record
@@ -31,7 +31,7 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 	got := make([]*leased, 0, asked)
 	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time, whole, r.presence.own())
 	claim.row = func(scan scanner) error {
-		m.body = nil // the last one's is in use
+		m.body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
 		}
@@ -82,9 +82,9 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 	return n, more, nil
 }
 
-// leased is a message that belongs to this receiver for a time. Its lease is fenced
-// by the row's count of claims: once another one has claimed it, nothing that is
-// said here has an effect.
+// leased is a message that is leased to this receiver. Its lease is fenced by the row's
+// count of claims: after another receiver has claimed the message, statements of this one
+// have no effect.
 type leased struct {
 	core.UnsupportedDelivery
 	r       *receiver
@@ -93,7 +93,7 @@ type leased struct {
 	claims  int
 	due     time.Time
 	expired bool
-	partial *record // without the contents, until they have arrived; nil: it is whole
+	partial *record // without the contents, until they have arrived; nil: the message is complete
 	until   atomic.Pointer[time.Time]
 
 	mu    sync.Mutex
@@ -102,7 +102,7 @@ type leased struct {
 	work work
 }
 
-// state is how far a delivery's settlement is.
+// state is the state of a delivery's settlement.
 type state int
 
 const (
@@ -111,7 +111,7 @@ const (
 	lost
 )
 
-// ended returns why nothing more can be done with a message, or nil.
+// ended returns the error of an operation on a message that is settled or lost, or nil.
 func (s state) ended() error {
 	switch s {
 	case settled:
@@ -125,12 +125,12 @@ func (s state) ended() error {
 
 var _ holding = (*leased)(nil)
 
-// String describes it without what its receiver knows.
+// String describes the delivery without the fields of its receiver.
 func (d *leased) String() string {
 	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
 }
 
-// GoString returns what String does.
+// GoString returns the same text as String.
 func (d *leased) GoString() string { return d.String() }
 
 // Incoming implements core.Delivery.
@@ -162,13 +162,13 @@ func (d *leased) giveBack(ctx context.Context, what order) error {
 		}
 		if d.work.tx != nil {
 			d.undo(ctx)
-			d.work.undone = fmt.Errorf("it was to be undone (%v)", what.action) // also where that fails below
+			d.work.undone = fmt.Errorf("it was to be undone (%v)", what.action) // also if that fails below
 		}
 	}
 	return d.settle(ctx, what)
 }
 
-// settle carries out the one settlement.
+// settle performs the one settlement.
 func (d *leased) settle(ctx context.Context, what order) error {
 	if err := d.begin(); err != nil {
 		return d.failed(what.action.String(), err)
@@ -184,20 +184,21 @@ func (d *leased) settle(ctx context.Context, what order) error {
 		return nil
 	case errors.Is(err, core.ErrLockLost):
 		d.become(lost)
-	default: // nothing happened, as far as is known
+	default: // as far as is known, nothing happened
 		d.become(held)
 	}
 	return d.failed(what.action.String(), err)
 }
 
-// usable returns why the message cannot be settled any more.
+// usable returns an error if the message can no longer be settled.
 func (d *leased) usable(ctx context.Context) error { return cmp.Or(d.advance(held), ctx.Err()) }
 
 // begin makes this the one settlement.
 func (d *leased) begin() error { return d.advance(settled) }
 
-// advance changes the state of a message that is held, unless its lease has ended by our clock. It may
-// last a little longer by the server's, but the receiver has filled its place.
+// advance changes the state of a message that is held, unless its lease has ended by our
+// clock. By the server's clock it may last a little longer, but the receiver has reused
+// its place.
 func (d *leased) advance(next state) error {
 	d.mu.Lock()
 	ending := d.state == held && !time.Now().Before(d.LockedUntil())
@@ -215,8 +216,8 @@ func (d *leased) advance(next state) error {
 	return err
 }
 
-// lose notes that the lease did not hold when it was to be renewed. Where the message
-// was settled meanwhile, that is why.
+// lose records that the lease was not valid when it was to be renewed. If the message was
+// settled during the renewal, lose returns core.ErrSettled.
 func (d *leased) lose(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,7 +226,7 @@ func (d *leased) lose(err error) error {
 	}
 	d.state = lost
 	if d.r.works {
-		d.r.t.life.Go(d.abandonWork) // which waits for a settlement
+		d.r.t.life.Go(d.abandonWork) // it waits for a settlement
 	}
 	return err
 }

@@ -13,20 +13,22 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// This file is about leased messages whose handler and sends are one with the receive. A message
-// whose handler does not ask for the transaction has none: the statement that removes it, together with
-// others, adds what its handler sent. Otherwise the transaction begins when the handler first asks for
-// it, and what removes the message in the end checks its lease once more. Until then the row is not
-// locked: the lease is renewed as that of any other, and it is what other receivers wait for.
+// This file is about leased messages whose handler and sends are atomic with the receive.
+// If the handler does not ask for the transaction, there is none: the statement that
+// removes the message, together with others, also adds the handler's messages. Otherwise
+// the transaction begins when the handler first asks for it, and the statement that
+// finally removes the message checks its lease once more. Until then the row is not
+// locked: the lease is renewed as in other modes, and keeps other receivers from the
+// message.
 
 // work is the transaction of a leased message.
 type work struct {
-	mu sync.Mutex // held while tx is begun, or the message is settled; guards what follows
+	mu sync.Mutex // held while tx is begun, or the message is settled; guards the fields below
 
 	tx         transaction // nil: the handler has none
-	undone     error       // why what the handler did is undone; it cannot be committed before a Reset
+	undone     error       // the error that undid the handler's work, which cannot be committed before a Reset; or nil
 	savepoints transport.Savepoints
-	expiry     *time.Timer // looks after a transaction whose message nobody settles any more
+	expiry     *time.Timer // ends the transaction of a message that the engine does not settle
 }
 
 var _ interface {
@@ -57,7 +59,8 @@ func (d *leased) lend(ctx context.Context) (any, error) {
 	return d.work.tx.lend(), nil
 }
 
-// beginWork begins the transaction, if the lease holds. work.mu is held, as in all below.
+// beginWork begins the transaction, if the lease is valid. work.mu is held, as in all
+// methods below.
 func (d *leased) beginWork(ctx context.Context) error {
 	if d.work.undone != nil {
 		return d.work.undone
@@ -104,7 +107,7 @@ func (d *leased) rollBackWork(ctx context.Context) {
 	d.endWork(ctx)
 }
 
-// undo undoes the handler's work. Then everything is as it was before the handler began.
+// undo undoes the handler's work and restores the state before the handler began.
 func (d *leased) undo(ctx context.Context) {
 	if d.work.tx != nil {
 		under := d.r.operations.begin(ctx)
@@ -115,7 +118,8 @@ func (d *leased) undo(ctx context.Context) {
 	d.work.savepoints.Clear()
 }
 
-// expire ends a transaction whose lease has ended. The engine does not settle such a message.
+// expire ends a transaction whose lease has ended. The engine does not settle such a
+// message.
 func (d *leased) expire() {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
@@ -130,7 +134,8 @@ func (d *leased) expire() {
 	d.r.settled(d)
 }
 
-// abandonWork ends the transaction of a message that is lost. A handler that is still at work is cut off.
+// abandonWork ends the transaction of a lost message. A statement of a running handler is
+// cancelled.
 func (d *leased) abandonWork() {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
@@ -171,7 +176,8 @@ func (d *leased) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	return d.completeWith(ctx, "replace", out)
 }
 
-// completeWith is a settlement that sends: with the handler's work, or "replace" without.
+// completeWith is a settlement that sends: with the handler's work, or, for "replace",
+// without.
 func (d *leased) completeWith(ctx context.Context, what string, out []core.Outgoing) error {
 	if !d.r.works {
 		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
@@ -208,8 +214,8 @@ func (d *leased) completeWith(ctx context.Context, what string, out []core.Outgo
 	return nil
 }
 
-// commit consumes the message with what m sends and, if there is a transaction, what was done in it.
-// What the server refuses of m is a refusedError.
+// commit consumes the message, adds the messages of m and, if there is a transaction,
+// commits the handler's work. If the server refuses m, the error is a refusedError.
 func (d *leased) commit(ctx context.Context, m *mail) error {
 	if d.work.tx != nil {
 		return d.commitWork(ctx, m)
@@ -235,7 +241,8 @@ func (d *leased) commit(ctx context.Context, m *mail) error {
 	return err
 }
 
-// commitWork commits the transaction. If the server refuses m, it is as the handler left it.
+// commitWork commits the transaction. If the server refuses m, the handler's work
+// remains.
 func (d *leased) commitWork(ctx context.Context, m *mail) error {
 	under := d.r.operations.begin(ctx)
 	defer under.end()
@@ -280,16 +287,18 @@ func (d *leased) commitWork(ctx context.Context, m *mail) error {
 	return err
 }
 
-// workIsUndone notes that the transaction has ended without a commit. The message is still leased.
+// workIsUndone records that the transaction has ended without a commit. The message is
+// still leased.
 func (d *leased) workIsUndone(cause error) error {
 	d.work.undone = cause
 	d.work.savepoints.Clear()
 	return fmt.Errorf("what the handler did in the transaction is undone: %w", cause)
 }
 
-// learnOutcome finds out whether a commit was carried out whose answer was lost. If so, the row is gone.
-// The look waits for a transaction that is about to remove it; one that removes it after the look still
-// needs the lease, and leaves nothing to whatever settles the message afterwards.
+// learnOutcome finds out whether a commit was executed whose answer was lost. If so, the
+// row is gone. The query waits for a transaction that is about to remove the row; one
+// that removes it after the query still needs the lease, and leaves no message to a later
+// settlement.
 func (d *leased) learnOutcome(ctx context.Context, cause error) error {
 	o := transport.Outages{}
 	for {
@@ -345,8 +354,8 @@ func (d *leased) Savepoint(ctx context.Context) (func(context.Context) error, er
 	}, nil
 }
 
-// addSavepoint returns the number and the name of a new savepoint. Before the transaction there is
-// none to name: to return there is to roll the transaction back.
+// addSavepoint returns the number and the name of a new savepoint. Before the transaction
+// begins there is no name: a rollback to such a savepoint rolls the transaction back.
 func (d *leased) addSavepoint(ctx context.Context) (n int, name string, err error) {
 	if !d.r.works {
 		return 0, "", transport.Unsupported("SendsAtomicWithReceive")
@@ -369,8 +378,8 @@ func (d *leased) addSavepoint(ctx context.Context) (n int, name string, err erro
 	return n, name, tx.run(under, d.r.t.dialect.savepoint(name))
 }
 
-// rollbackTo undoes what was done since a savepoint. Where that fails, the server lets the
-// transaction not be committed.
+// rollbackTo undoes the work since a savepoint. If that fails, the server does not allow
+// a commit of the transaction.
 func (d *leased) rollbackTo(ctx context.Context, n int, name string) error {
 	if err := d.usable(ctx); err != nil {
 		return err

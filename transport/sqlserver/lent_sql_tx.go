@@ -9,11 +9,11 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// sqlLoan is the transaction of a message as its handler sees it: a *sql.Tx of a
-// database that has one connection, which is that of the message, and in which
-// transactions neither begin nor end. So a handler cannot commit the receive without
-// what it sends. And when the handler has returned, database/sql closes the rows that
-// it has left open: the connection would be busy until somebody reads them.
+// sqlLoan is the handler's view of a message's transaction: a *sql.Tx of a database that
+// has a single connection, which is that of the message, and in which transactions
+// neither begin nor end. So a handler cannot commit the receive without its sends. After
+// the handler has returned, database/sql closes rows that it left open: they would keep
+// the connection busy until they are read.
 type sqlLoan struct {
 	db  *sql.DB
 	tx  *sql.Tx
@@ -26,24 +26,23 @@ type sqlLoan struct {
 func lendSQL(conn *sql.Conn) *sqlLoan {
 	life, end := context.WithCancel(context.Background())
 	l := &sqlLoan{end: end, db: sql.OpenDB(lentConn{conn, life})}
-	l.tx, _ = l.db.BeginTx(life, nil) // for which nothing is done that could fail
+	l.tx, _ = l.db.BeginTx(life, nil) // it calls no method that could fail
 	return l
 }
 
-// close waits for a statement under way until ctx ends, and then cuts it off.
+// close waits for a statement in progress until ctx ends, and then cancels it.
 func (l *sqlLoan) close(ctx context.Context) {
 	stop := context.AfterFunc(ctx, l.end)
-	_ = l.tx.Rollback() // which rolls back nothing, but closes rows
+	_ = l.tx.Rollback() // rolls back nothing, but closes rows
 	stop()
 	l.end()
 	_ = l.db.Close()
 }
 
-// lentConn is the database, the one connection that it has, and the transaction on
-// it.
+// lentConn is the database, its single connection, and the transaction on it.
 type lentConn struct {
 	conn *sql.Conn
-	life context.Context // ends when what is under way is to be cut off
+	life context.Context // ends when a statement in progress has to be cancelled
 }
 
 var _ interface {
@@ -73,14 +72,14 @@ type lentDriver struct{}
 // Open implements driver.Driver.
 func (lentDriver) Open(string) (driver.Conn, error) { return nil, errNotYours }
 
-// clientConn is what the connections of go-mssqldb and pgx can do.
+// clientConn has the methods that connections of go-mssqldb and pgx share.
 type clientConn interface {
 	driver.ConnPrepareContext
 	driver.NamedValueChecker
 }
 
-// use calls f while nobody else uses the connection. Its error is that there is no
-// connection any more.
+// use calls f while no other goroutine uses the connection. Its error says that the
+// connection is gone.
 func (c lentConn) use(f func(conn clientConn)) error {
 	return c.conn.Raw(func(native any) error {
 		conn, ok := native.(clientConn)
@@ -98,7 +97,7 @@ func (c lentConn) CheckNamedValue(value *driver.NamedValue) (err error) {
 	return firstError(gone, err)
 }
 
-// ExecContext implements driver.ExecerContext where the client library does; otherwise
+// ExecContext implements driver.ExecerContext if the client library does; otherwise
 // database/sql prepares the statement.
 func (c lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (result driver.Result, err error) {
 	ctx, done := c.limited(ctx)
@@ -113,7 +112,8 @@ func (c lentConn) ExecContext(ctx context.Context, query string, args []driver.N
 	return result, firstError(gone, err)
 }
 
-// QueryContext implements driver.QueryerContext as ExecContext does its interface.
+// QueryContext implements driver.QueryerContext, as ExecContext does
+// driver.ExecerContext.
 func (c lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	ctx, done := c.limited(ctx)
 	var rows driver.Rows
@@ -128,7 +128,7 @@ func (c lentConn) QueryContext(ctx context.Context, query string, args []driver.
 	return c.lent(rows, firstError(gone, err), done)
 }
 
-// lent returns rows that are read with the connection in their reader's hands.
+// lent returns rows whose reader uses the connection.
 func (c lentConn) lent(rows driver.Rows, err error, done func()) (driver.Rows, error) {
 	if err != nil {
 		done()
@@ -145,7 +145,8 @@ func (c lentConn) lent(rows driver.Rows, err error, done func()) (driver.Rows, e
 	}
 }
 
-// limited returns a context that also ends when what is under way is to be cut off.
+// limited returns a context that also ends when a statement in progress has to be
+// cancelled.
 func (c lentConn) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.life, cancel)
@@ -160,8 +161,8 @@ func (c lentConn) Prepare(query string) (driver.Stmt, error) {
 	return c.PrepareContext(context.Background(), query)
 }
 
-// PrepareContext implements driver.ConnPrepareContext. For go-mssqldb that is nothing
-// that the server hears of.
+// PrepareContext implements driver.ConnPrepareContext. go-mssqldb sends nothing to the
+// server for it.
 func (c lentConn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
 	gone := c.use(func(conn clientConn) { s, err = conn.PrepareContext(ctx, query) })
 	if err := firstError(gone, err); err != nil {
@@ -170,7 +171,7 @@ func (c lentConn) PrepareContext(ctx context.Context, query string) (s driver.St
 	return lentStmt{s, c}, nil
 }
 
-// lentStmt is a statement of the client library's.
+// lentStmt is a statement of the client library.
 type lentStmt struct {
 	driver.Stmt
 	on lentConn
@@ -202,7 +203,7 @@ func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (d
 	return s.on.lent(rows, firstError(gone, err), done)
 }
 
-// lentRows are read with the connection in their reader's hands.
+// lentRows are rows whose reader uses the connection.
 type lentRows struct {
 	rows driver.Rows
 	on   lentConn
@@ -225,8 +226,8 @@ func (r *lentRows) Close() (err error) {
 	return firstError(gone, err)
 }
 
-// rowsOfPostgres and rowsOfMicrosoft are what the client libraries' rows say beside their
-// values.
+// rowsOfPostgres and rowsOfMicrosoft are the methods of the client libraries' rows beside
+// those for values.
 type (
 	rowsOfPostgres interface {
 		driver.RowsColumnTypeDatabaseTypeName
@@ -267,7 +268,7 @@ func (r *lentMicrosoftRows) NextResultSet() (err error) {
 	return firstError(gone, err)
 }
 
-// firstError keeps errors as they are: io.EOF is compared with ==.
+// firstError does not wrap errors: io.EOF is compared with ==.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {

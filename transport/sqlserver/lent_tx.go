@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// loan is a transaction in the hands of a handler. When the handler has returned,
-// what it left open is closed, and what it kept cannot be used: the connection is
-// somebody else's by then.
+// loan is a transaction that is lent to a handler. After the handler has returned,
+// results that it left open are closed, and its transaction cannot be used any more: by
+// then the connection may belong to another message.
 type loan struct {
 	tx    pgx.Tx
 	ended atomic.Bool
@@ -26,9 +26,9 @@ type loan struct {
 }
 
 // end takes the transaction back, and reports whether the connection is free. Until ctx
-// ends it waits for a statement under way, and reads what is left of a result that the
-// handler has not closed. Then it cuts both off: the handler, or a goroutine of its, may
-// still be using the connection, so nobody else must touch it.
+// ends it waits for a statement in progress, and reads the rest of a result that the
+// handler has not closed. Then it closes the network connection: the handler, or one of
+// its goroutines, may still be using it, so no other user may have it.
 func (l *loan) end(ctx context.Context) (free bool) {
 	l.ended.Store(true) // later users of mu do nothing
 	return l.quiet(ctx)
@@ -46,7 +46,7 @@ func (l *loan) quiet(ctx context.Context) (free bool) {
 	switch {
 	case l.open == nil:
 		return true
-	case ctx.Err() != nil: // the handler need not have returned
+	case ctx.Err() != nil: // the handler may still be running
 		l.cut()
 		return false
 	case !l.tx.Conn().PgConn().IsBusy():
@@ -58,7 +58,8 @@ func (l *loan) quiet(ctx context.Context) (free bool) {
 	return stop()
 }
 
-// await waits for the end of a statement under way. Where ctx ends before, it is cut off.
+// await waits for the end of a statement in progress. If ctx ends first, it cuts the
+// connection.
 func (l *loan) await(ctx context.Context) bool {
 	over := make(chan struct{})
 	go func() {
@@ -75,10 +76,11 @@ func (l *loan) await(ctx context.Context) bool {
 	}
 }
 
-// cut closes the network connection, which may be done at any time.
+// cut closes the network connection, which is allowed at any time.
 func (l *loan) cut() { _ = l.tx.Conn().PgConn().Conn().Close() }
 
-// loanPart is what was lent since a savepoint. It ends when that is rolled back.
+// loanPart is the part of a loan since a savepoint. It ends when that savepoint is rolled
+// back.
 type loanPart struct {
 	savepoint int
 	ended     atomic.Bool
@@ -97,8 +99,8 @@ func (tx *lentTx) use(f func() error) error {
 	return f()
 }
 
-// lentTx is the transaction as the handler sees it, or one nested in it. It is used
-// by one goroutine at a time, as every pgx.Tx.
+// lentTx is the handler's view of the transaction, or a transaction nested in it. One
+// goroutine at a time uses it, as every pgx.Tx.
 type lentTx struct {
 	pgx.Tx    // pgx's own
 	loan      *loan
@@ -106,11 +108,11 @@ type lentTx struct {
 	outermost bool      // the message's own
 }
 
-// errNotYours is the answer to Commit and Rollback.
+// errNotYours is the error of Commit and Rollback.
 var errNotYours = errors.New("sqlserver: the transaction belongs to the message: return nil from the handler to commit it, an error to roll it back")
 
-// endsTransaction reports whether a statement is one that begins, commits or rolls
-// back the whole transaction. It sees what is written by mistake, not what is hidden.
+// endsTransaction reports whether a statement begins, commits or rolls back the whole
+// transaction. It finds mistakes, not disguised statements.
 func endsTransaction(sql string) bool {
 	words := strings.FieldsFunc(sql[:min(len(sql), 80)], func(c rune) bool { return unicode.IsSpace(c) || c == ';' })
 	if len(words) == 0 {
@@ -147,8 +149,8 @@ func (tx *lentTx) Commit(ctx context.Context) error {
 	return tx.use(func() error { return tx.Tx.Commit(ctx) })
 }
 
-// Rollback rolls back a nested transaction. On the message's own it does nothing but
-// say so: it may well be deferred.
+// Rollback rolls back a nested transaction. On the message's own transaction it only
+// returns an error: the call may well be deferred.
 func (tx *lentTx) Rollback(ctx context.Context) error {
 	if tx.outermost {
 		return errNotYours
@@ -164,7 +166,7 @@ func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn
 	err = tx.use(func() error {
 		tag, err = tx.Tx.Exec(ctx, sql, args...)
 		if err == nil {
-			tx.loan.open = nil // or the connection would have been busy
+			tx.loan.open = nil // otherwise the connection would have been busy
 		}
 		return err
 	})
@@ -189,7 +191,7 @@ func (tx *lentTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.
 // QueryRow implements pgx.Tx.
 func (tx *lentTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	rows, err := tx.Query(ctx, sql, args...)
-	if err != nil { // which Scan returns
+	if err != nil { // Scan returns the error
 		return firstRow{rows: rows}
 	}
 	return firstRow{rows, tx.loan}
@@ -229,7 +231,7 @@ func (tx *lentTx) Prepare(ctx context.Context, name, sql string) (description *p
 	return description, err
 }
 
-// firstRow is what QueryRow returns.
+// firstRow is the result of QueryRow.
 type firstRow struct {
 	rows pgx.Rows
 	loan *loan // nil: there is no result
@@ -251,7 +253,7 @@ func (r firstRow) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// close closes the rows, so that nothing is open.
+// close closes the rows.
 func (r firstRow) close() {
 	r.rows.Close()
 	if r.loan != nil {
@@ -261,7 +263,7 @@ func (r firstRow) close() {
 	}
 }
 
-// noRows is the result of a query that was not made.
+// noRows is the result of a query that was not sent.
 type noRows struct {
 	pgx.Rows
 	err error
@@ -277,7 +279,7 @@ func (r noRows) Values() ([]any, error)                       { return nil, r.er
 func (r noRows) RawValues() [][]byte                          { return nil }
 func (r noRows) Conn() *pgx.Conn                              { return nil }
 
-// noResults are those of a batch that was not sent.
+// noResults is the result of a batch that was not sent.
 type noResults struct{ err error }
 
 func (r noResults) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, r.err }

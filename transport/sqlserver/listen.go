@@ -17,12 +17,12 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// aliveEvery is how often the connection that listens is tried: nothing else
-// travels on it.
+// aliveEvery is how often the listening connection is tested: nothing else is sent on it.
 const aliveEvery = 30 * time.Second
 
-// notifyListener keeps a connection that listens while there is a queue to listen for. All
-// transports of a pool share it: a connection each would cost the server a process each.
+// notifyListener keeps a connection that listens while there is a queue to listen for.
+// All transports of a pool share it: a connection for each would cost the server a
+// process for each.
 type notifyListener struct {
 	pool  *pgxpool.Pool
 	life  context.Context
@@ -30,13 +30,13 @@ type notifyListener struct {
 	ended chan struct{} // closed when its goroutine has ended
 
 	listening atomic.Bool
-	left      atomic.Bool // the server that it listens to is not the one to use
+	left      atomic.Bool // the connection leads to a server that is not to be used any more
 
-	changed transport.Signal // the queues to listen for are others, or the number is wanted now
+	changed transport.Signal // the queues have changed, or the number is wanted now
 
 	presence *presence // on the same connection
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	transports map[*bellman]struct{}
 	interrupt  context.CancelFunc
 }
@@ -46,13 +46,14 @@ var notifyListeners = struct {
 	by map[*pgxpool.Pool]*notifyListener
 }{by: map[*pgxpool.Pool]*notifyListener{}}
 
-// joinNotifyListener returns the one of a pool, for one more transport, which leaves it.
+// joinNotifyListener returns the listener of a pool, for one more transport, which has to
+// call leave.
 func joinNotifyListener(pool *pgxpool.Pool, b *bellman) *notifyListener {
 	notifyListeners.mu.Lock()
 	defer notifyListeners.mu.Unlock()
 	l := notifyListeners.by[pool]
 	if l == nil {
-		// It has no values of a transport's context, since it may outlive that.
+		// It has no values of a transport's context, since it may outlive the transport.
 		life, end := context.WithCancel(context.Background())
 		l = &notifyListener{pool: pool, life: life, end: end, ended: make(chan struct{}), changed: transport.NewSignal(), transports: map[*bellman]struct{}{}}
 		l.presence = newPresence(l.queues, l.free)
@@ -65,7 +66,8 @@ func joinNotifyListener(pool *pgxpool.Pool, b *bellman) *notifyListener {
 	return l
 }
 
-// leave is called when a transport is closed. The last one waits for the end.
+// leave is called when a transport is closed. The last transport waits for the end of the
+// listener.
 func (l *notifyListener) leave(b *bellman) {
 	notifyListeners.mu.Lock()
 	l.mu.Lock()
@@ -84,13 +86,13 @@ func (l *notifyListener) leave(b *bellman) {
 	l.update()
 }
 
-// update makes it look at what there is to listen for.
+// update makes the listener read its list of queues again.
 func (l *notifyListener) update() {
 	l.changed.Notify()
 	l.wake()
 }
 
-// wake ends its wait for a notification.
+// wake interrupts the listener's wait for a notification.
 func (l *notifyListener) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,21 +101,21 @@ func (l *notifyListener) wake() {
 	}
 }
 
-// changeServer makes it listen to the server that can be written to, which may be another one
-// now: the old one is told of no messages any more.
+// changeServer makes the listener connect to the server that can be written to, which may
+// be another one now: the old server gets no more notifications.
 func (l *notifyListener) changeServer() {
 	l.left.Store(true)
 	l.wake()
 }
 
-// members returns those of the transports.
+// members returns the listener's transports.
 func (l *notifyListener) members() []*bellman {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.transports))
 }
 
-// queues returns those to listen for, by channel.
+// queues returns the queues to listen for, by channel.
 func (l *notifyListener) queues() map[string]*queue {
 	queues := map[string]*queue{}
 	for _, b := range l.members() {
@@ -133,7 +135,7 @@ func (l *notifyListener) ring(q *queue) {
 	}
 }
 
-// free wakes who may have messages that were released, also in other processes.
+// free wakes receivers that may get released messages, also in other processes.
 func (l *notifyListener) free(q *queue, due time.Time) {
 	for _, b := range l.members() {
 		b.t.free(q, due)
@@ -164,7 +166,7 @@ var errLeft = errors.New("the server cannot be written to any more")
 
 var errNotify = errors.New("the connection that listens does not answer")
 
-// hear listens until the connection fails, or there is nothing to listen for.
+// hear listens until the connection fails, or there is no queue to listen for.
 func (l *notifyListener) hear(o *transport.Outages) error {
 	l.left.Store(false)
 	defer l.presence.detach()
@@ -199,21 +201,21 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 			if l.left.Load() {
 				return errLeft
 			}
-			if q := heard[n]; q != nil { // nil: it was on its way when we ceased to listen for it
+			if q := heard[n]; q != nil { // nil: it was sent before UNLISTEN
 				l.ring(q)
 			}
 		}
 	}
 }
 
-// connectBeside opens a connection as the pool does, whose hooks may know the password. It
-// is none of the pool's.
+// connectBeside opens a connection as the pool does, whose hooks may know the password.
+// The connection does not belong to the pool.
 func connectBeside(life context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(life, operationTimeout)
 	defer cancel()
 	cfg := pool.Config()
-	// To cease to wait for a notification is no reason to ask the server to cancel
-	// something, and to wait until it has.
+	// When the wait for a notification ends, there is no statement that the server would
+	// have to cancel.
 	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}
@@ -235,7 +237,7 @@ func connectBeside(life context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) 
 	return conn, nil
 }
 
-// quiet reports whether the queues to listen for are still the same.
+// quiet reports whether the queues to listen for are unchanged.
 func (l *notifyListener) quiet() bool {
 	select {
 	case <-l.changed:
@@ -245,8 +247,8 @@ func (l *notifyListener) quiet() bool {
 	}
 }
 
-// hearFor listens for these queues and no others. What came to one before it was
-// listened for is looked for at once.
+// hearFor listens for these queues and no others. It wakes receivers of new queues at
+// once, because messages may have arrived before it listened.
 func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue) error {
 	ctx, cancel := context.WithTimeout(l.life, operationTimeout)
 	defer cancel()
@@ -270,8 +272,8 @@ func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue
 	return nil
 }
 
-// next returns the channel of the next notification, or "" after a while without
-// one, or when the queues to listen for have changed.
+// next returns the channel of the next notification, or "" if none arrives for a while,
+// or if the queues to listen for have changed.
 func (l *notifyListener) next(conn *pgx.Conn) (string, error) {
 	until, looks := time.Now().Add(aliveEvery), l.presence.attached
 	if looks {
@@ -299,7 +301,7 @@ func (l *notifyListener) next(conn *pgx.Conn) (string, error) {
 	return "", nil
 }
 
-// tryConnection finds out whether the connection still works.
+// tryConnection tests whether the connection still works.
 func (l *notifyListener) tryConnection(conn *pgx.Conn, looks bool) error {
 	if looks {
 		return l.presence.look(l.life, conn)

@@ -10,12 +10,12 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
-// microsoft is the dialect of Microsoft SQL Server 2017 and later and of Azure SQL,
-// in databases with the compatibility level 130 or higher (OPENJSON).
+// microsoft is the dialect of Microsoft SQL Server 2017 and later and of Azure SQL, in
+// databases with the compatibility level 130 or higher (OPENJSON).
 //
-// It has never been run against a server. Its statements pass a T-SQL parser, what
-// the engine makes of the server's errors is tested with a driver that stands in for
-// it, and what is said here about the server is what its documentation says.
+// It has never been run against a server. Its statements pass a T-SQL parser, the
+// engine's reactions to the server's errors are tested with a fake driver, and statements
+// here about the server are from its documentation.
 type microsoft struct{}
 
 func (microsoft) product() string       { return "Microsoft SQL Server" }
@@ -32,9 +32,9 @@ func (microsoft) length(text string) (n int) {
 // microsoftNameUnits is the longest name (sysname), in UTF-16 code units.
 const microsoftNameUnits = 128
 
-// table reads a plain name, or an address as NServiceBus writes it:
-// table@[schema]@[catalog]. The name of the table is never in brackets there and ends
-// at the first @, so it cannot contain one; those of schema and catalog may do without
+// table parses a plain name, or an address as NServiceBus writes it:
+// table@[schema]@[catalog]. The name of the table is never in brackets there and ends at
+// the first @, so it cannot contain an @; the schema and the catalog may be without
 // brackets.
 func (microsoft) table(queue string, in place) (table, error) {
 	t := table{place: in}
@@ -49,7 +49,7 @@ func (microsoft) table(queue string, in place) (table, error) {
 		if text, rest, qualified, ok = addressPart(rest); !ok {
 			return table{}, fmt.Errorf("queue address %q is not of the form table@[schema]@[catalog]", queue)
 		}
-		if strings.TrimSpace(text) != "" { // as NServiceBus has it
+		if strings.TrimSpace(text) != "" { // as in NServiceBus
 			*part = text
 		}
 	}
@@ -81,7 +81,7 @@ func (microsoft) table(queue string, in place) (table, error) {
 	return t, nil
 }
 
-// addressPart splits off the schema or the catalog with which text begins. more says
+// addressPart splits off the schema or the catalog at the beginning of text. more says
 // that another part follows.
 func addressPart(text string) (part, rest string, more, ok bool) {
 	if !strings.HasPrefix(text, "[") {
@@ -115,8 +115,8 @@ func bracketed(name string) string { return quoteWith(name, "[", "]") }
 func literal(text string) string { return "N" + quoteWith(text, "'", "'") }
 
 // list passes columns as one text, a JSON array with an array for each row, which
-// openjson makes a table of. A list of parameters would be another statement for
-// each length, and each statement another plan.
+// openjson turns into a table. With a list of parameters each length would be another
+// statement with another plan.
 func (microsoft) list(columns ...any) []any {
 	values := make([]reflect.Value, len(columns))
 	for i, column := range columns {
@@ -135,15 +135,15 @@ func (microsoft) list(columns ...any) []any {
 	return []any{microsoftdriver.Text(string(text))}
 }
 
-// Errors that the statements below raise themselves.
+// These are errors that the statements below raise.
 const (
-	microsoftEnded  = 50901 // the transaction is not the message's any more
-	microsoftNested = 50902 // a handler has left open what it began inside of it
+	microsoftEnded  = 50901 // the transaction is no longer the message's
+	microsoftNested = 50902 // a handler has left a nested transaction open
 	microsoftLevel  = 50903 // the compatibility level is too low
-	microsoftLock   = 50904 // another one creates tables for too long
+	microsoftLock   = 50904 // another session has the lock on the schema for too long
 )
 
-// savepoint also notes which transaction it is in, before the handler gets it.
+// savepoint also records the identity of the transaction, before the handler gets it.
 func (microsoft) savepoint(name string) *statement {
 	text := `save transaction ` + name + `;`
 	if name == beforeHandler {
@@ -154,20 +154,19 @@ exec sys.sp_set_session_context @key = N'reprise transaction', @value = @transac
 	return command(text)
 }
 
-// rollbackTo undoes also what a handler has begun and not committed: that is
-// only counted, and as long as the count is above 1 a commit would do nothing but count
-// it down. The rollback removes the savepoint, so it is set again.
+// rollbackTo also undoes transactions that a handler has begun and not committed: the
+// server only counts these, and while the count is above 1 a commit only decrements it.
+// The rollback removes the savepoint, so it is set again.
 func (microsoft) rollbackTo(name string) *statement {
 	return command(`rollback transaction ` + name + `;
 while @@trancount > 1 commit transaction;
 save transaction ` + name + `;`)
 }
 
-// intact fails where the transaction has ended. The server ends it when it chooses
-// it as a deadlock's victim and after some errors, and a handler can (or a procedure
-// that it calls); what came next would be carried out and committed outside of any
-// transaction. go-mssqldb notices that by itself, but not where another one has
-// been begun since.
+// intact fails if the transaction has ended. The server ends it as the victim of a
+// deadlock and after some errors, and a handler can end it (or a procedure that it
+// calls); later statements would be executed and committed outside of any transaction.
+// go-mssqldb detects that itself, but not if another transaction has been begun since.
 func (microsoft) intact() *statement {
 	return command(fmt.Sprintf(`if xact_state() <> 1 or isnull(cast(session_context(N'reprise transaction') as bigint), 0) <> current_transaction_id()
 	throw %d, N'the transaction of the message has ended: the server has rolled it back, or the handler has ended it', 1;

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
-// What the numbers of errors mean (sys.messages) that say more than their severity.
+// These are error numbers (sys.messages) that say more than their severity.
 var (
 	microsoftNoTable = []int32{
 		208, // invalid object name
@@ -27,7 +27,7 @@ var (
 		1205, 1222, // victim of a deadlock; lock request timed out
 		3960, 3966, // another transaction was first; the versions of rows are gone
 		921, 922, 924, 926, 927, 942, 945, 952, // the database cannot be opened at the moment
-		955, 956, 983, 988, // nor in a mirror or an availability group
+		955, 956, 983, 988, // the same in a mirror or an availability group
 		701, 802, 1101, 1105, 1204, 8628, 8645, 8651, 9002, // out of memory, disk, log, locks
 		10928, 10929, 10936, // Azure: a limit of the database
 		40501, 40544, 40613, // Azure: busy; the database is full, or not available
@@ -37,35 +37,35 @@ var (
 	microsoftReadOnly = []int32{
 		3906,               // the database is read-only
 		954, 976, 978, 979, // it is a mirror or a secondary replica
-		982, 4221, // and no read-only one can be had
+		982, 4221, // and there is no readable one
 	}
-	// The login failed for a reason that passes. 4060 and 4064 are also what a client gets
-	// while the database of its login is being recovered after a restart; that there is
-	// no such database looks the same.
+	// The login failed for a temporary reason. A client also gets 4060 and 4064 while the
+	// database of its login is being recovered after a restart; a database that does not
+	// exist looks the same.
 	microsoftUnreached = []int32{
 		4060, 4064,
 		17142, 17187, 17188, 17189, 17197, 17809, // the server is paused, starts, ends, or has too many connections
 		18401, 18461, // it is upgrading itself, or for one administrator only
 	}
-	// The server has ended the session while it carried out a statement.
+	// The server has ended the session while it executed a statement.
 	microsoftOutage = []int32{
 		40197,                             // Azure: moved elsewhere
 		40549, 40550, 40551, 40552, 40553, // Azure: the transaction was too long or too large
 	}
-	// The transaction has ended, and with it all that was done in it.
+	// The transaction has ended, and its work is undone.
 	microsoftTransactionEnded = []int32{
-		628, 3902, 3903, 3998, // there is none to save, to commit, to roll back; it had to be
-		6401, // it is another one, without the savepoint
+		628, 3902, 3903, 3998, // no transaction to save, to commit or to roll back; it had to be rolled back
+		6401, // another transaction, without the savepoint
 		microsoftEnded,
 	}
 )
 
-// classify reads the number and the severity of the server's errors. Without any the
-// connection failed.
+// classify uses the number and the severity of the server's errors. Without any such
+// error the connection failed.
 func (microsoft) classify(err error) fault {
 	var unreached *unreachedError
 	connecting := errors.As(err, &unreached)
-	if microsoftdriver.Severed(err) { // the last thing it said
+	if microsoftdriver.Severed(err) { // the server ended the connection
 		return outage(connecting)
 	}
 	reported := microsoftdriver.Errors(err)
@@ -73,7 +73,7 @@ func (microsoft) classify(err error) fault {
 		var dialing *net.OpError
 		return connectionFault(err, errors.As(err, &dialing) && dialing.Op == "dial")
 	}
-	// The first tells most: that the login failed is only a consequence of why.
+	// The first error has the cause: "login failed" is only a consequence of it.
 	for _, one := range reported {
 		if f := microsoftFault(one, connecting); f != faultStatement {
 			return f
@@ -95,19 +95,19 @@ func microsoftFault(err microsoftdriver.Error, connecting bool) fault {
 		return faultBusy
 	case has(microsoftReadOnly):
 		return faultReadOnly
-	case has(microsoftOutage), err.Class >= 20: // which ends the connection
+	case has(microsoftOutage), err.Class >= 20: // it ends the connection
 		return outage(connecting)
-	case err.Class >= 17: // the server lacks something
+	case err.Class >= 17: // the server lacks a resource
 		return faultBusy
 	default:
 		return faultStatement
 	}
 }
 
-// transactionEnded reports whether an error means that the server's transaction is
-// gone, though the connection is not. go-mssqldb notices that the server, or a
-// statement of the handler's, has ended it, and from then on sends nothing, because it
-// would be carried out outside of any transaction.
+// transactionEnded reports whether an error means that the server's transaction is gone,
+// though the connection is not. go-mssqldb notices that the server, or a statement of the
+// handler, has ended the transaction, and sends nothing more, because the server would
+// execute it outside of any transaction.
 func transactionEnded(err error) bool {
 	return slices.ContainsFunc(microsoftdriver.Errors(err), func(one microsoftdriver.Error) bool {
 		return slices.Contains(microsoftTransactionEnded, one.Number) ||

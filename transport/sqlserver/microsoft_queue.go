@@ -2,20 +2,20 @@ package sqlserver
 
 import "time"
 
-// Before each statement that looks for rows: what isolation level another user of the
-// pool has left behind is not reset with the connection, and under SERIALIZABLE and
-// SNAPSHOT the server refuses READPAST. In a statement with parameters it is the level
-// of that statement only.
+// readCommitted precedes each statement that looks for rows: the isolation level that
+// another user of the pool has set is not reset with the connection, and under
+// SERIALIZABLE and SNAPSHOT the server refuses READPAST. In a statement with parameters
+// it is the level of that statement only.
 const readCommitted = `set transaction isolation level read committed;
 `
 
-// The server may be set to answer reads from versions of rows
-// (READ_COMMITTED_SNAPSHOT, which Azure SQL is). UPDLOCK makes it lock them all the
-// same, and READCOMMITTEDLOCK where nothing is to be locked for longer.
+// The server may be configured to answer reads from versions of rows
+// (READ_COMMITTED_SNAPSHOT, the default of Azure SQL). UPDLOCK makes it lock them
+// nevertheless, and READCOMMITTEDLOCK does so if no lock has to last longer than the
+// read.
 //
-// FORCESEEK keeps a plan made while the queue was empty from being one that scans, and
-// locks, the table. It is a hint for FROM, not for the table that UPDATE or DELETE
-// names.
+// FORCESEEK prevents a plan, made while the queue was empty, that scans and locks the
+// table. It is a hint for FROM, not for the table that UPDATE or DELETE names.
 const (
 	skipLocked    = ` with (updlock, readpast, rowlock)`
 	seekAvailable = ` with (updlock, readpast, rowlock, forceseek)`
@@ -23,31 +23,31 @@ const (
 	onlyLook      = ` with (readpast, readcommittedlock)`
 )
 
-// timeOf makes a datetime2 of a parameter that is a time.Time.
+// timeOf converts a parameter that is a time.Time to datetime2.
 func timeOf(parameter string) string {
 	return `cast(switchoffset(` + parameter + `, 0) as datetime2(7))`
 }
 
-// after is the time so many microseconds, a bigint, from now. dateadd takes an int,
-// so that they have to be split.
+// after is the time after a duration in microseconds, a bigint, from now. dateadd takes
+// an int, so the duration has to be split.
 func after(duration string) string {
 	return `dateadd(microsecond, cast(` + duration + ` % 1000000 as int), dateadd(second, cast(` + duration + ` / 1000000 % 86400 as int), ` +
 		`dateadd(day, cast(` + duration + ` / 1000000 / 86400 as int), sysutcdatetime())))`
 }
 
-// expiry is when a message expires that lives so many microseconds, 0 being for
-// ever. The column is a datetime, as NServiceBus has it, which is rounded to a 300th
-// of a second; 2 ms less, it is never late.
+// expiry is the time at which a message with a time to live in microseconds expires; 0 is
+// for ever. The column is a datetime, as in NServiceBus, which is rounded to a 300th of a
+// second; 2 ms less, it is never late.
 func expiry(duration string) string {
 	return `case when ` + duration + ` > 0 then cast(dateadd(millisecond, -2, ` + after(duration) + `) as datetime) end`
 }
 
-// expiryOf makes a datetime of the text that the statements return.
+// expiryOf converts the text that the statements return to datetime.
 func expiryOf(parameter string) string {
 	return `convert(datetime, nullif(` + parameter + `, N''), 126)`
 }
 
-// recordOf are the columns of record, of the rows that a statement inserted or
+// recordOf returns the columns of record, of the rows that a statement inserted or
 // deleted.
 func recordOf(row, due, deliveries, claims, lastError string) string {
 	return `convert(char(36), ` + row + `.Id), ` + row + `.RowVersion, ` + row + `.Headers, isnull(` + row + `.Body, cast('' as varbinary(max))),
@@ -55,13 +55,14 @@ func recordOf(row, due, deliveries, claims, lastError string) string {
 	cast(case when ` + row + `.Expires <= sysutcdatetime() then 1 else 0 end as bit), ` + lastError
 }
 
-// queue says how messages wait in a table. It is a heap, as NServiceBus's: rows of a
-// clustered index would be inserted where others are being deleted.
+// queue returns the statements for a queue's table. The table is a heap, like
+// NServiceBus's: in a clustered index rows would be inserted where others are being
+// deleted.
 //
 // Available messages are found in the index on (Due, RowVersion), in which delayed
-// ones are past the end of what is read. LeasedUntil is in it too, but not as a part of
-// the key: so leased messages are skipped without a look at the row, and without a
-// lock on it that would last as long as a handler's transaction.
+// messages come after the range that is read. The index includes LeasedUntil, but not in
+// the key: so leased messages are skipped without reading the row, and without a lock on
+// it that would last as long as a handler's transaction.
 //
 // OUTPUT without INTO is refused if the table has a trigger: there must be none.
 func (microsoft) queue(t table) *queueTexts {
@@ -78,7 +79,7 @@ func (microsoft) queue(t table) *queueTexts {
 	own := func(row, deliveries string) string {
 		return recordOf(row, `todatetimeoffset(`+row+`.Due, 0)`, deliveries, row+`.Claims`, `isnull(`+row+`.LastError, N'')`)
 	}
-	// As nextDelivery and nextClaim of postgres; least and greatest came with SQL Server 2022.
+	// As nextDelivery of postgres; least and greatest came with SQL Server 2022.
 	nextDelivery := func(row string) string {
 		return `case when ` + row + `Deliveries < 0 then 1 when ` + row + `Deliveries = 2147483647 then 2147483647 else ` + row + `Deliveries + 1 end`
 	}
@@ -122,8 +123,8 @@ set LeasedUntil = ` + after("@p1") + `
 output inserted.RowVersion` + leased("@p2", ""),
 		take: available("@p2") + `delete from available
 output ` + own("deleted", nextDelivery("deleted.")) + `;`,
-		// The row gets a new RowVersion: to give it the old one (@p2) takes the right to
-		// alter the table. Its place in the queue is that of Due.
+		// The row gets a new RowVersion: to give it the old one (@p2) would need the
+		// right to alter the table. Its place in the queue is that of Due.
 		giveBack: `insert into ` + t.quoted + ` (Id, Recoverable, Expires, Headers, Body, Due, Deliveries, Claims, LastError)
 values (convert(uniqueidentifier, @p1), 1, ` + expiryOf("@p8") + `, @p3, @p4, ` + timeOf("@p5") + `, @p6, @p7, @p9);`,
 		recount: readCommitted + `update m
@@ -143,7 +144,7 @@ output deleted.RowVersion
 from ` + t.quoted + ` as m` + seekAvailable + `
 where m.RowVersion = @p1 and ` + nextDelivery("m.") + ` = @p2 and m.Claims = @p3;`,
 		// There is no index on Id. UPDLOCK would lock every row until the end of the
-		// transaction, and not only while it is looked at.
+		// transaction, and not only while it is read.
 		retakeForeign: readCommitted + `delete from ` + t.quoted + ` with (readpast, rowlock)
 output deleted.RowVersion
 where Id = convert(uniqueidentifier, @p1) and RowVersion = @p2;`,
@@ -179,9 +180,9 @@ func (microsoft) takeForeign(t *queueTexts, n int) *statement {
 	return command(t.takeForeign, n)
 }
 
-// subscriptions compares topics as they are: NServiceBus's table compares as its
-// database does, mostly without regard to case, and every comparison is without regard
-// to spaces at the end.
+// subscriptions compares topics exactly: NServiceBus's table compares with its database's
+// collation, mostly without regard to case, and every comparison ignores spaces at the
+// end.
 func (microsoft) subscriptions(t table) *subscriptionTexts {
 	const row = `Endpoint = @p2 and Topic = @p3 collate Latin1_General_BIN2`
 	return &subscriptionTexts{
@@ -189,7 +190,7 @@ func (microsoft) subscriptions(t table) *subscriptionTexts {
 		subscribers: `select distinct QueueAddress from ` + t.quoted + `
 where Topic = @p1 collate Latin1_General_BIN2 and datalength(Topic) = datalength(@p1);`,
 		subscribed: `select Topic from ` + t.quoted + ` where Endpoint = @p1 and QueueAddress = @p2;`,
-		// Of two that subscribe at once, one waits until the row of the other is there.
+		// Of two concurrent subscriptions, one waits until the other's row exists.
 		subscribe: `insert into ` + t.quoted + ` (QueueAddress, Endpoint, Topic)
 select @p1, @p2, @p3
 where not exists (select 1 from ` + t.quoted + ` with (updlock, holdlock) where ` + row + `);

@@ -2,9 +2,9 @@ package sqlserver
 
 import "fmt"
 
-// What the tables are like in Microsoft SQL Server.
+// This file has the tables in Microsoft SQL Server.
 
-// catalogViews is where the catalog views of a table's database are.
+// catalogViews returns the schema of the catalog views of a table's database.
 func catalogViews(t table) string {
 	if t.catalog == "" {
 		return "sys"
@@ -12,8 +12,8 @@ func catalogViews(t table) string {
 	return bracketed(t.catalog) + ".sys"
 }
 
-// columns also makes sure that there is openjson: without, the first settlement would
-// fail because of an object of that name.
+// columns also checks that openjson exists: without it, the first settlement would fail
+// because of an object of that name.
 func (microsoft) columns(t table) *statement {
 	views := catalogViews(t)
 	return command(fmt.Sprintf(`if exists (select 1 from sys.databases where name = db_name() and compatibility_level < 130)
@@ -28,7 +28,7 @@ where c.object_id = object_id(@p1)
 order by c.column_id;`, microsoftLevel), t.quoted)
 }
 
-// unless: a user who has no right on a table does not see it.
+// unless: a user without any right on a table does not see it.
 func (microsoft) unless() string { return ", or no right on it" }
 
 func (microsoft) wanted(_ table, foreign bool) []column {
@@ -52,9 +52,9 @@ func (microsoft) wanted(_ table, foreign bool) []column {
 	)
 }
 
-// createQueue makes the columns that NServiceBus's endpoints write first, as they
-// write them; the others have defaults. Locks on rows do not become one on the table,
-// however many messages a transaction sends.
+// createQueue creates first the columns that NServiceBus's endpoints write, with the same
+// names and types; the others have defaults. Row locks are never escalated to a table
+// lock, however many messages a transaction sends.
 func (microsoft) createQueue(t table, foreign bool) []string {
 	if foreign {
 		return []string{create(t, `create table `+t.quoted+` (
@@ -91,8 +91,8 @@ func (microsoft) createQueue(t table, foreign bool) []string {
 	`+version(t, "queue, version 1"))}
 }
 
-// createSubscriptions is as NServiceBus has it, but that topics which differ in case
-// are not the same.
+// createSubscriptions creates NServiceBus's table, except that topics which differ in
+// case are different.
 func (microsoft) createSubscriptions(t table) []string {
 	return []string{create(t, `create table `+t.quoted+` (
 		QueueAddress nvarchar(200) not null,
@@ -119,7 +119,7 @@ func (microsoft) createDelayed(t table) []string {
 	`+version(t, "delayed messages, version 1"))}
 }
 
-// create does nothing where an object of the name exists.
+// create does nothing if an object of the name exists.
 func create(t table, statements string) string {
 	return `if object_id(` + literal(t.quoted) + `) is null
 begin
@@ -127,13 +127,13 @@ begin
 end`
 }
 
-// version notes in an extended property what a table is.
+// version records the kind and the version of a table in an extended property.
 func version(t table, text string) string {
 	return `exec ` + catalogViews(t) + `.sp_addextendedproperty @name = N'Reprise', @value = ` + literal(text) + `,
 		@level0type = N'SCHEMA', @level0name = ` + literal(t.schema) + `, @level1type = N'TABLE', @level1name = ` + literal(t.name) + `;`
 }
 
-// lockSchema waits for as long as its context lasts.
+// lockSchema waits until its context ends.
 func (microsoft) lockSchema() *statement {
 	return command(fmt.Sprintf(`declare @got int;
 exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;

@@ -9,12 +9,12 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
-// microsoftRows is how many messages one statement inserts at most. A statement has
-// no more than 2,100 parameters.
+// microsoftRows is how many messages one statement inserts at most. A statement has no
+// more than 2,100 parameters.
 const microsoftRows = 256
 
-// insert writes the columns that NServiceBus's tables have too, and Due only for
-// messages with a delay, which do not go to those.
+// insert writes the columns that NServiceBus's tables have too, and Due only for messages
+// with a delay, which are never for such tables.
 func (microsoft) insert(t *queueTexts, messages []outgoing, _ bool) []*statement {
 	return inserts(t.table, messages, false)
 }
@@ -23,7 +23,7 @@ func (microsoft) insertDelayed(t *delayedTexts, messages []outgoing) []*statemen
 	return inserts(t.table, messages, true)
 }
 
-// inserts adds messages in as few statements as will do.
+// inserts adds messages with as few statements as possible.
 func inserts(into table, messages []outgoing, destinations bool) (all []*statement) {
 	for len(messages) > 0 {
 		n := min(len(messages), microsoftRows)
@@ -33,9 +33,9 @@ func inserts(into table, messages []outgoing, destinations bool) (all []*stateme
 	return all
 }
 
-// field is a column of the inserted rows: what type its parameters are of, what they
-// are for one message, and what is inserted. The names of parameters and of columns
-// of the list of values are the same.
+// field is a column of the inserted rows: the type of its parameters, their value for one
+// message, and the inserted expression. The parameters and the columns of the list of
+// values have the same names.
 type field struct {
 	name   string
 	kind   string
@@ -45,12 +45,11 @@ type field struct {
 	insert string
 }
 
-// insertRows inserts messages, in their order. There is a statement for 1, 2, 4, and
-// so on: what it has room for and is not needed is NULL. So there are few statements
-// and few plans.
+// insertRows inserts messages in their order. There is a statement for 1, 2, 4, and so on
+// messages: unused rows are NULL. So there are few statements and few plans.
 //
-// For the same reason it calls sp_executesql by itself. Left to go-mssqldb, each
-// parameter is declared as long as its value is, and each length is another plan.
+// For the same reason it calls sp_executesql itself. go-mssqldb would declare each
+// parameter with the length of its value, and each length is another plan.
 func insertRows(into table, messages []outgoing, destinations bool) *statement {
 	fields := []field{
 		{"h", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return microsoftdriver.Text(m.headers) }, "Headers", "m.h"},
@@ -106,11 +105,10 @@ order by m.i;`
 	return command("sp_executesql", append([]any{text, strings.Join(declared, ", ")}, args...)...)
 }
 
-// lifetime is never longer than it should be, and never 0 for a message that
-// expires.
+// lifetime rounds down, but never to 0 for a message that expires.
 func lifetime(m *outgoing) any { return max(m.ttl.Microseconds(), min(1, int64(m.ttl))) }
 
-// delay is never shorter than it should be.
+// delay rounds up.
 func delay(m *outgoing) any {
 	d := m.delay.Microseconds()
 	if m.delay%time.Microsecond > 0 {

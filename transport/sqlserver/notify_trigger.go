@@ -5,16 +5,17 @@ import (
 	"fmt"
 )
 
-// The trigger of a queue's table wakes its receivers when a sender inserts a message that does
-// not notify: NServiceBus, or somebody by hand. Without it such a message waits for the next
-// look at the queue.
+// The trigger of a queue's table wakes its receivers for messages of senders that do not
+// notify: NServiceBus, or a person with an SQL client. Without the trigger such a message
+// waits for the next poll of the queue.
 
-// triggerPatience is how long, in milliseconds, Provision waits for the lock that it takes to add the
-// trigger to a table: senders wait behind it.
+// triggerPatience is how long, in milliseconds, Provision waits for the lock that it
+// needs to add the trigger to a table: senders wait behind it.
 const triggerPatience = 2000
 
-// addNotifyTriggers adds the trigger to tables of this package's making that have none, which an older
-// version made. To add one is worth no failure: a warning says why it was not possible.
+// addNotifyTriggers adds the trigger to tables that an older version of this package
+// created without it. If that is not possible, Provision does not fail: a warning gives
+// the reason.
 func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) error {
 	for _, q := range queues {
 		lacks, err := t.lacksNotifyTrigger(ctx, q)
@@ -37,7 +38,7 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) erro
 }
 
 func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
-	tx, err := t.db.begin(ctx, t.dialect.lockSchema()) // for which it waits as long as others take
+	tx, err := t.db.begin(ctx, t.dialect.lockSchema()) // it waits for the lock as long as others take
 	if err != nil {
 		return err
 	}
@@ -71,8 +72,8 @@ func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, err
 	return lacks, err
 }
 
-// warnOfNotifyTrigger says, once for each table, how somebody else adds the trigger. The cause
-// may be nil.
+// warnOfNotifyTrigger warns, once for each table, and says how another role adds the
+// trigger. The cause may be nil.
 func (t *Transport) warnOfNotifyTrigger(q *queue, cause error) {
 	if _, warned := t.warnedOf.LoadOrStore(q.table.address, true); warned {
 		return

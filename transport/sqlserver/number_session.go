@@ -11,20 +11,20 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// leastForPresence is the least limit of a pool of database/sql of which one connection is taken for the
-// session of the presence.
+// leastForPresence is the smallest limit of a pool of database/sql of which one
+// connection is taken for the session of the presence.
 const leastForPresence = keptForSending + 3
 
-// numberSession holds the number of a transport over database/sql, with a connection of its pool: there is none that
-// listens.
+// numberSession holds the number of a transport over database/sql, with a connection of
+// its pool: there is no listening connection.
 type numberSession struct {
 	t        *Transport
 	db       *sql.DB
 	presence *presence
 }
 
-// startNumberSession returns the presence of a transport over database/sql, or nil where there cannot be
-// one: it must not take a connection of which others are in need.
+// startNumberSession returns the presence of a transport over database/sql, or nil if
+// there cannot be one: it must not take a connection that others need.
 func startNumberSession(t *Transport, db *sqlDatabase) *presence {
 	if limit := db.limit(); !t.onPostgres() || limit > 0 && limit < leastForPresence {
 		return nil
@@ -57,7 +57,8 @@ func (s *numberSession) run() {
 	}
 }
 
-// hold holds the number until the connection fails. It has ended where there can be none.
+// hold holds the number until the connection fails. ended means that there cannot be a
+// number.
 func (s *numberSession) hold(life context.Context, o *transport.Outages) (ended bool, err error) {
 	defer s.presence.detach()
 	ctx, cancel := context.WithTimeout(life, operationTimeout)

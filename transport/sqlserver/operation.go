@@ -7,51 +7,50 @@ import (
 )
 
 const (
-	// operationTimeout is when a statement counts as lost, because the network
-	// swallowed it or its answer. What it waits for in the server is never that long.
+	// operationTimeout is the time after which a statement counts as lost, because the
+	// network dropped it or its answer. No statement waits that long in the server.
 	operationTimeout = 30 * time.Second
-	// grace is how long an operation may go on after its caller does not want it any
-	// more: to cut it off costs the connection, and leaves nobody knowing what became
-	// of it.
+	// grace is how long an operation may continue after its caller stopped waiting:
+	// cancelling it costs the connection, and its outcome remains unknown.
 	grace = 2 * time.Second
 )
 
-// watchEvery is how often operations under way are looked at.
+// watchEvery is the interval at which operations in progress are checked.
 const watchEvery = 100 * time.Millisecond
 
-// operations are those of a receiver that are under way. All of them are looked at
-// together, every now and then: a timer and two callbacks for each would be a tenth of
-// what this side does for a message in a transaction.
+// operations are the operations of a receiver that are in progress. A periodic check
+// covers all of them: a timer and two callbacks for each would be a tenth of this side's
+// work for a message in a transaction.
 type operations struct {
 	life, closing context.Context // the transport's and the receiver's
 
-	mu       sync.Mutex // guards what follows, and the operations
+	mu       sync.Mutex // guards the fields below, and the operations
 	first    *operation
-	watching *time.Timer // while there are any
+	watching *time.Timer // while there are operations
 	closed   bool
 }
 
-// operation is the context of statements that are not to be cut off merely because
-// their caller's context ends. They get some time then, as the contract asks (C3), and
-// so they do when the receiver is closed.
+// operation is the context of statements that must not be cancelled as soon as their
+// caller's context ends. They then get some more time, as the contract requires (C3), and
+// also when the receiver is closed.
 type operation struct {
 	of       *operations
 	caller   context.Context
 	deadline time.Time
 	done     chan struct{}
 
-	next, last *operation // of those under way
-	unwanted   time.Time  // since when it is known that nobody wants it
+	next, last *operation // in the list of operations in progress
+	unwanted   time.Time  // when the end of the caller's context was noticed
 	err        error
 	callbacks  []*callback
 }
 
-// callback is called when an operation is cut off.
+// callback is called when an operation is cancelled.
 type callback struct{ f func() }
 
 var _ context.Context = (*operation)(nil)
 
-// begin returns a context for statements that begin now. It must be ended.
+// begin returns a context for statements that begin now. The caller has to call end.
 func (s *operations) begin(caller context.Context) *operation {
 	o := &operation{of: s, caller: caller, deadline: time.Now().Add(operationTimeout), done: make(chan struct{})}
 	s.mu.Lock()
@@ -70,7 +69,7 @@ func (s *operations) begin(caller context.Context) *operation {
 	return o
 }
 
-// close cuts off what is under way, and what begins later.
+// close cancels operations in progress, and later ones.
 func (s *operations) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +97,7 @@ func (o *operation) end() {
 	}
 }
 
-// watch cuts off what takes too long, or is not wanted any more.
+// watch cancels operations that take too long, or whose caller no longer waits.
 func (s *operations) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +121,7 @@ func (s *operations) watch() {
 	}
 }
 
-// extend lets the statements take so much longer.
+// extend postpones the deadline by d.
 func (o *operation) extend(d time.Duration) {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
@@ -161,11 +160,10 @@ func (o *operation) Err() error {
 	return o.err
 }
 
-// Value implements context.Context: who traces statements finds what they are for.
+// Value implements context.Context: tracers of statements find the caller's values.
 func (o *operation) Value(key any) any { return o.caller.Value(key) }
 
-// AfterFunc is what context.AfterFunc calls, so that it needs no goroutine to wait for
-// the end.
+// AfterFunc is for context.AfterFunc, which then needs no goroutine to wait for the end.
 func (o *operation) AfterFunc(f func()) (stop func() bool) {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// pgxDatabase is PostgreSQL through pgx. Statements that belong together travel
-// together: one round trip, whatever their number.
+// pgxDatabase is PostgreSQL through pgx. Statements that belong together are sent
+// together: one round trip for any number of them.
 type pgxDatabase struct {
 	connections *pgxpool.Pool
 	owned       bool // opened by us, without a limit unless the URL names one
@@ -27,9 +27,9 @@ type unreachedError struct{ err error }
 func (e *unreachedError) Error() string { return e.err.Error() }
 func (e *unreachedError) Unwrap() error { return e.err }
 
-// staleConnections is how many connections of the pool may turn out to be dead, one
-// after the other, before a statement gives up: those that were idle when the
-// server was restarted. After the second the idle ones are closed.
+// staleConnections is how many dead connections of the pool a statement tries before it
+// gives up: connections that were idle when the server was restarted. After the second
+// one the idle connections are closed.
 const staleConnections = 5
 
 func (d *pgxDatabase) exec(ctx context.Context, statements ...*statement) error {
@@ -43,7 +43,7 @@ func (d *pgxDatabase) exec(ctx context.Context, statements ...*statement) error 
 	})
 }
 
-// retried repeats what failed because of a dead connection before anything was
+// retried repeats statements that failed because of a dead connection before they were
 // sent.
 func (d *pgxDatabase) retried(do func() error) error {
 	for attempt := 1; ; attempt++ {
@@ -53,7 +53,7 @@ func (d *pgxDatabase) retried(do func() error) error {
 			return err
 		}
 		if attempt > 1 {
-			d.reset() // the others have died too, it seems
+			d.reset() // the others have probably died too
 		}
 	}
 }
@@ -66,10 +66,10 @@ func (d *pgxDatabase) begin(ctx context.Context, statements ...*statement) (tran
 			return &unreachedError{err}
 		}
 		batch := &pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(statements))}
-		batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // whatever the database's default is
+		batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // regardless of the database's default
 		native, err := runBatch(ctx, conn.Conn(), batch, statements)
 		if err != nil {
-			conn.Release() // which closes it if it is in a transaction
+			conn.Release() // closes the connection if it is in a transaction
 			return err
 		}
 		tx = &pgxTransaction{pooled: conn, conn: conn.Conn(), native: native}
@@ -93,14 +93,14 @@ func (d *pgxDatabase) close() {
 	}
 }
 
-// batchSender is a connection, or a transaction of a user's.
+// batchSender is a connection, or a user's transaction.
 type batchSender interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// runPgx runs statements in one round trip. Outside a transaction they are one of
-// their own.
+// runPgx runs statements in one round trip. Outside a transaction they are a transaction
+// themselves.
 func runPgx(ctx context.Context, on batchSender, statements []*statement) error {
 	if len(statements) == 1 {
 		s := statements[0]
@@ -141,7 +141,7 @@ func runBatch(ctx context.Context, on batchSender, batch *pgx.Batch, statements 
 	return tx, results.Close()
 }
 
-// read hands the rows to the statement.
+// read passes the rows to the statement.
 func (s *statement) read(rows pgx.Rows) error {
 	defer rows.Close()
 	if s.row != nil {
@@ -157,8 +157,8 @@ func (s *statement) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// isAboutText reports whether an error is about the text of a statement. Of those that
-// are sent together, the server may read all texts before it carries out the first.
+// isAboutText reports whether an error is about the text of a statement. If statements
+// are sent together, the server may parse all texts before it executes the first.
 func isAboutText(err error) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && server.Position > 0
@@ -166,30 +166,30 @@ func isAboutText(err error) bool {
 
 var errAborted = errors.New("a statement in the transaction has failed, so that it cannot be committed")
 
-// pgxTransaction is one that was begun together with its first statements. Once it has
-// let go of its connection it has none: that is somebody else's by then, who may have
-// a transaction under way on it.
+// pgxTransaction is a transaction that was begun together with its first statements.
+// After it has released its connection it has none: by then another user may have a
+// transaction on it.
 type pgxTransaction struct {
 	pooled *pgxpool.Conn
-	conn   *pgx.Conn // nil: it has ended
+	conn   *pgx.Conn // nil: the transaction has ended
 	native pgx.Tx    // for the handler; it never commits or rolls back by itself
 	lent   *loan
-	parts  []*loanPart // of what is lent, one for each savepoint
+	parts  []*loanPart // of the lent transaction, one for each savepoint
 }
 
 func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) error {
 	if tx.conn == nil {
 		return errEnded
 	}
-	if tx.aborted() { // only a rollback is possible, to a savepoint or of all
+	if tx.aborted() { // only a rollback is possible, to a savepoint or of the whole transaction
 		return tx.runUnprepared(ctx, statements)
 	}
 	return runPgx(ctx, tx.conn, statements)
 }
 
-// runUnprepared runs statements without arguments. pgx forgets prepared statements that
-// were in a batch that failed, but the server does not as long as the transaction is
-// aborted: to prepare them again would fail.
+// runUnprepared runs statements without arguments. pgx forgets prepared statements of a
+// failed batch, but the server keeps them while the transaction is aborted: to prepare
+// them again would fail.
 func (tx *pgxTransaction) runUnprepared(ctx context.Context, statements []*statement) error {
 	for _, s := range statements {
 		tag, err := tx.conn.Exec(ctx, s.sql)
@@ -220,14 +220,15 @@ func (tx *pgxTransaction) undo(ctx context.Context) error {
 	}
 	err := errEnded
 	if !tx.lost() {
-		// Whether it succeeds or not: the pool closes what is still in a transaction.
+		// The result does not matter: the pool closes a connection that is still in a
+		// transaction.
 		err = tx.run(ctx, command("rollback"))
 	}
 	tx.release()
 	return err
 }
 
-// release gives the connection back to the pool.
+// release returns the connection to the pool.
 func (tx *pgxTransaction) release() {
 	tx.pooled.Release()
 	tx.pooled, tx.conn = nil, nil
@@ -268,7 +269,7 @@ func (tx *pgxTransaction) endParts(ctx context.Context, savepoint int) {
 	tx.beginPart(ctx, savepoint)
 }
 
-// quiet waits until the connection is free of what the handler does. Where it is cut off,
+// quiet waits until the handler no longer uses the connection. If the connection is cut,
 // the transaction is lost.
 func (tx *pgxTransaction) quiet(ctx context.Context) {
 	if tx.lent != nil && tx.conn != nil && !tx.lent.quiet(ctx) {
@@ -276,7 +277,7 @@ func (tx *pgxTransaction) quiet(ctx context.Context) {
 	}
 }
 
-// giveUpConnection takes the connection from the pool, which would look at it.
+// giveUpConnection removes the connection from the pool, which would otherwise check it.
 func (tx *pgxTransaction) giveUpConnection() {
 	tx.pooled.Hijack()
 	tx.pooled, tx.conn = nil, nil

@@ -19,12 +19,12 @@ func (postgres) defaultSchema() string { return "public" }
 
 func (postgres) length(text string) int { return utf8.RuneCountInString(text) }
 
-// postgresNameBytes is the longest name (NAMEDATALEN - 1), which the server would
-// cut silently.
+// postgresNameBytes is the longest name (NAMEDATALEN - 1). The server would truncate a
+// longer one silently.
 const postgresNameBytes = 63
 
-// table reads a plain name, or an address as NServiceBus writes it:
-// "schema"."name", each in double quotes.
+// table parses a plain name, or an address as NServiceBus writes it: "schema"."name",
+// each in double quotes.
 func (postgres) table(queue string, in place) (table, error) {
 	t := table{place: in, name: queue}
 	if strings.HasPrefix(queue, `"`) {
@@ -48,7 +48,7 @@ func (postgres) table(queue string, in place) (table, error) {
 	return t, nil
 }
 
-// quotedPart splits off the name in double quotes with which text begins.
+// quotedPart splits off the name in double quotes at the beginning of text.
 func quotedPart(text string) (name, rest string, ok bool) {
 	var b strings.Builder
 	for i := 1; i < len(text); i++ {
@@ -66,12 +66,12 @@ func quotedPart(text string) (name, rest string, ok bool) {
 	return "", "", false
 }
 
-// quoteWith quotes a name so that nothing in it can end the quotation.
+// quoteWith quotes a name so that no part of it can end the quotation.
 func quoteWith(name, open, end string) string {
 	return open + strings.ReplaceAll(name, end, end+end) + end
 }
 
-// checkName checks what every product asks of the name of a table.
+// checkName checks the rules for names of tables that all products share.
 func checkName(name string, length, most int, unit string) error {
 	switch {
 	case name == "":
@@ -86,34 +86,33 @@ func checkName(name string, length, most int, unit string) error {
 	return nil
 }
 
-// available selects n messages that can be delivered now. It reads them from the
-// index on (due, seq), in which delayed messages are past the end of what is read.
-// $1 bounds it below, so that the entries of messages which are gone,
-// but that an old snapshot keeps, are not read again each time. The
-// sub-select is evaluated once; a join, or IN, might be evaluated again and lock
-// more than the limit.
+// available selects n messages that can be delivered now. It reads them from the index on
+// (due, seq), in which delayed messages come after the range that is read. $1 is the
+// lower bound of that range, so that entries of removed messages, which an old snapshot
+// keeps, are not read again each time. The sub-select is evaluated once; a join, or IN,
+// might be evaluated again and lock more than the limit.
 const available = `ctid = any(array(
 	select ctid from %s
 	where due >= $1 and due <= now() and ` + unleased + `
 	order by due, seq limit ` + limitMark + ` for update skip locked))`
 
 // unleased is true for a row that no receiver has leased. A lease that ends later than
-// any that this package writes (maxLease) is none: no receiver would end it.
+// any lease of this package (maxLease) does not count: no receiver would end it.
 const unleased = `(leased_until is null or leased_until <= now() or leased_until > now() + interval '48 hours')`
 
-// What a row says of itself is anybody's who may write to the table, so no value of it may
-// make a statement fail, or keep its count from rising. A lease needs a number other than
-// that of the lease before: the lower claimBits count, and begin again where they end; the
-// others are the number of the process (4).
+// Every role that may write to the table can store any values in a row, so no value may
+// make a statement fail, or keep the row's count from rising. A new lease needs a number
+// that differs from the previous lease's: the lower claimBits are a counter, which wraps
+// around; the others are the number of the process (4).
 const (
 	nextDelivery = `least(greatest(deliveries, 0), 2147483646) + 1`
 	nextClaim    = `(($4::int << 15) | (((claims & 32767) + 1) & 32767))`
-	// dueRead is a time that Go can read: -infinity is none.
+	// dueRead is a time that Go can read; -infinity is not.
 	dueRead = `greatest(due, timestamptz '0001-01-01 00:00:00+00')`
 )
 
 // dueFrom is the parameter for a time from which to look for messages. The zero time is
-// before all of them.
+// before all messages.
 func dueFrom(from time.Time) pgtype.Timestamptz {
 	if from.IsZero() {
 		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
@@ -121,10 +120,11 @@ func dueFrom(from time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: from, Valid: true}
 }
 
-// limitMark stands for the limit of a statement. No name of a table contains it (checkName).
+// limitMark stands for the limit in a statement. No name of a table contains it
+// (checkName).
 const limitMark = "\x00"
 
-// sized puts a limit into a statement.
+// sized puts the limit into a statement.
 func sized(text string, n int) string { return strings.Replace(text, limitMark, strconv.Itoa(n), 1) }
 
 func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *statement {
@@ -145,27 +145,27 @@ func (postgres) takeForeign(t *queueTexts, n int) *statement {
 	return command(sized(t.takeForeign, n))
 }
 
-// untilNext asks in how long the next message is due. A time for which that has no answer,
-// infinity, is not the next one, and one further away does not matter yet.
+// untilNext asks for the time until the next message is due. It ignores infinity, which
+// has no such time, and messages that are further away than a day.
 const untilNext = `select (extract(epoch from greatest(due, timestamptz '0001-01-01 00:00:00+00') - clock_timestamp()) * 1000000)::bigint
 from (select min(due) as due from %s where due <= now() + interval '24 hours'%s) as first where due is not null`
 
-// partial is true for a row of which a claim does not return the contents: their sizes are
-// in the row, also where they are stored outside of it.
+// partial is true for a row whose contents a claim does not return. The sizes are in the
+// row, even if the contents are stored outside it.
 const partial = `octet_length(body) > $3 or octet_length(headers) > $3 or octet_length(last_error) > $3`
 
-// orphaned is true for a leased row whose process is neither among those known (1) nor there now.
+// orphaned is true for a leased row whose process is neither among the known ones (1) nor
+// connected now.
 const orphaned = `leased_until > now() and claims >> 15 > 0 and (claims >> 15)::bigint <> all($1::bigint[]) and (claims >> 15)::bigint <> all(array(` + heldNumbers + `))`
 
 const microseconds = ` * interval '1 microsecond'`
 
-// queue says how messages wait in a table. The columns that a claim changes are in
-// no index, and half of each page is left empty (see createQueue): then the new
-// version of the row stays in its page and no index has to be written (a HOT
-// update).
+// queue returns the statements for a queue's table. The columns that a claim changes are
+// in no index, and half of each page is left empty (see createQueue): so the new version
+// of the row stays in its page and no index has to be written (a HOT update).
 func (postgres) queue(t table) *queueTexts {
 	ready := fmt.Sprintf(available, t.quoted)
-	// A leased row stays, so that what is only needed to add it again is not read.
+	// A leased row stays in the table, so columns that only giveBack needs are not read.
 	const record = `id::text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
 	const claimed = `id::text, seq, case when octet_length(headers) > $3 then '' else headers end, case when octet_length(body) > $3 then '' else coalesce(body, '') end,
@@ -220,9 +220,8 @@ returning seq::bigint`,
 	return texts
 }
 
-// Expires is in UTC without a time zone, as NServiceBus writes it. The clock is
-// that of the moment, not of the transaction's beginning: the transaction may be
-// long under way.
+// Expires is in UTC without a time zone, as NServiceBus writes it. The clock is that of
+// the moment, not of the beginning of the transaction, which may have been open for long.
 const (
 	expiresIn = `(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `) at time zone 'utc'`
 	dueIn     = `coalesce(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `, now())`
@@ -242,7 +241,7 @@ func (postgres) insert(t *queueTexts, messages []outgoing, _ bool) []*statement 
 		return []*statement{command(t.insertAll, headers, bodies)}
 	case plain:
 		return []*statement{command(t.insert, m.headers, m.body)}
-	case !delayed && several: // the table may be one of NServiceBus's, whether that is known or not
+	case !delayed && several: // NServiceBus may have created the table, whether that is known or not
 		headers, bodies := columnsOf(messages)
 		ttls, _ := durationsOf(messages)
 		return []*statement{command(into+` (id, headers, body, expires) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`
@@ -262,7 +261,7 @@ from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d
 	}
 }
 
-// columnsOf returns what every table has of messages, by column.
+// columnsOf returns the columns that every table has.
 func columnsOf(messages []outgoing) (headers []string, bodies [][]byte) {
 	headers, bodies = make([]string, len(messages)), make([][]byte, len(messages))
 	for i := range messages {
@@ -271,7 +270,7 @@ func columnsOf(messages []outgoing) (headers []string, bodies [][]byte) {
 	return headers, bodies
 }
 
-// durationsOf returns what makes them expire and wait, in microseconds.
+// durationsOf returns the times to live and the delays, in microseconds.
 func durationsOf(messages []outgoing) (ttls, delays []int64) {
 	ttls, delays = make([]int64, len(messages)), make([]int64, len(messages))
 	for i := range messages {
@@ -280,8 +279,8 @@ func durationsOf(messages []outgoing) (ttls, delays []int64) {
 	return ttls, delays
 }
 
-// roundUp makes a duration one of whole microseconds that is not shorter. (The
-// longest of all, 292 years, is.)
+// roundUp rounds a duration up to whole microseconds. (The longest duration, 292 years,
+// it rounds down.)
 func roundUp(d time.Duration) time.Duration {
 	if rest := d % time.Microsecond; rest != 0 {
 		d = min(d, math.MaxInt64-time.Microsecond) + time.Microsecond - rest
@@ -329,7 +328,7 @@ from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) as 
 		destinations, headers, bodies, ttls, delays)}
 }
 
-// storable returns a text without NUL, which text columns cannot hold.
+// storable returns a text without NUL, which text columns cannot store.
 func storable(text string) string { return strings.ReplaceAll(text, "\x00", "\uFFFD") }
 
 // list passes slices as arrays.
@@ -339,6 +338,6 @@ func (postgres) savepoint(name string) *statement { return command(`savepoint ` 
 
 func (postgres) rollbackTo(name string) *statement { return command(`rollback to savepoint ` + name) }
 
-// intact finds the violation of a deferred constraint while the savepoint can still
-// undo it. At the commit it would cost the lock on the message.
+// intact finds the violation of a deferred constraint while the savepoint can still undo
+// it. At the commit the violation would cost the lock on the message.
 func (postgres) intact() *statement { return command(`set constraints all immediate`) }

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// completeAndSend returns the statement that removes leased messages of a queue and adds what
-// their handlers sent. A message whose lease does not hold is not removed, and nothing of it is sent. It
-// returns the seq of those that were removed.
+// completeAndSend returns the statement that removes leased messages of a queue and adds
+// the messages that their handlers sent. A message whose lease is not valid is not
+// removed, and its handler's messages are not sent. The statement returns the seq of
+// removed messages.
 func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*order) *statement {
 	seqs, claims := make([]int64, len(orders)), make([]int32, len(orders))
 	for i, o := range orders {
@@ -60,7 +61,7 @@ func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*
 
 func isNotZero(n int64) bool { return n != 0 }
 
-// rowsOfMany are those for one table that several messages' handlers sent.
+// rowsOfMany are the rows for one table that several messages' handlers sent.
 type rowsOfMany struct {
 	to       *queue
 	waits    bool
@@ -68,8 +69,9 @@ type rowsOfMany struct {
 	messages []outgoing
 }
 
-// sentRows collects what goes to the same table. The order of the tables is always the same, so
-// that there are few texts of statements, and so that two statements lock tables in the same order.
+// sentRows groups the rows by table. The order of the tables is always the same, so that
+// there are few texts of statements, and so that two statements lock tables in the same
+// order.
 func sentRows(orders []*order) (all []*rowsOfMany) {
 	for _, o := range orders {
 		if o.mail == nil {

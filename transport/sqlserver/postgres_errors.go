@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// classify reads the SQLSTATE (PostgreSQL's Appendix A). Without one, the
-// connection failed.
+// classify uses the SQLSTATE (PostgreSQL's Appendix A). Without one, the connection
+// failed.
 func (postgres) classify(err error) fault {
 	var server *pgconn.PgError
 	if !errors.As(err, &server) {
@@ -23,9 +23,9 @@ func (postgres) classify(err error) fault {
 		return faultReadOnly
 	case "42501", "3D000": // insufficient_privilege, invalid_catalog_name
 		return faultRefused
-	case "57014": // query_canceled: statement_timeout, or an operator
+	case "57014": // query_cancelled: statement_timeout, or an operator
 		return faultBusy
-	case "40001": // serialization_failure, where that is the default of the database
+	case "40001": // serialization_failure, if that isolation level is the default of the database
 		return faultConflict
 	case "25P03", "25P04": // idle_in_transaction_session_timeout, transaction_timeout
 		return faultOutage
@@ -57,12 +57,12 @@ func outage(connecting bool) fault {
 // connectionFault is the fault of an error that is not the server's.
 func connectionFault(err error, unsent bool) fault {
 	var unreached *unreachedError
-	// ErrBadConn is what drivers return before they send anything.
+	// Drivers return ErrBadConn before they send anything.
 	return outage(unsent || errors.As(err, &unreached) || errors.Is(err, driver.ErrBadConn))
 }
 
-// isFence reports whether an error is that of the statement queueTexts.fence, where the lease does not
-// hold: a division by zero.
+// isFence reports whether an error is that of the statement queueTexts.fence for a lease
+// that is not valid: a division by zero.
 func isFence(err error) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && server.Code == "22012"

@@ -2,7 +2,7 @@ package sqlserver
 
 import "strings"
 
-// What the tables are like in PostgreSQL.
+// This file has the tables in PostgreSQL.
 
 func (postgres) columns(t table) *statement {
 	return command(`select attname::text, format_type(atttypid, atttypmod) from pg_attribute
@@ -19,7 +19,7 @@ func (postgres) wanted(_ table, foreign bool) []column {
 		{"body", "bytea"},
 	}
 	if foreign {
-		return append(columns, column{"seq", "integer or bigint"}) // some widen it before it runs out
+		return append(columns, column{"seq", "integer or bigint"}) // some users widen it before it runs out
 	}
 	return append(columns,
 		column{"seq", "bigint"},
@@ -31,11 +31,10 @@ func (postgres) wanted(_ table, foreign bool) []column {
 	)
 }
 
-// createQueue makes the columns that NServiceBus's endpoints write first, as they
-// write them; the others have defaults. Half of each page is left for the new
-// version of each row that a claim makes, and vacuum comes as soon as a few
-// thousand rows are gone, whatever the size of the table. A trigger tells of rows whose
-// sender does not notify.
+// createQueue creates first the columns that NServiceBus's endpoints write, with the same
+// names and types; the others have defaults. Half of each page is left for the new
+// version of each row that a claim makes, and vacuum runs as soon as a few thousand rows
+// are gone, for tables of any size. A trigger notifies of rows whose sender does not.
 func (postgres) createQueue(t table, foreign bool) []string {
 	if foreign {
 		return []string{`create table if not exists ` + t.quoted + ` (
@@ -68,9 +67,9 @@ func (postgres) createQueue(t table, foreign bool) []string {
 )`, `comment on table ` + t.quoted + ` is 'Reprise queue, version 1'`, createNotifyTrigger(t)}
 }
 
-// ownID is the id of a row that a sender of this package inserts: it is not below firstOwnID. Such a
-// sender notifies after its commit. Ids of other senders are below: they are random, so
-// that one in 2^32 is not.
+// ownID is the id of a row that a sender of this package inserts: it is not below
+// firstOwnID. Such a sender notifies after its commit. Ids of other senders are below:
+// they are random, so that one in 2^32 is not.
 const (
 	ownID      = `overlay(gen_random_uuid()::text placing 'ffffffff' from 1)::uuid`
 	firstOwnID = `ffffffff-0000-0000-0000-000000000000`
@@ -78,9 +77,10 @@ const (
 
 const notifyTrigger = "reprise_notify"
 
-// createNotifyTrigger returns the statement that lets rows of other senders notify the queue's
-// channel (see channelOf). For rows of this package it costs the comparison alone: a transaction with a
-// notification takes a lock at its commit that all of those on the server wait for.
+// createNotifyTrigger returns the statement that creates the trigger, by which rows of
+// other senders notify the queue's channel (see channelOf). For rows of this package it
+// costs only the comparison: a transaction with a notification takes a lock at its commit
+// that all such transactions of the server wait for.
 func createNotifyTrigger(t table) string {
 	tag := "$reprise$"
 	for strings.Contains(t.quoted, tag) {
@@ -108,7 +108,7 @@ func (postgres) hasNotifyTrigger(t table) *statement {
 	return command(`select 1 from pg_trigger where tgrelid = to_regclass($1) and tgname = '`+notifyTrigger+`'`, t.quoted)
 }
 
-// createSubscriptions is as NServiceBus has it.
+// createSubscriptions creates NServiceBus's table.
 func (postgres) createSubscriptions(t table) []string {
 	return []string{`create table if not exists ` + t.quoted + ` (
 	queueaddress varchar(200) not null,

@@ -12,56 +12,61 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// presence tells other processes that this one is there: a session holds an advisory lock on a number,
-// which each lease of the process has in its own number. When a process dies, the server ends its sessions,
-// and others need not wait until its leases end. A process that is slow, or that the network has cut
-// off, keeps its number until the server gives its session up; then its leases end by themselves
-// first. Where only the session breaks, the process takes its number again before others release its
-// leases. If it is too late, each of those messages has two receivers for a while, as after any lost
-// lease: the number of the lease decides which of them settles it.
+// presence tells other processes that this one lives: a session holds an advisory lock on
+// a number, which is part of the number of each lease of the process. When a process
+// dies, the server ends its sessions, and other processes need not wait until its leases
+// end. A process that is slow, or that the network has cut off, keeps its number until
+// the server ends its session; by then its leases have ended anyway. If only the session
+// breaks, the process takes its number again before others release its leases. If it is
+// too late, each of those messages has two receivers for a while, as after any lost
+// lease: the number of the lease decides which of them settles the message.
 //
-// The session is that of a pool's notifyListener, or one of a database/sql pool of its own (numberSession).
+// The session is that of a pool's notifyListener, or a separate one of a database/sql
+// pool (numberSession).
 type presence struct {
-	number atomic.Int32 // 0: there is none, and leases have to end by themselves
+	number atomic.Int32 // 0: there is no number, and leases have to end by themselves
 	wanted atomic.Bool  // there is a receiver that leases
-	unable atomic.Bool  // there can be no number on this session
+	unable atomic.Bool  // this session cannot have a number
 
 	queues func() map[string]*queue      // of the process's receivers
-	freed  func(q *queue, due time.Time) // is told of messages that are available again, and of the first one's due
+	freed  func(q *queue, due time.Time) // called for available messages, with the first one's due
 
 	mu    sync.Mutex
 	tried chan struct{} // closed when the next attempt to get a number ends; guarded by mu
 
-	// What follows belongs to who has the session.
+	// The fields below belong to the goroutine with the session.
 
 	attached  bool
 	again     bool                // there was a session before
-	mine      []int32             // the numbers that leases may have; the last one is the new ones'
+	mine      []int32             // numbers that leases of this process may have; new leases get the last one
 	left      []int32             // those of mine that an earlier session still has: the server has not noticed its end
-	away      map[int64]time.Time // by number of a process: since when it is not there; zero: it is there
+	away      map[int64]time.Time // by number of a process: when it disappeared; zero: it is connected
 	release   bool                // there may be leases to release
-	notBefore time.Time           // when that may be, at the earliest
-	next      time.Time           // when to look again
+	notBefore time.Time           // earliest time to release them
+	next      time.Time           // time of the next look
 }
 
 const (
-	// presenceClass is the first half of the key of the lock, "Repr" in ASCII. The second is the number.
+	// presenceClass is the first half of the key of the lock, "Repr" in ASCII. The second
+	// half is the number.
 	presenceClass = 1382379634
 	mostNumbers   = 1<<16 - 1
-	// claimBits are those of a row's column claims that count its leases. The others are the number of
-	// the process which has leased it.
+	// claimBits are the bits of a row's column claims that count its leases. The others
+	// are the number of the process that has leased it.
 	claimBits = 15
 
-	// presenceEvery is how often the numbers of others are looked at, and presenceGap when again where one is
-	// away: if it still is, its process has died. After a lost connection all processes may have to come
-	// back: reconnectGap is how long they may take.
+	// presenceEvery is the interval at which the numbers of other processes are read, and
+	// presenceGap the time until the next look after a number has disappeared: if it is
+	// still missing, its process has died. After a lost connection all processes may have
+	// to reconnect: reconnectGap is the time they have for that.
 	presenceEvery = time.Second
 	presenceGap   = presenceEvery / 2
 	reconnectGap  = 20 * time.Second
-	// presenceTimeout is for each statement, and for how long a receiver's opening waits for a number.
+	// presenceTimeout limits each statement, and the time that the opening of a receiver
+	// waits for a number.
 	presenceTimeout = 5 * time.Second
-	// headOfQueue is how many messages from the first are looked at for leases of processes that have
-	// died: leased ones are the oldest.
+	// headOfQueue is how many messages from the first are searched for leases of
+	// processes that have died: leased messages are the oldest.
 	headOfQueue = 20_000
 )
 
@@ -97,7 +102,7 @@ func (p *presence) await(ctx, life context.Context) {
 	}
 }
 
-// attempted ends what await waits for.
+// attempted wakes await.
 func (p *presence) attempted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,8 +110,8 @@ func (p *presence) attempted() {
 	p.tried = make(chan struct{})
 }
 
-// attach gets a number, if it is wanted and not there yet, and if possible the one of the session before. An error is
-// that of a session that has ended.
+// attach gets a number, if it is wanted and there is none, and if possible the number of
+// the previous session. An error means that the session has ended.
 func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
 	if p.attached || p.unable.Load() || !p.wanted.Load() {
 		return nil
@@ -116,7 +121,7 @@ func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
 	if err == nil || conn.IsClosed() || (postgres{}).classify(err).transient() {
 		return err
 	}
-	p.unable.Store(true) // the server does not know such locks, or the role may not look at them
+	p.unable.Store(true) // the server has no such locks, or the role may not read them
 	return nil
 }
 
@@ -140,7 +145,7 @@ func (p *presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
 			left = append(left, n)
 		}
 	}
-	for len(left) == len(p.mine) { // there is none, or none is to be had
+	for len(left) == len(p.mine) { // none of our numbers could be locked, or there is none yet
 		n := 1 + rand.Int32N(mostNumbers)
 		ok, err := p.take(ctx, conn, n)
 		if err != nil {
@@ -174,7 +179,7 @@ func (p *presence) detach() {
 	p.attempted()
 }
 
-// examine asks for the session's process and for how long ago the server was started.
+// examine asks for the session's process and the time since the start of the server.
 func (p *presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, started time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
@@ -191,8 +196,8 @@ func (p *presence) take(ctx context.Context, conn *pgx.Conn, n int32) (ok bool, 
 	return ok, err
 }
 
-// look finds out which numbers are not there any more, and releases their leases. An error is that of a session that has
-// ended.
+// look finds numbers that have disappeared, and releases their leases. An error means
+// that the session has ended.
 func (p *presence) look(ctx context.Context, conn *pgx.Conn) error {
 	err := p.see(ctx, conn)
 	for i := len(p.left) - 1; i >= 0 && err == nil; i-- {
@@ -213,7 +218,7 @@ func (p *presence) look(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// pause returns how long to wait until the next look.
+// pause returns the time until the next look.
 func (p *presence) pause() time.Duration {
 	pause := presenceEvery
 	if p.release {
@@ -224,17 +229,17 @@ func (p *presence) pause() time.Duration {
 			pause = min(pause, presenceGap)
 		}
 	}
-	if len(p.left) > 0 { // others release the leases with this number half as fast
+	if len(p.left) > 0 { // other processes release the leases with this number half as fast
 		pause = min(pause, presenceGap/2)
 	}
 	return min(pause, presenceEvery)
 }
 
-// heldNumbers are those of processes whose session lives.
+// heldNumbers are the numbers of processes whose session lives.
 const heldNumbers = `select objid::bigint from pg_locks where locktype = 'advisory' and classid = 1382379634 and objsubid = 2
 	and granted and database = (select oid from pg_database where datname = current_database())`
 
-// see notes which numbers are there, and which are not any more.
+// see records which numbers are there, and which have disappeared.
 func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
@@ -264,8 +269,8 @@ func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// releaseLeases releases the messages of this process's queues that processes have leased which are
-// not there any more.
+// releaseLeases releases messages of this process's queues that are leased by processes
+// which have disappeared.
 func (p *presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
 	living := make([]int64, 0, len(p.away))
 	for n := range p.away {

@@ -9,13 +9,13 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Provision creates the tables that are missing: those of the topology's queues,
-// that of subscriptions, and that of messages which are delayed on their way to
-// queues made by NServiceBus. It needs the right to create tables only if one is
-// missing. It changes no table that exists, but for the trigger that wakes receivers,
-// which an older version did not make: where the role may not add it, or the table is
-// in use for too long, Warnings says how to. A queue that is not as Reprise needs it is
-// an error that names the column and both types (C18).
+// Provision creates missing tables: those of the topology's queues, the table of
+// subscriptions, and the table of messages that are delayed on their way to queues that
+// NServiceBus created. It needs the right to create tables only if one is missing. It
+// does not change existing tables, except for the trigger that wakes receivers, which
+// older versions did not create: if the role may not add it, or the table is in use for
+// too long, Warnings says how to add it. For a queue whose table is not as Reprise needs
+// it, the error names the column and both types (C18).
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -65,7 +65,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	if err := t.create(ctx, create); err != nil {
 		return fmt.Errorf("create the tables that are missing (DDL prints the statements for somebody with the right to): %w", err)
 	}
-	for _, q := range made { // somebody else may have made it meanwhile, differently
+	for _, q := range made { // another session may have created it at the same time, differently
 		if err := t.verify(ctx, q); err != nil {
 			return err
 		}
@@ -73,9 +73,9 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	return t.addNotifyTriggers(ctx, found)
 }
 
-// create carries out statements that create what is missing. Several instances do so
-// one after the other. Others, such as NServiceBus, do not know of that: where one has
-// created the same at the same time, the second attempt finds it.
+// create executes statements that create tables. Several instances do so one after the
+// other. Other programs, such as NServiceBus, do not take part in that order: if one has
+// created the same table at the same time, the second attempt finds it.
 func (t *Transport) create(ctx context.Context, ddl []string) error {
 	if len(ddl) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range statements[1:] { // one by one: a statement may need what the one before it created
+	for _, s := range statements[1:] { // one by one: a statement may need the table that the one before it created
 		if err := tx.run(ctx, s); err != nil {
 			tx.rollback(ctx)
 			return err
@@ -109,9 +109,9 @@ func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
 	return nil
 }
 
-// DDL is Transport.DDL for a transport of this configuration. It reaches no server, so
-// that credentials are not needed: the URL "postgres://" will do. Nor is a driver: for
-// Microsoft SQL Server package microsoft need not be imported.
+// DDL is [Transport.DDL] for a transport of this configuration. It contacts no server, so
+// that credentials are not needed: the URL "postgres://" is enough. It needs no driver
+// either: for Microsoft SQL Server package microsoft need not be imported.
 func DDL(cfg Config, queues ...string) (string, error) {
 	t, err := newTransport(cfg, false)
 	if err != nil {
@@ -121,9 +121,9 @@ func DDL(cfg Config, queues ...string) (string, error) {
 	return text, errors.Join(err, t.Close(context.Background()))
 }
 
-// DDL returns the statements that Provision would carry out in an empty database,
-// for whoever has the right to. They can be carried out again without harm. The
-// version of the tables is in their comments. The server is not reached.
+// DDL returns the statements that [Transport.Provision] would execute in an empty
+// database, for a role that has the right to. They can be executed again without harm.
+// The tables' comments have the version. DDL does not contact the server.
 func (t *Transport) DDL(queues ...string) (string, error) {
 	var all []string
 	for _, name := range queues {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// purgeLimit is how many messages a statement removes. Each is a transaction: one that
-// took all would hold up the receivers of a long queue, and lock the whole table on
-// Microsoft SQL Server.
+// purgeLimit is how many messages a statement removes. Each statement is a transaction: a
+// single one for all messages would block the receivers of a long queue, and lock the
+// whole table on Microsoft SQL Server.
 const purgeLimit = "1000"
 
-// Purge removes the messages of a queue that are due and that no receiver has.
-// It takes the right to delete from the table.
+// Purge removes the messages of a queue that are due and that no receiver has. It needs
+// the right to delete from the table.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
@@ -47,7 +47,7 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 	}
 }
 
-// purgeSome returns how many messages one statement removed.
+// purgeSome returns the number of messages that one statement removed.
 func (t *Transport) purgeSome(ctx context.Context, text string) (int, error) {
 	ctx, done := t.bound(ctx)
 	defer done()

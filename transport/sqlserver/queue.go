@@ -12,16 +12,16 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// queue is what is known of one queue.
+// queue has the statements and the maker of one queue's table.
 type queue struct {
 	*queueTexts
-	channel string // of the notifications about it
+	channel string // for its notifications
 
 	mu    sync.Mutex
 	maker maker
 }
 
-// maker is who made a table.
+// maker is the product that created a table.
 type maker int
 
 const (
@@ -42,15 +42,15 @@ func (q *queue) learn(m maker) {
 	q.maker = m
 }
 
-// queues remembers queues by the names and addresses used for them.
+// queues caches queues by the names and addresses used for them.
 type queues struct {
 	t  *Transport
 	mu sync.RWMutex
 	by map[string]*queue
 }
 
-// manyQueues is how many are remembered. Addresses to reply to come from outside, so
-// there must be a limit; past it, all are learned again.
+// manyQueues is the size of the cache. Reply addresses come from outside, so there must
+// be a limit; when it is reached, the cache is emptied.
 const manyQueues = 10_000
 
 func (all *queues) get(name string) (*queue, error) {
@@ -72,7 +72,7 @@ func (all *queues) get(name string) (*queue, error) {
 	if all.by == nil {
 		all.by = map[string]*queue{}
 	}
-	q = all.by[t.address] // one for all of its names
+	q = all.by[t.address] // one queue for all its names
 	if q == nil {
 		q = &queue{queueTexts: all.t.dialect.queue(t), channel: channelOf(t.address)}
 		all.by[t.address] = q
@@ -81,14 +81,14 @@ func (all *queues) get(name string) (*queue, error) {
 	return q, nil
 }
 
-// examine looks at a queue's table: whether it exists, who made it, and whether it
-// has all columns.
+// examine reads a queue's table: whether it exists, which product created it, and whether
+// it has all columns.
 func (t *Transport) examine(ctx context.Context, q *queue) (foreign bool, err error) {
 	foreign, _, err = t.look(ctx, q)
 	return foreign, err
 }
 
-// verify is examine, and compares the columns' types too.
+// verify is examine, and also compares the columns' types.
 func (t *Transport) verify(ctx context.Context, q *queue) error {
 	foreign, has, err := t.look(ctx, q)
 	if err != nil {
@@ -123,9 +123,9 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 	return foreign, has, nil
 }
 
-// columns returns those of a table by their names, or none if it does not exist. It looks
-// in the caller's transaction, if there is one: to wait for another connection while one
-// is held could be to wait for oneself.
+// columns returns the columns of a table by their names, or none if it does not exist. It
+// reads in the caller's transaction, if there is one: a wait for another connection could
+// wait for the caller itself, which holds one.
 func (t *Transport) columns(ctx context.Context, of table) (map[string]string, error) {
 	has := map[string]string{}
 	s := t.dialect.columns(of)
@@ -141,8 +141,8 @@ func (t *Transport) columns(ctx context.Context, of table) (map[string]string, e
 	return has, t.read(ctx, s)
 }
 
-// read runs a statement that changes nothing, again where it met a connection that
-// had died idle.
+// read runs a statement that changes nothing. It repeats the statement after it used a
+// connection that had died while it was idle.
 func (t *Transport) read(ctx context.Context, s *statement) error {
 	for attempt := 1; ; attempt++ {
 		err := t.db.exec(ctx, s)
@@ -150,12 +150,12 @@ func (t *Transport) read(ctx context.Context, s *statement) error {
 			return err
 		}
 		if attempt > 1 {
-			t.db.reset() // the others have died too, it seems
+			t.db.reset() // the others have probably died too
 		}
 	}
 }
 
-// maker tells the two kinds of tables apart, and reports columns that are missing.
+// maker distinguishes the two kinds of tables, and reports missing columns.
 func (t *Transport) maker(of table, has map[string]string) (foreign bool, err error) {
 	known := map[string]bool{}
 	for _, c := range t.dialect.wanted(of, true) {
@@ -164,7 +164,7 @@ func (t *Transport) maker(of table, has map[string]string) (foreign bool, err er
 	foreign = true
 	for _, c := range t.dialect.wanted(of, false) {
 		if _, ok := has[c.name]; ok && !known[c.name] {
-			foreign = false // it has a column that NServiceBus does not know
+			foreign = false // it has a column that NServiceBus's tables lack
 		}
 	}
 	var errs []error
@@ -176,7 +176,7 @@ func (t *Transport) maker(of table, has map[string]string) (foreign bool, err er
 	return foreign, found(errs)
 }
 
-// found joins what was found out about tables.
+// found joins errors about tables.
 func found(errs []error) error {
 	if len(errs) == 0 {
 		return nil

@@ -12,56 +12,56 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// receiver takes messages from one queue. Its mode decides whether they are leased, held in transactions,
-// or consumed.
+// receiver takes messages from one queue. Its mode decides whether it leases messages,
+// locks them in transactions, or consumes them.
 //
-// While there are messages, every Receive fetches for itself. When one found none, a
-// single one at a time waits for something to happen, and the others wait for it: an
-// idle queue is watched by one, however many call Receive.
+// While the queue has messages, every Receive fetches for itself. After a fetch that
+// found none, a single call waits for a message and the others wait for that call: an
+// idle queue has one watcher, however many goroutines call Receive.
 type receiver struct {
 	t          *Transport
 	q          *queue
 	mode       core.TransactionMode
 	fetch      fetch
 	count      *transport.DeliveryLog // nil: the table counts
-	misses     *misses                // what the table could not count
-	settler    *settler               // nil but for leases
+	misses     *misses                // messages whose failures the table could not count
+	settler    *settler               // nil without leases
 	renewals   *settler               // as settler
-	presence   *presence              // has the number of leases; nil: they have none
+	presence   *presence              // its number is part of the numbers of leases; nil: there is none
 	works      bool                   // handlers of leased messages may have a transaction
 	bell       *bell
-	turn       chan struct{}   // held by who waits for something to happen
-	mostBytes  int64           // of one fetch, and one message more; 0: no bound
+	turn       chan struct{}   // held by the call that waits for messages
+	mostBytes  int64           // limit of one fetch, which one message may exceed; 0: no limit
 	closing    context.Context // ends when the receiver is closed
 	close      context.CancelFunc
 	outages    transport.Outages
 	operations operations
 	fetching   sync.WaitGroup
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	closed      bool
 	maxInFlight int
-	room        chan struct{} // closed and replaced when there is more room
+	room        chan struct{} // closed and replaced when places become free
 	unsettled   map[holding]struct{}
-	inWork      atomic.Int64 // its length, to be read without mu
-	reserved    int          // places of fetches under way
-	idle        bool         // the last fetch brought nothing
+	inWork      atomic.Int64 // length of unsettled, read without mu
+	reserved    int          // places of fetches in progress
+	idle        bool         // the last fetch found no message
 	pause       time.Duration
 	floor       floor
-	mostClaimed int // messages of one claim, after large ones; 0: no bound
+	mostClaimed int // limit of one claim, after large messages; 0: no limit
 }
 
-// fetch fills dst with one statement. more says that there may be more, though it
-// brings nothing: what it found had expired, or was for others.
+// fetch fills dst with one statement. more says that the queue may have more messages
+// even if n is 0: the fetched messages had expired, or were for other queues.
 type fetch func(ctx *operation, dst []core.Delivery) (n int, more bool, err error)
 
-// holding is a delivery that is not settled.
+// holding is an unsettled delivery.
 type holding interface{ core.Delivery }
 
-// inTransaction is one that is held in a transaction.
+// inTransaction is an unsettled delivery with a transaction.
 type inTransaction interface {
 	holding
-	// giveUp makes the message available to others. The receiver is closed.
+	// giveUp makes the message available to other receivers. The receiver is closed.
 	giveUp(ctx context.Context)
 }
 
@@ -94,12 +94,12 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	return r
 }
 
-// String describes it without what its transport knows.
+// String describes the receiver without the fields of its transport.
 func (r *receiver) String() string {
 	return fmt.Sprintf("receiver of %s (%v)", r.q.table.address, r.mode)
 }
 
-// GoString returns what String does.
+// GoString returns the same text as String.
 func (r *receiver) GoString() string { return r.String() }
 
 // open begins to listen for messages.
@@ -118,7 +118,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	if len(dst) == 0 {
 		return 0, errors.New("there is no room in dst")
 	}
-	waiting := false // it is this one's turn to wait
+	waiting := false // this call has the turn to wait
 	defer func() {
 		if waiting {
 			<-r.turn
@@ -132,11 +132,11 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 		switch {
 		case err != nil:
 			return 0, err
-		case idle && !waiting: // let another one wait
+		case idle && !waiting: // let another call wait
 			select {
 			case r.turn <- struct{}{}:
 				if waiting = r.isIdle(); !waiting {
-					<-r.turn // something came meanwhile
+					<-r.turn // a message arrived before we had the turn
 				}
 			case <-ctx.Done():
 			case <-r.closing.Done():
@@ -150,7 +150,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 		switch {
 		case err != nil || n > 0:
 			return n, err
-		case more || !waiting: // which the next round sees to
+		case more || !waiting: // the next round handles this
 		case down > 0:
 			_ = transport.Sleep(ctx, r.closing, down, nil)
 		default:
@@ -161,7 +161,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 }
 
-// waitForRoom returns when there may be room: it was said so, or leases may have
+// waitForRoom returns when there may be room: places were freed, or leases may have
 // ended.
 func (r *receiver) waitForRoom(ctx context.Context, more <-chan struct{}) {
 	timer := time.NewTimer(r.t.lease / 4)
@@ -174,9 +174,9 @@ func (r *receiver) waitForRoom(ctx context.Context, more <-chan struct{}) {
 	}
 }
 
-// reserve takes places for up to n deliveries. Without any, more is closed when
-// there may be some. idle says that the last fetch brought nothing: then only who
-// waits fetches.
+// reserve takes places for up to n deliveries. If it takes none, more is closed when
+// places become free. idle says that the last fetch found no message: then only the
+// waiting call fetches.
 func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,8 +202,8 @@ func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-c
 	return n, false, nil, nil
 }
 
-// sweep lets go of leases that have ended, of which nobody says anything any more.
-// mu is held.
+// sweep removes deliveries whose leases have ended and that the engine will not settle
+// any more. mu is held.
 func (r *receiver) sweep() {
 	if r.settler == nil {
 		return
@@ -217,11 +217,11 @@ func (r *receiver) sweep() {
 	r.inWork.Store(int64(len(r.unsettled)))
 }
 
-// conflictPause is how long to wait before what conflicted with somebody else's is
-// tried again. It is no outage.
+// conflictPause is the pause before a fetch that conflicted with another transaction is
+// tried again. A conflict is no outage.
 const conflictPause = time.Millisecond
 
-// try fetches once. In an outage it says how long to wait.
+// try fetches once. In an outage, down is the time to wait.
 func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bool, down time.Duration, err error) {
 	defer r.fetching.Done()
 	if r.t.holds(r.mode) && !r.t.reserveConnection(ctx, r.closing) {
@@ -241,7 +241,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 	case closed:
 		r.giveUp(ctx, dst[:n])
 		return 0, false, 0, core.ErrClosed
-	case err != nil && cut: // by whom the next round sees
+	case err != nil && cut: // the next round finds out by which context
 		return 0, true, 0, nil
 	case err != nil && !r.t.transient(err):
 		return 0, false, 0, err
@@ -255,7 +255,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 	return n, more, 0, nil
 }
 
-// giveUp gives back what a fetch brought after the receiver was closed.
+// giveUp releases messages that a fetch brought after the receiver was closed.
 func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
@@ -271,8 +271,8 @@ func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
 	}
 }
 
-// fetched gives the places back that a fetch did not need, and notes what it
-// brought. It reports whether the receiver has been closed meanwhile.
+// fetched frees the places that a fetch did not need, and records the fetched deliveries.
+// It reports whether the receiver was closed during the fetch.
 func (r *receiver) fetched(places int, got []core.Delivery, more bool) (closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,13 +296,13 @@ func (r *receiver) fetched(places int, got []core.Delivery, more bool) (closed b
 	return false
 }
 
-// moreRoom wakes those who wait for a place. mu is held.
+// moreRoom wakes calls that wait for a place. mu is held.
 func (r *receiver) moreRoom() {
 	close(r.room)
 	r.room = make(chan struct{})
 }
 
-// settled removes deliveries that are not held any more.
+// settled removes deliveries that have ended.
 func (r *receiver) settled(these ...holding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -316,8 +316,8 @@ func (r *receiver) settled(these ...holding) {
 	}
 }
 
-// SetMaxInFlight implements core.Receiver. Nothing is fetched ahead of a Receive, so
-// 0 has nothing to give back.
+// SetMaxInFlight implements core.Receiver. The receiver prefetches nothing, so 0 releases
+// nothing.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -328,10 +328,10 @@ func (r *receiver) SetMaxInFlight(n int) {
 	}
 }
 
-// Close implements core.Receiver. What a fetch under way brings goes back too. A
-// message that cannot be given back, because the server cannot be reached or ctx
-// ends, comes again when its lease ends, or when the server notices that the
-// connection is gone.
+// Close implements core.Receiver. It also releases messages of a fetch in progress. A
+// message that cannot be released, because the server cannot be reached or ctx ends, is
+// redelivered when its lease ends, or when the server notices that the connection is
+// gone.
 func (r *receiver) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if r.closed {
@@ -369,9 +369,9 @@ func (r *receiver) giveBack(ctx context.Context, left []holding) {
 	rollBack(ctx, left)
 }
 
-// rollBack gives messages up that are held in transactions. Each has a connection of its
-// own, and all have the same time: where the network swallows what is said, many take no
-// longer than one.
+// rollBack rolls back the transactions of messages. Each has its own connection, and all
+// share one time limit: if the network drops packets, many rollbacks take no longer than
+// one.
 func rollBack(ctx context.Context, left []holding) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
@@ -388,14 +388,14 @@ func (r *receiver) isIdle() bool {
 	return r.idle
 }
 
-// isClosed reports whether settlements are too late.
+// isClosed reports whether it is too late to settle.
 func (r *receiver) isClosed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.closed
 }
 
-// incoming is what the engine sees of a record.
+// incoming converts a record for the engine.
 func (r *receiver) incoming(m *record) core.Incoming {
 	headers, malformed := transport.ParseHeadersJSON(m.headers)
 	in := core.Incoming{

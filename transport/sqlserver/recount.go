@@ -12,15 +12,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// A message held in a transaction is given back by inserting its row again. Where the
-// server refuses that, because the role lacks the right to insert, a trigger objects, or
-// there is no room, the rollback brings the row back as it was, and its count is raised
-// in place. Where that fails too, the receiver counts in memory: a message that fails
-// would otherwise be attempted again and again, for as long as the server refuses.
+// A message in a transaction is given back by inserting its row again. If the server
+// refuses that, because the role lacks the right to insert, a trigger objects, or there
+// is no space, the rollback restores the row unchanged, and its count is raised in place.
+// If that fails too, the receiver counts in memory: otherwise a failing message would be
+// attempted without end, for as long as the server refuses.
 
-// recount gives the message back without inserting it. cause is why it has to.
+// recount gives the message back without inserting it. cause is the error of the insert.
 func (d *heldMessage) recount(ctx context.Context, cause error) error {
-	// Before the rollback: other receivers find the row after it.
+	// Before the rollback: after it other receivers find the row.
 	d.r.misses.add(&d.record)
 	d.tx.rollback(ctx)
 	if n, _ := d.r.misses.of(&d.record); n > d.missed+1 { // another receiver had it, and failed too
@@ -38,16 +38,16 @@ func (d *heldMessage) recount(ctx context.Context, cause error) error {
 	return &rolledBackError{fmt.Errorf("%w: %w", core.ErrUncounted, errors.Join(cause, d.r.t.explained(err)))}
 }
 
-// rolledBackError is why a message could not be given back with a higher count, or by this
-// settlement. It is held no more.
+// rolledBackError is the error of a message that could not be given back with a higher
+// count, or not by this settlement. The message is no longer held.
 type rolledBackError struct{ err error }
 
 func (e *rolledBackError) Error() string { return e.err.Error() }
 func (e *rolledBackError) Unwrap() error { return e.err }
 
-// abort rolls back a transaction that cannot return to its savepoint, because the handler
-// has released it for example. Then the transaction is lost, and the message is taken
-// again; where another receiver is faster, that one knows of the failure.
+// abort rolls back a transaction that cannot return to its savepoint, for example because
+// the handler has released it. Then the transaction is lost, and the message is taken
+// again; if another receiver is faster, that receiver knows of the failure.
 func (d *heldMessage) abort(ctx context.Context) {
 	if d.tx.lost() {
 		return
@@ -59,8 +59,8 @@ func (d *heldMessage) abort(ctx context.Context) {
 	d.tx.rollback(ctx)
 }
 
-// recall takes back what abort has noted, once the message is held again. Another receiver
-// may have had it in between, for which it failed too.
+// recall removes the failure that abort recorded, once the message is held again. In
+// between another receiver may have had the message and failed too.
 func (d *heldMessage) recall() {
 	if !d.noted {
 		return
@@ -73,12 +73,13 @@ func (d *heldMessage) recall() {
 	d.missed = n
 }
 
-// misses are the failures of rows that could not be counted in their table. A row is known
-// by its seq and claims: once it is counted there, or somebody else has had it, it has
-// other claims, and what is known of it here is void. They are safe for concurrent use.
+// misses are the failures of rows that could not be counted in their table. A row is
+// identified by its seq and claims: once the failure is counted there, or another
+// receiver has had the row, it has other claims, and its entry here is void. misses is
+// safe for concurrent use.
 type misses struct {
-	some atomic.Bool // set by the first one, so that the usual case takes no lock
-	mu   sync.Mutex  // held from a look at rows until they are changed
+	some atomic.Bool // set by the first miss, so that the usual case takes no lock
+	mu   sync.Mutex  // held from reading an entry until it is changed
 	rows *transport.Cache[int64, miss]
 }
 
@@ -87,8 +88,8 @@ type miss struct {
 	lastError        string
 }
 
-// mostMisses bounds them. Rows that are given back keep their place in the queue, so that
-// no more of them take turns than the receiver may hold.
+// mostMisses limits them. Rows that are given back keep their place in the queue, so that
+// a receiver alternates between no more rows than it may hold.
 const mostMisses = 10_000
 
 func newMisses() *misses { return &misses{rows: transport.NewCache[int64, miss](mostMisses)} }
@@ -105,7 +106,8 @@ func (m *misses) add(row *record) {
 	m.rows.Put(row.seq, miss{row.claims, before.failures + 1, row.lastError})
 }
 
-// of returns how many failures its table has not counted, and the last one's error.
+// of returns the number of failures that the row's table has not counted, and the last
+// error.
 func (m *misses) of(row *record) (failures int, lastError string) {
 	if !m.some.Load() {
 		return 0, ""
@@ -119,7 +121,7 @@ func (m *misses) of(row *record) (failures int, lastError string) {
 	return found.failures, found.lastError
 }
 
-// set corrects how many failures its table has not counted. Of a row that is gone it is 0.
+// set corrects that number. For a row that is gone it is 0.
 func (m *misses) set(row *record, failures int) {
 	if !m.some.Load() {
 		return
@@ -133,5 +135,5 @@ func (m *misses) set(row *record, failures int) {
 	m.rows.Put(row.seq, miss{row.claims, failures, row.lastError})
 }
 
-// storedInt returns a count as a column can hold it.
+// storedInt limits a count to the range of a column.
 func storedInt(n int) int { return min(n, math.MaxInt32) }

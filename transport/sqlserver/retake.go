@@ -8,16 +8,17 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// A row that a transaction has lost is locked until the server has noticed that too.
+// A row that a transaction has lost stays locked until the server has noticed the loss
+// too.
 const (
 	retakes     = 4
 	retakePause = 25 * time.Millisecond
 )
 
-// retake takes the row again in a transaction of its own, after the message's has
-// ended, if nobody else has it and it is as it was: then the transaction was not
-// committed, and the message is held as before. What the handler did is undone. So a
-// connection that breaks is a failure like any other, and is counted.
+// retake takes the row again in a new transaction, after the message's has ended, if no
+// other receiver has it and it is unchanged: then the transaction was not committed, and
+// the message is held as before. The handler's work is undone. So a broken connection is
+// a failure like any other, and is counted.
 func (d *heldMessage) retake(ctx context.Context, cause error) error {
 	d.tx.rollback(ctx)
 	for attempt := 1; ; attempt++ {
@@ -39,7 +40,7 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 	}
 }
 
-// again begins a transaction with the row, and reports whether it was there.
+// again begins a transaction with the row, and reports whether the row was there.
 func (d *heldMessage) again(ctx context.Context) (tx transaction, found bool, err error) {
 	text, args := d.r.q.retake, []any{d.seq, d.deliveries - d.missed, d.claims}
 	if d.r.t.nserviceBusTables {

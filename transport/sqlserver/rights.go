@@ -10,14 +10,14 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// right is one that a use of a table needs.
+// right is a right that a use of a table needs.
 type right struct {
-	verb string // as GRANT has it
+	verb string // as in GRANT
 	on   securable
 	of   table
 }
 
-// securable is what of a table the right is on.
+// securable is the part of a table that the right is on.
 type securable string
 
 const (
@@ -36,10 +36,10 @@ func rightsOn(t table, verbs ...string) []right {
 }
 
 // missing returns an error for each object on which the transport's role lacks rights,
-// with the statement that grants them. What cannot be found out is not missing: nothing
-// that would work is refused.
+// with the statement that grants them. A right that cannot be checked counts as granted,
+// so that no working configuration is refused.
 func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error) {
-	slices.SortStableFunc(needed, func(a, b right) int { // those on one object together
+	slices.SortStableFunc(needed, func(a, b right) int { // groups them by object
 		return strings.Compare(string(a.on)+a.of.quoted, string(b.on)+b.of.quoted)
 	})
 	needed = slices.Compact(needed)
@@ -69,7 +69,7 @@ func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error
 	return lacking(lacks), nil
 }
 
-// lack is a right that is missing, as GRANT has it.
+// lack is a missing right, as in GRANT.
 type lack struct{ role, verb, object string }
 
 // lacking returns an error for each object.
@@ -91,8 +91,7 @@ func lacking(lacks []lack) (errs []error) {
 	return errs
 }
 
-// denied adds to the error of something that was refused for want of a right what is
-// missing of those that it needs.
+// denied adds the missing rights among needed to the error of a refused statement.
 func (t *Transport) denied(ctx context.Context, cause error, needed []right) error {
 	missing, err := t.missing(ctx, needed)
 	if err != nil {
@@ -101,8 +100,8 @@ func (t *Transport) denied(ctx context.Context, cause error, needed []right) err
 	return errors.Join(append([]error{cause}, missing...)...)
 }
 
-// checkRights asks for what every endpoint needs, whatever its mode and its retries, to
-// receive from its queues and to send to others, and for what else is needed.
+// checkRights checks the rights that every endpoint needs, in any mode and with any
+// retries, to receive from its queues and to send to others, and the rights in needed.
 func (t *Transport) checkRights(ctx context.Context, inputs, others []*queue, needed []right) ([]error, error) {
 	for _, q := range inputs {
 		needed = append(needed, t.dialect.receiving(q.table)...)
@@ -115,7 +114,7 @@ func (t *Transport) checkRights(ctx context.Context, inputs, others []*queue, ne
 
 func (postgres) seeing(t table) []right { return []right{{"usage", onSchema, t}} }
 
-// receiving: FOR UPDATE takes the right to update in the modes that only delete, too.
+// receiving: FOR UPDATE needs the right to update, even in modes that only delete.
 func (postgres) receiving(t table) []right { return rightsOn(t, "select", "update", "delete") }
 
 func (postgres) sending(t table, foreign bool) []right {
@@ -133,9 +132,9 @@ func (postgres) grantable(r right) string {
 	return r.of.quoted
 }
 
-// missing looks tables up by their names in the catalogue, because to_regclass takes
-// the right to use the schema. A right on columns counts like one on the table. A
-// sequence that an identity column uses takes no right.
+// missing looks tables up by their names in the catalogue, because to_regclass needs the
+// right to use the schema. A right on columns counts like one on the table. A sequence of
+// an identity column needs no right.
 func (postgres) missing(needed []right) *statement {
 	n := len(needed)
 	verbs, ons, schemas, names := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
@@ -159,21 +158,21 @@ end, true)
 order by n`, verbs, ons, schemas, names)
 }
 
-// seeing: without any right on a table, the user does not see that there is one.
+// seeing: without any right on a table, the user does not see it.
 func (microsoft) seeing(table) []right { return nil }
 
-// receiving: only leases take the right to update.
+// receiving: only leases need the right to update.
 func (microsoft) receiving(t table) []right { return rightsOn(t, "select", "delete") }
 
 func (microsoft) sending(t table, _ bool) []right { return rightsOn(t, "insert") }
 
-// grantable: GRANT is carried out in the table's database, and cannot name it.
+// grantable: GRANT is executed in the table's database, and cannot name it.
 func (microsoft) grantable(r right) string {
 	return bracketed(r.of.schema) + "." + bracketed(r.of.name)
 }
 
-// missing: has_perms_by_name is NULL where it does not know. A right on columns counts
-// like one on the table.
+// missing: has_perms_by_name is NULL if it does not know. A right on columns counts like
+// one on the table.
 func (microsoft) missing(needed []right) *statement {
 	var selects []string
 	var args []any

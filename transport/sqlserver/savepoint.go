@@ -25,8 +25,8 @@ func (d *heldMessage) Savepoint(ctx context.Context) (func(context.Context) erro
 	}, nil
 }
 
-// addSavepoint returns the number and the name of a new savepoint. As long as no handler
-// has had the transaction, it is the one that was taken with the message.
+// addSavepoint returns the number and the name of a new savepoint. Until a handler has
+// had the transaction, it is the savepoint that was set when the message was taken.
 func (d *heldMessage) addSavepoint(ctx context.Context) (n int, name string, err error) {
 	switch {
 	case !d.isAtomic():
@@ -51,8 +51,8 @@ func (d *heldMessage) addSavepoint(ctx context.Context) (n int, name string, err
 	return n, name, err
 }
 
-// rollbackTo undoes what was done since a savepoint. Where that fails, the server lets the
-// transaction not be committed.
+// rollbackTo undoes the work since a savepoint. If that fails, the server does not allow
+// a commit of the transaction.
 func (d *heldMessage) rollbackTo(ctx context.Context, n int, name string) error {
 	if err := d.usable(ctx); err != nil {
 		return err

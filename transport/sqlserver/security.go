@@ -11,7 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
-// weakness returns a warning about the connections, or "". Those of Config.DB are not known.
+// weakness returns a warning about the connections, or "". Those of Config.DB are
+// unknown.
 func (c *Config) weakness(db database) string {
 	switch db := db.(type) {
 	case *pgxDatabase:
@@ -24,9 +25,9 @@ func (c *Config) weakness(db database) string {
 	return ""
 }
 
-// weaknessOfPgx returns a warning about connections to other machines that do not verify the
-// server, or "". What a DialFunc does is not known; where the caller puts a connection of its
-// own in place of pgx's, it is no business of ours.
+// weaknessOfPgx returns a warning about connections to other machines that do not verify
+// the server, or "". The behaviour of a DialFunc is unknown; a caller that replaces pgx's
+// connection by its own is responsible for it.
 func weaknessOfPgx(c *pgconn.Config) string {
 	if c.AfterNetConnect != nil {
 		return ""
@@ -61,7 +62,7 @@ func weaknessOfPgx(c *pgconn.Config) string {
 		"Set the option sslmode=verify-full in the URL and, where the system does not know the certificate authority, sslrootcert=FILE", quoted(hosts), what)
 }
 
-// weaknessOfMicrosoft does so for Microsoft SQL Server.
+// weaknessOfMicrosoft does the same for Microsoft SQL Server.
 func weaknessOfMicrosoft(s *microsoftdriver.Server, host string) string {
 	if transport.IsLocalHost(host) || host == "." {
 		return ""

@@ -14,12 +14,12 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Send adds messages to their queues' tables: all of them, or none (C2). With a
-// context from WithTx or WithSQLTx it does so in the caller's transaction, and nil
-// means that they are sent if that commits.
+// Send adds messages to their queues' tables: all of them, or none (C2). With a context
+// from [WithTx] or [WithSQLTx] it does so in the caller's transaction, and nil means that
+// the messages are sent if that transaction commits.
 //
-// A message's delay and its time to be received count from the moment at which the
-// server carries out the statement, by the server's clock.
+// A message's delay and its time to be received count from the moment at which the server
+// executes the statement, by the server's clock.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	err := t.life.Err(ctx)
 	tx := callersTransaction(ctx)
@@ -38,7 +38,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err != nil {
 		return fmt.Errorf("sqlserver: send: %w", err)
 	}
-	if len(mail.parcels) == 0 { // published to nobody
+	if len(mail.parcels) == 0 { // the topic has no subscribers
 		return nil
 	}
 	if tx != nil {
@@ -57,7 +57,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return nil
 }
 
-// send carries out the statements in a transaction of their own.
+// send executes the statements in a new transaction.
 func (m *mail) send(ctx context.Context) error {
 	t := m.transport
 	if err := t.takeTurn(ctx); err != nil {
@@ -73,9 +73,9 @@ func (m *mail) send(ctx context.Context) error {
 	return nil
 }
 
-// takeTurn waits for one of the connections that sends use, which the caller gives back by
-// receiving from sends: hundreds of handlers may send, or look something up for that, at
-// the same moment.
+// takeTurn waits for one of the connections that sends use. The caller gives it back by
+// receiving from sends. Without a limit, hundreds of handlers might send, or read
+// subscriptions for that, at the same moment.
 func (t *Transport) takeTurn(ctx context.Context) error {
 	select {
 	case t.sends <- struct{}{}:
@@ -85,10 +85,10 @@ func (t *Transport) takeTurn(ctx context.Context) error {
 	}
 }
 
-// gaveUp draws the consequence of an error for the connections that there are.
+// gaveUp closes connections if an error shows that they are useless.
 func (t *Transport) gaveUp(err error) {
 	f := t.fault(err)
-	_, overSQL := t.db.(*sqlDatabase) // which does not try a connection before it uses it
+	_, overSQL := t.db.(*sqlDatabase) // database/sql does not test a connection before it uses it
 	if f == faultReadOnly || f == faultOutage && overSQL {
 		t.db.reset()
 	}
@@ -97,7 +97,7 @@ func (t *Transport) gaveUp(err error) {
 	}
 }
 
-// sendIn carries them out in a caller's transaction.
+// sendIn executes the statements in a caller's transaction.
 func (m *mail) sendIn(ctx context.Context, tx any) error {
 	t := m.transport
 	var xid string
@@ -136,14 +136,14 @@ func (t *Transport) runIn(ctx context.Context, tx any, statements ...*statement)
 // transactionKey is the key of a caller's transaction in a context.
 type transactionKey struct{}
 
-// noTransaction is there instead of one that is nil: what was to be sent with a
-// transaction is not sent without.
+// noTransaction replaces a nil transaction: messages that belong to a transaction must
+// not be sent without one.
 type noTransaction struct{}
 
-// WithTx returns a context with which Transport.Send, and so Endpoint.Send and
+// WithTx returns a context with which [Transport.Send], and so Endpoint.Send and
 // Endpoint.Publish, adds messages in tx: they are sent if tx commits, and never
-// otherwise. With it a program writes its own rows and its messages together
-// (a transactional outbox without a relay).
+// otherwise. With it a program writes its own rows and its messages together (a
+// transactional outbox without a relay).
 //
 //	tx, err := pool.Begin(ctx)
 //	...
@@ -153,9 +153,9 @@ type noTransaction struct{}
 //	...
 //	err = tx.Commit(ctx)
 //
-// The transaction is one of the transport's own database. After a Send that failed it
-// can only be rolled back. It is used by one goroutine at a time. Where tx is nil, Send
-// is an error.
+// The transaction has to be one of the transport's database. After a failed Send it can
+// only be rolled back. One goroutine at a time may use it. If tx is nil, Send returns an
+// error.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	if tx == nil {
 		return context.WithValue(ctx, transactionKey{}, noTransaction{})
@@ -173,13 +173,13 @@ func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
 
 func callersTransaction(ctx context.Context) any { return ctx.Value(transactionKey{}) }
 
-// mail is what a list of messages becomes: rows for the tables that they go to.
+// mail has the rows of a list of messages, by the tables that they are added to.
 type mail struct {
 	transport    *Transport
 	parcels      []*parcel
 	destinations []*queue  // of messages that are available at once
-	taken        []*queue  // those whose maker was taken for granted
-	due          time.Time // when the first of those is that wait; zero: none does
+	taken        []*queue  // queues whose maker was assumed
+	due          time.Time // of the first delayed message in the table for them; zero: none
 }
 
 // rowsAtOnce and bytesAtOnce limit one statement.
@@ -188,7 +188,7 @@ const (
 	bytesAtOnce = 16 << 20
 )
 
-// parcel is what goes to one table.
+// parcel has the rows for one table.
 type parcel struct {
 	to       *queue
 	waits    bool // in the table of delayed messages
@@ -197,8 +197,8 @@ type parcel struct {
 	bytes    int
 }
 
-// address turns messages into statements. Its error matches *core.SendError, in
-// which all are refused.
+// address turns messages into statements. Its error matches *core.SendError, in which all
+// messages are refused.
 func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, error) {
 	for i := range msgs {
 		if err := transport.CheckOutgoing(&msgs[i], &t.caps); err != nil {
@@ -216,7 +216,7 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 		}
 		message := outgoing{headers: headers(i), body: out.Body, delay: out.Delay, ttl: out.TimeToBeReceived}
 		if message.body == nil {
-			message.body = []byte{} // NULL is something else
+			message.body = []byte{} // a nil body would be NULL
 		}
 		for _, q := range to {
 			if err == nil {
@@ -230,7 +230,7 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 	return m, nil
 }
 
-// statements returns those that send it.
+// statements returns the statements that send the messages.
 func (m *mail) statements() (all []*statement) {
 	t := m.transport
 	for _, p := range m.parcels {
@@ -243,7 +243,7 @@ func (m *mail) statements() (all []*statement) {
 	return all
 }
 
-// size returns how many rows and bytes it is.
+// size returns the number of rows and bytes.
 func (m *mail) size() (rows, bytes int) {
 	for _, p := range m.parcels {
 		rows += len(p.messages)
@@ -252,8 +252,8 @@ func (m *mail) size() (rows, bytes int) {
 	return rows, bytes
 }
 
-// headersOf writes the headers of all messages as one text, of which it returns the
-// parts.
+// headersOf writes the headers of all messages as one text, and returns a function for
+// its parts.
 func headersOf(msgs []core.Outgoing) func(i int) string {
 	var buffer []byte
 	ends := make([]int, len(msgs)+1)
@@ -265,7 +265,7 @@ func headersOf(msgs []core.Outgoing) func(i int) string {
 	return func(i int) string { return text[ends[i]:ends[i+1]] }
 }
 
-// destinations returns the queues that a message goes to.
+// destinations returns the queues of a message.
 func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*queue, error) {
 	if out.Topic == "" {
 		q, err := t.queues.get(out.Queue)
@@ -298,11 +298,11 @@ func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queue, 
 	return t.subscriptions.of(ctx, topic)
 }
 
-// pack puts a message into the parcel for its table. It is one of so many that are
-// left.
+// pack adds a message to the parcel for its table. left is the number of messages that
+// remain, including this one.
 func (m *mail) pack(ctx context.Context, to *queue, message outgoing, left int) error {
 	waits, foreign := false, to.known() == nserviceBus
-	if message.delay > 0 { // only then does it matter who made the table
+	if message.delay > 0 { // only then does the maker of the table matter
 		var err error
 		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
 			return err
@@ -336,23 +336,23 @@ func (m *mail) pack(ctx context.Context, to *queue, message outgoing, left int) 
 	return nil
 }
 
-// unlearn forgets who made the tables, where something failed: one may be another
-// than it was.
+// unlearn forgets the makers of the tables after an error: a table may have been
+// replaced.
 func (m *mail) unlearn() {
 	for _, q := range m.taken {
 		q.learn(unknownMaker)
 	}
 }
 
-// heads notes that something for the queue is available at once.
+// heads records that a message for the queue is available at once.
 func (m *mail) heads(to *queue) {
 	if !slices.Contains(m.destinations, to) {
 		m.destinations = append(m.destinations, to)
 	}
 }
 
-// isForeign reports whether NServiceBus made the queue's table, which has no place
-// for a delayed message then.
+// isForeign reports whether NServiceBus created the queue's table, which then cannot hold
+// a delayed message.
 func (t *Transport) isForeign(ctx context.Context, q *queue) (bool, error) {
 	switch q.known() {
 	case reprise:
@@ -364,7 +364,7 @@ func (t *Transport) isForeign(ctx context.Context, q *queue) (bool, error) {
 	}
 }
 
-// arrived wakes receivers, once what was sent is committed.
+// arrived wakes receivers after the messages are committed.
 func (m *mail) arrived() {
 	for _, q := range m.destinations {
 		m.transport.ring(q)

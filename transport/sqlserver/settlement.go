@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// action is what is to be done with a message.
+// action is an action on a leased message.
 type action int
 
 const (
@@ -23,27 +23,27 @@ func (a action) String() string {
 	return [...]string{"complete", "abandon", "release", "renew"}[a]
 }
 
-// settlement is what is done together.
+// settlement is a batch of orders.
 type settlement struct {
 	orders []order
-	begun  bool          // cannot be taken back any more
-	alone  bool          // has been separated from others
+	begun  bool          // cannot be cancelled any more
+	alone  bool          // was separated from other orders
 	over   chan struct{} // closed when every order has its outcome, or has moved
 
-	// first is closed with over, or earlier when that takes long. Callers wait for it
-	// alone, and look at their contexts only then: these are mostly one and the same,
-	// whose channel hundreds would lock at once.
+	// first is closed with over, or earlier if the settlement takes long. Callers wait
+	// for it alone, and check their contexts only then: most callers have the same
+	// context, and hundreds of them would lock its channel at once.
 	first chan struct{}
 	timer *time.Timer // closes first
 	early sync.Once
 }
 
-// newSettlement makes one that has room for so many orders.
+// newSettlement returns a settlement with the capacity for room orders.
 func newSettlement(room int) *settlement {
 	return &settlement{orders: make([]order, 0, room), over: make(chan struct{}), first: make(chan struct{})}
 }
 
-// stir makes callers look at their contexts.
+// stir makes callers check their contexts.
 func (b *settlement) stir() { b.early.Do(func() { close(b.first) }) }
 
 // end tells callers that every order has its outcome.
@@ -55,24 +55,24 @@ func (b *settlement) end() {
 	b.stir()
 }
 
-// order is about one message.
+// order is an action on one message.
 type order struct {
 	action action
 	leased *leased
-	text   string      // an abandonment's
-	mail   *mail       // what a completion sends, or nil
+	text   string      // of an abandonment
+	mail   *mail       // the messages that a completion sends, or nil
 	err    error       // the outcome
-	undone bool        // its caller does not want it any more
-	moved  *settlement // where it is the only one now
+	undone bool        // its caller no longer waits
+	moved  *settlement // the settlement of this order alone
 }
 
-// sends reports whether one of the orders sends something.
+// sends reports whether one of the orders sends messages.
 func (b *settlement) sends(list []int) bool {
 	return slices.ContainsFunc(list, func(i int) bool { return b.orders[i].mail != nil })
 }
 
-// together returns how many of the orders, from the first, are carried out by one statement. What
-// they send bounds it.
+// together returns the number of orders, from the first, that one statement executes. The
+// size of their messages limits it.
 func (b *settlement) together(list []int) int {
 	rows, bytes := 0, 0
 	for n, i := range list {
@@ -88,9 +88,9 @@ func (b *settlement) together(list []int) int {
 	return len(list)
 }
 
-// lose gives the orders their outcome whose lease did not hold. Where an attempt may
-// have succeeded whose answer was lost, and the lease holds, that did it: nobody else
-// can have had the message.
+// lose gives core.ErrLockLost to orders whose lease was not valid. If the outcome of an
+// earlier attempt is unknown and the lease has not ended, that attempt must have
+// succeeded: no other receiver can have claimed the message.
 func (b *settlement) lose(list []int, held []int64, unknown bool) {
 	slices.Sort(held)
 	for _, i := range list {
@@ -101,7 +101,7 @@ func (b *settlement) lose(list []int, held []int64, unknown bool) {
 	}
 }
 
-// lastEnd returns when the last of the leases ends.
+// lastEnd returns the time at which the last of the leases ends.
 func (b *settlement) lastEnd(list []int) (last time.Time) {
 	for _, i := range list {
 		if end := b.orders[i].leased.LockedUntil(); end.After(last) {

@@ -13,23 +13,23 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// settler carries out what is to become of leased messages, many at a time: one
-// goroutine, which takes what has come together since its last statement. It waits for
-// more only while other messages are in work, and no longer than linger. A receiver has
-// two: leases are renewed while a settlement waits for something.
+// settler settles leased messages in batches: one goroutine, whose statement takes all
+// orders that arrived since its last one. It waits for further orders only while other
+// messages are being handled, and no longer than linger. A receiver has two settlers:
+// leases are renewed while a settlement waits.
 type settler struct {
 	r    *receiver
-	wake transport.Signal // something is to be done
-	full transport.Signal // and it is not worth to wait for more
+	wake transport.Signal // there are orders
+	full transport.Signal // waiting for more orders is useless
 	done chan struct{}    // closed when run has returned
 	life context.Context
 	end  context.CancelFunc
 
 	singly sync.WaitGroup // for settlements of one message
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	next    *settlement
-	current *settlement // under way, or over
+	current *settlement // in progress, or ended
 	running bool
 	closed  bool
 }
@@ -37,14 +37,14 @@ type settler struct {
 const (
 	linger      = 500 * time.Microsecond
 	settleBatch = 500
-	// slow is after how long callers look at their contexts.
+	// slow is the time after which callers check their contexts.
 	slow = 100 * time.Millisecond
-	// attemptShare is the part of a lease that one attempt may take: a row that
-	// somebody else has locked, or a connection that is dead without a word, must not
-	// cost the leases of all.
+	// attemptShare is the part of a lease that one attempt may take: a row that another
+	// transaction has locked, or a dead connection that reports no error, must not cost
+	// the leases of all messages.
 	attemptShare = 4
-	// leastAttempt is what one may take all the same: to cut off what a busy server is
-	// about to carry out makes it busier.
+	// leastAttempt is a minimum for it: cancelling statements that a busy server is about
+	// to execute makes the server busier.
 	leastAttempt = 2 * time.Second
 	// singlyAtOnce is how many messages are settled singly at a time.
 	singlyAtOnce = 4
@@ -62,8 +62,8 @@ func newSettler(r *receiver) *settler {
 	return s
 }
 
-// do carries out one action and returns its outcome: nil, core.ErrLockLost, or that
-// it did not happen.
+// do performs one action and returns its outcome: nil, core.ErrLockLost, or the error for
+// which it did not happen.
 func (s *settler) do(ctx context.Context, what order) error {
 	s.mu.Lock()
 	if s.closed {
@@ -88,11 +88,10 @@ func (s *settler) do(ctx context.Context, what order) error {
 	}
 }
 
-// await waits for the end of a settlement, or until the caller of its order i does not
-// want to wait any more.
+// await waits for the end of a settlement, or until the caller of order i stops waiting.
 func (s *settler) await(ctx context.Context, b *settlement, i int) error {
 	<-b.first
-	select { // without the locks of both channels, where it has ended
+	select { // avoids the locks of both channels if it has ended
 	case <-b.over:
 		return nil
 	default:
@@ -111,14 +110,14 @@ func (s *settler) await(ctx context.Context, b *settlement, i int) error {
 		defer timer.Stop()
 		select {
 		case <-b.over:
-		case <-timer.C: // in an outage: it is not tried again
+		case <-timer.C: // in an outage: the attempt is not repeated
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// drop consumes a message that has expired. Nobody waits for it.
+// drop consumes an expired message. No caller waits for it.
 func (s *settler) drop(d *leased) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +129,7 @@ func (s *settler) drop(d *leased) {
 // add is called with mu held.
 func (s *settler) add(o order) (*settlement, int) {
 	if !s.running {
-		// The transport cannot be closing for good: it waits for its receivers.
+		// The transport cannot finish closing now: it waits for its receivers.
 		s.running = true
 		go s.run()
 	}
@@ -169,19 +168,19 @@ func (s *settler) run() {
 	}
 }
 
-// take begins the settlement that has come together.
+// take begins the next settlement.
 func (s *settler) take() *settlement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.next
 	b.begun = true
-	s.current, s.next = b, newSettlement(len(b.orders)) // as many as the last
+	s.current, s.next = b, newSettlement(len(b.orders)) // with the capacity for as many orders as the last
 	s.wake.Clear()
 	s.full.Clear()
 	return b
 }
 
-// fail ends a settlement that will not be carried out.
+// fail ends a settlement that will not be executed.
 func (s *settler) fail(b *settlement) {
 	for i := range b.orders {
 		b.orders[i].err = core.ErrLockLost
@@ -189,7 +188,7 @@ func (s *settler) fail(b *settlement) {
 	s.ended(b)
 }
 
-// ended lets go of what is not held any more, all at once, and tells callers.
+// ended removes the ended deliveries from the receiver, all at once, and wakes callers.
 func (s *settler) ended(b *settlement) {
 	over := make([]holding, 0, len(b.orders))
 	for i := range b.orders {
@@ -202,8 +201,7 @@ func (s *settler) ended(b *settlement) {
 	b.end()
 }
 
-// carryOut repeats a settlement through an outage, for as long as the leases can
-// still hold.
+// carryOut executes a settlement. In an outage it repeats it until the leases have ended.
 func (s *settler) carryOut(b *settlement) {
 	defer s.ended(b)
 	var held [actions][]int // indices of orders
@@ -220,7 +218,7 @@ func (s *settler) carryOut(b *settlement) {
 	}
 }
 
-// carryOutAll repeats one action. An attempt before may have succeeded where unknown.
+// carryOutAll repeats one action. unknown: an earlier attempt may have succeeded.
 func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bool) {
 	o := transport.Outages{}
 	for {
@@ -239,7 +237,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 		unknown = unknown || f == faultOutage
 		s.r.t.gaveUp(err)
 		late := time.Since(began) >= s.attemptLimit()
-		sends := what == completion && b.sends(list) // of which one may be refused
+		sends := what == completion && b.sends(list) // the server may refuse one of the sends
 		if (late || f == faultBusy || f == faultStatement || sends && !f.transient()) && !b.alone && s.separate(b, list, unknown) {
 			return
 		}
@@ -262,14 +260,14 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 	}
 }
 
-// attemptLimit is how long one attempt may take.
+// attemptLimit is the time limit of one attempt.
 func (s *settler) attemptLimit() time.Duration {
 	return min(operationTimeout, max(leastAttempt, s.r.t.lease/attemptShare))
 }
 
-// separate moves orders to settlements of their own, beside those to come: it may be one
-// message's row that is locked, or one error's text that the database's encoding cannot
-// hold. It reports false when the settler is closed.
+// separate moves orders to single settlements, which run in parallel with later batches:
+// one message's row may be locked, or the database's encoding may not have one error's
+// characters. It returns false when the settler is closed.
 func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +280,7 @@ func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
 		singles[at] = newSettlement(1)
 		singles[at].begun, singles[at].alone = true, true
 		singles[at].orders = append(singles[at].orders, b.orders[i])
-		singles[at].stir() // it takes long already
+		singles[at].stir() // it has taken long already
 		b.orders[i].moved = singles[at]
 	}
 	for range min(singlyAtOnce, len(singles)) {
@@ -297,7 +295,7 @@ func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
 	return true
 }
 
-// wanted drops the orders whose callers do not want them any more.
+// wanted drops the orders whose callers no longer wait.
 func (s *settler) wanted(b *settlement, list []int) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,7 +314,7 @@ func (s *settler) isClosed() bool {
 	return s.closed
 }
 
-// attempt returns the rows whose lease still held.
+// attempt executes orders with one statement, and returns the rows whose lease was valid.
 func (s *settler) attempt(ctx context.Context, what action, b *settlement, list []int) (held []int64, err error) {
 	seqs, claims := make([]int64, len(list)), make([]int32, len(list))
 	var texts []string
@@ -363,8 +361,8 @@ func (s *settler) attempt(ctx context.Context, what action, b *settlement, list 
 	return held, err
 }
 
-// close carries out what has been ordered, and takes no more orders. Without an answer
-// it ends with ctx.
+// close executes the remaining orders, and accepts no more. If the server does not
+// answer, it returns when ctx ends.
 func (s *settler) close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
@@ -385,8 +383,8 @@ func (s *settler) close(ctx context.Context) {
 	}
 }
 
-// releaseAll makes messages available to others, if the server can be reached. What
-// is not released comes again when its lease ends.
+// releaseAll makes messages available to other receivers, if the server can be reached. A
+// message that is not released is redelivered when its lease ends.
 func (s *settler) releaseAll(ctx context.Context, left []holding) {
 	b := &settlement{}
 	var list []int

@@ -2,25 +2,25 @@ package sqlserver
 
 import "context"
 
-// statement is one SQL statement with its arguments, and what to do with its
+// statement is one SQL statement with its arguments and the function that reads its
 // result.
 type statement struct {
 	sql  string
 	args []any
 
-	// row is called for each row, with the function that reads its columns. nil:
-	// the statement returns none that matter.
+	// row is called for each row, with the function that reads its columns. nil: the
+	// statement returns no rows, or they are ignored.
 	row func(scan scanner) error
 
-	// affected is how many rows it changed, once it is done.
+	// affected is the number of changed rows, once the statement is done.
 	affected int64
 	done     bool
 }
 
-// scanner copies the columns of one row to where the pointers show.
+// scanner copies the columns of one row to the given pointers.
 type scanner func(columns ...any) error
 
-// query is a statement whose rows matter.
+// query is a statement whose rows are read.
 func query(row func(scan scanner) error, sql string, args ...any) *statement {
 	return &statement{sql: sql, args: args, row: row}
 }
@@ -30,73 +30,74 @@ func command(sql string, args ...any) *statement {
 	return &statement{sql: sql, args: args}
 }
 
-// database runs statements through a client library. It is safe for concurrent
-// use. Its errors are those of the client library.
+// database runs statements through a client library. It is safe for concurrent use. Its
+// errors are those of the client library.
 //
-// A context that ends while a statement is under way costs the connection, and
-// nobody knows whether the statement was carried out.
+// A context that ends during a statement costs the connection, and leaves the outcome of
+// the statement unknown.
 type database interface {
-	// exec runs statements in one transaction of their own, in as few round trips
-	// as the client library allows.
+	// exec runs statements in one new transaction, in as few round trips as the client
+	// library allows.
 	exec(ctx context.Context, statements ...*statement) error
 
 	// begin starts a transaction with these statements.
 	begin(ctx context.Context, statements ...*statement) (transaction, error)
 
-	// reset gives up all connections that are idle: they lead to a server that can
-	// no longer be written to.
+	// reset closes all idle connections: they lead to a server that can no longer be
+	// written to.
 	reset()
 
-	// pool identifies the pool of connections, which may be used by others too.
+	// pool identifies the pool of connections, which others may use too.
 	pool() any
 
-	// limit is how many connections there can be at a time; 0 is without limit.
+	// limit is the maximum number of connections at a time; 0 is without limit.
 	limit() int
 
-	// close gives up what the database itself opened. Nothing runs any more.
+	// close closes connections that the database itself opened. No statement is in
+	// progress.
 	close()
 }
 
-// transaction is one under way, on a connection of its own. It is used by one
-// goroutine at a time.
+// transaction is an open transaction on its own connection. One goroutine at a time uses
+// it.
 type transaction interface {
-	// run runs statements in it. After an error of the server's, only a rollback to
-	// a savepoint, or of all of it, is possible.
+	// run runs statements in the transaction. After an error of the server, only a
+	// rollback is possible, to a savepoint or of the whole transaction.
 	run(ctx context.Context, statements ...*statement) error
 
-	// commit runs statements and commits. Where a statement failed the transaction
-	// is still under way, unless lost.
+	// commit runs statements and commits. If a statement fails the transaction is still
+	// open, unless it is lost.
 	commit(ctx context.Context, statements ...*statement) error
 
-	// rollback ends it without a trace, and never fails: where the server cannot be
-	// told, the end of the connection tells it. Of one that has ended it does nothing.
+	// rollback undoes the transaction and never fails: if the server cannot be told, the
+	// end of the connection tells it. It does nothing after the transaction has ended.
 	rollback(ctx context.Context)
 
 	// undo is a rollback that returns an error if the server did not confirm it: the
 	// connection broke, perhaps long ago.
 	undo(ctx context.Context) error
 
-	// lost reports whether it has ended: it was rolled back, the connection broke, or
-	// a handler ended it.
+	// lost reports whether the transaction has ended: it was rolled back, the connection
+	// broke, or a handler ended it.
 	lost() bool
 
-	// aborted reports whether a statement has failed, so that all but a rollback to
-	// a savepoint fails too.
+	// aborted reports whether a statement has failed, so that every statement fails
+	// except a rollback to a savepoint.
 	aborted() bool
 
-	// lend makes the transaction usable for a handler until reclaim. It returns the
-	// client library's own, a pgx.Tx or a *sql.Tx.
+	// lend makes the transaction usable by a handler until reclaim. It returns the client
+	// library's transaction, a pgx.Tx or a *sql.Tx.
 	lend() any
 
-	// beginPart follows a savepoint: what lend returns from now on belongs to it. It waits
-	// for a statement that is in progress, as reclaim does. endParts is called before that
-	// savepoint is rolled back: what was lent since can be used no more, and the
-	// next part begins.
+	// beginPart follows a savepoint: transactions that lend returns from now on belong to
+	// that savepoint. It waits for a statement in progress, as reclaim does. endParts is
+	// called before that savepoint is rolled back: transactions lent since then become
+	// unusable, and the next part begins.
 	beginPart(ctx context.Context, savepoint int)
 	endParts(ctx context.Context, savepoint int)
 
-	// reclaim closes what the handler left open, and waits for a statement that is
-	// under way. When ctx has ended it cuts both off, so that the transaction is lost.
-	// The lent transaction cannot be used afterwards.
+	// reclaim closes statements and rows that the handler left open, and waits for a
+	// statement in progress. If ctx has ended it cancels both, so that the transaction is
+	// lost. The lent transaction cannot be used afterwards.
 	reclaim(ctx context.Context)
 }

@@ -13,12 +13,11 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// longestTopic is how many characters the columns of NServiceBus's table of
-// subscriptions hold.
+// longestTopic is the length of the columns of NServiceBus's table of subscriptions, in
+// characters.
 const longestTopic = 200
 
-// subscriptions is the table of who subscribed to what, and what is remembered of
-// it.
+// subscriptions is the table of subscriptions, with a cache of subscribers.
 type subscriptions struct {
 	*subscriptionTexts
 	t     *Transport
@@ -29,19 +28,19 @@ type subscriptions struct {
 	exists bool // the table
 }
 
-// subscribers are the queues subscribed to one topic, as they were.
+// subscribers are the queues that were subscribed to a topic when they were read.
 type subscribers struct {
 	queues []*queue
 	until  time.Time
 }
 
-// manyTopics is how many topics are remembered.
+// manyTopics is how many topics the cache holds.
 const manyTopics = 10_000
 
 func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptions {
 	table, err := t.dialect.table(name, t.in)
 	if err != nil {
-		panic(err) // Config.complete has tried
+		panic(err) // cannot happen: Config.complete has checked the name
 	}
 	return &subscriptions{subscriptionTexts: t.dialect.subscriptions(table), t: t, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
 }
@@ -56,7 +55,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 			return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
 		}
 		defer func() { <-s.t.sends }()
-		if queues, ok := s.remembered(topic); ok { // another one has read it meanwhile
+		if queues, ok := s.remembered(topic); ok { // another call has read it since
 			return queues, nil
 		}
 	}
@@ -69,7 +68,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 		return err
 	}, s.subscribers, topic))
 	if err != nil {
-		if s.t.fault(err) == faultNoTable && callersTransaction(ctx) == nil { // nobody has subscribed to anything yet
+		if s.t.fault(err) == faultNoTable && callersTransaction(ctx) == nil { // there are no subscriptions yet
 			return nil, nil
 		}
 		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
@@ -91,9 +90,9 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 	return found.queues, nil
 }
 
-// read reads in the caller's transaction, if there is one: to wait for another
-// connection while one is held could be to wait for oneself. There the table is looked
-// for first, because the error would break the transaction.
+// read reads in the caller's transaction, if there is one: a wait for another connection
+// could wait for the caller itself, which holds one. In that transaction it first checks
+// that the table exists, because the error would break the transaction.
 func (s *subscriptions) read(ctx context.Context, of *statement) error {
 	s.mu.Lock()
 	exists := s.exists
@@ -101,7 +100,7 @@ func (s *subscriptions) read(ctx context.Context, of *statement) error {
 	tx := callersTransaction(ctx)
 	if tx != nil && !exists {
 		has, err := s.t.columns(ctx, s.table)
-		if err != nil || len(has) == 0 { // nobody has subscribed to anything yet
+		if err != nil || len(has) == 0 { // there are no subscriptions yet
 			return err
 		}
 	}
@@ -117,7 +116,7 @@ func (s *subscriptions) read(ctx context.Context, of *statement) error {
 	return err
 }
 
-// remembered returns what was read not long ago.
+// remembered returns subscribers that were read within the last Config.SubscriptionCache.
 func (s *subscriptions) remembered(topic string) ([]*queue, bool) {
 	known, ok := s.known.Get(topic)
 	return known.queues, ok && time.Now().Before(known.until)
@@ -146,12 +145,12 @@ func (t *Transport) CheckTopic(topic string) error {
 	return nil
 }
 
-// Subscribe lets queue receive what is published to the topics, each of at most 200
-// characters. It is in force from Config.SubscriptionCache later for publishers
-// elsewhere, at once for this transport.
+// Subscribe lets queue receive messages that are published to the topics, each of at most
+// 200 characters. For this transport's publishers the subscription takes effect at once,
+// for other publishers after Config.SubscriptionCache.
 //
-// A subscription is that of an endpoint, known by the name of its queue, as in
-// NServiceBus. So a queue that has moved, to another schema for example, takes its
+// A subscription belongs to an endpoint, which is identified by the name of its queue, as
+// in NServiceBus. So a queue that has moved, to another schema for example, takes its
 // subscriptions along when it subscribes again. Another queue of the same name, of a
 // transport with another schema and the same Config.SubscriptionTable, takes them over
 // too: the endpoints need different names.
@@ -162,7 +161,7 @@ func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...strin
 	return nil
 }
 
-// Unsubscribe ends what Subscribe began.
+// Unsubscribe ends subscriptions of Subscribe.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, false); err != nil {
 		return fmt.Errorf("sqlserver: unsubscribe %q: %w", queue, t.unavailable(ctx, err))
@@ -213,8 +212,8 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	return nil
 }
 
-// subscribe adds the subscriptions that are missing, and only those: an endpoint that has
-// its subscriptions starts while the server cannot be written to, and without the right to.
+// subscribe adds only missing subscriptions: an endpoint that has its subscriptions
+// starts while the server cannot be written to, and without the right to write.
 func (t *Transport) subscribe(ctx context.Context, address, endpoint string, topics []string) error {
 	s := t.subscriptions
 	there := map[string]bool{}
@@ -268,7 +267,7 @@ func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []s
 		return nil
 	}
 	switch t.fault(err) {
-	case faultNoTable: // there is no subscription yet
+	case faultNoTable: // there are no subscriptions yet
 		return nil
 	case faultRefused:
 		return t.denied(ctx, err, s.rights(false))
@@ -277,7 +276,7 @@ func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []s
 	}
 }
 
-// rights are those that it takes to change subscriptions.
+// rights returns the rights that a change of subscriptions needs.
 func (s *subscriptions) rights(subscribe bool) []right {
 	list := s.t.dialect.seeing(s.table)
 	if subscribe {
@@ -286,8 +285,8 @@ func (s *subscriptions) rights(subscribe bool) []right {
 	return append(list, rightsOn(s.table, "select", "delete")...)
 }
 
-// createSubscriptions creates the table when the first queue subscribes, where
-// Provision was not called by anybody.
+// createSubscriptions creates the table when the first queue subscribes, if Provision was
+// never called.
 func (t *Transport) createSubscriptions(ctx context.Context) error {
 	if err := t.create(ctx, t.dialect.createSubscriptions(t.subscriptions.table)); err != nil {
 		return fmt.Errorf("create the table of subscriptions %s (DDL prints the statements for somebody with the right to): %w", t.subscriptions.table.quoted, err)

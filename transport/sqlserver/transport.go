@@ -12,9 +12,9 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Transport connects endpoints to queues that are tables. It implements
-// core.Transport, core.Provisioner, core.Subscriber, core.Checker and core.Purger, and
-// is safe for concurrent use.
+// Transport connects endpoints to queues that are tables. It implements core.Transport,
+// core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is safe for
+// concurrent use.
 type Transport struct {
 	db      database
 	dialect dialect
@@ -30,16 +30,16 @@ type Transport struct {
 	delayed       *delayed
 	returned      *returned
 	bells         bells
-	bellman       *bellman // nil: the server wakes nobody
+	bellman       *bellman // nil: the server has no notifications
 	sends         chan struct{}
-	numberSession sync.Once // begins that of a transport over database/sql
-	presence      *presence // of that
-	held          *holders  // of connections; nil: there may be any number
+	numberSession sync.Once // starts the session of presence over database/sql
+	presence      *presence // over database/sql
+	held          *holders  // limits connections in transactions; nil: no limit
 	info          core.TransportInfo
 
 	life     *transport.Lifecycle
 	warnings transport.Warnings
-	warnedOf sync.Map // addresses of tables without their trigger
+	warnedOf sync.Map // addresses of tables without a trigger that a warning has named
 }
 
 var _ interface {
@@ -53,26 +53,26 @@ var _ interface {
 	core.Describer
 } = (*Transport)(nil)
 
-// parallelSends is how many connections Send uses at a time, where the pool is the
-// transport's own. More only wait for each other in the server.
+// parallelSends is how many connections Send uses at a time in a pool that the transport
+// opened. More would only wait for each other in the server.
 const parallelSends = 16
 
 // Open returns a transport for the server and database that the URL names, with the
-// defaults of Config: New with nothing but URL. It refuses a URL of Microsoft SQL Server,
-// because that takes Config.Experimental.
+// defaults of [Config]: [New] with only URL set. It refuses a URL of Microsoft SQL
+// Server, which requires Config.Experimental.
 func Open(url string) (*Transport, error) {
 	return New(Config{URL: url})
 }
 
-// New returns a transport. It does not reach the server: Check does, and an endpoint
-// calls it before it starts. Its error names everything that is wrong with cfg, and
+// New returns a transport. It does not contact the server: [Transport.Check] does, and an
+// endpoint calls Check before it starts. The error of New names every problem of cfg, and
 // never the password.
 func New(cfg Config) (*Transport, error) {
 	return newTransport(cfg, true)
 }
 
-// newTransport is New. connects is false for a transport that never reaches its server, and
-// so needs no driver.
+// newTransport is New. connects is false for a transport that never contacts its server
+// and so needs no driver.
 func newTransport(cfg Config, connects bool) (*Transport, error) {
 	db, dialect, err := cfg.connect()
 	if err != nil {
@@ -105,8 +105,8 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 	if d, ok := db.(*pgxDatabase); ok {
 		t.bellman = newBellman(t, d)
 	}
-	// A transaction holds its connection while a handler runs, and the handler may
-	// send: some connections are kept for that.
+	// A transaction holds its connection while a handler runs, and the handler may send:
+	// some connections are reserved for sends.
 	if limit := db.limit(); limit > 0 {
 		t.held = holdersOf(db.pool(), limit-keptForSending)
 	}
@@ -114,7 +114,7 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 }
 
 // reserveConnection waits until one more transaction may hold a connection. It returns
-// false if nobody wants it any more.
+// false if one of the contexts ends first.
 func (t *Transport) reserveConnection(ctx, closing context.Context) bool {
 	if t.held == nil {
 		return true
@@ -128,15 +128,15 @@ func (t *Transport) reserveConnection(ctx, closing context.Context) bool {
 	return false
 }
 
-// returnConnection gives back what reserveConnection took.
+// returnConnection frees the place that reserveConnection took.
 func (t *Transport) returnConnection() {
 	if t.held != nil {
 		<-t.held.free
 	}
 }
 
-// keptForSending is how many connections of a limited pool no transaction of a
-// receiver's may hold.
+// keptForSending is how many connections of a limited pool are reserved: no transaction
+// of a receiver may hold them.
 const keptForSending = 2
 
 func capabilities(cfg *Config, d dialect) core.Capabilities {
@@ -152,8 +152,8 @@ func capabilities(cfg *Config, d dialect) core.Capabilities {
 		PublishSubscribe:    true,
 		BaseTopics:          true,
 		TimeToBeReceived:    true,
-		// Microsoft SQL Server has savepoints too, but after some errors it lets no
-		// transaction return to one.
+		// Microsoft SQL Server has savepoints too, but after some errors a transaction
+		// cannot return to one.
 		Savepoints:         onPostgres,
 		DelayPrecision:     time.Second,
 		SubscriptionDelay:  cfg.SubscriptionCache,
@@ -165,8 +165,8 @@ func capabilities(cfg *Config, d dialect) core.Capabilities {
 	}
 }
 
-// mostMessageBytes keeps a message, and a batch with it, well below what one value or
-// one packet of the servers can hold (1 GB in PostgreSQL).
+// mostMessageBytes keeps a message, and a batch with it, well below the size of one value
+// or one packet of the servers (1 GB in PostgreSQL).
 const mostMessageBytes = 256 << 20
 
 // Capabilities implements core.Transport.
@@ -176,19 +176,20 @@ func (t *Transport) Capabilities() core.Capabilities {
 	return caps
 }
 
-// String says what the transport is for, without secrets.
+// String describes the transport without secrets.
 func (t *Transport) String() string {
 	return fmt.Sprintf("sqlserver (%s, schema %q)", t.dialect.product(), t.in.schema)
 }
 
-// Describe implements core.Describer. The server of a Config.DB is not known.
+// Describe implements core.Describer. The server of a Config.DB is unknown.
 func (t *Transport) Describe() core.TransportInfo { return t.info }
 
-// GoString returns what String does.
+// GoString returns the same text as String.
 func (t *Transport) GoString() string { return t.String() }
 
-// Warnings implements core.Warner: it tells of connections to other machines that do not
-// verify the server, and of tables that lack the trigger which wakes receivers.
+// Warnings implements core.Warner: it returns warnings about connections to other
+// machines that do not verify the server, and about tables without the trigger that wakes
+// receivers.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
 // Address returns the queue's address as NServiceBus writes it: "schema"."table" on
@@ -201,9 +202,10 @@ func (t *Transport) Address(queue string) (string, error) {
 	return table.address, nil
 }
 
-// Check reaches the server, and reports queues that do not exist or are not as this
-// transport needs them. It also reports what rights are missing to receive from the first
-// of them and the instance's and to send to the others, with the statement that grants them.
+// Check connects to the server, and reports queues that do not exist or whose tables are
+// not as this transport needs them. It also reports missing rights to receive from the
+// first queue and the instance's queue and to send to the others, with the statements
+// that grant them.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -223,7 +225,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	}
 	var errs []error
 	var inputs, others []*queue
-	var unseen []right // what it would take to see tables that may not be seen
+	var unseen []right // rights that are needed to see tables that may not be seen
 	for i, name := range topology.Queues {
 		q, err := t.queues.get(name)
 		if err == nil {
@@ -236,7 +238,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 			}
 			if f == faultRefused {
 				if err := t.reach(ctx); err != nil {
-					return err // it is not about the queue
+					return err // the error is not about the queue
 				}
 				unseen = append(unseen, t.dialect.seeing(q.table)...)
 			}
@@ -256,7 +258,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	if err != nil {
 		return err
 	}
-	if t.bellman != nil { // which wakes receivers
+	if t.bellman != nil { // it wakes receivers
 		for _, q := range inputs {
 			if lacks, err := t.lacksNotifyTrigger(ctx, q); err == nil && lacks {
 				t.warnOfNotifyTrigger(q, nil)
@@ -266,11 +268,11 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	return errors.Join(append(distinct(errs), missing...)...)
 }
 
-// reach tries whether the server lets the transport in.
+// reach checks that the server accepts a connection and a statement.
 func (t *Transport) reach(ctx context.Context) error { return t.read(ctx, command("select 1")) }
 
-// distinct leaves out what has been said: that a schema may not be used is the error of
-// each queue in it.
+// distinct removes repeated errors: a schema without rights is the error of each queue in
+// it.
 func distinct(errs []error) []error {
 	said := map[string]bool{}
 	return slices.DeleteFunc(errs, func(err error) bool {
@@ -330,7 +332,8 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// wrongMaker says that a table cannot be received from, with this configuration.
+// wrongMaker is the error of a table that cannot be received from with this
+// configuration.
 func wrongMaker(of table, foreign bool) error {
 	if foreign {
 		return fmt.Errorf("the table %s was made by NServiceBus: receive from it with Config.NServiceBusTables", of.quoted)
@@ -338,8 +341,9 @@ func wrongMaker(of table, foreign bool) error {
 	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", of.quoted)
 }
 
-// holds reports whether each message is held in a transaction from its receipt on. Others are
-// leased, and their transactions begin when their handlers ask for them.
+// holds reports whether each message is in a transaction from its receipt on. In other
+// modes messages are leased, and their transactions begin when their handlers ask for
+// them.
 func (t *Transport) holds(mode core.TransactionMode) bool {
 	switch mode {
 	case core.TransactionSendsAtomicWithReceive:
@@ -356,7 +360,8 @@ func (t *Transport) onPostgres() bool {
 	return ok
 }
 
-// joinPresence returns what has the number of leases, where there is something. The receiver is open.
+// joinPresence returns the presence whose number new leases have, or nil if there is none.
+// The receiver is open.
 func (t *Transport) joinPresence() *presence {
 	switch db := t.db.(type) {
 	case *pgxDatabase:
@@ -369,7 +374,8 @@ func (t *Transport) joinPresence() *presence {
 	}
 }
 
-// free wakes who may have messages of a queue that were released. The first one's due is given.
+// free wakes receivers of a queue whose messages were released. due is the first
+// message's.
 func (t *Transport) free(q *queue, due time.Time) {
 	for _, r := range t.life.Receivers() {
 		if r, is := r.(*receiver); is && r.q.table.address == q.table.address {
@@ -379,8 +385,8 @@ func (t *Transport) free(q *queue, due time.Time) {
 	t.ring(q)
 }
 
-// examineEventually examines a queue's table, for as long as the server cannot be
-// reached.
+// examineEventually examines a queue's table. While the server cannot be reached it tries
+// again.
 func (t *Transport) examineEventually(ctx context.Context, q *queue, observer any) (foreign bool, err error) {
 	o := transport.Outages{Observer: observer}
 	err = o.Retry(ctx, func() error {
@@ -390,11 +396,11 @@ func (t *Transport) examineEventually(ctx context.Context, q *queue, observer an
 	return foreign, err
 }
 
-// transient reports whether a retry may help against an error.
+// transient reports whether a retry may succeed after err.
 func (t *Transport) transient(err error) bool { return t.fault(err).transient() }
 
-// unavailable marks an error of a call before the first message that is one of an outage.
-// A server that took no writes may take some in new sessions.
+// unavailable marks an error of a call before the first message that is due to an outage.
+// A server that was read-only may accept writes in new sessions.
 func (t *Transport) unavailable(ctx context.Context, err error) error {
 	if err != nil {
 		t.gaveUp(err)
@@ -402,18 +408,18 @@ func (t *Transport) unavailable(ctx context.Context, err error) error {
 	return transport.Unavailable(ctx, err, t.transient)
 }
 
-// Close ends every connection and goroutine of the transport, and closes receivers
-// that are still open. If ctx ends first, operations in progress are cut off: the server
-// undoes them, or their messages are redelivered when their leases end. Its error says that
-// connections were not closed soon after that; it goes on. A pool that was given to New
-// stays open. Close is idempotent.
+// Close closes every connection and goroutine of the transport, and receivers that are
+// still open. If ctx ends first, operations in progress are cancelled: the server rolls
+// them back, or their messages are redelivered when their leases end. Its error says that
+// connections were still open soon after that; they continue to be closed. A pool that
+// was given to [New] stays open. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
 	if !t.life.Close(ctx, nil) {
 		return nil
 	}
 	t.held.leave()
 	closed := make(chan struct{})
-	go func() { // pools know no contexts
+	go func() { // pools have no contexts
 		defer close(closed)
 		t.db.close()
 	}()
@@ -430,8 +436,8 @@ func (t *Transport) Close(ctx context.Context) error {
 	}
 }
 
-// bound returns a context that also ends when the transport is closed, and when the
-// server has not answered for too long.
+// bound returns a context that also ends when the transport is closed, and after
+// operationTimeout.
 func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	stop := context.AfterFunc(t.life.Context(), cancel)
@@ -441,7 +447,7 @@ func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// explained adds to an error what it means to a caller of the seam.
+// explained adds core.ErrQueueNotFound to an error about a missing table.
 func (t *Transport) explained(err error) error {
 	if err == nil || errors.Is(err, core.ErrQueueNotFound) || t.fault(err) != faultNoTable {
 		return err

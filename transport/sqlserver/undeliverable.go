@@ -9,24 +9,24 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// What becomes of a delayed message that cannot be forwarded, because its queue is gone
-// or this transport has no right to send there. It is told at the first try that fails,
-// and tried again less and less often. After the last try it is moved to the error queue
-// of an endpoint, where operators look (C13).
+// This file is about a delayed message that cannot be forwarded, because its queue is
+// gone or this transport has no right to send there. The endpoint is told at the first
+// failed try, and the message is tried again less and less often. After the last try it
+// is moved to the error queue of an endpoint, where operators find it (C13).
 
-// forwardWaits is how long such a message waits after each try that failed: 11 tries in
-// 23 hours and 21 minutes. The first waits are short, because another transport may have
-// the right that this one lacks.
+// forwardWaits are the waits of such a message after each failed try: 11 tries in 23
+// hours and 21 minutes. The first waits are short, because another transport may have the
+// right that this one lacks.
 var forwardWaits = []time.Duration{
 	time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute,
 	time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 8 * time.Hour,
 }
 
-// moveWait is how long it waits where it could not be moved to the error queue either.
+// moveWait is the wait after the message could not be moved to the error queue either.
 const moveWait = time.Hour
 
-// untoldWait is how long it waits where this transport has no receiver, and so nobody to
-// tell and no error queue. Such a try does not count.
+// untoldWait is the wait if this transport has no receiver, and so no endpoint to tell
+// and no error queue. Such a try does not count.
 const untoldWait = time.Minute
 
 // undeliverable is the error about one message.
@@ -45,7 +45,7 @@ type listener struct {
 	errorQueue string                     // "": none
 }
 
-// listen adds a receiver to those that are told, until it is closed.
+// listen adds a receiver to the listeners, until it is closed.
 func (d *delayed) listen(r *receiver, cfg *core.ReceiverConfig) {
 	l := listener{r: r, errorQueue: cfg.ErrorQueue}
 	l.observer, _ = cfg.Observer.(core.UndeliverableObserver)
@@ -65,8 +65,8 @@ func (d *delayed) open() []listener {
 	return open
 }
 
-// listenerFor returns who is told of a message: the endpoint that sent it, if it receives
-// here, or else the one that has received here for the longest time.
+// listenerFor returns the listener for a message: the endpoint that sent it, if it
+// receives here, or else the endpoint that has received here for the longest time.
 func (d *delayed) listenerFor(h core.Headers) (listener, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 		return err
 	}
 	e := core.Undeliverable{
-		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.destination, Err: d.t.explained(bad.err), Tries: storedInt(max(bad.tries, 0) + 1), // who may send there may write any number
+		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.destination, Err: d.t.explained(bad.err), Tries: storedInt(max(bad.tries, 0) + 1), // other senders may have written any number
 	}
 	cause := e.Err
 	switch {
@@ -136,7 +136,7 @@ func (d *delayed) postponed(ctx context.Context, bad *undeliverable, wait time.D
 }
 
 // move moves a message to the error queue in one transaction, unless another process was
-// faster. What failed does not expire.
+// faster. A failed message does not expire.
 func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queue, ok bool, err error) {
 	to, err = d.t.queues.get(errorQueue)
 	if err != nil {
@@ -157,7 +157,7 @@ func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, head
 	return to, true, nil
 }
 
-// rowFound notes that a statement returned a row.
+// rowFound records that a statement returned a row.
 func rowFound(ok *bool) func(scan scanner) error {
 	return func(scan scanner) error {
 		var seq int64
@@ -166,7 +166,7 @@ func rowFound(ok *bool) func(scan scanner) error {
 	}
 }
 
-// tell tells the listener, if it listens.
+// tell calls the listener's observer, if there is one.
 func (l *listener) tell(e core.Undeliverable) {
 	if l.observer != nil {
 		l.observer.MessageUndeliverable(e)

@@ -15,13 +15,13 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// readURL reads Config.URL. No error quotes what may be part of a password.
+// readURL reads Config.URL. Its errors quote nothing that may be part of a password.
 func readURL(text string) (*url.URL, error) {
 	return transport.ReadURL("Config.URL", text, "postgres:// or sqlserver:// (a list of key=value is not read)")
 }
 
 // urlForPgx returns the text of a URL that readURL has read, in which pgx finds the same
-// parts. pgx knows lower-case schemes alone (it takes another text for a list of
+// parts. pgx knows only lower-case schemes (it reads any other text as a list of
 // key=value), and ends the password at the first @, which a password may contain here.
 func urlForPgx(text string, u *url.URL) string {
 	_, rest, _ := strings.Cut(text, "://")
@@ -31,11 +31,11 @@ func urlForPgx(text string, u *url.URL) string {
 	return u.Scheme + "://" + rest
 }
 
-// option is one of the options of a URL of PostgreSQL.
+// option is an option of a URL of PostgreSQL.
 type option struct{ name, value string }
 
-// optionsForPgx reads options as pgx does, to which a + is no space. No error quotes any
-// of them: a value with an & or = in it may be a password.
+// optionsForPgx reads options as pgx does, in which a + is no space. Its errors quote
+// none of them: a value that contains an & or = may be a password.
 func optionsForPgx(query string) ([]option, error) {
 	var options []option
 	for query != "" {
@@ -58,7 +58,7 @@ func optionsForPgx(query string) ([]option, error) {
 	return options, nil
 }
 
-// valueOf returns the value of an option. Of several pgx takes the last.
+// valueOf returns the value of an option. Of several, pgx uses the last.
 func valueOf(options []option, name string) string {
 	for _, o := range slices.Backward(options) {
 		if o.name == name {
@@ -68,9 +68,9 @@ func valueOf(options []option, name string) string {
 	return ""
 }
 
-// checkOptions checks options of pgx and pgxpool whose values they would refuse
-// with the value in the text, or without saying whose value it is. The error has no value:
-// it may be a secret that has got into the wrong place.
+// checkOptions checks options of pgx and pgxpool for which their errors would quote the
+// value, or not name the option. Its error does not quote the value, which may be a
+// misplaced secret.
 func checkOptions(options []option) error {
 	for _, o := range []struct {
 		name  string
@@ -125,8 +125,8 @@ const aDuration = `a duration such as "30s" or "1h30m"`
 
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
-// checkMicrosoftOptions refuses options that are there twice, which go-mssqldb would refuse
-// with their names in the text.
+// checkMicrosoftOptions refuses repeated options, for which go-mssqldb's error would
+// quote the names.
 func checkMicrosoftOptions(options url.Values) error {
 	count := map[string]int{}
 	for name, values := range options {
@@ -144,7 +144,7 @@ func checkMicrosoftOptions(options url.Values) error {
 }
 
 // microsoftDatabase returns the database that a URL names, as go-mssqldb reads it.
-// checkMicrosoftOptions has found it once at most.
+// checkMicrosoftOptions has ensured that there is at most one.
 func microsoftDatabase(u *url.URL) string {
 	for name, values := range u.Query() {
 		if strings.ToLower(name) == "database" { // not EqualFold, which knows more letters
@@ -154,12 +154,12 @@ func microsoftDatabase(u *url.URL) string {
 	return ""
 }
 
-// microsoftOptions are some that are safe to name.
+// microsoftOptions are options whose names an error may quote.
 var microsoftOptions = []string{"database", "encrypt", "app name", "dial timeout", "connection timeout", "trustservercertificate", "certificate"}
 
-// reason returns what is wrong with a URL that pgx or go-mssqldb refuses, without any value:
-// they quote values of options and of variables of the environment, and pgx nearly all of
-// the URL.
+// reason returns the reason for which pgx or go-mssqldb refuses a URL, without any value:
+// they quote values of options and of environment variables, and pgx nearly all of the
+// URL.
 func reason(err error) string {
 	const check = "; check the options, and the variables of the environment that the client library reads"
 	refused, ok := errors.AsType[*pgconn.ParseConfigError](err)
@@ -180,13 +180,13 @@ func reason(err error) string {
 	if file, ok := errors.AsType[*fs.PathError](inner); ok {
 		return fmt.Sprintf("%s (sslrootcert, sslcert, sslkey): %s: %v", failedTLS, constantPart(inner.Error()), file.Err)
 	}
-	return failedTLS + ": " + inner.Error() // which quotes nothing else
+	return failedTLS + ": " + inner.Error() // it quotes nothing else
 }
 
 const failedTLS = "failed to configure TLS"
 
-// refusalsOfPgx are how texts of pgx begin behind the URL that they quote, from which
-// nothing else tells them apart. Values may follow.
+// refusalsOfPgx are the beginnings of pgx's texts after the URL that they quote; pgx's
+// errors differ in nothing else. Values may follow.
 var refusalsOfPgx = []string{
 	failedTLS, "failed to parse as URL", "failed to read service", "could not match", "invalid port",
 	"invalid connect_timeout", "invalid sslcertmode", "unknown target_session_attrs value", "unknown channel_binding value",
@@ -197,7 +197,8 @@ var refusalsOfPgx = []string{
 	"cannot parse pool_health_check_period", "cannot parse pool_ping_timeout",
 }
 
-// constantPart returns the beginning of an error's text, up to where it may quote anything.
+// constantPart returns the beginning of an error's text, up to the first place that may
+// quote a value.
 func constantPart(text string) string {
 	if end := strings.IndexAny(text, "'\"`:("); end >= 0 {
 		text = text[:end]
@@ -205,8 +206,8 @@ func constantPart(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// errHostOfPassword is about a host name that cannot be one: the end of a password that
-// was not percent-encoded, which pgx takes for the host. Its own error would quote it.
+// errHostOfPassword is about an impossible host name: the end of a password that was not
+// percent-encoded, which pgx takes for the host. pgx's error would quote it.
 var errHostOfPassword = errors.New("the host in it has an @, and is the end of a password: an @ in a password is written as %40")
 
 // hasHostOfPassword reports whether a host that pgx would connect to is the end of a

@@ -1,5 +1,5 @@
-// Package microsoft lets package sqlserver connect to Microsoft SQL Server and Azure SQL, through
-// github.com/microsoft/go-mssqldb. A program imports it for that alone:
+// Package microsoft lets package sqlserver connect to Microsoft SQL Server and Azure SQL,
+// through github.com/microsoft/go-mssqldb. A program imports it only for that effect:
 //
 //	import _ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 //

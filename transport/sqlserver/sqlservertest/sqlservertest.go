@@ -1,15 +1,15 @@
-// Package sqlservertest is for tests of handlers that use the transaction of their message
-// (sqlserver.Tx, sqlserver.SQLTx, sqlserver.SQLQuerier): it puts a transaction into the
-// context with which the test calls the handler. That is one of a real server, which is
-// rolled back when the test ends, or a fake.
+// Package sqlservertest is for tests of handlers that use the transaction of their
+// message (sqlserver.Tx, sqlserver.SQLTx, sqlserver.SQLQuerier): it puts a transaction
+// into the context with which the test calls the handler. That is a transaction of a real
+// server, which is rolled back when the test ends, or a fake.
 //
 //	ctx := sqlservertest.Begin(t, pool)
 //	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
 //	err := handler(ctx, in)
 //	// look at err, at rec.Sent(), and with sqlserver.Tx(ctx) at the rows
 //
-// In the test of a whole endpoint, on package inmemory for example, a middleware calls next
-// with such a context.
+// In the test of a whole endpoint, on package inmemory for example, a middleware calls
+// next with such a context.
 package sqlservertest
 
 import (
@@ -26,14 +26,14 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/testtx"
 )
 
-// rollbackPatience bounds a rollback at the end of a test.
+// rollbackPatience limits a rollback at the end of a test.
 const rollbackPatience = 10 * time.Second
 
-// Begin begins a transaction in which a handler's test runs, and rolls it back when the test
-// ends. It returns t.Context() with the transaction, which the handler, and the test, get
-// with sqlserver.Tx. Where none can be begun the test fails at once. What one test does no
-// other one sees, but locks are held until the end: tests that run in parallel should not
-// change the same rows.
+// Begin begins a transaction in which a handler's test runs, and rolls it back when the
+// test ends. It returns t.Context() with the transaction, which the handler, and the
+// test, get with sqlserver.Tx. If the transaction cannot be begun, the test fails at
+// once. Other tests do not see the test's changes, but its locks are held until the end:
+// tests that run in parallel should not change the same rows.
 func Begin(t testing.TB, pool *pgxpool.Pool) context.Context {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -50,12 +50,12 @@ func Begin(t testing.TB, pool *pgxpool.Pool) context.Context {
 	return WithTx(t.Context(), tx)
 }
 
-// BeginSQL is Begin for a transaction of database/sql, on PostgreSQL or Microsoft SQL Server.
-// The handler gets it with sqlserver.SQLTx or sqlserver.SQLQuerier. A handler that commits or
-// rolls it back, which fails in production, makes the test fail.
+// BeginSQL is [Begin] for a transaction of database/sql, on PostgreSQL or Microsoft SQL
+// Server. The handler gets it with sqlserver.SQLTx or sqlserver.SQLQuerier. A handler
+// that commits it or rolls it back, which fails in production, makes the test fail.
 func BeginSQL(t testing.TB, db *sql.DB) context.Context {
 	t.Helper()
-	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil) // whose end would roll back, in the background
+	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil) // the end of that context would roll back, in the background
 	if err != nil {
 		t.Fatalf("sqlservertest: begin a transaction: %v", err)
 	}
@@ -68,8 +68,8 @@ func BeginSQL(t testing.TB, db *sql.DB) context.Context {
 }
 
 // WithTx returns a context in which sqlserver.Tx finds tx, a real transaction or a fake.
-// Commit and Rollback of the handler return an error and do nothing, as in production; those
-// of nested transactions are tx's.
+// Commit and Rollback of the handler return an error and do nothing, as in production;
+// those of nested transactions are tx's.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	return testtx.With(ctx, handlerTx{tx})
 }
@@ -82,7 +82,7 @@ func WithSQLQuerier(ctx context.Context, fake sqlserver.Querier) context.Context
 	return testtx.With(ctx, fake)
 }
 
-// handlerTx is the transaction as the handler has it.
+// handlerTx is the handler's view of the transaction.
 type handlerTx struct{ pgx.Tx }
 
 var errNotYours = errors.New("sqlservertest: the transaction belongs to the message: return nil from the handler to commit it, an error to roll it back")

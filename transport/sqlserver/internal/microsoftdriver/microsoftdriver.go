@@ -11,15 +11,16 @@ import (
 // Driver is the part of the client library that package sqlserver needs. It is safe for
 // concurrent use.
 type Driver interface {
-	// Parse reads the URL of a server, without reaching it. Its error may quote secrets.
+	// Parse parses the URL of a server, without contacting it. Its error may quote
+	// secrets.
 	Parse(url string) (*Server, error)
 
-	// Text returns a value for a parameter that is declared as nvarchar(max), whatever its
+	// Text returns a value for a parameter that is declared as nvarchar(max) for any
 	// length.
 	Text(text string) any
 
 	// Errors returns the errors that the server reported for a statement, from first to
-	// last, or nil where err is not from the server.
+	// last, or nil if err is not from the server.
 	Errors(err error) []Error
 
 	// Severed reports whether err says that the server has ended the connection.
@@ -29,9 +30,9 @@ type Driver interface {
 // Server is the server and the database that a URL names.
 type Server struct {
 	Host      string
-	Port      int // 0: the URL names none
+	Port      int // 0: the URL has no port
 	Database  string
-	Encrypts  bool        // all that is sent, not only the login
+	Encrypts  bool        // all traffic, not only the login
 	TLS       *tls.Config // of encrypted connections; it must not be modified
 	Connector driver.Connector
 }
@@ -45,11 +46,11 @@ type Error struct {
 
 var registered Driver
 
-// Register makes the driver available. Package microsoft calls it while it is initialized,
-// and nothing calls it later.
+// Register makes the driver available. Package microsoft calls it during its
+// initialization, and it is not called later.
 func Register(d Driver) { registered = d }
 
-// Registered returns the driver, or nil where the program does not import package microsoft.
+// Registered returns the driver, or nil if the program does not import package microsoft.
 func Registered() Driver { return registered }
 
 // Text is [Driver.Text]. The driver must be registered.
