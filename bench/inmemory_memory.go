@@ -163,12 +163,9 @@ func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) 
 	if err != nil {
 		return nil, err
 	}
-	err = core.Handle(taker, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(taker, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
 		return handle(m.Headers.Get(sequenceHeader))
 	})
-	if err != nil {
-		return nil, err
-	}
 	s := &failingSystem{finished: make(chan error, 1)}
 	sys, err := setup.start(ctx, t, func(sequence string) error {
 		err := handle(sequence)

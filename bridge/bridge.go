@@ -127,12 +127,11 @@ func (d *direction) topicsEndpoint(from *Side) (*core.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
 	for _, topic := range from.Topics {
 		r := &route{direction: d, topic: topic, shared: len(from.Topics) > 1}
-		errs = append(errs, core.HandleEvent(ep, topic, r.handle, r.options()))
+		core.HandleEvent(ep, topic, r.handle, r.options())
 	}
-	return ep, errors.Join(errs...)
+	return ep, ep.Err()
 }
 
 // queueEndpoint returns the endpoint that receives what is sent to a queue of the other side.
@@ -145,7 +144,8 @@ func (d *direction) queueEndpoint(from *Side, queue string) (*core.Endpoint, err
 		return nil, err
 	}
 	r := &route{direction: d, queue: queue}
-	return ep, core.HandleDefault(ep, r.handle, r.options())
+	core.HandleDefault(ep, r.handle, r.options())
+	return ep, ep.Err()
 }
 
 func (d *direction) endpoint(name string, from *Side, config core.Config) (*core.Endpoint, error) {

@@ -25,9 +25,9 @@ func TestCarry_KeepsTheMessage(t *testing.T) {
 		carrier := b.bridge("b", c)
 		shop, billing := b.endpoint("shop", b.near, core.Config{}), b.endpoint("billing", b.far, core.Config{})
 		var commands, events received
-		b.noError(core.HandleDefault(shop, (&received{}).handle))
-		b.noError(core.Handle(billing, "billing.Write", commands.handle))
-		b.noError(core.HandleEvent(billing, orderPlaced, events.handle))
+		core.HandleDefault(shop, (&received{}).handle)
+		core.Handle(billing, "billing.Write", commands.handle)
+		core.HandleEvent(billing, orderPlaced, events.handle)
 		b.run(append(carrier.Endpoints(), shop, billing)...)
 
 		options := core.SendOptions{
@@ -89,7 +89,7 @@ func TestCarry_GeneratedIDStaysOne(t *testing.T) {
 		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 		var got received
 		billing := b.endpoint("billing", b.far, core.Config{})
-		b.noError(core.HandleDefault(billing, got.handle))
+		core.HandleDefault(billing, got.handle)
 		b.run(append(carrier.Endpoints(), billing)...)
 		b.near.must(core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: "x"})})
 		b.pass(time.Second)
@@ -120,8 +120,8 @@ func TestCarry_DueTime(t *testing.T) {
 		carrier := b.bridge("b", c)
 		shop, billing := b.endpoint("shop", b.near, core.Config{SendOnly: true}), b.endpoint("billing", b.far, core.Config{})
 		var got received
-		b.noError(core.HandleEvent(billing, orderPlaced, got.handle))
-		b.noError(core.HandleDefault(billing, got.handle))
+		core.HandleEvent(billing, orderPlaced, got.handle)
+		core.HandleDefault(billing, got.handle)
 		b.run(append(carrier.Endpoints(), billing)...)
 		due := time.Now().Add(time.Hour)
 		b.noError(shop.Send(b.Context(), "billing", "x", nil, core.SendOptions{DeliverAt: due}))
@@ -217,8 +217,8 @@ func TestCarry_Replies(t *testing.T) {
 		billing := b.endpoint("billing", b.far, core.Config{})
 		var replies received
 		var unknown error
-		b.noError(core.Handle(shop, "billing.Done", replies.handle))
-		b.noError(core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(shop, "billing.Done", replies.handle)
+		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
 			err := m.Reply("billing.Done", nil)
 			if m.ID == "m2" {
 				unknown = err
@@ -228,7 +228,7 @@ func TestCarry_Replies(t *testing.T) {
 				return nil
 			}
 			return err
-		}))
+		})
 		b.run(append(carrier.Endpoints(), shop, billing)...)
 		b.noError(shop.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m1"}))
 		b.noError(stock.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m2", ReplyTo: "warehouse"}))
@@ -249,10 +249,10 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		c.Endpoint.Recoverability.ErrorQueue = "b.error"
 		carrier := b.bridge("b", c)
 		shop := b.endpoint("shop", b.near, core.Config{})
-		b.noError(core.HandleDefault(shop, (&received{}).handle))
+		core.HandleDefault(shop, (&received{}).handle)
 		billing := b.endpoint("billing", b.far, core.Config{})
 		attempts := 0
-		b.noError(core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
 			if attempts++; attempts == 1 {
 				return core.Unrecoverable(errAway)
 			}
@@ -260,7 +260,7 @@ func TestCarry_ErrorQueue(t *testing.T) {
 				b.Errorf("the reply address is %q in the end", at)
 			}
 			return nil
-		}))
+		})
 		b.run(append(carrier.Endpoints(), shop, billing)...)
 		b.noError(shop.Send(b.Context(), "billing", "billing.Write", []byte("write"), core.SendOptions{ID: "m1"}))
 		b.pass(time.Second)
@@ -290,8 +290,8 @@ func TestLoop_EventOfBothSides(t *testing.T) {
 		carrier := b.bridge("b", c)
 		var near, far received
 		left, right := b.endpoint("left", b.near, core.Config{}), b.endpoint("right", b.far, core.Config{})
-		b.noError(core.HandleEvent(left, orderPlaced, near.handle))
-		b.noError(core.HandleEvent(right, orderPlaced, far.handle))
+		core.HandleEvent(left, orderPlaced, near.handle)
+		core.HandleEvent(right, orderPlaced, far.handle)
 		b.run(append(carrier.Endpoints(), left, right)...)
 		b.noError(left.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m1"}))
 		b.noError(right.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m2"}))
@@ -318,7 +318,7 @@ func TestLoop_EventInARing(t *testing.T) {
 			}
 			endpoints = append(endpoints, b.bridge(fmt.Sprint("ring ", i), c).Endpoints()...)
 			ep := b.endpoint("subscriber", s, core.Config{})
-			b.noError(core.HandleEvent(ep, orderPlaced, got[i].handle))
+			core.HandleEvent(ep, orderPlaced, got[i].handle)
 			endpoints = append(endpoints, ep)
 		}
 		b.run(endpoints...)

@@ -19,12 +19,10 @@ func (b *bench) run(mode core.TransactionMode, observer any, handler func(ctx co
 		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []any{observer},
 	})
-	if err == nil {
-		err = core.Handle(ep, "job", handler)
-	}
 	if err != nil {
 		b.Fatal(err)
 	}
+	core.Handle(ep, "job", handler)
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	go func() { done <- ep.Run(ctx) }()

@@ -176,7 +176,7 @@ func (j job) run(ctx context.Context, transport core.Transport, s surroundings) 
 	if err != nil {
 		return err
 	}
-	err = core.Handle(ep, workType, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, workType, func(ctx context.Context, m *core.Inbound[[]byte]) error {
 		s.say(event{isHandling, m.ID})
 		if m.ID == j.Deadly {
 			s.crash()
@@ -204,9 +204,6 @@ func (j job) run(ctx context.Context, transport core.Transport, s surroundings) 
 		}
 		return m.Send(j.Forward, workType, m.Body)
 	})
-	if err != nil {
-		return err
-	}
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()
 	select {

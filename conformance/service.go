@@ -55,10 +55,7 @@ func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, ch
 
 // handle registers a handler that gets the body as it is.
 func (s *service) handle(messageType string, h core.HandlerFunc, opts ...core.HandleOptions) {
-	err := core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) }, opts...)
-	if err != nil {
-		s.t.stop("core.Handle takes a handler", "%v", err)
-	}
+	core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) }, opts...)
 }
 
 // run starts the endpoint, and waits until it receives.
@@ -131,10 +128,7 @@ func (s *service) end() {
 
 // handleEvent registers a handler that gets the body as it is.
 func (s *service) handleEvent(topic string, h core.HandlerFunc) {
-	err := core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
-	if err != nil {
-		s.t.stop("core.HandleEvent takes a handler", "%v", err)
-	}
+	core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
 }
 
 // endRun asks Run to end, and does not wait.

@@ -302,13 +302,10 @@ func (t *trial) lastResort(transport core.Transport, resort func(m *core.Message
 		}
 		return errHandler
 	})
-	err := core.HandleFailed(l.Endpoint, "job", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+	core.HandleFailed(l.Endpoint, "job", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
 		l.resorted.Add(1)
 		return resort(m.Message, f)
 	})
-	if err != nil {
-		t.stop("core.HandleFailed takes a handler", "%v", err)
-	}
 	l.run()
 	t.send(transport, t.command(l.queue, "job", "fails"))
 	return l

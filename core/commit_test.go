@@ -126,12 +126,12 @@ func (k *keeps) commits(next core.HandlerFunc) core.HandlerFunc {
 func (b *bed) committing(c core.Config, result error) (k *keeps, ep *core.Endpoint) {
 	k = &keeps{stored: map[string][]core.Outgoing{}}
 	ep = b.endpoint("orders", c)
-	b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
 		return m.Send("shipping", "ship", []byte("body"))
-	}, core.HandleOptions{Middleware: []core.Middleware{k.commits}}))
-	b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	}, core.HandleOptions{Middleware: []core.Middleware{k.commits}})
+	core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
 		return errors.Join(m.Send("shipping", "other", []byte("dropped")), result)
-	}))
+	})
 	return k, ep
 }
 
@@ -192,10 +192,10 @@ func TestCommit_TakenOver(t *testing.T) {
 	for _, loss := range []int{0, 1} {
 		inModes(t, retrying, func(b *bed) {
 			k, ep := b.committing(core.Config{Recoverability: noRetries}, errSecondHandler)
-			b.must(core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
 				f.TakeOver()
 				return nil
-			}))
+			})
 			b.broker.provoke(loses(loss, "shipping"))
 			b.run(ep)
 			b.put("m1")
@@ -356,9 +356,10 @@ func TestStep_UniqueNameBesideAnotherHandler(t *testing.T) {
 				Delayed:      core.Delayed{Retries: 2, Delays: []time.Duration{time.Minute, time.Minute}},
 				MessageTypes: map[string]core.TypeRecoverability{"slow": {Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{3 * time.Hour}}}},
 			}})
-			b.must(core.Handle(ep, "order", handler, describes(first, unique)))
-			b.must(core.Handle(ep, "other", handler, describes(first, unique)))
-			return core.Handle(ep, "order", handler, describes(second, unique))
+			core.Handle(ep, "order", handler, describes(first, unique))
+			core.Handle(ep, "other", handler, describes(first, unique))
+			core.Handle(ep, "order", handler, describes(second, unique))
+			return ep.Err()
 		}
 		b.must(register(true, "a", "b"))
 		b.must(register(false, "a", "a"))

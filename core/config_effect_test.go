@@ -180,8 +180,8 @@ func TestHandleEvent_NeedsATransportWithEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = HandleEvent(ep, "orders.placed", func(context.Context, *Inbound[string]) error { return nil })
-	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), `HandleEvent "orders.placed": the transport has no events`) {
+	HandleEvent(ep, "orders.placed", func(context.Context, *Inbound[string]) error { return nil })
+	if err := ep.Err(); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), `HandleEvent "orders.placed": the transport has no events`) {
 		t.Errorf("%v", err)
 	}
 	if err := ep.Run(t.Context()); !errors.Is(err, errors.ErrUnsupported) {

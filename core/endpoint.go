@@ -286,8 +286,12 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 // Provision creates the queues that the endpoint needs, whatever Config.Provision says, and
 // subscribes to the events that have handlers by now, as Run does: for a step of a
 // deployment that has the rights which the running service lacks, and so that no event is
-// published before its subscribers have run for the first time.
+// published before its subscribers have run for the first time. It creates nothing where
+// Err returns an error, and returns that.
 func (ep *Endpoint) Provision(ctx context.Context) error {
+	if err := ep.Err(); err != nil {
+		return err
+	}
 	p, ok := ep.transport.(Provisioner)
 	if !ok {
 		return fmt.Errorf("core: provision endpoint %q: the transport cannot create queues; create %v yourself: %w",

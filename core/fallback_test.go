@@ -50,10 +50,10 @@ func TestFallback_RunsInTheLastAttempt(t *testing.T) {
 					Middleware: []core.Middleware{f.Middleware()}, Recoverability: retries,
 				})
 				b.handle(ep, "order", failsWith(b, func() error { attempts++; return errAway }))
-				b.must(core.HandleFailed(ep, "order", func(context.Context, *core.Inbound[[]byte], *core.Failed) error {
+				core.HandleFailed(ep, "order", func(context.Context, *core.Inbound[[]byte], *core.Failed) error {
 					b.Error("HandleFailed runs")
 					return nil
-				}))
+				})
 				b.run(ep)
 				b.put("m1")
 				b.pass(time.Minute)
@@ -169,8 +169,8 @@ func TestFallback_TheInnermostThatTakesTheFailureAnswers(t *testing.T) {
 		var err error
 		handler := func(context.Context, *core.Inbound[[]byte]) error { return err }
 		away := core.HandleOptions{Middleware: []core.Middleware{level("handler", core.FallbackOn{Errors: []error{errAway}})}}
-		b.must(core.Handle(ep, "order", handler, away))
-		b.must(core.Handle(ep, "third", handler))
+		core.Handle(ep, "order", handler, away)
+		core.Handle(ep, "third", handler)
 		invoke := func(messageType string, fails error) {
 			err = fails
 			b.must(ep.Invoke(b.Context(), messageType, []byte("x")))
@@ -195,9 +195,9 @@ func TestFallback_OfOneOfSeveralHandlers(t *testing.T) {
 			}
 			plain := core.HandleOptions{Independent: independent}
 			helped := core.HandleOptions{Independent: independent, Middleware: []core.Middleware{answers(b, core.FallbackOn{Any: true}).Middleware()}}
-			b.must(core.Handle(ep, "order", h("first", nil), plain))
-			b.must(core.Handle(ep, "order", h("second", errBoom), helped))
-			b.must(core.Handle(ep, "order", h("third", nil), plain))
+			core.Handle(ep, "order", h("first", nil), plain)
+			core.Handle(ep, "order", h("second", errBoom), helped)
+			core.Handle(ep, "order", h("third", nil), plain)
 			r := b.run(ep)
 			b.put("m1")
 			equal(b, "sent", b.shipped(), "first answer third")
@@ -231,14 +231,14 @@ func TestFallback_FailureIsThatOfTheAttempt(t *testing.T) {
 				ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{f.Middleware()}, Recoverability: noRetries})
 				b.handle(ep, "order", failsWith(b, func() error { return errAway }))
 				last := 0
-				b.must(core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
 					last++
 					both, ok := errors.AsType[*core.FallbackError](f.Err)
 					if !ok || !errors.Is(both, errAway) || !strings.Contains(both.Error(), "no answer") {
 						b.Errorf("HandleFailed is told %v", f.Err)
 					}
 					return nil
-				}))
+				})
 				b.run(ep)
 				b.put("m1")
 				b.holds("shipping", 0)
@@ -273,14 +273,14 @@ func TestFallback_FailureAfterAVerdictCounts(t *testing.T) {
 					Observers: []any{&recovered}, Middleware: []core.Middleware{f.Middleware()}, Recoverability: immediate(1),
 				})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return verdict() })
-				b.must(core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
 					_, wraps := errors.AsType[*refusedError](f.Err)
 					_, isVerdict := errors.AsType[*core.Verdict](f.Err)
 					if !wraps || isVerdict || core.IsVerdict(f.Err) || !errors.Is(f.Err, errBoom) {
 						b.Errorf("HandleFailed is told %v: wraps the cause %t, is a verdict %t", f.Err, wraps, isVerdict)
 					}
 					return nil
-				}))
+				})
 				b.run(ep)
 				b.put("m1")
 				b.pass(time.Minute)

@@ -121,10 +121,7 @@ func (b *bed) orders(c core.Config, h core.HandlerFunc) (*core.Endpoint, *runnin
 // handle registers a handler that takes the body as it is.
 func (b *bed) handle(ep *core.Endpoint, messageType string, h core.HandlerFunc) {
 	b.Helper()
-	err := core.Handle(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
-	if err != nil {
-		b.Fatal(err)
-	}
+	core.Handle(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
 }
 
 // running is a Run under way.

@@ -28,17 +28,18 @@ import (
 // order of the types, each with the T of its type. Message.Type, the settings and HandleFailed
 // are those of the first type that has some.
 //
-// Handlers are registered before the first Run or Invoke; an error that is ignored here is
-// returned by the next Run. There are HandleOptions once at most.
-func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) error {
-	return register(ep, "Handle", messageType, handler, false, opts)
+// Handlers are registered before the first Run or Invoke. A wrong registration has no effect:
+// Run, Invoke and Provision return its error, and so does [Endpoint.Err].
+// There are HandleOptions once at most.
+func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) {
+	register(ep, "Handle", messageType, handler, false, opts)
 }
 
 // HandleEvent registers a handler as Handle does, and subscribes the endpoint's
 // queue to the messages that are published with this type. A type that the transport
-// cannot have as a topic is an error (TopicChecker).
-func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) error {
-	return register(ep, "HandleEvent", messageType, handler, true, opts)
+// cannot have as a topic is wrong (TopicChecker).
+func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) {
+	register(ep, "HandleEvent", messageType, handler, true, opts)
 }
 
 // HandleDefault registers a handler for messages whose type has no handler, or
@@ -50,8 +51,8 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // Control messages (HeaderControlMessage) that name no type have no body, and are not
 // given to it: they are consumed. A Config.MessageType or middleware that names a
 // type for them gives them a handler.
-func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) error {
-	return register(ep, "HandleDefault", anyType, handler, false, opts)
+func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) {
+	register(ep, "HandleDefault", anyType, handler, false, opts)
 }
 
 // HandleFailed registers a last resort for messages of one type: it runs when a
@@ -73,7 +74,7 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inb
 //
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded MaxDeliveries. There is at most one for a type.
-func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T], f *Failed) error) error {
+func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T], f *Failed) error) {
 	err := ep.checkRegistration("HandleFailed", messageType, handler == nil)
 	if err == nil {
 		err = ep.registry.addFallback(messageType, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
@@ -84,7 +85,7 @@ func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx cont
 			return handler(ctx, in, f)
 		})
 	}
-	return ep.remember(err)
+	ep.remember(err)
 }
 
 // Failed is what is known of a message whose retries are used up.
@@ -117,7 +118,7 @@ func shown(messageType string) string {
 	return strconv.Quote(messageType)
 }
 
-func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool, opts []HandleOptions) error {
+func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool, opts []HandleOptions) {
 	err := ep.checkRegistration(name, messageType, handler == nil)
 	var o HandleOptions
 	if err == nil {
@@ -134,7 +135,7 @@ func register[T any](ep *Endpoint, name, messageType string, handler func(ctx co
 			return handler(ctx, in)
 		}, o)
 	}
-	return ep.remember(err)
+	ep.remember(err)
 }
 
 func shownCall(name, messageType string) string {
@@ -192,7 +193,7 @@ type registry struct {
 	mu       sync.Mutex
 	sealed   bool
 	handlers map[string]*handlerSet
-	ignored  []error // errors of registration, which Run repeats
+	errs     []error // of registrations, for Err, Run, Invoke and Provision
 }
 
 type handlerSet struct {
@@ -278,21 +279,27 @@ func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, erro
 	return set, nil
 }
 
-// remember keeps an error of registration for the next Run, because the caller
-// may not look at it. There may be no other Run for one that comes too late, so
-// that is logged as well.
-func (ep *Endpoint) remember(err error) error {
+// remember keeps an error of a registration for the next Run. There may be none for a
+// registration that comes too late, so that is logged as well.
+func (ep *Endpoint) remember(err error) {
 	if err == nil {
-		return nil
+		return
 	}
 	if errors.Is(err, errSealed) {
 		ep.log.endpoint.Error("a handler was registered too late and is not used", "error", err)
 	}
 	err = fmt.Errorf("core: endpoint %q: %w", ep.name, err)
 	ep.registry.mu.Lock()
-	ep.registry.ignored = append(ep.registry.ignored, err)
+	ep.registry.errs = append(ep.registry.errs, err)
 	ep.registry.mu.Unlock()
-	return err
+}
+
+// Err returns the errors of the registrations of handlers so far, joined, or nil. Run, Invoke
+// and Provision return them too: a program that runs its endpoints need not ask.
+func (ep *Endpoint) Err() error {
+	ep.registry.mu.Lock()
+	defer ep.registry.mu.Unlock()
+	return errors.Join(ep.registry.errs...)
 }
 
 // seal ends registration and returns its errors.
@@ -300,7 +307,7 @@ func (r *registry) seal() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sealed {
-		return errors.Join(r.ignored...)
+		return errors.Join(r.errs...)
 	}
 	r.sealed = true
 	for messageType, set := range r.handlers {
@@ -309,13 +316,13 @@ func (r *registry) seal() error {
 		}
 		byDefault, ok := r.handlers[anyType]
 		if !ok {
-			r.ignored = append(r.ignored, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle, HandleEvent or HandleDefault", messageType))
+			r.errs = append(r.errs, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle, HandleEvent or HandleDefault", messageType))
 			continue
 		}
 		set.run, set.names, set.around, set.independent = byDefault.run, byDefault.names, byDefault.around, byDefault.independent
 		set.byDefault = true
 	}
-	return errors.Join(r.ignored...)
+	return errors.Join(r.errs...)
 }
 
 // handlersOf returns the handlers of a message type that is registered.

@@ -33,13 +33,10 @@ func handling(t testing.TB, mode core.TransactionMode) (send func()) {
 		t.Fatal(err)
 	}
 	handled := make(chan struct{})
-	err = core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error {
+	core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error {
 		handled <- struct{}{}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()

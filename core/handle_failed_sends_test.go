@@ -92,15 +92,13 @@ func TestR51_FailedMoveRunsHandleFailedAgain(t *testing.T) {
 			work(ctx, "handler")
 			return &orderError{"7"}
 		})
-		if err := core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
 			work(ctx, "last resort")
 			err := m.Send("shipping", "of the last resort", "x")
 			ids.add(m.Outgoing()[0].ID)
 			texts.add(f.Err.Error() + " " + f.Queue + " " + string(m.Body))
 			return err
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		b.run(ep)
 		b.put("m1")
 		b.holds("shipping", 0)
@@ -239,12 +237,10 @@ func TestR51_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 				}
 				ep := b.endpoint("orders", core.Config{})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.MoveTo(test.errorQueue, errBoom) })
-				if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
 					equal(b, "queue", f.Queue, test.errorQueue)
 					return m.Send(test.extraQueue, "answer", "x")
-				}); err != nil {
-					b.Fatal(err)
-				}
+				})
 				b.run(ep)
 				b.put("m1")
 				equal(b, "message", b.only(test.in).ID, "m1")
@@ -282,15 +278,11 @@ func TestR51_TakeOverIsNoCriticalError(t *testing.T) {
 func TestR51_HandleFailedSkipsUnhandledMessagesAfterFailedMoves(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
-		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil }); err != nil {
-			b.Fatal(err)
-		}
-		if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[int], _ *core.Failed) error {
+		core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil })
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[int], _ *core.Failed) error {
 			b.Errorf("HandleFailed ran for %s", m.ID)
 			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		var broken atomic.Bool
 		broken.Store(true)
 		f := refuse("error", broken.Load)
@@ -332,12 +324,10 @@ func TestR51_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 				runs := 0
 				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-				if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 					runs++
 					return m.Send("shipping", "of the last resort", "x")
-				}); err != nil {
-					b.Fatal(err)
-				}
+				})
 				b.run(ep)
 				b.put("m1")
 				time.Sleep(time.Minute)

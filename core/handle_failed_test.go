@@ -21,12 +21,9 @@ func (b *bed) lastResort(c core.Config, last func(ctx context.Context, m *core.M
 		work(ctx, "handler")
 		return errors.Join(m.Send("shipping", "of the handler", "x"), errBoom)
 	})
-	err := core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+	core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
 		return last(ctx, m.Message, f)
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
 	b.run(ep)
 	return ep
 }
@@ -146,15 +143,11 @@ func TestR51_FailureOfHandleFailedLetsTheMoveHappen(t *testing.T) {
 func TestR51_HandleFailedSkipsUnhandledMessages(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
-		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil }); err != nil {
-			b.Fatal(err)
-		}
-		if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[int], _ *core.Failed) error {
+		core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil })
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[int], _ *core.Failed) error {
 			b.Errorf("HandleFailed ran for %s", m.ID)
 			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		b.broker.provoke(faults{arrive: func(in *core.Incoming) {
 			switch in.ID {
 			case "malformed":
@@ -235,11 +228,9 @@ func TestR51_DeadLetterQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-		if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 			return m.Send("shipping", "of the last resort", "x")
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		b.run(ep)
 		b.put("m1")
 		b.holds("shipping", 1)

@@ -36,9 +36,9 @@ func TestHandleOptions_MiddlewareWrapsOneHandler(t *testing.T) {
 				return core.HandleOptions{Independent: independent, Middleware: middleware}
 			}
 			ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{says("all")}})
-			b.must(core.Handle(ep, "order", handler("a"), with(says("outer"), says("inner"))))
-			b.must(core.Handle(ep, "order", handler("b"), with()))
-			b.must(core.Handle(ep, "order", handler("c"), with(says("c's"))))
+			core.Handle(ep, "order", handler("a"), with(says("outer"), says("inner")))
+			core.Handle(ep, "order", handler("b"), with())
+			core.Handle(ep, "order", handler("c"), with(says("c's")))
 			r := b.run(ep)
 			b.put("m1")
 			equal(b, "ran", fmt.Sprint(ran.all()), "[all outer inner a b c's c]")
@@ -63,18 +63,18 @@ func TestHandleOptions_MiddlewareTriesOneHandlerAgain(t *testing.T) {
 			var ran record[string]
 			ep := b.endpoint("orders", core.Config{})
 			failing := 2
-			b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
 				ran.add("a")
 				return m.Send("shipping", "a", nil)
-			}, core.HandleOptions{Independent: independent}))
-			b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			}, core.HandleOptions{Independent: independent})
+			core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
 				ran.add("b")
 				b.must(m.Send("shipping", "b", nil))
 				if failing--; failing >= 0 {
 					return errBoom
 				}
 				return nil
-			}, core.HandleOptions{Independent: independent, Middleware: []core.Middleware{tries(3)}}))
+			}, core.HandleOptions{Independent: independent, Middleware: []core.Middleware{tries(3)}})
 			r := b.run(ep)
 			b.put("m1")
 			equal(b, "ran", strings.Join(ran.all(), ""), "abbb")
@@ -90,13 +90,13 @@ func TestHandleOptions_SkipOfTheLastRunCounts(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{})
-		b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
 			if ran.add("a"); ran.len() == 1 {
 				return errBoom
 			}
 			m.SkipRemainingHandlers()
 			return nil
-		}, core.HandleOptions{Middleware: []core.Middleware{tries(2)}}))
+		}, core.HandleOptions{Middleware: []core.Middleware{tries(2)}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { ran.add("b"); return nil })
 		b.run(ep)
 		b.put("m1")
@@ -116,8 +116,8 @@ func TestHandleOptions_OfDefaultAndEventHandlers(t *testing.T) {
 		o := core.HandleOptions{Middleware: []core.Middleware{says}}
 		ep := b.endpoint("orders", core.Config{})
 		h := func(context.Context, *core.Inbound[[]byte]) error { return nil }
-		b.must(core.HandleDefault(ep, h, o))
-		b.must(core.HandleEvent(ep, "event", h, o))
+		core.HandleDefault(ep, h, o)
+		core.HandleEvent(ep, "event", h, o)
 		b.must(ep.Invoke(b.Context(), "order", []byte("x")))
 		b.must(ep.Invoke(b.Context(), "event", []byte("x")))
 		equal(b, "ran", fmt.Sprint(ran.all()), "[around order around event]")
@@ -129,19 +129,19 @@ func TestHandleOptions_MiddlewareTakesPartInTheStart(t *testing.T) {
 		retry, breaker := core.Step{Kind: "retry", Tries: 3}, core.Step{Kind: "circuit breaker", Refuses: true}
 		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{described(retry)}})
 		h := func(context.Context, *core.Inbound[[]byte]) error { return nil }
-		err := core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{described(breaker)}})
-		if err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] (circuit breaker) stands inside of Middleware[0] (retry)") {
+		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{described(breaker)}})
+		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] (circuit breaker) stands inside of Middleware[0] (retry)") {
 			b.Errorf("a circuit breaker of a handler within a retry of the endpoint: %v", err)
 		}
 		ep = b.endpoint("orders", core.Config{Middleware: []core.Middleware{described(breaker)}})
-		b.must(core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{described(retry)}}))
-		b.must(core.Handle(ep, "order", h))
-		err = core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc { return nil }}})
-		if err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] returned no handler") {
+		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{described(retry)}})
+		core.Handle(ep, "order", h)
+		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc { return nil }}})
+		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] returned no handler") {
 			b.Errorf("middleware that returns nothing: %v", err)
 		}
 		ep = b.endpoint("orders", core.Config{Middleware: []core.Middleware{described(breaker)}})
-		b.must(core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{described(retry)}}))
+		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{described(retry)}})
 		b.run(ep)
 		lines := b.nestLines()
 		equal(b, "lines", len(lines), 1)
@@ -174,8 +174,8 @@ func TestTypedMiddleware_GetsTheBody(t *testing.T) {
 				return nil
 			}
 			ep := b.endpoint("orders", core.Config{})
-			b.must(core.Handle(ep, "order", handler, core.HandleOptions{Independent: independent, Middleware: []core.Middleware{rename, tries(1), rename}}))
-			b.must(core.Handle(ep, "order", handler, core.HandleOptions{Independent: independent}))
+			core.Handle(ep, "order", handler, core.HandleOptions{Independent: independent, Middleware: []core.Middleware{rename, tries(1), rename}})
+			core.Handle(ep, "order", handler, core.HandleOptions{Independent: independent})
 			b.must(ep.Invoke(b.Context(), "order", placed{Name: "original"}))
 			want := "[sees original sees changed handles changed handles original]"
 			equal(b, "bodies", fmt.Sprint(got.all()), want)
@@ -194,12 +194,12 @@ func TestTypedMiddleware_BodyThatAnInnerMiddlewareReplaces(t *testing.T) {
 		}
 		got := ""
 		ep := b.endpoint("orders", core.Config{})
-		b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[placed]) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[placed]) error {
 			got = m.Body.Name
 			again, err := core.DecodeBody[placed](m.Message)
 			equal(b, "DecodeBody", again.Name, got)
 			return err
-		}, core.HandleOptions{Middleware: []core.Middleware{typed, replace}}))
+		}, core.HandleOptions{Middleware: []core.Middleware{typed, replace}})
 		b.must(ep.Invoke(b.Context(), "order", placed{Name: "original"}))
 		equal(b, "the handler's body", got, "replaced")
 	})
@@ -214,13 +214,14 @@ func TestTypedMiddleware_NotForBodiesThatCannotBeDecoded(t *testing.T) {
 			}
 		})
 		ep := b.endpoint("orders", core.Config{})
-		b.must(core.Handle(ep, "order", func(context.Context, *core.Inbound[placed]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{never}}))
+		core.Handle(ep, "order", func(context.Context, *core.Inbound[placed]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{never}})
 		if err := ep.Invoke(b.Context(), "order", []byte("no JSON")); !errors.Is(err, core.ErrUndecodable) {
 			b.Errorf("Invoke returned %v", err)
 		}
-		err := core.Handle(b.endpoint("others", core.Config{}), "order", func(context.Context, *core.Inbound[placed]) error { return nil },
+		others := b.endpoint("others", core.Config{})
+		core.Handle(others, "order", func(context.Context, *core.Inbound[placed]) error { return nil },
 			core.HandleOptions{Middleware: []core.Middleware{core.TypedMiddleware(func(core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] { return nil })}})
-		if err == nil || !strings.Contains(err.Error(), "returned no handler") {
+		if err := others.Err(); err == nil || !strings.Contains(err.Error(), "returned no handler") {
 			b.Errorf("typed middleware that returns nothing: %v", err)
 		}
 	})

@@ -123,7 +123,7 @@ func TestLog_ConstantTexts(t *testing.T) {
 			}
 			return errBoom
 		})
-		err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
 			switch m.ID {
 			case "last":
 				return errBoom
@@ -134,9 +134,6 @@ func TestLog_ConstantTexts(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
 		b.run(ep)
 		b.put(ids...)
 		time.Sleep(time.Hour)

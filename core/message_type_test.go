@@ -102,13 +102,10 @@ func TestMessageType_SelectsRecoverability(t *testing.T) {
 					return nil
 				})
 				var last record[string]
-				err := core.HandleFailed(ep, "fragile", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+				core.HandleFailed(ep, "fragile", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 					last.add(m.ID + " " + m.Type)
 					return nil
 				})
-				if err != nil {
-					b.Fatal(err)
-				}
 				b.run(ep)
 				b.send(foreign("m1", "fragile"))
 				equal(b, "failed", b.only("error").ID, "m1")
@@ -170,12 +167,10 @@ func TestMessageType_OfAWaitingMove(t *testing.T) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries, Middleware: []core.Middleware{setsType("typed")}})
 		b.handle(ep, "typed", func(context.Context, *core.Message) error { return errBoom })
 		var last record[string]
-		if err := core.HandleFailed(ep, "typed", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "typed", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 			last.add(m.Type)
 			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		b.run(ep)
 		b.put("m1")
 		time.Sleep(2 * time.Minute)
@@ -219,13 +214,10 @@ func TestDefaultHandler_TakesOtherTypes(t *testing.T) {
 			return nil
 		})
 		for _, name := range []string{"first", "second"} {
-			err := core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error {
 				handled.add(name + " " + m.Type + " " + string(m.Body))
 				return nil
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
 		}
 		b.run(ep)
 		b.put("m1")
@@ -249,19 +241,15 @@ func TestDefaultHandler_Alone(t *testing.T) {
 		recover.MessageTypes = map[string]core.TypeRecoverability{"parcel": {Immediate: core.Immediate{Retries: 2}}}
 		ep := b.endpoint("orders", core.Config{Recoverability: recover})
 		var attempts, last record[string]
-		if err := errors.Join(
-			core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[parcel]) error {
-				attempts.add(m.Type)
-				return errBoom
-			}),
-			core.HandleFailed(ep, "parcel", func(_ context.Context, m *core.Inbound[parcel], _ *core.Failed) error {
-				last.add(m.Type)
-				equal(b, "weight", m.Body.Weight, 7)
-				return nil
-			}),
-		); err != nil {
-			b.Fatal(err)
-		}
+		core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[parcel]) error {
+			attempts.add(m.Type)
+			return errBoom
+		})
+		core.HandleFailed(ep, "parcel", func(_ context.Context, m *core.Inbound[parcel], _ *core.Failed) error {
+			last.add(m.Type)
+			equal(b, "weight", m.Body.Weight, 7)
+			return nil
+		})
 		b.run(ep)
 		out := order("m1")
 		out.Headers.Set(core.HeaderMessageTypes, "parcel")

@@ -41,19 +41,19 @@ func TestMessageTypes_HandlersOfAllTypesRunInTheirOrder(t *testing.T) {
 		type changed struct{ ID string }
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{})
-		b.must(core.Handle(ep, "Shop.IOrderEvent", func(_ context.Context, m *core.Inbound[json.RawMessage]) error {
+		core.Handle(ep, "Shop.IOrderEvent", func(_ context.Context, m *core.Inbound[json.RawMessage]) error {
 			ran.add("interface " + string(m.Body))
 			return nil
-		}))
-		b.must(core.Handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Inbound[placed]) error {
+		})
+		core.Handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Inbound[placed]) error {
 			ran.add("placed " + m.Body.ID + " as " + m.Type)
 			return nil
-		}))
+		})
 		for _, name := range []string{"changed", "changed too"} {
-			b.must(core.Handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Inbound[changed]) error {
+			core.Handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Inbound[changed]) error {
 				ran.add(name + " " + m.Body.ID)
 				return nil
-			}))
+			})
 		}
 		b.run(ep)
 		b.arrive(typed("m1", threeTypes), typed("m2", "Shop.Other"+assembly+";Shop.OrderChanged"+assembly))
@@ -97,10 +97,10 @@ func TestMessageTypes_SkipRemainingHandlers(t *testing.T) {
 			return nil
 		})
 		b.handle(ep, "Shop.OrderChanged", func(context.Context, *core.Message) error { ran.add("changed"); return nil })
-		b.must(core.Handle(ep, "Shop.IOrderEvent", func(context.Context, *core.Inbound[[]byte]) error {
+		core.Handle(ep, "Shop.IOrderEvent", func(context.Context, *core.Inbound[[]byte]) error {
 			ran.add("interface")
 			return nil
-		}, core.HandleOptions{Independent: true}))
+		}, core.HandleOptions{Independent: true})
 		b.run(ep)
 		b.arrive(typed("m1", threeTypes), typed("m2", "Shop.OrderPlaced;Shop.OrderChanged"))
 		b.holds("orders", 0)
@@ -114,14 +114,14 @@ func TestMessageTypes_IndependentBesideOthers(t *testing.T) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
 		add := func(messageType, name string, err error, o core.HandleOptions) {
-			b.must(core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
 				ran.add(name)
 				sends(b, m.Message, name)
 				if o.Independent {
 					m.SkipRemainingHandlers() // which skips none
 				}
 				return err
-			}, o))
+			}, o)
 		}
 		add("Shop.OrderPlaced", "a", nil, core.HandleOptions{})
 		add("Shop.OrderPlaced", "b", errBoom, core.HandleOptions{})
@@ -151,10 +151,10 @@ func TestMessageTypes_SendsOfEachTypeHaveIDsOfTheirOwn(t *testing.T) {
 			ep := b.endpoint("orders", core.Config{})
 			alone := map[string]string{}
 			for _, messageType := range []string{"Shop.OrderPlaced", "Shop.OrderChanged", "Shop.IOrderEvent"} {
-				b.must(core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+				core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
 					sends(b, m.Message, messageType)
 					return nil
-				}, o))
+				}, o)
 			}
 			r := b.run(ep)
 			b.arrive(typed(name, "Shop.OrderPlaced"))
@@ -181,20 +181,20 @@ func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
-		b.must(core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error {
 			ran.add("default " + m.Type)
 			return nil
-		}))
+		})
 		b.handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Message) error {
 			ran.add("changed as " + m.Type)
 			return errBoom
 		})
 		failed := func(messageType string) {
-			b.must(core.HandleFailed(ep, messageType, func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			core.HandleFailed(ep, messageType, func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
 				ran.add("failed " + messageType)
 				f.TakeOver()
 				return nil
-			}))
+			})
 		}
 		failed("Shop.OrderPlaced") // which has no other handler
 		failed("Shop.OrderChanged")
@@ -233,10 +233,10 @@ func TestBaseTypes_SubscribersToEachGetAnEventOnce(t *testing.T) {
 		subscriber := func(name string, types ...string) {
 			ep := b.endpoint(name, core.Config{Provision: core.ProvisionAlways})
 			for _, messageType := range types {
-				b.must(core.HandleEvent(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+				core.HandleEvent(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
 					ran.add(name + " " + messageType)
 					return nil
-				}))
+				})
 			}
 			b.run(ep)
 		}
@@ -289,10 +289,10 @@ func TestBaseTypes_WithoutBaseTopics(t *testing.T) {
 	bubbleOn(t, able(func(c *core.Capabilities) { c.BaseTopics = false }), func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{BaseTypes: orderTypes})
-		b.must(core.HandleEvent(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Inbound[[]byte]) error {
 			ran.add(m.Headers.Get(core.HeaderMessageTypes))
 			return nil
-		}))
+		})
 		b.run(ep)
 		b.must(ep.Publish(b.Context(), "Shop.OrderPlaced", "x"))
 		b.holds("orders", 0)

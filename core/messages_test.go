@@ -19,18 +19,14 @@ type ping struct{ N int }
 func TestReply_AnswersARequest(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		client, server := b.endpoint("client", core.Config{}), b.endpoint("server", core.Config{})
-		if err := core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
+		core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
 			return errors.Join(m.Reply("pong", ping{m.Body.N + 1}), m.Send("client", "note", ping{}))
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		var pongs record[*core.Inbound[ping]]
-		if err := core.Handle(client, "pong", func(_ context.Context, m *core.Inbound[ping]) error {
+		core.Handle(client, "pong", func(_ context.Context, m *core.Inbound[ping]) error {
 			pongs.add(m)
 			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		var notes record[*core.Message]
 		b.handle(client, "note", func(_ context.Context, m *core.Message) error { notes.add(m); return nil })
 		b.run(client)
@@ -66,11 +62,9 @@ func TestReply_AnswersARequest(t *testing.T) {
 func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		saga, server := b.endpoint("saga", core.Config{}), b.endpoint("server", core.Config{})
-		if err := core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
+		core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
 			return errors.Join(m.Reply("pong", ping{}), m.Send("saga", "note", ping{}))
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		headers := map[string]core.Headers{}
 		var mu sync.Mutex
 		for _, name := range []string{"pong", "note"} {
@@ -124,15 +118,13 @@ func TestPublish_ReachesEverySubscriberOnce(t *testing.T) {
 			if name == "deaf" {
 				topic = "another"
 			}
-			if err := core.HandleEvent(ep, topic, func(_ context.Context, m *core.Inbound[ping]) error {
+			core.HandleEvent(ep, topic, func(_ context.Context, m *core.Inbound[ping]) error {
 				got.add(fmt.Sprint(name, " ", m.Body.N, " ", m.Headers.Get(core.HeaderMessageIntent)))
 				if m.Attempt == 1 && name == "stock" && b.mode != core.TransactionNone {
 					return errBoom // retried for its own queue alone
 				}
 				return nil
-			}); err != nil {
-				b.Fatal(err)
-			}
+			})
 			b.run(ep)
 		}
 		publisher := b.endpoint("publisher", core.Config{SendOnly: true})
@@ -299,7 +291,7 @@ func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 				return next(ctx, m)
 			}
 		}}})
-		if err := core.Handle(ep, "ping", func(ctx context.Context, m *core.Inbound[ping]) error {
+		core.Handle(ep, "ping", func(ctx context.Context, m *core.Inbound[ping]) error {
 			got.add(fmt.Sprint(m.Body.N, m.Attempt, ctx.Value(key{})))
 			if err := m.Send("shipping", "ship", "x"); err != nil {
 				b.Error(err)
@@ -311,9 +303,7 @@ func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 				panic("boom")
 			}
 			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		ctx := context.WithValue(b.Context(), key{}, "value")
 		if err := ep.Invoke(ctx, "ping", ping{1}); err != nil {
 			b.Error(err)

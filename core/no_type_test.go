@@ -100,9 +100,7 @@ func TestR6_HandlersOfMessagesWithoutAType(t *testing.T) {
 				ep := b.endpoint("orders", test.config)
 				b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return m.Send("shipping", "caught", m.RawBody()) })
 				if test.defaultTakes {
-					if err := core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error { return m.Send("shipping", "caught", m.Body) }); err != nil {
-						b.Fatal(err)
-					}
+					core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error { return m.Send("shipping", "caught", m.Body) })
 				}
 				b.run(ep)
 				b.send(orderWithout("m1", typeless["blanks"]))
@@ -118,12 +116,10 @@ func TestR6_FailureOfADefaultHandlerIsRetried(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		runs := 0
 		ep := b.endpoint("orders", core.Config{Recoverability: immediate(2)})
-		if err := core.HandleDefault(ep, func(context.Context, *core.Inbound[[]byte]) error {
+		core.HandleDefault(ep, func(context.Context, *core.Inbound[[]byte]) error {
 			runs++
 			return errBoom
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		b.run(ep)
 		b.send(orderWithout("m1", typeless["no header"]))
 		equal(b, "moved", b.only("error").ID, "m1")
@@ -187,9 +183,7 @@ func TestControlMessage_IsConsumedWithoutHandlers(t *testing.T) {
 		}}
 		ep := b.endpoint("orders", config)
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		if err := core.HandleDefault(ep, func(context.Context, *core.Inbound[ping]) error { return errBoom }); err != nil {
-			b.Fatal(err)
-		}
+		core.HandleDefault(ep, func(context.Context, *core.Inbound[ping]) error { return errBoom })
 		b.run(ep)
 		sent := control("m1")
 		sent.Headers.Set(core.HeaderRetryUniqueMessageID, "unique m1")

@@ -24,63 +24,11 @@ func TestNew_RefusesANilTransport(t *testing.T) {
 	}
 }
 
-func TestRun_RepeatsErrorsOfRegistrations(t *testing.T) {
-	raw := func(context.Context, *core.Inbound[[]byte]) error { return nil }
-	number := func(context.Context, *core.Inbound[int]) error { return nil }
-	last := func(context.Context, *core.Inbound[[]byte], *core.Failed) error { return nil }
-	for name, c := range map[string]struct {
-		register func(ep *core.Endpoint) error
-		says     string
-	}{
-		"nil handler":       {func(ep *core.Endpoint) error { return core.Handle[int](ep, "order", nil) }, "nil"},
-		"nil event handler": {func(ep *core.Endpoint) error { return core.HandleEvent[int](ep, "order", nil) }, "nil"},
-		"nil HandleFailed":  {func(ep *core.Endpoint) error { return core.HandleFailed[int](ep, "order", nil) }, "nil"},
-		"no type":           {func(ep *core.Endpoint) error { return core.Handle(ep, "", raw) }, "message type"},
-		"two types":         {func(ep *core.Endpoint) error { return core.Handle(ep, "a;b", raw) }, "message type"},
-		"contradicting types": {func(ep *core.Endpoint) error {
-			return errors.Join(core.Handle(ep, "order", raw), core.Handle(ep, "order", number))
-		}, "contradict"},
-		"command and event": {func(ep *core.Endpoint) error {
-			return errors.Join(core.Handle(ep, "order", number), core.HandleEvent(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil }))
-		}, "command or an event"},
-		"two HandleFailed": {func(ep *core.Endpoint) error {
-			return errors.Join(core.Handle(ep, "order", raw), core.HandleFailed(ep, "order", last), core.HandleFailed(ep, "order", last))
-		}, "twice"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
-				ep := b.endpoint("orders", core.Config{})
-				err := c.register(ep)
-				if err == nil || !containsAll(err.Error(), `"orders"`, c.says) {
-					b.Errorf("registration: %v, want it to say %q", err, c.says)
-				}
-				for range 2 {
-					if err := b.launch(ep).wait(); err == nil || !strings.Contains(err.Error(), c.says) {
-						b.Errorf("Run: %v, want it to say %q", err, c.says)
-					}
-				}
-			})
-		})
-	}
-}
-
-func TestRun_ReportsHandleFailedWithoutAHandler(t *testing.T) {
-	bubble(t, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{})
-		if err := core.HandleFailed(ep, "order", func(context.Context, *core.Inbound[int], *core.Failed) error { return nil }); err != nil {
-			b.Error(err)
-		}
-		if err := b.launch(ep).wait(); err == nil || !strings.Contains(err.Error(), "no handler") {
-			b.Errorf("Run: %v", err)
-		}
-	})
-}
-
-func TestRun_RepeatsErrorsOfLateRegistrations(t *testing.T) {
+func TestRun_TellsErrorsOfLateRegistrations(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, run := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
-		err := core.Handle(ep, "late", func(context.Context, *core.Inbound[int]) error { return nil })
-		if err == nil || !strings.Contains(err.Error(), "before the first Run") {
+		core.Handle(ep, "late", func(context.Context, *core.Inbound[int]) error { return nil })
+		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "before the first Run") {
 			b.Errorf("registration while the endpoint runs: %v", err)
 		}
 		b.put("m1")
@@ -223,13 +171,10 @@ func TestProvision_Subscribes(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var handled record[string]
 		ep := b.endpoint("billing", core.Config{})
-		err := core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.Inbound[[]byte]) error {
 			handled.add(string(m.Body))
 			return nil
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
 		if err := ep.Provision(b.Context()); err != nil {
 			b.Fatal(err)
 		}

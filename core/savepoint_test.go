@@ -111,7 +111,7 @@ func TestSavepoint_HandleFailedWhoseRollbackFailsIsUndone(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		b.must(core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
 			savepoint, err := m.Savepoint(ctx)
 			b.must(err)
 			work(ctx, "last resort")
@@ -119,7 +119,7 @@ func TestSavepoint_HandleFailedWhoseRollbackFailsIsUndone(t *testing.T) {
 			_ = savepoint.Rollback(ctx)
 			f.TakeOver()
 			return nil
-		}))
+		})
 		b.run(ep)
 		b.put("m1")
 		b.only("error")

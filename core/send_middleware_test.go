@@ -92,7 +92,7 @@ func TestSendMiddleware_ChangesBodiesOfEverySend(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var got record[string]
 		ep := b.endpoint("orders", core.Config{SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{decompress}})
-		b.must(core.Handle(ep, "start", func(ctx context.Context, m *core.Inbound[parcel]) error {
+		core.Handle(ep, "start", func(ctx context.Context, m *core.Inbound[parcel]) error {
 			return errors.Join(
 				m.Send("orders", "order", parcel{m.Body.Text + "send"}),
 				m.Reply("order", parcel{m.Body.Text + "reply"}),
@@ -100,10 +100,10 @@ func TestSendMiddleware_ChangesBodiesOfEverySend(t *testing.T) {
 				m.SendNow(ctx, "orders", "order", parcel{m.Body.Text + "send now"}),
 				m.PublishNow(ctx, "event", parcel{m.Body.Text + "publish now"}),
 			)
-		}))
+		})
 		note := func(_ context.Context, m *core.Inbound[parcel]) error { got.add(m.Body.Text); return nil }
-		b.must(core.Handle(ep, "order", note))
-		b.must(core.HandleEvent(ep, "event", note))
+		core.Handle(ep, "order", note)
+		core.HandleEvent(ep, "event", note)
 		b.run(ep)
 		b.must(ep.Send(b.Context(), "orders", "start", parcel{"by "}))
 		b.must(ep.Send(b.Context(), "orders", "order", parcel{"endpoint"}))
@@ -138,7 +138,7 @@ func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 			Recoverability: rules, AuditQueue: "audit", Middleware: []core.Middleware{decompress},
 			SendMiddleware: []core.SendMiddleware{changes(func(_ context.Context, out *core.Outgoing) { ran.add(out.ID) }), compress},
 		})
-		b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error {
 			switch {
 			case m.Body.Text == "bad":
 				return errBoom
@@ -146,7 +146,7 @@ func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 				return core.Defer(time.Second)
 			}
 			return m.Forward("parked")
-		}))
+		})
 		b.run(ep)
 		for _, text := range []string{"bad", "late"} {
 			b.must(ep.Send(b.Context(), "orders", "order", parcel{text}, core.SendOptions{ID: text}))
@@ -171,11 +171,11 @@ func TestSetBody_HandleFailedGetsTheSameBody(t *testing.T) {
 		ep := b.endpoint("orders", core.Config{
 			Recoverability: immediate(1), SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{decompress},
 		})
-		b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error { return errBoom }))
-		b.must(core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[parcel], _ *core.Failed) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error { return errBoom })
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[parcel], _ *core.Failed) error {
 			got.add(m.Body.Text + m.Headers.Get("Encoding"))
 			return nil
-		}))
+		})
 		b.run(ep)
 		b.must(ep.Send(b.Context(), "orders", "order", parcel{"x"}))
 		synctest.Wait()
@@ -208,7 +208,7 @@ func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 			}
 		}
 		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{look("outer"), set([]byte(`{"Text":"set"}`), "application/json"), look("inner")}})
-		b.must(core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error { got.add("handler " + m.Body.Text); return nil }))
+		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error { got.add("handler " + m.Body.Text); return nil })
 		b.run(ep)
 		m := order("m1")
 		m.Headers.Set(core.HeaderContentType, "application/unknown")

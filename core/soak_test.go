@@ -229,9 +229,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 		ep := newEndpoint(t, transport, name, core.Config{Transactions: mode, Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Millisecond}, DeadLetter: core.DeadLettersRejected,
 		}})
-		if err := core.Handle(ep, "soak", s.handle); err != nil {
-			t.Fatal(err)
-		}
+		core.Handle(ep, "soak", s.handle)
 		workers = append(workers, ep)
 	}
 	// What ends is taken away by endpoints, so that no queue grows.
@@ -241,15 +239,13 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 	} {
 		ep := newEndpoint(t, transport, queue, core.Config{Provision: core.ProvisionNever, Recoverability: core.Recoverability{ErrorQueue: "unexpected"}})
 		for _, messageType := range []string{"soak", "done", "strange"} {
-			if err := core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
 				n, err := strconv.Atoi(m.Headers.Get(headerNumber))
 				if err == nil {
 					s.end(n, end)
 				}
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		}
 		all = append(all, ep)
 	}

@@ -269,8 +269,8 @@ type Warner interface {
 // names, as every Transport's Address does for queues.
 type TopicChecker interface {
 	// CheckTopic returns an error that says why there cannot be a topic of this name, or
-	// nil. It does no I/O. [HandleEvent] and Publish return its error; Subscribe and Send
-	// refuse such a topic too.
+	// nil. It does no I/O. Publish returns its error, [Endpoint.Err] that of a topic of
+	// [HandleEvent]; Subscribe and Send refuse such a topic too.
 	CheckTopic(topic string) error
 }
 

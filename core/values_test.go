@@ -58,13 +58,11 @@ func TestValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 			m.SetValue(noteKey{}, fmt.Sprint("run ", runs))
 			return errBoom
 		})
-		if err := core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
 			resort.add(m.Value(noteKey{}))
 			m.SetValue("HandleFailed", "ran")
 			return nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		})
 		b.run(ep)
 		b.put("m1")
 		b.only("error")
@@ -273,9 +271,7 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 				ep := b.endpoint("orders", core.Config{Logger: log, Recoverability: c.recover, Observers: []any{tracing{}}})
 				b.handle(ep, "order", c.handler)
 				if c.last != nil {
-					if err := core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error { return c.last(f) }); err != nil {
-						b.Fatal(err)
-					}
+					core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error { return c.last(f) })
 				}
 				if c.faults != nil {
 					b.broker.provoke(c.faults())

@@ -59,17 +59,13 @@ func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core
 			},
 		}
 		for _, name := range []string{"a", "b"} {
-			if err := core.Handle(p.ep, "order", handlers[name], core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}}); err != nil {
-				t.Fatal(err)
-			}
+			core.Handle(p.ep, "order", handlers[name], core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
 		}
 		if p.takesOver {
-			if err := core.HandleFailed(p.ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			core.HandleFailed(p.ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
 				f.TakeOver()
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -173,16 +169,14 @@ func TestHandler_IndependentHandlersRunAgainAlone(t *testing.T) {
 		var runs []string
 		failures := 2 // the second one is followed by the delayed retry
 		for _, name := range []string{"1", "2", "3"} {
-			if err := core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
 				runs = append(runs, name)
 				if name == "2" && failures > 0 {
 					failures--
 					return errSecond
 				}
 				return m.Send("events", "done", []byte(name))
-			}, core.HandleOptions{Independent: true, Middleware: []core.Middleware{box.Handler(name)}}); err != nil {
-				t.Fatal(err)
-			}
+			}, core.HandleOptions{Independent: true, Middleware: []core.Middleware{box.Handler(name)}})
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)

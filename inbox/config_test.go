@@ -75,8 +75,9 @@ func TestHandler_NameIsUniqueAmongHandlersOfAType(t *testing.T) {
 		t.Fatal(err)
 	}
 	register := func(messageType, name string) error {
-		return core.Handle(ep, messageType, func(context.Context, *core.Inbound[[]byte]) error { return nil },
+		core.Handle(ep, messageType, func(context.Context, *core.Inbound[[]byte]) error { return nil },
 			core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
+		return ep.Err()
 	}
 	for _, each := range [][2]string{{"order", "charge"}, {"order", "note"}, {"refund", "charge"}} {
 		if err := register(each[0], each[1]); err != nil {
@@ -109,15 +110,11 @@ func TestScope(t *testing.T) {
 		if c.handler != "" {
 			middleware = box.Handler(c.handler)
 		}
-		if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
+		core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
 			func(next core.HandlerFunc) core.HandlerFunc { return next }, middleware,
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}})
 		id := ""
-		if err := core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error { id = m.ID; return nil }); err != nil {
-			t.Fatal(err)
-		}
+		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error { id = m.ID; return nil })
 		if err := ep.Invoke(t.Context(), "order", []byte("x")); err != nil {
 			t.Fatal(err)
 		}

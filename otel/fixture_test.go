@@ -113,9 +113,7 @@ func (b *bed) endpoint(name string, c core.Config, o *otelreprise.Observer, h co
 		if strings.HasPrefix(messageType, "event-") {
 			register = core.HandleEvent[[]byte]
 		}
-		if err := register(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) }); err != nil {
-			b.Fatal(err)
-		}
+		register(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
 	}
 	return ep
 }

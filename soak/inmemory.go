@@ -73,11 +73,11 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 	if err != nil {
 		return err
 	}
-	err = errors.Join(ep.Provision(ctx), core.Handle(ep, rowType, func(_ context.Context, m *core.Inbound[row]) error {
+	core.Handle(ep, rowType, func(_ context.Context, m *core.Inbound[row]) error {
 		l.addRow(m.Body.Stage, m.Body.Order)
 		return nil
-	}))
-	if err != nil {
+	})
+	if err := ep.Provision(ctx); err != nil {
 		return err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -62,12 +62,9 @@ func (j *job) endpoints() ([]*core.Endpoint, error) {
 		}
 		handle := func(ctx context.Context, m *core.Inbound[body]) error { return j.handle(ctx, m, s) }
 		if s == notices {
-			err = core.HandleEvent(ep, j.messageType(s), handle)
+			core.HandleEvent(ep, j.messageType(s), handle)
 		} else {
-			err = core.Handle(ep, j.messageType(s), handle)
-		}
-		if err != nil {
-			return nil, err
+			core.Handle(ep, j.messageType(s), handle)
 		}
 		all = append(all, ep)
 	}

@@ -113,7 +113,7 @@ func newMails(broker core.Transport, box *inbox.Inbox, c core.Config) (*core.End
 	if err != nil {
 		return nil, err
 	}
-	return mails, core.HandleEvent(mails, orderPlaced, func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	core.HandleEvent(mails, orderPlaced, func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
 		tx, err := postgres.Tx(ctx)
 		if err != nil {
 			return err
@@ -121,6 +121,7 @@ func newMails(broker core.Transport, box *inbox.Inbox, c core.Config) (*core.End
 		_, err = tx.Exec(ctx, `insert into reprise_bridge.mails (order_id) values ($1)`, m.Body.OrderID)
 		return err
 	})
+	return mails, nil
 }
 
 // end

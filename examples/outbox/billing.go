@@ -40,10 +40,9 @@ func newBilling(t core.Transport, c core.Config) (*core.Endpoint, error) {
 		return nil, err
 	}
 	b := &billing{taxes: &taxOffice{}}
-	return ep, errors.Join(
-		core.Handle(ep, writeInvoice, b.write),
-		core.HandleFailed(ep, writeInvoice, b.refuse),
-	)
+	core.Handle(ep, writeInvoice, b.write)
+	core.HandleFailed(ep, writeInvoice, b.refuse)
+	return ep, nil
 }
 
 // snippet: write

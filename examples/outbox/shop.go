@@ -42,10 +42,9 @@ func newShop(pool *pgxpool.Pool, t core.Transport, c core.Config) (*shop, error)
 	if err != nil {
 		return nil, err
 	}
-	return &shop{pool, ep}, errors.Join(
-		core.HandleEvent(ep, invoiceWritten, noteInvoice), // also subscribes
-		core.Handle(ep, refuseOrder, noteRefusal),
-	)
+	core.HandleEvent(ep, invoiceWritten, noteInvoice) // also subscribes
+	core.Handle(ep, refuseOrder, noteRefusal)
+	return &shop{pool, ep}, nil
 }
 
 var (

@@ -33,7 +33,8 @@ func newOrders(t core.Transport, c core.Config) (*core.Endpoint, error) {
 		stock:     &stock{contended: true, teapotsAt: time.Now().Add(2500 * time.Millisecond)},
 		cancelled: map[int]bool{1007: true},
 	}
-	return ep, core.Handle(ep, placeOrder, h.place)
+	core.Handle(ep, placeOrder, h.place)
+	return ep, nil
 }
 
 // place reserves what was ordered and has it charged.

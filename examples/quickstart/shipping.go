@@ -12,7 +12,8 @@ func newShipping(t core.Transport, c core.Config) (*core.Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ep, core.HandleEvent(ep, orderPaid, ship) // also subscribes
+	core.HandleEvent(ep, orderPaid, ship) // also subscribes
+	return ep, nil
 }
 
 // ship has the order collected by a carrier.

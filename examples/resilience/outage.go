@@ -165,12 +165,8 @@ func run(ctx context.Context, w way, c clock, logger *slog.Logger) (r result, er
 	if err != nil {
 		return r, err
 	}
-	if err := core.Handle(ep, "orders.charge", s.charge); err != nil {
-		return r, err
-	}
-	if err := core.Handle(ep, "orders.note", s.note); err != nil {
-		return r, err
-	}
+	core.Handle(ep, "orders.charge", s.charge)
+	core.Handle(ep, "orders.note", s.note)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)

@@ -91,12 +91,10 @@ func (s *service) run(ctx context.Context, in inside) (stop func() error, err er
 		if in.each {
 			o.Middleware = []core.Middleware{box.Handler(fmt.Sprint("handler ", i))}
 		}
-		if err := core.HandleEvent(ep, "event", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, "event", func(ctx context.Context, m *core.Inbound[[]byte]) error {
 			s.ran(m.ID)
 			return h(ctx, m.Message)
-		}, o); err != nil {
-			return nil, err
-		}
+		}, o)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)

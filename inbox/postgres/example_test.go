@@ -96,15 +96,13 @@ func noteAudit(context.Context, *core.Inbound[OrderPlaced]) error { return nil }
 
 // Handlers that fail apart from each other.
 func ExampleNew_independentHandlers() {
-	register := func(billing *core.Endpoint, box *inbox.Inbox) error {
+	register := func(billing *core.Endpoint, box *inbox.Inbox) {
 		// snippet: independent
 		once := func(name string) core.HandleOptions {
 			return core.HandleOptions{Independent: true, Middleware: []core.Middleware{box.Handler(name)}}
 		}
-		return errors.Join(
-			core.HandleEvent(billing, "orders.placed", writeInvoice, once("invoice")),
-			core.HandleEvent(billing, "orders.placed", noteAudit, once("audit")),
-		)
+		core.HandleEvent(billing, "orders.placed", writeInvoice, once("invoice"))
+		core.HandleEvent(billing, "orders.placed", noteAudit, once("audit"))
 		// end
 	}
 	_ = register

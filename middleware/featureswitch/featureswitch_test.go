@@ -72,14 +72,12 @@ func inShop(t *testing.T, middleware core.Middleware, change func(c *core.Capabi
 		}
 		s.endpoint = ep
 		for _, messageType := range []string{"refund", "order"} {
-			if err := core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[string]) error {
+			core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[string]) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.handled = append(s.handled, fmt.Sprint(m.Type, " ", m.Attempt))
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		}
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -259,14 +257,12 @@ func TestSwitch_SkipsOneHandler(t *testing.T) {
 			if name == "first" {
 				options = append(options, core.HandleOptions{Middleware: []core.Middleware{s.Middleware()}})
 			}
-			if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[string]) error {
+			core.Handle(ep, "order", func(context.Context, *core.Inbound[string]) error {
 				shop.mu.Lock()
 				defer shop.mu.Unlock()
 				shop.handled = append(shop.handled, name)
 				return nil
-			}, options...); err != nil {
-				t.Fatal(err)
-			}
+			}, options...)
 		}
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error, 1)

@@ -116,8 +116,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	err = core.Handle(ep, "orders.charge", func(context.Context, *core.Inbound[string]) error { return errUnavailable })
-	for n := 1; n <= 4 && err == nil; n++ {
+	core.Handle(ep, "orders.charge", func(context.Context, *core.Inbound[string]) error { return errUnavailable })
+	for range 4 {
 		failure := ep.Invoke(context.Background(), "orders.charge", "order 42")
 		fmt.Println("refused:", errors.Is(failure, core.ErrCircuitOpen), "- the circuit is", policy.State())
 	}

@@ -199,9 +199,7 @@ func TestDocumentation(t *testing.T) {
 			b.Fatal(err)
 		}
 		calls := 0
-		if err := core.Handle(shop, "orders.charge", func(context.Context, *core.Inbound[string]) error { calls++; return errUnavailable }); err != nil {
-			b.Fatal(err)
-		}
+		core.Handle(shop, "orders.charge", func(context.Context, *core.Inbound[string]) error { calls++; return errUnavailable })
 		for range 6 {
 			err = shop.Invoke(b.Context(), "orders.charge", "order 42")
 		}
@@ -236,8 +234,9 @@ func TestStartUp_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 				b.Fatal(err)
 			}
 			handler := func(context.Context, *core.Inbound[string]) error { return nil }
-			if err := core.Handle(ep, "order", handler, core.HandleOptions{Middleware: middleware(later.Middleware()).Middleware}); err == nil || !strings.Contains(err.Error(), says) {
-				b.Errorf("Handle returned %v", err)
+			core.Handle(ep, "order", handler, core.HandleOptions{Middleware: middleware(later.Middleware()).Middleware})
+			if err := ep.Err(); err == nil || !strings.Contains(err.Error(), says) {
+				b.Errorf("Handle: %v", err)
 			}
 			later.On = core.FallbackOn{Errors: []error{core.ErrCircuitOpen}} // one of the handler's client
 			if _, err := core.New("orders", b.transport, middleware(p.Middleware(), later.Middleware())); err != nil {

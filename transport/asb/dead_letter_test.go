@@ -116,12 +116,10 @@ func TestDeadLetterQueue_EndpointGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var attempts atomic.Int64
-	if err := core.Handle(ep, "job", func(context.Context, *core.Inbound[[]byte]) error {
+	core.Handle(ep, "job", func(context.Context, *core.Inbound[[]byte]) error {
 		attempts.Add(1)
 		return errors.New("fails")
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()
@@ -148,15 +146,13 @@ func TestDeadLetterQueue_ServesAsErrorQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var attempts, retries atomic.Int64
-	if err := core.Handle(ep, "job", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "job", func(_ context.Context, m *core.Inbound[[]byte]) error {
 		retries.Store(int64(m.DelayedRetries))
 		if attempts.Add(1) <= 2 {
 			return errors.New("down for now")
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()

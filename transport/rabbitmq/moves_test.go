@@ -46,12 +46,10 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 				var attempts atomic.Int64
-				if err := core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error {
+				core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error {
 					attempts.Add(1)
 					return errors.New("fails always")
-				}); err != nil {
-					t.Fatal(err)
-				}
+				})
 				runs(t, ep)
 				body := bytes.Repeat([]byte("x"), c.body)
 				if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
@@ -111,16 +109,14 @@ func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
 		t.Fatal(err)
 	}
 	var large, small atomic.Int64
-	if err := core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[[]byte]) error {
 		if m.ID == "large" {
 			large.Add(1)
 			return errors.New("fails always")
 		}
 		small.Add(1)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	runs(t, ep)
 	for range 3 {
 		select {
@@ -189,9 +185,7 @@ func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error { return errors.New("fails always") }); err != nil {
-					t.Fatal(err)
-				}
+				core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error { return errors.New("fails always") })
 				runs(t, ep)
 				if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
 					Type: "orders.placed", MessageId: "m-1", Body: []byte("the body"),

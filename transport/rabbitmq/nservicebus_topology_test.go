@@ -502,15 +502,13 @@ func TestNServiceBus_EndpointHandlesDerivedTypes(t *testing.T) {
 		}
 		ran := make(chan string, 10)
 		for _, messageType := range []string{"Shop.IOrderEvent", "Shop.Orders.OrderChanged"} {
-			if err := core.HandleEvent(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.HandleEvent(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
 				ran <- messageType
 				if messageType == "Shop.IOrderEvent" && m.ID == "1" { // and not at its own event
 					return m.Publish("Shop.Billing.InvoicePaid", []byte("42"))
 				}
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -77,12 +77,10 @@ func TestNServiceBus_EndpointOnTheirTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			var attempts atomic.Int32
-			if err := core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.Inbound[placeOrder]) error {
+			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.Inbound[placeOrder]) error {
 				attempts.Add(1)
 				return fmt.Errorf("no stock for %s", m.Body.OrderID)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 			run(t, ep)
 			db.exec(t, on(table, theirSend), "11111111-1111-4111-8111-111111111111", nil, theirHeaders, []byte(`{"OrderID":"A-1"}`))
 
@@ -121,14 +119,12 @@ func TestNServiceBus_Conversation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.Inbound[placeOrder]) error {
+			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.Inbound[placeOrder]) error {
 				return errors.Join(
 					m.Reply("Sales.OrderPlaced", m.Body),
 					m.Send(web, "Sales.Remind", m.Body, core.SendOptions{Delay: 300 * time.Millisecond}),
 				)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 			run(t, ep)
 			headers := `{"NServiceBus.MessageId":"q","NServiceBus.EnclosedMessageTypes":"Sales.PlaceOrder, Sales.Messages",` +
 				`"NServiceBus.ContentType":"application\/json","NServiceBus.ReplyToAddress":` + fmt.Sprintf("%q", web) + `}`

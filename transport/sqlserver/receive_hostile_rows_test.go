@@ -155,29 +155,25 @@ func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode 
 	if e.Endpoint, err = core.New(e.queue, db.open(t, cfg), c); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(
-		core.Handle(e.Endpoint, "Row", func(ctx context.Context, m *core.Inbound[[]byte]) error {
-			if e.before != nil {
-				e.first.Do(e.before)
-			}
-			e.mu.Lock()
-			e.ran[string(m.Body)]++
-			e.mu.Unlock()
-			if err := e.handle(ctx); err != nil {
-				return err
-			}
-			if strings.HasPrefix(string(m.Body), rowFails) {
-				return errors.New("as ordered")
-			}
-			return nil
-		}),
-		core.Handle(e.Endpoint, "Healthy", func(context.Context, *core.Inbound[placeOrder]) error {
-			e.healthy.Add(1)
-			return nil
-		}),
-	); err != nil {
-		t.Fatal(err)
-	}
+	core.Handle(e.Endpoint, "Row", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		if e.before != nil {
+			e.first.Do(e.before)
+		}
+		e.mu.Lock()
+		e.ran[string(m.Body)]++
+		e.mu.Unlock()
+		if err := e.handle(ctx); err != nil {
+			return err
+		}
+		if strings.HasPrefix(string(m.Body), rowFails) {
+			return errors.New("as ordered")
+		}
+		return nil
+	})
+	core.Handle(e.Endpoint, "Healthy", func(context.Context, *core.Inbound[placeOrder]) error {
+		e.healthy.Add(1)
+		return nil
+	})
 	return e
 }
 
