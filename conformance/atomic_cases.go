@@ -194,7 +194,7 @@ func dispatchCases(s dispatch) []testCase {
 		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 			f := t.forwarding()
 			t.needsLock(f.d) // where locks end, those of this mode need not
-			t.rest(t.lock() + t.suite.h.Slack)
+			t.rest(t.lock() + t.suite.h.DelayTolerance)
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
 			}

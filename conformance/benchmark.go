@@ -36,14 +36,14 @@ import (
 //
 // What Receive measures was sent before, and what Send measures is taken out again
 // afterwards, outside of the time that counts. The harness needs no more than Open,
-// and Queue where the transport is no core.Provisioner; Bubble is ignored,
-// because what is measured is real time. Patience bounds how long nothing may
+// and Queue where the transport is no core.Provisioner; Synctest is ignored,
+// because what is measured is real time. Timeout bounds how long nothing may
 // happen.
 //
 //	func BenchmarkAdapter(b *testing.B) { conformance.Benchmark(b, harness) }
 func Benchmark(b *testing.B, h Harness) {
 	b.Helper()
-	h.Bubble = false
+	h.Synctest = false
 	h, err := h.complete()
 	if err != nil {
 		b.Fatal(err)
@@ -260,13 +260,13 @@ func (b *bench) receiveEach(mode core.TransactionMode) {
 	b.rate(b.N)
 }
 
-// receive calls Receive, which has Patience.
+// receive calls Receive, for Timeout at most.
 func (b *bench) receive(r core.Receiver, dst []core.Delivery) int {
-	ctx, cancel := context.WithTimeout(b.ctx, b.h.Patience)
+	ctx, cancel := context.WithTimeout(b.ctx, b.h.Timeout)
 	defer cancel()
 	n, err := r.Receive(ctx, dst)
 	if err != nil {
-		b.Fatalf("no message was received within %v: %v", b.h.Patience, err)
+		b.Fatalf("no message was received within %v: %v", b.h.Timeout, err)
 	}
 	return n
 }

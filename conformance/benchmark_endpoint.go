@@ -74,8 +74,8 @@ func (b *bench) reach(done *successes) {
 		if n != last {
 			last, since = n, time.Now()
 		}
-		if time.Since(since) > b.h.Patience {
-			b.Fatalf("%d of %d messages were handled, and none for %v", n, b.N, b.h.Patience)
+		if time.Since(since) > b.h.Timeout {
+			b.Fatalf("%d of %d messages were handled, and none for %v", n, b.N, b.h.Timeout)
 		}
 		time.Sleep(100 * time.Microsecond)
 	}
@@ -96,7 +96,7 @@ func (b *bench) latency(mode core.TransactionMode) {
 		return nil
 	})
 	var all []time.Duration
-	timeout := time.NewTimer(b.h.Patience)
+	timeout := time.NewTimer(b.h.Timeout)
 	defer timeout.Stop()
 	for b.Loop() {
 		msgs := b.messages(1)
@@ -104,12 +104,12 @@ func (b *bench) latency(mode core.TransactionMode) {
 		if err := b.transport.Send(b.ctx, msgs...); err != nil {
 			b.Fatal(err)
 		}
-		timeout.Reset(b.h.Patience)
+		timeout.Reset(b.h.Timeout)
 		select {
 		case <-done:
 			all = append(all, handled.Load().Sub(began))
 		case <-timeout.C:
-			b.Fatalf("a message was not handled within %v", b.h.Patience)
+			b.Fatalf("a message was not handled within %v", b.h.Timeout)
 		}
 	}
 	slices.Sort(all)

@@ -17,7 +17,7 @@ func BenchmarkInMemory(b *testing.B) {
 func inMemory(cfg inmemory.Config) Harness {
 	cfg.Broker = inmemory.NewBroker()
 	return Harness{
-		Name: "inmemory", Bubble: true,
+		Name: "inmemory", Synctest: true,
 		Open: func(t testing.TB) core.Transport {
 			transport, err := inmemory.New(cfg)
 			if err != nil {

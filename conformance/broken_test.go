@@ -356,8 +356,8 @@ func harnessOn(cfg inmemory.Config, c changes) Harness {
 		}
 	}
 	h := Harness{
-		Bubble: true,
-		Open:   func(t testing.TB) core.Transport { return open(t, cfg) },
+		Synctest: true,
+		Open:     func(t testing.TB) core.Transport { return open(t, cfg) },
 		OpenLimited: func(t testing.TB, maxMessageBytes int) core.Transport {
 			return open(t, limitedTo(cfg, maxMessageBytes))
 		},

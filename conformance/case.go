@@ -177,7 +177,7 @@ var (
 	purging        = need{"the transport is no core.Purger", func(s *suite) bool { return s.purger }}
 	checking       = need{"the transport is no core.Checker", func(s *suite) bool { return s.checker }}
 	shortestLife   = need{"MaxLockTime is without limit, or longer than a case can wait", func(s *suite) bool {
-		return s.caps.MaxLockTime > 0 && (s.caps.MaxLockTime <= time.Minute || s.h.Bubble && s.caps.MaxLockTime <= 5*time.Minute)
+		return s.caps.MaxLockTime > 0 && (s.caps.MaxLockTime <= time.Minute || s.h.Synctest && s.caps.MaxLockTime <= 5*time.Minute)
 	}}
 	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.shortLock > 0 }}
 	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
@@ -186,11 +186,11 @@ var (
 	deletion           = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}
 	deadLetterView     = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
 	mismatches         = need{"Harness.Mismatch is nil", func(s *suite) bool { return s.h.Mismatch != nil }}
-	nativeTransactions = need{"Harness.Work is nil", func(s *suite) bool { return s.h.Work != nil }}
-	breakableWork      = need{"Harness.Work.Break is nil", func(s *suite) bool { return s.h.Work != nil && s.h.Work.Break != nil }}
+	nativeTransactions = need{"Harness.NativeTx is nil", func(s *suite) bool { return s.h.NativeTx != nil }}
+	breakableWork      = need{"Harness.NativeTx.Break is nil", func(s *suite) bool { return s.h.NativeTx != nil && s.h.NativeTx.Break != nil }}
 	connectionCount    = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}
 	secrets            = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
-	holdingMany        = need{"Harness.MostHeld is less than 1,100", func(s *suite) bool { return s.h.MostHeld == 0 || s.h.MostHeld >= manyHeld }}
+	holdingMany        = need{"Harness.MaxInFlight is less than 1,100", func(s *suite) bool { return s.h.MaxInFlight == 0 || s.h.MaxInFlight >= manyHeld }}
 	misconfiguration   = need{"Harness.OpenWrong is nil", func(s *suite) bool { return s.h.OpenWrong != nil }}
 	lowerLimit         = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
 	ownLine            = need{"Harness.OpenOnLine is nil", func(s *suite) bool { return s.h.OpenOnLine != nil }}

@@ -52,7 +52,7 @@ func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 		}
 		for _, mode := range c.in.of(s.caps) {
 			try := func() { s.report.add(s.attempt(t, &c, mode)) }
-			if s.h.Bubble || c.exclusive {
+			if s.h.Synctest || c.exclusive {
 				try()
 			} else {
 				together.Go(try)
@@ -77,8 +77,8 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 			}
 			return transport
 		},
-		Patience: 10 * time.Second,
-		process:  func(t *trial, j job) process { return startChild(t, j, wireVariable+"="+address) },
+		Timeout: 10 * time.Second,
+		process: func(t *trial, j job) process { return startChild(t, j, wireVariable+"="+address) },
 	}
 }
 
@@ -105,7 +105,7 @@ func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 		t.Skip("it starts and kills dozens of processes: not in short runs")
 	}
 	h := harnessOnWire(t, true)
-	h.Patience = 2 * time.Second
+	h.Timeout = 2 * time.Second
 	noticed := map[string]bool{}
 	for _, r := range checkCases(t, h, processCases...).Results {
 		noticed[r.Case] = noticed[r.Case] || r.Outcome == Failed

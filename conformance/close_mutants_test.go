@@ -242,8 +242,8 @@ var closeMutants = []mutant{
 		}}
 	}, harness: looksSeldom},
 	{rule: "C14", name: "leaves the goroutine of Open behind, and ends others late", harness: func(h *Harness) {
-		h.Bubble = false // which would not end with a goroutine in it
-		h.Patience = 3 * time.Second
+		h.Synctest = false // which would not end with a goroutine in it
+		h.Timeout = 3 * time.Second
 		open := h.Open
 		h.Open = func(t testing.TB) core.Transport {
 			transport := open(t).(*broken)
@@ -293,4 +293,4 @@ var closeMutants = []mutant{
 
 // looksSeldom lets a case that waits in a bubble for the end of goroutines look for them a
 // few times only: each look stops everything that runs beside it.
-func looksSeldom(h *Harness) { h.Patience = 3 * time.Second }
+func looksSeldom(h *Harness) { h.Timeout = 3 * time.Second }

@@ -226,7 +226,7 @@ func (t *trial) delay() time.Duration { return max(2*t.caps.DelayPrecision, 300*
 
 // due checks from both sides when something delayed arrived.
 func (t *trial) due(what string, delay, after time.Duration) {
-	switch latest := delay + t.caps.DelayPrecision + t.suite.h.Slack; {
+	switch latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance; {
 	case after < delay:
 		t.fail(fmt.Sprintf("%s with a delay of %v is not early", what, delay), "it came after %v", after)
 	case after > latest:

@@ -16,7 +16,7 @@ var delayCases = []testCase{
 		t.punctual(positive(p, p+p/2, 2*p, 2*p+p/4)...)
 	}},
 	{rule: "C13", title: "one of several comes within DelayPrecision", in: once, needs: []need{delays}, run: func(t *trial) {
-		// Slack is for a busy machine. An adapter that is late by that each time is found here.
+		// DelayTolerance is for a busy machine. An adapter that is late by that each time is found here.
 		const tries, margin = 20, 100 * time.Millisecond
 		transport := t.open()
 		queue := t.queue(transport)
@@ -213,7 +213,7 @@ var delayCases = []testCase{
 			longest = 10 * 365 * 24 * time.Hour
 		}
 		if longest < t.briefDelay()+4*t.quiet() {
-			t.stop(fmt.Sprintf("MaxDelay is %v at least, which is longer than DelayPrecision and what Harness.Quiet needs to look", t.briefDelay()+4*t.quiet()), "it is %v", longest)
+			t.stop(fmt.Sprintf("MaxDelay is %v at least, which is longer than DelayPrecision and what Harness.QuietPeriod needs to look", t.briefDelay()+4*t.quiet()), "it is %v", longest)
 		}
 		// Beyond these, counts of milliseconds and of seconds overflow.
 		for _, delay := range []time.Duration{time.Hour, (1<<31 + 1) * time.Millisecond, longest} {
@@ -378,8 +378,8 @@ func (t *trial) onTime(what string, delay time.Duration, earliest, last, arrived
 	if early := earliest.Sub(arrived); early > 0 {
 		t.fail(fmt.Sprintf("%s with a delay of %v is never early", what, delay), "it arrived %v early", early)
 	}
-	allowed := t.caps.DelayPrecision + t.suite.h.Slack
+	allowed := t.caps.DelayPrecision + t.suite.h.DelayTolerance
 	if late := arrived.Sub(last); late > allowed {
-		t.fail(fmt.Sprintf("%s with a delay of %v is late by no more than DelayPrecision, %v, and Harness.Slack, %v", what, delay, t.caps.DelayPrecision, t.suite.h.Slack), "it arrived %v late", late)
+		t.fail(fmt.Sprintf("%s with a delay of %v is late by no more than DelayPrecision, %v, and Harness.DelayTolerance, %v", what, delay, t.caps.DelayPrecision, t.suite.h.DelayTolerance), "it arrived %v late", late)
 	}
 }

@@ -99,7 +99,7 @@ var exactCases = []testCase{
 // many returns how many messages a case has: where time costs nothing, or on a
 // broker.
 func (t *trial) many(inBubble, onBroker int) int {
-	if t.suite.h.Bubble {
+	if t.suite.h.Synctest {
 		return inBubble
 	}
 	return onBroker

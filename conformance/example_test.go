@@ -25,7 +25,7 @@ func ExampleRun() {
 				}
 				return transport
 			},
-			Bubble: true,
+			Synctest: true,
 		})
 	}
 	_ = test // go test calls it
@@ -45,7 +45,7 @@ func ExampleCheck() {
 				}
 				return transport
 			},
-			Bubble: true,
+			Synctest: true,
 		}, "C13")
 		if err != nil {
 			t.Fatal(err)

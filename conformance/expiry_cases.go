@@ -311,7 +311,7 @@ func (t *trial) receivedInTime(transport core.Transport, life time.Duration, m c
 			t.stop(fmt.Sprintf("a message with a time to be received of %v is received", life), "none of those that were sent in %v was", t.patience())
 		}
 		t.send(transport, m)
-		for sent := time.Now(); count() == before && time.Since(sent) < life+t.suite.h.Slack; {
+		for sent := time.Now(); count() == before && time.Since(sent) < life+t.suite.h.DelayTolerance; {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // atOnce is how soon what is given back must be there: later than that, and it
 // has come because its lock ended, or by a delay.
 func (t *trial) atOnce(d core.Delivery) time.Duration {
-	limit := t.suite.h.Slack + t.quiet()
+	limit := t.suite.h.DelayTolerance + t.quiet()
 	if until := d.LockedUntil(); !until.IsZero() {
 		limit = min(limit, time.Until(until))
 	}

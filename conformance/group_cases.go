@@ -243,7 +243,7 @@ var groupCases = []testCase{
 		t.countedBeside("after it was postponed without a cause", d, 1)
 		began = t.postpone(d, 0, nil)
 		d = r.expect("after it was postponed for no time", "first")
-		if took := time.Since(began); took > t.suite.h.Slack+t.quiet() {
+		if took := time.Since(began); took > t.suite.h.DelayTolerance+t.quiet() {
 			t.fail("a message that was postponed for no time is available at once", "it came after %v", took)
 		}
 		t.complete(d)

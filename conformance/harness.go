@@ -82,9 +82,9 @@ type Harness struct {
 	// can look.
 	DeadLetters func(t testing.TB, queue string) []DeadLetter
 
-	// Work does something in the native transaction that Delivery.BindContext
-	// hands out. nil: BindContext returns its argument.
-	Work *NativeWork
+	// NativeTx writes in the native transaction that Delivery.BindContext hands out.
+	// nil: BindContext returns its argument.
+	NativeTx *NativeTx
 
 	// Mismatch makes, with the broker's own means, a queue that exists but is not
 	// as Provision would create it, though messages can be sent to it and received
@@ -99,10 +99,10 @@ type Harness struct {
 	// that Open returned. nil: nobody can count them.
 	Connections func(t testing.TB) int
 
-	// MostHeld is how many messages one receiver can have in hand at a time on the broker
+	// MaxInFlight is how many unsettled messages one receiver can have at a time on the broker
 	// of the tests, where each of them costs something scarce, such as a connection. 0:
 	// more than 1,000.
-	MostHeld int
+	MaxInFlight int
 
 	// Secrets are the passwords, keys and tokens that Open uses. None of them may
 	// appear in an error or a String (C21).
@@ -131,24 +131,24 @@ type Harness struct {
 	// that does not fail fails the run. What Capabilities can say is none.
 	Deviations map[string]string
 
-	// Bubble runs each case in a testing/synctest bubble, where an hour passes at
-	// once when everybody waits. It is for transports that live in this process
+	// Synctest runs each case in a bubble of testing/synctest, where an hour passes at
+	// once when all goroutines wait. It is for transports that live in this process
 	// and wait for nothing but channels and timers.
-	Bubble bool
+	Synctest bool
 
-	// Patience is how long the suite waits for an event that must happen, also on a busy
-	// machine. The default is 2 min, or 1 min in a Bubble.
-	Patience time.Duration
+	// Timeout is how long the suite waits for an event that must happen, also on a busy
+	// machine. The default is 2 min, or 1 min with Synctest.
+	Timeout time.Duration
 
-	// Quiet is how long the suite watches that something does not happen. Where
+	// QuietPeriod is how long the suite watches that something does not happen. Where
 	// locks end by themselves it is a fifth of the shortest one's duration at most,
-	// so that no lock ends in that time. The default is 300 ms, or 5 s in a Bubble.
-	Quiet time.Duration
+	// so that no lock ends in that time. The default is 300 ms, or 5 s with Synctest.
+	QuietPeriod time.Duration
 
-	// Slack is by how much a message may be late beyond DelayPrecision, because
-	// neither the machine nor the broker is idle during the tests. The default
-	// is 3 s, or nothing in a Bubble.
-	Slack time.Duration
+	// DelayTolerance is by how much a message may be late beyond Capabilities.DelayPrecision,
+	// because neither the machine nor the broker is idle during the tests. The default
+	// is 3 s, or 0 with Synctest.
+	DelayTolerance time.Duration
 
 	// Seed makes what is random repeatable. The default is the environment
 	// variable REPRISE_CONFORMANCE_SEED, or else a new one, which is printed.
@@ -194,13 +194,13 @@ type Line interface {
 	SilenceBroker()
 }
 
-// NativeWork is something that a handler could do in the transport's native
-// transaction: for a database, inserting a row.
-type NativeWork struct {
-	// Do does it. ctx comes from Delivery.BindContext.
-	Do func(ctx context.Context, key string) error
-	// Done reports whether it was committed.
-	Done func(t testing.TB, key string) bool
+// NativeTx works in the transport's native transaction as a handler could: for a
+// database, it inserts rows.
+type NativeTx struct {
+	// Write writes a key. ctx comes from Delivery.BindContext.
+	Write func(ctx context.Context, key string) error
+	// Committed reports whether the key was written and committed.
+	Committed func(t testing.TB, key string) bool
 	// Break makes the transaction unusable, as a failed statement does. nil: it
 	// cannot happen.
 	Break func(ctx context.Context) error
@@ -234,21 +234,21 @@ func (h Harness) complete() (Harness, error) {
 		real  time.Duration
 		fake  time.Duration // in a bubble
 	}{
-		{"Patience", &h.Patience, 2 * time.Minute, time.Minute},
-		{"Quiet", &h.Quiet, 300 * time.Millisecond, 5 * time.Second},
-		{"Slack", &h.Slack, 3 * time.Second, 0},
+		{"Timeout", &h.Timeout, 2 * time.Minute, time.Minute},
+		{"QuietPeriod", &h.QuietPeriod, 300 * time.Millisecond, 5 * time.Second},
+		{"DelayTolerance", &h.DelayTolerance, 3 * time.Second, 0},
 	} {
 		switch {
 		case *d.value < 0:
 			return h, fmt.Errorf("conformance: Harness.%s is negative; use 0 for the default", d.name)
-		case *d.value == 0 && h.Bubble:
+		case *d.value == 0 && h.Synctest:
 			*d.value = d.fake
 		case *d.value == 0:
 			*d.value = d.real
 		}
 	}
-	if w := h.Work; w != nil && (w.Do == nil || w.Done == nil) {
-		return h, errors.New("conformance: Harness.Work needs both Do and Done")
+	if tx := h.NativeTx; tx != nil && (tx.Write == nil || tx.Committed == nil) {
+		return h, errors.New("conformance: Harness.NativeTx needs both Write and Committed")
 	}
 	return h, nil
 }

@@ -36,7 +36,7 @@ func (b *backstage) equip(h *Harness) {
 	h.DeleteQueue = func(testing.TB, string) {}
 	h.DeadLetters = b.deadLetters
 	h.Mismatch = b.mismatch
-	h.Work = &NativeWork{Do: work, Done: b.database.has, Break: breakWork}
+	h.NativeTx = &NativeTx{Write: work, Committed: b.database.has, Break: breakWork}
 	h.Connections = func(testing.TB) int { return int(b.connections.Load()) }
 	h.Secrets = []string{password}
 }

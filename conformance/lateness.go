@@ -48,7 +48,7 @@ func (t *trial) keptLate() {
 // as long as a quarter of the lock's duration may have kept a lock from being renewed.
 func (t *trial) watchPauses() (stop func()) {
 	lock := t.lock()
-	if lock == 0 || t.suite.h.Bubble {
+	if lock == 0 || t.suite.h.Synctest {
 		return func() {}
 	}
 	every := max(lock/40, time.Millisecond)

@@ -19,8 +19,8 @@ func lostLocks(t *testing.T, lock time.Duration, renew func(d *brokenDelivery, n
 		}
 		return next()
 	}})
-	h.Bubble = false
-	h.Patience = 10 * time.Second // all that is waited for in vain is waited for a tenth as long afterwards
+	h.Synctest = false
+	h.Timeout = 10 * time.Second // all that is waited for in vain is waited for a tenth as long afterwards
 	s, err := newSuite(t, h)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestSlowMachine_CaseWhoseLockEndedIsRunAgain(t *testing.T) {
 		t.complete(d)
 	}}
 	h := harnessOn(inmemory.Config{LockDuration: lock}, changes{})
-	h.Bubble = false
+	h.Synctest = false
 	s, err := newSuite(t, h)
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 func TestFailedCase_EndsWithoutFurtherWaiting(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})
-	h.Bubble = false
-	h.Patience = time.Minute
+	h.Synctest = false
+	h.Timeout = time.Minute
 	s, err := newSuite(t, h)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestFailedCase_EndsWithoutFurtherWaiting(t *testing.T) {
 func TestCase_MayTakeLongWhileItWorks(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})
-	h.Patience = time.Minute // of the bubble
+	h.Timeout = time.Minute // of the bubble
 	s, err := newSuite(t, h)
 	if err != nil {
 		t.Fatal(err)

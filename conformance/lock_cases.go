@@ -262,7 +262,7 @@ func keepsForEver(t *trial) {
 	const expected = "a delivery whose LockedUntil is the zero time stays with its receiver; " +
 		"if the broker's locks end, LockedUntil must say when"
 	hold := 10 * time.Second
-	if t.suite.h.Bubble {
+	if t.suite.h.Synctest {
 		hold = time.Hour // which costs nothing
 	}
 	hold = min(hold, 3*t.patience()) // a case has to end

@@ -22,7 +22,7 @@ type looker struct {
 // for all cases, except where there is one for each: in a bubble, whose channels are its
 // own, and for cases that stop the broker or count connections or goroutines.
 func (t *trial) looking() (transport core.Transport, done func()) {
-	if t.suite.h.Bubble || t.exclusive || t.rule == "C14" {
+	if t.suite.h.Synctest || t.exclusive || t.rule == "C14" {
 		transport = t.open()
 		return transport, func() { t.close(transport) }
 	}
@@ -31,7 +31,7 @@ func (t *trial) looking() (transport core.Transport, done func()) {
 	defer l.mu.Unlock()
 	if l.transport == nil && l.trial != nil && !l.failed {
 		var opened core.Transport
-		if l.trial.within(t.suite.h.Patience, func() { opened = l.trial.open() }) {
+		if l.trial.within(t.suite.h.Timeout, func() { opened = l.trial.open() }) {
 			l.transport = opened
 		}
 		l.failed = l.transport == nil
@@ -52,6 +52,6 @@ func (s *suite) lendsLooker(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		cancel()
-		s.looker.trial.within(s.h.Patience, s.looker.trial.cleanUp) // that it can be closed is the subject of cases
+		s.looker.trial.within(s.h.Timeout, s.looker.trial.cleanUp) // that it can be closed is the subject of cases
 	})
 }

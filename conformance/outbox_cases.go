@@ -160,8 +160,8 @@ var outboxCases = []testCase{
 		s := t.service(transport, func(c *core.Config) { c.Middleware = []core.Middleware{runsUntil(&seen, len(keys))} })
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
 			n := seen.add(m)
-			if err := t.suite.h.Work.Do(ctx, keys[min(n, len(keys))-1]); err != nil {
-				t.fail("Harness.Work.Do works in the context of a handler that middleware runs again", "%v", err)
+			if err := t.suite.h.NativeTx.Write(ctx, keys[min(n, len(keys))-1]); err != nil {
+				t.fail("Harness.NativeTx.Write works in the context of a handler that middleware runs again", "%v", err)
 			}
 			if n < len(keys) {
 				return errHandler
@@ -183,8 +183,8 @@ var outboxCases = []testCase{
 		first, failed, answer := t.uniqueName(), t.uniqueName(), t.uniqueName()
 		done := make(chan struct{}, endless)
 		do := func(ctx context.Context, m *core.Message, key string) {
-			if err := t.suite.h.Work.Do(ctx, key); err != nil {
-				t.fail("Harness.Work.Do works in the context of several handlers and a fallback", "%v", err)
+			if err := t.suite.h.NativeTx.Write(ctx, key); err != nil {
+				t.fail("Harness.NativeTx.Write works in the context of several handlers and a fallback", "%v", err)
 			}
 			if err := m.Send(out, key, nil); err != nil {
 				t.fail("a handler and a fallback can send", "%v", err)
@@ -321,8 +321,8 @@ var outboxCases = []testCase{
 			mu.Lock()
 			keys = append(keys, key)
 			mu.Unlock()
-			if err := t.suite.h.Work.Do(ctx, key); err != nil {
-				t.fail("Harness.Work.Do works in the context of a handler", "%v", err)
+			if err := t.suite.h.NativeTx.Write(ctx, key); err != nil {
+				t.fail("Harness.NativeTx.Write works in the context of a handler", "%v", err)
 			}
 			if seen.add(m) < want {
 				return errHandler
@@ -335,7 +335,7 @@ var outboxCases = []testCase{
 		t.receives(done, "the message is retried until it is handled")
 		s.leftNothing("after the handler succeeded")
 		for i, key := range keys {
-			if got := t.suite.h.Work.Done(t, key); got != (i == len(keys)-1) {
+			if got := t.suite.h.NativeTx.Committed(t, key); got != (i == len(keys)-1) {
 				t.fail("what the attempt that succeeded did is committed, and nothing else", "of %d attempts, the work of attempt %d: committed %t", len(keys), i+1, got)
 			}
 		}
@@ -380,7 +380,7 @@ var outboxCases = []testCase{
 			keys = append(keys, key)
 			mu.Unlock()
 			err := m.Send(o.queue, "any", []byte("sent"))
-			return errors.Join(err, t.suite.h.Work.Do(ctx, key), t.suite.h.Work.Break(ctx))
+			return errors.Join(err, t.suite.h.NativeTx.Write(ctx, key), t.suite.h.NativeTx.Break(ctx))
 		})
 		s.run()
 		sent := o.order(t, transport, s)

@@ -244,22 +244,22 @@ var policyCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		handled, decided := t.uniqueName(), t.uniqueName()
-		work := t.suite.h.Work
+		tx := t.suite.h.NativeTx
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Policy = func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
-				if err := work.Do(ctx, decided); err != nil {
-					t.fail("Harness.Work.Do works in the context of a policy, after Reset has undone what the handler did or broke", "%v", err)
+				if err := tx.Write(ctx, decided); err != nil {
+					t.fail("Harness.NativeTx.Write works in the context of a policy, after Reset has undone what the handler did or broke", "%v", err)
 				}
 				return core.MoveToError("")
 			}
 		})
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
-			if err := work.Do(ctx, handled); err != nil {
-				t.fail("Harness.Work.Do works in the context of a handler", "%v", err)
+			if err := tx.Write(ctx, handled); err != nil {
+				t.fail("Harness.NativeTx.Write works in the context of a handler", "%v", err)
 			}
-			if work.Break != nil {
-				if err := work.Break(ctx); err != nil {
-					t.fail("Harness.Work.Break breaks the transaction", "%v", err)
+			if tx.Break != nil {
+				if err := tx.Break(ctx); err != nil {
+					t.fail("Harness.NativeTx.Break breaks the transaction", "%v", err)
 				}
 			}
 			return seen.failWith(m, errHandler)
@@ -267,10 +267,10 @@ var policyCases = []testCase{
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
 		s.movedOne()
-		if work.Done(t, handled) {
+		if tx.Committed(t, handled) {
 			t.fail("what a failed handler did in the transaction is undone", "it was committed")
 		}
-		if !work.Done(t, decided) {
+		if !tx.Committed(t, decided) {
 			t.fail("what a policy did in the transaction is committed with the move that it decided", "it was not")
 		}
 	}},

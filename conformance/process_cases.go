@@ -168,7 +168,7 @@ var processCases = []testCase{
 		p.until(hasSent, t.patience())
 		sent := time.Now()
 		p.kill()
-		latest := delay + t.caps.DelayPrecision + t.suite.h.Slack
+		latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance
 		var arrived time.Time
 		t.receiver(t.open(), queue, 1).collect(latest+t.patience(), func(core.Delivery) bool {
 			arrived = time.Now()

@@ -19,4 +19,4 @@ func later(do func(d *brokenDelivery)) func(d *brokenDelivery) error {
 }
 
 // withSlack allows what is allowed on a broker.
-func withSlack(h *Harness) { h.Slack = 3 * time.Second }
+func withSlack(h *Harness) { h.DelayTolerance = 3 * time.Second }

@@ -136,9 +136,9 @@ var retryCases = []testCase{
 		rounds := seen.of("m1")
 		for i := 1; i < 3 && len(rounds) == 3; i++ {
 			waited, due := rounds[i].at.Sub(rounds[i-1].at), time.Duration(i)*increase
-			latest := due + t.caps.DelayPrecision + t.suite.h.Slack
+			latest := due + t.caps.DelayPrecision + t.suite.h.DelayTolerance
 			if waited < due || waited > latest {
-				t.fail(fmt.Sprintf("delayed retry %d comes %v after the failure, never earlier, and at most %v (DelayPrecision and Harness.Slack) later", i, due, latest-due), "it came after %v", waited)
+				t.fail(fmt.Sprintf("delayed retry %d comes %v after the failure, never earlier, and at most %v (DelayPrecision and Harness.DelayTolerance) later", i, due, latest-due), "it came after %v", waited)
 			}
 		}
 	}},

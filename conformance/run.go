@@ -145,7 +145,7 @@ func (s *suite) leavesOut(c *testCase) bool {
 // tooLong reports whether a case is left out of this short run, and notes it. In a
 // bubble waiting takes no time.
 func (s *suite) tooLong(c *testCase) bool {
-	if !s.short || !c.slow && (s.h.Bubble || !c.waitsForLocks()) {
+	if !s.short || !c.slow && (s.h.Synctest || !c.waitsForLocks()) {
 		return false
 	}
 	s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: "it is not for short runs (go test -short)"})

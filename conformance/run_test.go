@@ -13,7 +13,7 @@ import (
 func TestCase_TimeoutLeavesNothing(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})
-	h.Bubble, h.Patience = false, 10*time.Millisecond
+	h.Synctest, h.Timeout = false, 10*time.Millisecond
 	s := &suite{h: h, report: &Report{}, run: t.Name()} // the goroutines of others are labelled otherwise
 	ended := make(chan struct{})
 	early, late := make(chan struct{}), make(chan struct{})

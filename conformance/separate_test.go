@@ -30,7 +30,7 @@ func TestSeparate_EachCaseHasABroker(t *testing.T) {
 	t.Parallel()
 	onServer := func() Harness {
 		h := harnessOnServer(inmemory.Config{}, changes{})
-		h.Bubble, h.process, h.Patience = false, nil, 2*time.Minute
+		h.Synctest, h.process, h.Timeout = false, nil, 2*time.Minute
 		return h
 	}
 	var kills, brokers atomic.Int32

@@ -442,10 +442,10 @@ func harnessOnServer(cfg inmemory.Config, c changes) Harness {
 		}
 	}
 	h := Harness{
-		Bubble:  true,
-		Open:    func(testing.TB) core.Transport { return open() },
-		Broker:  s,
-		process: s.process(open),
+		Synctest: true,
+		Open:     func(testing.TB) core.Transport { return open() },
+		Broker:   s,
+		process:  s.process(open),
 		OpenOnLine: func(testing.TB) (core.Transport, Line) {
 			transport := open()
 			return transport, line{transport.base.(*remote)}

@@ -33,7 +33,7 @@ func TestShortLocks_OnlyForCasesThatAwaitTheirEnd(t *testing.T) {
 		}
 	}
 	const long, short = 10 * time.Minute, 4 * time.Second
-	h := Harness{Bubble: true, Open: opens(long), OpenShortLocks: opens(short)}
+	h := Harness{Synctest: true, Open: opens(long), OpenShortLocks: opens(short)}
 	report, err := Check(t, h, "C5", "C6", "C9", "C17")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestShortRun_LeavesOutLongCases(t *testing.T) {
 	t.Parallel()
 	for name, bubble := range map[string]bool{"in real time": false, "in a bubble": true} {
 		h := harnessOnServer(withLocks, changes{})
-		h.Bubble = bubble
+		h.Synctest = bubble
 		s := &suite{h: h, short: true, report: &Report{}}
 		var ran []string
 		for _, c := range cases() {

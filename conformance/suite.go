@@ -65,7 +65,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, err
 	}
-	if h.process == nil && childOpens != nil && !h.Bubble {
+	if h.process == nil && childOpens != nil && !h.Synctest {
 		h.process = func(t *trial, j job) process { return startChild(t, j) }
 	}
 	s := &suite{h: h.uncounted(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, giveUp: func(text string) { panic(text) }}
@@ -84,12 +84,12 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		s.shortLock = 0
 		lasts.shortLocks, lasts.run = true, func(t *trial) { s.probeLocks(t, &s.shortLock) }
 		s.attempt(t, &lasts, s.caps.HighestTransaction())
-		if s.shortLock > s.h.Patience {
+		if s.shortLock > s.h.Timeout {
 			return nil, fmt.Errorf("conformance: the locks of Harness.OpenShortLocks end after %v; return a transport whose locks end after a few seconds, since cases wait for it", s.shortLock.Round(time.Second))
 		}
 	}
 	if s.shortLock > 0 {
-		s.h.Quiet = min(s.h.Quiet, s.shortLock/5)
+		s.h.QuietPeriod = min(s.h.QuietPeriod, s.shortLock/5)
 	}
 	s.lendsLooker(t)
 	return s, nil
@@ -97,7 +97,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 
 // separates reports whether a case has a separate broker.
 func (s *suite) separates(c *testCase) bool {
-	return s.h.Separate != nil && c.stopsBroker() && !s.h.Bubble
+	return s.h.Separate != nil && c.stopsBroker() && !s.h.Synctest
 }
 
 // separate returns a suite with a separate broker, which adds to the same report.
@@ -106,7 +106,7 @@ func (s *suite) separate(t *testing.T) (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Seed, h.Quiet, h.process = s.h.Seed, s.h.Quiet, s.h.process
+	h.Seed, h.QuietPeriod, h.process = s.h.Seed, s.h.QuietPeriod, s.h.process
 	return &suite{
 		h: h.uncounted(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, purger: s.purger,
 		lock: s.lock, shortLock: s.shortLock, short: s.short, probed: true,
@@ -204,7 +204,7 @@ func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode
 		r.Mode = core.TransactionDefault
 	}
 	label := fmt.Sprintf("%s/%d", s.run, s.names.Add(1))
-	if !s.h.Bubble {
+	if !s.h.Synctest {
 		late = s.stage(t, c, mode, label, &r)
 		return r, late
 	}
@@ -241,7 +241,7 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 	stopWatch := trial.watchPauses()
 	// Longer than all that a case may wait for one after the other: some outlive
 	// a lock more than once.
-	silence := 6*s.h.Patience + 6*trial.lock()
+	silence := 6*s.h.Timeout + 6*trial.lock()
 	inTime := trial.within(silence, func() { c.run(trial) })
 	if !inTime {
 		trial.fail("every call of the transport returns when its context ends", "the case has done nothing for %v: some call has not returned\n%s", silence, trial.goroutines())

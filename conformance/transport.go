@@ -46,7 +46,7 @@ func (t *trial) opened(transport core.Transport, by string) core.Transport {
 		t.stop(by+" returns a transport", "it returned nil")
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Timeout)
 		defer cancel()
 		if err := transport.Close(ctx); err != nil {
 			t.fail("Transport.Close returns nil, also when called again", "%v", err)
@@ -205,7 +205,7 @@ func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) 
 		t.stop("OpenReceiver returns a receiver or an error", "it returned nil, nil")
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Timeout)
 		defer cancel()
 		if err := r.Close(ctx); err != nil {
 			t.fail("Receiver.Close returns nil, also when called again", "%v", err)

@@ -240,13 +240,13 @@ func shortPosition(f runtime.Frame) string {
 // patience is how long the case waits for what must happen. What has failed already is
 // not waited for again as long.
 func (t *trial) patience() time.Duration {
-	if t.Failed() && !t.suite.h.Bubble {
-		return t.suite.h.Patience / 10
+	if t.Failed() && !t.suite.h.Synctest {
+		return t.suite.h.Timeout / 10
 	}
-	return t.suite.h.Patience
+	return t.suite.h.Timeout
 }
 
-func (t *trial) quiet() time.Duration { return t.suite.h.Quiet }
+func (t *trial) quiet() time.Duration { return t.suite.h.QuietPeriod }
 
 // lock is how long a delivery of the case's transports stays locked, in the mode where
 // it is shortest; 0: for ever.

@@ -24,7 +24,7 @@ func TestWatchdog_EndsASpinningCase(t *testing.T) {
 	if r.Outcome != Passed {
 		t.Error(r.Failures)
 	}
-	for _, want := range []string{`"C3 spins"`, "ReceiveOnly", "Harness.Bubble", "TestWatchdog_EndsASpinningCase"} {
+	for _, want := range []string{`"C3 spins"`, "ReceiveOnly", "Harness.Synctest", "TestWatchdog_EndsASpinningCase"} {
 		if !strings.Contains(*told.Load(), want) {
 			t.Errorf("%s is missing in:\n%s", want, *told.Load())
 		}

@@ -40,7 +40,7 @@ var workCases = []testCase{
 			settled <- t.trySends(completing, f.d, out)
 		})
 		t.complete(r.next())
-		if !t.suite.h.Work.Done(t, key) {
+		if !t.suite.h.NativeTx.Committed(t, key) {
 			t.fail("what CompleteWith sends does not arrive before the handler's work is committed", "it did")
 		}
 		if err := <-settled; err != nil {
@@ -142,7 +142,7 @@ var workCases = []testCase{
 		f := t.forwarding()
 		t.needsLock(f.d) // where locks end, those of this mode need not
 		key := t.work(f.d.BindContext(t.ctx))
-		t.rest(t.lock() + t.suite.h.Slack)
+		t.rest(t.lock() + t.suite.h.DelayTolerance)
 		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 			t.fail("CompleteWith after the lock ran out returns core.ErrLockLost", "%v", err)
 		}
@@ -226,8 +226,8 @@ func independentWork(t *trial) {
 	for i, d := range deliveries {
 		atomic := d
 		t.beside(&working, func() {
-			if err := t.suite.h.Work.Do(atomic.BindContext(t.ctx), keys[i]); err != nil {
-				t.fail("Harness.Work.Do works in the contexts of different deliveries concurrently", "%v", err)
+			if err := t.suite.h.NativeTx.Write(atomic.BindContext(t.ctx), keys[i]); err != nil {
+				t.fail("Harness.NativeTx.Write works in the contexts of different deliveries concurrently", "%v", err)
 			}
 		})
 	}
@@ -256,15 +256,15 @@ func independentWork(t *trial) {
 // work does something in the native transaction and returns what to look for.
 func (t *trial) work(ctx context.Context) string {
 	key := t.id()
-	if err := t.suite.h.Work.Do(ctx, key); err != nil {
-		t.stop("the context that BindContext returns lets Harness.Work.Do work in the native transaction", "%v", err)
+	if err := t.suite.h.NativeTx.Write(ctx, key); err != nil {
+		t.stop("the context that BindContext returns lets Harness.NativeTx.Write work in the native transaction", "%v", err)
 	}
 	return key
 }
 
 func (t *trial) breakWork(ctx context.Context) {
-	if err := t.suite.h.Work.Break(ctx); err != nil {
-		t.stop("Harness.Work.Break returns nil when it has broken the transaction", "%v", err)
+	if err := t.suite.h.NativeTx.Break(ctx); err != nil {
+		t.stop("Harness.NativeTx.Break returns nil when it has broken the transaction", "%v", err)
 	}
 }
 
@@ -272,16 +272,16 @@ func (t *trial) breakWork(ctx context.Context) {
 // may take a while.
 func (t *trial) done(key, when string) {
 	if t.caps.ConfirmsSettlement {
-		if !t.suite.h.Work.Done(t, key) {
+		if !t.suite.h.NativeTx.Committed(t, key) {
 			t.fail("the handler's work is committed "+when, "it is not")
 		}
 		return
 	}
-	t.await("the handler's work is committed "+when, func() bool { return t.suite.h.Work.Done(t, key) })
+	t.await("the handler's work is committed "+when, func() bool { return t.suite.h.NativeTx.Committed(t, key) })
 }
 
 func (t *trial) notDone(key, when string) {
-	if t.suite.h.Work.Done(t, key) {
+	if t.suite.h.NativeTx.Committed(t, key) {
 		t.fail("the handler's work is not committed "+when, "it is")
 	}
 }

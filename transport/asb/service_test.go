@@ -183,7 +183,7 @@ func (s *service) harness(name string) conformance.Harness {
 		},
 		GroupQueue: func(t testing.TB) string { return s.queue(t, s.unique("grouped")) },
 		Network:    s.network,
-		Patience:   patience,
+		Timeout:    patience,
 		Secrets:    s.at.secrets(),
 		Corrupt: func(t testing.TB, queue string) []byte {
 			s.raw(t, func(client *azservicebus.Client) error {

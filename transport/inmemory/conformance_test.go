@@ -15,7 +15,7 @@ func harness(cfg inmemory.Config) conformance.Harness {
 		cfg.Broker = inmemory.NewBroker()
 	}
 	return conformance.Harness{
-		Bubble: true,
+		Synctest: true,
 		Open: func(t testing.TB) core.Transport {
 			transport, err := inmemory.New(cfg)
 			if err != nil {
@@ -165,6 +165,6 @@ func TestConformance_RealTime(t *testing.T) {
 	h := harness(cfg)
 	cfg.LockDuration = 4 * time.Second
 	h.OpenShortLocks = harness(cfg).Open
-	h.Bubble = false
+	h.Synctest = false
 	conformance.Run(t, h)
 }

@@ -361,7 +361,7 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 		Open:        opens(cfg),
 		OpenLimited: opensLimited(cfg),
 		Broker:      b,
-		Patience:    patience,
+		Timeout:     patience,
 		OpenWrong:   opensWrong(cfg),
 		Secrets:     []string{testserver.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {

@@ -65,8 +65,8 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 	cfg := b.shared(t)
 	cfg.NServiceBusTables = true
 	h := b.harness(t, onForeignTables, cfg)
-	h.Mismatch = nil // they have no column that Reprise could want to be different
-	h.MostHeld = 100 // each has a connection
+	h.Mismatch = nil    // they have no column that Reprise could want to be different
+	h.MaxInFlight = 100 // each has a connection
 	h.Rules, h.SameAs = differingTables, overPgx
 	conformance.Run(t, h)
 }
@@ -344,8 +344,8 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 		Broker:         b,
 		OpenWrong:      opensWrong(b.wrong(cfg)),
 		Secrets:        []string{postgres.Password},
-		Patience:       patience,
-		Slack:          20 * time.Second, // how late a message is, says a busy machine
+		Timeout:        patience,
+		DelayTolerance: 20 * time.Second, // how late a message is, says a busy machine
 		Corrupt: func(t testing.TB, queue string) []byte {
 			b.exec(t, `insert into `+pgx.Identifier{queue}.Sanitize()+` (id, headers, body) values (gen_random_uuid(), '{"a": 1', 'as it came')`)
 			return []byte("as it came")
@@ -368,11 +368,11 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 		},
 		// How many idle ones a shared pool keeps is its owner's business.
 		Connections: func(testing.TB) int { return int(cfg.Pool.Stat().AcquiredConns()) },
-		Work: &conformance.NativeWork{
-			Do: func(ctx context.Context, key string) error {
+		NativeTx: &conformance.NativeTx{
+			Write: func(ctx context.Context, key string) error {
 				return work(ctx, `insert into work values ($1)`, key)
 			},
-			Done: func(t testing.TB, key string) bool {
+			Committed: func(t testing.TB, key string) bool {
 				return b.exec(t, `select count(*)::text from work where key = $1`, key) == "1"
 			},
 			Break: func(ctx context.Context) error {

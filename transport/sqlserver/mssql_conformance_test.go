@@ -55,11 +55,11 @@ func mssqlHarness(t *testing.T, name string, cfg sqlserver.Config) conformance.H
 			d.exec(t, `alter table [dbo].`+bracketed(queue)+` alter column LastError nvarchar(4000)`)
 			return queue, [2]string{"nvarchar(4000)", "nvarchar(max)"}
 		},
-		Work: &conformance.NativeWork{
-			Do: func(ctx context.Context, key string) error {
+		NativeTx: &conformance.NativeTx{
+			Write: func(ctx context.Context, key string) error {
 				return work(ctx, `insert into `+d.table("work")+` values (@p1)`, key)
 			},
-			Done: func(t testing.TB, key string) bool {
+			Committed: func(t testing.TB, key string) bool {
 				return d.number(t, `select count(*) from `+d.table("work")+` where id = @p1`, key) == 1
 			},
 			Break: func(ctx context.Context) error {

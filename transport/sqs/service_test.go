@@ -121,7 +121,7 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 		},
 		GroupQueue: func(t testing.TB) string { return s.queue(t, s.unique("conf")+".fifo") },
 		Network:    s.network,
-		Patience:   2 * time.Minute,
+		Timeout:    2 * time.Minute,
 		Secrets:    s.secrets,
 		Corrupt: func(t testing.TB, queue string) []byte {
 			body := "as it came"
