@@ -47,7 +47,7 @@ func (q *asbQueues) open(ctx context.Context) (*asb.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue}}); err != nil {
+	if err := t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue}}); err != nil {
 		return nil, errors.Join(err, t.Close(ctx))
 	}
 	return t, nil

@@ -131,7 +131,7 @@ func (setup inboxSetup) start(ctx context.Context, s *inboxSystem) (err error) {
 		setup.middleware = []core.Middleware{s.box.Middleware(), inInbox}
 	}
 	t := inmemory.Open()
-	if err := t.Provision(ctx, core.Topology{Queues: []string{handlerQueue}}); err != nil {
+	if err := t.Provision(ctx, core.Topology{InputQueue: handlerQueue, Queues: []string{handlerQueue}}); err != nil {
 		return err
 	}
 	sys, err := setup.repriseSetup.start(ctx, t, s.handle)

@@ -76,7 +76,7 @@ func (s *rawStore) prepare(ctx context.Context) error {
 	}
 	text := string(transport.AppendHeadersJSON(nil, repriseMessage(placeholder, nil).Headers))
 	s.before, s.after, _ = strings.Cut(text, placeholder)
-	err = t.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
+	err = t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
 	if err == nil && s.setup.writes {
 		err = s.database.createRows(ctx)
 	}

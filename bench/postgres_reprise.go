@@ -63,7 +63,7 @@ func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err err
 			return nil, errors.Join(err, s.close(ctx))
 		}
 	}
-	err = s.sender.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
+	err = s.sender.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}

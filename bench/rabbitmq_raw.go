@@ -70,7 +70,7 @@ func (q *rabbitQueues) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.Provision(ctx, core.Topology{Queues: rabbitNames}), t.Close(ctx))
+	return errors.Join(t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: rabbitNames}), t.Close(ctx))
 }
 
 // rawPublisher is a channel for one goroutine at a time.

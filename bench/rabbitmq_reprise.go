@@ -47,7 +47,7 @@ func (setup rabbitSetup) openOn(ctx context.Context, l load) (_ store, err error
 		}
 		s.transports = append(s.transports, t)
 	}
-	if err := s.transports[0].Provision(ctx, core.Topology{Queues: rabbitNames}); err != nil {
+	if err := s.transports[0].Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: rabbitNames}); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
 	return s, nil

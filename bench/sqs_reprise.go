@@ -45,7 +45,7 @@ func (q *sqsQueues) open(ctx context.Context) (*sqs.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.Provision(ctx, core.Topology{Queues: []string{repriseQueue, repriseErrorQueue}}); err != nil {
+	if err := t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue}}); err != nil {
 		return nil, errors.Join(err, t.Close(ctx))
 	}
 	return t, nil

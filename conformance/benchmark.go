@@ -133,7 +133,7 @@ func (b *bench) newQueue() string {
 		b.Fatal(err)
 	}
 	queue := "bench-" + hex.EncodeToString(id[:])
-	if err := p.Provision(b.ctx, core.Topology{Queues: []string{queue}}); err != nil {
+	if err := p.Provision(b.ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 		b.Fatal(err)
 	}
 	return queue

@@ -202,7 +202,7 @@ var closeCases = []testCase{
 		refused("Send", transport.Send(ctx, t.message(queue, "too late")))
 		_, err = transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
 		refused("OpenReceiver", err)
-		topology := core.Topology{Queues: []string{queue}}
+		topology := core.Topology{InputQueue: queue, Queues: []string{queue}}
 		if provisioner, ok := transport.(core.Provisioner); ok {
 			refused("Provision", provisioner.Provision(ctx, topology))
 		}

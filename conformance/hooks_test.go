@@ -57,7 +57,7 @@ func (b *backstage) mismatch(t testing.TB) (queue string, values [2]string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	queue = fmt.Sprintf("mistaken-%d", len(b.mistaken))
-	if err := b.tool(t).Provision(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+	if err := b.tool(t).Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 		t.Fatal(err)
 	}
 	b.mistaken = append(b.mistaken, queue)

@@ -213,7 +213,7 @@ var outageCases = []testCase{
 		ctx, cancel = t.briefly()
 		defer cancel()
 		var checked error
-		if !t.returns(func() { checked = checker.Check(ctx, core.Topology{Queues: []string{queue}}) }) {
+		if !t.returns(func() { checked = checker.Check(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}) }) {
 			t.stop("Check, in an outage, returns when its context ends", "it has not returned %v later", t.patience())
 		}
 		if checked == nil {
@@ -466,7 +466,7 @@ var outageCases = []testCase{
 			t.await("Provision works again after the outage", func() bool {
 				ctx, cancel := t.patient()
 				defer cancel()
-				return p.Provision(ctx, core.Topology{Queues: []string{queue}}) == nil
+				return p.Provision(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}) == nil
 			})
 		}
 		t.note("%d of %d messages survived the death of the broker", len(t.contents(queue, 0)), total)
@@ -504,7 +504,7 @@ func (t *trial) noOutage(what string, err error) {
 // the transport has it.
 func (t *trial) requests(transport core.Transport, queue string) map[string]func(ctx context.Context) error {
 	requests := map[string]func(ctx context.Context) error{}
-	topology := core.Topology{Queues: []string{queue}}
+	topology := core.Topology{InputQueue: queue, Queues: []string{queue}}
 	if p, ok := transport.(core.Provisioner); ok {
 		requests["Provision"] = func(ctx context.Context) error { return p.Provision(ctx, topology) }
 	}

@@ -114,7 +114,7 @@ var purgeMutants = []mutant{
 		return n, err
 	})},
 	{rule: "C23", name: "creates the queue that it purges", breaks: onPurge(func(t *broken, queue string, next func(string) (int, error)) (int, error) {
-		_ = t.base.Provision(context.Background(), core.Topology{Queues: []string{queue}})
+		_ = t.base.Provision(context.Background(), core.Topology{InputQueue: queue, Queues: []string{queue}})
 		return next(queue)
 	})},
 	{rule: "C23", name: "takes a queue that does not exist for an empty one", breaks: onPurge(func(_ *broken, queue string, next func(string) (int, error)) (int, error) {

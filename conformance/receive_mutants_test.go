@@ -239,7 +239,7 @@ var receiveMutants = []mutant{
 	}},
 	{rule: "C3", name: "creates the queue that it is to receive from", breaks: func() changes {
 		return changes{open: func(t *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
-			if err := t.base.Provision(ctx, core.Topology{Queues: []string{cfg.Queue}}); err != nil {
+			if err := t.base.Provision(ctx, core.Topology{InputQueue: cfg.Queue, Queues: []string{cfg.Queue}}); err != nil {
 				return nil, err
 			}
 			return next(cfg)

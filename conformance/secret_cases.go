@@ -46,7 +46,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Subscribe of a missing queue", subscriber.Subscribe(ctx, missing, t.uniqueName()))
 		}
 		if checker, ok := transport.(core.Checker); ok {
-			t.tellsNoSecret("Check of a missing queue", checker.Check(ctx, core.Topology{Queues: []string{missing}}))
+			t.tellsNoSecret("Check of a missing queue", checker.Check(ctx, core.Topology{InputQueue: missing, Queues: []string{missing}}))
 		}
 	}},
 	{rule: "C21", title: "none is in an error about what is refused", in: once, needs: []need{secrets}, run: func(t *trial) {
@@ -62,7 +62,7 @@ var secretCases = []testCase{
 		_, err = transport.Address("")
 		t.tellsNoSecret("Address of an empty name", err)
 		if provisioner, ok := transport.(core.Provisioner); ok {
-			t.tellsNoSecret("Provision of an empty name", provisioner.Provision(ctx, core.Topology{Queues: []string{""}}))
+			t.tellsNoSecret("Provision of an empty name", provisioner.Provision(ctx, core.Topology{InputQueue: "", Queues: []string{""}}))
 		}
 	}},
 	{rule: "C21", title: "none is in an error about an ended context", in: once, needs: []need{secrets}, run: func(t *trial) {
@@ -80,10 +80,10 @@ var secretCases = []testCase{
 		_, err = r.Receive(ended, make([]core.Delivery, 1))
 		t.tellsNoSecret("Receive in an ended context", err)
 		if provisioner, ok := transport.(core.Provisioner); ok {
-			t.tellsNoSecret("Provision in an ended context", provisioner.Provision(ended, core.Topology{Queues: []string{queue}}))
+			t.tellsNoSecret("Provision in an ended context", provisioner.Provision(ended, core.Topology{InputQueue: queue, Queues: []string{queue}}))
 		}
 		if checker, ok := transport.(core.Checker); ok {
-			t.tellsNoSecret("Check in an ended context", checker.Check(ended, core.Topology{Queues: []string{queue}}))
+			t.tellsNoSecret("Check in an ended context", checker.Check(ended, core.Topology{InputQueue: queue, Queues: []string{queue}}))
 		}
 	}},
 	{rule: "C21", title: "none is in an error about what is closed", needs: []need{secrets}, run: func(t *trial) {
@@ -199,7 +199,7 @@ func secretsInOutage(t *trial) {
 	_, err = transport.OpenReceiver(short, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
 	t.tellsNoSecret("OpenReceiver in an outage", err)
 	if checker, ok := transport.(core.Checker); ok {
-		t.tellsNoSecret("Check in an outage", checker.Check(short, core.Topology{Queues: []string{queue}}))
+		t.tellsNoSecret("Check in an outage", checker.Check(short, core.Topology{InputQueue: queue, Queues: []string{queue}}))
 	}
 	cancelShort()
 	o.start()

@@ -56,7 +56,7 @@ var topologyCases = []testCase{
 				<-start
 				ctx, cancel := t.patient()
 				defer cancel()
-				if err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: names}); err != nil {
+				if err := transport.(core.Provisioner).Provision(ctx, topologyOf(names...)); err != nil {
 					t.fail("Provision returns nil to each of 8 instances that create the same queues at once", "%v", err)
 				}
 			})
@@ -83,7 +83,7 @@ var topologyCases = []testCase{
 			defer close(again)
 			for pause := time.Millisecond; ; pause = min(pause*9/8, t.quiet()) {
 				ctx, cancel := t.patient()
-				err := instance.Provision(ctx, core.Topology{Queues: []string{queue}})
+				err := instance.Provision(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}})
 				cancel()
 				if err != nil {
 					again <- err
@@ -123,7 +123,7 @@ var topologyCases = []testCase{
 	{rule: "C18", title: "an empty name is refused", in: once, needs: []need{provisioning}, run: func(t *trial) {
 		ctx, cancel := t.patient()
 		defer cancel()
-		err := t.open().(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{t.uniqueName(), ""}})
+		err := t.open().(core.Provisioner).Provision(ctx, core.Topology{InputQueue: t.uniqueName(), Queues: []string{t.uniqueName(), ""}})
 		if err == nil {
 			t.fail("Provision refuses a queue without a name", "nil")
 		}
@@ -174,7 +174,7 @@ var topologyCases = []testCase{
 		sound := t.uniqueName()
 		for _, queues := range [][]string{{queue}, {sound, queue}, {queue}} { // nothing is mended meanwhile
 			ctx, cancel := t.patient()
-			err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: queues})
+			err := transport.(core.Provisioner).Provision(ctx, topologyOf(queues...))
 			cancel()
 			if err == nil {
 				t.stop(fmt.Sprintf("Provision returns an error for a queue that exists with %q where the adapter wants %q", values[0], values[1]), "nil")
@@ -206,7 +206,7 @@ var topologyCases = []testCase{
 			{[]string{first, missing, second}, false},
 		} {
 			ctx, cancel := t.patient()
-			err := t.open().(core.Checker).Check(ctx, core.Topology{Queues: c.queues})
+			err := t.open().(core.Checker).Check(ctx, topologyOf(c.queues...))
 			cancel()
 			switch {
 			case c.ok && err != nil:
@@ -241,7 +241,7 @@ func (t *trial) separateQueues(similar func(name string) []string) {
 		}
 		if err == nil {
 			known[address] = name
-			err = transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{name}})
+			err = transport.(core.Provisioner).Provision(ctx, core.Topology{InputQueue: name, Queues: []string{name}})
 		}
 		cancel()
 		if err != nil {

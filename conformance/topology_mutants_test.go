@@ -14,7 +14,7 @@ import (
 
 // exist reports whether all the queues do.
 func (t *broken) exist(queues ...string) bool {
-	return t.base.Check(context.Background(), core.Topology{Queues: queues}) == nil
+	return t.base.Check(context.Background(), topologyOf(queues...)) == nil
 }
 
 // onProvision makes changes of a function that replaces Provision.
@@ -133,14 +133,14 @@ var topologyMutants = []mutant{
 	{rule: "C18", name: "creates a queue that is sent to", breaks: func() changes {
 		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for _, o := range out {
-				_ = t.base.Provision(ctx, core.Topology{Queues: []string{o.Queue}})
+				_ = t.base.Provision(ctx, core.Topology{InputQueue: o.Queue, Queues: []string{o.Queue}})
 			}
 			return next(ctx, out...)
 		}}
 	}},
 	{rule: "C18", name: "creates a queue that is received from", breaks: func() changes {
 		return changes{open: func(t *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
-			_ = t.base.Provision(ctx, core.Topology{Queues: []string{cfg.Queue}})
+			_ = t.base.Provision(ctx, core.Topology{InputQueue: cfg.Queue, Queues: []string{cfg.Queue}})
 			return next(cfg)
 		}}
 	}},
@@ -200,6 +200,7 @@ func renamesQueues(rename func(string) string) changes {
 			for i := range topology.Queues {
 				topology.Queues[i] = rename(topology.Queues[i])
 			}
+			topology.InputQueue = rename(topology.InputQueue)
 			return t.base.Provision(context.Background(), topology)
 		},
 		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {

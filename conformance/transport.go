@@ -82,9 +82,19 @@ func (t *trial) queue(transport core.Transport) string {
 func (t *trial) provision(transport core.Transport, queues ...string) {
 	ctx, cancel := t.patient()
 	defer cancel()
-	if err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: queues}); err != nil {
+	if err := transport.(core.Provisioner).Provision(ctx, topologyOf(queues...)); err != nil {
 		t.stop(fmt.Sprintf("Provision creates %q", queues), "%v", err)
 	}
+}
+
+// topologyOf returns the topology of an endpoint that receives from the first of queues and
+// sends to the others.
+func topologyOf(queues ...string) core.Topology {
+	topology := core.Topology{Queues: queues}
+	if len(queues) > 0 {
+		topology.InputQueue = queues[0]
+	}
+	return topology
 }
 
 // id returns a message id that no other message has.

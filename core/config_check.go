@@ -68,7 +68,8 @@ type resolved struct {
 	isolation     isolationRules
 	codecs        *codecs
 	observers     *observers
-	queues        []string // that the endpoint needs; the first is its input queue
+	queues        []string // that the endpoint needs
+	inputQueue    string   // one of queues; "" if send-only
 	instanceQueue string   // one of queues; "" without
 	groupQueues   []string // addresses of queues that keep groups in order
 	unordered     []string // reasons why groups are not always in order
@@ -210,7 +211,7 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 		own = address("the name", name)
 	}
 	r.rules.ownAddress, r.rules.address = own, t.Address
-	r.queues = []string{input}
+	r.queues, r.inputQueue = []string{input}, input
 	instance := ""
 	switch {
 	case !r.config.InstanceQueue:

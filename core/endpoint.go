@@ -308,8 +308,8 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 }
 
 // inputQueue is the name of the queue that instances of the endpoint share.
-func (ep *Endpoint) inputQueue() string { return ep.resolved.queues[0] }
+func (ep *Endpoint) inputQueue() string { return ep.resolved.inputQueue }
 
 func (ep *Endpoint) topology() Topology {
-	return Topology{Queues: ep.resolved.queues, InstanceQueue: ep.resolved.instanceQueue, Transactions: ep.mode}
+	return Topology{Queues: ep.resolved.queues, InputQueue: ep.inputQueue(), InstanceQueue: ep.resolved.instanceQueue, Transactions: ep.mode}
 }

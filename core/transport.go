@@ -206,9 +206,12 @@ type Provisioner interface {
 
 // Topology is what an endpoint needs to exist.
 type Topology struct {
-	// Queues are created if they do not exist. The first is the endpoint's
-	// input queue.
+	// Queues are created if they do not exist. The endpoint receives from InputQueue and
+	// InstanceQueue, and sends to the others.
 	Queues []string
+	// InputQueue is the one of Queues that all instances of the endpoint receive from, or
+	// "".
+	InputQueue string
 	// InstanceQueue is the one of Queues that a single instance of the endpoint
 	// receives from (Config.InstanceQueue), or "". Where a broker can delete a
 	// queue by itself, it is created so that this happens some time, which the
@@ -218,6 +221,12 @@ type Topology struct {
 	// Transactions is the mode in which the endpoint receives, or TransactionDefault
 	// where that is not known. A Checker may ask for what only this mode needs.
 	Transactions TransactionMode
+}
+
+// ReceivesFrom reports whether the endpoint receives from a queue, as it is named in
+// Queues: a Checker then asks for more than to send to it.
+func (t Topology) ReceivesFrom(queue string) bool {
+	return queue != "" && (queue == t.InputQueue || queue == t.InstanceQueue)
 }
 
 // Subscriber is implemented by a Transport that has PublishSubscribe. One that

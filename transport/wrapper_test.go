@@ -29,7 +29,7 @@ type bare struct{ core.Transport }
 func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 	able := inmemory.Open()
 	defer able.Close(t.Context())
-	topology := core.Topology{Queues: []string{"orders"}}
+	topology := core.Topology{InputQueue: "orders", Queues: []string{"orders"}}
 	for name, c := range map[string]struct {
 		wrapped core.Transport
 		want    error

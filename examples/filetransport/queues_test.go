@@ -102,7 +102,7 @@ func TestQueue_Unknown(t *testing.T) {
 	if got := names(t, filepath.Dir(dir)); !slices.Equal(got, []string{"orders.queue"}) {
 		t.Errorf("directories: %q", got)
 	}
-	topology := core.Topology{Queues: []string{"orders", "order"}}
+	topology := core.Topology{InputQueue: "orders", Queues: []string{"orders", "order"}}
 	err = transport.Check(t.Context(), topology)
 	matches(t, "Check", err, core.ErrQueueNotFound)
 	if strings.Contains(err.Error(), "\n") {

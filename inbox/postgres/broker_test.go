@@ -256,7 +256,7 @@ func TestInbox_KilledProcesses(t *testing.T) {
 	opened(t, d)
 	url := newBroker(t)
 	transport := connected(t, url)
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing", "events", "error"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing", "events", "error"}}); err != nil {
 		t.Fatal(err)
 	}
 	events := newLedger(t, transport)
@@ -323,7 +323,7 @@ func TestInbox_RefusedSendIsRepeated(t *testing.T) {
 	d := newDatabase(t, false, "")
 	opened(t, d)
 	transport := &refusing{Transport: connected(t, newBroker(t))}
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing", "events", "error"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing", "events", "error"}}); err != nil {
 		t.Fatal(err)
 	}
 	ep, box, err := billing(transport, d.pool(10), core.Config{})

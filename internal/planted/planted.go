@@ -101,7 +101,7 @@ func CheckTransport(t testing.TB, what string, transport Transport) {
 		a any
 		b Transport
 	}{transport, transport})
-	topology := core.Topology{Queues: []string{"orders"}}
+	topology := core.Topology{InputQueue: "orders", Queues: []string{"orders"}}
 	_, purged := transport.Purge(t.Context(), "orders")
 	for call, err := range map[string]error{
 		"Check":       transport.Check(t.Context(), topology),

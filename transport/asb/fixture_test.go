@@ -72,7 +72,11 @@ func openConfigured(t testing.TB, cfg asb.Config) *asb.Transport {
 func (s *site) provisioned(t testing.TB, cfg asb.Config, queues ...string) *asb.Transport {
 	t.Helper()
 	transport := s.open(t, cfg)
-	if err := transport.Provision(t.Context(), core.Topology{Queues: queues}); err != nil {
+	topology := core.Topology{Queues: queues}
+	if len(queues) > 0 {
+		topology.InputQueue = queues[0]
+	}
+	if err := transport.Provision(t.Context(), topology); err != nil {
 		t.Fatal(err)
 	}
 	return transport

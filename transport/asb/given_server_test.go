@@ -139,7 +139,7 @@ func (n *givenNamespace) check(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, probe.Close(context.WithoutCancel(ctx))) }()
 	for _, queue := range []string{"probe", "grouped-probe"} {
-		if err = probe.Provision(ctx, core.Topology{Queues: []string{queue}}); err == nil {
+		if err = probe.Provision(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}); err == nil {
 			err = probe.Subscribe(ctx, queue, "topic-"+queue)
 		}
 		if err == nil {

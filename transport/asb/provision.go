@@ -287,11 +287,11 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 
 func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 	var errs []error
-	for i, queue := range topology.Queues {
+	for _, queue := range topology.Queues {
 		address, err := t.cfg.queueAddress(queue)
 		switch {
 		case err != nil:
-		case i == 0 || queue == topology.InstanceQueue:
+		case topology.ReceivesFrom(queue):
 			err = t.reach(ctx, address)
 		default:
 			err = t.reachToSend(ctx, address)

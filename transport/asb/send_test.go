@@ -338,10 +338,10 @@ func TestProvision_QueuesThatExist(t *testing.T) {
 	if err := s.Broker().CreateQueue("forwards", broker.QueueProperties{ForwardTo: "elsewhere"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"forwards"}}); err == nil || !strings.Contains(err.Error(), "ForwardTo") {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "forwards", Queues: []string{"forwards"}}); err == nil || !strings.Contains(err.Error(), "ForwardTo") {
 		t.Errorf("of a queue that forwards: %v", err)
 	}
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"q", "q-1"}, InstanceQueue: "q-1"}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q", "q-1"}, InstanceQueue: "q-1"}); err != nil {
 		t.Fatal(err)
 	}
 	for queue, deleted := range map[string]bool{"q": false, "q-1": true} {
@@ -372,7 +372,7 @@ func TestNoAdmin_TellsTheCommands(t *testing.T) {
 	s := startSite(t, sbserver.Config{})
 	transport := s.open(t, asb.Config{NoAdmin: true, SessionQueues: []string{"ordered"}})
 	for _, queue := range []string{"plain", "ordered"} {
-		err := transport.Provision(t.Context(), core.Topology{Queues: []string{queue}})
+		err := transport.Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}})
 		if err == nil || !errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), "az servicebus queue create") ||
 			strings.Contains(err.Error(), "--enable-session true") != (queue == "ordered") {
 			t.Errorf("Provision of %s: %v", queue, err)

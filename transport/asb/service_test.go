@@ -222,7 +222,7 @@ func (s *service) harness(name string) conformance.Harness {
 				t.Fatal(openErr)
 			}
 			defer func() { _ = transport.Close(t.Context()) }()
-			return []error{err, transport.Check(t.Context(), core.Topology{Queues: []string{"q"}})}
+			return []error{err, transport.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}})}
 		},
 	}
 }
@@ -236,7 +236,7 @@ func (s *service) unique(prefix string) string {
 func (s *service) queue(t testing.TB, name string) string {
 	t.Helper()
 	transport := s.opens(asb.Config{}, shortLock, nil)(t).(*asb.Transport)
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{name}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: name, Queues: []string{name}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := transport.Close(t.Context()); err != nil {

@@ -37,7 +37,7 @@ func TestAdmin_EveryRequestHasATimeLimit(t *testing.T) {
 		cfg := s.configured(asb.Config{SharedTopic: shared}, nil)
 		cfg.Admin.PerCallPolicies = append(cfg.Admin.PerCallPolicies, &u)
 		transport := openConfigured(t, cfg)
-		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"q"}}); err != nil {
+		if err := transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}); err != nil {
 			t.Fatal(err)
 		}
 		openReceiver(t, transport, "q", 1)

@@ -86,7 +86,7 @@ func TestToken_MissingAtTheStartIsAnError(t *testing.T) {
 	s.provisioned(t, asb.Config{}, "q")
 	var entra identity
 	entra.away.Store(true)
-	err := s.signedIn(t, &entra).Check(t.Context(), core.Topology{Queues: []string{"q"}})
+	err := s.signedIn(t, &entra).Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}})
 	if err == nil || errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "Config.Credential") {
 		t.Errorf("Check returned %v", err)
 	}

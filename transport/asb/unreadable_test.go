@@ -95,7 +95,7 @@ func TestPurge_ReportsAMessageThatTheSDKCannotRead(t *testing.T) {
 	s := startSite(t, sbserver.Config{})
 	transport := s.provisioned(t, asb.Config{}, "q")
 	sendUnreadable(t, s, "q", "")
-	if err := transport.Check(t.Context(), core.Topology{Queues: []string{"q"}}); err != nil {
+	if err := transport.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}); err != nil {
 		t.Errorf("Check: %v", err)
 	}
 	if _, err := transport.Purge(t.Context(), "q"); err == nil {

@@ -311,8 +311,8 @@ func TestC14_TransportCloseClosesItsReceivers(t *testing.T) {
 		succeed(t, r.Close(t.Context()))
 
 		receive(t, peekLock(t, other, "q"), "a") // the other one goes on
-		succeed(t, other.Check(t.Context(), core.Topology{Queues: []string{"q"}}))
-		failWith(t, other.Check(t.Context(), core.Topology{Queues: []string{"q", "missing"}}), core.ErrQueueNotFound)
+		succeed(t, other.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}))
+		failWith(t, other.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q", "missing"}}), core.ErrQueueNotFound)
 	})
 }
 

@@ -57,8 +57,8 @@ func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 		t.Errorf("what waits for the end of the alarm is %v: %v", counts, err)
 	}
 	if err := errors.Join( // for an endpoint that starts now
-		transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}),
-		transport.Provision(t.Context(), core.Topology{Queues: []string{"late"}}),
+		transport.Check(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}),
+		transport.Provision(t.Context(), core.Topology{InputQueue: "late", Queues: []string{"late"}}),
 		transport.Subscribe(t.Context(), "late", "orders.Placed"),
 		receive(t, transport, "late", 50),
 	); err != nil {

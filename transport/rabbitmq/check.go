@@ -16,8 +16,7 @@ import (
 const operationTimeout = 30 * time.Second
 
 // Check reaches the broker and verifies that its version is 3.10 or later and that all
-// queues of the topology exist. Those that the endpoint receives from, the first one and
-// that of the instance, must be of the type that Config says, and their delivery limit
+// queues of the topology exist. Those that the endpoint receives from must be of the type that Config says, and their delivery limit
 // known.
 //
 // Rights are not checked, because AMQP tells of one only when it is used. What an
@@ -43,11 +42,11 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 	if b, err := brokerOf(conn); err == nil && b.before(oldest) {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", b, oldest)))
 	}
-	for i, name := range topology.Queues {
+	for _, name := range topology.Queues {
 		queue, err := queueName(name)
 		switch {
 		case err != nil:
-		case i == 0, name == topology.InstanceQueue:
+		case topology.ReceivesFrom(name):
 			err = t.examine(ctx, queue, anyLimit)
 		default:
 			err = t.find(ctx, queue)

@@ -18,12 +18,12 @@ func TestCheck_NamesEveryMissingQueue(t *testing.T) {
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "audit")
 		before := s.catalogue(t)
-		for _, topology := range []core.Topology{{}, {Queues: []string{"orders"}}, {Queues: []string{"orders", "audit"}}} {
+		for _, topology := range []core.Topology{{}, {InputQueue: "orders", Queues: []string{"orders"}}, {InputQueue: "orders", Queues: []string{"orders", "audit"}}} {
 			if err := transport.Check(t.Context(), topology); err != nil {
 				t.Errorf("Check of %v: %v", topology.Queues, err)
 			}
 		}
-		err := transport.Check(t.Context(), core.Topology{Queues: []string{"nowhere", "audit", "error"}})
+		err := transport.Check(t.Context(), core.Topology{InputQueue: "nowhere", Queues: []string{"nowhere", "audit", "error"}})
 		saysAll(t, err, "rabbitmq: check", "'nowhere'", "'error'", "Provision")
 		if !errors.Is(err, core.ErrQueueNotFound) {
 			t.Errorf("Check = %v, want ErrQueueNotFound", err)
@@ -31,7 +31,7 @@ func TestCheck_NamesEveryMissingQueue(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "audit") {
 			t.Errorf("Check names a queue that exists: %v", err)
 		}
-		saysAll(t, transport.Check(t.Context(), core.Topology{Queues: []string{"orders", "amq.error"}}), `"amq.error"`)
+		saysAll(t, transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "amq.error"}}), `"amq.error"`)
 		sameCatalogue(t, s.catalogue(t), before)
 	})
 }
@@ -43,10 +43,10 @@ func TestCheck_LooksAtTheInputQueue(t *testing.T) {
 		s.queue(t, "error", amqp.Table{"x-queue-type": "classic"})
 		for _, cfg := range []rabbitmq.Config{{}, {ManagementURL: s.ManagementURL()}} {
 			transport := s.provisioned(t, cfg, "orders")
-			if err := transport.Check(t.Context(), core.Topology{Queues: []string{"orders", "error"}}); err != nil {
+			if err := transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "error"}}); err != nil {
 				t.Error(err)
 			}
-			saysAll(t, transport.Check(t.Context(), core.Topology{Queues: []string{"error", "orders"}}), `"error"`, "classic", "quorum")
+			saysAll(t, transport.Check(t.Context(), core.Topology{InputQueue: "error", Queues: []string{"error", "orders"}}), `"error"`, "classic", "quorum")
 		}
 	})
 }
@@ -58,7 +58,7 @@ func TestCheck_ClassicQueues(t *testing.T) {
 		for _, cfg := range []rabbitmq.Config{{QueueType: rabbitmq.Classic}, {QueueType: rabbitmq.Classic, ManagementURL: s.ManagementURL()}} {
 			transport := s.provisioned(t, cfg, "orders", "untyped")
 			for _, queue := range []string{"orders", "untyped"} {
-				if err := transport.Check(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+				if err := transport.Check(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 					t.Error(err)
 				}
 				if err := receive(t, transport, queue, 50); err != nil {
@@ -82,7 +82,7 @@ func TestCheck_DoesNotWaitForTheBroker(t *testing.T) {
 		if err := p.Refuse(); err != nil {
 			t.Fatal(err)
 		}
-		saysAll(t, transport.Check(t.Context(), core.Topology{Queues: []string{"orders"}}), "rabbitmq: check", p.Addr())
+		saysAll(t, transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}}), "rabbitmq: check", p.Addr())
 		if err := p.Accept(); err != nil {
 			t.Fatal(err)
 		}

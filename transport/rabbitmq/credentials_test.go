@@ -64,7 +64,7 @@ func TestCredentials_RefusalIsReturned(t *testing.T) {
 				transport := s.open(t, c.cfg)
 				for what, try := range map[string]func(context.Context) error{
 					"Check": func(ctx context.Context) error {
-						return transport.Check(ctx, core.Topology{Queues: []string{"billing"}})
+						return transport.Check(ctx, core.Topology{InputQueue: "billing", Queues: []string{"billing"}})
 					},
 					"OpenReceiver": func(ctx context.Context) error {
 						_, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})

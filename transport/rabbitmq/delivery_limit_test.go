@@ -115,7 +115,7 @@ func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 					return
 				}
 				saysAll(t, err, append(says, "rabbitmq: open receiver", "a.b+c (it's $mine)")...)
-				if err := transport.Check(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+				if err := transport.Check(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 					t.Errorf("Check, which does not know MaxDeliveries: %v", err)
 				}
 				before := s.definition(t, c.policy != nil)
@@ -182,7 +182,7 @@ func TestDeliveryLimit_Negative(t *testing.T) {
 				case err != nil:
 					t.Error(err)
 				}
-				err = transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}})
+				err = transport.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 				if s.limits() != (err == nil) {
 					t.Errorf("Provision = %v", err)
 				}
@@ -195,7 +195,7 @@ func TestDeliveryLimit_Negative(t *testing.T) {
 func TestDeliveryLimit_Unknown(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
-		topology := core.Topology{Queues: []string{"orders"}}
+		topology := core.Topology{InputQueue: "orders", Queues: []string{"orders"}}
 		s.queue(t, "orders", amqp.Table{"x-queue-type": "quorum"})
 		transport := s.open(t, rabbitmq.Config{})
 		err := receive(t, transport, "orders", 50)
@@ -350,7 +350,7 @@ func TestManagement_Errors(t *testing.T) {
 		} {
 			t.Run(what, func(t *testing.T) {
 				transport := s.open(t, rabbitmq.Config{ManagementURL: c.url})
-				err := transport.Check(t.Context(), core.Topology{Queues: []string{"orders"}})
+				err := transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 				saysAll(t, err, append(c.says, "Config.ManagementURL")...)
 				for _, secret := range []string{"s3cret", testserver.Password, url.QueryEscape(testserver.Password)} {
 					if err != nil && strings.Contains(err.Error(), secret) {
@@ -427,7 +427,9 @@ func TestManagement_Busy(t *testing.T) {
 		transport := s.open(t, rabbitmq.Config{ManagementURL: through})
 		for what, ask := range map[string]func() error{
 			"OpenReceiver": func() error { return receive(t, transport, "orders", 50) },
-			"Check":        func() error { return transport.Check(t.Context(), core.Topology{Queues: []string{"orders"}}) },
+			"Check": func() error {
+				return transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
+			},
 		} {
 			answers = []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInternalServerError}
 			if err := ask(); err != nil {

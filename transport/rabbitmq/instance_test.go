@@ -14,7 +14,7 @@ import (
 )
 
 // instanceTopology is that of an endpoint whose instance has a queue.
-var instanceTopology = core.Topology{Queues: []string{"orders", "orders-a", "error"}, InstanceQueue: "orders-a"}
+var instanceTopology = core.Topology{InputQueue: "orders", Queues: []string{"orders", "orders-a", "error"}, InstanceQueue: "orders-a"}
 
 func TestProvision_InstanceQueue(t *testing.T) {
 	ofDelayQueues(t)
@@ -138,7 +138,7 @@ func TestProvision_InstanceQueueOfAnotherExpiry(t *testing.T) {
 				}
 				queue := "orders-" + name
 				s.queue(t, queue, arguments)
-				err := s.open(t, c.cfg).Provision(t.Context(), core.Topology{Queues: []string{"orders", queue}, InstanceQueue: queue})
+				err := s.open(t, c.cfg).Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", queue}, InstanceQueue: queue})
 				saysAll(t, err, append(c.says, queue, "delete it")...)
 			})
 		}

@@ -186,7 +186,7 @@ func TestNServiceBus_QueueOfAnInstance(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.open(t, s.beside(t))
-		topology := core.Topology{Queues: []string{"billing", "billing-pod-0", "error"}, InstanceQueue: "billing-pod-0"}
+		topology := core.Topology{InputQueue: "billing", Queues: []string{"billing", "billing-pod-0", "error"}, InstanceQueue: "billing-pod-0"}
 		for range 2 {
 			if err := errors.Join(transport.Provision(t.Context(), topology), transport.Check(t.Context(), topology)); err != nil {
 				t.Fatal(err)
@@ -209,7 +209,7 @@ func TestNServiceBus_OtherDeclarationsAreRefused(t *testing.T) {
 		s.queue(t, "error", amqp.Table{"x-queue-type": "quorum", "x-max-length": int64(7)})
 		s.queue(t, "audit", amqp.Table{"x-queue-type": "classic"})
 		before := s.catalogue(t)
-		err := s.open(t, s.beside(t)).Provision(t.Context(), core.Topology{Queues: []string{"billing", "error", "audit"}})
+		err := s.open(t, s.beside(t)).Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing", "error", "audit"}})
 		saysAll(t, err, `the queue "billing" is not as NServiceBus declares it`, "x-delivery-limit", "Queues that Reprise made before",
 			`the queue "error" is not as`, "x-max-length", `"audit" is of type classic`)
 		sameCatalogue(t, s.catalogue(t), before)
@@ -249,7 +249,7 @@ func TestNServiceBus_Policy(t *testing.T) {
 func TestNServiceBus_ForeignLimits(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
-		topology := core.Topology{Queues: []string{"billing", "error"}}
+		topology := core.Topology{InputQueue: "billing", Queues: []string{"billing", "error"}}
 		s.netHost(t).install(t, topology.Queues...)
 		s.policy(t, "policies", "P", "^billing$", 5, map[string]any{"delivery-limit": 5000})
 		s.policy(t, "policies", "E", "^error$", 5, map[string]any{"max-length": 7})
@@ -280,7 +280,7 @@ func TestNServiceBus_ForeignLimits(t *testing.T) {
 func TestNServiceBus_PolicyNeedsTheManagementAPI(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
-		topology := core.Topology{Queues: []string{"billing", "error"}}
+		topology := core.Topology{InputQueue: "billing", Queues: []string{"billing", "error"}}
 		err := s.open(t, rabbitmq.Config{Topology: rabbitmq.NServiceBus}).Provision(t.Context(), topology)
 		if s.isOld() {
 			if err != nil {

@@ -235,7 +235,7 @@ func rightsSuffice(t *testing.T, o *operator) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := errors.Join(
-		transport.Check(ctx, core.Topology{Queues: []string{"billing", "error"}}),
+		transport.Check(ctx, core.Topology{InputQueue: "billing", Queues: []string{"billing", "error"}}),
 		transport.Subscribe(ctx, "billing", "orders.Placed"),
 		transport.Send(ctx, numbered("billing", 1, 1)...),
 		transport.Send(ctx, numbered("error", 2, 1)...),
@@ -252,7 +252,7 @@ func rightsSuffice(t *testing.T, o *operator) {
 	saysAll(t, o.open(t, app).Send(ctx, core.Outgoing{ID: "8", Topic: "invoices.Paid"}), "ACCESS_REFUSED")
 	saysAll(t, o.open(t, app).Subscribe(ctx, "billing", "invoices.Written"), "ACCESS_REFUSED")
 	saysAll(t, receive(t, o.open(t, app), "shop", 50), "ACCESS_REFUSED")
-	saysAll(t, o.open(t, app).Provision(ctx, core.Topology{Queues: []string{"new"}}), "ACCESS_REFUSED")
+	saysAll(t, o.open(t, app).Provision(ctx, core.Topology{InputQueue: "new", Queues: []string{"new"}}), "ACCESS_REFUSED")
 }
 
 // undeliveredIsKept although its queue is deleted while it waits, and nothing is stuck.

@@ -23,7 +23,7 @@ import (
 // In the topology of NServiceBus queues have no x-delivery-limit, and one that was declared in
 // another way than NServiceBus declares it is an error. From RabbitMQ 4.0 on the limit is a
 // policy, which Provision makes by Config.ManagementURL if there is no limit. Another limit is an
-// error for the first queue of topology, and a warning for the others.
+// error for the InputQueue of topology, and a warning for the others.
 //
 // It changes nothing that exists. A queue of another type than Config says, one that
 // does not last, or one with a delivery limit below Config.DeliveryLimit is an error
@@ -66,7 +66,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			made = append(made, queue)
 		}
 		if err == nil && !instance {
-			err = t.provisionLimit(ctx, queue, i == 0)
+			err = t.provisionLimit(ctx, queue, topology.Queues[i] == topology.InputQueue)
 		}
 		if err != nil {
 			errs = append(errs, explained(err))

@@ -137,7 +137,7 @@ func TestProvision_Concurrent(t *testing.T) {
 			transport := s.open(t, rabbitmq.Config{})
 			wg.Go(func() {
 				<-begin
-				if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders", "error", "audit"}}); err != nil {
+				if err := transport.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "error", "audit"}}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -199,7 +199,7 @@ func TestProvision_NamesMismatch(t *testing.T) {
 					t.Fatal(err)
 				}
 				transport := s.open(t, c.cfg)
-				topology := core.Topology{Queues: []string{queue}}
+				topology := core.Topology{InputQueue: queue, Queues: []string{queue}}
 				cfg := c.cfg
 				cfg.ManagementURL = s.ManagementURL()
 				managed := s.open(t, cfg)
@@ -235,7 +235,7 @@ func TestProvision_NamesLowerDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "orders", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 60})
-		err := s.open(t, rabbitmq.Config{}).Provision(t.Context(), core.Topology{Queues: []string{"orders"}})
+		err := s.open(t, rabbitmq.Config{}).Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 		saysAll(t, err, `"orders"`, "60", "100000", "Config.DeliveryLimit to 60")
 		s.provisioned(t, rabbitmq.Config{DeliveryLimit: 60}, "orders")
 		s.provisioned(t, rabbitmq.Config{DeliveryLimit: 59}, "orders")
@@ -248,7 +248,7 @@ func TestProvision_NamesEveryMismatch(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *site) {
 		s.queue(t, "orders", nil)
 		s.queue(t, "error", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 3})
-		err := s.open(t, rabbitmq.Config{}).Provision(t.Context(), core.Topology{Queues: []string{"orders", "audit", "error"}})
+		err := s.open(t, rabbitmq.Config{}).Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "audit", "error"}})
 		saysAll(t, err, `"orders"`, "classic", `"error"`, " 3,")
 		s.provisioned(t, rabbitmq.Config{}, "audit")
 	})
@@ -281,7 +281,7 @@ func TestProvision_NamesExchangeOfAnotherType(t *testing.T) {
 			}
 		}
 		transport := s.open(t, rabbitmq.Config{})
-		err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}})
+		err := transport.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 		saysAll(t, err, `exchange "orders"`, "topic", "fanout", "delete it")
 		provision(t, transport, "error") // which is not of concern
 	})
@@ -409,7 +409,7 @@ func TestProvision_WithoutTheRightToConfigure(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *site) {
 		s.withDelays()
 		user := rabbitmq.Config{URLs: []string{s.user(t, "user", "^$", ".*", ".*")}}
-		topology := core.Topology{Queues: []string{"orders"}}
+		topology := core.Topology{InputQueue: "orders", Queues: []string{"orders"}}
 		err := s.open(t, user).Provision(t.Context(), topology)
 		saysAll(t, err, "nsb.v2.delay-", "ACCESS_REFUSED", "rabbitmqctl set_permissions")
 
@@ -434,7 +434,7 @@ func TestProvision_WithoutABroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}})
+	err = transport.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 	saysAll(t, err, "rabbitmq: provision", "127.0.0.1:1", "refused")
 	if err := transport.Close(t.Context()); err != nil {
 		t.Fatal(err)

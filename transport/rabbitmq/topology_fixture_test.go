@@ -73,7 +73,11 @@ func (s *site) provisioned(t testing.TB, cfg rabbitmq.Config, queues ...string) 
 
 func provision(t testing.TB, transport *rabbitmq.Transport, queues ...string) {
 	t.Helper()
-	if err := transport.Provision(t.Context(), core.Topology{Queues: queues}); err != nil {
+	topology := core.Topology{Queues: queues}
+	if len(queues) > 0 {
+		topology.InputQueue = queues[0]
+	}
+	if err := transport.Provision(t.Context(), topology); err != nil {
 		t.Fatal(err)
 	}
 }

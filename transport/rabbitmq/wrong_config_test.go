@@ -38,7 +38,7 @@ func opensWrong(cfg rabbitmq.Config) func(t testing.TB) []error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			transport, err := rabbitmq.New(wrong)
 			if err == nil { // it connects later
-				err = transport.Check(ctx, core.Topology{Queues: []string{"any"}})
+				err = transport.Check(ctx, core.Topology{InputQueue: "any", Queues: []string{"any"}})
 				_ = transport.Close(ctx)
 			}
 			cancel()

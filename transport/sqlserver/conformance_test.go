@@ -360,7 +360,7 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 				t.Fatal(err)
 			}
 			defer func() { _ = transport.Close(t.Context()) }()
-			if err := transport.Provision(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+			if err := transport.Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 				t.Fatal(err)
 			}
 			b.exec(t, `alter table `+pgx.Identifier{queue}.Sanitize()+` alter last_error type varchar(9000)`)

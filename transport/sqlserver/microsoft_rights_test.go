@@ -18,7 +18,7 @@ func TestMicrosoft_MissingRightsAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = transport.Close(t.Context()) })
-	topology := core.Topology{Queues: []string{"orders", "error]queue"}}
+	topology := core.Topology{InputQueue: "orders", Queues: []string{"orders", "error]queue"}}
 
 	if err := transport.Check(t.Context(), topology); err != nil {
 		t.Fatalf("where nothing is missing: %v", err)
@@ -62,7 +62,7 @@ func TestMicrosoft_RefusedLoginIsReportedOnce(t *testing.T) {
 	refused := failsWith(18456, 14)
 	s.says(transport.dialect.columns(table{quoted: "any", place: transport.in}).sql, refused)
 	s.says("select 1", refused)
-	err = transport.Check(t.Context(), core.Topology{Queues: []string{"orders", "error", "audit"}})
+	err = transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "error", "audit"}})
 	if err == nil || strings.Count(err.Error(), "this is error 18456") != 1 {
 		t.Errorf("Check = %v, want it to say once that the login failed", err)
 	}

@@ -90,7 +90,7 @@ func provisionAlone(t testing.TB, cfg sqlserver.Config, queue string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = transport.Close(t.Context()) }()
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{queue}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 		t.Fatal(err)
 	}
 }

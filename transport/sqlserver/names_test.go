@@ -104,7 +104,7 @@ func TestNames_IllegalAreRefusedWithoutTheServer(t *testing.T) {
 		_, addressErr := transport.Address(name)
 		_, openErr := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: name, Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
 		_, ddlErr := transport.DDL(name)
-		topology := core.Topology{Queues: []string{name}}
+		topology := core.Topology{InputQueue: name, Queues: []string{name}}
 		for call, err := range map[string]error{
 			"Address": addressErr, "OpenReceiver": openErr, "DDL": ddlErr,
 			"Send":        transport.Send(ctx, letter("1", name)),
@@ -194,7 +194,7 @@ func useQueue(t *testing.T, count func(t *testing.T, address string) string, tra
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := transport.Check(ctx, core.Topology{Queues: []string{queue}}); err != nil {
+	if err := transport.Check(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := transport.Subscribe(ctx, queue, queue); err != nil {

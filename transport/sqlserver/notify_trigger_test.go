@@ -188,7 +188,7 @@ func TestProvision_MayNotAddTheTrigger(t *testing.T) {
 	db.withoutTrigger(t, "orders", "error")
 	cfg, role := db.rowsRole(t)
 	db.grant(t, "grant select, insert, update, delete on "+db.table("orders")+", "+db.table("error")+" to "+role)
-	topology := core.Topology{Queues: []string{"orders", "error"}, Transactions: core.TransactionReceiveOnly}
+	topology := core.Topology{InputQueue: "orders", Queues: []string{"orders", "error"}, Transactions: core.TransactionReceiveOnly}
 	transport := db.open(t, cfg)
 	if err := errors.Join(transport.Provision(t.Context(), topology), transport.Check(t.Context(), topology)); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func provision(t *testing.T, transport *sqlserver.Transport, queues ...string) {
 	const most = 20
 	for first := true; first || len(queues) > 0; first = false {
 		n := min(most, len(queues))
-		if err := transport.Provision(t.Context(), core.Topology{Queues: queues[:n]}); err != nil {
+		if err := transport.Provision(t.Context(), core.Topology{InputQueue: queues[0], Queues: queues[:n]}); err != nil {
 			t.Fatal(err)
 		}
 		queues = queues[n:]

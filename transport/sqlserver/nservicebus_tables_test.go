@@ -314,7 +314,7 @@ func TestNServiceBus_ReceiveDependsOnTheMaker(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("OpenReceiver(%s) with %v = %v, want %q", c.queue, c.transport, err, c.want)
 		}
-		if err := c.transport.Check(t.Context(), core.Topology{Queues: []string{c.queue}}); err != nil {
+		if err := c.transport.Check(t.Context(), core.Topology{InputQueue: c.queue, Queues: []string{c.queue}}); err != nil {
 			t.Errorf("Check(%s) = %v: either may be sent to", c.queue, err)
 		}
 	}
@@ -342,7 +342,7 @@ func TestNServiceBus_TypesOfColumns(t *testing.T) {
 		queue := "types-" + string(rune('a'+i))
 		table := db.table(queue)
 		db.exec(t, `create table `+table+` (`+c.columns+`)`)
-		err := transport.Check(t.Context(), core.Topology{Queues: []string{queue}})
+		err := transport.Check(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}})
 		if c.wrong != [2]string{} {
 			if err == nil || !strings.Contains(err.Error(), c.wrong[0]) || !strings.Contains(err.Error(), c.wrong[1]) || !strings.Contains(err.Error(), queue) {
 				t.Errorf("Check of a table of (%s) = %v, want it to name %q", c.columns, err, c.wrong)

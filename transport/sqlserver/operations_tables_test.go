@@ -28,7 +28,7 @@ var operationsOnTables = operations{
 		o.exec(t, `drop table billing`)
 		o.sqlAll(t, "ddl")
 		o.sqlAll(t, "ddl") // without harm
-		if err := o.transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+		if err := o.transport.Check(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 			t.Error(err)
 		}
 	},

@@ -76,7 +76,7 @@ func TestPool_AllConnectionsDiedIdle(t *testing.T) {
 	const connections = 20
 	pool := limitedPool(t, b.url, connections)
 	transport := open(t, sqlserver.Config{Pool: pool})
-	topology := core.Topology{Queues: []string{inputQueue}}
+	topology := core.Topology{InputQueue: inputQueue, Queues: []string{inputQueue}}
 	provision(t, transport, topology.Queues...)
 	var all []*pgxpool.Conn
 	for range connections {

@@ -10,7 +10,7 @@ import (
 )
 
 // instanceTopology is that of an endpoint whose instance has a queue.
-var instanceTopology = core.Topology{Queues: []string{"orders", "orders-a", "error"}, InstanceQueue: "orders-a"}
+var instanceTopology = core.Topology{InputQueue: "orders", Queues: []string{"orders", "orders-a", "error"}, InstanceQueue: "orders-a"}
 
 // An instance's queue is a table like any other, which stays until somebody drops it.
 func TestProvision_InstanceQueue(t *testing.T) {
@@ -52,7 +52,7 @@ func TestCheck_RightsOnTheInstanceQueue(t *testing.T) {
 		db.grant(t, "grant "+right+" to "+role)
 	}
 	transport := db.open(t, sqlserver.Config{URL: rawURL})
-	if err := transport.Check(t.Context(), core.Topology{Queues: instanceTopology.Queues}); err != nil {
+	if err := transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: instanceTopology.Queues}); err != nil {
 		t.Fatalf("to send there the rights suffice, but %v", err)
 	}
 	err := transport.Check(t.Context(), instanceTopology)

@@ -56,7 +56,7 @@ func TestProvision_ManyAtOnce(t *testing.T) {
 				transport := db.open(t, cfg)
 				wg.Go(func() {
 					<-begin
-					if err := transport.Provision(t.Context(), core.Topology{Queues: queues}); err != nil {
+					if err := transport.Provision(t.Context(), core.Topology{InputQueue: queues[0], Queues: queues}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -82,7 +82,7 @@ func TestProvision_BesideNServiceBus(t *testing.T) {
 				t.Parallel()
 				db := newSchema(t)
 				transport := db.open(t, sqlserver.Config{})
-				topology := core.Topology{Queues: []string{"orders", "error"}}
+				topology := core.Topology{InputQueue: "orders", Queues: []string{"orders", "error"}}
 				tx, provisioned := db.provisionBehind(t, table, create, transport, topology)
 				if err := end(tx, t.Context()); err != nil {
 					t.Fatal(err)
@@ -103,7 +103,7 @@ func TestProvision_TableAppearsAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})
-	tx, provisioned := db.provisionBehind(t, "orders", `create table %[1]s (id uuid)`, transport, core.Topology{Queues: []string{"orders"}})
+	tx, provisioned := db.provisionBehind(t, "orders", `create table %[1]s (id uuid)`, transport, core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -152,10 +152,10 @@ func TestProvision_RefusesTablesThatAreNoQueues(t *testing.T) {
 		"short headers":    {`create table %[1]s (` + strings.Replace(columns, "headers text", "headers varchar(4000)", 1) + `)`, []string{"headers", "character varying(4000)", "text"}},
 	} {
 		db.exec(t, on(db.table(name), c.create))
-		topology := core.Topology{Queues: []string{"made before " + name, name}}
+		topology := core.Topology{InputQueue: "made before " + name, Queues: []string{"made before " + name, name}}
 		for call, err := range map[string]error{
 			"Provision": transport.Provision(t.Context(), topology),
-			"Check":     transport.Check(t.Context(), core.Topology{Queues: []string{name}}),
+			"Check":     transport.Check(t.Context(), core.Topology{InputQueue: name, Queues: []string{name}}),
 		} {
 			for _, want := range append(c.want, db.table(name)) {
 				if err == nil || !strings.Contains(err.Error(), want) {
@@ -173,7 +173,7 @@ func TestProvision_MissingSchema(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{Schema: "nowhere"})
-	err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}})
+	err := transport.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 	if err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("Provision = %v, want an error that names the schema", err)
 	}

@@ -17,7 +17,7 @@ func TestPurge_RemovesMoreThanOneStatementDoes(t *testing.T) {
 			t.Parallel()
 			db := newSchema(t)
 			transport := db.open(t, sqlserver.Config{NServiceBusTables: foreign})
-			if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders"}}); err != nil {
+			if err := transport.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}}); err != nil {
 				t.Fatal(err)
 			}
 			msgs := make([]core.Outgoing, 2_500)

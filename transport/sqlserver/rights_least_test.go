@@ -88,7 +88,7 @@ func TestRights_OfEachCall(t *testing.T) {
 		call   func(ctx context.Context, transport *sqlserver.Transport) error
 	}{
 		"Provision of what is there": {false, []string{usage}, func(ctx context.Context, transport *sqlserver.Transport) error {
-			return transport.Provision(ctx, core.Topology{Queues: []string{"orders", "theirs"}})
+			return transport.Provision(ctx, core.Topology{InputQueue: "orders", Queues: []string{"orders", "theirs"}})
 		}},
 		"Send": {false, []string{usage, "insert on " + orders}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Send(ctx, letter("1", "orders"))
@@ -227,7 +227,7 @@ func TestRights_MissingIsAnErrorAtOnce(t *testing.T) {
 	db.exec(t, "grant usage on schema "+schemaOf(db)+" to "+role)
 	transport := db.open(t, sqlserver.Config{URL: rawURL})
 
-	err := transport.Provision(t.Context(), core.Topology{Queues: []string{"new"}})
+	err := transport.Provision(t.Context(), core.Topology{InputQueue: "new", Queues: []string{"new"}})
 	if !isDenied(err) || !strings.Contains(err.Error(), "DDL") || !strings.Contains(err.Error(), db.schema) {
 		t.Errorf("Provision = %v, want it to name the schema and DDL", err)
 	}

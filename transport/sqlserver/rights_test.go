@@ -19,22 +19,22 @@ import (
 func TestCheck_NamesMissingRights(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		cfg    sqlserver.Config
-		queues []string
-		rights func(db *testDatabase) []string
+		cfg      sqlserver.Config
+		topology core.Topology
+		rights   func(db *testDatabase) []string
 	}{
-		"an input queue": {sqlserver.Config{}, []string{"orders"}, func(db *testDatabase) []string {
+		"an input queue": {sqlserver.Config{}, core.Topology{InputQueue: "orders", Queues: []string{"orders"}}, func(db *testDatabase) []string {
 			return []string{"usage on schema " + schemaOf(db), "select on " + db.table("orders"), "update on " + db.table("orders"), "delete on " + db.table("orders")}
 		}},
-		"an input queue and where it sends": {sqlserver.Config{}, []string{"orders", "error", "audit"}, func(db *testDatabase) []string {
+		"an input queue and where it sends": {sqlserver.Config{}, core.Topology{InputQueue: "orders", Queues: []string{"orders", "error", "audit"}}, func(db *testDatabase) []string {
 			return []string{"usage on schema " + schemaOf(db), "select on " + db.table("orders"), "update on " + db.table("orders"), "delete on " + db.table("orders"),
 				"insert on " + db.table("error"), "insert on " + db.table("audit")}
 		}},
-		"an input queue as its own error queue": {sqlserver.Config{}, []string{"orders", "orders"}, func(db *testDatabase) []string {
+		"an input queue that retries are sent to": {sqlserver.Config{}, core.Topology{InputQueue: "orders", Queues: []string{"orders"}, Transactions: core.TransactionReceiveOnly}, func(db *testDatabase) []string {
 			return []string{"usage on schema " + schemaOf(db), "select on " + db.table("orders"), "update on " + db.table("orders"), "delete on " + db.table("orders"),
 				"insert on " + db.table("orders")}
 		}},
-		"queues of NServiceBus": {sqlserver.Config{NServiceBusTables: true}, []string{"theirs", "their error"}, func(db *testDatabase) []string {
+		"queues of NServiceBus": {sqlserver.Config{NServiceBusTables: true}, core.Topology{InputQueue: "theirs", Queues: []string{"theirs", "their error"}}, func(db *testDatabase) []string {
 			return []string{"usage on schema " + schemaOf(db), "select on " + db.table("theirs"), "update on " + db.table("theirs"), "delete on " + db.table("theirs"),
 				"insert on " + db.table("their error"), "usage on sequence " + db.table("their error_seq_seq")}
 		}},
@@ -51,7 +51,7 @@ func TestCheck_NamesMissingRights(t *testing.T) {
 			check := func() error {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
-				return transport.Check(ctx, core.Topology{Queues: c.queues})
+				return transport.Check(ctx, c.topology)
 			}
 			rights := c.rights(db)
 			for _, right := range rights {
@@ -207,7 +207,7 @@ func TestCheck_AcceptsEveryRoleWithTheRights(t *testing.T) {
 				}
 			}
 			transport := db.open(t, sqlserver.Config{URL: rawURL})
-			if err := transport.Check(t.Context(), core.Topology{Queues: []string{"orders", "error"}}); err != nil {
+			if err := transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "error"}}); err != nil {
 				t.Error(err)
 			}
 			complete(t, receive(t, openReceiver(t, transport, "orders", core.TransactionReceiveOnly)))
@@ -228,7 +228,7 @@ func TestCheck_IdentityColumnTakesNoRight(t *testing.T) {
 		db.grant(t, "grant "+right+" to "+role)
 	}
 	transport := db.open(t, sqlserver.Config{URL: rawURL})
-	if err := transport.Check(t.Context(), core.Topology{Queues: []string{"orders", "theirs"}}); err != nil {
+	if err := transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "theirs"}}); err != nil {
 		t.Error(err)
 	}
 	send(t, transport, letter("1", "theirs"))
@@ -284,7 +284,7 @@ func TestCheck_ServerErrorIsReportedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for over, cfg := range map[string]sqlserver.Config{"pgx": {URL: c.url}, "database/sql": {DB: openDB(t, c.url)}} {
-				err := db.open(t, cfg).Check(t.Context(), core.Topology{Queues: []string{"orders", "error", "audit"}})
+				err := db.open(t, cfg).Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "error", "audit"}})
 				if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "wrong") {
 					t.Fatalf("over %s: %v, want it to say %q, and not the password", over, err, c.want)
 				}

@@ -172,7 +172,7 @@ func TestProvision_ConnectionBreaks(t *testing.T) {
 				if at != "commit" {
 					request = []byte(at)
 				}
-				topology := core.Topology{Queues: []string{inputQueue, errorQueue}}
+				topology := core.Topology{InputQueue: inputQueue, Queues: []string{inputQueue, errorQueue}}
 				struck := how.at(b.proxy, request)
 				if err := transport.Provision(t.Context(), topology); err == nil && how.name != "nobody knows" {
 					t.Error("Provision returns nil, though the server did not confirm it")

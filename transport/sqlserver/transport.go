@@ -204,8 +204,7 @@ func (t *Transport) Address(queue string) (string, error) {
 
 // Check connects to the server, and reports queues that do not exist or whose tables are
 // not as this transport needs them. It also reports missing rights to receive from the
-// first queue and the instance's queue and to send to the others, with the statements
-// that grant them.
+// endpoint's own queues and to send to the others, with the statements that grant them.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -226,7 +225,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	var errs []error
 	var inputs, others []*queue
 	var unseen []right // rights that are needed to see tables that may not be seen
-	for i, name := range topology.Queues {
+	for _, name := range topology.Queues {
 		q, err := t.queues.get(name)
 		if err == nil {
 			err = t.verify(ctx, q)
@@ -245,7 +244,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 			errs = append(errs, err)
 			continue
 		}
-		if i == 0 || name == topology.InstanceQueue {
+		if topology.ReceivesFrom(name) {
 			inputs = append(inputs, q)
 			if m := topology.Transactions; m == core.TransactionReceiveOnly || m == core.TransactionSendsAtomicWithReceive {
 				others = append(others, q) // for retries

@@ -347,7 +347,7 @@ func TestCheck_QueueOfLongDelaysIsMissing(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
 	short := s.provisioned(t, sqs.Config{NoLongDelays: true, QueuePrefix: "test-"}, "billing", "error")
-	own := core.Topology{Queues: []string{"billing", "error"}}
+	own := core.Topology{InputQueue: "billing", Queues: []string{"billing", "error"}}
 	if err := short.Check(t.Context(), own); err != nil {
 		t.Errorf("without long delays: %v", err)
 	}

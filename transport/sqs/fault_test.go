@@ -118,7 +118,7 @@ func TestReceive_OnePollerAsksInOutage(t *testing.T) {
 	cfg := s.longPolls(sqs.Config{NoLongDelays: true})
 	cfg.AWS.RetryMaxAttempts = 1
 	transport := openConfigured(t, cfg)
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 		t.Fatal(err)
 	}
 	seen := &outages{}
@@ -363,7 +363,7 @@ func TestOpenReceiver_RedrivePolicy(t *testing.T) {
 				defer receiver.Close(t.Context())
 			}
 			verify("OpenReceiver", err, c.openReceiver, c.said)
-			verify("Check", transport.Check(t.Context(), core.Topology{Queues: []string{"billing"}}), c.check, c.said)
+			verify("Check", transport.Check(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}), c.check, c.said)
 		})
 	}
 }

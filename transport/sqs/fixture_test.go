@@ -67,7 +67,11 @@ func openConfigured(t *testing.T, cfg sqs.Config) *sqs.Transport {
 func (s *site) provisioned(t *testing.T, cfg sqs.Config, queues ...string) *sqs.Transport {
 	t.Helper()
 	transport := s.open(t, cfg)
-	if err := transport.Provision(t.Context(), core.Topology{Queues: queues}); err != nil {
+	topology := core.Topology{Queues: queues}
+	if len(queues) > 0 {
+		topology.InputQueue = queues[0]
+	}
+	if err := transport.Provision(t.Context(), topology); err != nil {
 		t.Fatal(err)
 	}
 	return transport

@@ -148,7 +148,7 @@ func (s *givenService) check(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, probe.Close(context.WithoutCancel(ctx))) }()
 	for _, queue := range []string{"probe", "probe.fifo"} {
-		if err = probe.Provision(ctx, core.Topology{Queues: []string{queue}}); err == nil {
+		if err = probe.Provision(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}); err == nil {
 			err = probe.Subscribe(ctx, queue, queue)
 		}
 		if err == nil {

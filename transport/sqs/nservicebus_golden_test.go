@@ -89,7 +89,7 @@ func ofNServiceBus(t *testing.T, name string) *nservicebus.Site {
 		t.Fatal(err)
 	}
 	// An endpoint's own queue, the first, has one for long delays.
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"Interop.Net"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "Interop.Net", Queues: []string{"Interop.Net"}}); err != nil {
 		t.Fatal(err)
 	}
 	address := func(t testing.TB, queue string) string {

@@ -41,7 +41,7 @@ func TestRequests_AreWrittenWithoutErrors(t *testing.T) {
 			for range 8 {
 				callers.Go(func() {
 					for range 100 {
-						if err := transport.Check(ctx, core.Topology{Queues: []string{"billing"}}); err != nil {
+						if err := transport.Check(ctx, core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 							t.Error(err)
 							return
 						}

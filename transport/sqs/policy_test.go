@@ -153,7 +153,7 @@ func TestPolicy_IsThatOfAnEndpointsRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	transport := s.open(t, sqs.Config{})
-	topology := core.Topology{Queues: []string{"billing", "error"}}
+	topology := core.Topology{InputQueue: "billing", Queues: []string{"billing", "error"}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -35,10 +35,10 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
 	var errs []error
-	for i, name := range topology.Queues {
+	for _, name := range topology.Queues {
 		address, err := t.cfg.queueAddress(name)
 		if err == nil {
-			err = t.provisionQueue(ctx, address, i == 0 || name == topology.InstanceQueue)
+			err = t.provisionQueue(ctx, address, topology.ReceivesFrom(name))
 		}
 		if err != nil {
 			errs = append(errs, t.explained(err))
@@ -242,10 +242,10 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 		return t.explainedOrNil(err)
 	}
 	var errs []error
-	for i, name := range topology.Queues {
+	for _, name := range topology.Queues {
 		address, err := t.cfg.queueAddress(name)
 		if err == nil {
-			if i == 0 || name == topology.InstanceQueue {
+			if topology.ReceivesFrom(name) {
 				err = t.checkOwn(ctx, address)
 			} else {
 				t.urls.Delete(address)

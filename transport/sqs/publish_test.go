@@ -80,7 +80,7 @@ func TestProvision_QueueIsKnownLater(t *testing.T) {
 	cfg := s.unrepeated(sqs.Config{})
 	transport := openConfigured(t, cfg)
 	s.Reject(testserver.Match{Operation: "GetQueueAttributes", Name: "billing", Times: 3}, testserver.QueueDoesNotExist)
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Requests("billing")["GetQueueAttributes"]; got != 4 {

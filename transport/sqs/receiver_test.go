@@ -141,7 +141,7 @@ func TestRequests_NumberOfPollersFollowsLoad(t *testing.T) {
 	t.Parallel()
 	s := startStopped(t)
 	transport := openConfigured(t, s.longPolls(sqs.Config{NoLongDelays: true, VisibilityTimeout: 10 * time.Minute}))
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 		t.Fatal(err)
 	}
 	receiver := openReceiver(t, transport, "billing", 100)

@@ -46,7 +46,7 @@ func TestRequests_OfIdleReceiver(t *testing.T) {
 			t.Parallel()
 			s := startStopped(t)
 			transport := openConfigured(t, s.longPolls(sqs.Config{NoLongDelays: c.noLongDelays}))
-			if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+			if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 				t.Fatal(err)
 			}
 			receiver := openReceiver(t, transport, "billing", 100)
@@ -118,7 +118,7 @@ func TestClose_WaitsForPolls(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{CancelledPollsReceive: true})
 	transport := openConfigured(t, s.longPolls(sqs.Config{NoLongDelays: true, VisibilityTimeout: 10 * time.Minute}))
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 		t.Fatal(err)
 	}
 	receiver := openReceiver(t, transport, "billing", 10)
@@ -135,7 +135,7 @@ func TestClose_WithEndedContext(t *testing.T) {
 	t.Parallel()
 	s := startStopped(t)
 	transport := openConfigured(t, s.longPolls(sqs.Config{NoLongDelays: true}))
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 		t.Fatal(err)
 	}
 	openReceiver(t, transport, "billing", 10)
@@ -160,7 +160,7 @@ func TestPause_ReleasesMessagesOfPoll(t *testing.T) {
 	t.Parallel()
 	s := startStopped(t)
 	transport := openConfigured(t, s.longPolls(sqs.Config{NoLongDelays: true}))
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 		t.Fatal(err)
 	}
 	receiver := openReceiver(t, transport, "billing", 10)
@@ -191,7 +191,7 @@ func TestRequests_OfBusyReceiver(t *testing.T) {
 	t.Parallel()
 	s := startStopped(t)
 	transport := openConfigured(t, s.longPolls(sqs.Config{NoLongDelays: true, VisibilityTimeout: 10 * time.Minute}))
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 		t.Fatal(err)
 	}
 	const n, slots = 100, 25

@@ -161,7 +161,7 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 				t.Fatal(err)
 			}
 			defer func() { _ = transport.Close(t.Context()) }()
-			return append(errs, transport.Check(t.Context(), core.Topology{Queues: []string{"q"}}))
+			return append(errs, transport.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}))
 		},
 	}
 }
@@ -175,7 +175,7 @@ func (s *service) unique(prefix string) string {
 func (s *service) queue(t testing.TB, name string) string {
 	t.Helper()
 	transport := opens(forTests(sqs.Config{}, &s.shared, s.prefix))(t).(*sqs.Transport)
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{name}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: name, Queues: []string{name}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := transport.Close(t.Context()); err != nil {

@@ -147,7 +147,7 @@ func (db *fakeDB) Rollback(context.Context) error { return nil } // BeginFunc ca
 func TestPlaceOrder(t *testing.T) {
 	for _, fails := range []error{nil, errors.New("the server is read-only")} {
 		transport := inmemory.Open()
-		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"billing"}}); err != nil {
+		if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}); err != nil {
 			t.Fatal(err)
 		}
 		shop, err := core.New("shop", transport, core.Config{SendOnly: true})

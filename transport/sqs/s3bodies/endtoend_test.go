@@ -97,7 +97,7 @@ func next[T any](t *testing.T, event string, c <-chan T) (v T) {
 // provision creates the queues of the tests.
 func provision(t *testing.T, transport *sqs.Transport) {
 	t.Helper()
-	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders", "error"}}); err != nil {
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "error"}}); err != nil {
 		t.Fatal(err)
 	}
 }
