@@ -163,7 +163,7 @@ func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) 
 	if err != nil {
 		return nil, err
 	}
-	core.Handle(taker, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(taker, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return handle(m.Headers.Get(sequenceHeader))
 	})
 	s := &failingSystem{finished: make(chan error, 1)}

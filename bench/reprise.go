@@ -70,7 +70,7 @@ func (setup repriseSetup) endpointOn(t core.Transport, handle func(string) error
 		return nil, err
 	}
 	body := setup.body()
-	core.Handle(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		sequence := m.Headers.Get(sequenceHeader)
 		if setup.work != nil {
 			if err := setup.work(ctx, sequence); err != nil {

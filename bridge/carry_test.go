@@ -218,7 +218,7 @@ func TestCarry_Replies(t *testing.T) {
 		var replies received
 		var unknown error
 		core.Handle(shop, "billing.Done", replies.handle)
-		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			err := m.Reply("billing.Done", nil)
 			if m.ID == "m2" {
 				unknown = err
@@ -252,7 +252,7 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		core.HandleDefault(shop, (&received{}).handle)
 		billing := b.endpoint("billing", b.far, core.Config{})
 		attempts := 0
-		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			if attempts++; attempts == 1 {
 				return core.Unrecoverable(errAway)
 			}

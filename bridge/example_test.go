@@ -40,11 +40,11 @@ func Example() {
 		panic(err)
 	}
 	type Invoice struct{ Order int }
-	core.HandleEvent(billing, "shop.OrderPlaced", func(_ context.Context, m *core.Inbound[Invoice]) error {
+	core.HandleEvent(billing, "shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[Invoice]) error {
 		fmt.Println("billing: order", m.Body.Order, "is placed")
 		return m.Reply("billing.InvoiceWritten", m.Body) // to the queue shop of the other side
 	})
-	core.Handle(shop, "billing.InvoiceWritten", func(_ context.Context, m *core.Inbound[Invoice]) error {
+	core.Handle(shop, "billing.InvoiceWritten", func(_ context.Context, m *core.TypedMessage[Invoice]) error {
 		fmt.Println("shop: the invoice of order", m.Body.Order, "is written")
 		stop()
 		return nil

@@ -260,7 +260,7 @@ type received struct {
 	all []*core.Message
 }
 
-func (r *received) handle(_ context.Context, m *core.Inbound[[]byte]) error {
+func (r *received) handle(_ context.Context, m *core.TypedMessage[[]byte]) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.all = append(r.all, m.Message)

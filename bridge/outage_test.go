@@ -304,7 +304,7 @@ func TestCrash_InboxDropsTheDuplicate(t *testing.T) {
 		b.noError(err)
 		b.Cleanup(func() { _ = box.Close(context.Background()) })
 		billing := b.endpoint("billing", b.far, core.Config{Middleware: []core.Middleware{box.Middleware()}})
-		core.HandleEvent(billing, orderPlaced, func(context.Context, *core.Inbound[[]byte]) error { handled++; return nil })
+		core.HandleEvent(billing, orderPlaced, func(context.Context, *core.TypedMessage[[]byte]) error { handled++; return nil })
 		b.run(billing)
 
 		b.near.loseSettlements(true)

@@ -34,7 +34,7 @@ func (r *route) options() core.HandleOptions {
 }
 
 // handle sends a copy of the message to the other side.
-func (r *route) handle(ctx context.Context, m *core.Inbound[[]byte]) error {
+func (r *route) handle(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 	if r.topic != "" && crossed(m.Headers, r.bridge) {
 		return nil // the bridge published it on this side
 	}

@@ -14,7 +14,7 @@ import (
 // Measurements of a whole endpoint.
 
 // run starts an endpoint with this handler, which stops at the end.
-func (b *bench) run(mode core.TransactionMode, observer any, handler func(ctx context.Context, m *core.Inbound[[]byte]) error) {
+func (b *bench) run(mode core.TransactionMode, observer any, handler func(ctx context.Context, m *core.TypedMessage[[]byte]) error) {
 	ep, err := core.New(b.queue, b.transport, core.Config{
 		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []any{observer},
@@ -48,7 +48,7 @@ func (s *successes) Succeeded(context.Context, core.Success) { s.n.Add(1) }
 
 func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
 	done := &successes{}
-	b.run(mode, done, func(_ context.Context, m *core.Inbound[[]byte]) error {
+	b.run(mode, done, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		if failing && m.Attempt == 1 {
 			return errHandler
 		}
@@ -90,7 +90,7 @@ func (f finished) Succeeded(context.Context, core.Success) { f <- struct{}{} }
 func (b *bench) latency(mode core.TransactionMode) {
 	var handled atomic.Pointer[time.Time]
 	done := make(finished, 1)
-	b.run(mode, done, func(context.Context, *core.Inbound[[]byte]) error {
+	b.run(mode, done, func(context.Context, *core.TypedMessage[[]byte]) error {
 		now := time.Now()
 		handled.Store(&now)
 		return nil

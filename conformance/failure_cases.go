@@ -179,7 +179,7 @@ var failureCases = []testCase{
 		})
 		sent := t.command(s.queue, "order", "m1")
 		sent.Headers.Set("Company.Customer", "4711")
-		core.Handle(s.Endpoint, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(s.Endpoint, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			if n := seen.add(m.Message); n > endless {
 				return nil
 			}

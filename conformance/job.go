@@ -176,7 +176,7 @@ func (j job) run(ctx context.Context, transport core.Transport, s surroundings) 
 	if err != nil {
 		return err
 	}
-	core.Handle(ep, workType, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, workType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		s.say(event{isHandling, m.ID})
 		if m.ID == j.Deadly {
 			s.crash()

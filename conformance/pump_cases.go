@@ -303,7 +303,7 @@ var stopCases = []testCase{
 			}
 			return errHandler
 		})
-		core.HandleFailed(s.Endpoint, "job", func(ctx context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(s.Endpoint, "job", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			if err := m.Send(out, "report", m.Body); err != nil {
 				return err
 			}

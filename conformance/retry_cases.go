@@ -164,7 +164,7 @@ var retryCases = []testCase{
 			t.send(transport, t.command(s.queue, body, body))
 		}
 		const undecodable = "this is no JSON"
-		core.Handle(s.Endpoint, "undecodable", func(context.Context, *core.Inbound[map[string]int]) error { return nil })
+		core.Handle(s.Endpoint, "undecodable", func(context.Context, *core.TypedMessage[map[string]int]) error { return nil })
 		t.send(transport, t.command(s.queue, "undecodable", undecodable))
 		s.run()
 		s.moved(len(failures) + 1)

@@ -55,7 +55,7 @@ func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, ch
 
 // handle registers a handler that gets the body as it is.
 func (s *service) handle(messageType string, h core.HandlerFunc, opts ...core.HandleOptions) {
-	core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) }, opts...)
+	core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) }, opts...)
 }
 
 // run starts the endpoint, and waits until it receives.
@@ -128,7 +128,7 @@ func (s *service) end() {
 
 // handleEvent registers a handler that gets the body as it is.
 func (s *service) handleEvent(topic string, h core.HandlerFunc) {
-	core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
+	core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
 }
 
 // endRun asks Run to end, and does not wait.

@@ -302,7 +302,7 @@ func (t *trial) lastResort(transport core.Transport, resort func(m *core.Message
 		}
 		return errHandler
 	})
-	core.HandleFailed(l.Endpoint, "job", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+	core.HandleFailed(l.Endpoint, "job", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 		l.resorted.Add(1)
 		return resort(m.Message, f)
 	})

@@ -34,16 +34,16 @@ func FuzzDecode(f *testing.F) {
 		var m Message
 		m.begin(env, in, handling{messageType: "order"})
 		for name, handle := range map[string]HandlerFunc{
-			"struct":  func(_ context.Context, m *Message) error { _, err := decodeInbound[order](m); return err },
-			"pointer": func(_ context.Context, m *Message) error { _, err := decodeInbound[*order](m); return err },
-			"any":     func(_ context.Context, m *Message) error { _, err := decodeInbound[any](m); return err },
+			"struct":  func(_ context.Context, m *Message) error { _, err := decodeTyped[order](m); return err },
+			"pointer": func(_ context.Context, m *Message) error { _, err := decodeTyped[*order](m); return err },
+			"any":     func(_ context.Context, m *Message) error { _, err := decodeTyped[any](m); return err },
 		} {
 			err := call(handle, t.Context(), &m)
 			if err != nil && !errors.Is(err, ErrUndecodable) {
 				t.Errorf("%s: %v is retried", name, err)
 			}
 		}
-		raw, err := decodeInbound[[]byte](&m)
+		raw, err := decodeTyped[[]byte](&m)
 		if err != nil || string(raw.Body) != original {
 			t.Fatalf("raw body %q, %v", raw.Body, err)
 		}

@@ -126,10 +126,10 @@ func (k *keeps) commits(next core.HandlerFunc) core.HandlerFunc {
 func (b *bed) committing(c core.Config, result error) (k *keeps, ep *core.Endpoint) {
 	k = &keeps{stored: map[string][]core.Outgoing{}}
 	ep = b.endpoint("orders", c)
-	core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return m.Send("shipping", "ship", []byte("body"))
 	}, core.HandleOptions{Middleware: []core.Middleware{k.commits}})
-	core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return errors.Join(m.Send("shipping", "other", []byte("dropped")), result)
 	})
 	return k, ep
@@ -192,7 +192,7 @@ func TestCommit_TakenOver(t *testing.T) {
 	for _, loss := range []int{0, 1} {
 		inModes(t, retrying, func(b *bed) {
 			k, ep := b.committing(core.Config{Recoverability: noRetries}, errSecondHandler)
-			core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 				f.TakeOver()
 				return nil
 			})
@@ -350,7 +350,7 @@ func TestStep_UniqueNameBesideAnotherHandler(t *testing.T) {
 				return next
 			}}}
 		}
-		handler := func(context.Context, *core.Inbound[[]byte]) error { return nil }
+		handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		register := func(unique bool, first, second string) error {
 			ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{
 				Delayed:      core.Delayed{Retries: 2, Delays: []time.Duration{time.Minute, time.Minute}},

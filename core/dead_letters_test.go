@@ -40,7 +40,7 @@ func giveUpAll(b *bed, c core.Config) {
 	c.Recoverability.UnrecoverableFunc = func(err error) bool { return errors.Is(err, errHopeless) }
 	ep := b.endpoint("orders", c)
 	b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return waysToGiveUp[m.ID].err })
-	core.Handle(ep, "number", func(context.Context, *core.Inbound[int]) error { return nil })
+	core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error { return nil })
 	if b.broker.provoked().arrive == nil {
 		b.broker.provoke(faults{arrive: unfitArrives})
 	}
@@ -301,7 +301,7 @@ func TestR62_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 				}})
 				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-				core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 					told.add(f.Queue)
 					return m.Send("shipping", "failed", nil)
 				})

@@ -8,7 +8,7 @@
 // # For application developers
 //
 // New makes an Endpoint from a name, a Transport and a Config, whose zero value
-// works. Handle, HandleEvent and HandleFailed register handlers; an Inbound is
+// works. Handle, HandleEvent and HandleFailed register handlers; a TypedMessage is
 // what they get. Endpoint.Run receives until its context ends, and drains.
 //
 // A handler that returns nil has handled its message: what it gave to Send,

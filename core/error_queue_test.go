@@ -278,7 +278,7 @@ func TestR6_PermanentFailuresMoveAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		core.Handle(ep, "number", func(context.Context, *core.Inbound[int]) error {
+		core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error {
 			runs.Add(1)
 			return nil
 		})

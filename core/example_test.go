@@ -46,7 +46,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	core.Handle(billing, "orders.placed", func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	core.Handle(billing, "orders.placed", func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		if m.Body.Total < 0 {
 			return core.Unrecoverable(errors.New("negative total"))
 		}
@@ -56,7 +56,7 @@ func Example() {
 		return m.Send("shipping", "orders.ship", Ship{OrderID: m.Body.ID}) // leaves only if the handler succeeds
 	})
 	shipped := make(chan string)
-	core.Handle(shipping, "orders.ship", func(ctx context.Context, m *core.Inbound[Ship]) error {
+	core.Handle(shipping, "orders.ship", func(ctx context.Context, m *core.TypedMessage[Ship]) error {
 		shipped <- m.Body.OrderID
 		return nil
 	})

@@ -19,7 +19,7 @@ func (o outcome) Recovered(_ context.Context, e core.Recovery) { o <- e }
 
 // fail lets an endpoint with default recoverability handle one order and
 // returns the first decision about it.
-func fail(handler func(ctx context.Context, m *core.Inbound[OrderPlaced]) error) core.Action {
+func fail(handler func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error) core.Action {
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	decided := make(outcome, 100)
@@ -50,7 +50,7 @@ func fail(handler func(ctx context.Context, m *core.Inbound[OrderPlaced]) error)
 
 // An order that can never be billed goes to the error queue without a retry.
 func ExampleUnrecoverable() {
-	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+	fmt.Println(fail(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		if m.Body.Total <= 0 {
 			return core.Unrecoverable(fmt.Errorf("total of order %s is %d", m.Body.ID, m.Body.Total))
 		}
@@ -61,7 +61,7 @@ func ExampleUnrecoverable() {
 
 // A message that came too early comes again later. That is no failure.
 func ExampleDefer() {
-	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+	fmt.Println(fail(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		if m.Deferrals == 0 { // the customer is not known yet
 			return core.Defer(30 * time.Second)
 		}
@@ -72,7 +72,7 @@ func ExampleDefer() {
 
 // A message that has become pointless is dropped, and the reason is logged.
 func ExampleDiscard() {
-	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+	fmt.Println(fail(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		return core.Discard("the order was cancelled")
 	}))
 	// Output: Discard("the order was cancelled")
@@ -80,7 +80,7 @@ func ExampleDiscard() {
 
 // A message may go to an error queue of its own, which must exist.
 func ExampleMoveTo() {
-	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+	fmt.Println(fail(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		return core.MoveTo("disputes", errors.New("the customer disputes the total"))
 	}))
 	// Output: MoveToError("disputes")
@@ -88,7 +88,7 @@ func ExampleMoveTo() {
 
 // A service that says when it will be back is asked again then.
 func ExampleRetryAfter() {
-	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+	fmt.Println(fail(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		return core.RetryAfter(errors.New("the bank answers 503"), 2*time.Minute)
 	}))
 	// Output: DelayedRetry(2m0s)
@@ -97,7 +97,7 @@ func ExampleRetryAfter() {
 // A message that the handler will not have goes to the error queue or, with
 // Recoverability.DeadLetter, to the broker's own dead-letter queue.
 func ExampleReject() {
-	fmt.Println(fail(func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+	fmt.Println(fail(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		return core.Reject(errors.New("no such product"))
 	}))
 	// Output: MoveToError("error")

@@ -13,21 +13,21 @@ import (
 
 const thisPackage = "github.com/reprise-go/reprise/core_test."
 
-func passesSlowly(context.Context, *core.Inbound[[]byte]) error {
+func passesSlowly(context.Context, *core.TypedMessage[[]byte]) error {
 	time.Sleep(2 * time.Second)
 	return nil
 }
 
-func failsSlowly(context.Context, *core.Inbound[[]byte]) error {
+func failsSlowly(context.Context, *core.TypedMessage[[]byte]) error {
 	time.Sleep(3 * time.Second)
 	return errBoom
 }
 
 type desk struct{ name string }
 
-func (d *desk) serve(context.Context, *core.Inbound[[]byte]) error { panic(d.name) }
+func (d *desk) serve(context.Context, *core.TypedMessage[[]byte]) error { panic(d.name) }
 
-func endsGoroutine(context.Context, *core.Inbound[[]byte]) error {
+func endsGoroutine(context.Context, *core.TypedMessage[[]byte]) error {
 	runtime.Goexit()
 	return nil
 }
@@ -35,14 +35,14 @@ func endsGoroutine(context.Context, *core.Inbound[[]byte]) error {
 // made returns different handlers whose function is the same.
 //
 //go:noinline
-func made(err error) func(context.Context, *core.Inbound[[]byte]) error {
-	return func(context.Context, *core.Inbound[[]byte]) error { return err }
+func made(err error) func(context.Context, *core.TypedMessage[[]byte]) error {
+	return func(context.Context, *core.TypedMessage[[]byte]) error { return err }
 }
 
-func generic[T any](context.Context, *core.Inbound[T]) error { return errBoom }
+func generic[T any](context.Context, *core.TypedMessage[T]) error { return errBoom }
 
 func TestR23_NamesTheFailingHandler(t *testing.T) {
-	type handlers []func(context.Context, *core.Inbound[[]byte]) error
+	type handlers []func(context.Context, *core.TypedMessage[[]byte]) error
 	for _, test := range []struct {
 		name     string
 		handlers handlers

@@ -50,7 +50,7 @@ func TestFallback_RunsInTheLastAttempt(t *testing.T) {
 					Middleware: []core.Middleware{f.Middleware()}, Recoverability: retries,
 				})
 				b.handle(ep, "order", failsWith(b, func() error { attempts++; return errAway }))
-				core.HandleFailed(ep, "order", func(context.Context, *core.Inbound[[]byte], *core.Failed) error {
+				core.HandleFailed(ep, "order", func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error {
 					b.Error("HandleFailed runs")
 					return nil
 				})
@@ -167,7 +167,7 @@ func TestFallback_TheInnermostThatTakesTheFailureAnswers(t *testing.T) {
 			level("other type", core.FallbackOn{Any: true}, "other"),
 		}})
 		var err error
-		handler := func(context.Context, *core.Inbound[[]byte]) error { return err }
+		handler := func(context.Context, *core.TypedMessage[[]byte]) error { return err }
 		away := core.HandleOptions{Middleware: []core.Middleware{level("handler", core.FallbackOn{Errors: []error{errAway}})}}
 		core.Handle(ep, "order", handler, away)
 		core.Handle(ep, "third", handler)
@@ -186,8 +186,8 @@ func TestFallback_OfOneOfSeveralHandlers(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		for _, independent := range []bool{false, true} {
 			ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
-			h := func(name string, err error) func(context.Context, *core.Inbound[[]byte]) error {
-				return func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			h := func(name string, err error) func(context.Context, *core.TypedMessage[[]byte]) error {
+				return func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 					work(ctx, name)
 					b.must(m.Send("shipping", name, nil))
 					return err
@@ -231,7 +231,7 @@ func TestFallback_FailureIsThatOfTheAttempt(t *testing.T) {
 				ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{f.Middleware()}, Recoverability: noRetries})
 				b.handle(ep, "order", failsWith(b, func() error { return errAway }))
 				last := 0
-				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 					last++
 					both, ok := errors.AsType[*core.FallbackError](f.Err)
 					if !ok || !errors.Is(both, errAway) || !strings.Contains(both.Error(), "no answer") {
@@ -273,7 +273,7 @@ func TestFallback_FailureAfterAVerdictCounts(t *testing.T) {
 					Observers: []any{&recovered}, Middleware: []core.Middleware{f.Middleware()}, Recoverability: immediate(1),
 				})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return verdict() })
-				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 					_, wraps := errors.AsType[*refusedError](f.Err)
 					_, isVerdict := errors.AsType[*core.Verdict](f.Err)
 					if !wraps || isVerdict || core.IsVerdict(f.Err) || !errors.Is(f.Err, errBoom) {
@@ -373,7 +373,7 @@ func TestFallback_IsCheckedAtTheStart(t *testing.T) {
 }
 
 func TestFallback_OutsideOfAnEndpoint(t *testing.T) {
-	in, sent := coretest.Inbound("order", "body")
+	in, sent := coretest.Message("order", "body")
 	f := core.Fallback{On: core.FallbackOn{Any: true}, Handle: func(_ context.Context, m *core.Message, _ error) error { return m.Send("shipping", "answer", nil) }}
 	err := f.Middleware()(func(context.Context, *core.Message) error { return errBoom })(t.Context(), in.Message)
 	if err != nil || len(sent.Sent()) != 1 {

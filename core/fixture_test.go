@@ -121,7 +121,7 @@ func (b *bed) orders(c core.Config, h core.HandlerFunc) (*core.Endpoint, *runnin
 // handle registers a handler that takes the body as it is.
 func (b *bed) handle(ep *core.Endpoint, messageType string, h core.HandlerFunc) {
 	b.Helper()
-	core.Handle(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
+	core.Handle(ep, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
 }
 
 // running is a Run under way.

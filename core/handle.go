@@ -31,19 +31,19 @@ import (
 // Handlers are registered before the first Run or Invoke. A wrong registration has no effect:
 // Run, Invoke and Provision return its error, and so does [Endpoint.Err].
 // There are HandleOptions once at most.
-func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) {
+func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "Handle", messageType, handler, false, opts)
 }
 
 // HandleEvent registers a handler as Handle does, and subscribes the endpoint's
 // queue to the messages that are published with this type. A type that the transport
 // cannot have as a topic is wrong (TopicChecker).
-func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) {
+func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "HandleEvent", messageType, handler, true, opts)
 }
 
 // HandleDefault registers a handler for messages whose type has no handler, or
-// that name no type. Inbound.Type tells the type, "" where there is none. T is
+// that name no type. TypedMessage.Type tells the type, "" where there is none. T is
 // often []byte. It subscribes the endpoint to nothing. Several default handlers
 // run as several handlers of one type do. Config.MessageType can name the types of
 // messages that name none, so that each type can have its handler.
@@ -51,7 +51,7 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // Control messages (HeaderControlMessage) that name no type have no body, and are not
 // given to it: they are consumed. A Config.MessageType or middleware that names a
 // type for them gives them a handler.
-func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inbound[T]) error, opts ...HandleOptions) {
+func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "HandleDefault", anyType, handler, false, opts)
 }
 
@@ -74,11 +74,11 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Inb
 //
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded MaxDeliveries. There is at most one for a type.
-func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *Inbound[T], f *Failed) error) {
+func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T], f *Failed) error) {
 	err := ep.checkRegistration("HandleFailed", messageType, handler == nil)
 	if err == nil {
 		err = ep.registry.addFallback(messageType, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
-			in, err := decodeInbound[T](m)
+			in, err := decodeTyped[T](m)
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func shown(messageType string) string {
 	return strconv.Quote(messageType)
 }
 
-func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *Inbound[T]) error, event bool, opts []HandleOptions) {
+func register[T any](ep *Endpoint, name, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, event bool, opts []HandleOptions) {
 	err := ep.checkRegistration(name, messageType, handler == nil)
 	var o HandleOptions
 	if err == nil {
@@ -128,7 +128,7 @@ func register[T any](ep *Endpoint, name, messageType string, handler func(ctx co
 	}
 	if err == nil {
 		err = ep.addHandler(name, messageType, reflect.TypeFor[T](), event, functionName(handler), func(ctx context.Context, m *Message) error {
-			in, err := decodeInbound[T](m)
+			in, err := decodeTyped[T](m)
 			if err != nil {
 				return err
 			}
@@ -171,8 +171,8 @@ func isMessageType(name string) bool {
 	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, ";,")
 }
 
-func decodeInbound[T any](m *Message) (*Inbound[T], error) {
-	in := &Inbound[T]{Message: m}
+func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
+	in := &TypedMessage[T]{Message: m}
 	if m.replaced != nil {
 		if decoded, ok := m.replaced.decoded.(*T); ok {
 			in.Body = *decoded

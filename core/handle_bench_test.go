@@ -33,7 +33,7 @@ func handling(t testing.TB, mode core.TransactionMode) (send func()) {
 		t.Fatal(err)
 	}
 	handled := make(chan struct{})
-	core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error {
+	core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error {
 		handled <- struct{}{}
 		return nil
 	})

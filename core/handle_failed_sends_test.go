@@ -92,7 +92,7 @@ func TestR51_FailedMoveRunsHandleFailedAgain(t *testing.T) {
 			work(ctx, "handler")
 			return &orderError{"7"}
 		})
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 			work(ctx, "last resort")
 			err := m.Send("shipping", "of the last resort", "x")
 			ids.add(m.Outgoing()[0].ID)
@@ -237,7 +237,7 @@ func TestR51_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 				}
 				ep := b.endpoint("orders", core.Config{})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.MoveTo(test.errorQueue, errBoom) })
-				core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 					equal(b, "queue", f.Queue, test.errorQueue)
 					return m.Send(test.extraQueue, "answer", "x")
 				})
@@ -278,8 +278,8 @@ func TestR51_TakeOverIsNoCriticalError(t *testing.T) {
 func TestR51_HandleFailedSkipsUnhandledMessagesAfterFailedMoves(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
-		core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[int], _ *core.Failed) error {
+		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[int]) error { return nil })
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[int], _ *core.Failed) error {
 			b.Errorf("HandleFailed ran for %s", m.ID)
 			return nil
 		})
@@ -324,7 +324,7 @@ func TestR51_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 				runs := 0
 				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-				core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 					runs++
 					return m.Send("shipping", "of the last resort", "x")
 				})

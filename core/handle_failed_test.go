@@ -21,7 +21,7 @@ func (b *bed) lastResort(c core.Config, last func(ctx context.Context, m *core.M
 		work(ctx, "handler")
 		return errors.Join(m.Send("shipping", "of the handler", "x"), errBoom)
 	})
-	core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+	core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 		return last(ctx, m.Message, f)
 	})
 	b.run(ep)
@@ -143,8 +143,8 @@ func TestR51_FailureOfHandleFailedLetsTheMoveHappen(t *testing.T) {
 func TestR51_HandleFailedSkipsUnhandledMessages(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(context.Context, *core.Inbound[int]) error { return nil })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[int], _ *core.Failed) error {
+		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[int]) error { return nil })
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[int], _ *core.Failed) error {
 			b.Errorf("HandleFailed ran for %s", m.ID)
 			return nil
 		})
@@ -228,7 +228,7 @@ func TestR51_DeadLetterQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			return m.Send("shipping", "of the last resort", "x")
 		})
 		b.run(ep)

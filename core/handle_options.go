@@ -39,7 +39,7 @@ type HandleOptions struct {
 }
 
 // TypedHandlerFunc is the function of a handler that takes a T.
-type TypedHandlerFunc[T any] func(ctx context.Context, m *Inbound[T]) error
+type TypedHandlerFunc[T any] func(ctx context.Context, m *TypedMessage[T]) error
 
 // TypedMiddleware makes a Middleware of one that gets the decoded body: it may look at it,
 // change it, or pass another on. It is for the HandleOptions of a handler that takes the
@@ -48,7 +48,7 @@ type TypedHandlerFunc[T any] func(ctx context.Context, m *Inbound[T]) error
 // Middleware; the calls then share what the body refers to.
 func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandlerFunc[T]) Middleware {
 	return func(next HandlerFunc) HandlerFunc {
-		handle := middleware(func(ctx context.Context, m *Inbound[T]) error {
+		handle := middleware(func(ctx context.Context, m *TypedMessage[T]) error {
 			outer, passed := m.replaced, &replacedBody{decoded: &m.Body}
 			if outer != nil {
 				passed.body = outer.body
@@ -62,7 +62,7 @@ func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandl
 			return nil // which is refused
 		}
 		return func(ctx context.Context, m *Message) error {
-			in, err := decodeInbound[T](m)
+			in, err := decodeTyped[T](m)
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandl
 // DecodeBody returns the decoded body of a message, for middleware that handles messages of
 // several types. It decodes at each call, as a handler that takes a T would.
 func DecodeBody[T any](m *Message) (T, error) {
-	in, err := decodeInbound[T](m)
+	in, err := decodeTyped[T](m)
 	return in.Body, err
 }
 

@@ -24,8 +24,8 @@ func TestHandleOptions_MiddlewareWrapsOneHandler(t *testing.T) {
 				}
 			}
 		}
-		handler := func(name string) func(context.Context, *core.Inbound[[]byte]) error {
-			return func(_ context.Context, m *core.Inbound[[]byte]) error {
+		handler := func(name string) func(context.Context, *core.TypedMessage[[]byte]) error {
+			return func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				ran.add(name)
 				return m.Send("shipping", name, nil)
 			}
@@ -63,11 +63,11 @@ func TestHandleOptions_MiddlewareTriesOneHandlerAgain(t *testing.T) {
 			var ran record[string]
 			ep := b.endpoint("orders", core.Config{})
 			failing := 2
-			core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				ran.add("a")
 				return m.Send("shipping", "a", nil)
 			}, core.HandleOptions{Independent: independent})
-			core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				ran.add("b")
 				b.must(m.Send("shipping", "b", nil))
 				if failing--; failing >= 0 {
@@ -90,7 +90,7 @@ func TestHandleOptions_SkipOfTheLastRunCounts(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			if ran.add("a"); ran.len() == 1 {
 				return errBoom
 			}
@@ -115,7 +115,7 @@ func TestHandleOptions_OfDefaultAndEventHandlers(t *testing.T) {
 		}
 		o := core.HandleOptions{Middleware: []core.Middleware{says}}
 		ep := b.endpoint("orders", core.Config{})
-		h := func(context.Context, *core.Inbound[[]byte]) error { return nil }
+		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		core.HandleDefault(ep, h, o)
 		core.HandleEvent(ep, "event", h, o)
 		b.must(ep.Invoke(b.Context(), "order", []byte("x")))
@@ -128,7 +128,7 @@ func TestHandleOptions_MiddlewareTakesPartInTheStart(t *testing.T) {
 	bubble(t, func(b *bed) {
 		retry, breaker := core.Step{Kind: "retry", Tries: 3}, core.Step{Kind: "circuit breaker", Refuses: true}
 		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{described(retry)}})
-		h := func(context.Context, *core.Inbound[[]byte]) error { return nil }
+		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{described(breaker)}})
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] (circuit breaker) stands inside of Middleware[0] (retry)") {
 			b.Errorf("a circuit breaker of a handler within a retry of the endpoint: %v", err)
@@ -163,13 +163,13 @@ func TestTypedMiddleware_GetsTheBody(t *testing.T) {
 			b := newBed(t, able(func(*core.Capabilities) {}), core.TransactionReceiveOnly)
 			var got record[string]
 			rename := core.TypedMiddleware(func(next core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] {
-				return func(ctx context.Context, m *core.Inbound[placed]) error {
+				return func(ctx context.Context, m *core.TypedMessage[placed]) error {
 					got.add("sees " + m.Body.Name)
 					m.Body.Name = "changed"
 					return next(ctx, m)
 				}
 			})
-			handler := func(_ context.Context, m *core.Inbound[placed]) error {
+			handler := func(_ context.Context, m *core.TypedMessage[placed]) error {
 				got.add("handles " + m.Body.Name)
 				return nil
 			}
@@ -194,7 +194,7 @@ func TestTypedMiddleware_BodyThatAnInnerMiddlewareReplaces(t *testing.T) {
 		}
 		got := ""
 		ep := b.endpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[placed]) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[placed]) error {
 			got = m.Body.Name
 			again, err := core.DecodeBody[placed](m.Message)
 			equal(b, "DecodeBody", again.Name, got)
@@ -208,18 +208,18 @@ func TestTypedMiddleware_BodyThatAnInnerMiddlewareReplaces(t *testing.T) {
 func TestTypedMiddleware_NotForBodiesThatCannotBeDecoded(t *testing.T) {
 	bubble(t, func(b *bed) {
 		never := core.TypedMiddleware(func(core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] {
-			return func(context.Context, *core.Inbound[placed]) error {
+			return func(context.Context, *core.TypedMessage[placed]) error {
 				b.Error("it runs")
 				return nil
 			}
 		})
 		ep := b.endpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(context.Context, *core.Inbound[placed]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{never}})
+		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[placed]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{never}})
 		if err := ep.Invoke(b.Context(), "order", []byte("no JSON")); !errors.Is(err, core.ErrUndecodable) {
 			b.Errorf("Invoke returned %v", err)
 		}
 		others := b.endpoint("others", core.Config{})
-		core.Handle(others, "order", func(context.Context, *core.Inbound[placed]) error { return nil },
+		core.Handle(others, "order", func(context.Context, *core.TypedMessage[placed]) error { return nil },
 			core.HandleOptions{Middleware: []core.Middleware{core.TypedMiddleware(func(core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] { return nil })}})
 		if err := others.Err(); err == nil || !strings.Contains(err.Error(), "returned no handler") {
 			b.Errorf("typed middleware that returns nothing: %v", err)

@@ -17,9 +17,9 @@ func newEndpoint(t *testing.T) *Endpoint {
 	return ep
 }
 
-func ignore[T any](context.Context, *Inbound[T]) error { return nil }
+func ignore[T any](context.Context, *TypedMessage[T]) error { return nil }
 
-func ignoreFailed[T any](context.Context, *Inbound[T], *Failed) error { return nil }
+func ignoreFailed[T any](context.Context, *TypedMessage[T], *Failed) error { return nil }
 
 func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 	for _, test := range []struct {
@@ -224,7 +224,7 @@ func TestMessageTypeOf_DefaultHandler(t *testing.T) {
 func TestHandlers_GetTheirOwnBodies(t *testing.T) {
 	ep := newEndpoint(t)
 	var got []string
-	change := func(_ context.Context, m *Inbound[[]byte]) error {
+	change := func(_ context.Context, m *TypedMessage[[]byte]) error {
 		got = append(got, string(m.Body))
 		copy(m.Body, "XXX")
 		copy(m.RawBody(), "YYY")

@@ -79,7 +79,7 @@ func TestHandlerTimeout(t *testing.T) {
 				}
 				return ctx.Err()
 			})
-			core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.Inbound[[]byte], _ *core.Failed) error {
+			core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.TypedMessage[[]byte], _ *core.Failed) error {
 				after.add(ctx.Err())
 				return nil
 			})

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Inbound is a message as its handler gets it.
-type Inbound[T any] struct {
+// TypedMessage is a [Message] with its decoded body, as a handler gets it.
+type TypedMessage[T any] struct {
 	*Message
 	// Body is the decoded body. It is the handler's copy: no other handler and no
 	// retry sees changes to it.
@@ -105,13 +105,13 @@ type content struct {
 	headers Headers
 }
 
-// InboundConfig describes an Inbound that no endpoint received. See NewInbound.
-type InboundConfig struct {
+// MessageConfig describes a TypedMessage that no endpoint received. See NewMessage.
+type MessageConfig struct {
 	// Endpoint is the name of the endpoint that seems to handle the message.
 	// The default is "test". Its instance queue is NAME-instance.
 	Endpoint string
 	// Incoming is the received message. Its Body is not decoded: the body is
-	// given to NewInbound. A DeliveryCount of 0 becomes 1.
+	// given to NewMessage. A DeliveryCount of 0 becomes 1.
 	Incoming Incoming
 	// Type is the message type.
 	Type string
@@ -124,13 +124,13 @@ type InboundConfig struct {
 	SendNow func(ctx context.Context, out ...Outgoing) error
 }
 
-// NewInbound makes an Inbound outside an endpoint, for a handler's unit test;
+// NewMessage makes a TypedMessage outside an endpoint, for a handler's unit test;
 // package coretest is the comfortable way to it. A Codec that New would refuse
 // panics.
-func NewInbound[T any](body T, c InboundConfig) *Inbound[T] {
+func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
 	standard, err := newCodecs(c.Codec, nil)
 	if err != nil {
-		panic(fmt.Sprintf("core: NewInbound: %v", err)) // a mistake in the test
+		panic(fmt.Sprintf("core: NewMessage: %v", err)) // a mistake in the test
 	}
 	c.Incoming.DeliveryCount = max(c.Incoming.DeliveryCount, 1)
 	env := &environment{
@@ -147,7 +147,7 @@ func NewInbound[T any](body T, c InboundConfig) *Inbound[T] {
 	}
 	m := &Message{}
 	m.begin(env, &c.Incoming, handling{messageType: c.Type})
-	return &Inbound[T]{Message: m, Body: body}
+	return &TypedMessage[T]{Message: m, Body: body}
 }
 
 // begin fills m for one attempt.

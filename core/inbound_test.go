@@ -10,12 +10,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestInbound_WithoutAnEndpoint(t *testing.T) {
-	in := core.NewInbound("body", core.InboundConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Body: []byte("raw")}})
+func TestMessage_WithoutAnEndpoint(t *testing.T) {
+	in := core.NewMessage("body", core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Body: []byte("raw")}})
 	if in.Attempt != 1 || in.Type != "order" || in.ID != "m1" || in.Body != "body" || string(in.RawBody()) != "raw" {
 		t.Errorf("%+v", in)
 	}
-	if in := core.NewInbound(0, core.InboundConfig{Incoming: core.Incoming{DeliveryCount: 3}}); in.Attempt != 3 {
+	if in := core.NewMessage(0, core.MessageConfig{Incoming: core.Incoming{DeliveryCount: 3}}); in.Attempt != 3 {
 		t.Errorf("attempt %d", in.Attempt)
 	}
 	err := in.Send("shipping", "ship", 7, core.SendOptions{ReplyTo: "answers"})
@@ -27,7 +27,7 @@ func TestInbound_WithoutAnEndpoint(t *testing.T) {
 	}
 	t.Run("what is sent now goes to whoever asks for it", func(t *testing.T) {
 		var to []string
-		in := core.NewInbound("body", core.InboundConfig{SendNow: func(_ context.Context, out ...core.Outgoing) error {
+		in := core.NewMessage("body", core.MessageConfig{SendNow: func(_ context.Context, out ...core.Outgoing) error {
 			to = append(to, out[0].Queue)
 			return errBoom
 		}})
@@ -37,11 +37,11 @@ func TestInbound_WithoutAnEndpoint(t *testing.T) {
 	})
 	t.Run("a codec that New refuses panics and says why", func(t *testing.T) {
 		defer func() {
-			if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "core: NewInbound: ") || !strings.Contains(text, "content type") {
+			if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "core: NewMessage: ") || !strings.Contains(text, "content type") {
 				t.Errorf("panicked with %q", text)
 			}
 		}()
-		core.NewInbound("body", core.InboundConfig{Codec: namelessCodec{}})
+		core.NewMessage("body", core.MessageConfig{Codec: namelessCodec{}})
 	})
 }
 
@@ -56,8 +56,8 @@ func TestMessage_InAContext(t *testing.T) {
 	if m, ok := core.MessageFromContext(t.Context()); m != nil || ok {
 		t.Errorf("found %v", m)
 	}
-	outer := core.NewInbound("a", core.InboundConfig{}).Message
-	inner := core.NewInbound("b", core.InboundConfig{}).Message
+	outer := core.NewMessage("a", core.MessageConfig{}).Message
+	inner := core.NewMessage("b", core.MessageConfig{}).Message
 	type key struct{}
 	ctx := core.ContextWithMessage(context.WithValue(t.Context(), key{}, "value"), outer)
 	if m, ok := core.MessageFromContext(ctx); m != outer || !ok || ctx.Value(key{}) != "value" {

@@ -22,7 +22,7 @@ func (b *bed) independents(ep *core.Endpoint, ran *record[string], handlers map[
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 			ran.add(name)
 			work(ctx, name)
 			b.must(m.Send("shipping", name, nil))
@@ -176,7 +176,7 @@ func TestIndependent_IDsDoNotDependOnOtherHandlers(t *testing.T) {
 		ids := map[string][]string{}
 		ep := b.endpoint("orders", core.Config{Recoverability: immediate(1)})
 		for _, name := range []string{"a", "b"} {
-			core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				if name == "a" && m.Attempt == 2 {
 					b.must(m.Send("shipping", "only in the second attempt", nil))
 				}
@@ -205,7 +205,7 @@ func TestIndependent_IDsDoNotDependOnOtherHandlers(t *testing.T) {
 func TestIndependent_AllOrNone(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{})
-		h := func(context.Context, *core.Inbound[[]byte]) error { return nil }
+		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		core.Handle(ep, "order", h, core.HandleOptions{Independent: true})
 		core.Handle(ep, "order", h)
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "independent") {
@@ -244,7 +244,7 @@ func TestIndependent_Precedence(t *testing.T) {
 				Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}, InvalidQueue: "invalid"},
 			})
 			for _, err := range errs {
-				core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { return err }, core.HandleOptions{Independent: true})
+				core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return err }, core.HandleOptions{Independent: true})
 			}
 			b.run(ep)
 			b.put("m1")
@@ -291,7 +291,7 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 			func(*core.Message) error { return errors.New("never") },
 			func(*core.Message) error { deferrals++; return core.Defer(time.Second) },
 		} {
-			core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error { return h(m.Message) }, core.HandleOptions{Independent: true})
+			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error { return h(m.Message) }, core.HandleOptions{Independent: true})
 		}
 		b.run(ep)
 		b.put("m1")
@@ -326,7 +326,7 @@ func FuzzIndependent(f *testing.F) {
 			}})
 			runs, succeeded, gaveUp := make([]int, n), make([]bool, n), make([]bool, n)
 			for h := range n {
-				core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+				core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 					outcome := next(h, runs[h])
 					runs[h]++
 					succeeded[h], gaveUp[h] = false, false

@@ -26,7 +26,7 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 			attempts++
 			return errors.Join(errBoom, m.Send("shipping", "never", nil))
 		})
-		core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			return m.Send("shipping", "ship", []byte("now"))
 		})
 		b.run(ep)

@@ -453,7 +453,7 @@ func TestInstanceQueue_SubscriptionsAreTheSharedQueues(t *testing.T) {
 		var ep *core.Endpoint
 		for _, name := range []string{"a", "b"} {
 			ep = b.endpoint("orders", core.Config{Instance: name, InstanceQueue: true})
-			core.HandleEvent(ep, "ordered", func(context.Context, *core.Inbound[[]byte]) error {
+			core.HandleEvent(ep, "ordered", func(context.Context, *core.TypedMessage[[]byte]) error {
 				handled.Add(1)
 				return nil
 			})

@@ -123,7 +123,7 @@ func TestLog_ConstantTexts(t *testing.T) {
 			}
 			return errBoom
 		})
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 			switch m.ID {
 			case "last":
 				return errBoom

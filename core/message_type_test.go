@@ -102,7 +102,7 @@ func TestMessageType_SelectsRecoverability(t *testing.T) {
 					return nil
 				})
 				var last record[string]
-				core.HandleFailed(ep, "fragile", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+				core.HandleFailed(ep, "fragile", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 					last.add(m.ID + " " + m.Type)
 					return nil
 				})
@@ -167,7 +167,7 @@ func TestMessageType_OfAWaitingMove(t *testing.T) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries, Middleware: []core.Middleware{setsType("typed")}})
 		b.handle(ep, "typed", func(context.Context, *core.Message) error { return errBoom })
 		var last record[string]
-		core.HandleFailed(ep, "typed", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "typed", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			last.add(m.Type)
 			return nil
 		})
@@ -214,7 +214,7 @@ func TestDefaultHandler_TakesOtherTypes(t *testing.T) {
 			return nil
 		})
 		for _, name := range []string{"first", "second"} {
-			core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				handled.add(name + " " + m.Type + " " + string(m.Body))
 				return nil
 			})
@@ -241,11 +241,11 @@ func TestDefaultHandler_Alone(t *testing.T) {
 		recover.MessageTypes = map[string]core.TypeRecoverability{"parcel": {Immediate: core.Immediate{Retries: 2}}}
 		ep := b.endpoint("orders", core.Config{Recoverability: recover})
 		var attempts, last record[string]
-		core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[parcel]) error {
+		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[parcel]) error {
 			attempts.add(m.Type)
 			return errBoom
 		})
-		core.HandleFailed(ep, "parcel", func(_ context.Context, m *core.Inbound[parcel], _ *core.Failed) error {
+		core.HandleFailed(ep, "parcel", func(_ context.Context, m *core.TypedMessage[parcel], _ *core.Failed) error {
 			last.add(m.Type)
 			equal(b, "weight", m.Body.Weight, 7)
 			return nil

@@ -41,16 +41,16 @@ func TestMessageTypes_HandlersOfAllTypesRunInTheirOrder(t *testing.T) {
 		type changed struct{ ID string }
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{})
-		core.Handle(ep, "Shop.IOrderEvent", func(_ context.Context, m *core.Inbound[json.RawMessage]) error {
+		core.Handle(ep, "Shop.IOrderEvent", func(_ context.Context, m *core.TypedMessage[json.RawMessage]) error {
 			ran.add("interface " + string(m.Body))
 			return nil
 		})
-		core.Handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Inbound[placed]) error {
+		core.Handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[placed]) error {
 			ran.add("placed " + m.Body.ID + " as " + m.Type)
 			return nil
 		})
 		for _, name := range []string{"changed", "changed too"} {
-			core.Handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Inbound[changed]) error {
+			core.Handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.TypedMessage[changed]) error {
 				ran.add(name + " " + m.Body.ID)
 				return nil
 			})
@@ -97,7 +97,7 @@ func TestMessageTypes_SkipRemainingHandlers(t *testing.T) {
 			return nil
 		})
 		b.handle(ep, "Shop.OrderChanged", func(context.Context, *core.Message) error { ran.add("changed"); return nil })
-		core.Handle(ep, "Shop.IOrderEvent", func(context.Context, *core.Inbound[[]byte]) error {
+		core.Handle(ep, "Shop.IOrderEvent", func(context.Context, *core.TypedMessage[[]byte]) error {
 			ran.add("interface")
 			return nil
 		}, core.HandleOptions{Independent: true})
@@ -114,7 +114,7 @@ func TestMessageTypes_IndependentBesideOthers(t *testing.T) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
 		add := func(messageType, name string, err error, o core.HandleOptions) {
-			core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				ran.add(name)
 				sends(b, m.Message, name)
 				if o.Independent {
@@ -151,7 +151,7 @@ func TestMessageTypes_SendsOfEachTypeHaveIDsOfTheirOwn(t *testing.T) {
 			ep := b.endpoint("orders", core.Config{})
 			alone := map[string]string{}
 			for _, messageType := range []string{"Shop.OrderPlaced", "Shop.OrderChanged", "Shop.IOrderEvent"} {
-				core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+				core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 					sends(b, m.Message, messageType)
 					return nil
 				}, o)
@@ -181,7 +181,7 @@ func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
-		core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			ran.add("default " + m.Type)
 			return nil
 		})
@@ -190,7 +190,7 @@ func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
 			return errBoom
 		})
 		failed := func(messageType string) {
-			core.HandleFailed(ep, messageType, func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			core.HandleFailed(ep, messageType, func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 				ran.add("failed " + messageType)
 				f.TakeOver()
 				return nil
@@ -233,7 +233,7 @@ func TestBaseTypes_SubscribersToEachGetAnEventOnce(t *testing.T) {
 		subscriber := func(name string, types ...string) {
 			ep := b.endpoint(name, core.Config{Provision: core.ProvisionAlways})
 			for _, messageType := range types {
-				core.HandleEvent(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+				core.HandleEvent(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 					ran.add(name + " " + messageType)
 					return nil
 				})
@@ -289,7 +289,7 @@ func TestBaseTypes_WithoutBaseTopics(t *testing.T) {
 	bubbleOn(t, able(func(c *core.Capabilities) { c.BaseTopics = false }), func(b *bed) {
 		var ran record[string]
 		ep := b.endpoint("orders", core.Config{BaseTypes: orderTypes})
-		core.HandleEvent(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			ran.add(m.Headers.Get(core.HeaderMessageTypes))
 			return nil
 		})

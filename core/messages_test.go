@@ -19,11 +19,11 @@ type ping struct{ N int }
 func TestReply_AnswersARequest(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		client, server := b.endpoint("client", core.Config{}), b.endpoint("server", core.Config{})
-		core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
+		core.Handle(server, "ping", func(_ context.Context, m *core.TypedMessage[ping]) error {
 			return errors.Join(m.Reply("pong", ping{m.Body.N + 1}), m.Send("client", "note", ping{}))
 		})
-		var pongs record[*core.Inbound[ping]]
-		core.Handle(client, "pong", func(_ context.Context, m *core.Inbound[ping]) error {
+		var pongs record[*core.TypedMessage[ping]]
+		core.Handle(client, "pong", func(_ context.Context, m *core.TypedMessage[ping]) error {
 			pongs.add(m)
 			return nil
 		})
@@ -62,7 +62,7 @@ func TestReply_AnswersARequest(t *testing.T) {
 func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		saga, server := b.endpoint("saga", core.Config{}), b.endpoint("server", core.Config{})
-		core.Handle(server, "ping", func(_ context.Context, m *core.Inbound[ping]) error {
+		core.Handle(server, "ping", func(_ context.Context, m *core.TypedMessage[ping]) error {
 			return errors.Join(m.Reply("pong", ping{}), m.Send("saga", "note", ping{}))
 		})
 		headers := map[string]core.Headers{}
@@ -118,7 +118,7 @@ func TestPublish_ReachesEverySubscriberOnce(t *testing.T) {
 			if name == "deaf" {
 				topic = "another"
 			}
-			core.HandleEvent(ep, topic, func(_ context.Context, m *core.Inbound[ping]) error {
+			core.HandleEvent(ep, topic, func(_ context.Context, m *core.TypedMessage[ping]) error {
 				got.add(fmt.Sprint(name, " ", m.Body.N, " ", m.Headers.Get(core.HeaderMessageIntent)))
 				if m.Attempt == 1 && name == "stock" && b.mode != core.TransactionNone {
 					return errBoom // retried for its own queue alone
@@ -291,7 +291,7 @@ func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 				return next(ctx, m)
 			}
 		}}})
-		core.Handle(ep, "ping", func(ctx context.Context, m *core.Inbound[ping]) error {
+		core.Handle(ep, "ping", func(ctx context.Context, m *core.TypedMessage[ping]) error {
 			got.add(fmt.Sprint(m.Body.N, m.Attempt, ctx.Value(key{})))
 			if err := m.Send("shipping", "ship", "x"); err != nil {
 				b.Error(err)

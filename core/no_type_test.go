@@ -100,7 +100,9 @@ func TestR6_HandlersOfMessagesWithoutAType(t *testing.T) {
 				ep := b.endpoint("orders", test.config)
 				b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return m.Send("shipping", "caught", m.RawBody()) })
 				if test.defaultTakes {
-					core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error { return m.Send("shipping", "caught", m.Body) })
+					core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+						return m.Send("shipping", "caught", m.Body)
+					})
 				}
 				b.run(ep)
 				b.send(orderWithout("m1", typeless["blanks"]))
@@ -116,7 +118,7 @@ func TestR6_FailureOfADefaultHandlerIsRetried(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		runs := 0
 		ep := b.endpoint("orders", core.Config{Recoverability: immediate(2)})
-		core.HandleDefault(ep, func(context.Context, *core.Inbound[[]byte]) error {
+		core.HandleDefault(ep, func(context.Context, *core.TypedMessage[[]byte]) error {
 			runs++
 			return errBoom
 		})
@@ -183,7 +185,7 @@ func TestControlMessage_IsConsumedWithoutHandlers(t *testing.T) {
 		}}
 		ep := b.endpoint("orders", config)
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleDefault(ep, func(context.Context, *core.Inbound[ping]) error { return errBoom })
+		core.HandleDefault(ep, func(context.Context, *core.TypedMessage[ping]) error { return errBoom })
 		b.run(ep)
 		sent := control("m1")
 		sent.Headers.Set(core.HeaderRetryUniqueMessageID, "unique m1")

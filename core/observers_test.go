@@ -296,7 +296,7 @@ func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
 		}
 		ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []any{tracing{}}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			spans.add(ctx.Value(traceKey{}))
 			if from, ok := core.MessageFromContext(ctx); !ok || from != m.Message {
 				b.Error("HandleFailed's context has another message")

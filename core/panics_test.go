@@ -99,7 +99,7 @@ func (panickingCodec) Encode(any) ([]byte, error) { panic("in codec") }
 func TestR26_PanicOfACodecIsUndecodable(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Codec: panickingCodec{core.JSON}})
-		core.Handle(ep, "order", func(context.Context, *core.Inbound[string]) error { return nil })
+		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[string]) error { return nil })
 		b.run(ep)
 		b.put("m1")
 		failed := b.only("error")

@@ -118,7 +118,7 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 		name    string
 		recover core.Recoverability
 		answer  func(m *core.Message) error
-		failed  func(context.Context, *core.Inbound[[]byte], *core.Failed) error
+		failed  func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error
 		message string // its id, where unfitArrives knows it
 		of      string // the message's type, where it is not "order"
 		around  []core.Middleware
@@ -136,12 +136,12 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 			name: "RequeueLimit", recover: core.Recoverability{RequeueLimit: 1, RequeueDelay: time.Second},
 			answer: func(*core.Message) error { return core.Defer(0) }, counts: true,
 		},
-		{name: "HandleFailed that fails", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.Inbound[[]byte], *core.Failed) error { return errBoom }, counts: true},
-		{name: "HandleFailed that takes the message over", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+		{name: "HandleFailed that fails", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error { return errBoom }, counts: true},
+		{name: "HandleFailed that takes the message over", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 			f.TakeOver()
 			return nil
 		}},
-		{name: "HandleFailed that lets the message go", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.Inbound[[]byte], *core.Failed) error { return nil }, counts: true},
+		{name: "HandleFailed that lets the message go", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error { return nil }, counts: true},
 		{name: "success after a retry", recover: exhausted, answer: func(m *core.Message) error {
 			if m.Attempt == 1 {
 				return errBoom
@@ -186,7 +186,7 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 				b.broker.provoke(test.faults)
 				test.recover.UnacceptableMessageLimit, test.recover.UnacceptableMessageAction = max(test.limit, 1), core.LimitPark
 				ep := b.endpoint("orders", core.Config{Recoverability: test.recover, AuditQueue: "audit", Middleware: test.around})
-				core.Handle(ep, "number", func(context.Context, *core.Inbound[int]) error { return nil })
+				core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error { return nil })
 				b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return test.answer(m) })
 				if test.failed != nil {
 					core.HandleFailed(ep, "order", test.failed)

@@ -20,7 +20,7 @@ func TestR51_HandleFailedNeedsReset(t *testing.T) {
 		b.broker.provoke(failing("Reset", 1))
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 			work(ctx, "compensation")
 			f.TakeOver()
 			return nil

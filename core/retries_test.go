@@ -212,7 +212,7 @@ func TestR34_EndlessPolicyEndsAtMaxDeliveries(t *testing.T) {
 			runs++
 			return fmt.Errorf("attempt %d: %w", runs, errBoom)
 		})
-		core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 			told++
 			last = f.Err
 			return nil

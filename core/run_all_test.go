@@ -24,11 +24,11 @@ func TestRunAll_ConnectsAllBeforeReceiving(t *testing.T) {
 			return errors.Join(m.Publish("event", "an event"), m.Send("last", "command", "a command"))
 		})
 		var got record[string]
-		core.HandleEvent(last, "event", func(_ context.Context, m *core.Inbound[string]) error {
+		core.HandleEvent(last, "event", func(_ context.Context, m *core.TypedMessage[string]) error {
 			got.add(m.Body)
 			return nil
 		})
-		core.Handle(last, "command", func(_ context.Context, m *core.Inbound[string]) error {
+		core.Handle(last, "command", func(_ context.Context, m *core.TypedMessage[string]) error {
 			got.add(m.Body)
 			return nil
 		})
@@ -141,7 +141,7 @@ func TestRun_WarnsOfMissingHandlers(t *testing.T) {
 func TestHandle_AfterRunIsLogged(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, _ := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
-		core.Handle(ep, "late", func(context.Context, *core.Inbound[string]) error { return nil })
+		core.Handle(ep, "late", func(context.Context, *core.TypedMessage[string]) error { return nil })
 		equal(b, "lines", len(b.logs.about("registered too late")), 1)
 	})
 }

@@ -27,7 +27,7 @@ func TestNew_RefusesANilTransport(t *testing.T) {
 func TestRun_TellsErrorsOfLateRegistrations(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, run := b.orders(core.Config{}, func(context.Context, *core.Message) error { return nil })
-		core.Handle(ep, "late", func(context.Context, *core.Inbound[int]) error { return nil })
+		core.Handle(ep, "late", func(context.Context, *core.TypedMessage[int]) error { return nil })
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "before the first Run") {
 			b.Errorf("registration while the endpoint runs: %v", err)
 		}
@@ -171,7 +171,7 @@ func TestProvision_Subscribes(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var handled record[string]
 		ep := b.endpoint("billing", core.Config{})
-		core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			handled.add(string(m.Body))
 			return nil
 		})

@@ -111,7 +111,7 @@ func TestSavepoint_HandleFailedWhoseRollbackFailsIsUndone(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 			savepoint, err := m.Savepoint(ctx)
 			b.must(err)
 			work(ctx, "last resort")
@@ -163,7 +163,7 @@ func TestSavepoint_EndsWithItsRun(t *testing.T) {
 }
 
 func TestSavepoint_OutsideOfAnEndpoint(t *testing.T) {
-	in, sent := coretest.Inbound("order", "body")
+	in, sent := coretest.Message("order", "body")
 	savepoint, err := in.Savepoint(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func TestSendMiddleware_ChangesBodiesOfEverySend(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var got record[string]
 		ep := b.endpoint("orders", core.Config{SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{decompress}})
-		core.Handle(ep, "start", func(ctx context.Context, m *core.Inbound[parcel]) error {
+		core.Handle(ep, "start", func(ctx context.Context, m *core.TypedMessage[parcel]) error {
 			return errors.Join(
 				m.Send("orders", "order", parcel{m.Body.Text + "send"}),
 				m.Reply("order", parcel{m.Body.Text + "reply"}),
@@ -101,7 +101,7 @@ func TestSendMiddleware_ChangesBodiesOfEverySend(t *testing.T) {
 				m.PublishNow(ctx, "event", parcel{m.Body.Text + "publish now"}),
 			)
 		})
-		note := func(_ context.Context, m *core.Inbound[parcel]) error { got.add(m.Body.Text); return nil }
+		note := func(_ context.Context, m *core.TypedMessage[parcel]) error { got.add(m.Body.Text); return nil }
 		core.Handle(ep, "order", note)
 		core.HandleEvent(ep, "event", note)
 		b.run(ep)
@@ -138,7 +138,7 @@ func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 			Recoverability: rules, AuditQueue: "audit", Middleware: []core.Middleware{decompress},
 			SendMiddleware: []core.SendMiddleware{changes(func(_ context.Context, out *core.Outgoing) { ran.add(out.ID) }), compress},
 		})
-		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error {
 			switch {
 			case m.Body.Text == "bad":
 				return errBoom
@@ -171,8 +171,8 @@ func TestSetBody_HandleFailedGetsTheSameBody(t *testing.T) {
 		ep := b.endpoint("orders", core.Config{
 			Recoverability: immediate(1), SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{decompress},
 		})
-		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error { return errBoom })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[parcel], _ *core.Failed) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error { return errBoom })
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel], _ *core.Failed) error {
 			got.add(m.Body.Text + m.Headers.Get("Encoding"))
 			return nil
 		})
@@ -208,7 +208,10 @@ func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 			}
 		}
 		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{look("outer"), set([]byte(`{"Text":"set"}`), "application/json"), look("inner")}})
-		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[parcel]) error { got.add("handler " + m.Body.Text); return nil })
+		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error {
+			got.add("handler " + m.Body.Text)
+			return nil
+		})
 		b.run(ep)
 		m := order("m1")
 		m.Headers.Set(core.HeaderContentType, "application/unknown")

@@ -83,7 +83,7 @@ const (
 	soakPatience = 10 * time.Minute
 )
 
-func (s *soak) handle(_ context.Context, m *core.Inbound[int]) error {
+func (s *soak) handle(_ context.Context, m *core.TypedMessage[int]) error {
 	n := m.Body
 	what := fateOf(n)
 	last := int(s.attempts[n].Add(1)) == what.attempts
@@ -239,7 +239,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 	} {
 		ep := newEndpoint(t, transport, queue, core.Config{Provision: core.ProvisionNever, Recoverability: core.Recoverability{ErrorQueue: "unexpected"}})
 		for _, messageType := range []string{"soak", "done", "strange"} {
-			core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				n, err := strconv.Atoi(m.Headers.Get(headerNumber))
 				if err == nil {
 					s.end(n, end)

@@ -158,8 +158,8 @@ func TestStartUp_StatesOfHandlersAreInHealth(t *testing.T) {
 	})
 }
 
-func charge(context.Context, *core.Inbound[[]byte]) error { return nil }
-func refund(context.Context, *core.Inbound[[]byte]) error { return nil }
+func charge(context.Context, *core.TypedMessage[[]byte]) error { return nil }
+func refund(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 
 // Two policies with one name are one while they agree: an open one is not hidden.
 func TestStartUp_StatesThatDifferAreShown(t *testing.T) {

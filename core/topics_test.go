@@ -60,7 +60,7 @@ func TestTopics_AreCheckedBeforeSending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := func(context.Context, *core.Inbound[[]byte]) error { return nil }
+	handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 	core.HandleEvent(ep, "placed", handler)
 	core.Handle(ep, "place!", handler)
 	if err := ep.Err(); err != nil {

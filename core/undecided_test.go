@@ -28,7 +28,7 @@ var deciders = map[string]func(b *bed, c core.Config, before func(ctx context.Co
 	"HandleFailed": func(b *bed, c core.Config, before func(context.Context) error) *core.Endpoint {
 		ep := b.endpoint("orders", c)
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			work(ctx, "HandleFailed")
 			return errors.Join(m.Send("shipping", "sorry", "x"), before(ctx))
 		})

@@ -58,7 +58,7 @@ func TestValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 			m.SetValue(noteKey{}, fmt.Sprint("run ", runs))
 			return errBoom
 		})
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.Inbound[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			resort.add(m.Value(noteKey{}))
 			m.SetValue("HandleFailed", "ran")
 			return nil
@@ -88,7 +88,7 @@ func TestValues_OfHandleFailedReachTheRecoveryObserver(t *testing.T) {
 }
 
 func TestValues_CostNothingWhereThereAreNone(t *testing.T) {
-	m := core.NewInbound("x", core.InboundConfig{})
+	m := core.NewMessage("x", core.MessageConfig{})
 	f := core.ErrorContext{}
 	if n := testing.AllocsPerRun(100, func() { _, _ = m.Value(noteKey{}), f.Value(noteKey{}) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -271,7 +271,7 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 				ep := b.endpoint("orders", core.Config{Logger: log, Recoverability: c.recover, Observers: []any{tracing{}}})
 				b.handle(ep, "order", c.handler)
 				if c.last != nil {
-					core.HandleFailed(ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error { return c.last(f) })
+					core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error { return c.last(f) })
 				}
 				if c.faults != nil {
 					b.broker.provoke(c.faults())

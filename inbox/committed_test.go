@@ -50,11 +50,11 @@ func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core
 			t.Fatal(err)
 		}
 		handlers := map[string]core.TypedHandlerFunc[[]byte]{
-			"a": func(_ context.Context, m *core.Inbound[[]byte]) error {
+			"a": func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				p.runs++
 				return m.Send("events", "billed", []byte("bill"))
 			},
-			"b": func(_ context.Context, m *core.Inbound[[]byte]) error {
+			"b": func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				return errors.Join(m.Send("events", "noted", []byte("note")), p.result)
 			},
 		}
@@ -62,7 +62,7 @@ func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core
 			core.Handle(p.ep, "order", handlers[name], core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
 		}
 		if p.takesOver {
-			core.HandleFailed(p.ep, "order", func(_ context.Context, _ *core.Inbound[[]byte], f *core.Failed) error {
+			core.HandleFailed(p.ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 				f.TakeOver()
 				return nil
 			})
@@ -169,7 +169,7 @@ func TestHandler_IndependentHandlersRunAgainAlone(t *testing.T) {
 		var runs []string
 		failures := 2 // the second one is followed by the delayed retry
 		for _, name := range []string{"1", "2", "3"} {
-			core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				runs = append(runs, name)
 				if name == "2" && failures > 0 {
 					failures--

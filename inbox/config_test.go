@@ -75,7 +75,7 @@ func TestHandler_NameIsUniqueAmongHandlersOfAType(t *testing.T) {
 		t.Fatal(err)
 	}
 	register := func(messageType, name string) error {
-		core.Handle(ep, messageType, func(context.Context, *core.Inbound[[]byte]) error { return nil },
+		core.Handle(ep, messageType, func(context.Context, *core.TypedMessage[[]byte]) error { return nil },
 			core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
 		return ep.Err()
 	}
@@ -110,11 +110,11 @@ func TestScope(t *testing.T) {
 		if c.handler != "" {
 			middleware = box.Handler(c.handler)
 		}
-		core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
+		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
 			func(next core.HandlerFunc) core.HandlerFunc { return next }, middleware,
 		}})
 		id := ""
-		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[[]byte]) error { id = m.ID; return nil })
+		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error { id = m.ID; return nil })
 		if err := ep.Invoke(t.Context(), "order", []byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestMiddleware_OutsideOfAnEndpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, recorder := coretest.Inbound("order", []byte("x"))
+		in, recorder := coretest.Message("order", []byte("x"))
 		handle := box.Middleware()(func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) })
 		for range 2 {
 			if err := handle(t.Context(), in.Message); (err == nil) != works {

@@ -99,7 +99,7 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 			b.mu.Lock()
 			b.runs++
 			b.mu.Unlock()

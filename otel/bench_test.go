@@ -38,7 +38,7 @@ func BenchmarkObserver(b *testing.B) {
 			core.HeaderMessageTypes: "order", core.HeaderTimeSent: core.FormatTime(time.Now()), "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
 		})
 		b.Run("handle/"+bench.name, func(b *testing.B) {
-			m := core.NewInbound([]byte("x"), core.InboundConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: headers}}).Message
+			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: headers}}).Message
 			b.ReportAllocs()
 			for b.Loop() {
 				ctx := o.HandleStart(b.Context(), core.HandleStart{ObservedEndpoint: at, Message: m})

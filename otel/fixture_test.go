@@ -113,7 +113,7 @@ func (b *bed) endpoint(name string, c core.Config, o *otelreprise.Observer, h co
 		if strings.HasPrefix(messageType, "event-") {
 			register = core.HandleEvent[[]byte]
 		}
-		register(ep, messageType, func(ctx context.Context, m *core.Inbound[[]byte]) error { return h(ctx, m.Message) })
+		register(ep, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
 	}
 	return ep
 }

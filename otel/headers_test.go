@@ -102,7 +102,7 @@ func FuzzExtract(f *testing.F) {
 		h := core.HeadersFromMap(map[string]string{
 			"traceparent": parent, "tracestate": state, "baggage": bag, otelreprise.HeaderPrevious: previous, otelreprise.HeaderStartNewTrace: startNew,
 		})
-		e := core.HandleStart{Message: core.NewInbound([]byte("x"), core.InboundConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: h}}).Message}
+		e := core.HandleStart{Message: core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: h}}).Message}
 		ctx := o.HandleStart(context.Background(), e)
 		o.HandleEnd(ctx, core.HandleEnd{Message: e.Message})
 	})

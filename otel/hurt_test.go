@@ -162,7 +162,7 @@ func TestObserver_IsShared(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	// testing.AllocsPerRun needs the time of the machine, not a bubble.
 	o := otelreprise.New(otelreprise.Config{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()})
-	m := core.NewInbound([]byte("x"), core.InboundConfig{Type: "order", Incoming: core.Incoming{ID: "m1"}}).Message
+	m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1"}}).Message
 	at := core.ObservedEndpoint{Endpoint: "orders", Queue: "orders"}
 	ctx := context.Background()
 	allocs := testing.AllocsPerRun(1000, func() {

@@ -132,7 +132,7 @@ func TestCardinality(t *testing.T) {
 	bubble(t, func(b *bed) {
 		o := b.observer(otelreprise.Config{NServiceBusMetrics: true})
 		start := func(queue, messageType string, err error) {
-			m := core.NewInbound([]byte("x"), core.InboundConfig{Type: messageType, Incoming: core.Incoming{ID: messageType + " id", NativeID: messageType}}).Message
+			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: messageType, Incoming: core.Incoming{ID: messageType + " id", NativeID: messageType}}).Message
 			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue, InstanceQueue: queue == "orders-pod-7f9c"}
 			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
 			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
@@ -182,7 +182,7 @@ func TestDestination(t *testing.T) {
 			{"mail-pod-0.fifo", "pod-0", true, "template=mail-{instance}.fifo"},
 			{"https://broker/pod%2D0", "pod-0", true, "template={instance}"},
 		} {
-			m := core.NewInbound([]byte("x"), core.InboundConfig{Type: "order"}).Message
+			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order"}).Message
 			at := core.ObservedEndpoint{Endpoint: c.queue + c.want, Instance: c.instance, Queue: c.queue, InstanceQueue: c.own}
 			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
 			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m})
@@ -431,7 +431,7 @@ func otherMetrics(b *bed) map[string][]point {
 	o := &bed{T: b.T, reader: sdkmetric.NewManualReader()}
 	o.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(o.reader))
 	other := otelreprise.New(otelreprise.Config{MeterProvider: o.meters, TracerProvider: b.tracers})
-	m := core.NewInbound([]byte("x"), core.InboundConfig{Type: "order"}).Message
+	m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order"}).Message
 	ctx := other.HandleStart(context.Background(), core.HandleStart{Message: m})
 	other.HandleEnd(ctx, core.HandleEnd{Message: m})
 	all := map[string][]point{}

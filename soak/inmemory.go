@@ -73,7 +73,7 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 	if err != nil {
 		return err
 	}
-	core.Handle(ep, rowType, func(_ context.Context, m *core.Inbound[row]) error {
+	core.Handle(ep, rowType, func(_ context.Context, m *core.TypedMessage[row]) error {
 		l.addRow(m.Body.Stage, m.Body.Order)
 		return nil
 	})

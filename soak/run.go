@@ -151,7 +151,7 @@ func (r *run) provision(ctx context.Context, t core.Transport) (*core.Endpoint, 
 	if err != nil {
 		return nil, err
 	}
-	core.HandleDefault(reader, func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.HandleDefault(reader, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		r.ledger.addMoved(idOf(m.ID), movedCopy{m.Headers.Get(core.HeaderFailedQ) == address, core.Rounds(m.Headers)})
 		return nil
 	})

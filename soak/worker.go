@@ -60,7 +60,7 @@ func (j *job) endpoints() ([]*core.Endpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		handle := func(ctx context.Context, m *core.Inbound[body]) error { return j.handle(ctx, m, s) }
+		handle := func(ctx context.Context, m *core.TypedMessage[body]) error { return j.handle(ctx, m, s) }
 		if s == notices {
 			core.HandleEvent(ep, j.messageType(s), handle)
 		} else {
@@ -108,7 +108,7 @@ func (j *job) report(kind factKind, s stage, id int, text string) {
 }
 
 // handle handles one message of a stage.
-func (j *job) handle(ctx context.Context, m *core.Inbound[body], s stage) error {
+func (j *job) handle(ctx context.Context, m *core.TypedMessage[body], s stage) error {
 	id, began := m.Body.Order, time.Now()
 	if alwaysFails(id) {
 		j.report(factBegan, s, id, "")

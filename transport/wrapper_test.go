@@ -87,7 +87,7 @@ func TestWrapper_RunsEndpoints(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[string]) error {
+					core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[string]) error {
 						handled <- m.Body
 						return nil
 					})

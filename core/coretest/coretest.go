@@ -2,7 +2,7 @@
 // handler is given, without an endpoint or a transport, and records what the
 // handler sends.
 //
-//	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+//	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
 //	err := handler(ctx, in)
 //	// look at err and at rec.Sent()
 //
@@ -97,19 +97,19 @@ type Options struct {
 	SendNow func(ctx context.Context, r Record) error
 }
 
-// Inbound returns a message for a handler's test, and the recorder of what the
+// Message returns a message for a handler's test, and the recorder of what the
 // handler sends through it. The body goes through the codec, as it would
 // through a queue: the handler sees what survives that, such as exported fields
 // with JSON. A []byte is handed over as it is.
 //
-// Inbound panics where the test itself is wrong: a body that its codec cannot
+// Message panics where the test itself is wrong: a body that its codec cannot
 // encode or decode, a type that no handler could be registered for, a negative
 // count, more than one Options.
-func Inbound[T any](messageType string, body T, opts ...Options) (*core.Inbound[T], *Recorder) {
+func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMessage[T], *Recorder) {
 	o := one(messageType, opts)
 	rec := &Recorder{codec: o.Codec}
 	raw, contentType, decoded := throughCodec(messageType, body, o.Codec)
-	in := core.NewInbound(decoded, core.InboundConfig{
+	in := core.NewMessage(decoded, core.MessageConfig{
 		Endpoint:     o.Endpoint,
 		Type:         messageType,
 		Capabilities: *o.Capabilities,

@@ -15,9 +15,9 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestInbound_IsAFirstAttemptByDefault(t *testing.T) {
+func TestMessage_IsAFirstAttemptByDefault(t *testing.T) {
 	before := time.Now()
-	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+	in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
 	if in.Body != (OrderPlaced{ID: "42", Total: 7}) {
 		t.Errorf("Body is %+v", in.Body)
 	}
@@ -43,9 +43,9 @@ func TestInbound_IsAFirstAttemptByDefault(t *testing.T) {
 	}
 }
 
-func TestInbound_Options(t *testing.T) {
+func TestMessage_Options(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
-	in, rec := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{
+	in, rec := coretest.Message("orders.placed", OrderPlaced{}, coretest.Options{
 		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", GroupKey: "customer 7", EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
 		Headers: map[string]string{"tenant": "acme", core.HeaderConversationID: "c-1"},
 	})
@@ -76,20 +76,20 @@ func TestInbound_Options(t *testing.T) {
 	}
 }
 
-func TestInbound_BodyGoesThroughTheCodec(t *testing.T) {
+func TestMessage_BodyGoesThroughTheCodec(t *testing.T) {
 	type body struct {
 		Public string
 		secret string
 	}
-	in, _ := coretest.Inbound("t", body{Public: "a", secret: "b"})
+	in, _ := coretest.Message("t", body{Public: "a", secret: "b"})
 	if in.Body != (body{Public: "a"}) {
 		t.Errorf("Body is %+v; the unexported field does not survive a queue", in.Body)
 	}
 }
 
-func TestInbound_RawBodyIsACopy(t *testing.T) {
+func TestMessage_RawBodyIsACopy(t *testing.T) {
 	raw := []byte("raw")
-	in, _ := coretest.Inbound("t", raw)
+	in, _ := coretest.Message("t", raw)
 	raw[0] = 'X'
 	in.Body[1] = 'X'
 	if string(in.Body) != "rXw" || string(in.RawBody()) != "raw" {
@@ -101,7 +101,7 @@ func TestInbound_RawBodyIsACopy(t *testing.T) {
 }
 
 func TestSent_RecordsCollectedSends(t *testing.T) {
-	in, rec := coretest.Inbound("t", OrderPlaced{})
+	in, rec := coretest.Message("t", OrderPlaced{})
 	if len(rec.Sent()) != 0 {
 		t.Errorf("Sent is %v before anything was sent", rec.Sent())
 	}
@@ -136,7 +136,7 @@ func TestSent_RecordsCollectedSends(t *testing.T) {
 
 func TestSentNow_RecordsAcceptedSends(t *testing.T) {
 	outage := errors.New("outage")
-	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{
+	in, rec := coretest.Message("t", OrderPlaced{}, coretest.Options{
 		SendNow: func(_ context.Context, r coretest.Record) error {
 			if r.Queue == "down" {
 				return outage
@@ -163,7 +163,7 @@ func TestSentNow_RecordsAcceptedSends(t *testing.T) {
 
 func TestOutgoing_IDsAreTheSameInEveryRun(t *testing.T) {
 	ids := func() string {
-		in, rec := coretest.Inbound("t", OrderPlaced{})
+		in, rec := coretest.Message("t", OrderPlaced{})
 		if err := in.Send("q", "a", nil); err != nil {
 			t.Fatal(err)
 		}
@@ -177,14 +177,14 @@ func TestOutgoing_IDsAreTheSameInEveryRun(t *testing.T) {
 func TestTransport_MissingCapabilityIsRefused(t *testing.T) {
 	able := *inmemory.LikeSQS().Capabilities
 	able.MaxDelay = 15 * time.Minute
-	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{Capabilities: &able})
+	in, rec := coretest.Message("t", OrderPlaced{}, coretest.Options{Capabilities: &able})
 	if err := in.Send("q", "a", nil, core.SendOptions{Delay: time.Hour}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "15m0s") {
 		t.Errorf("a delay of an hour: %v; want an unsupported one that names the limit", err)
 	}
 	if err := in.Send("q", "a", bytes.Repeat([]byte("x"), 1<<20)); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("a body of 1 MiB: %v; want ErrTooLarge", err)
 	}
-	in, _ = coretest.Inbound("t", OrderPlaced{}, coretest.Options{Capabilities: &core.Capabilities{}})
+	in, _ = coretest.Message("t", OrderPlaced{}, coretest.Options{Capabilities: &core.Capabilities{}})
 	if err := in.Publish("a", nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("an event: %v; want ErrUnsupported", err)
 	}
@@ -194,7 +194,7 @@ func TestTransport_MissingCapabilityIsRefused(t *testing.T) {
 }
 
 func TestHandler_MistakesAreErrors(t *testing.T) {
-	in, rec := coretest.Inbound("t", OrderPlaced{}, coretest.Options{NoReplyTo: true})
+	in, rec := coretest.Message("t", OrderPlaced{}, coretest.Options{NoReplyTo: true})
 	if err := in.Reply("a", nil); !errors.Is(err, core.ErrNoReplyAddress) {
 		t.Errorf("Reply: %v; want ErrNoReplyAddress", err)
 	}
@@ -225,7 +225,7 @@ func (upper) Encode(v any) ([]byte, error)    { b, err := json.Marshal(v); retur
 func (upper) Decode(body []byte, v any) error { return json.Unmarshal(bytes.ToUpper(body), v) }
 
 func TestOptions_CodecIsUsed(t *testing.T) {
-	in, rec := coretest.Inbound("t", "a", coretest.Options{Codec: upper{}})
+	in, rec := coretest.Message("t", "a", coretest.Options{Codec: upper{}})
 	if in.Body != "A" || in.Headers.Get(core.HeaderContentType) != "text/x-upper" {
 		t.Errorf("Body is %q of %q", in.Body, in.Headers.Get(core.HeaderContentType))
 	}
@@ -237,8 +237,8 @@ func TestOptions_CodecIsUsed(t *testing.T) {
 	}
 }
 
-func TestInbound_MistakesOfTheTestPanic(t *testing.T) {
-	in, rec := coretest.Inbound("t", OrderPlaced{})
+func TestMessage_MistakesOfTheTestPanic(t *testing.T) {
+	in, rec := coretest.Message("t", OrderPlaced{})
 	if err := errors.Join(in.Send("q", "a", "text"), in.Send("q", "raw", []byte("text"))); err != nil {
 		t.Fatal(err)
 	}
@@ -247,12 +247,12 @@ func TestInbound_MistakesOfTheTestPanic(t *testing.T) {
 		name, want string
 		do         func()
 	}{
-		{"no type", `"" cannot be a message type`, func() { coretest.Inbound("", 1) }},
-		{"negative attempt", "Attempt is -1", func() { coretest.Inbound("t", 1, coretest.Options{Attempt: -1}) }},
-		{"two options", "merge them into one", func() { coretest.Inbound("t", 1, coretest.Options{}, coretest.Options{}) }},
-		{"contradicting reply address", "remove one of the two", func() { coretest.Inbound("t", 1, coretest.Options{ReplyTo: "q", NoReplyTo: true}) }},
-		{"body that cannot be encoded", "encode a func()", func() { coretest.Inbound("t", func() {}) }},
-		{"body that cannot be decoded", "cannot be decoded from its own encoding", func() { coretest.Inbound[error]("t", errors.New("an interface")) }},
+		{"no type", `"" cannot be a message type`, func() { coretest.Message("", 1) }},
+		{"negative attempt", "Attempt is -1", func() { coretest.Message("t", 1, coretest.Options{Attempt: -1}) }},
+		{"two options", "merge them into one", func() { coretest.Message("t", 1, coretest.Options{}, coretest.Options{}) }},
+		{"contradicting reply address", "remove one of the two", func() { coretest.Message("t", 1, coretest.Options{ReplyTo: "q", NoReplyTo: true}) }},
+		{"body that cannot be encoded", "encode a func()", func() { coretest.Message("t", func() {}) }},
+		{"body that cannot be decoded", "cannot be decoded from its own encoding", func() { coretest.Message[error]("t", errors.New("an interface")) }},
 		{"wrong body expected", `the body of "a" cannot be decoded into a coretest_test.Ship`, func() { coretest.Body[Ship](sent[0]) }},
 		{"raw body expected to be decodable", "use Body[[]byte]", func() { coretest.Body[Ship](sent[1]) }},
 	} {

@@ -18,7 +18,7 @@ type OrderPlaced struct {
 type Ship struct{ OrderID string }
 
 // ship is the handler under test.
-func ship(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+func ship(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 	if m.Body.Total < 0 {
 		return core.Unrecoverable(errors.New("negative total"))
 	}
@@ -28,15 +28,15 @@ func ship(_ context.Context, m *core.Inbound[OrderPlaced]) error {
 	return m.Send("billing", "orders.remind", m.Body, core.SendOptions{Delay: 24 * time.Hour})
 }
 
-func ExampleInbound() {
-	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+func ExampleMessage() {
+	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
 	fmt.Println("error:", ship(context.Background(), in))
 	for _, sent := range rec.Sent() {
 		fmt.Println(sent)
 	}
 	fmt.Println("to be shipped:", coretest.Body[Ship](rec.Sent()[0]).OrderID)
 
-	in, rec = coretest.Inbound("orders.placed", OrderPlaced{ID: "43", Total: -1}, coretest.Options{Attempt: 3, DelayedRetries: 1})
+	in, rec = coretest.Message("orders.placed", OrderPlaced{ID: "43", Total: -1}, coretest.Options{Attempt: 3, DelayedRetries: 1})
 	fmt.Println("error:", ship(context.Background(), in))
 	fmt.Println("sent:", len(rec.Sent()))
 

@@ -85,7 +85,7 @@ type bed struct {
 }
 
 // bubble runs body with the endpoint "orders", whose handler is h.
-func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.Inbound[string]) error, body func(b *bed)) {
+func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.TypedMessage[string]) error, body func(b *bed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{T: t, broker: &broker{Transport: inmemory.Open(), receiverErrors: make(chan error)}}

@@ -26,7 +26,7 @@ const (
 )
 
 // untilCancelled is a handler that ends with its context.
-func untilCancelled(ctx context.Context, _ *core.Inbound[string]) error {
+func untilCancelled(ctx context.Context, _ *core.TypedMessage[string]) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -125,7 +125,7 @@ func TestLiveness_AttemptLimit(t *testing.T) {
 
 // TestProbes_StatesThatAreNoReason: a restart fixes none of these, and no other process is better off.
 func TestProbes_StatesThatAreNoReason(t *testing.T) {
-	failing := func(context.Context, *core.Inbound[string]) error { return errBoom }
+	failing := func(context.Context, *core.TypedMessage[string]) error { return errBoom }
 	noRetries := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
 	parking, limiting := noRetries, noRetries
 	parking.UnacceptableMessageLimit, parking.UnacceptableMessageAction = 1, core.LimitPark

@@ -113,7 +113,7 @@ func newMails(broker core.Transport, box *inbox.Inbox, c core.Config) (*core.End
 	if err != nil {
 		return nil, err
 	}
-	core.HandleEvent(mails, orderPlaced, func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	core.HandleEvent(mails, orderPlaced, func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		tx, err := postgres.Tx(ctx)
 		if err != nil {
 			return err

@@ -29,7 +29,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(shop, "shop.order", func(_ context.Context, m *core.Inbound[Order]) error {
+	core.Handle(shop, "shop.order", func(_ context.Context, m *core.TypedMessage[Order]) error {
 		if m.Attempt < 3 {
 			return errors.New("out of stock") // the message is tried again, here or in another process
 		}

@@ -21,7 +21,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err) // says everything that is wrong, at once
 	}
-	core.Handle(greeter, "greet", func(ctx context.Context, m *core.Inbound[Greet]) error {
+	core.Handle(greeter, "greet", func(ctx context.Context, m *core.TypedMessage[Greet]) error {
 		if m.Attempt == 1 {
 			return errors.New("the line is busy") // the message is tried again at once
 		}

@@ -52,8 +52,8 @@ func endpoints(transport core.Transport, observer *otelreprise.Observer, log *sl
 	if billing, err = core.New("billing", transport, config); err != nil {
 		return nil, nil, err
 	}
-	core.HandleEvent(shop, typeInvoiced, func(context.Context, *core.Inbound[Invoiced]) error { return nil })
-	core.Handle(billing, typeOrder, func(_ context.Context, m *core.Inbound[Order]) error {
+	core.HandleEvent(shop, typeInvoiced, func(context.Context, *core.TypedMessage[Invoiced]) error { return nil })
+	core.Handle(billing, typeOrder, func(_ context.Context, m *core.TypedMessage[Order]) error {
 		switch n := m.Body.Number; {
 		case n%100 == 7:
 			return errNoAddress

@@ -49,7 +49,7 @@ func newBilling(t core.Transport, c core.Config) (*core.Endpoint, error) {
 
 // write writes the invoice for an order. It is in the table when this handler has
 // succeeded and the message is consumed, and in no other case.
-func (b *billing) write(ctx context.Context, m *core.Inbound[WriteInvoice]) error {
+func (b *billing) write(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
 	tx, err := sqlserver.Tx(ctx) // of the message; it is committed after the handler
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (b *billing) write(ctx context.Context, m *core.Inbound[WriteInvoice]) erro
 
 // refuse runs in place of write's last retry, after what that did has been undone.
 // What it sends leaves together with the command's move to the error queue.
-func (b *billing) refuse(_ context.Context, m *core.Inbound[WriteInvoice], f *core.Failed) error {
+func (b *billing) refuse(_ context.Context, m *core.TypedMessage[WriteInvoice], f *core.Failed) error {
 	return m.Send("shop", refuseOrder, RefuseOrder{m.Body.OrderID, f.Err.Error()})
 }
 

@@ -100,12 +100,12 @@ func (s *shop) status(ctx context.Context, id string) (status string, err error)
 }
 
 // noteInvoice handles billing's event.
-func noteInvoice(ctx context.Context, m *core.Inbound[InvoiceWritten]) error {
+func noteInvoice(ctx context.Context, m *core.TypedMessage[InvoiceWritten]) error {
 	return noteStatus(ctx, m.Body.OrderID, "invoiced")
 }
 
 // noteRefusal handles what billing sends instead.
-func noteRefusal(ctx context.Context, m *core.Inbound[RefuseOrder]) error {
+func noteRefusal(ctx context.Context, m *core.TypedMessage[RefuseOrder]) error {
 	return noteStatus(ctx, m.Body.OrderID, "refused: "+m.Body.Reason)
 }
 

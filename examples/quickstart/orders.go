@@ -38,7 +38,7 @@ func newOrders(t core.Transport, c core.Config) (*core.Endpoint, error) {
 }
 
 // place reserves what was ordered and has it charged.
-func (h *orderHandlers) place(ctx context.Context, m *core.Inbound[PlaceOrder]) error {
+func (h *orderHandlers) place(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
 	order := m.Body.Order
 	if order.Quantity < 1 {
 		return core.Unrecoverable(fmt.Errorf("order %d has the quantity %d", order.Number, order.Quantity))

@@ -43,7 +43,7 @@ func newPayments(t core.Transport, c core.Config) (*core.Endpoint, error) {
 }
 
 // charge takes the customer's money and says so.
-func (h *paymentHandlers) charge(ctx context.Context, m *core.Inbound[ChargeCustomer]) error {
+func (h *paymentHandlers) charge(ctx context.Context, m *core.TypedMessage[ChargeCustomer]) error {
 	order := m.Body.Order
 	// The message id is the same at every attempt. A provider that takes it as
 	// the key of the payment charges once, however often it is asked.

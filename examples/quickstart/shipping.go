@@ -17,7 +17,7 @@ func newShipping(t core.Transport, c core.Config) (*core.Endpoint, error) {
 }
 
 // ship has the order collected by a carrier.
-func ship(ctx context.Context, m *core.Inbound[OrderPaid]) error {
+func ship(ctx context.Context, m *core.TypedMessage[OrderPaid]) error {
 	return bookCarrier(ctx, m.Body.Order.ShipTo)
 }
 

@@ -77,7 +77,7 @@ type shop struct {
 }
 
 // snippet: handler
-func (s *shop) charge(ctx context.Context, m *core.Inbound[order]) error {
+func (s *shop) charge(ctx context.Context, m *core.TypedMessage[order]) error {
 	s.update(func() { s.tries[m.Body.Number]++ })
 	url := "http://payments.example/orders/" + strconv.Itoa(m.Body.Number)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, http.NoBody)
@@ -103,7 +103,7 @@ func (s *shop) charge(ctx context.Context, m *core.Inbound[order]) error {
 // end
 
 // note handles a message that does not concern the API.
-func (s *shop) note(_ context.Context, m *core.Inbound[note]) error {
+func (s *shop) note(_ context.Context, m *core.TypedMessage[note]) error {
 	s.update(func() {
 		s.noted++
 		s.longest = max(s.longest, time.Since(m.Body.At))

@@ -91,7 +91,7 @@ func (s *service) run(ctx context.Context, in inside) (stop func() error, err er
 		if in.each {
 			o.Middleware = []core.Middleware{box.Handler(fmt.Sprint("handler ", i))}
 		}
-		core.HandleEvent(ep, "event", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, "event", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 			s.ran(m.ID)
 			return h(ctx, m.Message)
 		}, o)

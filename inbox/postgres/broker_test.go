@@ -113,7 +113,7 @@ func billing(transport core.Transport, pool *pgxpool.Pool, c core.Config) (*core
 	if err != nil {
 		return nil, nil, err
 	}
-	core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		tx, err := postgres.Tx(ctx)
 		if err != nil {
 			return err
@@ -143,7 +143,7 @@ func newLedger(t *testing.T, transport core.Transport) *ledger {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, "billed", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "billed", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.ids[string(m.Body)] = append(l.ids[string(m.Body)], m.ID)

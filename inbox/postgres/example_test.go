@@ -79,7 +79,7 @@ func provision(ctx context.Context, store *postgres.Store) error {
 // end
 
 // snippet: handler
-func writeInvoice(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+func writeInvoice(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 	tx, err := postgres.Tx(ctx) // of the message, with its entry in the inbox
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func writeInvoice(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
 
 // end
 
-func noteAudit(context.Context, *core.Inbound[OrderPlaced]) error { return nil }
+func noteAudit(context.Context, *core.TypedMessage[OrderPlaced]) error { return nil }
 
 // Handlers that fail apart from each other.
 func ExampleNew_independentHandlers() {

@@ -171,7 +171,7 @@ func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison)
 	ep := s.endpoint(t, "Interop.Go")
 	for name, m := range all {
 		want := m.note(t)
-		core.Handle(ep, name, func(_ context.Context, in *core.Inbound[Note]) error {
+		core.Handle(ep, name, func(_ context.Context, in *core.TypedMessage[Note]) error {
 			mu.Lock()
 			defer mu.Unlock()
 			attempts[attempt{in.ID, fails}]++
@@ -231,10 +231,10 @@ func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison)
 func (s *Site) Written(t *testing.T, all map[string]*Message, written *Comparison) {
 	t.Helper()
 	ep := s.endpoint(t, "Interop.Net")
-	core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.Inbound[Note]) error {
+	core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.TypedMessage[Note]) error {
 		return m.Reply("Interop.PongFromNet", Note{"reply to " + m.Body.Text, m.Body.N})
 	})
-	core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.Inbound[Note]) error {
+	core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.TypedMessage[Note]) error {
 		return fmt.Errorf("this always fails in .NET: %s", m.Body.Text)
 	})
 	run(t, ep)

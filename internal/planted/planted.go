@@ -189,7 +189,7 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 		t.Errorf("%s: core.New: %v", what, err)
 		return
 	}
-	core.Handle(ep, "place", func(context.Context, *core.Inbound[[]byte]) error { return nil })
+	core.Handle(ep, "place", func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
 	err = ep.Send(t.Context(), "orders", "place", []byte("x"))
 	Check(t, what+": Endpoint.Send", err)
 	ep.RaiseCritical(err) // a handler may, and its text gets into Health

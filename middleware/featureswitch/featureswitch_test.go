@@ -72,7 +72,7 @@ func inShop(t *testing.T, middleware core.Middleware, change func(c *core.Capabi
 		}
 		s.endpoint = ep
 		for _, messageType := range []string{"refund", "order"} {
-			core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[string]) error {
+			core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[string]) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.handled = append(s.handled, fmt.Sprint(m.Type, " ", m.Attempt))
@@ -257,7 +257,7 @@ func TestSwitch_SkipsOneHandler(t *testing.T) {
 			if name == "first" {
 				options = append(options, core.HandleOptions{Middleware: []core.Middleware{s.Middleware()}})
 			}
-			core.Handle(ep, "order", func(context.Context, *core.Inbound[string]) error {
+			core.Handle(ep, "order", func(context.Context, *core.TypedMessage[string]) error {
 				shop.mu.Lock()
 				defer shop.mu.Unlock()
 				shop.handled = append(shop.handled, name)

@@ -44,7 +44,7 @@ func BenchmarkPolicy(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { return nil })
+			core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
 			body := []byte("x")
 			b.ReportAllocs()
 			for b.Loop() {

@@ -116,7 +116,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	core.Handle(ep, "orders.charge", func(context.Context, *core.Inbound[string]) error { return errUnavailable })
+	core.Handle(ep, "orders.charge", func(context.Context, *core.TypedMessage[string]) error { return errUnavailable })
 	for range 4 {
 		failure := ep.Invoke(context.Background(), "orders.charge", "order 42")
 		fmt.Println("refused:", errors.Is(failure, core.ErrCircuitOpen), "- the circuit is", policy.State())

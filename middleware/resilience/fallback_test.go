@@ -46,7 +46,7 @@ func TestFallback_ForAnOpenCircuit(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs := 0
-		core.Handle(ep, "orders.charge", func(context.Context, *core.Inbound[string]) error { runs++; return errUnavailable })
+		core.Handle(ep, "orders.charge", func(context.Context, *core.TypedMessage[string]) error { runs++; return errUnavailable })
 		for range 4 {
 			if err := ep.Invoke(t.Context(), "orders.charge", "o1"); err != nil {
 				t.Error(err)

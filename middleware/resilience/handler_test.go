@@ -17,8 +17,8 @@ func TestPolicy_OfOneHandler(t *testing.T) {
 		p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3}})
 		var runs record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: none}, nil)
-		handler := func(name string, err error) func(context.Context, *core.Inbound[[]byte]) error {
-			return func(context.Context, *core.Inbound[[]byte]) error { runs.add(name); return err }
+		handler := func(name string, err error) func(context.Context, *core.TypedMessage[[]byte]) error {
+			return func(context.Context, *core.TypedMessage[[]byte]) error { runs.add(name); return err }
 		}
 		core.Handle(ep, "order", handler("audit", nil))
 		core.Handle(ep, "order", handler("charge", errAway), core.HandleOptions{Middleware: []core.Middleware{p.Middleware()}})

@@ -137,7 +137,7 @@ func TestRetry_UndoesFailedTries(t *testing.T) {
 					b.Fatal(err)
 				}
 				n := 0
-				core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+				core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 					n++
 					write(ctx, fmt.Sprint("try ", n))
 					if err := m.Send("shipping", "parcel", n); err != nil {

@@ -199,7 +199,7 @@ func TestDocumentation(t *testing.T) {
 			b.Fatal(err)
 		}
 		calls := 0
-		core.Handle(shop, "orders.charge", func(context.Context, *core.Inbound[string]) error { calls++; return errUnavailable })
+		core.Handle(shop, "orders.charge", func(context.Context, *core.TypedMessage[string]) error { calls++; return errUnavailable })
 		for range 6 {
 			err = shop.Invoke(b.Context(), "orders.charge", "order 42")
 		}
@@ -233,7 +233,7 @@ func TestStartUp_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			handler := func(context.Context, *core.Inbound[string]) error { return nil }
+			handler := func(context.Context, *core.TypedMessage[string]) error { return nil }
 			core.Handle(ep, "order", handler, core.HandleOptions{Middleware: middleware(later.Middleware()).Middleware})
 			if err := ep.Err(); err == nil || !strings.Contains(err.Error(), says) {
 				b.Errorf("Handle: %v", err)

@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.Inbound[WriteInvoice]) error {
+	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
 		fmt.Println("an invoice for order", m.Body.OrderID)
 		stop() // Run drains and returns; a service runs until it gets a signal
 		return nil

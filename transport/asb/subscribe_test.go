@@ -73,7 +73,7 @@ func TestNoAdmin_EndpointReceivesEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			handled := make(chan struct{}, 1)
-			core.HandleEvent(ep, "Shop.Placed", func(context.Context, *core.Inbound[string]) error {
+			core.HandleEvent(ep, "Shop.Placed", func(context.Context, *core.TypedMessage[string]) error {
 				handled <- struct{}{}
 				return nil
 			})

@@ -33,7 +33,7 @@ func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "soak", func(_ context.Context, m *core.Inbound[int]) error {
+		core.Handle(ep, "soak", func(_ context.Context, m *core.TypedMessage[int]) error {
 			if handled[m.Body].Add(1) == 1 {
 				distinct.Add(1)
 			} else {

@@ -33,7 +33,7 @@ func (l *ledger) handledTimes(number int) int {
 func (l *ledger) failing(t *testing.T, ep *core.Endpoint, attempts int) {
 	t.Helper()
 	l.attempts, l.handled = map[int]int{}, map[int]int{}
-	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[order]) error {
+	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[order]) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		number := m.Body.Number
@@ -128,7 +128,7 @@ func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 		fails := []bool{false, true, false, true, true, true, false} // run by run
 		handled, run := 0, 0
 		var mu sync.Mutex
-		core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[order]) error {
+		core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[order]) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if run++; fails[run-1] {

@@ -46,7 +46,7 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 				var attempts atomic.Int64
-				core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error {
+				core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[[]byte]) error {
 					attempts.Add(1)
 					return errors.New("fails always")
 				})
@@ -109,7 +109,7 @@ func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
 		t.Fatal(err)
 	}
 	var large, small atomic.Int64
-	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		if m.ID == "large" {
 			large.Add(1)
 			return errors.New("fails always")
@@ -185,7 +185,7 @@ func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				core.Handle(ep, "orders.placed", func(context.Context, *core.Inbound[[]byte]) error { return errors.New("fails always") })
+				core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[[]byte]) error { return errors.New("fails always") })
 				runs(t, ep)
 				if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
 					Type: "orders.placed", MessageId: "m-1", Body: []byte("the body"),

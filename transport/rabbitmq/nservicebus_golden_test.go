@@ -238,7 +238,7 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 		outcome := "handled"
 		for name, r := range all {
 			want := r.want(t)
-			core.Handle(ep, name, func(_ context.Context, m *core.Inbound[note]) error {
+			core.Handle(ep, name, func(_ context.Context, m *core.TypedMessage[note]) error {
 				mu.Lock()
 				defer mu.Unlock()
 				attempts[attempt{m.ID, outcome}]++
@@ -401,10 +401,10 @@ func writesAsTheirs(t *testing.T, topology rabbitmq.RoutingTopology) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.Inbound[note]) error {
+		core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.TypedMessage[note]) error {
 			return m.Reply("Interop.PongFromNet", note{"reply to " + m.Body.Text, m.Body.N})
 		})
-		core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.Inbound[note]) error {
+		core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.TypedMessage[note]) error {
 			return fmt.Errorf("this always fails in .NET: %s", m.Body.Text)
 		})
 		runs(t, ep)

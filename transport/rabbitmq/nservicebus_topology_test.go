@@ -502,7 +502,7 @@ func TestNServiceBus_EndpointHandlesDerivedTypes(t *testing.T) {
 		}
 		ran := make(chan string, 10)
 		for _, messageType := range []string{"Shop.IOrderEvent", "Shop.Orders.OrderChanged"} {
-			core.HandleEvent(ep, messageType, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.HandleEvent(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				ran <- messageType
 				if messageType == "Shop.IOrderEvent" && m.ID == "1" { // and not at its own event
 					return m.Publish("Shop.Billing.InvoicePaid", []byte("42"))

@@ -75,7 +75,7 @@ func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 			t.Fatal(err)
 		}
 		attempts := make(chan int, 10)
-		core.Handle(ep, "order", func(_ context.Context, m *core.Inbound[string]) error {
+		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[string]) error {
 			attempts <- m.Attempt
 			if m.Attempt == 1 {
 				return errors.New("boom")

@@ -31,7 +31,7 @@ func answering(t *testing.T, s *site) *rabbitmq.Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, "orders.asked", func(_ context.Context, m *core.Inbound[order]) error {
+	core.Handle(ep, "orders.asked", func(_ context.Context, m *core.TypedMessage[order]) error {
 		return m.Reply("orders.answered", order{m.Body.Number})
 	})
 	runs(t, ep)

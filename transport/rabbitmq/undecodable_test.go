@@ -62,7 +62,7 @@ func TestUndecodable_MessagesAreMoved(t *testing.T) {
 			}
 			var mu sync.Mutex
 			counts := map[int]int{} // of deliveries, by number
-			core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[order]) error {
+			core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[order]) error {
 				mu.Lock()
 				defer mu.Unlock()
 				counts[m.Body.Number] = m.Attempt

@@ -30,12 +30,12 @@ func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		var failed, handled, highest atomic.Int64
-		register(t, ep, "fails", func(_ context.Context, m *core.Inbound[[]byte]) error {
+		register(t, ep, "fails", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			failed.Add(1)
 			highest.Store(max(highest.Load(), int64(m.Attempt)))
 			return errors.New("as the test wants it")
 		})
-		register(t, ep, "works", func(context.Context, *core.Inbound[[]byte]) error {
+		register(t, ep, "works", func(context.Context, *core.TypedMessage[[]byte]) error {
 			handled.Add(1)
 			return nil
 		})
@@ -76,7 +76,7 @@ func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 	})
 }
 
-func register(t *testing.T, ep *core.Endpoint, messageType string, handler func(context.Context, *core.Inbound[[]byte]) error) {
+func register(t *testing.T, ep *core.Endpoint, messageType string, handler func(context.Context, *core.TypedMessage[[]byte]) error) {
 	t.Helper()
 	core.Handle(ep, messageType, handler)
 }

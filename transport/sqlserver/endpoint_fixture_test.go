@@ -73,7 +73,7 @@ type business struct {
 
 	config    core.Config
 	transport sqlserver.Config
-	handle    func(ctx context.Context, m *core.Inbound[[]byte]) error
+	handle    func(ctx context.Context, m *core.TypedMessage[[]byte]) error
 
 	ordered int // messages
 	changes outageLog
@@ -119,7 +119,7 @@ func newBusiness(t *testing.T, b *broker, mode core.TransactionMode) *business {
 }
 
 // work is the handler unless a test has another one.
-func (e *business) work(ctx context.Context, m *core.Inbound[[]byte]) error {
+func (e *business) work(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 	if err := e.write(ctx, m); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (e *business) work(ctx context.Context, m *core.Inbound[[]byte]) error {
 }
 
 // write writes the row: in the message's transaction where there is one.
-func (e *business) write(ctx context.Context, m *core.Inbound[[]byte]) error {
+func (e *business) write(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 	const text = `insert into written values ($1, $2)`
 	if e.mode == core.TransactionSendsAtomicWithReceive {
 		return work(ctx, text, string(m.Body), m.Attempt)

@@ -35,7 +35,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.Inbound[WriteInvoice]) error {
+	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
 		tx, err := sqlserver.Tx(ctx) // of the message: committed with it, or not at all
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ func TestHandler_SendsInItsOwnTransaction(t *testing.T) {
 			e.config.Recoverability.Immediate = core.Immediate{Off: true}
 			e.config.Concurrency = 1 // each handler takes two connections of the application's
 			errAfterwards := errors.New("the handler fails after it has sent")
-			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				tx, err := e.app.Begin(ctx)
 				if err != nil {
 					return err
@@ -96,7 +96,7 @@ func TestHandler_ErrorQueueInAnotherSchema(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "orders.Place", func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.Handle(ep, "orders.Place", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				bodies <- string(m.Body)
 				if !mended {
 					mended = true

@@ -281,7 +281,7 @@ func (d *mssqlDatabase) lockRow(t *testing.T, queue string, m core.Delivery) (wa
 }
 
 // runs runs an endpoint until the test ends.
-func runs(t *testing.T, name string, transport core.Transport, cfg core.Config, handle func(ctx context.Context, m *core.Inbound[[]byte]) error) *core.Endpoint {
+func runs(t *testing.T, name string, transport core.Transport, cfg core.Config, handle func(ctx context.Context, m *core.TypedMessage[[]byte]) error) *core.Endpoint {
 	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))

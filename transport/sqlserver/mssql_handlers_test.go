@@ -30,7 +30,7 @@ func newMSSQLBusiness(t *testing.T) *mssqlBusiness {
 }
 
 // work is what each handler does.
-func (b *mssqlBusiness) work(ctx context.Context, m *core.Inbound[[]byte]) error {
+func (b *mssqlBusiness) work(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 	if err := work(ctx, `insert into `+b.d.table("written")+` values (@p1, @p2)`, string(m.Body), m.Attempt); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (b *mssqlBusiness) work(ctx context.Context, m *core.Inbound[[]byte]) error
 }
 
 // handles runs the endpoint with this handler until n messages are consumed.
-func (b *mssqlBusiness) handles(n, concurrency int, recoverability core.Recoverability, handle func(ctx context.Context, m *core.Inbound[[]byte]) error) {
+func (b *mssqlBusiness) handles(n, concurrency int, recoverability core.Recoverability, handle func(ctx context.Context, m *core.TypedMessage[[]byte]) error) {
 	b.t.Helper()
 	transport := b.d.open(b.t, sqlserver.Config{})
 	provision(b.t, transport, inputQueue, outputQueue, errorQueue)
@@ -123,7 +123,7 @@ func TestMSSQL_HandlerMistreatsItsTransaction(t *testing.T) {
 			t.Parallel()
 			const messages = 3
 			b := newMSSQLBusiness(t)
-			b.handles(messages, 2, untilItWorks, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			b.handles(messages, 2, untilItWorks, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				err := b.work(ctx, m)
 				if err != nil || m.Attempt > 1 {
 					return err
@@ -149,7 +149,7 @@ func TestMSSQL_DeadlockOfHandlersIsRetried(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	var victims atomic.Int64
-	b.handles(2, 2, untilItWorks, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	b.handles(2, 2, untilItWorks, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		text := `update ` + accounts + ` set balance = balance + 1 where id = @p1`
 		first, second := 1, 2
 		if string(m.Body) == "2" {
@@ -183,7 +183,7 @@ func TestMSSQL_FailedCommitGoesToTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	b := newMSSQLBusiness(t)
 	var attempts atomic.Int64
-	b.handles(1, 1, core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Off: true}}, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	b.handles(1, 1, core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Off: true}}, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		attempts.Add(1)
 		if err := b.work(ctx, m); err != nil {
 			return err
@@ -202,7 +202,7 @@ func TestMSSQL_HandlerKeepsItsTransaction(t *testing.T) {
 	const messages = 3
 	b := newMSSQLBusiness(t)
 	var kept []*sql.Tx
-	b.handles(messages, 1, untilItWorks, func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	b.handles(messages, 1, untilItWorks, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		for _, tx := range kept {
 			if _, err := tx.ExecContext(ctx, `insert into `+b.d.table("written")+` values ('kept', 0)`); err == nil {
 				t.Error("the transaction of another message can be used")

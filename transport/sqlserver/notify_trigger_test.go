@@ -127,7 +127,7 @@ func TestNotifyTrigger_CostsOurSendersNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "Send", func(ctx context.Context, m *core.Inbound[string]) error {
+			core.Handle(ep, "Send", func(ctx context.Context, m *core.TypedMessage[string]) error {
 				if m.Body == "in a transaction" && mode == core.TransactionSendsAtomicWithReceive {
 					if _, err := sqlserver.Tx(ctx); err != nil {
 						return err
@@ -140,7 +140,7 @@ func TestNotifyTrigger_CostsOurSendersNothing(t *testing.T) {
 					m.Send(theirs, "Sent", m.Body),
 				)
 			})
-			core.Handle(ep, "Fail", func(context.Context, *core.Inbound[string]) error { return errors.New("no") })
+			core.Handle(ep, "Fail", func(context.Context, *core.TypedMessage[string]) error { return errors.New("no") })
 			run(t, ep)
 			for _, m := range [][2]string{{"Send", "plainly"}, {"Send", "in a transaction"}, {"Fail", ""}} {
 				if err := ep.Send(t.Context(), "orders", m[0], m[1]); err != nil {

@@ -77,7 +77,7 @@ func TestNServiceBus_EndpointOnTheirTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			var attempts atomic.Int32
-			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.Inbound[placeOrder]) error {
+			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.TypedMessage[placeOrder]) error {
 				attempts.Add(1)
 				return fmt.Errorf("no stock for %s", m.Body.OrderID)
 			})
@@ -119,7 +119,7 @@ func TestNServiceBus_Conversation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.Inbound[placeOrder]) error {
+			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.TypedMessage[placeOrder]) error {
 				return errors.Join(
 					m.Reply("Sales.OrderPlaced", m.Body),
 					m.Send(web, "Sales.Remind", m.Body, core.SendOptions{Delay: 300 * time.Millisecond}),

@@ -157,7 +157,7 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 		fails := false
 		for name, r := range all {
 			want := r.want(t)
-			core.Handle(ep, name, func(_ context.Context, m *core.Inbound[note]) error {
+			core.Handle(ep, name, func(_ context.Context, m *core.TypedMessage[note]) error {
 				mu.Lock()
 				defer mu.Unlock()
 				attempts[attempt{m.ID, fails}]++
@@ -256,10 +256,10 @@ func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.Inbound[note]) error {
+		core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.TypedMessage[note]) error {
 			return m.Reply("Interop.PongFromNet", note{"reply to " + m.Body.Text, m.Body.N})
 		})
-		core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.Inbound[note]) error {
+		core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.TypedMessage[note]) error {
 			return fmt.Errorf("this always fails in .NET: %s", m.Body.Text)
 		})
 		run(t, ep)

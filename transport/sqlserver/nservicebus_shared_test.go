@@ -76,7 +76,7 @@ func TestNServiceBus_SharedQueue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "Count", func(ctx context.Context, m *core.Inbound[int]) error {
+			core.Handle(ep, "Count", func(ctx context.Context, m *core.TypedMessage[int]) error {
 				write := func() error { return work(ctx, note, fmt.Sprint(m.Body), "ours") }
 				if c.mode == core.TransactionReceiveOnly {
 					write = func() error {

@@ -120,7 +120,7 @@ func invoice(id string) core.Outgoing {
 }
 
 // billing runs the endpoint until the end of the test.
-func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func(context.Context, *core.Inbound[WriteInvoice]) error) {
+func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func(context.Context, *core.TypedMessage[WriteInvoice]) error) {
 	t.Helper()
 	ep, err := core.New("billing", o.transport, core.Config{
 		Transactions: mode, Logger: silent,

@@ -125,10 +125,10 @@ var operationsOnTables = operations{
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, invoiceType, func(_ context.Context, m *core.Inbound[WriteInvoice]) error {
+			core.Handle(ep, invoiceType, func(_ context.Context, m *core.TypedMessage[WriteInvoice]) error {
 				return errors.Join(m.Send("shop", "x", 1), m.Publish("written", 1))
 			})
-			core.HandleEvent(ep, "placed", func(context.Context, *core.Inbound[int]) error { return errors.New("no paper") })
+			core.HandleEvent(ep, "placed", func(context.Context, *core.TypedMessage[int]) error { return errors.New("no paper") })
 			if err := o.transport.Subscribe(t.Context(), "shop", "written"); err != nil {
 				t.Fatal(err)
 			}

@@ -104,7 +104,7 @@ var operationsOnMessages = operations{
 	"failed, failed-one, retry, forget": func(t *testing.T, o *operator) {
 		mended := make(chan struct{})
 		handled := make(chan int, 4)
-		o.billing(t, core.TransactionSendsAtomicWithReceive, func(_ context.Context, m *core.Inbound[WriteInvoice]) error {
+		o.billing(t, core.TransactionSendsAtomicWithReceive, func(_ context.Context, m *core.TypedMessage[WriteInvoice]) error {
 			select {
 			case <-mended:
 				handled <- m.Attempt
@@ -187,7 +187,7 @@ var operationsOnMessages = operations{
 			t.Fatal(err)
 		}
 		got := make(chan int, 1)
-		o.billing(t, core.TransactionReceiveOnly, func(_ context.Context, m *core.Inbound[WriteInvoice]) error {
+		o.billing(t, core.TransactionReceiveOnly, func(_ context.Context, m *core.TypedMessage[WriteInvoice]) error {
 			got <- m.Body.OrderID
 			return nil
 		})

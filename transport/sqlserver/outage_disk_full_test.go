@@ -44,7 +44,7 @@ func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
 			const n = 4 // more than an endpoint with one slot may hold
 			started, fail := make(chan struct{}, n), make(chan struct{})
 			failures := 0
-			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				if failures++; failures > n {
 					return e.work(ctx, m)
 				}

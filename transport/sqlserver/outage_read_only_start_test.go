@@ -31,7 +31,7 @@ func startOn(t *testing.T, cfg sqlserver.Config, handled chan string, topics ...
 		t.Fatal(err)
 	}
 	for _, topic := range topics {
-		core.HandleEvent(ep, topic, func(_ context.Context, m *core.Inbound[[]byte]) error {
+		core.HandleEvent(ep, topic, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			handled <- string(m.Body)
 			return nil
 		})

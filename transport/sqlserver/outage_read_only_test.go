@@ -25,7 +25,7 @@ func settings(t *testing.T, s *postgres.Server, text string) {
 func (e *business) some() (goOn func()) {
 	var handled atomic.Int64
 	gate := make(chan struct{})
-	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		if handled.Add(1) > 20 {
 			select {
 			case <-gate:

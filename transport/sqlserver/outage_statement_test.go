@@ -83,7 +83,7 @@ func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
 			e := newBusiness(t, brokerOn(t, server), c.mode)
 			e.transport.Lease = outageLease
 			e.config.Concurrency = 1
-			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				if err := e.work(ctx, m); err != nil || m.Attempt > 1 {
 					return err
 				}

@@ -75,7 +75,7 @@ func TestOutage_SessionIsTerminatedInTheHandler(t *testing.T) {
 			e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 			e.config.Concurrency = 1
 			const messages = 3
-			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				terminate := func() {
 					if m.Attempt > 1 {
 						return
@@ -117,7 +117,7 @@ func TestOutage_SessionIsTerminatedInAStatement(t *testing.T) {
 			e.config.Concurrency = 1
 			const messages = 10 // half of them when the others may be done
 			handled := make(chan struct{}, messages)
-			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				err := e.work(ctx, m)
 				handled <- struct{}{}
 				return err

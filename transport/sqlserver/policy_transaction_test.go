@@ -40,7 +40,7 @@ func TestPolicy_WritesInTheTransactionOfTheMessage(t *testing.T) {
 				}
 				return test.actions[min(failure.DelayedDeliveriesPerformed+failure.ImmediateProcessingFailures-1, len(test.actions)-1)]
 			}
-			e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				if err := e.work(ctx, m); err != nil {
 					return err
 				}

@@ -142,7 +142,7 @@ func TestPool_ManyPublishersNeedFewConnections(t *testing.T) {
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.config.Concurrency = handlers
 	begin, begun := make(chan struct{}), make(chan struct{}, handlers)
-	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		begun <- struct{}{}
 		<-begin
 		begun <- struct{}{}

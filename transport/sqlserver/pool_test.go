@@ -32,7 +32,7 @@ func limitedPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
 }
 
 // sendNow writes the row and sends at once, on a second connection.
-func (e *business) sendNow(ctx context.Context, m *core.Inbound[[]byte]) error {
+func (e *business) sendNow(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 	if err := e.write(ctx, m); err != nil {
 		return err
 	}

@@ -174,7 +174,7 @@ func TestMaxPrefetchBytes_BoundsWhatIsLeased(t *testing.T) {
 	e.config.MaxPrefetchBytes = most
 	var handled, waiting atomic.Int64
 	gate := make(chan struct{})
-	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		if len(m.Body) == mib {
 			waiting.Add(1)
 			defer waiting.Add(-1)

@@ -155,7 +155,7 @@ func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode 
 	if e.Endpoint, err = core.New(e.queue, db.open(t, cfg), c); err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(e.Endpoint, "Row", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	core.Handle(e.Endpoint, "Row", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		if e.before != nil {
 			e.first.Do(e.before)
 		}
@@ -170,7 +170,7 @@ func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode 
 		}
 		return nil
 	})
-	core.Handle(e.Endpoint, "Healthy", func(context.Context, *core.Inbound[placeOrder]) error {
+	core.Handle(e.Endpoint, "Healthy", func(context.Context, *core.TypedMessage[placeOrder]) error {
 		e.healthy.Add(1)
 		return nil
 	})

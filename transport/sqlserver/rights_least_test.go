@@ -193,14 +193,14 @@ func TestRights_EndpointWithTheLeast(t *testing.T) {
 				t.Fatal(err)
 			}
 			topic := "Sales.OrderPlaced." + mode.String()
-			core.HandleEvent(ep, topic, func(_ context.Context, m *core.Inbound[placeOrder]) error {
+			core.HandleEvent(ep, topic, func(_ context.Context, m *core.TypedMessage[placeOrder]) error {
 				return errors.Join(
 					m.Send(next, "Ship", m.Body),
 					m.Send(theirs, "Ship", m.Body),
 					m.Send(theirs, "Remind", m.Body, core.SendOptions{Delay: 10 * time.Millisecond}),
 				)
 			})
-			core.Handle(ep, "Fail", func(context.Context, *core.Inbound[placeOrder]) error { return errors.New("no") })
+			core.Handle(ep, "Fail", func(context.Context, *core.TypedMessage[placeOrder]) error { return errors.New("no") })
 			run(t, ep)
 			if err := errors.Join(
 				ep.Publish(t.Context(), topic, placeOrder{"A-1"}),

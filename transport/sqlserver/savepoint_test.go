@@ -159,7 +159,7 @@ func TestSavepoint_OfMiddlewareThatTriesAgain(t *testing.T) {
 	}}
 	tries := map[string]int{}
 	e.config.Concurrency = 1
-	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		if err := e.work(ctx, m); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func TestSavepoint_OfMiddlewareThatTriesAgain(t *testing.T) {
 func TestSavepoint_ThatTheHandlerReleases(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
-	e.handle = func(ctx context.Context, m *core.Inbound[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		if err := e.work(ctx, m); err != nil || m.Attempt > 1 {
 			return err
 		}

@@ -146,7 +146,7 @@ func TestPool_HandlersThatOnlySendShareConnections(t *testing.T) {
 	pool := limitedPool(t, e.broker.url, 90)
 	e.transport = sqlserver.Config{Pool: pool}
 	const messages = 1000
-	e.handle = func(_ context.Context, m *core.Inbound[[]byte]) error {
+	e.handle = func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return m.Send(outputQueue, "invoices.Send", m.Body)
 	}
 	e.order(messages)

@@ -26,7 +26,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // snippet: handlers
 func registerOrders(orders *core.Endpoint) {
 	// A command: one endpoint is told to do something.
-	core.Handle(orders, "orders.place", func(_ context.Context, m *core.Inbound[PlaceOrder]) error {
+	core.Handle(orders, "orders.place", func(_ context.Context, m *core.TypedMessage[PlaceOrder]) error {
 		return errors.Join(
 			m.Publish("orders.placed", OrderPlaced(m.Body)), // an event: it has happened
 			m.Reply("orders.accepted", Accepted(m.Body)),    // a reply: to whoever sent the command
@@ -36,7 +36,7 @@ func registerOrders(orders *core.Endpoint) {
 
 func registerBilling(billing *core.Endpoint, charge func(ctx context.Context, id string) error) {
 	// A handler of an event also subscribes to it.
-	core.HandleEvent(billing, "orders.placed", func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	core.HandleEvent(billing, "orders.placed", func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		return charge(ctx, m.Body.ID)
 	})
 }
@@ -77,7 +77,7 @@ func TestCommandEventReply(t *testing.T) {
 		})
 		start(t, "orders", transport, core.Config{}, registerOrders)
 		web := start(t, "web", transport, core.Config{}, func(ep *core.Endpoint) {
-			core.Handle(ep, "orders.accepted", func(_ context.Context, m *core.Inbound[Accepted]) error {
+			core.Handle(ep, "orders.accepted", func(_ context.Context, m *core.TypedMessage[Accepted]) error {
 				accepted = m.Headers
 				return nil
 			})
@@ -118,7 +118,7 @@ func TestEndpoints_InOneProcess(t *testing.T) {
 		if err := errors.Join(errOrders, errBilling); err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(orders, "orders.place", func(_ context.Context, m *core.Inbound[PlaceOrder]) error {
+		core.Handle(orders, "orders.place", func(_ context.Context, m *core.TypedMessage[PlaceOrder]) error {
 			return m.Publish("orders.placed", OrderPlaced(m.Body))
 		})
 		registerBilling(billing, func(context.Context, string) error {
@@ -148,7 +148,7 @@ func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 		}
 		ep := start(t, "orders", transport, core.Config{}, func(ep *core.Endpoint) {
 			// snippet: now
-			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.Inbound[PlaceOrder]) error {
+			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
 				// Leaves at once, whatever becomes of this attempt, and at every attempt.
 				if err := m.SendNow(ctx, "audit-trail", "orders.attempted", m.Body); err != nil {
 					return err
@@ -204,7 +204,7 @@ func TestInstanceQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(web, "orders.accepted", func(_ context.Context, m *core.Inbound[Accepted]) error {
+		core.Handle(web, "orders.accepted", func(_ context.Context, m *core.TypedMessage[Accepted]) error {
 			accepted <- m.Headers.Get(core.HeaderRelatedTo)
 			return nil
 		})
@@ -283,7 +283,7 @@ func TestRunsOfOneAttempt(t *testing.T) {
 		}
 		run := 0
 		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{again}}, func(ep *core.Endpoint) {
-			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.Inbound[PlaceOrder]) error {
+			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
 				run++
 				return errors.Join(m.Send("shipping", "orders.ship", m.Body), charge(ctx, run))
 			})
@@ -312,7 +312,7 @@ func TestLifecycle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(orders, "orders.place", func(ctx context.Context, _ *core.Inbound[PlaceOrder]) error {
+		core.Handle(orders, "orders.place", func(ctx context.Context, _ *core.TypedMessage[PlaceOrder]) error {
 			tenant, _ = ctx.Value(tenantKey{}).(string)
 			return nil
 		})

@@ -19,11 +19,11 @@ func newImport(t core.Transport, archive func(messageType string, body []byte) e
 	if err != nil {
 		return nil, err
 	}
-	core.Handle(ep, "com.example.order.placed", func(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+	core.Handle(ep, "com.example.order.placed", func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		return charge(ctx, m.Body.ID)
 	})
 	// All others, whatever they are.
-	core.HandleDefault(ep, func(_ context.Context, m *core.Inbound[[]byte]) error {
+	core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return archive(m.Type, m.Body)
 	})
 	return ep, nil

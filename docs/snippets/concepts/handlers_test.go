@@ -14,8 +14,8 @@ type Order struct {
 	Items []string
 }
 
-func bill(context.Context, *core.Inbound[Order]) error  { return nil }
-func audit(context.Context, *core.Inbound[Order]) error { return nil }
+func bill(context.Context, *core.TypedMessage[Order]) error  { return nil }
+func audit(context.Context, *core.TypedMessage[Order]) error { return nil }
 
 // snippet: independent
 func register(ep *core.Endpoint) {
@@ -28,7 +28,7 @@ func register(ep *core.Endpoint) {
 
 // complete is a typed middleware: it gets the decoded body.
 func complete(next core.TypedHandlerFunc[Order]) core.TypedHandlerFunc[Order] {
-	return func(ctx context.Context, m *core.Inbound[Order]) error {
+	return func(ctx context.Context, m *core.TypedMessage[Order]) error {
 		if len(m.Body.Items) == 0 {
 			return core.Reject(errors.New("an order without items"))
 		}

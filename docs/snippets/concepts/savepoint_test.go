@@ -33,7 +33,7 @@ func answered(next core.HandlerFunc) core.HandlerFunc {
 // end
 
 func TestSavepointOfMiddleware(t *testing.T) {
-	in, sent := coretest.Inbound("order", "body")
+	in, sent := coretest.Message("order", "body")
 	err := answered(func(_ context.Context, m *core.Message) error {
 		if err := m.Send("shipping", "Ship", nil); err != nil {
 			return err

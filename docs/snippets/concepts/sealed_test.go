@@ -61,7 +61,7 @@ func TestSealedBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[OrderPlaced]) error {
+		core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 			got = m.Body.ID
 			return m.Forward("error")
 		})

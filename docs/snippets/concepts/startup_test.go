@@ -31,7 +31,7 @@ func TestDescribed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "orders.place", func(context.Context, *core.Inbound[string]) error { return nil })
+		core.Handle(ep, "orders.place", func(context.Context, *core.TypedMessage[string]) error { return nil })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := ep.Run(ctx); err != nil {

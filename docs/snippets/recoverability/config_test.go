@@ -164,7 +164,7 @@ func roundsOf(t *testing.T, c core.Recoverability, messageType string) (rounds [
 			t.Fatal(err)
 		}
 		start := time.Now()
-		core.Handle(ep, messageType, func(_ context.Context, m *core.Inbound[string]) error {
+		core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[string]) error {
 			if m.Attempt == 1 {
 				rounds = append(rounds, time.Since(start))
 			}

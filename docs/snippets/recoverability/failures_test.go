@@ -29,7 +29,7 @@ var (
 )
 
 // snippet: verdicts
-func handle(ctx context.Context, m *core.Inbound[Order]) error {
+func handle(ctx context.Context, m *core.TypedMessage[Order]) error {
 	err := charge(ctx, m.Body)
 	switch {
 	case errors.Is(err, ErrUnknownCustomer):
@@ -103,7 +103,7 @@ type Refused struct{ OrderID string }
 // takeOver registers the handlers of the guide.
 func takeOver(ep *core.Endpoint) {
 	// snippet: handle-failed
-	core.HandleFailed(ep, "orders.placed", func(_ context.Context, m *core.Inbound[Order], f *core.Failed) error {
+	core.HandleFailed(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[Order], f *core.Failed) error {
 		if errors.Is(f.Err, ErrUnknownCustomer) {
 			f.TakeOver() // not moved: the answer below is all there is to do
 		}
@@ -143,7 +143,7 @@ func TestHandleFailed(t *testing.T) {
 // billing is a service whose ledger cannot be opened.
 type billing struct{ seen core.Headers }
 
-func (s *billing) Charge(_ context.Context, m *core.Inbound[Order]) error {
+func (s *billing) Charge(_ context.Context, m *core.TypedMessage[Order]) error {
 	if m.Attempt == 1 && m.DelayedRetries == 0 {
 		s.seen = m.Headers
 	}
@@ -233,7 +233,7 @@ func TestLog_OfAHandlerThatLogsAttempts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(billing, "orders.placed", func(_ context.Context, m *core.Inbound[Order]) error {
+		core.Handle(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[Order]) error {
 			log.Info("charging order "+m.Body.ID, "attempt", m.Attempt, "delayed_retries", m.DelayedRetries)
 			return errors.New("the bank is down")
 		})

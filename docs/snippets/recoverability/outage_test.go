@@ -43,7 +43,7 @@ func outageOf34Seconds(t *testing.T, c core.Config) (cost outageCost) {
 		}
 		began := time.Now()
 		var attempts atomic.Int64
-		core.Handle(ep, "forward", func(context.Context, *core.Inbound[[]byte]) error {
+		core.Handle(ep, "forward", func(context.Context, *core.TypedMessage[[]byte]) error {
 			time.Sleep(20 * time.Millisecond)
 			if time.Since(began) > 34*time.Second {
 				return nil

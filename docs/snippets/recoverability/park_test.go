@@ -69,7 +69,7 @@ func TestPark_TheNextProcessStartsParked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "orders.place", func(context.Context, *core.Inbound[string]) error { return core.Reject(errors.New("no")) })
+			core.Handle(ep, "orders.place", func(context.Context, *core.TypedMessage[string]) error { return core.Reject(errors.New("no")) })
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- ep.Run(ctx) }()

@@ -60,7 +60,7 @@ func TestPutBack_OfTheGuide(t *testing.T) {
 					t.Fatal(err)
 				}
 				attempt := 0
-				core.Handle(ep, "orders.placed", func(_ context.Context, m *core.Inbound[Order]) error {
+				core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[Order]) error {
 					if !ready.Load() {
 						return errors.New("no price")
 					}

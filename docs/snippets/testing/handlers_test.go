@@ -13,7 +13,7 @@ import (
 // snippet: unit
 func TestChargeOrder_ShipsTheOrder(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
-	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
 	if err := billing.OrderPlaced(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestChargeOrder_ShipsTheOrder(t *testing.T) {
 // snippet: unit-failure
 func TestChargeOrder_RetriesAnOutage(t *testing.T) {
 	billing := &Billing{Charge: bankIsDown}
-	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: 7})
+	in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
 	err := billing.OrderPlaced(t.Context(), in)
 	if !errors.Is(err, errBankDown) || core.IsVerdict(err) {
 		t.Errorf("error %v; want an ordinary one, which is retried", err)
@@ -40,7 +40,7 @@ func TestChargeOrder_RetriesAnOutage(t *testing.T) {
 
 func TestChargeOrder_RejectsANegativeTotal(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
-	in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42", Total: -7})
+	in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: -7})
 	err := billing.OrderPlaced(t.Context(), in)
 	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictUnrecoverable || !errors.Is(err, errNegativeTotal) {
 		t.Errorf("error %v; want the verdict Unrecoverable", err)
@@ -51,7 +51,7 @@ func TestChargeOrder_RejectsANegativeTotal(t *testing.T) {
 
 // notify depends on the attempt: it tells the customer once, when the order is
 // late, and does not wait for its own success.
-func notify(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+func notify(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 	if m.Attempt == 1 && m.DelayedRetries == 1 {
 		if err := m.SendNow(ctx, m.Headers.Get("customer-queue"), "orders.late", m.Body); err != nil {
 			return err
@@ -62,7 +62,7 @@ func notify(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
 
 func TestLateCustomers_AreToldOnce(t *testing.T) {
 	// snippet: options
-	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{
+	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{
 		Attempt:        1,
 		DelayedRetries: 1,
 		LastError:      "the bank does not answer",
@@ -77,7 +77,7 @@ func TestLateCustomers_AreToldOnce(t *testing.T) {
 	if now := rec.SentNow(); len(now) != 1 || now[0].Queue != "customers" {
 		t.Errorf("sent at once: %v", now)
 	}
-	in, rec = coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{Attempt: 2, DelayedRetries: 1})
+	in, rec = coretest.Message("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{Attempt: 2, DelayedRetries: 1})
 	if err := notify(t.Context(), in); !errors.Is(err, errBankDown) {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestTenant_MissingIsRejected(t *testing.T) {
 		handled = true
 		return nil
 	})
-	in, _ := coretest.Inbound("orders.placed", OrderPlaced{})
+	in, _ := coretest.Message("orders.placed", OrderPlaced{})
 	err := chain(t.Context(), in.Message)
 	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictReject || handled {
 		t.Errorf("error %v, handled %v; want the verdict Reject, and nothing handled", err, handled)
@@ -115,7 +115,7 @@ func TestTenant_MissingIsRejected(t *testing.T) {
 // snippet: handle-failed
 // OrderFailed is the last resort of Billing: the customer is told, and what can
 // never be charged needs nobody else.
-func (b *Billing) OrderFailed(_ context.Context, m *core.Inbound[OrderPlaced], f *core.Failed) error {
+func (b *Billing) OrderFailed(_ context.Context, m *core.TypedMessage[OrderPlaced], f *core.Failed) error {
 	if errors.Is(f.Err, errNegativeTotal) {
 		f.TakeOver()
 	}
@@ -124,7 +124,7 @@ func (b *Billing) OrderFailed(_ context.Context, m *core.Inbound[OrderPlaced], f
 
 func TestHandleFailed_TellsTheCustomer(t *testing.T) {
 	for err, takenOver := range map[error]bool{core.Unrecoverable(errNegativeTotal): true, errBankDown: false} {
-		in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{ReplyTo: "web"})
+		in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{ReplyTo: "web"})
 		failed := &core.Failed{Err: err, Queue: "error"}
 		if err := (&Billing{}).OrderFailed(t.Context(), in, failed); err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func region(ctx context.Context) string {
 }
 
 func TestMessage_FromTheContext(t *testing.T) {
-	in, _ := coretest.Inbound("orders.placed", OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
+	in, _ := coretest.Message("orders.placed", OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
 	if got := region(core.ContextWithMessage(t.Context(), in.Message)); got != "eu" {
 		t.Errorf("region %q", got)
 	}

@@ -24,7 +24,7 @@ type Billing struct {
 
 var errNegativeTotal = errors.New("negative total")
 
-func (b *Billing) OrderPlaced(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+func (b *Billing) OrderPlaced(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 	if m.Body.Total < 0 {
 		return core.Unrecoverable(errNegativeTotal)
 	}

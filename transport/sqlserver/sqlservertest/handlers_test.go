@@ -56,7 +56,7 @@ func testPool(t *testing.T) *pgxpool.Pool {
 type OrderPlaced struct{ ID string }
 
 // WriteInvoice writes a row in the transaction of its message.
-func WriteInvoice(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
+func WriteInvoice(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 	tx, err := sqlserver.Tx(ctx)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func WriteInvoice(ctx context.Context, m *core.Inbound[OrderPlaced]) error {
 func TestWriteInvoice(t *testing.T) {
 	pool := testPool(t)
 	ctx := sqlservertest.Begin(t, pool) // rolled back when the test ends
-	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
 	if err := WriteInvoice(ctx, in); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (readOnly) Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
 }
 
 func TestWriteInvoice_TellsOfItsFailure(t *testing.T) {
-	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
 	err := WriteInvoice(sqlservertest.WithTx(t.Context(), readOnly{}), in)
 	if err == nil || !strings.Contains(err.Error(), "order 42: the server is read-only") || len(rec.Sent()) > 0 {
 		t.Errorf("error %v, sent %v", err, rec.Sent())
@@ -171,7 +171,7 @@ func TestBegin_RollsBackAndKeepsTheTransaction(t *testing.T) {
 	pool := testPool(t)
 	t.Run("handler", func(t *testing.T) {
 		ctx := sqlservertest.Begin(t, pool)
-		in, _ := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+		in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
 		if err := WriteInvoice(ctx, in); err != nil {
 			t.Fatal(err)
 		}

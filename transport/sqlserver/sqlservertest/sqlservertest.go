@@ -4,7 +4,7 @@
 // server, which is rolled back when the test ends, or a fake.
 //
 //	ctx := sqlservertest.Begin(t, pool)
-//	in, rec := coretest.Inbound("orders.placed", OrderPlaced{ID: "42"})
+//	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
 //	err := handler(ctx, in)
 //	// look at err, at rec.Sent(), and with sqlserver.Tx(ctx) at the rows
 //

@@ -142,7 +142,7 @@ func TestEndToEnd_LargeBody(t *testing.T) {
 			provision(t, transport)
 			endpoint := newEndpoint(t, transport)
 			attempts := make(chan []byte, 100)
-			core.HandleDefault(endpoint, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.HandleDefault(endpoint, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				attempts <- m.Body
 				return errors.New("no stock")
 			})
@@ -185,7 +185,7 @@ func TestEndToEnd_MissingBody(t *testing.T) {
 	transport := openTransport(t, queues, s, sqs.Wrapped)
 	provision(t, transport)
 	endpoint := newEndpoint(t, transport)
-	core.HandleDefault(endpoint, func(context.Context, *core.Inbound[[]byte]) error {
+	core.HandleDefault(endpoint, func(context.Context, *core.TypedMessage[[]byte]) error {
 		t.Error("the message without its body is handled")
 		return nil
 	})
@@ -230,7 +230,7 @@ func TestEndToEnd_Outage(t *testing.T) {
 				body   []byte
 			}
 			attempts := make(chan attempt, 100)
-			core.HandleDefault(endpoint, func(_ context.Context, m *core.Inbound[[]byte]) error {
+			core.HandleDefault(endpoint, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				attempts <- attempt{m.Attempt, m.Body}
 				return nil
 			})
