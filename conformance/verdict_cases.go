@@ -66,7 +66,7 @@ var judgementCases = []testCase{
 	{rule: "R7", title: "a handler moves its message to a queue that it names", run: func(t *trial) {
 		transport := t.open()
 		custom := t.queue(transport)
-		s, seen := t.answered(transport, core.MoveTo(custom, errors.New("it belongs elsewhere")), nil)
+		s, seen := t.answered(transport, core.MoveTo(errors.New("it belongs elsewhere"), custom), nil)
 		for _, in := range t.left(custom, "what its handler moved there", "judged") {
 			t.failedHeaders(in, "it belongs elsewhere")
 		}

@@ -317,7 +317,7 @@ func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
 		{"the endpoint's error queue", "other", errListed, nil, MoveToError("failed")},
 		{"its own error queue", "own", errListed, nil, MoveToError("bad")},
 		{"its own error queue for a verdict", "own", Reject(errFailed), nil, MoveToError("bad")},
-		{"its own error queue where an action cannot be done", "own", MoveTo("", errFailed), nil, MoveToError("bad")},
+		{"its own error queue where an action cannot be done", "own", MoveTo(errFailed, ""), nil, MoveToError("bad")},
 		{"the endpoint's error is no error of the type's", "other", errOwn, nil, ImmediateRetry()},
 		{"its own unrecoverable error", "own", errOwn, nil, MoveToError("bad")},
 		{"the endpoint's function", "own", errors.New("by func"), nil, MoveToError("bad")},

@@ -184,9 +184,9 @@ func TestR62_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 		}}, func(_ context.Context, m *core.Message) error {
 			switch m.ID {
 			case "to fraud":
-				return core.MoveTo("fraud", errBoom)
+				return core.MoveTo(errBoom, "fraud")
 			case "to error":
-				return core.MoveTo("error", errBoom)
+				return core.MoveTo(errBoom, "error")
 			}
 			return errBoom
 		})
@@ -368,7 +368,7 @@ func TestR25_MessagesForACustomErrorQueueWaitForIt(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		reachable := b.unreachable("fraud")
 		ep, _ := b.orders(core.Config{Recoverability: core.Recoverability{CustomErrorQueues: []string{"fraud"}}}, func(context.Context, *core.Message) error {
-			return core.MoveTo("fraud", errBoom)
+			return core.MoveTo(errBoom, "fraud")
 		})
 		b.put("m1")
 		b.pass(10 * time.Minute)

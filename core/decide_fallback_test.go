@@ -180,7 +180,7 @@ func TestR8_OwnQueueInAnySpelling(t *testing.T) {
 	for queue, says := range map[string]string{
 		"Billing": "own queue", "billing": "own queue", "BILLING": "own queue", "b#": "that cannot be a queue's name: '#' is not allowed", "billing2": "",
 	} {
-		for _, cause := range []error{MoveTo(queue, errFailed), errFailed} {
+		for _, cause := range []error{MoveTo(errFailed, queue), errFailed} {
 			r := ep.rules
 			r.policy = policyOf(MoveToError(queue))
 			d := r.decide(t.Context(), failedTimes(1, 0, cause))

@@ -277,7 +277,7 @@ func TestEditFailed_CustomQueueThatDoesNotExist(t *testing.T) {
 			calls++
 			equal(b, "queue", m.Queue, "nowhere")
 			redact(ctx, f, m)
-		}), func(context.Context, *core.Message) error { return core.MoveTo("nowhere", errBoom) })
+		}), func(context.Context, *core.Message) error { return core.MoveTo(errBoom, "nowhere") })
 		b.put("m1")
 		b.redacted(b.only("error"), "m1")
 		equal(b, "calls", calls, 1)

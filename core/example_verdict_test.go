@@ -81,7 +81,7 @@ func ExampleDiscard() {
 // A message may go to an error queue of its own, which must exist.
 func ExampleMoveTo() {
 	fmt.Println(fail(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		return core.MoveTo("disputes", errors.New("the customer disputes the total"))
+		return core.MoveTo(errors.New("the customer disputes the total"), "disputes")
 	}))
 	// Output: MoveToError("disputes")
 }

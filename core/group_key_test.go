@@ -24,7 +24,7 @@ func TestGroupKey_SurvivesInCopies(t *testing.T) {
 	}{
 		"audit copy":           {func(*core.Message) error { return nil }, "audit", time.Second},
 		"error queue":          {func(*core.Message) error { return errBoom }, "error", time.Hour},
-		"a named error queue":  {func(*core.Message) error { return core.MoveTo("shipping", errBoom) }, "shipping", time.Second},
+		"a named error queue":  {func(*core.Message) error { return core.MoveTo(errBoom, "shipping") }, "shipping", time.Second},
 		"deferral, then audit": {deferOnce, "audit", time.Hour},
 		"retry, then audit":    {failOneRound, "audit", time.Hour},
 		"dead letter":          {func(*core.Message) error { return core.Reject(errBoom) }, inmemory.DeadLetterQueue("orders"), time.Second},

@@ -236,7 +236,7 @@ func TestR51_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 					b.Fatal(err)
 				}
 				ep := b.endpoint("orders", core.Config{})
-				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.MoveTo(test.errorQueue, errBoom) })
+				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.MoveTo(errBoom, test.errorQueue) })
 				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 					equal(b, "queue", f.Queue, test.errorQueue)
 					return m.Send(test.extraQueue, "answer", "x")

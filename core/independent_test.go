@@ -232,7 +232,7 @@ func TestIndependent_Precedence(t *testing.T) {
 		{"reject", func() error { return core.Reject(errors.New("rejected")) }},
 		{"invalid", func() error { return core.Invalid(errors.New("invalid")) }},
 		{"unrecoverable", func() error { return core.Unrecoverable(errors.New("unrecoverable")) }},
-		{"move", func() error { return core.MoveTo("shipping", errors.New("moved")) }},
+		{"move", func() error { return core.MoveTo(errors.New("moved"), "shipping") }},
 		{"discard", func() error { return core.Discard("done") }},
 	}
 	decide := func(t *testing.T, errs ...error) (got core.Recovery) {
@@ -346,7 +346,7 @@ func FuzzIndependent(f *testing.F) {
 						gaveUp[h] = true
 						return core.Discard("enough")
 					case 7:
-						return core.MoveTo("error", errBoom)
+						return core.MoveTo(errBoom, "error")
 					}
 					succeeded[h] = true
 					return nil

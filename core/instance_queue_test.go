@@ -170,7 +170,7 @@ func TestInstanceQueue_VerdictsAndMalformedMessages(t *testing.T) {
 			if m.ID == "later" {
 				return core.Defer(time.Hour)
 			}
-			return core.MoveTo("orders-a", errBoom)
+			return core.MoveTo(errBoom, "orders-a")
 		})
 		b.broker.provoke(faults{arrive: func(in *core.Incoming) {
 			if in.ID == "malformed" {

@@ -128,7 +128,7 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 	}{
 		{name: "retries used up", recover: exhausted, answer: func(*core.Message) error { return errBoom }, counts: true},
 		{name: "Unrecoverable", recover: exhausted, answer: func(*core.Message) error { return core.Unrecoverable(errBoom) }, counts: true},
-		{name: "MoveTo", recover: exhausted, answer: func(*core.Message) error { return core.MoveTo("shipping", errBoom) }, counts: true},
+		{name: "MoveTo", recover: exhausted, answer: func(*core.Message) error { return core.MoveTo(errBoom, "shipping") }, counts: true},
 		{name: "Reject to the error queue", recover: exhausted, answer: func(*core.Message) error { return core.Reject(errBoom) }, counts: true},
 		{name: "Reject to a dead-letter queue", recover: core.Recoverability{DeadLetter: core.DeadLettersRejected}, answer: func(*core.Message) error { return core.Reject(errBoom) }, counts: true},
 		{name: "Invalid", recover: core.Recoverability{InvalidQueue: "invalid"}, answer: func(*core.Message) error { return core.Invalid(errBoom) }, counts: true},

@@ -77,7 +77,7 @@ func TestRateLimit_ErrorsThatCount(t *testing.T) {
 		"discard":             {core.Discard("x"), endsTheRow},
 		"reject":              {core.Reject(errBoom), endsTheRow},
 		"unrecoverable":       {core.Unrecoverable(errBoom), endsTheRow},
-		"move":                {core.MoveTo("shipping", errBoom), endsTheRow},
+		"move":                {core.MoveTo(errBoom, "shipping"), endsTheRow},
 		"filtered":            {errors.New("filtered"), neither},
 		"filtered in verdict": {core.RetryAfter(errors.New("filtered"), time.Hour), neither},
 		"retry after":         {core.RetryAfter(errBoom, time.Hour), counts},

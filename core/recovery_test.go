@@ -161,7 +161,7 @@ func TestR8_NoMoveToTheOwnQueue(t *testing.T) {
 			if runs++; runs > 10 {
 				return nil
 			}
-			return core.MoveTo("orders", errBoom)
+			return core.MoveTo(errBoom, "orders")
 		})
 		b.put("m1")
 		equal(b, "runs", runs, 1)

@@ -98,9 +98,9 @@ func (s *soak) handle(_ context.Context, m *core.TypedMessage[int]) error {
 		s.end(n, "")
 		return core.Discard("soak")
 	case "custom queue":
-		return core.MoveTo("custom", errSoak)
+		return core.MoveTo(errSoak, "custom")
 	case "missing queue":
-		return core.MoveTo("nowhere", errSoak)
+		return core.MoveTo(errSoak, "nowhere")
 	case "reject":
 		return core.Reject(errSoak)
 	case "send refused":

@@ -133,7 +133,7 @@ func TestUndelivered_Bound(t *testing.T) {
 func TestUndelivered_CustomQueueGivesWayToTheErrorQueue(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		b.unreachable("shipping")
-		b.orders(core.Config{}, func(context.Context, *core.Message) error { return core.MoveTo("shipping", errBoom) })
+		b.orders(core.Config{}, func(context.Context, *core.Message) error { return core.MoveTo(errBoom, "shipping") })
 		b.put("m1")
 		b.pass(30 * time.Second)
 		b.holds("error", 0)

@@ -254,7 +254,7 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 		"discard":             {fail(core.Discard("why")), noRetries, nil, nil, "Discarding message"},
 		"move":                {fail(errBoom), noRetries, nil, nil, "Moving message"},
 		"panic":               {func(context.Context, *core.Message) error { panic("boom") }, noRetries, nil, nil, "Moving message"},
-		"missing queue":       {fail(core.MoveTo("nowhere", errBoom)), noRetries, nil, nil, "does not exist"},
+		"missing queue":       {fail(core.MoveTo(errBoom, "nowhere")), noRetries, nil, nil, "does not exist"},
 		"HandleFailed fails":  {fail(errBoom), noRetries, func(*core.Failed) error { return errBoom }, nil, "HandleFailed failed"},
 		"HandleFailed":        {fail(errBoom), noRetries, func(f *core.Failed) error { f.TakeOver(); return nil }, nil, "took message"},
 		"policy panics":       {fail(errBoom), panickingPolicy, nil, nil, "policy failed"},

@@ -115,7 +115,7 @@ func DiscardError(err error, reason string) error {
 // MoveTo moves the message to the given queue as a failed one. The queue must
 // exist; if it does not, the message goes to the error queue. If err is nil, so
 // is the result: a message is only moved with an error that says why.
-func MoveTo(queue string, err error) error {
+func MoveTo(err error, queue string) error {
 	if err == nil {
 		return nil
 	}

@@ -24,8 +24,8 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 	}{
 		"Unrecoverable":  {core.Unrecoverable(errBoom), "error", "boom", "Moving message 'm1' to the error queue 'error'"},
 		"Reject":         {core.Reject(errBoom), "error", "boom", "Moving message 'm1' to the error queue 'error'"},
-		"MoveTo":         {core.MoveTo("shipping", errBoom), "shipping", "boom", "Moving message 'm1' to the error queue 'shipping'"},
-		"MoveTo missing": {core.MoveTo("nowhere", errBoom), "error", "boom", "'nowhere' does not exist"},
+		"MoveTo":         {core.MoveTo(errBoom, "shipping"), "shipping", "boom", "Moving message 'm1' to the error queue 'shipping'"},
+		"MoveTo missing": {core.MoveTo(errBoom, "nowhere"), "error", "boom", "'nowhere' does not exist"},
 		"Discard":        {core.Discard("too old"), "", "", "Discarding message with id 'm1'. Reason: too old"},
 		"DiscardError":   {core.DiscardError(errBoom, "too old"), "", "", "Discarding message with id 'm1'. Reason: too old"},
 		"several":        {errors.Join(core.RetryAfter(errBoom, 0), core.Defer(0), core.Unrecoverable(errBoom), core.Discard("wins")), "", "", "Reason: wins"},
@@ -198,7 +198,7 @@ func TestR50_LimitStopsTheEndpoint(t *testing.T) {
 			case "discard 1", "discard 2", "discard 3":
 				return core.Discard("not counted")
 			case "custom":
-				return core.MoveTo("shipping", errBoom)
+				return core.MoveTo(errBoom, "shipping")
 			case "bad 1", "bad 2", "bad 3":
 				return core.Unrecoverable(errBoom)
 			}

@@ -17,7 +17,7 @@ func TestVerdict_Fields(t *testing.T) {
 		want core.Verdict
 	}{
 		{"Discard", core.Discard("too late"), core.Verdict{Kind: core.VerdictDiscard, Reason: "too late"}},
-		{"MoveTo", core.MoveTo("fraud", errBoom), core.Verdict{Kind: core.VerdictMoveTo, Queue: "fraud", Err: errBoom}},
+		{"MoveTo", core.MoveTo(errBoom, "fraud"), core.Verdict{Kind: core.VerdictMoveTo, Queue: "fraud", Err: errBoom}},
 		{"Reject", core.Reject(errBoom), core.Verdict{Kind: core.VerdictReject, Err: errBoom}},
 		{"DiscardError", core.DiscardError(errBoom, "too late"), core.Verdict{Kind: core.VerdictDiscard, Reason: "too late", Err: errBoom}},
 		{"Unrecoverable", core.Unrecoverable(errBoom), core.Verdict{Kind: core.VerdictUnrecoverable, Err: errBoom}},
@@ -56,7 +56,7 @@ func TestVerdict_Fields(t *testing.T) {
 
 func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 	ranked := []error{ // in the order of their kinds, from 1
-		core.Discard("old"), core.MoveTo("fraud", errBoom), core.Reject(errBoom), core.Invalid(errBoom), core.Unrecoverable(errBoom), core.PutBack(errBoom, core.Pause{}), core.Defer(1), core.RetryAfter(errBoom, 1),
+		core.Discard("old"), core.MoveTo(errBoom, "fraud"), core.Reject(errBoom), core.Invalid(errBoom), core.Unrecoverable(errBoom), core.PutBack(errBoom, core.Pause{}), core.Defer(1), core.RetryAfter(errBoom, 1),
 	}
 	for i, strong := range ranked {
 		for _, weak := range ranked[i+1:] {
@@ -74,7 +74,7 @@ func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 		if v := core.VerdictOf(core.RetryAfter(fmt.Errorf("x: %w", core.Discard("old")), time.Hour)); v == nil || v.Reason != "old" {
 			t.Errorf("%#v", v)
 		}
-		if v := core.VerdictOf(core.MoveTo("fraud", core.Defer(1))); v == nil || v.Queue != "fraud" {
+		if v := core.VerdictOf(core.MoveTo(core.Defer(1), "fraud")); v == nil || v.Queue != "fraud" {
 			t.Errorf("%#v", v)
 		}
 	})

@@ -39,8 +39,8 @@ func TestVerdict_Decides(t *testing.T) {
 		{name: "Unrecoverable", err: Unrecoverable(errFailed), want: MoveToError("failed")},
 		{name: "Discard", err: Discard("too late"), want: DiscardMessage("too late")},
 		{name: "DiscardError", err: DiscardError(errFailed, "too late"), want: DiscardMessage("too late")},
-		{name: "MoveTo", err: MoveTo("poison", errFailed), want: MoveToError("poison")},
-		{name: "MoveTo without a queue", err: MoveTo("", errFailed), want: MoveToError("failed")},
+		{name: "MoveTo", err: MoveTo(errFailed, "poison"), want: MoveToError("poison")},
+		{name: "MoveTo without a queue", err: MoveTo(errFailed, ""), want: MoveToError("failed")},
 		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour)},
 		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0)},
 		{name: "RetryAfter a time that has passed", err: RetryAfter(errFailed, -time.Hour), want: DelayedRetry(0)},
@@ -132,7 +132,7 @@ func TestVerdict_Precedence(t *testing.T) {
 		want Action
 	}{
 		{"Discard", Discard("old"), DiscardMessage("old")},
-		{"MoveTo", MoveTo("poison", errFailed), MoveToError("poison")},
+		{"MoveTo", MoveTo(errFailed, "poison"), MoveToError("poison")},
 		{"Reject", Reject(errFailed), MoveToError("error")},
 		{"Unrecoverable", Unrecoverable(errFailed), MoveToError("error")},
 		{"PutBack", PutBack(errFailed, Pause{}), Action{Kind: ActionPutBack}},
@@ -160,7 +160,7 @@ func TestVerdict_Precedence(t *testing.T) {
 		if d := r.decide(t.Context(), failedTimes(1, 0, RetryAfter(fmt.Errorf("x: %w", Discard("old")), time.Hour))); d.action != DiscardMessage("old") {
 			t.Errorf("%v", d.action)
 		}
-		if d := r.decide(t.Context(), failedTimes(1, 0, MoveTo("poison", RetryAfter(errFailed, time.Hour)))); d.action != MoveToError("poison") {
+		if d := r.decide(t.Context(), failedTimes(1, 0, MoveTo(RetryAfter(errFailed, time.Hour), "poison"))); d.action != MoveToError("poison") {
 			t.Errorf("%v", d.action)
 		}
 	})
@@ -185,7 +185,7 @@ func TestVerdict_OfNilErrors(t *testing.T) {
 	for name, err := range map[string]error{
 		"DeferError":    DeferError(nil, time.Second),
 		"DiscardError":  DiscardError(nil, "old"),
-		"MoveTo":        MoveTo("q", nil),
+		"MoveTo":        MoveTo(nil, "q"),
 		"Reject":        Reject(nil),
 		"Unrecoverable": Unrecoverable(nil),
 		"RetryAfter":    RetryAfter(nil, time.Second),
@@ -219,7 +219,7 @@ func TestVerdict_Text(t *testing.T) {
 		{DiscardError(errFailed, "too late"), "message discarded: too late: handler failed"},
 		{&Verdict{Kind: VerdictReject}, "handler rejected the message"},
 		{&Verdict{Kind: VerdictMoveTo, Queue: "poison"}, `handler moved the message to "poison"`},
-		{MoveTo("poison", errFailed), "handler failed"},
+		{MoveTo(errFailed, "poison"), "handler failed"},
 		{RetryAfter(errFailed, time.Minute), "handler failed"},
 	} {
 		if test.err.Error() != test.want {
@@ -231,7 +231,7 @@ func TestVerdict_Text(t *testing.T) {
 func TestVerdict_KeepsItsError(t *testing.T) {
 	for name, err := range map[string]error{
 		"DeferError": DeferError(codeError{7}, 0), "DiscardError": DiscardError(codeError{7}, "old"), "Reject": Reject(codeError{7}), "Unrecoverable": Unrecoverable(codeError{7}),
-		"MoveTo": MoveTo("q", codeError{7}), "RetryAfter": RetryAfter(codeError{7}, 0),
+		"MoveTo": MoveTo(codeError{7}, "q"), "RetryAfter": RetryAfter(codeError{7}, 0),
 	} {
 		if found, ok := errors.AsType[codeError](fmt.Errorf("x: %w", err)); !ok || found.code != 7 {
 			t.Errorf("%s hides its error", name)

@@ -117,7 +117,7 @@ func TestHandler_CommittedMessagesLeave(t *testing.T) {
 		failed string // the queue where the message is afterwards
 	}{
 		"Discard":  {result: core.Discard("not wanted")},
-		"MoveTo":   {result: core.MoveTo("parking", errSecond), failed: "parking"},
+		"MoveTo":   {result: core.MoveTo(errSecond, "parking"), failed: "parking"},
 		"Reject":   {result: core.Reject(errSecond), failed: "error"},
 		"error":    {result: errSecond, failed: "error"},
 		"Fallback": {result: errSecond, change: func(_ *pair, c *core.Config) { c.Middleware = []core.Middleware{fallback.Middleware()} }},

@@ -169,7 +169,7 @@ func TestCreationContextKept(t *testing.T) {
 		"audit queue":     {func(context.Context, *core.Message) error { return nil }, "audit"},
 		"forwarded":       {func(_ context.Context, m *core.Message) error { return m.Forward("shipping") }, "shipping"},
 		"forwarded now":   {func(ctx context.Context, m *core.Message) error { return m.ForwardNow(ctx, "shipping") }, "shipping"},
-		"moved elsewhere": {func(context.Context, *core.Message) error { return core.MoveTo("shipping", errAway) }, "shipping"},
+		"moved elsewhere": {func(context.Context, *core.Message) error { return core.MoveTo(errAway, "shipping") }, "shipping"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bed) {

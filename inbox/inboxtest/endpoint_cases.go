@@ -191,7 +191,7 @@ func verdicts(ctx context.Context, db Database) error {
 		"error":         {errAgain, 2, 1},
 		"reject":        {core.Reject(errAgain), 2, 1},
 		"invalid":       {core.Invalid(errAgain), 2, 1},
-		"move":          {core.MoveTo("parking", errAgain), 2, 1},
+		"move":          {core.MoveTo(errAgain, "parking"), 2, 1},
 		"defer":         {core.Defer(time.Millisecond), 2, 1},
 		"retry after":   {core.RetryAfter(errAgain, time.Millisecond), 2, 1},
 		"unrecoverable": {core.Unrecoverable(errAgain), 2, 1},

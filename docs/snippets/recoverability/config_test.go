@@ -113,7 +113,7 @@ var sorted = core.Recoverability{
 	DeadLetter:        core.DeadLettersRejected, // orders of customers who are barred, for example
 	DeadLetterQueue:   "billing.dead",
 	InvalidQueue:      "billing.invalid", // the team of the web shop looks at it
-	CustomErrorQueues: []string{"fraud"}, // for core.MoveTo("fraud", err)
+	CustomErrorQueues: []string{"fraud"}, // for core.MoveTo(err, "fraud")
 }
 
 // end

@@ -37,7 +37,7 @@ func handle(ctx context.Context, m *core.TypedMessage[Order]) error {
 	case errors.Is(err, ErrBusy):
 		return core.RetryAfter(err, time.Minute) // the partner said when
 	case errors.Is(err, ErrFraud):
-		return core.MoveTo("fraud", err) // somebody else's queue
+		return core.MoveTo(err, "fraud") // somebody else's queue
 	case errors.Is(err, ErrTimedOut):
 		return core.Discard("the offer has expired") // gone
 	case errors.Is(err, ErrOtherBusiness):
