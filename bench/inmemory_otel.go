@@ -50,7 +50,7 @@ func inMemoryOpenTelemetry(ctx context.Context, l load) ([]table, error) {
 		} {
 			setup := repriseSetup{mode: core.TransactionReceiveOnly, endpoint: sends.endpoint}
 			if row.tracers != nil {
-				setup.observers = []any{otelreprise.New(otelreprise.Config{TracerProvider: row.tracers, MeterProvider: row.meters})}
+				setup.observers = []core.Observer{otelreprise.New(otelreprise.Config{TracerProvider: row.tracers, MeterProvider: row.meters}).Observer}
 			}
 			contenders = append(contenders, setup.inMemory(row.name))
 		}

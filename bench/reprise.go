@@ -23,7 +23,7 @@ type repriseSetup struct {
 	sends       bool                                             // the handler sends a message
 	work        func(ctx context.Context, sequence string) error // of the handler, before that
 	undelayed   bool                                             // no delayed retries
-	observers   []any
+	observers   []core.Observer
 	middleware  []core.Middleware
 }
 

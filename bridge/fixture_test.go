@@ -314,11 +314,12 @@ type outcomes struct {
 	all []core.Recovery
 }
 
-// Recovered implements core.RecoveryObserver.
-func (o *outcomes) Recovered(_ context.Context, r core.Recovery) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.all = append(o.all, r)
+func (o *outcomes) observer() core.Observer {
+	return core.Observer{Recovered: func(_ context.Context, r core.Recovery) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all = append(o.all, r)
+	}}
 }
 
 // failed returns those that cost an attempt, or the message its place in the queue.

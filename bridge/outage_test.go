@@ -51,7 +51,7 @@ func TestOutage_CostsNoAttempts(t *testing.T) {
 				bubble(t, near, inmemory.Config{}, func(b *bed) {
 					c := b.config(bridge.Side{Topics: to.topics}, bridge.Side{Queues: to.queues})
 					var seen outcomes
-					c.Endpoint.Observers = []any{&seen}
+					c.Endpoint.Observers = []core.Observer{seen.observer()}
 					carrier := b.bridge("b", c)
 					var got received
 					billing := b.endpoint(orderPlaced, b.far, core.Config{})
@@ -126,7 +126,7 @@ func outageOfTopics(b *bed, cause error, bad []string) {
 	topics := []string{orderPlaced, orderPaid, good}
 	c := b.config(bridge.Side{Topics: topics}, bridge.Side{})
 	var seen outcomes
-	c.Endpoint.Observers = []any{&seen}
+	c.Endpoint.Observers = []core.Observer{seen.observer()}
 	carrier := b.bridge("b", c)
 	b.noError(carrier.Provision(b.Context()))
 	b.noError(b.near.Subscribe(b.Context(), "b", topics...))
@@ -276,7 +276,7 @@ func TestOutage_SendHangs(t *testing.T) {
 		c := b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}})
 		c.SendTimeout = 5 * time.Second
 		var seen outcomes
-		c.Endpoint.Observers = []any{&seen}
+		c.Endpoint.Observers = []core.Observer{seen.observer()}
 		b.far.queues("billing")
 		b.far.setHang(true)
 		b.run(b.bridge("b", c).Endpoints()...)
@@ -336,7 +336,7 @@ func TestShutdown_WhileSending(t *testing.T) {
 		c := b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}})
 		c.SendTimeout = time.Hour
 		var seen outcomes
-		c.Endpoint.Observers = []any{&seen}
+		c.Endpoint.Observers = []core.Observer{seen.observer()}
 		b.far.queues("billing")
 		b.far.setHang(true)
 		stop := b.run(b.bridge("b", c).Endpoints()...)

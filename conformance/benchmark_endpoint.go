@@ -14,10 +14,10 @@ import (
 // Measurements of a whole endpoint.
 
 // run starts an endpoint with this handler, which stops at the end.
-func (b *bench) run(mode core.TransactionMode, observer any, handler func(ctx context.Context, m *core.TypedMessage[[]byte]) error) {
+func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, core.Success), handler func(ctx context.Context, m *core.TypedMessage[[]byte]) error) {
 	ep, err := core.New(b.queue, b.transport, core.Config{
 		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
-		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []any{observer},
+		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []core.Observer{{Succeeded: succeeded}},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -43,12 +43,11 @@ func (b *bench) run(mode core.TransactionMode, observer any, handler func(ctx co
 // successes counts messages that are done.
 type successes struct{ n atomic.Int64 }
 
-// Succeeded implements core.SuccessObserver.
-func (s *successes) Succeeded(context.Context, core.Success) { s.n.Add(1) }
+func (s *successes) succeeded(context.Context, core.Success) { s.n.Add(1) }
 
 func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
 	done := &successes{}
-	b.run(mode, done, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	b.run(mode, done.succeeded, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		if failing && m.Attempt == 1 {
 			return errHandler
 		}
@@ -81,16 +80,10 @@ func (b *bench) reach(done *successes) {
 	}
 }
 
-// finished tells of each message that is done.
-type finished chan struct{}
-
-// Succeeded implements core.SuccessObserver.
-func (f finished) Succeeded(context.Context, core.Success) { f <- struct{}{} }
-
 func (b *bench) latency(mode core.TransactionMode) {
 	var handled atomic.Pointer[time.Time]
-	done := make(finished, 1)
-	b.run(mode, done, func(context.Context, *core.TypedMessage[[]byte]) error {
+	done := make(chan struct{}, 1)
+	b.run(mode, func(context.Context, core.Success) { done <- struct{}{} }, func(context.Context, *core.TypedMessage[[]byte]) error {
 		now := time.Now()
 		handled.Store(&now)
 		return nil

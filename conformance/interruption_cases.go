@@ -35,8 +35,12 @@ func refusing(transport core.Transport, n int64, filter func(o core.Outgoing) bo
 // settled observes that the engine is done with a message.
 type settled chan struct{}
 
-func (s settled) Succeeded(context.Context, core.Success)  { s <- struct{}{} }
-func (s settled) Recovered(context.Context, core.Recovery) { s <- struct{}{} }
+func (s settled) observer() core.Observer {
+	return core.Observer{
+		Succeeded: func(context.Context, core.Success) { s <- struct{}{} },
+		Recovered: func(context.Context, core.Recovery) { s <- struct{}{} },
+	}
+}
 
 // losing lets the first Complete get lost, with that result, and keeps its
 // delivery. The case gives it back when the engine is done with it. Later ones
@@ -81,7 +85,7 @@ func (t *trial) losesComplete(result, handled error) {
 	queue, errorQueue := t.queue(transport), t.queue(transport)
 	lossy := losingComplete(transport, result)
 	done := make(settled, 2*endless)
-	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []any{done} })
+	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []core.Observer{done.observer()} })
 	s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, handled) })
 	s.run()
 	t.send(transport, t.command(queue, "order", "m1"))
@@ -245,7 +249,7 @@ var interruptionCases = []testCase{
 		queue, errorQueue := t.queue(transport), t.queue(transport)
 		lossy := losingComplete(transport, errInterfered)
 		done := make(settled, 2*endless)
-		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []any{done} })
+		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []core.Observer{done.observer()} })
 		s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, nil) })
 		s.run()
 		t.send(transport, t.command(queue, "order", "m1"))

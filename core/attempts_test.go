@@ -272,7 +272,7 @@ func TestR34_MessageThatNoHandlerSaw(t *testing.T) {
 		deliver(3)
 		var handled record[string]
 		var seen recoveries
-		ep := b.endpoint("orders", core.Config{Recoverability: rules, Observers: []any{&seen}})
+		ep := b.endpoint("orders", core.Config{Recoverability: rules, Observers: []core.Observer{seen.observer()}})
 		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			handled.add(fmt.Sprint(m.ID, " attempt ", m.Attempt))
 			if m.ID == "m2" {

@@ -272,7 +272,6 @@ func TestCommit_Invoke(t *testing.T) {
 // ends keeps what observers were told of attempts.
 type ends struct{ record[string] }
 
-func (e *ends) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
 func (e *ends) HandleEnd(_ context.Context, end core.HandleEnd) {
 	e.add(fmt.Sprint("end ", end.Duplicate))
 }
@@ -280,11 +279,15 @@ func (e *ends) Succeeded(_ context.Context, s core.Success) {
 	e.add(fmt.Sprint("success ", s.Duplicate))
 }
 
+func (e *ends) observer() core.Observer {
+	return core.Observer{HandleEnd: e.HandleEnd, Succeeded: e.Succeeded}
+}
+
 func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
 	for runs, want := range map[bool]string{false: "[end true success true]", true: "[end false success false]"} {
 		bubble(t, func(b *bed) {
 			seen := &ends{}
-			b.orders(core.Config{Observers: []any{seen}, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			b.orders(core.Config{Observers: []core.Observer{seen.observer()}, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.SetDuplicate()
 					if runs {

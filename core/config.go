@@ -104,7 +104,7 @@ type Config struct {
 
 	// WaitForBroker is how long Run waits, before its first message, for a broker that
 	// cannot be reached (ErrUnavailable) and for a ParkStore that fails; Health and
-	// ConnectionObserver tell. Then it returns the error; a try that is in progress is
+	// Observer.ConnectionChanged tell. Then it returns the error; a try that is in progress is
 	// given up, so it must be longer than creating the queues takes. It returns the error at
 	// once where waiting cannot help: a missing queue, refused
 	// credentials. The default, 0, is without limit. With Off it does not wait. While it
@@ -157,14 +157,9 @@ type Config struct {
 	// SendMiddleware wraps every send of the application, outermost first.
 	SendMiddleware []SendMiddleware `json:"-"`
 
-	// Observers are told what happens. Each implements at least one of
-	// HandleObserver, SuccessObserver, SendObserver, RecoveryObserver, RunObserver,
-	// RateLimitObserver, ParkObserver, ConnectionObserver and UndeliverableObserver; on a
-	// send-only endpoint, which does nothing but send, SendObserver or ConnectionObserver.
-	// A method with a wrong signature goes unnoticed where another interface is
-	// implemented; an assertion such as
-	// var _ core.RecoveryObserver = (*metrics)(nil) notices.
-	Observers []any `json:"-"`
+	// Observers are told of events. Each has a function at least; on a send-only endpoint,
+	// which does nothing but send, SendStart, SendEnd or ConnectionChanged.
+	Observers []Observer `json:"-"`
 
 	// Logger receives the log lines. The default is slog.Default().
 	Logger *slog.Logger `json:"-"`

@@ -119,12 +119,7 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	var err error
 	r.codecs, err = newCodecs(c.Codec, c.Codecs)
 	p.addErr(err)
-	for i, o := range c.Observers {
-		if o != nil && isNilPointer(o) {
-			p.add("Observers[%d] is a nil %T; set it or remove it", i, o)
-		}
-	}
-	r.observers = sortObservers(&p, c.Observers, c.SendOnly)
+	r.observers = sortObservers(&p, slices.Clone(c.Observers), c.SendOnly)
 
 	r.mode = c.Transactions
 	switch {

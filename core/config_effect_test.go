@@ -12,21 +12,12 @@ import (
 	"time"
 )
 
-// pointerCodec and pointerObserver are used by pointer, which may be nil.
+// pointerCodec is used by pointer, which may be nil.
 type pointerCodec struct{ contentType string }
 
 func (c *pointerCodec) ContentType() string        { return c.contentType }
 func (c *pointerCodec) Encode(any) ([]byte, error) { return nil, nil }
 func (c *pointerCodec) Decode([]byte, any) error   { return nil }
-
-type pointerObserver struct{ n int }
-
-func (o *pointerObserver) Recovered(context.Context, Recovery) { o.n++ }
-
-// outageObserver is told of something on any endpoint.
-type outageObserver struct{ pointerObserver }
-
-func (outageObserver) ConnectionChanged(ConnectionChange) {}
 
 func perType(name string, own TypeRecoverability) Config {
 	return Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{name: own}}}
@@ -80,7 +71,6 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 		{"an instance with NUL", Config{Instance: "a\x00"}, ableCapabilities(), []string{`Instance is "a\x00"`}},
 		{"a nil pointer as codec", Config{Codec: (*pointerCodec)(nil)}, ableCapabilities(), []string{"Codec is a nil *core.pointerCodec", "remove it"}},
 		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, ableCapabilities(), []string{"Codecs[0] is nil"}},
-		{"a nil pointer as observer", Config{Observers: []any{(*pointerObserver)(nil)}}, ableCapabilities(), []string{"Observers[0] is a nil *core.pointerObserver", "remove it"}},
 		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, ableCapabilities(), []string{"Middleware[0] panicked", "no database"}},
 		{"PurgeOnStart without a Purger", Config{PurgeOnStart: true}, ableCapabilities(), []string{"PurgeOnStart is set", "cannot empty queues", "remove it"}},
 		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, ableCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
@@ -158,12 +148,13 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	_, err := New("website", ableTransport(), Config{SendOnly: true, Observers: []any{&pointerObserver{}}})
-	if err == nil || !strings.Contains(err.Error(), "Observers[0] is of type *core.pointerObserver, which a send-only endpoint tells of nothing") {
+	recovered := func(context.Context, Recovery) {}
+	_, err := New("website", ableTransport(), Config{SendOnly: true, Observers: []Observer{{Recovered: recovered}}})
+	if err == nil || !strings.Contains(err.Error(), "Observers[0] has no function that a send-only endpoint calls") {
 		t.Errorf("an observer that would never be called: %v", err)
 	}
 	ep, err := New("website", ableTransport(), Config{
-		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []any{outageObserver{}}, OnCriticalError: func(context.Context, error) {},
+		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []Observer{{Recovered: recovered, ConnectionChanged: func(ConnectionChange) {}}}, OnCriticalError: func(context.Context, error) {},
 	})
 	if err != nil {
 		t.Fatal(err)

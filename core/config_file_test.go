@@ -67,21 +67,24 @@ func TestConfigFile_EndpointsShareNoSlice(t *testing.T) {
 		t.Fatal(err)
 	}
 	var base Config
-	base.Observers, base.Recoverability.Unrecoverable = make([]any, 0, 4), make([]error, 0, 4)
+	base.Observers, base.Recoverability.Unrecoverable = make([]Observer, 0, 4), make([]error, 0, 4)
 	base.Recoverability.UnrecoverableTypes, base.Recoverability.CustomErrorQueues = make([]string, 0, 4), make([]string, 0, 4)
 	configs := map[string]Config{}
+	called := ""
 	for _, name := range []string{"a", "b"} {
 		c, err := f.Config(name, base)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := &c.Recoverability
-		c.Observers, r.Unrecoverable = append(c.Observers, name), append(r.Unrecoverable, errors.New(name))
+		told := Observer{ConnectionChanged: func(ConnectionChange) { called = name }}
+		c.Observers, r.Unrecoverable = append(c.Observers, told), append(r.Unrecoverable, errors.New(name))
 		r.UnrecoverableTypes, r.CustomErrorQueues = append(r.UnrecoverableTypes, name), append(r.CustomErrorQueues, name)
 		configs[name] = c
 	}
 	r := configs["a"].Recoverability
-	if got := []any{configs["a"].Observers[0], r.Unrecoverable[0].Error(), r.UnrecoverableTypes[0], r.CustomErrorQueues[0]}; !reflect.DeepEqual(got, []any{"a", "a", "a", "a"}) {
+	configs["a"].Observers[0].ConnectionChanged(ConnectionChange{})
+	if got := []any{called, r.Unrecoverable[0].Error(), r.UnrecoverableTypes[0], r.CustomErrorQueues[0]}; !reflect.DeepEqual(got, []any{"a", "a", "a", "a"}) {
 		t.Errorf("a has %v, want its own", got)
 	}
 }

@@ -40,10 +40,8 @@ func TestHealth_ForgetsTheOutageOfAnEarlierRun(t *testing.T) {
 	})
 }
 
-// hears calls a function for each change of the connection.
-type hears func(core.ConnectionChange)
-
-func (h hears) ConnectionChanged(e core.ConnectionChange) { h(e) }
+// hears returns an observer that calls f for each change of the connection.
+func hears(f func(core.ConnectionChange)) core.Observer { return core.Observer{ConnectionChanged: f} }
 
 // The first thing that one writes in a connection observer. An adapter waited for it in
 // Close, and so Shutdown for itself.
@@ -52,7 +50,7 @@ func TestConnectionObserver_MayShutDown(t *testing.T) {
 		transport := &watched{faulty: b.broker}
 		var ep *core.Endpoint
 		shut := make(chan error, 1)
-		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(slog.DiscardHandler), Observers: []any{hears(func(e core.ConnectionChange) {
+		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(slog.DiscardHandler), Observers: []core.Observer{hears(func(e core.ConnectionChange) {
 			shut <- ep.Shutdown(context.Background())
 		})}})
 		if err != nil {
@@ -75,7 +73,7 @@ func TestConnectionObserver_HoldsUpNoAdapter(t *testing.T) {
 	bubble(t, func(b *bed) {
 		transport := &watched{faulty: b.broker}
 		release := make(chan struct{})
-		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(slog.DiscardHandler), Observers: []any{hears(func(core.ConnectionChange) { <-release })}})
+		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(slog.DiscardHandler), Observers: []core.Observer{hears(func(core.ConnectionChange) { <-release })}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -98,7 +96,7 @@ func TestConnectionObserver_OfAnEarlierRun(t *testing.T) {
 	bubble(t, func(b *bed) {
 		transport := &watched{faulty: b.broker}
 		told := 0
-		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(slog.DiscardHandler), Observers: []any{hears(func(core.ConnectionChange) { told++ })}})
+		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(slog.DiscardHandler), Observers: []core.Observer{hears(func(core.ConnectionChange) { told++ })}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -120,7 +118,7 @@ func TestConnectionObserver_OfSends(t *testing.T) {
 		var told record[core.ConnectionChange]
 		var ep *core.Endpoint
 		first := true
-		ep = b.endpoint("sender", core.Config{SendOnly: true, Observers: []any{hears(func(e core.ConnectionChange) {
+		ep = b.endpoint("sender", core.Config{SendOnly: true, Observers: []core.Observer{hears(func(e core.ConnectionChange) {
 			told.add(e)
 			if first { // an observer may send, also where it ends the goroutine
 				first = false
@@ -162,7 +160,7 @@ func TestConnectionObserver_OfSendsIsToldTheNewestState(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told record[bool]
 		release := make(chan struct{})
-		ep := b.endpoint("sender", core.Config{SendOnly: true, Observers: []any{hears(func(e core.ConnectionChange) {
+		ep := b.endpoint("sender", core.Config{SendOnly: true, Observers: []core.Observer{hears(func(e core.ConnectionChange) {
 			told.add(e.Connected)
 			<-release
 		})}})

@@ -124,7 +124,7 @@ func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 			t.Parallel()
 			inModes(t, everyMode, func(b *bed) {
 				var recovered recoveries
-				giveUpAll(b, core.Config{Recoverability: test.config, Observers: []any{&recovered}})
+				giveUpAll(b, core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}})
 				var rest []string
 				letters := test.letters
 				for id := range waysToGiveUp {
@@ -263,7 +263,7 @@ func TestR62_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 					return nil
 				}})
 				var recovered recoveries
-				b.orders(core.Config{Recoverability: test.config, Observers: []any{&recovered}}, func(context.Context, *core.Message) error { return errBoom })
+				b.orders(core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error { return errBoom })
 				m := order("m1")
 				m.Headers.Set(core.HeaderMessageTypes, test.messageType)
 				b.send(m)

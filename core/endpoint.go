@@ -250,9 +250,9 @@ func (ep *Endpoint) observerPanicked(value any) {
 // Invoke runs middleware and handlers for a message in this process, without a
 // queue in between: no retries, no error queue; the handlers' error is returned
 // as it is. The messages that they collect leave if they succeed, those that were
-// committed (Message.Commit) in any case. HandleObservers
-// and SendObservers are called, observers of what happens to received messages
-// are not. Invoke ends the registration of handlers, as Run does.
+// committed (Message.Commit) in any case. Of the
+// functions of observers those around an attempt and a send are called, those about received
+// messages are not. Invoke ends the registration of handlers, as Run does.
 func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
 	if err := ep.registry.seal(); err != nil {
 		return err

@@ -12,19 +12,14 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// outcome tells what became of a failed message.
-type outcome chan core.Recovery
-
-func (o outcome) Recovered(_ context.Context, e core.Recovery) { o <- e }
-
 // fail lets an endpoint with default recoverability handle one order and
 // returns the first decision about it.
 func fail(handler func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error) core.Action {
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
-	decided := make(outcome, 100)
+	decided := make(chan core.Recovery, 100)
 	ep, err := core.New("billing", transport, core.Config{
-		Observers: []any{decided},
+		Observers: []core.Observer{{Recovered: func(_ context.Context, e core.Recovery) { decided <- e }}},
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -64,7 +64,7 @@ func TestR23_NamesTheFailingHandler(t *testing.T) {
 					policy = f
 					return core.MoveToError("")
 				}}
-				ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []any{&seen}})
+				ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{seen.observer()}})
 				for _, h := range test.handlers {
 					core.Handle(ep, "order", h)
 				}

@@ -46,7 +46,7 @@ func TestFallback_RunsInTheLastAttempt(t *testing.T) {
 					retries = noRetries
 				}
 				ep := b.endpoint("orders", core.Config{
-					Observers:  []any{fallbackSuccesses{&success}, handleEnds{&ends}},
+					Observers:  []core.Observer{{Succeeded: fallbackSuccesses{&success}.Succeeded, HandleEnd: handleEnds{&ends}.HandleEnd}},
 					Middleware: []core.Middleware{f.Middleware()}, Recoverability: retries,
 				})
 				b.handle(ep, "order", failsWith(b, func() error { attempts++; return errAway }))
@@ -86,8 +86,7 @@ func (s fallbackSuccesses) Succeeded(_ context.Context, e core.Success) { s.add(
 
 type handleEnds struct{ *record[core.HandleEnd] }
 
-func (handleEnds) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
-func (s handleEnds) HandleEnd(_ context.Context, e core.HandleEnd)                     { s.add(e) }
+func (s handleEnds) HandleEnd(_ context.Context, e core.HandleEnd) { s.add(e) }
 
 // TestFallback_Filter compares what fallbacks take, by Invoke, which has one attempt.
 func TestFallback_Filter(t *testing.T) {
@@ -138,7 +137,7 @@ func TestFallback_AnOpenCircuitIsAnsweredAtOnce(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var recovered recoveries
 		ep := b.endpoint("orders", core.Config{
-			Observers: []any{&recovered},
+			Observers: []core.Observer{recovered.observer()},
 			Middleware: []core.Middleware{answers(b, core.FallbackOn{OpenCircuit: true, Any: true}).Middleware(), refuses(1, func(m *core.Message) bool {
 				return m.ID == "m1"
 			})},
@@ -270,7 +269,7 @@ func TestFallback_FailureAfterAVerdictCounts(t *testing.T) {
 				var recovered recoveries
 				f := core.Fallback{On: core.FallbackOn{OpenCircuit: true, Verdicts: true}, EachAttempt: true, Handle: func(context.Context, *core.Message, error) error { return errBoom }}
 				ep := b.endpoint("orders", core.Config{
-					Observers: []any{&recovered}, Middleware: []core.Middleware{f.Middleware()}, Recoverability: immediate(1),
+					Observers: []core.Observer{recovered.observer()}, Middleware: []core.Middleware{f.Middleware()}, Recoverability: immediate(1),
 				})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { return verdict() })
 				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
@@ -299,7 +298,7 @@ func TestFallback_VerdictDecidesAlone(t *testing.T) {
 			return core.RetryAfter(cause, time.Minute)
 		}}
 		b.orders(core.Config{
-			Observers:  []any{&recovered},
+			Observers:  []core.Observer{recovered.observer()},
 			Middleware: []core.Middleware{f.Middleware(), refuses(1, func(*core.Message) bool { return true })},
 		}, func(context.Context, *core.Message) error { return nil })
 		b.put("m1")

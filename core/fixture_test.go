@@ -387,6 +387,10 @@ type recoveries struct{ record[core.Recovery] }
 
 func (r *recoveries) Recovered(_ context.Context, e core.Recovery) { r.add(e) }
 
+func (r *recoveries) observer() core.Observer {
+	return core.Observer{Recovered: r.Recovered}
+}
+
 func (r *recoveries) kinds() string {
 	var kinds []string
 	for _, e := range r.all() {

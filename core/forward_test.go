@@ -57,7 +57,7 @@ func TestForward_LeavesAsSendsDo(t *testing.T) {
 		var after *core.Message
 		var seen tracer
 		b.must(b.broker.Provision(b.Context(), core.Topology{Queues: []string{"at once"}}))
-		b.orders(core.Config{Recoverability: noRetries, Observers: []any{&seen}}, func(ctx context.Context, m *core.Message) error {
+		b.orders(core.Config{Recoverability: noRetries, Observers: []core.Observer{seen.observer()}}, func(ctx context.Context, m *core.Message) error {
 			after = m
 			if err := m.Forward(""); err == nil {
 				b.Error("forwarded to no queue")

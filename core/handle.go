@@ -68,7 +68,7 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Typ
 // queue.
 //
 // Its message has the values that the failed attempt noted down (Message.SetValue), and
-// its context those that HandleObservers gave the attempt's. A shutdown cancels the
+// its context those that Observer.HandleStart gave the attempt's. A shutdown cancels the
 // context after DrainTimeout: a HandleFailed that returns an error then runs again in
 // the next Run (R27).
 //

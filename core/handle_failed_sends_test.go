@@ -55,7 +55,7 @@ func TestR51_TakeOverWhoseSendsFailIsUndone(t *testing.T) {
 		b.broker.provoke(refuse("shipping", func() bool { return true }))
 		var recovered recoveries
 		runs := 0
-		b.lastResort(core.Config{Recoverability: noRetries, Observers: []any{&recovered}}, func(ctx context.Context, m *core.Message, f *core.Failed) error {
+		b.lastResort(core.Config{Recoverability: noRetries, Observers: []core.Observer{recovered.observer()}}, func(ctx context.Context, m *core.Message, f *core.Failed) error {
 			runs++
 			work(ctx, "last resort")
 			f.TakeOver()

@@ -41,7 +41,7 @@ func (b *bed) sentTypes(queue string) []string {
 func TestR51_HandleFailedRunsBeforeTheMove(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var recovered recoveries
-		config := core.Config{Observers: []any{&recovered}}
+		config := core.Config{Observers: []core.Observer{recovered.observer()}}
 		attempts := 1
 		if b.mode != core.TransactionNone {
 			config.Recoverability, attempts = immediate(2), 3
@@ -84,7 +84,7 @@ func TestR51_HandleFailedMayTakeOver(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var recovered recoveries
 		recover := core.Recoverability{UnacceptableMessageLimit: 1, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
-		b.lastResort(core.Config{Recoverability: recover, Observers: []any{&recovered}, AuditQueue: "audit"},
+		b.lastResort(core.Config{Recoverability: recover, Observers: []core.Observer{recovered.observer()}, AuditQueue: "audit"},
 			func(ctx context.Context, m *core.Message, f *core.Failed) error {
 				work(ctx, "last resort")
 				f.TakeOver()

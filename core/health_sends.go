@@ -14,7 +14,7 @@ type sendWatch struct {
 	accepted atomic.Bool // one was, at some time
 	failing  atomic.Pointer[failingSends]
 
-	// tell tells the ConnectionObservers of a send-only endpoint. It is nil on others, whose
+	// tell tells the observers of a send-only endpoint. It is nil on others, whose
 	// receivers have a connection to tell of, and without observers.
 	tell    func(ConnectionChange)
 	mu      sync.Mutex

@@ -145,7 +145,7 @@ func TestHealth_IsReadableJSON(t *testing.T) {
 func TestConnectionObserver_IsToldOfTheEndpoint(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told record[core.ConnectionChange]
-		ep := b.endpoint("orders", core.Config{Instance: "one", Observers: []any{hears(func(e core.ConnectionChange) { told.add(e) })}})
+		ep := b.endpoint("orders", core.Config{Instance: "one", Observers: []core.Observer{hears(func(e core.ConnectionChange) { told.add(e) })}})
 		b.run(ep)
 		b.broker.newestObserver().(core.ConnectionObserver).ConnectionChanged(core.ConnectionChange{Err: errBoom})
 		synctest.Wait()

@@ -38,7 +38,7 @@ func TestIndependent_AllRunInEachAttempt(t *testing.T) {
 		} {
 			ran := &record[string]{}
 			var recovered recoveries
-			ep := b.endpoint("orders", core.Config{Recoverability: immediate(2), Observers: []any{&recovered}})
+			ep := b.endpoint("orders", core.Config{Recoverability: immediate(2), Observers: []core.Observer{recovered.observer()}})
 			succeed := func(*core.Message) error { return nil }
 			b.independents(ep, ran, map[string]func(m *core.Message) error{"a": succeed, "c": succeed, "b": func(m *core.Message) error {
 				if m.Attempt < 3 {
@@ -240,7 +240,7 @@ func TestIndependent_Precedence(t *testing.T) {
 		bubble(t, func(b *bed) {
 			var recovered recoveries
 			ep := b.endpoint("orders", core.Config{
-				Observers:      []any{&recovered},
+				Observers:      []core.Observer{recovered.observer()},
 				Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}, InvalidQueue: "invalid"},
 			})
 			for _, err := range errs {
@@ -279,7 +279,7 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var recovered recoveries
 		ep := b.endpoint("orders", core.Config{
-			Observers: []any{&recovered},
+			Observers: []core.Observer{recovered.observer()},
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}, RequeueLimit: 1,
 				UnrecoverableFunc: func(err error) bool { return err.Error() == "never" },
@@ -321,7 +321,7 @@ func FuzzIndependent(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t, able(func(*core.Capabilities) {}), retrying[int(script[1])%2])
 			var recovered recoveries
-			ep := b.endpoint("orders", core.Config{Observers: []any{&recovered}, Recoverability: core.Recoverability{
+			ep := b.endpoint("orders", core.Config{Observers: []core.Observer{recovered.observer()}, Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2, Increase: time.Second}, RequeueLimit: 5,
 			}})
 			runs, succeeded, gaveUp := make([]int, n), make([]bool, n), make([]bool, n)

@@ -16,7 +16,7 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 		var recovered recoveries
 		attempts := 0
 		ep := b.endpoint("billing", core.Config{
-			InputQueue: "orders-in", Observers: []any{&recovered},
+			InputQueue: "orders-in", Observers: []core.Observer{recovered.observer()},
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Retries: 1},
 				Delayed:   core.Delayed{Delays: []time.Duration{time.Minute}},

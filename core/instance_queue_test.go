@@ -119,7 +119,7 @@ func TestInstanceQueue_FailuresStayWithTheirQueue(t *testing.T) {
 		sound := false
 		attempts := map[string]int{}
 		_, run := b.orders(instanceA(core.Config{
-			Observers: []any{&recovered}, Concurrency: 1,
+			Observers: []core.Observer{recovered.observer()}, Concurrency: 1,
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Retries: 1},
 				Delayed:   core.Delayed{Delays: []time.Duration{time.Minute}},

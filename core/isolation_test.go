@@ -570,7 +570,7 @@ func TestR34_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 				var seen recoveries
 				b.send(order("m2"))
 				b.undo("orders", c.original)
-				ep := b.endpoint("orders", core.Config{Recoverability: c.rules, Observers: []any{&seen}})
+				ep := b.endpoint("orders", core.Config{Recoverability: c.rules, Observers: []core.Observer{seen.observer()}})
 				b.handle(ep, "order", func(context.Context, *core.Message) error { handled++; return nil })
 				run := b.run(ep)
 				equal(b, "new copies", seen.len() == 1 && seen.all()[0].NewCopy, true)

@@ -24,7 +24,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 			return in.Headers.Get("invoice")
 		}
 		ep := b.endpoint("orders", core.Config{
-			MessageID: name, AuditQueue: "audit", Observers: []any{&recovered},
+			MessageID: name, AuditQueue: "audit", Observers: []core.Observer{recovered.observer()},
 			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}},
 		})
 		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {

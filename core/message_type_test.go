@@ -88,7 +88,7 @@ func TestMessageType_SelectsRecoverability(t *testing.T) {
 					"fragile": {Immediate: core.Immediate{Retries: 3}},
 					"robust":  {Immediate: core.Immediate{Retries: 7}},
 				}
-				c.Observers = []any{&told}
+				c.Observers = []core.Observer{told.observer()}
 				ep := b.endpoint("orders", c)
 				b.handle(ep, "fragile", func(_ context.Context, m *core.Message) error {
 					attempts.add(m.Attempt)

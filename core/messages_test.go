@@ -332,7 +332,7 @@ func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 func TestInvoke_RunsObservers(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var seen calls
-		ep := b.endpoint("orders", core.Config{Observers: []any{&seen}})
+		ep := b.endpoint("orders", core.Config{Observers: []core.Observer{seen.observer()}})
 		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			equal(b, "value of the observer", ctx.Value(callKey{}), any("traced"))
 			m.ID = "m1"

@@ -38,7 +38,7 @@ func TestR6_MessageWithoutATypeIsAttemptedOnce(t *testing.T) {
 				var middleware record[string]
 				var seen recoveries
 				ep := b.endpoint("orders", core.Config{
-					Observers:   []any{&seen},
+					Observers:   []core.Observer{seen.observer()},
 					MessageType: func(*core.Incoming) string { return "" },
 					Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 						return func(ctx context.Context, m *core.Message) error {

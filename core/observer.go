@@ -5,9 +5,79 @@ import (
 	"time"
 )
 
-// Observers see what an endpoint does, so that tracing and metrics can be added
-// from outside. Each of the interfaces below is small and independent; an
-// observer implements those it needs. None can fail a message: panics are caught.
+// Observer is told of the events of an endpoint, so that tracing and metrics can be added
+// from outside: each function by its kind of events. Functions that are nil are not called.
+// None can fail a message: panics are caught. Functions that are called inline should be
+// quick; the others have a goroutine behind a queue of 1,000 events, and an event that does
+// not fit is dropped.
+//
+// Functions are called by several goroutines at once. Those of several observers nest: each
+// Start gets the context that the one before it returned, and each End the innermost.
+type Observer struct {
+	// HandleStart and HandleEnd are called around every attempt, that of Invoke too: before
+	// middleware and handlers, and after them on the same goroutine, with the context that
+	// HandleStart returned; nil stands for the one that it was given. Both are called inline.
+	// That the handlers succeeded does not mean yet that the message is done: see Succeeded.
+	HandleStart func(ctx context.Context, e HandleStart) context.Context
+	HandleEnd   func(ctx context.Context, e HandleEnd)
+
+	// Succeeded is called inline when a message has been handled, the messages of its
+	// handlers have left, and it was consumed. A settlement that the transport
+	// does not confirm, or that failed after the sends, counts too, because such a
+	// message is not handled again here.
+	Succeeded func(ctx context.Context, e Success)
+
+	// SendStart and SendEnd are called around every call to the transport that sends,
+	// for any reason: the application, a handler's success, a delayed retry, a move
+	// to the error queue. SendStart may set headers on the messages, such as a trace
+	// context. Both are called inline.
+	//
+	// Outgoing.Reason tells why each message is sent. A header that belongs to the
+	// first send of a message, such as the traceparent of its creation, is set where
+	// Reason is ReasonApplication: with the other reasons but ReasonAcknowledgement
+	// the message is a copy of one that was received, and has the header already.
+	SendStart func(ctx context.Context, e SendStart) context.Context
+	SendEnd   func(ctx context.Context, e SendEnd)
+
+	// Recovered is told what became of failed messages. It has a goroutine and a queue of
+	// its own; Health counts the events that were dropped. For one message the events are in
+	// order, and that of an immediate retry was queued before the retry could begin. The
+	// context has the values that HandleStart gave the attempt's.
+	Recovered func(ctx context.Context, e Recovery)
+
+	// RunStarted and RunEnded are called for each Run: for gauges that come from
+	// Endpoint.Health. They are called inline, once each for every Run that was not refused
+	// at once, by the goroutine of Run or RunAll. RunStarted is called before Run connects:
+	// Health tells that it is Starting, and whether it waits for its broker. RunEnded is called
+	// after the last settlement, or when Run could not start, with the error that Run returns:
+	// Health still tells of this Run, and Recovered has been called for all of it.
+	RunStarted func(ctx context.Context, ep *Endpoint)
+	RunEnded   func(ctx context.Context, ep *Endpoint, err error)
+
+	// RateLimitChanged is told when rate-limited mode begins and ends, like
+	// RateLimit.OnStarted and OnEnded.
+	RateLimitChanged func(ctx context.Context, e RateLimitChange)
+
+	// ParkChanged is told when the endpoint is parked because UnacceptableMessageLimit was
+	// reached, and when that ends (R50). It is called by the goroutine of ConnectionChanged,
+	// and by Resume where no Run is in progress. An endpoint that starts
+	// parked (ParkStore) is in Health, and no change.
+	ParkChanged func(ctx context.Context, e ParkChange)
+
+	// ConnectionChanged is told of outages and their end, by a goroutine that it shares
+	// with the hooks of rate limiting.
+	//
+	// A send-only endpoint receives nothing, and tells of its sends instead: of the first that
+	// fails for a reason other than its message (Health.SendError), and of the first that is
+	// accepted after it, if there is one; RetryIn is 0. A separate goroutine calls, one call
+	// after the other. An outage that ends while a call lasts may be left out.
+	ConnectionChanged func(e ConnectionChange)
+
+	// MessageUndeliverable is told of delayed messages that cannot be put into their queue
+	// when they are due, because the queue was deleted for example. It is called by the
+	// goroutine of ConnectionChanged.
+	MessageUndeliverable func(e Undeliverable)
+}
 
 // ObservedEndpoint says where an event happened.
 type ObservedEndpoint struct {
@@ -21,28 +91,6 @@ type ObservedEndpoint struct {
 	// Transport describes the endpoint's transport, or is nil where that is no Describer.
 	// It is the same pointer in all events of an endpoint, and nobody writes to it.
 	Transport *TransportInfo
-}
-
-// RunObserver is told of the beginning and the end of each Run: for gauges that come from
-// Endpoint.Health. It is called inline, once each for every Run that was not refused at once,
-// by the goroutine of Run or RunAll.
-type RunObserver interface {
-	// RunStarted is called before Run connects. Health tells that it is Starting, and whether
-	// it waits for its broker.
-	RunStarted(ctx context.Context, ep *Endpoint)
-	// RunEnded is called after the last settlement, or when Run could not start, with the
-	// error that Run returns. Health still tells of this Run, all of whose RecoveryObservers
-	// have been called.
-	RunEnded(ctx context.Context, ep *Endpoint, err error)
-}
-
-// HandleObserver is called around every attempt, that of Invoke too: its Start before middleware
-// and handlers, its End after them, on the same goroutine, with the context
-// that Start returned. Both run inline and should be quick. That the handlers
-// succeeded does not mean yet that the message is done: see SuccessObserver.
-type HandleObserver interface {
-	HandleStart(ctx context.Context, e HandleStart) context.Context
-	HandleEnd(ctx context.Context, e HandleEnd)
 }
 
 // HandleStart describes an attempt that begins.
@@ -63,14 +111,6 @@ type HandleEnd struct {
 	Duplicate bool
 }
 
-// SuccessObserver is called inline when a message has been handled, what its
-// handlers sent has left, and it was consumed; a settlement that the transport
-// does not confirm, or that failed after the sends, counts too, because such a
-// message is not handled again here.
-type SuccessObserver interface {
-	Succeeded(ctx context.Context, e Success)
-}
-
 // Success describes a message that is done.
 type Success struct {
 	ObservedEndpoint
@@ -79,20 +119,6 @@ type Success struct {
 
 	// Duplicate: the message was handled before, and no handler has run (Message.SetDuplicate).
 	Duplicate bool
-}
-
-// SendObserver is called around every call to the transport that sends,
-// whatever sends: the application, a handler's success, a delayed retry, a move
-// to the error queue. Start may set headers on the messages, such as a trace
-// context. Both run inline.
-//
-// Outgoing.Reason tells why each message is sent. A header that belongs to the
-// first send of a message, such as the traceparent of its creation, is set where
-// Reason is ReasonApplication: with the other reasons but ReasonAcknowledgement
-// the message is a copy of one that was received, and has the header already.
-type SendObserver interface {
-	SendStart(ctx context.Context, e SendStart) context.Context
-	SendEnd(ctx context.Context, e SendEnd)
 }
 
 // SendStart describes a send that begins.
@@ -108,15 +134,6 @@ type SendEnd struct {
 	Messages []Outgoing
 	Err      error
 	Duration time.Duration
-}
-
-// RecoveryObserver is told what became of failed messages. It is called by a
-// goroutine of its own behind a queue of 1,000 events; what does not fit is
-// dropped and counted (Health). For one message the events are in order, and
-// that of an immediate retry was queued before the retry could begin. The
-// context has the values that HandleObservers gave the attempt's.
-type RecoveryObserver interface {
-	Recovered(ctx context.Context, e Recovery)
 }
 
 // Recovery is what became of a failed message.
@@ -151,24 +168,10 @@ type Recovery struct {
 	noted *values // of the attempt
 }
 
-// RateLimitObserver is told when rate-limited mode begins and ends, like
-// RateLimit.OnStarted and OnEnded.
-type RateLimitObserver interface {
-	RateLimitChanged(ctx context.Context, e RateLimitChange)
-}
-
 // RateLimitChange is the beginning or the end of rate-limited mode.
 type RateLimitChange struct {
 	ObservedEndpoint
 	Limited bool
-}
-
-// ParkObserver is told when the endpoint is parked because UnacceptableMessageLimit was
-// reached, and when that ends (R50). It is called by the goroutine that tells a
-// ConnectionObserver, and by Resume where no Run is in progress. An endpoint that starts
-// parked (ParkStore) is in Health, and no change.
-type ParkObserver interface {
-	ParkChanged(ctx context.Context, e ParkChange)
 }
 
 // ParkChange is the beginning or the end of parking.
@@ -179,14 +182,8 @@ type ParkChange struct {
 	Park Park
 }
 
-// ConnectionObserver is told of outages and their end, by a goroutine that it shares
-// with the hooks of rate limiting, behind a queue of 1,000 events. An adapter calls the
-// endpoint's own from any goroutine, and is not held up.
-//
-// A send-only endpoint receives nothing, and tells of its sends instead: of the first that
-// fails for a reason other than its message (Health.SendError), and of the first that is
-// accepted after it, if there is one; RetryIn is 0. A separate goroutine calls, one call
-// after the other. An outage that ends while a call lasts may be left out.
+// ConnectionObserver is told of outages and their end by an adapter: the endpoint gives it
+// one ([ReceiverConfig].Observer). It may be called from any goroutine, and holds up no adapter.
 type ConnectionObserver interface {
 	ConnectionChanged(e ConnectionChange)
 }
@@ -204,58 +201,35 @@ type ConnectionChange struct {
 	RetryIn time.Duration
 }
 
-// observers holds an endpoint's observers by what they implement.
+// observers holds an endpoint's observers by the events that they are told of.
 type observers struct {
-	handle     []HandleObserver
-	success    []SuccessObserver
-	send       []SendObserver
-	recovery   []RecoveryObserver
-	rateLimit  []RateLimitObserver
-	connection []ConnectionObserver
-	run        []RunObserver
-	park       []ParkObserver
-
-	undeliverable []UndeliverableObserver
+	handle, success, send, recovery, run, rateLimit, park, connection, undeliverable []*Observer
 }
 
-func sortObservers(p *problems, all []any, sendOnly bool) *observers {
+func sortObservers(p *problems, all []Observer, sendOnly bool) *observers {
 	o := &observers{}
-	for i, each := range all {
+	for i := range all {
+		each := &all[i]
 		known, told := false, !sendOnly // told of anything
-		if v, ok := each.(HandleObserver); ok {
-			o.handle, known = append(o.handle, v), true
+		add := func(to *[]*Observer, isSet, ofSends bool) {
+			if isSet {
+				*to, known, told = append(*to, each), true, told || ofSends
+			}
 		}
-		if v, ok := each.(SuccessObserver); ok {
-			o.success, known = append(o.success, v), true
-		}
-		if v, ok := each.(SendObserver); ok {
-			o.send, known, told = append(o.send, v), true, true
-		}
-		if v, ok := each.(RecoveryObserver); ok {
-			o.recovery, known = append(o.recovery, v), true
-		}
-		if v, ok := each.(RateLimitObserver); ok {
-			o.rateLimit, known = append(o.rateLimit, v), true
-		}
-		if v, ok := each.(ConnectionObserver); ok {
-			o.connection, known, told = append(o.connection, v), true, true
-		}
-		if v, ok := each.(RunObserver); ok {
-			o.run, known = append(o.run, v), true
-		}
-		if v, ok := each.(ParkObserver); ok {
-			o.park, known = append(o.park, v), true
-		}
-		if v, ok := each.(UndeliverableObserver); ok {
-			o.undeliverable, known = append(o.undeliverable, v), true
-		}
+		add(&o.handle, each.HandleStart != nil || each.HandleEnd != nil, false)
+		add(&o.success, each.Succeeded != nil, false)
+		add(&o.send, each.SendStart != nil || each.SendEnd != nil, true)
+		add(&o.recovery, each.Recovered != nil, false)
+		add(&o.run, each.RunStarted != nil || each.RunEnded != nil, false)
+		add(&o.rateLimit, each.RateLimitChanged != nil, false)
+		add(&o.park, each.ParkChanged != nil, false)
+		add(&o.connection, each.ConnectionChanged != nil, true)
+		add(&o.undeliverable, each.MessageUndeliverable != nil, false)
 		switch {
-		case each == nil:
-			p.add("Observers[%d] is nil; remove it", i)
 		case !known:
-			p.add("Observers[%d] is of type %T, which implements no observer interface of core; check the signatures of its methods and their receiver", i, each)
+			p.add("Observers[%d] has no function; set one, or remove it", i)
 		case !told:
-			p.add("Observers[%d] is of type %T, which a send-only endpoint tells of nothing: it is neither a SendObserver nor a ConnectionObserver; remove it, or SendOnly", i, each)
+			p.add("Observers[%d] has no function that a send-only endpoint calls: SendStart, SendEnd or ConnectionChanged; remove it, or SendOnly", i)
 		}
 	}
 	return o
@@ -271,11 +245,11 @@ func guarded(caught func(value any), f func()) {
 	f()
 }
 
-// The contexts of several observers nest: each Start gets the context of the one
-// before it, and every End the innermost.
-
 func (o *observers) handleStart(ctx context.Context, caught func(any), e HandleStart) context.Context {
 	for _, each := range o.handle {
+		if each.HandleStart == nil {
+			continue
+		}
 		guarded(caught, func() {
 			if c := each.HandleStart(ctx, e); c != nil {
 				ctx = c
@@ -287,7 +261,9 @@ func (o *observers) handleStart(ctx context.Context, caught func(any), e HandleS
 
 func (o *observers) handleEnd(ctx context.Context, caught func(any), e HandleEnd) {
 	for _, each := range o.handle {
-		guarded(caught, func() { each.HandleEnd(ctx, e) })
+		if each.HandleEnd != nil {
+			guarded(caught, func() { each.HandleEnd(ctx, e) })
+		}
 	}
 }
 
@@ -299,6 +275,9 @@ func (o *observers) succeeded(ctx context.Context, caught func(any), e Success) 
 
 func (o *observers) sendStart(ctx context.Context, caught func(any), e SendStart) context.Context {
 	for _, each := range o.send {
+		if each.SendStart == nil {
+			continue
+		}
 		guarded(caught, func() {
 			if c := each.SendStart(ctx, e); c != nil {
 				ctx = c
@@ -310,18 +289,24 @@ func (o *observers) sendStart(ctx context.Context, caught func(any), e SendStart
 
 func (o *observers) sendEnd(ctx context.Context, caught func(any), e SendEnd) {
 	for _, each := range o.send {
-		guarded(caught, func() { each.SendEnd(ctx, e) })
+		if each.SendEnd != nil {
+			guarded(caught, func() { each.SendEnd(ctx, e) })
+		}
 	}
 }
 
 func (o *observers) runStarted(ctx context.Context, caught func(any), ep *Endpoint) {
 	for _, each := range o.run {
-		guarded(caught, func() { each.RunStarted(ctx, ep) })
+		if each.RunStarted != nil {
+			guarded(caught, func() { each.RunStarted(ctx, ep) })
+		}
 	}
 }
 
 func (o *observers) runEnded(ctx context.Context, caught func(any), ep *Endpoint, err error) {
 	for _, each := range o.run {
-		guarded(caught, func() { each.RunEnded(ctx, ep, err) })
+		if each.RunEnded != nil {
+			guarded(caught, func() { each.RunEnded(ctx, ep, err) })
+		}
 	}
 }

@@ -16,20 +16,21 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-type recoveryFunc func(ctx context.Context, e core.Recovery)
-
-func (f recoveryFunc) Recovered(ctx context.Context, e core.Recovery) { f(ctx, e) }
+// onRecovery returns an observer that calls f for each failed message.
+func onRecovery(f func(ctx context.Context, e core.Recovery)) core.Observer {
+	return core.Observer{Recovered: f}
+}
 
 func TestR32_SlowObserverDelaysNothing(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		release := make(chan struct{})
 		var seen record[string]
-		slow := recoveryFunc(func(_ context.Context, e core.Recovery) {
+		slow := onRecovery(func(_ context.Context, e core.Recovery) {
 			<-release
 			seen.add(e.MessageID)
 		})
 		recover := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
-		ep, run := b.orders(core.Config{Recoverability: recover, Observers: []any{slow}}, func(context.Context, *core.Message) error { return errBoom })
+		ep, run := b.orders(core.Config{Recoverability: recover, Observers: []core.Observer{slow}}, func(context.Context, *core.Message) error { return errBoom })
 		for i := range 1200 {
 			b.send(order(fmt.Sprint("m", i)))
 		}
@@ -47,8 +48,8 @@ func TestR32_SlowObserverDelaysNothing(t *testing.T) {
 func TestR32_HangingObserverIsLeftBehind(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		release := make(chan struct{})
-		stuck := recoveryFunc(func(context.Context, core.Recovery) { <-release })
-		_, run := b.orders(core.Config{Recoverability: noRetries, Observers: []any{stuck}}, func(context.Context, *core.Message) error { return errBoom })
+		stuck := onRecovery(func(context.Context, core.Recovery) { <-release })
+		_, run := b.orders(core.Config{Recoverability: noRetries, Observers: []core.Observer{stuck}}, func(context.Context, *core.Message) error { return errBoom })
 		b.put("m1")
 		start := time.Now()
 		if err := run.stop(); err != nil {
@@ -60,7 +61,7 @@ func TestR32_HangingObserverIsLeftBehind(t *testing.T) {
 	})
 }
 
-// panicky implements every observer interface, and panics in each.
+// panicky panics in each function of an observer.
 type panicky struct{}
 
 func (panicky) HandleStart(context.Context, core.HandleStart) context.Context { panic("HandleStart") }
@@ -71,11 +72,15 @@ func (panicky) Succeeded(context.Context, core.Success)                       { 
 func (panicky) Recovered(context.Context, core.Recovery)                      { panic("Recovered") }
 func (panicky) RateLimitChanged(context.Context, core.RateLimitChange)        { panic("RateLimitChanged") }
 
+func (p panicky) observer() core.Observer {
+	return core.Observer{HandleStart: p.HandleStart, HandleEnd: p.HandleEnd, SendStart: p.SendStart, SendEnd: p.SendEnd, Succeeded: p.Succeeded, Recovered: p.Recovered, RateLimitChanged: p.RateLimitChanged}
+}
+
 func TestR32_PanicsOfObserversChangeNothing(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var after calls
 		recover := limited(1)
-		b.orders(core.Config{Recoverability: recover, Observers: []any{panicky{}, &after}}, func(_ context.Context, m *core.Message) error {
+		b.orders(core.Config{Recoverability: recover, Observers: []core.Observer{panicky{}.observer(), after.observer()}}, func(_ context.Context, m *core.Message) error {
 			if m.Attempt == 1 {
 				return errBoom
 			}
@@ -130,10 +135,14 @@ func (c *calls) SendStart(ctx context.Context, e core.SendStart) context.Context
 
 func (c *calls) SendEnd(_ context.Context, e core.SendEnd) { c.add(fmt.Sprint("sent ", e.Err)) }
 
+func (c *calls) observer() core.Observer {
+	return core.Observer{HandleStart: c.HandleStart, HandleEnd: c.HandleEnd, Succeeded: c.Succeeded, SendStart: c.SendStart, SendEnd: c.SendEnd}
+}
+
 func TestObservers_SeeAttemptsAndSendsInOrder(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var seen calls
-		b.orders(core.Config{Observers: []any{&seen}, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(ctx context.Context, m *core.Message) error {
+		b.orders(core.Config{Observers: []core.Observer{seen.observer()}, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(ctx context.Context, m *core.Message) error {
 			if ctx.Value(callKey{}) != "traced" {
 				b.Error("the handler's context lacks what HandleStart put there")
 			}
@@ -164,7 +173,7 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var recovered recoveries
 		failedAt := time.Now()
-		b.orders(core.Config{Instance: "i1", Observers: []any{&recovered}, Recoverability: core.Recoverability{
+		b.orders(core.Config{Instance: "i1", Observers: []core.Observer{recovered.observer()}, Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			switch {
@@ -227,12 +236,12 @@ func (h slowHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func TestObservers_SurviveGoexit(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
 		var told record[string]
-		observer := recoveryFunc(func(_ context.Context, e core.Recovery) {
+		observer := onRecovery(func(_ context.Context, e core.Recovery) {
 			if told.add(e.MessageID) == 1 {
 				runtime.Goexit()
 			}
 		})
-		ep, run := b.orders(core.Config{Recoverability: noRetries, Observers: []any{observer}}, func(context.Context, *core.Message) error { return errBoom })
+		ep, run := b.orders(core.Config{Recoverability: noRetries, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error { return errBoom })
 		for i := range 5 {
 			b.put(fmt.Sprint("m", i))
 		}
@@ -280,7 +289,8 @@ type tracing struct{}
 func (tracing) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
 	return context.WithValue(ctx, traceKey{}, "span of "+e.Message.ID)
 }
-func (tracing) HandleEnd(context.Context, core.HandleEnd) {}
+
+func (t tracing) observer() core.Observer { return core.Observer{HandleStart: t.HandleStart} }
 
 // The decision belongs to the trace of the attempt that failed.
 func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
@@ -294,7 +304,7 @@ func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
 			}
 			return core.DefaultPolicy(ctx, c, f)
 		}
-		ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []any{tracing{}}})
+		ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{tracing{}.observer()}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
 		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			spans.add(ctx.Value(traceKey{}))

@@ -18,10 +18,14 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// parkWatch keeps what a ParkObserver is told.
+// parkWatch keeps the changes that it is told of.
 type parkWatch struct{ record[core.ParkChange] }
 
 func (w *parkWatch) ParkChanged(_ context.Context, e core.ParkChange) { w.add(e) }
+
+func (w *parkWatch) observer() core.Observer {
+	return core.Observer{ParkChanged: w.ParkChanged}
+}
 
 // parking is noRetries with a limit that parks.
 func parking(limit int) core.Recoverability {
@@ -46,7 +50,7 @@ func TestR50_ParksOneEndpointAlone(t *testing.T) {
 		recover := parking(3)
 		recover.UnacceptableMessageAction = core.LimitAuto // what RunAll makes LimitPark
 		one := b.endpoint("orders", core.Config{
-			Concurrency: 1, Recoverability: recover, Observers: []any{watch},
+			Concurrency: 1, Recoverability: recover, Observers: []core.Observer{watch.observer()},
 			OnCriticalError: func(_ context.Context, err error) { criticals.add(err) },
 		})
 		b.handle(one, "order", bad)

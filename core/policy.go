@@ -23,7 +23,7 @@ import (
 // handler does, from which the failed handler's work has been undone. What the policy does
 // in it is committed with the action, or undone with an ImmediateRetry.
 //
-// In all modes ctx has the values that HandleObservers gave the attempt's, and MessageFromContext
+// In all modes ctx has the values that Observer.HandleStart gave the attempt's, and MessageFromContext
 // finds the message in it. A shutdown cancels it after DrainTimeout: a policy that panics
 // or returns no action then is asked again in the next run (R27).
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action

@@ -106,7 +106,7 @@ func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 		r := noRetries
 		r.MaxDeliveries.Count = 5
 		b.broker.provoke(faults{arrive: func(in *core.Incoming) { ids.add(in.NativeID) }})
-		b.orders(core.Config{Middleware: []core.Middleware{count, s.middleware}, Recoverability: r, Observers: []any{&recovered}},
+		b.orders(core.Config{Middleware: []core.Middleware{count, s.middleware}, Recoverability: r, Observers: []core.Observer{recovered.observer()}},
 			func(_ context.Context, m *core.Message) error {
 				equal(b, "attempt", m.Attempt, 1)
 				handled.Add(1)

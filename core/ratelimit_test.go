@@ -260,11 +260,15 @@ func TestR42_SuccessOfAnEarlierAttemptSwitchesBack(t *testing.T) {
 	})
 }
 
-// rateLimitChanges is a RateLimitObserver.
+// rateLimitChanges keeps the changes that it is told of.
 type rateLimitChanges struct{ record[string] }
 
 func (r *rateLimitChanges) RateLimitChanged(_ context.Context, e core.RateLimitChange) {
 	r.add(fmt.Sprint(e.Endpoint, " ", e.Instance, " ", e.Limited))
+}
+
+func (r *rateLimitChanges) observer() core.Observer {
+	return core.Observer{RateLimitChanged: r.RateLimitChanged}
 }
 
 func TestR43_HooksObserversLogsAndGauge(t *testing.T) {
@@ -279,7 +283,7 @@ func TestR43_HooksObserversLogsAndGauge(t *testing.T) {
 			panic("in hook")
 		}
 		recover.RateLimit.OnEnded = func(context.Context) { panic("in hook") }
-		ep := b.endpoint("orders", core.Config{Recoverability: recover, Instance: "i1", Observers: []any{&observed}})
+		ep := b.endpoint("orders", core.Config{Recoverability: recover, Instance: "i1", Observers: []core.Observer{observed.observer()}})
 		var runs atomic.Int64
 		b.handle(ep, "order", func(context.Context, *core.Message) error {
 			if runs.Add(1) <= 3 {

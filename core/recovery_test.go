@@ -121,7 +121,7 @@ func TestGoexit_OfFilterOrObserver(t *testing.T) {
 		return true
 	}
 	filtered := core.Config{Recoverability: core.Recoverability{RateLimit: core.RateLimit{ConsecutiveFailures: 100, Filter: goexit}}}
-	for name, c := range map[string]core.Config{"filter": filtered, "send observer": {Observers: []any{sendExit{}}}} {
+	for name, c := range map[string]core.Config{"filter": filtered, "send observer": {Observers: []core.Observer{sendExit{}.observer()}}} {
 		t.Run(name, func(t *testing.T) {
 			inModesOn(t, locking, retrying, func(b *bed) {
 				b.orders(c, func(_ context.Context, m *core.Message) error {
@@ -152,7 +152,7 @@ func (sendExit) SendStart(_ context.Context, e core.SendStart) context.Context {
 	return nil
 }
 
-func (sendExit) SendEnd(context.Context, core.SendEnd) {}
+func (s sendExit) observer() core.Observer { return core.Observer{SendStart: s.SendStart} }
 
 func TestR8_NoMoveToTheOwnQueue(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {

@@ -45,7 +45,7 @@ func TestRetryPause_GrowsAndTakesNoSlot(t *testing.T) {
 				var recovered recoveries
 				handled := map[string]time.Duration{}
 				start := time.Now()
-				ep, _ := b.orders(core.Config{Concurrency: 1, Recoverability: pausing(4), Observers: []any{&recovered}}, func(_ context.Context, m *core.Message) error {
+				ep, _ := b.orders(core.Config{Concurrency: 1, Recoverability: pausing(4), Observers: []core.Observer{recovered.observer()}}, func(_ context.Context, m *core.Message) error {
 					if m.ID != "fails" {
 						handled[m.ID] = time.Since(start)
 						return nil

@@ -170,7 +170,7 @@ func (r *runner) close() {
 	r.ep.finish(r, nil)
 }
 
-// begin makes the Run in progress, and tells RunObservers.
+// begin makes the Run in progress, and tells observers.
 func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 	r, err := ep.newRunner(ctx)
 	if err == nil {

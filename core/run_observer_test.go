@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// runCalls notes the calls of a RunObserver, and what Health told then.
+// runCalls notes calls of RunStarted and RunEnded, and what Health told then.
 type runCalls struct{ record[string] }
 
 func (r *runCalls) RunStarted(_ context.Context, ep *core.Endpoint) {
@@ -24,10 +24,14 @@ func (r *runCalls) RunEnded(_ context.Context, ep *core.Endpoint, err error) {
 	r.add(fmt.Sprintf("%s ended, running %t, dropped %d, err %v", ep.Name(), h.Running, h.NotificationsDropped, err))
 }
 
+func (r *runCalls) observer() core.Observer {
+	return core.Observer{RunStarted: r.RunStarted, RunEnded: r.RunEnded}
+}
+
 func TestRunObserver_EveryRunOnce(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var seen runCalls
-		ep := b.endpoint("orders", core.Config{Observers: []any{&seen}})
+		ep := b.endpoint("orders", core.Config{Observers: []core.Observer{seen.observer()}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
 		for range 2 {
 			if err := b.run(ep).stop(); err != nil {
@@ -44,7 +48,7 @@ func TestRunObserver_ErrorOfRun(t *testing.T) {
 		var seen runCalls
 		recover := noRetries
 		recover.UnacceptableMessageLimit = 1
-		_, run := b.orders(core.Config{Recoverability: recover, Observers: []any{&seen}}, func(context.Context, *core.Message) error { return errBoom })
+		_, run := b.orders(core.Config{Recoverability: recover, Observers: []core.Observer{seen.observer()}}, func(context.Context, *core.Message) error { return errBoom })
 		b.put("m1")
 		err := run.wait()
 		if !errors.Is(err, core.ErrUnacceptableMessageLimit) {
@@ -57,7 +61,7 @@ func TestRunObserver_ErrorOfRun(t *testing.T) {
 func TestRunObserver_RunThatCouldNotStart(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var seen runCalls
-		ep := b.endpoint("nowhere", core.Config{Provision: core.ProvisionNever, Observers: []any{&seen}})
+		ep := b.endpoint("nowhere", core.Config{Provision: core.ProvisionNever, Observers: []core.Observer{seen.observer()}})
 		b.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
 		err := b.launch(ep).wait()
 		if !errors.Is(err, core.ErrQueueNotFound) {
@@ -73,7 +77,7 @@ func TestRunObserver_RunThatWaits(t *testing.T) {
 		var seen runCalls
 		var tries int
 		b.away(&tries)
-		run := b.launch(b.endpoint("orders", core.Config{Observers: []any{&seen}}))
+		run := b.launch(b.endpoint("orders", core.Config{Observers: []core.Observer{seen.observer()}}))
 		equal(b, "calls while it waits", fmt.Sprint(seen.all()), "[orders started, starting true, running false]")
 		if err := run.stop(); err != nil {
 			b.Error(err)
@@ -86,7 +90,7 @@ func TestRunObserver_RunThatWaits(t *testing.T) {
 func TestRunObserver_RefusedRun(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var seen runCalls
-		ep := b.endpoint("orders", core.Config{Observers: []any{&seen}})
+		ep := b.endpoint("orders", core.Config{Observers: []core.Observer{seen.observer()}})
 		b.run(ep)
 		if err := ep.Run(b.Context()); err == nil {
 			b.Error("a second Run is not refused")
@@ -97,7 +101,7 @@ func TestRunObserver_RefusedRun(t *testing.T) {
 
 func TestRunObserver_PanicChangesNothing(t *testing.T) {
 	bubble(t, func(b *bed) {
-		_, run := b.orders(core.Config{Observers: []any{panickyRuns{}}}, func(context.Context, *core.Message) error { return nil })
+		_, run := b.orders(core.Config{Observers: []core.Observer{panickyRuns{}.observer()}}, func(context.Context, *core.Message) error { return nil })
 		b.put("m1")
 		b.holds("orders", 0)
 		if err := run.stop(); err != nil {
@@ -111,6 +115,10 @@ type panickyRuns struct{}
 
 func (panickyRuns) RunStarted(context.Context, *core.Endpoint)      { panic("RunStarted") }
 func (panickyRuns) RunEnded(context.Context, *core.Endpoint, error) { panic("RunEnded") }
+
+func (p panickyRuns) observer() core.Observer {
+	return core.Observer{RunStarted: p.RunStarted, RunEnded: p.RunEnded}
+}
 
 // pigeonPost is a transport that tells of a server.
 type pigeonPost struct{ *faulty }
@@ -136,7 +144,7 @@ func TestObservedEndpoint_TellsTheTransport(t *testing.T) {
 		} {
 			var seen record[*core.TransportInfo]
 			starts := sendStartFunc(func(e core.SendStart) { seen.add(e.Transport) })
-			ep, err := core.New(c.name, c.transport, core.Config{Observers: []any{starts}})
+			ep, err := core.New(c.name, c.transport, core.Config{Observers: []core.Observer{starts}})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -161,14 +169,13 @@ func TestObservedEndpoint_TellsTheTransport(t *testing.T) {
 	})
 }
 
-type sendStartFunc func(e core.SendStart)
-
-func (f sendStartFunc) SendStart(ctx context.Context, e core.SendStart) context.Context {
-	f(e)
-	return ctx
+// sendStartFunc returns an observer that calls f at the start of each send.
+func sendStartFunc(f func(e core.SendStart)) core.Observer {
+	return core.Observer{SendStart: func(ctx context.Context, e core.SendStart) context.Context {
+		f(e)
+		return ctx
+	}}
 }
-
-func (sendStartFunc) SendEnd(context.Context, core.SendEnd) {}
 
 func TestMessage_NativeIDNamesTheCopy(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -189,9 +196,9 @@ func TestMessage_NativeIDNamesTheCopy(t *testing.T) {
 func TestRecovery_TellsTheFirstFailure(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var first record[time.Time]
-		observer := recoveryFunc(func(_ context.Context, e core.Recovery) { first.add(e.FirstFailure) })
+		observer := onRecovery(func(_ context.Context, e core.Recovery) { first.add(e.FirstFailure) })
 		recover := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2}}
-		b.orders(core.Config{Recoverability: recover, Observers: []any{observer}}, func(context.Context, *core.Message) error { return errBoom })
+		b.orders(core.Config{Recoverability: recover, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error { return errBoom })
 		began := time.Now()
 		b.put("m1")
 		b.pass(time.Hour)

@@ -192,7 +192,7 @@ func TestProvision_Subscribes(t *testing.T) {
 func TestHealth_Connections(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told connections
-		ep := b.endpoint("orders", core.Config{Observers: []any{&told, panickyConnection{}}})
+		ep := b.endpoint("orders", core.Config{Observers: []core.Observer{told.observer(), hears(func(core.ConnectionChange) { panic("boom") })}})
 		b.run(ep)
 		watch := b.broker.newestObserver().(core.ConnectionObserver)
 		since := time.Now()
@@ -215,9 +215,9 @@ type connections struct{ record[core.ConnectionChange] }
 
 func (c *connections) ConnectionChanged(e core.ConnectionChange) { c.add(e) }
 
-type panickyConnection struct{}
-
-func (panickyConnection) ConnectionChanged(core.ConnectionChange) { panic("boom") }
+func (c *connections) observer() core.Observer {
+	return core.Observer{ConnectionChanged: c.ConnectionChanged}
+}
 
 func TestOnCriticalError_MayShutDown(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {

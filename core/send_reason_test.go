@@ -25,7 +25,7 @@ func (tr *tracer) SendStart(ctx context.Context, e core.SendStart) context.Conte
 	return ctx
 }
 
-func (tr *tracer) SendEnd(context.Context, core.SendEnd) {}
+func (tr *tracer) observer() core.Observer { return core.Observer{SendStart: tr.SendStart} }
 
 // TestSendReason_TellsCopiesFromSends also shows that an observer can keep the
 // trace context of a message's creation.
@@ -60,7 +60,7 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 					b.Fatal(err)
 				}
 				rules := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}
-				b.orders(core.Config{Observers: []any{&seen}, AuditQueue: "audit", Recoverability: rules}, func(_ context.Context, m *core.Message) error {
+				b.orders(core.Config{Observers: []core.Observer{seen.observer()}, AuditQueue: "audit", Recoverability: rules}, func(_ context.Context, m *core.Message) error {
 					return c.outcome(m)
 				})
 				m := order("m1")

@@ -32,7 +32,7 @@ type SendFunc func(ctx context.Context, out *Outgoing) error
 //
 // next only takes the message over: the message leaves after the outermost
 // middleware has returned nil, in a handler after all handlers have succeeded.
-// SendObserver is told then. A middleware that returns nil without a call of next
+// Observer.SendStart is told then. A middleware that returns nil without a call of next
 // drops the message. One that calls it several times sends as many: copies of the
 // Outgoing that it was given, with different IDs.
 //

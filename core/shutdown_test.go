@@ -396,8 +396,8 @@ func TestR30_InNoneACutOffMessageIsMoved(t *testing.T) {
 func TestShutdown_KeepsToItsContext(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		release := make(chan struct{})
-		stuck := recoveryFunc(func(context.Context, core.Recovery) { <-release })
-		ep, run := b.orders(core.Config{Observers: []any{stuck}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+		stuck := onRecovery(func(context.Context, core.Recovery) { <-release })
+		ep, run := b.orders(core.Config{Observers: []core.Observer{stuck}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "fails" {
 				return errBoom
 			}
@@ -427,8 +427,8 @@ func TestShutdown_KeepsToItsContext(t *testing.T) {
 func TestShutdown_DefaultsEndWithinThirtySeconds(t *testing.T) {
 	inModesOn(t, locking, retrying, func(b *bed) {
 		release := make(chan struct{})
-		stuck := recoveryFunc(func(context.Context, core.Recovery) { <-release })
-		_, run := b.orders(core.Config{Observers: []any{stuck}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+		stuck := onRecovery(func(context.Context, core.Recovery) { <-release })
+		_, run := b.orders(core.Config{Observers: []core.Observer{stuck}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "fails" {
 				return errBoom
 			}

@@ -27,7 +27,7 @@ func TestStart_WaitsForItsBroker(t *testing.T) {
 		var tries int
 		back := b.away(&tries)
 		var changes record[core.ConnectionChange]
-		ep := b.endpoint("orders", core.Config{Observers: []any{hears(func(e core.ConnectionChange) { changes.add(e) })}})
+		ep := b.endpoint("orders", core.Config{Observers: []core.Observer{hears(func(e core.ConnectionChange) { changes.add(e) })}})
 		var handled record[string]
 		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)

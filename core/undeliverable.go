@@ -7,10 +7,9 @@ import (
 )
 
 // UndeliverableObserver is told of delayed messages that cannot be put into their queue
-// when they are due, because the queue was deleted for example. It is called by the
-// goroutine that tells a ConnectionObserver, behind the same queue of 1,000 events. An
-// adapter calls the endpoint's own (ReceiverConfig.Observer) from any goroutine, and is
-// not held up (C13).
+// when they are due, by an adapter that stores them itself (C13). The endpoint gives the
+// adapter one ([ReceiverConfig].Observer). It may be called from any goroutine, and holds up
+// no adapter.
 type UndeliverableObserver interface {
 	MessageUndeliverable(e Undeliverable)
 }

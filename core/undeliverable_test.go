@@ -25,10 +25,10 @@ func (s *storing) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (co
 	return s.faulty.OpenReceiver(ctx, cfg)
 }
 
-// hearsUndeliverable calls a function for each undeliverable message.
-type hearsUndeliverable func(core.Undeliverable)
-
-func (h hearsUndeliverable) MessageUndeliverable(e core.Undeliverable) { h(e) }
+// hearsUndeliverable returns an observer that calls f for each undeliverable message.
+func hearsUndeliverable(f func(core.Undeliverable)) core.Observer {
+	return core.Observer{MessageUndeliverable: f}
+}
 
 // storingEndpoint runs "orders" on a transport that stores delayed messages itself, and
 // returns what that tells of them.
@@ -59,7 +59,7 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 		ep, _, transport, o := b.storingEndpoint(core.Config{
 			Recoverability:  core.Recoverability{ErrorQueue: "shipping"},
 			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
-			Observers: []any{hearsUndeliverable(func(e core.Undeliverable) {
+			Observers: []core.Observer{hearsUndeliverable(func(e core.Undeliverable) {
 				told.add(fmt.Sprint(e.MessageID, " ", e.Tries, " ", e.RetryIn, " ", e.MovedTo))
 			})},
 		})
@@ -121,7 +121,7 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
 	bubble(t, func(b *bed) {
 		release := make(chan struct{})
-		_, run, _, o := b.storingEndpoint(core.Config{Observers: []any{hearsUndeliverable(func(core.Undeliverable) { <-release })}})
+		_, run, _, o := b.storingEndpoint(core.Config{Observers: []core.Observer{hearsUndeliverable(func(core.Undeliverable) { <-release })}})
 		for range 10_000 {
 			o.MessageUndeliverable(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 3, MovedTo: "error"})
 		}
@@ -145,7 +145,7 @@ func TestUndeliverable_IsToldByTheInstanceQueueToo(t *testing.T) {
 		var told record[string]
 		_, _, transport, o := b.storingEndpoint(core.Config{
 			Instance: "one", InstanceQueue: true, Provision: core.ProvisionAlways,
-			Observers: []any{hearsUndeliverable(func(e core.Undeliverable) { told.add(e.MessageID) })},
+			Observers: []core.Observer{hearsUndeliverable(func(e core.Undeliverable) { told.add(e.MessageID) })},
 		})
 		equal(b, "error queue of the receiver", transport.cfg.ErrorQueue, "error")
 		o.MessageUndeliverable(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1})

@@ -62,7 +62,7 @@ func TestUndelivered_StoredUntilTheErrorQueueIsReached(t *testing.T) {
 		ep, _ := b.orders(core.Config{
 			Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
 			OnCriticalError: func(_ context.Context, err error) { critical.add(err) },
-			Observers:       []any{&recovered},
+			Observers:       []core.Observer{recovered.observer()},
 		}, func(context.Context, *core.Message) error {
 			runs++
 			return &orderError{"7"}

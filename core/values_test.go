@@ -14,10 +14,10 @@ import (
 
 type noteKey struct{}
 
-// successes calls a function for each message that is done.
-type successes func(core.Success)
-
-func (f successes) Succeeded(_ context.Context, e core.Success) { f(e) }
+// successes returns an observer that calls f for each message that is done.
+func successes(f func(core.Success)) core.Observer {
+	return core.Observer{Succeeded: func(_ context.Context, e core.Success) { f(e) }}
+}
 
 func TestValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 	inModes(t, retrying, func(b *bed) {
@@ -45,7 +45,7 @@ func TestValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 		}
 		ep := b.endpoint("orders", core.Config{
 			Recoverability: recover, Middleware: []core.Middleware{outer, inner},
-			Observers: []any{recoveryFunc(func(_ context.Context, e core.Recovery) {
+			Observers: []core.Observer{onRecovery(func(_ context.Context, e core.Recovery) {
 				told.add(fmt.Sprint(e.Value(noteKey{}), " ", e.Value("HandleFailed")))
 			})},
 		})
@@ -76,7 +76,7 @@ func TestValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 func TestValues_OfHandleFailedReachTheRecoveryObserver(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var told record[any]
-		b.lastResort(core.Config{Recoverability: noRetries, Observers: []any{recoveryFunc(func(_ context.Context, e core.Recovery) {
+		b.lastResort(core.Config{Recoverability: noRetries, Observers: []core.Observer{onRecovery(func(_ context.Context, e core.Recovery) {
 			told.add(e.Value(noteKey{}))
 		})}}, func(_ context.Context, m *core.Message, _ *core.Failed) error {
 			m.SetValue(noteKey{}, "noted")
@@ -98,7 +98,7 @@ func TestValues_CostNothingWhereThereAreNone(t *testing.T) {
 func TestValues_ReachTheSuccessObserver(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var seen record[any]
-		b.orders(core.Config{Concurrency: 1, Observers: []any{successes(func(e core.Success) { seen.add(e.Message.Value(noteKey{})) })}}, func(_ context.Context, m *core.Message) error {
+		b.orders(core.Config{Concurrency: 1, Observers: []core.Observer{successes(func(e core.Success) { seen.add(e.Message.Value(noteKey{})) })}}, func(_ context.Context, m *core.Message) error {
 			m.SetValue(noteKey{}, m.ID)
 			return nil
 		})
@@ -268,7 +268,7 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 			inModesOn(t, locking, retrying, func(b *bed) {
 				var lines record[string]
 				log := slog.New(tracedLog{logHandler{book: b.logs}, &lines})
-				ep := b.endpoint("orders", core.Config{Logger: log, Recoverability: c.recover, Observers: []any{tracing{}}})
+				ep := b.endpoint("orders", core.Config{Logger: log, Recoverability: c.recover, Observers: []core.Observer{tracing{}.observer()}})
 				b.handle(ep, "order", c.handler)
 				if c.last != nil {
 					core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error { return c.last(f) })

@@ -164,7 +164,7 @@ func TestRetryAfter_CountsAsADelayedRetry(t *testing.T) {
 func TestReject_DeadLetters(t *testing.T) {
 	inModes(t, everyMode, func(b *bed) {
 		var recovered recoveries
-		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}, Observers: []any{&recovered}}, func(ctx context.Context, m *core.Message) error {
+		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}, Observers: []core.Observer{recovered.observer()}}, func(ctx context.Context, m *core.Message) error {
 			work(ctx, "insert")
 			if m.ID == "moved" {
 				return core.Unrecoverable(errBoom)

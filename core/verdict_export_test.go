@@ -93,7 +93,7 @@ func TestR53_MiddlewareReadsVerdicts(t *testing.T) {
 			}
 		}
 		var recovered recoveries
-		b.orders(core.Config{Middleware: []core.Middleware{patient}, Observers: []any{&recovered}}, func(context.Context, *core.Message) error {
+		b.orders(core.Config{Middleware: []core.Middleware{patient}, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error {
 			return core.Defer(time.Hour)
 		})
 		b.put("m1")

@@ -93,7 +93,7 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 			t.Fatal(err)
 		}
 		s.core.Middleware = append(slices.Clone(s.outer), b.box.Middleware())
-		s.core.Observers = append(s.core.Observers, b)
+		s.core.Observers = append(s.core.Observers, core.Observer{HandleEnd: b.handleEnd})
 		s.core.Logger = s.config.Logger
 		ep, err := core.New("billing", b.broker, s.core)
 		if err != nil {
@@ -119,11 +119,7 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 	})
 }
 
-// HandleStart implements core.HandleObserver.
-func (b *bed) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
-
-// HandleEnd implements core.HandleObserver.
-func (b *bed) HandleEnd(_ context.Context, e core.HandleEnd) {
+func (b *bed) handleEnd(_ context.Context, e core.HandleEnd) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ends = append(b.ends, e.Err)

@@ -8,6 +8,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reprise-go/reprise/core"
 )
 
 // Config says what is traced and measured, and with what. The zero value takes the global
@@ -96,9 +98,11 @@ func WithHeaders(all ...map[string]string) map[string]string {
 	return merged
 }
 
-// Observer traces and measures the endpoints whose core.Config.Observers list it. It may be
-// listed by several. It is safe for concurrent use.
+// Observer traces and measures the endpoints whose core.Config.Observers list its core.Observer.
+// It may be listed by several. It is safe for concurrent use.
 type Observer struct {
+	core.Observer // for core.Config.Observers; it is not to be changed
+
 	config     Config
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
@@ -123,6 +127,11 @@ func New(c Config) *Observer {
 		c.MeterProvider = otel.GetMeterProvider()
 	}
 	o := &Observer{config: c, propagator: c.Propagator, standard: c.Propagator == nil}
+	o.Observer = core.Observer{
+		HandleStart: o.handleStart, HandleEnd: o.handleEnd, Succeeded: o.succeeded,
+		SendStart: o.sendStart, SendEnd: o.sendEnd, Recovered: o.recovered,
+		RunStarted: o.runStarted, RunEnded: o.runEnded, ConnectionChanged: o.connectionChanged,
+	}
 	if o.standard {
 		o.propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 	}

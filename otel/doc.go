@@ -2,7 +2,7 @@
 // needs the OpenTelemetry API alone: which SDK and exporters there are is the program's choice.
 //
 //	ep, err := core.New("billing", transport, core.Config{
-//		Observers: []any{otelreprise.New(otelreprise.Config{})},
+//		Observers: []core.Observer{otelreprise.New(otelreprise.Config{}).Observer},
 //	})
 //
 // Every attempt at a message is a span ("process billing"), in whose context the handlers

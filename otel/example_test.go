@@ -26,7 +26,7 @@ func Example() {
 
 	// snippet: setup
 	billing, err := core.New("billing", inmemory.Open(), core.Config{
-		Observers: []any{otelreprise.New(otelreprise.Config{TracerProvider: tracers, MeterProvider: meters})},
+		Observers: []core.Observer{otelreprise.New(otelreprise.Config{TracerProvider: tracers, MeterProvider: meters}).Observer},
 		Logger:    slog.New(otelreprise.Handler(slog.NewJSONHandler(os.Stderr, nil))),
 	})
 	// end
@@ -40,7 +40,7 @@ func Example() {
 // A command that should not be part of the sender's trace, such as one of ten thousand that a
 // nightly job sends.
 func ExampleNewTrace() {
-	ep, err := core.New("nightly", inmemory.Open(), core.Config{SendOnly: true, Observers: []any{otelreprise.New(otelreprise.Config{})}})
+	ep, err := core.New("nightly", inmemory.Open(), core.Config{SendOnly: true, Observers: []core.Observer{otelreprise.New(otelreprise.Config{}).Observer}})
 	if err != nil {
 		panic(err)
 	}
@@ -56,7 +56,7 @@ func ExampleNewTrace() {
 
 // A request whose trace goes on in the messages that its handler sends.
 func Example_http() {
-	orders, err := core.New("shop", inmemory.Open(), core.Config{SendOnly: true, Observers: []any{otelreprise.New(otelreprise.Config{})}})
+	orders, err := core.New("shop", inmemory.Open(), core.Config{SendOnly: true, Observers: []core.Observer{otelreprise.New(otelreprise.Config{}).Observer}})
 	if err != nil {
 		panic(err)
 	}

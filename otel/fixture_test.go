@@ -102,7 +102,7 @@ func (b *bed) endpoint(name string, c core.Config, o *otelreprise.Observer, h co
 	b.Helper()
 	c.Logger = b.logger
 	if o != nil {
-		c.Observers = append(c.Observers, o)
+		c.Observers = append(c.Observers, o.Observer)
 	}
 	ep, err := core.New(name, b.transport, c)
 	if err != nil {

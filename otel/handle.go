@@ -18,15 +18,6 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-var _ interface {
-	core.HandleObserver
-	core.SuccessObserver
-	core.SendObserver
-	core.RecoveryObserver
-	core.RunObserver
-	core.ConnectionObserver
-} = (*Observer)(nil)
-
 // incomingKey is what the messages of one series have in common.
 type incomingKey struct {
 	transport                              *core.TransportInfo
@@ -153,8 +144,8 @@ func (o *Observer) attemptOf(ctx context.Context) *attempt {
 	return a
 }
 
-// HandleStart implements core.HandleObserver: it starts the span of the attempt.
-func (o *Observer) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
+// handleStart starts the span of the attempt.
+func (o *Observer) handleStart(ctx context.Context, e core.HandleStart) context.Context {
 	m := e.Message
 	a := &attempt{observer: o, series: o.incomingOf(&e.ObservedEndpoint, m.Type)}
 	copied := attemptedCopy{e.Queue, ""}
@@ -215,8 +206,8 @@ func (o *Observer) messageAttributes(id string, h core.Headers) []attribute.KeyV
 	return attrs
 }
 
-// HandleEnd implements core.HandleObserver: it ends the span.
-func (o *Observer) HandleEnd(ctx context.Context, e core.HandleEnd) {
+// handleEnd ends the span.
+func (o *Observer) handleEnd(ctx context.Context, e core.HandleEnd) {
 	a := o.attemptOf(ctx)
 	if a == nil {
 		return
@@ -318,8 +309,8 @@ func boundedText(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "\uFFFD")
 }
 
-// Succeeded implements core.SuccessObserver: it measures what only successes have.
-func (o *Observer) Succeeded(ctx context.Context, e core.Success) {
+// succeeded measures what only successes have.
+func (o *Observer) succeeded(ctx context.Context, e core.Success) {
 	a := o.attemptOf(ctx)
 	if a == nil {
 		return

@@ -76,8 +76,8 @@ func (h *health) register(m metric.Meter) {
 	tell(problems[:]...)
 }
 
-// RunStarted implements core.RunObserver.
-func (o *Observer) RunStarted(ctx context.Context, ep *core.Endpoint) {
+// runStarted is the function RunStarted of core.Observer.
+func (o *Observer) runStarted(ctx context.Context, ep *core.Endpoint) {
 	h := &o.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,9 +101,9 @@ func (k runKey) options() []metric.ObserveOption {
 	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(keyEndpoint.String(k.endpoint), keyInstance.String(k.instance)))}
 }
 
-// ConnectionChanged implements core.ConnectionObserver, for send-only endpoints: those that run
+// connectionChanged is for send-only endpoints: those that run
 // are asked for their Health.
-func (o *Observer) ConnectionChanged(e core.ConnectionChange) {
+func (o *Observer) connectionChanged(e core.ConnectionChange) {
 	if e.Queue != "" {
 		return
 	}
@@ -139,8 +139,8 @@ func (h *health) forgetOne() {
 	}
 }
 
-// RunEnded implements core.RunObserver.
-func (o *Observer) RunEnded(ctx context.Context, ep *core.Endpoint, _ error) {
+// runEnded is the function RunEnded of core.Observer.
+func (o *Observer) runEnded(ctx context.Context, ep *core.Endpoint, _ error) {
 	last := ep.Health()
 	h := &o.health
 	h.mu.Lock()

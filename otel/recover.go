@@ -12,9 +12,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Recovered implements core.RecoveryObserver: it makes a span of what became of a failed message,
+// recovered makes a span of what became of a failed message,
 // from the failure until that was done, and counts it.
-func (o *Observer) Recovered(ctx context.Context, e core.Recovery) {
+func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	action := actionOf(&e)
 	kind := errorTypeOf(e.Err)
 	failed := []attribute.KeyValue{keyAction.String(action)} // and why, if it did

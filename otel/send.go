@@ -111,9 +111,9 @@ func (s *sending) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// SendStart implements core.SendObserver: it starts the span of the send, and writes trace
+// sendStart starts the span of the send, and writes trace
 // contexts to messages that have none.
-func (o *Observer) SendStart(ctx context.Context, e core.SendStart) context.Context {
+func (o *Observer) sendStart(ctx context.Context, e core.SendStart) context.Context {
 	s := &sending{observer: o}
 	if len(e.Messages) == 1 {
 		o.startOne(ctx, s, &e.ObservedEndpoint, &e.Messages[0])
@@ -251,8 +251,8 @@ func (o *Observer) sendAttributes(m *core.Outgoing) []attribute.KeyValue {
 	return attrs
 }
 
-// SendEnd implements core.SendObserver: it ends the span.
-func (o *Observer) SendEnd(ctx context.Context, e core.SendEnd) {
+// sendEnd ends the span.
+func (o *Observer) sendEnd(ctx context.Context, e core.SendEnd) {
 	s, _ := ctx.Value(sendKey{o}).(*sending)
 	if s == nil {
 		return

@@ -34,7 +34,7 @@ func endpoints(transport core.Transport, observer *otelreprise.Observer, log *sl
 	config := core.Config{
 		Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2, Increase: delay}},
 		Provision:      core.ProvisionAlways,
-		Observers:      []any{observer},
+		Observers:      []core.Observer{observer.Observer},
 		Logger:         log,
 	}
 	if shop, err = core.New("shop", transport, config); err != nil {

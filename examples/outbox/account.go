@@ -20,8 +20,6 @@ type account struct {
 	mu sync.Mutex // one line after the other
 }
 
-var _ core.HandleObserver = (*account)(nil)
-
 func (a *account) title(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,12 +44,12 @@ func (a *account) place(ctx context.Context, s *shop, o Order) (int64, error) {
 	return id, err
 }
 
-// HandleStart is called before every attempt.
-func (a *account) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
+// observer is told of every attempt at its end.
+func (a *account) observer() core.Observer { return core.Observer{HandleEnd: a.handleEnd} }
 
-// HandleEnd is called after every attempt, before its transaction is committed or
+// handleEnd is called after every attempt, before its transaction is committed or
 // rolled back.
-func (a *account) HandleEnd(_ context.Context, e core.HandleEnd) {
+func (a *account) handleEnd(_ context.Context, e core.HandleEnd) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	result := "handled"

@@ -102,7 +102,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 			Immediate: core.Immediate{Retries: 2},
 			Delayed:   core.Delayed{Off: true},
 		},
-		Observers: []any{account},
+		Observers: []core.Observer{account.observer()},
 		Logger:    o.logger,
 	}
 	shop, err1 := newShop(pool, transport, config)

@@ -46,13 +46,10 @@ type outcome struct {
 
 var handled = outcome{"handled", green, true}
 
-// An observer implements the interfaces that it needs. To Config.Observers a
-// method with a slip in its signature is just another method; to the compiler it
-// is a mistake.
-var _ interface {
-	core.HandleObserver
-	core.RecoveryObserver
-} = (*account)(nil)
+// observer is told of every attempt, and of the decision about each that failed.
+func (a *account) observer() core.Observer {
+	return core.Observer{HandleStart: a.handleStart, HandleEnd: a.handleEnd, Recovered: a.recovered}
+}
 
 func newAccount(out io.Writer, colour bool, orders int) *account {
 	return &account{
@@ -61,11 +58,11 @@ func newAccount(out io.Writer, colour bool, orders int) *account {
 	}
 }
 
-// messageKey is how HandleEnd finds what HandleStart found.
+// messageKey is how handleEnd finds what handleStart found.
 type messageKey struct{}
 
-// HandleStart is called before every attempt.
-func (a *account) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
+// handleStart is called before every attempt.
+func (a *account) handleStart(ctx context.Context, e core.HandleStart) context.Context {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.messages[e.Message.ID]
@@ -81,10 +78,10 @@ func (a *account) HandleStart(ctx context.Context, e core.HandleStart) context.C
 	return context.WithValue(ctx, messageKey{}, m)
 }
 
-// HandleEnd is called after every attempt. An error is left to Recovered, which
+// handleEnd is called after every attempt. An error is left to recovered, which
 // knows what follows from it. Without one the handler has succeeded, and what it
 // sent is about to leave, together with the settlement of its message.
-func (a *account) HandleEnd(ctx context.Context, e core.HandleEnd) {
+func (a *account) handleEnd(ctx context.Context, e core.HandleEnd) {
 	m, ok := ctx.Value(messageKey{}).(*message)
 	if !ok || e.Err != nil {
 		return
@@ -105,9 +102,9 @@ func (a *account) HandleEnd(ctx context.Context, e core.HandleEnd) {
 	a.note(m, handled)
 }
 
-// Recovered is called with what follows a failed attempt, on a goroutine of its
+// recovered is called with what follows a failed attempt, on a goroutine of its
 // own. By the time it runs, the next attempt may have begun, or even ended.
-func (a *account) Recovered(_ context.Context, e core.Recovery) {
+func (a *account) recovered(_ context.Context, e core.Recovery) {
 	o, why := decided(e)
 	a.mu.Lock()
 	defer a.mu.Unlock()

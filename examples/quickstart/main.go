@@ -87,7 +87,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 			Immediate: core.Immediate{Retries: 1},
 			Delayed:   core.Delayed{Retries: 2, Increase: time.Second}, // after 1 s, then after 2 s
 		},
-		Observers: []any{account},
+		Observers: []core.Observer{account.observer()},
 		Logger:    o.logger,
 	}
 	orders, err1 := newOrders(transport, config)

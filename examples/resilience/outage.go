@@ -121,8 +121,8 @@ func (s *shop) update(change func()) {
 	}
 }
 
-// Recovered implements core.RecoveryObserver.
-func (s *shop) Recovered(_ context.Context, e core.Recovery) {
+// recovered counts the decisions about failed messages.
+func (s *shop) recovered(_ context.Context, e core.Recovery) {
 	switch e.Action.Kind {
 	case core.ActionDelayedRetry:
 		s.mu.Lock()
@@ -152,7 +152,7 @@ func run(ctx context.Context, w way, c clock, logger *slog.Logger) (r result, er
 	}
 	payments := &api{clock: c, began: time.Now()}
 	s := &shop{client: &http.Client{Transport: payments}, charged: map[int]time.Time{}, tries: map[int]int{}, done: make(chan struct{})}
-	config.Logger, config.Observers = logger, []any{s}
+	config.Logger, config.Observers = logger, []core.Observer{{Recovered: s.recovered}}
 	config.Transactions = core.TransactionReceiveOnly
 
 	transport := inmemory.Open()

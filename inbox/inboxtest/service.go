@@ -77,7 +77,7 @@ func (s *service) run(ctx context.Context, in inside) (stop func() error, err er
 	}
 	config := core.Config{
 		Transactions: core.TransactionReceiveOnly, Concurrency: 20, Provision: core.ProvisionAlways, Logger: quiet,
-		Recoverability: in.retries, Observers: []any{s},
+		Recoverability: in.retries, Observers: []core.Observer{{HandleEnd: s.handleEnd}},
 	}
 	if !in.each {
 		config.Middleware = []core.Middleware{box.Middleware()}
@@ -117,11 +117,7 @@ func (s *service) ran(id string) {
 	s.runs[id]++
 }
 
-// HandleStart implements core.HandleObserver.
-func (s *service) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
-
-// HandleEnd implements core.HandleObserver.
-func (s *service) HandleEnd(_ context.Context, e core.HandleEnd) {
+func (s *service) handleEnd(_ context.Context, e core.HandleEnd) {
 	if v := core.VerdictOf(e.Err); e.Err == nil || v != nil && v.Refused {
 		return
 	}

@@ -158,11 +158,7 @@ func (e *events) ConnectionChanged(change core.ConnectionChange) {
 	e.told()
 }
 
-// SendStart implements core.SendObserver.
-func (e *events) SendStart(ctx context.Context, _ core.SendStart) context.Context { return ctx }
-
-// SendEnd implements core.SendObserver.
-func (e *events) SendEnd(_ context.Context, end core.SendEnd) {
+func (e *events) sendEnd(_ context.Context, end core.SendEnd) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changes = append(e.changes, core.ConnectionChange{Err: end.Err})
@@ -175,7 +171,7 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 	var logs bytes.Buffer
 	seen := &events{told: func() {}}
 	ep, err := core.New("orders", transport, core.Config{
-		Observers: []any{seen},
+		Observers: []core.Observer{{ConnectionChanged: seen.ConnectionChanged, SendEnd: seen.sendEnd}},
 		Logger: slog.New(slog.NewTextHandler(writer(func(text []byte) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -54,7 +54,7 @@ func TestUndecodable_MessagesAreMoved(t *testing.T) {
 			w := &connections{}
 			ep, err := core.New(queue, transport, core.Config{
 				Logger:         slog.New(slog.DiscardHandler),
-				Observers:      []any{w},
+				Observers:      []core.Observer{{ConnectionChanged: w.ConnectionChanged}},
 				Recoverability: core.Recoverability{ErrorQueue: errorQueue},
 			})
 			if err != nil {

@@ -103,7 +103,7 @@ func newBusiness(t *testing.T, b *broker, mode core.TransactionMode) *business {
 		Concurrency:  4,
 		Provision:    core.ProvisionNever,
 		Logger:       slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &e.log), nil)),
-		Observers:    []any{&e.changes},
+		Observers:    []core.Observer{{ConnectionChanged: e.changes.ConnectionChanged}},
 		Recoverability: core.Recoverability{
 			ErrorQueue: errorQueue,
 			// What fails because of an outage is tried until it is over.

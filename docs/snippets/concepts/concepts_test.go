@@ -232,18 +232,17 @@ func TestInstanceQueue(t *testing.T) {
 }
 
 // snippet: observer
-// timing is an observer: it is told of every attempt.
-type timing struct{ log *slog.Logger }
-
-func (t timing) HandleStart(ctx context.Context, _ core.HandleStart) context.Context { return ctx }
-
-func (t timing) HandleEnd(_ context.Context, e core.HandleEnd) {
-	t.log.Info("handled", "type", e.Message.Type, "attempt", e.Message.Attempt, "took", e.Duration, "error", e.Err)
-}
-
-// Recovered makes it a recovery observer too.
-func (t timing) Recovered(_ context.Context, r core.Recovery) {
-	t.log.Info("recovered", "message", r.MessageID, "action", r.Action)
+// logged is an observer that is told of every attempt, and of the decision about each that
+// failed.
+func logged(log *slog.Logger) core.Observer {
+	return core.Observer{
+		HandleEnd: func(_ context.Context, e core.HandleEnd) {
+			log.Info("handled", "type", e.Message.Type, "attempt", e.Message.Attempt, "took", e.Duration, "error", e.Err)
+		},
+		Recovered: func(_ context.Context, r core.Recovery) {
+			log.Info("recovered", "message", r.MessageID, "action", r.Action)
+		},
+	}
 }
 
 // end
@@ -306,7 +305,7 @@ func TestLifecycle(t *testing.T) {
 			Concurrency: 4,
 			AuditQueue:  "audit",
 			Middleware:  []core.Middleware{traced},
-			Observers:   []any{timing{log: slog.Default()}},
+			Observers:   []core.Observer{logged(slog.Default())},
 		})
 		// end
 		if err != nil {

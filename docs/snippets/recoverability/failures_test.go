@@ -55,13 +55,6 @@ func charge(_ context.Context, o Order) error {
 	}[o.ID]
 }
 
-// recoveries is an observer that keeps what became of failed messages.
-type recoveries struct{ all []string }
-
-func (r *recoveries) Recovered(_ context.Context, e core.Recovery) {
-	r.all = append(r.all, fmt.Sprint(e.Action))
-}
-
 func TestVerdicts(t *testing.T) {
 	for order, want := range map[string][]string{
 		"fine":    nil,
@@ -74,12 +67,14 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(order, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				seen := &recoveries{}
+				var seen []string
 				transport := inmemory.Open()
 				if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"fraud"}}); err != nil {
 					t.Fatal(err)
 				}
-				ep, err := core.New("billing", transport, core.Config{Observers: []any{seen}, Logger: quiet})
+				ep, err := core.New("billing", transport, core.Config{Logger: quiet, Observers: []core.Observer{{Recovered: func(_ context.Context, e core.Recovery) {
+					seen = append(seen, fmt.Sprint(e.Action))
+				}}}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -90,8 +85,8 @@ func TestVerdicts(t *testing.T) {
 				}
 				time.Sleep(90 * time.Minute)
 				synctest.Wait()
-				if len(seen.all) < len(want) || !slices.Equal(seen.all[:len(want)], want) {
-					t.Errorf("%v; want %v", seen.all, want)
+				if len(seen) < len(want) || !slices.Equal(seen[:len(want)], want) {
+					t.Errorf("%v; want %v", seen, want)
 				}
 			})
 		})

@@ -135,15 +135,12 @@ func TestBilling_BankRecovers(t *testing.T) {
 // end
 
 // snippet: recovery-observer
-// outcomes is an observer that keeps what became of failed messages.
-type outcomes chan core.Recovery
-
-func (o outcomes) Recovered(_ context.Context, r core.Recovery) { o <- r }
-
 func TestBilling_NegativeTotalIsMovedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		seen := make(outcomes, 10)
-		ep, err := core.New("billing", inmemory.Open(), core.Config{Observers: []any{seen}})
+		seen := make(chan core.Recovery, 10)
+		ep, err := core.New("billing", inmemory.Open(), core.Config{
+			Observers: []core.Observer{{Recovered: func(_ context.Context, r core.Recovery) { seen <- r }}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
