@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -221,7 +222,7 @@ func releasesByAbandoning() changes {
 
 // unlocked is a delivery of a message that somebody else has as well.
 type unlocked struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	in *core.Incoming
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -285,7 +286,7 @@ func (r *wireReceiver) Close(context.Context) error {
 }
 
 type wireDelivery struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	wire   *wire
 	mode   core.TransactionMode
 	number int

@@ -25,7 +25,7 @@
 //
 // Transport, Receiver and Delivery are what an adapter implements, Capabilities
 // is what it says of itself. A Delivery refuses what its transport does not claim
-// with errors.ErrUnsupported: adapters embed UnsupportedDelivery. Provisioner,
+// with errors.ErrUnsupported: adapters embed transport.UnsupportedDelivery. Provisioner,
 // Subscriber and Checker are optional and must agree with Capabilities. The
 // comments of these types are the contract; its rules are numbered C1 to C22.
 // Package inmemory is the shortest complete adapter.

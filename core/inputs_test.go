@@ -125,7 +125,7 @@ func (r *stockedReceiver) Close(context.Context) error {
 }
 
 type stockedDelivery struct {
-	UnsupportedDelivery
+	Delivery // nil
 	receiver *stockedReceiver
 	id       int
 }
@@ -136,6 +136,8 @@ func (d *stockedDelivery) Complete(context.Context) error {
 	d.receiver.change(func() { d.receiver.inFlight-- })
 	return nil
 }
+
+func (d *stockedDelivery) LockedUntil() time.Time { return time.Time{} }
 
 func (d *stockedDelivery) Abandon(ctx context.Context, _ error) error { return d.Release(ctx) }
 

@@ -98,8 +98,8 @@ type Receiver interface {
 // Every delivery has every method, so that a wrapper is one type. A method for an
 // ability that the transport does not claim, or that the receiver's mode does not
 // have, returns an error matching errors.ErrUnsupported and changes nothing: the
-// delivery is still unsettled (C1). UnsupportedDelivery has these methods, for an
-// adapter to embed.
+// delivery is still unsettled (C1). An adapter embeds UnsupportedDelivery of package
+// transport, which has these methods.
 //
 // Settlements are never called concurrently for one delivery, but are for
 // different ones. Renew may run while its delivery is being settled.

@@ -286,7 +286,7 @@ func (r *receiver) Close(context.Context) error {
 
 // delivery is a message that is locked for a receiver.
 type delivery struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	in       core.Incoming
 	receiver *receiver
 	message  message // locked, until it is settled

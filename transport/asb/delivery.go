@@ -17,7 +17,7 @@ import (
 
 // delivery is a message that was received. It has a lock, or its session does.
 type delivery struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	r       *receiver
 	in      received
 	message *azservicebus.ReceivedMessage

@@ -15,7 +15,7 @@ import (
 // delivery is a message that a consumer was sent. It is held for as long as its channel
 // lives.
 type delivery struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	session  *session
 	consumer *consumer
 	native   amqp.Delivery

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // consume removes messages before they are delivered: TransactionNone.
@@ -39,7 +40,7 @@ func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more boo
 
 // consumed is a delivery whose message is removed already.
 type consumed struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	in      core.Incoming
 	settled bool
 }

@@ -82,7 +82,7 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 // heldMessage is a message whose row is deleted in an open transaction. If the connection
 // breaks, the row is available to all receivers again.
 type heldMessage struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	record
 	r      *receiver
 	in     core.Incoming

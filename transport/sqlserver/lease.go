@@ -86,7 +86,7 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 // count of claims: after another receiver has claimed the message, statements of this one
 // have no effect.
 type leased struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	r       *receiver
 	in      core.Incoming
 	seq     int64

@@ -15,7 +15,7 @@ import (
 
 // delivery is a message that was received. Its lock is its visibility timeout.
 type delivery struct {
-	core.UnsupportedDelivery
+	transport.UnsupportedDelivery
 	r      *receiver
 	in     *received
 	handle string

@@ -1,19 +1,21 @@
-package core
+package transport
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/reprise-go/reprise/core"
 )
 
-// UnsupportedDelivery has the methods of a [Delivery] that not every transport
+// UnsupportedDelivery has the methods of a [core.Delivery] that not every transport
 // can offer, each refused with an error matching errors.ErrUnsupported. An
 // adapter's delivery embeds it and declares the methods that the adapter has; a
-// method that a later version adds to Delivery is then refused too, instead of
+// method that a later version adds to core.Delivery is then refused too, instead of
 // breaking the adapter's build.
 //
-// A wrapper of deliveries embeds Delivery instead, which passes every method on.
+// A wrapper of deliveries embeds core.Delivery instead, which passes every method on.
 type UnsupportedDelivery struct{}
 
 // BindContext returns ctx: there is no native transaction.
@@ -25,7 +27,7 @@ func (UnsupportedDelivery) Postpone(context.Context, time.Duration, error) error
 }
 
 // CompleteWith is refused: TransactionSendsAtomicWithReceive has it.
-func (UnsupportedDelivery) CompleteWith(context.Context, []Outgoing) error {
+func (UnsupportedDelivery) CompleteWith(context.Context, []core.Outgoing) error {
 	return unclaimed("CompleteWith", "SendsAtomicWithReceive")
 }
 
@@ -40,7 +42,7 @@ func (UnsupportedDelivery) Savepoint(context.Context) (rollback func(context.Con
 }
 
 // ReplaceWith is refused: TransactionSendsAtomicWithReceive has it.
-func (UnsupportedDelivery) ReplaceWith(context.Context, []Outgoing) error {
+func (UnsupportedDelivery) ReplaceWith(context.Context, []core.Outgoing) error {
 	return unclaimed("ReplaceWith", "SendsAtomicWithReceive")
 }
 
@@ -53,11 +55,11 @@ func (UnsupportedDelivery) Renew(context.Context) error {
 }
 
 // DeadLetter is refused: Capabilities.DeadLetter is not claimed.
-func (UnsupportedDelivery) DeadLetter(context.Context, DeadLetter) error {
+func (UnsupportedDelivery) DeadLetter(context.Context, core.DeadLetter) error {
 	return unclaimed("DeadLetter", "DeadLetter")
 }
 
-// unclaimed has the form of transport.Unsupported, with the method before it.
+// unclaimed has the form of Unsupported, with the method before it.
 func unclaimed(method, capability string) error {
 	return fmt.Errorf("%s: the receiver does not have the capability %s: %w", method, capability, errors.ErrUnsupported)
 }
