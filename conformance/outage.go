@@ -102,7 +102,7 @@ type connections struct {
 	changes []core.ConnectionChange
 }
 
-// ConnectionChanged implements core.ConnectionObserver.
+// ConnectionChanged is that of a core.ReceiverConfig.
 func (c *connections) ConnectionChanged(change core.ConnectionChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func pauses(told *connections) (list []time.Duration) {
 // observed opens a receiver with an observer.
 func (t *trial) observed(transport core.Transport, queue string) (*receiver, *connections) {
 	told := &connections{}
-	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, Observer: told}), told
+	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, ConnectionChanged: told.ConnectionChanged}), told
 }
 
 // ledger is what a case saw of its messages over an outage.

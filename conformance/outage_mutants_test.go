@@ -92,24 +92,24 @@ var outageMutants = []mutant{
 		return changes{open: observing(nil)}
 	}},
 	{rule: "C15", name: "does not tell of the end of an outage", onServer: true, breaks: func() changes {
-		return changes{open: observing(func(o core.ConnectionObserver, c core.ConnectionChange) {
+		return changes{open: observing(func(told func(core.ConnectionChange), c core.ConnectionChange) {
 			if !c.Connected {
-				o.ConnectionChanged(c)
+				told(c)
 			}
 		})}
 	}},
 	{rule: "C15", name: "says that it is connected before each attempt to connect", onServer: true, breaks: func() changes {
-		return changes{open: observing(func(o core.ConnectionObserver, c core.ConnectionChange) {
+		return changes{open: observing(func(told func(core.ConnectionChange), c core.ConnectionChange) {
 			if !c.Connected {
-				o.ConnectionChanged(core.ConnectionChange{Connected: true, Since: c.Since})
+				told(core.ConnectionChange{Connected: true, Since: c.Since})
 			}
-			o.ConnectionChanged(c)
+			told(c)
 		})}
 	}},
 	{rule: "C15", name: "does not say why there is no connection", onServer: true, breaks: func() changes {
-		return changes{open: observing(func(o core.ConnectionObserver, c core.ConnectionChange) {
+		return changes{open: observing(func(told func(core.ConnectionChange), c core.ConnectionChange) {
 			c.Err = nil
-			o.ConnectionChanged(c)
+			told(c)
 		})}
 	}},
 	{rule: "C15", name: "tries to connect every millisecond", onServer: true, harness: func(h *Harness) {
@@ -126,8 +126,8 @@ var outageMutants = []mutant{
 	{rule: "C15", name: "tells of the end of an outage at each success after it", onServer: true, breaks: func() changes {
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			n, err := next(ctx, dst)
-			if o, ok := r.cfg.Observer.(core.ConnectionObserver); ok && n > 0 {
-				o.ConnectionChanged(core.ConnectionChange{Connected: true})
+			if told := r.cfg.ConnectionChanged; told != nil && n > 0 {
+				told(core.ConnectionChange{Connected: true})
 			}
 			return n, err
 		}}
@@ -198,21 +198,17 @@ func forgetful() changes {
 	}}
 }
 
-// observing lets tell come between a transport and its observers, or nobody.
-func observing(tell func(o core.ConnectionObserver, c core.ConnectionChange)) func(*broken, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+// observing lets tell come between a transport and its endpoints, or tells them nothing.
+func observing(tell func(told func(core.ConnectionChange), c core.ConnectionChange)) func(*broken, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 	return func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
-		o, ok := cfg.Observer.(core.ConnectionObserver)
-		cfg.Observer = nil
-		if ok && tell != nil {
-			cfg.Observer = toldBy(func(c core.ConnectionChange) { tell(o, c) })
+		told := cfg.ConnectionChanged
+		cfg.ConnectionChanged = nil
+		if told != nil && tell != nil {
+			cfg.ConnectionChanged = func(c core.ConnectionChange) { tell(told, c) }
 		}
 		return next(cfg)
 	}
 }
-
-type toldBy func(core.ConnectionChange)
-
-func (f toldBy) ConnectionChanged(c core.ConnectionChange) { f(c) }
 
 // asOutage makes an error match core.ErrUnavailable.
 func asOutage(err error) error {

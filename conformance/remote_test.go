@@ -127,8 +127,8 @@ func (t *remote) tell(change core.ConnectionChange) {
 	receivers := slices.Collect(maps.Keys(t.receivers))
 	t.mu.Unlock()
 	for _, r := range receivers {
-		if o, ok := r.cfg.Observer.(core.ConnectionObserver); ok {
-			o.ConnectionChanged(change)
+		if told := r.cfg.ConnectionChanged; told != nil {
+			told(change)
 		}
 	}
 }

@@ -186,7 +186,7 @@ func secretsInOutage(t *trial) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	heard := &connections{}
-	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1, Observer: heard})
+	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1, ConnectionChanged: heard.ConnectionChanged})
 	if err != nil {
 		t.stop("OpenReceiver opens a receiver", "%v", err)
 	}
@@ -206,7 +206,7 @@ func secretsInOutage(t *trial) {
 	t.tellsNoSecret("Receiver.Close after an outage", r.Close(ctx))
 	t.tellsNoSecret("Transport.Close after an outage", transport.Close(ctx))
 	for _, change := range heard.all() {
-		t.tellsNoSecret("what the core.ConnectionObserver is told", change.Err)
+		t.tellsNoSecret("what ReceiverConfig.ConnectionChanged is told", change.Err)
 	}
 }
 

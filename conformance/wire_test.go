@@ -224,7 +224,7 @@ func (w *wire) Send(ctx context.Context, out ...core.Outgoing) error {
 }
 
 func (w *wire) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
-	cfg.Observer = nil
+	cfg.ConnectionChanged, cfg.MessageUndeliverable = nil, nil
 	if err := w.call(ctx, "Open", cfg, &struct{}{}); err != nil {
 		return nil, fmt.Errorf("wire: open receiver: %w", err)
 	}

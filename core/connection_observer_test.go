@@ -13,14 +13,14 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// watched is a transport whose receivers' observer is known.
+// watched is a transport that tells of outages.
 type watched struct {
 	*faulty
-	observer core.ConnectionObserver
+	tell func(core.ConnectionChange)
 }
 
 func (w *watched) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
-	w.observer, _ = cfg.Observer.(core.ConnectionObserver)
+	w.tell = cfg.ConnectionChanged
 	return w.faulty.OpenReceiver(ctx, cfg)
 }
 
@@ -32,7 +32,7 @@ func TestHealth_ForgetsTheOutageOfAnEarlierRun(t *testing.T) {
 			b.Fatal(err)
 		}
 		first := b.run(ep)
-		transport.observer.ConnectionChanged(core.ConnectionChange{Err: errBoom})
+		transport.tell(core.ConnectionChange{Err: errBoom})
 		equal(b, "connected in the outage", ep.Health().Connected, false)
 		_ = first.stop()
 		b.run(ep)
@@ -58,7 +58,7 @@ func TestConnectionObserver_MayShutDown(t *testing.T) {
 		}
 		run := b.run(ep)
 		start := time.Now()
-		transport.observer.ConnectionChanged(core.ConnectionChange{Err: errBoom}) // returns at once
+		transport.tell(core.ConnectionChange{Err: errBoom}) // returns at once
 		if err := <-shut; err != nil {
 			b.Errorf("Shutdown: %v", err)
 		}
@@ -79,7 +79,7 @@ func TestConnectionObserver_HoldsUpNoAdapter(t *testing.T) {
 		}
 		run := b.run(ep)
 		for range 10_000 {
-			transport.observer.ConnectionChanged(core.ConnectionChange{Err: errBoom})
+			transport.tell(core.ConnectionChange{Err: errBoom})
 		}
 		equal(b, "connected", ep.Health().Connected, false)
 		start := time.Now()
@@ -103,9 +103,9 @@ func TestConnectionObserver_OfAnEarlierRun(t *testing.T) {
 		if err := b.run(ep).stop(); err != nil {
 			b.Fatal(err)
 		}
-		left := transport.observer
+		left := transport.tell
 		b.run(ep)
-		left.ConnectionChanged(core.ConnectionChange{Err: errBoom})
+		left(core.ConnectionChange{Err: errBoom})
 		synctest.Wait()
 		equal(b, "connected", ep.Health().Connected, true)
 		equal(b, "told", told, 0)

@@ -26,8 +26,8 @@ type faulty struct {
 	sent         record[[]string] // the queues or topics of every successful send
 	committed    record[string]   // work of native transactions
 
-	observers record[any]  // of the receivers that were opened
-	closed    atomic.Int64 // receivers that were
+	receivers record[core.ReceiverConfig] // that were opened
+	closed    atomic.Int64                // receivers that were
 
 	mu      sync.Mutex
 	faults  faults
@@ -55,10 +55,10 @@ type faults struct {
 	open func(ctx context.Context) error
 }
 
-// newestObserver returns that of the newest receiver.
-func (f *faulty) newestObserver() any {
-	all := f.observers.all()
-	return all[len(all)-1]
+// changeConnection tells of a change as the newest receiver does.
+func (f *faulty) changeConnection(e core.ConnectionChange) {
+	all := f.receivers.all()
+	all[len(all)-1].ConnectionChanged(e)
 }
 
 // provoke replaces the faults.
@@ -111,7 +111,7 @@ func (f *faulty) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (cor
 		return nil, err
 	}
 	f.opened.add(cfg.Queue)
-	f.observers.add(cfg.Observer)
+	f.receivers.add(cfg)
 	f.inFlight.add(cfg.MaxInFlight)
 	f.receiveBytes.add(cfg.MaxReceiveBytes)
 	return &faultyReceiver{r, f, cfg.Queue}, nil

@@ -208,10 +208,10 @@ func (ep *Endpoint) setPaused(paused bool) {
 // Run that has ended drop what they are told.
 type connectionWatch struct{ r *runner }
 
-// ConnectionChanged implements ConnectionObserver. It is called on a goroutine of the
+// connectionChanged is ReceiverConfig.ConnectionChanged. It is called on a goroutine of the
 // adapter, which no code of the user holds up: observers and the log have one of their
 // own.
-func (w connectionWatch) ConnectionChanged(e ConnectionChange) { w.note(&e) }
+func (w connectionWatch) connectionChanged(e ConnectionChange) { w.note(&e) }
 
 func (w connectionWatch) note(e *ConnectionChange) {
 	r, ep := w.r, w.r.ep

@@ -37,7 +37,7 @@ func TestHealth_ClaimsNoConnectionThatWasNotMade(t *testing.T) {
 		close(opening)
 		synctest.Wait()
 		equal(b, "while it receives", connection(ep), "connected true (<nil>), sends <nil>, run <nil>")
-		b.broker.newestObserver().(core.ConnectionObserver).ConnectionChanged(core.ConnectionChange{Err: errBoom})
+		b.broker.changeConnection(core.ConnectionChange{Err: errBoom})
 		equal(b, "in an outage", connection(ep), "connected false (boom), sends <nil>, run <nil>")
 		if err := run.stop(); err != nil {
 			b.Error(err)
@@ -123,7 +123,7 @@ func TestHealth_IsReadableJSON(t *testing.T) {
 			return bad(ctx, m)
 		})
 		b.put("slow", "bad 1")
-		b.broker.newestObserver().(core.ConnectionObserver).ConnectionChanged(core.ConnectionChange{Err: errors.New("no route"), Since: time.Now()})
+		b.broker.changeConnection(core.ConnectionChange{Err: errors.New("no route"), Since: time.Now()})
 		b.pass(90 * time.Second)
 		text, err := json.Marshal(ep.Health())
 		const want = `{"endpoint":"orders","instance":"one","queue":"orders","starting":false,"running":true,"draining":false,"paused":false,` +
@@ -147,7 +147,7 @@ func TestConnectionObserver_IsToldOfTheEndpoint(t *testing.T) {
 		var told record[core.ConnectionChange]
 		ep := b.endpoint("orders", core.Config{Instance: "one", Observers: []core.Observer{hears(func(e core.ConnectionChange) { told.add(e) })}})
 		b.run(ep)
-		b.broker.newestObserver().(core.ConnectionObserver).ConnectionChanged(core.ConnectionChange{Err: errBoom})
+		b.broker.changeConnection(core.ConnectionChange{Err: errBoom})
 		synctest.Wait()
 		if all := told.all(); len(all) != 1 || all[0].Endpoint != "orders" || all[0].Instance != "one" || all[0].Queue != "orders" {
 			b.Errorf("told %+v", all)

@@ -578,9 +578,10 @@ func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
 
 // openReceiver opens the receiver of the input queue or, where the endpoint has an
 // instance queue, those of both.
-func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch ConnectionObserver) (Receiver, error) {
+func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch connectionWatch) (Receiver, error) {
 	cfg := ReceiverConfig{
-		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.deliveriesFrom(ep.address), Observer: watch,
+		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.deliveriesFrom(ep.address),
+		ConnectionChanged: watch.connectionChanged, MessageUndeliverable: watch.messageUndeliverable,
 		MaxReceiveBytes: ep.maxReceiveBytes(),
 		ErrorQueue:      ep.rules.config.Failed.ErrorQueue,
 	}
@@ -589,9 +590,10 @@ func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch Con
 	}
 	shared := &input{queue: cfg.Queue, address: ep.address, mayHold: maxInFlight}
 	own := &input{queue: ep.resolved.instanceQueue, address: ep.instanceAddress, mayHold: 1}
-	connections := &connections{to: watch}
+	connections := &connections{tell: watch.connectionChanged}
 	for i, q := range []*input{shared, own} {
-		cfg.Queue, cfg.MaxInFlight, cfg.Observer = q.queue, q.mayHold, connectionOf{connections, i}
+		cfg.Queue, cfg.MaxInFlight = q.queue, q.mayHold
+		cfg.ConnectionChanged = func(e ConnectionChange) { connections.changed(i, e) }
 		cfg.MaxDeliveries = ep.deliveriesFrom(q.address)
 		var err error
 		if q.receiver, err = ep.transport.OpenReceiver(ctx, cfg); err != nil {
@@ -648,33 +650,27 @@ func (r *runner) handleConsumed() {
 // connections makes one connection of those of two receivers: it is lost while one of
 // them is.
 type connections struct {
-	to ConnectionObserver
+	tell func(ConnectionChange)
 
 	mu   sync.Mutex
 	lost [2]time.Time
 }
 
-// connectionOf is one of the two.
-type connectionOf struct {
-	of *connections
-	i  int
-}
-
-// ConnectionChanged implements ConnectionObserver.
-func (c connectionOf) ConnectionChanged(e ConnectionChange) {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	other := c.of.lost[1-c.i]
+// changed notes a change of one of the two, and tells of that of both.
+func (c *connections) changed(i int, e ConnectionChange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	other := c.lost[1-i]
 	if e.Connected {
-		c.of.lost[c.i] = time.Time{}
+		c.lost[i] = time.Time{}
 		if !other.IsZero() {
 			return
 		}
 	} else {
-		c.of.lost[c.i] = e.Since
+		c.lost[i] = e.Since
 		if !other.IsZero() && other.Before(e.Since) {
 			e.Since = other
 		}
 	}
-	c.of.to.ConnectionChanged(e)
+	c.tell(e)
 }

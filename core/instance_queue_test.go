@@ -376,11 +376,11 @@ func TestInstanceQueue_IsMissing(t *testing.T) {
 func TestInstanceQueue_Connection(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep, _ := b.orders(instanceA(core.Config{}), func(context.Context, *core.Message) error { return nil })
-		observers := b.broker.observers.all()
-		equal(b, "observers", len(observers), 2)
+		opened := b.broker.receivers.all()
+		equal(b, "receivers", len(opened), 2)
 		start := time.Now()
 		tell := func(i int, connected bool) {
-			observers[i].(core.ConnectionObserver).ConnectionChanged(core.ConnectionChange{Connected: connected, Err: errBoom, Since: time.Now()})
+			opened[i].ConnectionChanged(core.ConnectionChange{Connected: connected, Err: errBoom, Since: time.Now()})
 		}
 		tell(0, false)
 		b.pass(time.Second)

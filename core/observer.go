@@ -182,12 +182,6 @@ type ParkChange struct {
 	Park Park
 }
 
-// ConnectionObserver is told of outages and their end by an adapter: the endpoint gives it
-// one ([ReceiverConfig].Observer). It may be called from any goroutine, and holds up no adapter.
-type ConnectionObserver interface {
-	ConnectionChanged(e ConnectionChange)
-}
-
 // ConnectionChange is an outage, a failed attempt to end it, or its end.
 type ConnectionChange struct {
 	// ObservedEndpoint is filled in by the endpoint. An adapter leaves it zero.

@@ -24,7 +24,7 @@ func inOutages(t *testing.T, c core.Config, body func(o *outageBed)) {
 		o := &outageBed{bed: b}
 		c.OnCriticalError = func(_ context.Context, err error) { o.criticals.add(err) }
 		o.ep, o.run = b.orders(c, func(context.Context, *core.Message) error { return nil })
-		o.tell = b.broker.newestObserver().(core.ConnectionObserver).ConnectionChanged
+		o.tell = b.broker.changeConnection
 		body(o)
 	})
 }

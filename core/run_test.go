@@ -194,14 +194,13 @@ func TestHealth_Connections(t *testing.T) {
 		var told connections
 		ep := b.endpoint("orders", core.Config{Observers: []core.Observer{told.observer(), hears(func(core.ConnectionChange) { panic("boom") })}})
 		b.run(ep)
-		watch := b.broker.newestObserver().(core.ConnectionObserver)
 		since := time.Now()
-		watch.ConnectionChanged(core.ConnectionChange{Err: errBoom, Since: since, RetryIn: time.Second})
+		b.broker.changeConnection(core.ConnectionChange{Err: errBoom, Since: since, RetryIn: time.Second})
 		health := ep.Health()
 		if health.Connected || !errors.Is(health.ConnectionError, errBoom) || !health.DisconnectedSince.Equal(since) {
 			b.Errorf("during the outage: %+v", health)
 		}
-		watch.ConnectionChanged(core.ConnectionChange{Connected: true})
+		b.broker.changeConnection(core.ConnectionChange{Connected: true})
 		if health := ep.Health(); !health.Connected || health.ConnectionError != nil {
 			b.Errorf("after it: %+v", health)
 		}

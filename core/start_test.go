@@ -190,7 +190,7 @@ func TestStart_LeavesANewerOutageToTheReceiver(t *testing.T) {
 		b.pass(15 * time.Second)
 		<-ep.Ready()
 		equal(b, "connected", ep.Health().Connected, false)
-		transport.observer.ConnectionChanged(core.ConnectionChange{Connected: true})
+		transport.tell(core.ConnectionChange{Connected: true})
 		equal(b, "connected when the receiver says so", ep.Health().Connected, true)
 	})
 }
@@ -202,7 +202,7 @@ type lostAtOnce struct{ watched }
 func (l *lostAtOnce) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	r, err := l.watched.OpenReceiver(ctx, cfg)
 	if err == nil {
-		l.observer.ConnectionChanged(core.ConnectionChange{Err: errBoom, Since: time.Now()})
+		l.tell(core.ConnectionChange{Err: errBoom, Since: time.Now()})
 	}
 	return r, err
 }

@@ -485,10 +485,12 @@ type ReceiverConfig struct {
 	// OpenReceiver returns an error with the command that fixes it (R34). From a queue that
 	// keeps groups, where a delayed retry makes no new copy, it counts those of all rounds.
 	MaxDeliveries int
-	// Observer, where it implements ConnectionObserver, is told of outages, and
-	// where it implements UndeliverableObserver, of delayed messages whose queue
-	// is gone. It may be nil.
-	Observer any
+	// ConnectionChanged is told of outages and their end (C15), and MessageUndeliverable of
+	// delayed messages that cannot be put into their queue when they are due, by an adapter
+	// that stores them itself (C13). An adapter calls them from any goroutine, and is not held
+	// up. Either may be nil.
+	ConnectionChanged    func(ConnectionChange)
+	MessageUndeliverable func(Undeliverable)
 	// ErrorQueue is the name or address of the endpoint's error queue: a delayed
 	// message that an adapter stores itself and cannot put into its queue goes
 	// there in the end (C13). It may be empty; then the message stays stored.

@@ -6,14 +6,6 @@ import (
 	"time"
 )
 
-// UndeliverableObserver is told of delayed messages that cannot be put into their queue
-// when they are due, by an adapter that stores them itself (C13). The endpoint gives the
-// adapter one ([ReceiverConfig].Observer). It may be called from any goroutine, and holds up
-// no adapter.
-type UndeliverableObserver interface {
-	MessageUndeliverable(e Undeliverable)
-}
-
 // Undeliverable is a failed try to put a delayed message into its queue, or its move to
 // the error queue after the last one.
 type Undeliverable struct {
@@ -79,12 +71,12 @@ func (q *undeliverableQueues) first(queue string) bool {
 	return true
 }
 
-// MessageUndeliverable implements UndeliverableObserver: an Error line at a message's
+// messageUndeliverable is ReceiverConfig.MessageUndeliverable: an Error line at a message's
 // first failed try and when it is moved, and a critical error at the first move for each
 // queue, or the first that failed. Messages that the broker moved are no critical error,
 // because they may be another endpoint's. Code of the user's, which a log handler is too, holds
 // up no adapter.
-func (w connectionWatch) MessageUndeliverable(e Undeliverable) {
+func (w connectionWatch) messageUndeliverable(e Undeliverable) {
 	r, log := w.r, w.r.ep.log.endpoint
 	r.hooks.notify(func() {
 		switch {
@@ -113,12 +105,5 @@ func (w connectionWatch) MessageUndeliverable(e Undeliverable) {
 	})
 	for _, o := range r.ep.observers.undeliverable {
 		r.hooks.notify(func() { o.MessageUndeliverable(e) })
-	}
-}
-
-// MessageUndeliverable implements UndeliverableObserver for either queue of an endpoint.
-func (c connectionOf) MessageUndeliverable(e Undeliverable) {
-	if o, ok := c.of.to.(UndeliverableObserver); ok {
-		o.MessageUndeliverable(e)
 	}
 }

@@ -32,7 +32,7 @@ func hearsUndeliverable(f func(core.Undeliverable)) core.Observer {
 
 // storingEndpoint runs "orders" on a transport that stores delayed messages itself, and
 // returns what that tells of them.
-func (b *bed) storingEndpoint(c core.Config) (*core.Endpoint, *running, *storing, core.UndeliverableObserver) {
+func (b *bed) storingEndpoint(c core.Config) (*core.Endpoint, *running, *storing, func(core.Undeliverable)) {
 	b.Helper()
 	transport := &storing{faulty: b.broker}
 	if c.Logger == nil {
@@ -43,11 +43,7 @@ func (b *bed) storingEndpoint(c core.Config) (*core.Endpoint, *running, *storing
 		b.Fatal(err)
 	}
 	run := b.run(ep)
-	o, ok := transport.cfg.Observer.(core.UndeliverableObserver)
-	if !ok {
-		b.Fatalf("the receiver's observer is a %T, which is not told of undeliverable messages", transport.cfg.Observer)
-	}
-	return ep, run, transport, o
+	return ep, run, transport, transport.cfg.MessageUndeliverable
 }
 
 // TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd: an Error line for the first failed
@@ -56,7 +52,7 @@ func (b *bed) storingEndpoint(c core.Config) (*core.Endpoint, *running, *storing
 func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told, critical record[string]
-		ep, _, transport, o := b.storingEndpoint(core.Config{
+		ep, _, transport, tell := b.storingEndpoint(core.Config{
 			Recoverability:  core.Recoverability{ErrorQueue: "shipping"},
 			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
 			Observers: []core.Observer{hearsUndeliverable(func(e core.Undeliverable) {
@@ -75,7 +71,7 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 			{Messages: 8, Err: errBoom, MovedTo: "undelivered"},
 			{MessageID: "4", Queue: "nowhere", Err: errBoom, Tries: 4, RetryIn: time.Hour, MoveErr: errBoom},
 		} {
-			o.MessageUndeliverable(e)
+			tell(e)
 		}
 		synctest.Wait()
 		if want := []string{"1 1 1s ", "1 2 1m0s ", "2 1 1s ", "1 3 0s shipping", "2 3 0s shipping", "3 3 0s shipping", " 0 0s undelivered", " 0 0s undelivered", "4 4 1h0m0s "}; !slices.Equal(told.all(), want) {
@@ -121,16 +117,16 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
 	bubble(t, func(b *bed) {
 		release := make(chan struct{})
-		_, run, _, o := b.storingEndpoint(core.Config{Observers: []core.Observer{hearsUndeliverable(func(core.Undeliverable) { <-release })}})
+		_, run, _, tell := b.storingEndpoint(core.Config{Observers: []core.Observer{hearsUndeliverable(func(core.Undeliverable) { <-release })}})
 		for range 10_000 {
-			o.MessageUndeliverable(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 3, MovedTo: "error"})
+			tell(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 3, MovedTo: "error"})
 		}
 		close(release)
 		if err := run.stop(); err != nil {
 			b.Error(err)
 		}
 		before := len(b.logs.all())
-		o.MessageUndeliverable(core.Undeliverable{MessageID: "2", Queue: "gone", Err: errBoom, Tries: 1})
+		tell(core.Undeliverable{MessageID: "2", Queue: "gone", Err: errBoom, Tries: 1})
 		synctest.Wait()
 		if n := len(b.logs.all()); n != before {
 			b.Errorf("%d lines were logged after Run had ended", n-before)
@@ -143,12 +139,12 @@ func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
 func TestUndeliverable_IsToldByTheInstanceQueueToo(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var told record[string]
-		_, _, transport, o := b.storingEndpoint(core.Config{
+		_, _, transport, tell := b.storingEndpoint(core.Config{
 			Instance: "one", InstanceQueue: true, Provision: core.ProvisionAlways,
 			Observers: []core.Observer{hearsUndeliverable(func(e core.Undeliverable) { told.add(e.MessageID) })},
 		})
 		equal(b, "error queue of the receiver", transport.cfg.ErrorQueue, "error")
-		o.MessageUndeliverable(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1})
+		tell(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1})
 		synctest.Wait()
 		if !slices.Equal(told.all(), []string{"1"}) {
 			b.Errorf("the observer was told %q", told.all())

@@ -9,16 +9,15 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Outages tells an observer of a broker's outages, and the adapter how long to wait
+// Outages tells an endpoint of a broker's outages, and the adapter how long to wait
 // before its next attempt: further and further apart, and never in step with other
-// processes (C15). The zero value has no observer. It is safe for concurrent use; what
-// Observer is does not change once it is used.
+// processes (C15). The zero value tells nothing. It is safe for concurrent use, once its
+// field is set.
 type Outages struct {
-	// Observer is core.ReceiverConfig.Observer: it is told where it implements
-	// core.ConnectionObserver.
-	Observer any
+	// ConnectionChanged is that of core.ReceiverConfig, or nil.
+	ConnectionChanged func(core.ConnectionChange)
 
-	order sync.Mutex // held while the observer is told, so that changes are told in their order
+	order sync.Mutex // held during calls of ConnectionChanged, so that changes are told in their order
 
 	mu    sync.Mutex
 	since time.Time // zero: there is none
@@ -102,7 +101,7 @@ func (o *Outages) Retry(ctx context.Context, try func() error, transient func(er
 }
 
 func (o *Outages) tell(change core.ConnectionChange) {
-	if observer, ok := o.Observer.(core.ConnectionObserver); ok {
-		observer.ConnectionChanged(change)
+	if o.ConnectionChanged != nil {
+		o.ConnectionChanged(change)
 	}
 }

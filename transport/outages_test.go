@@ -22,7 +22,7 @@ func (c *changes) ConnectionChanged(e core.ConnectionChange) { c.all = append(c.
 func TestC15_DelaysBetweenAttemptsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &changes{}
-		o := &transport.Outages{Observer: seen}
+		o := &transport.Outages{ConnectionChanged: seen.ConnectionChanged}
 		down := errors.New("connection refused")
 		began := time.Now()
 		middle := 50 * time.Millisecond
@@ -88,7 +88,7 @@ func TestOutages_Retry(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			tries := 0
-			o := &transport.Outages{Observer: seen}
+			o := &transport.Outages{ConnectionChanged: seen.ConnectionChanged}
 			err := o.Retry(ctx, func() error {
 				tries++
 				if c.ends {
@@ -138,7 +138,7 @@ func (s *stalled) ConnectionChanged(change core.ConnectionChange) {
 // that began before its end does not begin another one.
 func TestOutages_ToldInTheirOrder(t *testing.T) {
 	observer := &stalled{begun: make(chan struct{}), goOn: make(chan struct{})}
-	o := transport.Outages{Observer: observer}
+	o := transport.Outages{ConnectionChanged: observer.ConnectionChanged}
 	began := time.Now()
 	var both sync.WaitGroup
 	both.Go(func() { o.Failed(errors.New("no connection"), began) })

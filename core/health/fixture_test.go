@@ -23,7 +23,7 @@ type broker struct {
 	openErr        error
 	sendErr        error
 	receiverErrors chan error // ends Receive of the newest receiver
-	watch          core.ConnectionObserver
+	tell           func(core.ConnectionChange)
 }
 
 func (b *broker) fail(open, send error) {
@@ -38,7 +38,7 @@ func (b *broker) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.
 	if b.openErr != nil {
 		return nil, b.openErr
 	}
-	b.watch, _ = c.Observer.(core.ConnectionObserver)
+	b.tell = c.ConnectionChanged
 	r, err := b.Transport.OpenReceiver(ctx, c)
 	return failingReceiver{r, b.receiverErrors}, err
 }

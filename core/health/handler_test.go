@@ -41,7 +41,7 @@ func TestHandler_Body(t *testing.T) {
 	const secret = "amqp://shop:hunter2@broker" //nolint:gosec // an example of a text that must not be shown
 	bubble(t, core.Config{Instance: "one"}, untilCancelled, func(b *bed) {
 		b.run()
-		b.broker.watch.ConnectionChanged(core.ConnectionChange{Err: errors.New(secret), Since: time.Now()})
+		b.broker.tell(core.ConnectionChange{Err: errors.New(secret), Since: time.Now()})
 		b.broker.fail(nil, errors.New(secret))
 		_ = b.ep.Send(b.Context(), "orders", "order", "x")
 		b.ep.RaiseCritical(errors.New(secret))

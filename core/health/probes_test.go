@@ -136,7 +136,7 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 		isSo           func(h core.Health) bool
 	}{
 		"outage": {noRetries, func(b *bed) {
-			b.broker.watch.ConnectionChanged(core.ConnectionChange{Err: errBoom, Since: time.Now()})
+			b.broker.tell(core.ConnectionChange{Err: errBoom, Since: time.Now()})
 		}, func(h core.Health) bool { return !h.Connected && h.ConnectionError != nil }},
 		"sends fail": {noRetries, func(b *bed) {
 			b.broker.fail(nil, errBoom)

@@ -128,7 +128,7 @@ func checkReceiver(t testing.TB, what string, transport Transport) {
 	defer cancel()
 	seen := &events{told: cancel}
 	receiver, err := transport.OpenReceiver(ctx, core.ReceiverConfig{
-		Queue: "orders", Mode: transport.Capabilities().Transactions[0], MaxInFlight: 1, Observer: seen,
+		Queue: "orders", Mode: transport.Capabilities().Transactions[0], MaxInFlight: 1, ConnectionChanged: seen.ConnectionChanged,
 	})
 	if err == nil {
 		_ = receiver.Close(ctx)
@@ -150,7 +150,7 @@ type events struct {
 	changes []core.ConnectionChange
 }
 
-// ConnectionChanged implements core.ConnectionObserver.
+// ConnectionChanged is that of a core.ReceiverConfig.
 func (e *events) ConnectionChanged(change core.ConnectionChange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

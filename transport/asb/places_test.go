@@ -184,7 +184,7 @@ func TestReceiver_WaitsWhileItsQueueIsDisabled(t *testing.T) {
 	transport := s.provisioned(t, asb.Config{}, "q")
 	var told changes
 	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, Observer: &told,
+		Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, ConnectionChanged: told.ConnectionChanged,
 	})
 	if err != nil {
 		t.Fatal(err)

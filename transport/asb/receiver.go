@@ -75,7 +75,7 @@ func newReceiver(t *Transport, client *azservicebus.Client, address string, cfg 
 		arrivals: transport.NewSignal(), room: transport.NewSignal(), closedDone: make(chan struct{}),
 		maxInFlight: cfg.MaxInFlight, unsettled: map[*delivery]struct{}{}, wanted: 1,
 	}
-	r.outages.Observer = cfg.Observer
+	r.outages.ConnectionChanged = cfg.ConnectionChanged
 	r.closing, r.close = context.WithCancel(t.life.Context())
 	r.graceful, r.abandon = context.WithCancel(context.Background())
 	r.waiting, r.interrupt = context.WithCancel(r.closing)

@@ -85,7 +85,7 @@ func TestSettle_DoesNotOutliveItsContextWhileAnotherCallOpensALink(t *testing.T)
 	}
 }
 
-// changes notes what a ConnectionObserver is told.
+// changes notes the changes that it is told of.
 type changes struct {
 	mu   sync.Mutex
 	lost []error
@@ -117,7 +117,7 @@ func TestReceiver_TellsOfAServiceThatDoesNotAnswer(t *testing.T) {
 			transport := s.provisioned(t, asb.Config{SessionQueues: []string{"sessions"}}, queue)
 			var told changes
 			if _, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-				Queue: queue, Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, Observer: &told,
+				Queue: queue, Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, ConnectionChanged: told.ConnectionChanged,
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -55,7 +55,7 @@ func TestToken_MissingWhileItRunsIsAnOutage(t *testing.T) {
 	transport := s.signedIn(t, &entra)
 	var told changes
 	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, Observer: &told,
+		Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, ConnectionChanged: told.ConnectionChanged,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -203,7 +203,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	r := newReceiver(t, client, address, cfg)
-	outages := transport.Outages{Observer: cfg.Observer}
+	outages := transport.Outages{ConnectionChanged: cfg.ConnectionChanged}
 	err = outages.Retry(ctx, func() error { return r.examine(ctx, cfg.MaxDeliveries) }, transient,
 		func(d time.Duration) error { return transport.Sleep(ctx, t.life.Context(), d, nil) })
 	if err == nil {

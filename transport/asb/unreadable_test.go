@@ -75,7 +75,7 @@ func TestSession_WhoseMessageCannotBeReadLeavesItsPlace(t *testing.T) {
 	sendUnreadable(t, s, "q", "unreadable")
 	var told changes
 	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, Observer: &told,
+		Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10, ConnectionChanged: told.ConnectionChanged,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func (s *site) alarm(t testing.TB) (end func()) {
 func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 	w := &watch{}
 	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "audit")
-	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w, MaxInFlight: 5})
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged, MaxInFlight: 5})
 	mustSend(t, transport, numbered("billing", 0, 100)...)
 	mustSend(t, transport, numbered("audit", 0, 1)...)
 	end := s.alarm(t)
@@ -109,7 +109,7 @@ func testAlarmKilledBroker(t *testing.T, b *broker, s *site) {
 	for range 20 { // which are told in any order
 		w := &watch{}
 		watches = append(watches, w)
-		consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+		consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged})
 	}
 	s.alarm(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -109,13 +109,13 @@ func (t *Transport) watchBlocked(conn *connection) {
 
 func (t *Transport) block(conn *connection, reason string) {
 	since := t.blocked.start(conn)
-	t.tellObservers(core.ConnectionChange{Since: since, Err: fmt.Errorf("rabbitmq: the broker blocks who sends: %s; sends wait until it has freed memory or disk space", reason)})
+	t.tellReceivers(core.ConnectionChange{Since: since, Err: fmt.Errorf("rabbitmq: the broker blocks who sends: %s; sends wait until it has freed memory or disk space", reason)})
 }
 
 // unblocked tells observers of the end of a blockade, unless there is another one.
 func (t *Transport) unblocked(since time.Time) {
 	if !t.blocked.active() {
-		t.tellObservers(core.ConnectionChange{Connected: true, Since: since})
+		t.tellReceivers(core.ConnectionChange{Connected: true, Since: since})
 	}
 }
 
@@ -130,14 +130,14 @@ func (t *Transport) reconnects() bool {
 	return err == nil
 }
 
-// tellObservers tells the observers of all receivers. Of a connection it does not tell those
+// tellReceivers tells the endpoints of all receivers. Of a connection it does not tell those
 // of receivers that have none: they will be told when these do.
-func (t *Transport) tellObservers(change core.ConnectionChange) {
+func (t *Transport) tellReceivers(change core.ConnectionChange) {
 	for _, open := range t.life.Receivers() {
 		r := open.(*receiver)
-		o, ok := r.outages.Observer.(core.ConnectionObserver)
-		if ok && (!change.Connected || !r.interrupted()) {
-			o.ConnectionChanged(change)
+		tell := r.outages.ConnectionChanged
+		if tell != nil && (!change.Connected || !r.interrupted()) {
+			tell(change)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func testConsumerTimeout(t *testing.T, _ *broker, s *site) {
 	limit("2000")
 	transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 	w := &watch{}
-	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged})
 	limit("1800000") // for the channel that follows
 	mustSend(t, transport, numbered("billing", 0, 1)...)
 	held := next(t, r, 1)[0]

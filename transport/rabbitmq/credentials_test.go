@@ -114,7 +114,7 @@ func TestCredentials_CutLoginIsAnOutage(t *testing.T) {
 	b, _ := through(t)
 	transport := b.proxied(t, "billing")
 	w := &watch{}
-	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged})
 	mechanism := []byte("PLAIN") // is in what answers the broker's greeting
 	struck := b.proxy.LoseReply(mechanism, []byte("never sent"))
 	b.proxy.Cut()
@@ -152,7 +152,7 @@ func TestCredentials_ConnectionLimitIsAnOutage(t *testing.T) {
 				transport := s.open(t, rabbitmq.Config{URLs: []string{limited}})
 				opened := make(chan error, 1)
 				go func() {
-					r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, Observer: w})
+					r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, ConnectionChanged: w.ConnectionChanged})
 					if err == nil {
 						err = r.Close(t.Context())
 					}

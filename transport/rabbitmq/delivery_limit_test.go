@@ -390,7 +390,7 @@ func TestManagement_OutageEnds(t *testing.T) {
 		told := make(chan error, 100)
 		opened := make(chan error, 1)
 		go func() {
-			_, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, Observer: outages(told)})
+			_, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, ConnectionChanged: outages(told).ConnectionChanged})
 			opened <- err
 		}()
 		saysAll(t, <-told, "management API", "cannot be reached")

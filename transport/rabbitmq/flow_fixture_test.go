@@ -156,7 +156,7 @@ type watch struct {
 	changes []core.ConnectionChange
 }
 
-// ConnectionChanged implements core.ConnectionObserver.
+// ConnectionChanged is that of a core.ReceiverConfig.
 func (w *watch) ConnectionChanged(change core.ConnectionChange) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,7 +32,7 @@ func TestHosts_DeadOneIsPassedOver(t *testing.T) {
 			testserver.Via(s.PasswordURL(s.vhost), dead.Addr()), s.PasswordURL(s.vhost),
 		}})
 		w := &watch{}
-		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged})
 		mustSend(t, transport, numbered("billing", 0, 1)...)
 		if err := next(t, r, 1)[0].Complete(t.Context()); err != nil {
 			t.Error(err)
@@ -108,7 +108,7 @@ func TestHosts_RefusalOfOneHidesNoOutage(t *testing.T) {
 	go func() {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, Observer: w})
+		r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, ConnectionChanged: w.ConnectionChanged})
 		if err == nil {
 			err = r.Close(ctx)
 		}

@@ -42,7 +42,7 @@ func TestOutage_SaysWhy(t *testing.T) {
 	b, s := through(t)
 	transport := b.proxied(t, "billing")
 	w := &watch{}
-	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged})
 	const rounds = 8 // what the library tells of one end comes in any order
 	for round := range rounds {
 		mustSend(t, s.open(t, rabbitmq.Config{}), numbered("billing", round, 1)...)

@@ -50,7 +50,7 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 		log:         transport.NewDeliveryLog(cfg.MaxInFlight),
 		copies:      t.copiesFrom(queue),
 		counts:      t.caps.NativeDeliveryCount,
-		outages:     transport.Outages{Observer: cfg.Observer},
+		outages:     transport.Outages{ConnectionChanged: cfg.ConnectionChanged},
 		changed:     transport.NewSignal(),
 		bell:        transport.NewSignal(),
 		maxInFlight: cfg.MaxInFlight,

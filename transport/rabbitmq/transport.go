@@ -207,7 +207,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err != nil {
 		return nil, err
 	}
-	outages := transport.Outages{Observer: cfg.Observer}
+	outages := transport.Outages{ConnectionChanged: cfg.ConnectionChanged}
 	err = t.eventually(ctx, &outages, func() error { return t.examine(ctx, queue, cfg.MaxDeliveries) })
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	if t.caps.DelayedDelivery {
-		t.undelivered.watch(t, cfg.Observer)
+		t.undelivered.watch(t, cfg.MessageUndeliverable)
 	}
 	return r, nil
 }

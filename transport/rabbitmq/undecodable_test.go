@@ -220,7 +220,7 @@ func TestUndecodable_HeadersThatGrowBeyondTheFrame(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &watch{}
-		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", Observer: w})
+		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged})
 		for attempt := range 3 {
 			d := next(t, r, 1)[0]
 			in := d.Incoming()

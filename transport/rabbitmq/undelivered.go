@@ -128,18 +128,18 @@ func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) e
 // of undelivered and of unroutable messages. One goroutine does so for all receivers of the
 // transport.
 type watchUndelivered struct {
-	mu       sync.Mutex // guards what follows
-	observer core.UndeliverableObserver
-	started  bool
+	mu      sync.Mutex // guards what follows
+	told    func(core.Undeliverable)
+	started bool
 }
 
-// watch begins to tell an observer, where it is one for that: the newest is told. Messages
+// watch begins to tell a receiver's endpoint, unless told is nil: the newest is told. Messages
 // are moved in any case.
-func (w *watchUndelivered) watch(t *Transport, observer any) {
+func (w *watchUndelivered) watch(t *Transport, told func(core.Undeliverable)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if o, ok := observer.(core.UndeliverableObserver); ok {
-		w.observer = o
+	if told != nil {
+		w.told = told
 	}
 	if !w.started {
 		w.started = t.life.Go(func() { w.run(t) })
@@ -196,10 +196,10 @@ func (w *watchUndelivered) stop() {
 
 func (w *watchUndelivered) tell(e core.Undeliverable) {
 	w.mu.Lock()
-	o := w.observer
+	told := w.told
 	w.mu.Unlock()
-	if o != nil {
-		o.MessageUndeliverable(e)
+	if told != nil {
+		told(e)
 	}
 }
 

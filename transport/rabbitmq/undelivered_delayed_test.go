@@ -17,7 +17,7 @@ import (
 // undeliveredCount is an observer that counts the messages that it is told of.
 type undeliveredCount struct{ messages atomic.Int64 }
 
-// MessageUndeliverable implements core.UndeliverableObserver.
+// MessageUndeliverable is that of a core.ReceiverConfig.
 func (c *undeliveredCount) MessageUndeliverable(e core.Undeliverable) {
 	if e.MovedTo == "reprise.undelivered" && e.Err != nil {
 		c.messages.Add(int64(e.Messages))
@@ -66,7 +66,7 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 				told := &undeliveredCount{}
 				sink := s.provisioned(t, rabbitmq.Config{}, "ours")
 				sink.PollUndelivered(50 * time.Millisecond)
-				consume(t, sink, core.ReceiverConfig{Queue: "ours", Observer: told})
+				consume(t, sink, core.ReceiverConfig{Queue: "ours", MessageUndeliverable: told.MessageUndeliverable})
 				until(t, "it is told", func() bool { return told.messages.Load() == messages })
 				came := drain(t, consume(t, transport, core.ReceiverConfig{Queue: "reprise.undelivered"}), messages)
 				for id, n := range came {
@@ -169,7 +169,7 @@ func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
 		transport := s.open(t, rabbitmq.Config{})
 		transport.PollUndelivered(time.Nanosecond)
 		told := &undeliveredCount{}
-		consume(t, transport, core.ReceiverConfig{Queue: "orders", Observer: told})
+		consume(t, transport, core.ReceiverConfig{Queue: "orders", MessageUndeliverable: told.MessageUndeliverable})
 		until(t, "it is told", func() bool { return told.messages.Load() == 1 })
 		if err := transport.Close(t.Context()); err != nil {
 			t.Fatal(err)

@@ -178,7 +178,7 @@ func TestUnroutable_QueueMadeByNServiceBusGetsNoSecondCopy(t *testing.T) {
 		}
 		declareLikeNServiceBus(t, ch, "theirs")
 		told := &undeliveredCount{}
-		consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others", Observer: told})
+		consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others", MessageUndeliverable: told.MessageUndeliverable})
 		for range messages {
 			if err := ch.PublishWithContext(t.Context(), "nsb.v2.delay-level-00", strings.Repeat("0.", 27)+"1.theirs", false, false, amqp.Publishing{Body: []byte("x")}); err != nil {
 				t.Fatal(err)
@@ -215,7 +215,7 @@ func TestUnroutable_MessageThatCannotBeRepeatedIsKept(t *testing.T) {
 					t.Fatal(err)
 				}
 				told := &undeliveredCount{}
-				consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others", Observer: told})
+				consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others", MessageUndeliverable: told.MessageUndeliverable})
 				until(t, "it is told", func() bool { return told.messages.Load() == 1 })
 				m, ok, err := s.channel(t).Get(undeliveredQueue, true)
 				if err != nil || !ok {
@@ -236,7 +236,7 @@ type toldOf struct {
 	why    error
 }
 
-// MessageUndeliverable implements core.UndeliverableObserver.
+// MessageUndeliverable is that of a core.ReceiverConfig.
 func (o *toldOf) MessageUndeliverable(e core.Undeliverable) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -267,7 +267,7 @@ func TestUnroutable_EndpointWithoutTheRightsTells(t *testing.T) {
 				s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
 				o := &toldOf{}
 				restricted := s.moving(t, rabbitmq.Config{URLs: []string{s.user(t, "app", "^orders$", "^orders$", "^"+read+"$")}})
-				consume(t, restricted, core.ReceiverConfig{Queue: "orders", Observer: o})
+				consume(t, restricted, core.ReceiverConfig{Queue: "orders", MessageUndeliverable: o.MessageUndeliverable})
 				until(t, "it is told", func() bool { n, _ := o.of(unroutableQueue); return n == messages })
 				_, err := o.of(unroutableQueue)
 				saysAll(t, err, unroutableQueue, "reprise.delay-delivery", "rabbitmqctl set_permissions")

@@ -23,9 +23,7 @@ type undeliverables struct {
 	all []core.Undeliverable
 }
 
-var _ core.UndeliverableObserver = (*undeliverables)(nil)
-
-// MessageUndeliverable implements core.UndeliverableObserver.
+// MessageUndeliverable is that of a core.ReceiverConfig.
 func (u *undeliverables) MessageUndeliverable(e core.Undeliverable) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -48,7 +46,7 @@ func (u *undeliverables) of(id string) (told []core.Undeliverable) {
 func (u *undeliverables) listens(t *testing.T, transport *sqlserver.Transport, errorQueue string) core.Receiver {
 	t.Helper()
 	provision(t, transport, "ours")
-	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "ours", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, Observer: u, ErrorQueue: errorQueue})
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "ours", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MessageUndeliverable: u.MessageUndeliverable, ErrorQueue: errorQueue})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +335,7 @@ func TestUndeliverable_GoesToItsSender(t *testing.T) {
 	told := map[string]*undeliverables{}
 	for _, queue := range []string{"first", "second"} {
 		told[queue] = &undeliverables{}
-		if _, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: queue, Mode: core.TransactionReceiveOnly, MaxInFlight: 1, Observer: told[queue], ErrorQueue: "errors of " + queue}); err != nil {
+		if _, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: queue, Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MessageUndeliverable: told[queue].MessageUndeliverable, ErrorQueue: "errors of " + queue}); err != nil {
 			t.Fatal(err)
 		}
 	}

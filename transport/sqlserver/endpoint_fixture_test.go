@@ -282,9 +282,7 @@ type outageLog struct {
 	changes []core.ConnectionChange
 }
 
-var _ core.ConnectionObserver = (*outageLog)(nil)
-
-// ConnectionChanged implements core.ConnectionObserver.
+// ConnectionChanged is that of a core.ReceiverConfig.
 func (l *outageLog) ConnectionChanged(change core.ConnectionChange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

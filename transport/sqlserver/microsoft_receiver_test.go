@@ -379,7 +379,7 @@ type outageLog struct {
 	errs []error
 }
 
-// ConnectionChanged implements core.ConnectionObserver.
+// ConnectionChanged is that of a core.ReceiverConfig.
 func (l *outageLog) ConnectionChanged(change core.ConnectionChange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -402,7 +402,7 @@ func TestMicrosoft_ReceiveRetriesTransientErrors(t *testing.T) {
 			}
 			s.says(text, victim, failsWith(1222, 16), failsWith(3906, 16), reply{severs: true}, reply{rows: [][]any{row}})
 			observer := &outageLog{}
-			_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: mode, Observer: observer})
+			_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: mode, ConnectionChanged: observer.ConnectionChanged})
 			if d.Incoming().ID != "order 7" {
 				t.Errorf("the message is %+v", d.Incoming())
 			}

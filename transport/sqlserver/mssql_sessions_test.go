@@ -182,7 +182,7 @@ func TestMSSQL_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
 			d.exec(t, `insert into `+d.table("orders")+` (Id, Recoverable, Headers, Expires)
 select top (@p1) newid(), 1, N'{}', dateadd(hour, -1, getutcdate()) from sys.all_columns as a cross join sys.all_columns as b`, expired)
 			told := &outageLog{}
-			r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: mode, MaxInFlight: 1, Observer: told})
+			r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: mode, MaxInFlight: 1, ConnectionChanged: told.ConnectionChanged})
 			if err != nil {
 				t.Fatal(err)
 			}

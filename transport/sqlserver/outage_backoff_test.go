@@ -15,7 +15,7 @@ func TestOutage_ManyFailedFetchesAreOneAttempt(t *testing.T) {
 	const fetches = 16
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	transport := open(t, e.transport)
-	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: inputQueue, Mode: e.mode, MaxInFlight: fetches, Observer: &e.changes})
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: inputQueue, Mode: e.mode, MaxInFlight: fetches, ConnectionChanged: e.changes.ConnectionChanged})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func TestReceive_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
 			db.exec(t, `insert into `+db.table("orders")+` (id, headers, expires)
 				select gen_random_uuid(), '{}', (now() - interval '1 hour') at time zone 'utc' from generate_series(1, $1::int)`, expired)
 			told := &outageLog{}
-			r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: mode, MaxInFlight: 1, Observer: told})
+			r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: mode, MaxInFlight: 1, ConnectionChanged: told.ConnectionChanged})
 			if err != nil {
 				t.Fatal(err)
 			}

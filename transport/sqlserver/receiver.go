@@ -75,7 +75,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		unsettled:   map[holding]struct{}{},
 		misses:      newMisses(),
 	}
-	r.outages.Observer = cfg.Observer
+	r.outages.ConnectionChanged = cfg.ConnectionChanged
 	r.closing, r.close = context.WithCancel(t.life.Context())
 	r.operations.life, r.operations.closing = t.life.Context(), r.closing
 	if t.nserviceBusTables {

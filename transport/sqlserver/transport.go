@@ -310,7 +310,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err != nil {
 		return nil, err
 	}
-	foreign, err := t.examineEventually(ctx, q, cfg.Observer)
+	foreign, err := t.examineEventually(ctx, q, cfg.ConnectionChanged)
 	if err != nil {
 		return nil, err
 	}
@@ -386,8 +386,8 @@ func (t *Transport) free(q *queue, due time.Time) {
 
 // examineEventually examines a queue's table. While the server cannot be reached it tries
 // again.
-func (t *Transport) examineEventually(ctx context.Context, q *queue, observer any) (foreign bool, err error) {
-	o := transport.Outages{Observer: observer}
+func (t *Transport) examineEventually(ctx context.Context, q *queue, told func(core.ConnectionChange)) (foreign bool, err error) {
+	o := transport.Outages{ConnectionChanged: told}
 	err = o.Retry(ctx, func() error {
 		foreign, err = t.examine(ctx, q)
 		return err

@@ -41,14 +41,13 @@ func (e *undeliverable) Unwrap() error { return e.err }
 // listener is a receiver whose endpoint is told of such messages.
 type listener struct {
 	r          *receiver
-	observer   core.UndeliverableObserver // nil: it does not listen, but may have an error queue
-	errorQueue string                     // "": none
+	told       func(core.Undeliverable) // nil: it does not listen, but may have an error queue
+	errorQueue string                   // "": none
 }
 
 // listen adds a receiver to the listeners, until it is closed.
 func (d *delayed) listen(r *receiver, cfg *core.ReceiverConfig) {
-	l := listener{r: r, errorQueue: cfg.ErrorQueue}
-	l.observer, _ = cfg.Observer.(core.UndeliverableObserver)
+	l := listener{r: r, told: cfg.MessageUndeliverable, errorQueue: cfg.ErrorQueue}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told = append(d.open(), l)
@@ -168,7 +167,7 @@ func rowFound(ok *bool) func(scan scanner) error {
 
 // tell calls the listener's observer, if there is one.
 func (l *listener) tell(e core.Undeliverable) {
-	if l.observer != nil {
-		l.observer.MessageUndeliverable(e)
+	if l.told != nil {
+		l.told(e)
 	}
 }

@@ -90,7 +90,7 @@ func TestBodies_PausesDuringOutage(t *testing.T) {
 	}
 	seen := &outages{}
 	receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 10, MaxDeliveries: 1000, Observer: seen,
+		Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 10, MaxDeliveries: 1000, ConnectionChanged: seen.ConnectionChanged,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestBodies_OutageIsReportedUntilStoreAnswers(t *testing.T) {
 	transport := openConfigured(t, cfg)
 	seen := &outages{}
 	receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 10, MaxDeliveries: 1000, Observer: seen,
+		Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 10, MaxDeliveries: 1000, ConnectionChanged: seen.ConnectionChanged,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -22,8 +23,8 @@ type delays struct {
 	outages transport.Outages // those that the requests for messages do not have, and that no retry can end
 }
 
-func newDelays(r *receiver, url string, observer any) *delays {
-	return &delays{r: r, url: url, outages: transport.Outages{Observer: observer}}
+func newDelays(r *receiver, url string, told func(core.ConnectionChange)) *delays {
+	return &delays{r: r, url: url, outages: transport.Outages{ConnectionChanged: told}}
 }
 
 // run forwards messages until the receiver closes.

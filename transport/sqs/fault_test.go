@@ -36,7 +36,7 @@ type outages struct {
 	times   []time.Time // of changes
 }
 
-// ConnectionChanged implements core.ConnectionObserver.
+// ConnectionChanged is that of a core.ReceiverConfig.
 func (o *outages) ConnectionChanged(change core.ConnectionChange) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +92,7 @@ func TestReceive_OutlastsOutages(t *testing.T) {
 			s.Reject(testserver.Match{Operation: "ReceiveMessage", Name: "billing", Times: 2}, code)
 			seen := &outages{}
 			receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-				Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, Observer: seen,
+				Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, ConnectionChanged: seen.ConnectionChanged,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -123,7 +123,7 @@ func TestReceive_OnePollerAsksInOutage(t *testing.T) {
 	}
 	seen := &outages{}
 	receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 100, MaxDeliveries: 1000, Observer: seen,
+		Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 100, MaxDeliveries: 1000, ConnectionChanged: seen.ConnectionChanged,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,55 +16,42 @@ const (
 	outageKinds
 )
 
-// jointObserver tells the observer of a receiver of several kinds of outages as of one: it begins with the first, and ends
-// when all have ended.
-type jointObserver struct {
-	observer core.ConnectionObserver
+// jointOutages tells of a receiver's several kinds of outages as of one: it begins with the first, and ends when all have
+// ended.
+type jointOutages struct {
+	tell func(core.ConnectionChange) // core.ReceiverConfig.ConnectionChanged, or nil
 
-	mu    sync.Mutex             // held during calls of observer, so that they are in order
+	mu    sync.Mutex             // held during calls of tell, so that they are in order
 	since [outageKinds]time.Time // zero: there is none
 }
 
-// newJointObserver returns one for core.ReceiverConfig.Observer.
-func newJointObserver(observer any) *jointObserver {
-	to, _ := observer.(core.ConnectionObserver)
-	return &jointObserver{observer: to}
-}
-
-// part returns the observer of one kind of outages, or nil.
-func (j *jointObserver) part(kind int) any {
-	if j.observer == nil {
+// part returns what is told of one kind of outages, or nil.
+func (j *jointOutages) part(kind int) func(core.ConnectionChange) {
+	if j.tell == nil {
 		return nil
 	}
-	return outagePart{j, kind}
+	return func(change core.ConnectionChange) { j.changed(kind, change) }
 }
 
-type outagePart struct {
-	joint *jointObserver
-	kind  int
-}
-
-// ConnectionChanged implements core.ConnectionObserver.
-func (p outagePart) ConnectionChanged(change core.ConnectionChange) {
-	j := p.joint
+func (j *jointOutages) changed(kind int, change core.ConnectionChange) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	before := j.earliestLocked()
 	if change.Connected {
-		j.since[p.kind] = time.Time{}
+		j.since[kind] = time.Time{}
 		if !j.earliestLocked().IsZero() {
 			return // another outage goes on
 		}
 		change.Since = before
 	} else {
-		j.since[p.kind] = change.Since
+		j.since[kind] = change.Since
 		change.Since = j.earliestLocked()
 	}
-	j.observer.ConnectionChanged(change)
+	j.tell(change)
 }
 
 // earliestLocked returns when the first of the outages in progress began, or zero.
-func (j *jointObserver) earliestLocked() (earliest time.Time) {
+func (j *jointOutages) earliestLocked() (earliest time.Time) {
 	for _, since := range j.since {
 		if !since.IsZero() && (earliest.IsZero() || since.Before(earliest)) {
 			earliest = since

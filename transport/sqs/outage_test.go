@@ -8,10 +8,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// told is an observer that keeps the changes.
+// told keeps the changes.
 type told chan core.ConnectionChange
 
-func (c told) ConnectionChanged(change core.ConnectionChange) { c <- change }
+func (c told) add(change core.ConnectionChange) { c <- change }
 
 // next returns the next change.
 func (c told) next(t *testing.T) core.ConnectionChange {
@@ -25,18 +25,18 @@ func (c told) next(t *testing.T) core.ConnectionChange {
 	}
 }
 
-// Outages of several kinds are one to the observer: from the beginning of the first to the end of the last.
-func TestJointObserver_OneOutageOfSeveral(t *testing.T) {
+// Outages of several kinds are one to the endpoint: from the beginning of the first to the end of the last.
+func TestJointOutages_OneOutageOfSeveral(t *testing.T) {
 	t.Parallel()
 	changes := make(told, 10)
-	joint := newJointObserver(changes)
-	queue, bodies := joint.part(outageOfQueue).(outagePart), joint.part(outageOfBodies).(outagePart)
+	joint := jointOutages{tell: changes.add}
+	queue, bodies := joint.part(outageOfQueue), joint.part(outageOfBodies)
 	start, failure := time.Now(), errors.New("it failed")
-	lost := func(p outagePart, since time.Time) {
-		p.ConnectionChanged(core.ConnectionChange{Err: failure, Since: since})
+	lost := func(changed func(core.ConnectionChange), since time.Time) {
+		changed(core.ConnectionChange{Err: failure, Since: since})
 	}
-	restored := func(p outagePart, since time.Time) {
-		p.ConnectionChanged(core.ConnectionChange{Connected: true, Since: since})
+	restored := func(changed func(core.ConnectionChange), since time.Time) {
+		changed(core.ConnectionChange{Connected: true, Since: since})
 	}
 	lost(bodies, start)
 	lost(queue, start.Add(time.Minute))
@@ -54,8 +54,8 @@ func TestJointObserver_OneOutageOfSeveral(t *testing.T) {
 	if len(changes) > 0 {
 		t.Errorf("there is also %+v", <-changes)
 	}
-	if part := newJointObserver(nil).part(outageOfQueue); part != nil {
-		t.Errorf("without an observer there is %v", part)
+	if part := (&jointOutages{}).part(outageOfQueue); part != nil {
+		t.Error("an outage would be told to nil")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestBodyOutages_EndWithoutFetch(t *testing.T) {
 	t.Parallel()
 	changes := make(told, 10)
 	var o bodyOutages
-	o.Observer = changes
+	o.ConnectionChanged = changes.add
 	failure := errors.New("it failed")
 	for range 2 {
 		o.failed(failure, time.Now(), time.Hour)

@@ -32,7 +32,7 @@ type receiver struct {
 	visibility  time.Duration
 	log         *transport.DeliveryLog // failures of this process, which the service's count may not include yet
 	settler     *settler
-	observer    *jointObserver
+	joint       *jointOutages
 	outages     transport.Outages // of requests for messages
 	bodies      bodyOutages
 	closing     context.Context // ends when the receiver is closed
@@ -72,13 +72,13 @@ func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *re
 		t: t, address: address, url: url, mode: cfg.Mode, visibility: t.cfg.VisibilityTimeout,
 		log: transport.NewDeliveryLog(cfg.MaxInFlight), arrivals: transport.NewSignal(), maxBytes: cfg.MaxReceiveBytes,
 		batch: receiveBatch, maxInFlight: cfg.MaxInFlight, held: map[*delivery]struct{}{}, wanted: 1,
-		room: transport.NewSignal(), closedDone: make(chan struct{}), observer: newJointObserver(cfg.Observer),
+		room: transport.NewSignal(), closedDone: make(chan struct{}), joint: &jointOutages{tell: cfg.ConnectionChanged},
 	}
 	if isFIFO(address) {
 		r.batch = 1
 	}
-	r.outages.Observer = r.observer.part(outageOfQueue)
-	r.bodies.Observer = r.observer.part(outageOfBodies)
+	r.outages.ConnectionChanged = r.joint.part(outageOfQueue)
+	r.bodies.ConnectionChanged = r.joint.part(outageOfBodies)
 	r.closing, r.close = context.WithCancel(t.life.Context())
 	r.cut, r.cutOff = context.WithCancel(t.life.Context())
 	r.settler = newSettler(r)
@@ -97,7 +97,7 @@ func (r *receiver) open(delayURL string) {
 	defer r.mu.Unlock()
 	r.startPollersLocked()
 	if delayURL != "" && !r.closed {
-		d := newDelays(r, delayURL, r.observer.part(outageOfDelays))
+		d := newDelays(r, delayURL, r.joint.part(outageOfDelays))
 		r.pollers.Go(d.run)
 	}
 }

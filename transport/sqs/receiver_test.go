@@ -355,7 +355,7 @@ func TestDelay_ReportsThatItCannotForward(t *testing.T) {
 	transport := openConfigured(t, cfg)
 	seen := &outages{}
 	receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 1000, Observer: seen,
+		Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 1000, ConnectionChanged: seen.ConnectionChanged,
 	})
 	if err != nil {
 		t.Fatal(err)

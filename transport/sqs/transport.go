@@ -193,7 +193,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err != nil {
 		return nil, err
 	}
-	outages := transport.Outages{Observer: cfg.Observer}
+	outages := transport.Outages{ConnectionChanged: cfg.ConnectionChanged}
 	var url, delays string
 	err = outages.Retry(ctx, func() error {
 		url, delays, err = t.examine(ctx, address, cfg.MaxDeliveries)
