@@ -7,28 +7,28 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// acks are the acknowledgements of a session that have been ordered and not written yet.
-// They are collected: one can stand for all tags up to it, if each of those has arrived
-// and is settled.
+// acks are the session's acknowledgements that have been requested and not yet written.
+// They are collected because one acknowledgement can cover all tags up to its own, provided
+// that each of those has arrived and is settled.
 //
-// The receiver's mu guards them, but for the channels.
+// The receiver's mu guards every field except the channels.
 type acks struct {
-	first, last *entry   // of the tags that are not over, in order
+	first, last *entry   // of the unfinished tags, in order
 	complete    uint64   // every tag up to this one has arrived
-	early       []uint64 // tags that arrived beyond a gap, in order: consumers are read beside each other
-	waiting     int      // acknowledgements that are not written
-	given       []given  // back to the queue, and not written
-	heldBack    bool     // given is not written yet
-	atOnce      int      // so many are not kept waiting
-	batch       batch    // whose slices are used again
+	early       []uint64 // tags that arrived beyond a gap, in order: consumers are read concurrently
+	waiting     int      // acknowledgements not yet written
+	given       []given  // returns to the queue, not yet written
+	heldBack    bool     // given must not be written yet
+	atOnce      int      // this many are written without delay
+	batch       batch    // reused, for its slices
 
 	some    transport.Signal // there is something to write
-	enough  transport.Signal // and it need not wait for more
-	stopped chan struct{}    // nothing more will come
-	stop    func()           // lets everything be written, and then no more
+	enough  transport.Signal // enough to write without waiting for more
+	stopped chan struct{}    // closed when nothing more will arrive
+	stop    func()           // has everything written, then ends the writing
 }
 
-// entry is a tag that is not over.
+// entry is an unfinished tag.
 type entry struct {
 	tag          uint64
 	consumer     *consumer
@@ -36,34 +36,34 @@ type entry struct {
 	before, next *entry
 }
 
-// isWithheld reports whether what became of the tag is not to be written yet.
+// isWithheld reports whether the settlement of the tag must not be written yet.
 func (e *entry) isWithheld() bool { return e.consumer != nil && e.consumer.withheld }
 
-// state is what has become of a tag.
+// state is the state of a tag.
 type state byte
 
 const (
 	open    state = iota // not settled
 	settled              // to be acknowledged
-	passed               // likewise, and left behind by one flush: a tag below it was open
+	passed               // likewise, and skipped by one flush because a lower tag was open
 )
 
-// given is a delivery that goes back to its queue. Its entry is open until it is written:
-// no acknowledgement may stand for it.
+// given is a delivery returned to its queue. Its entry stays open until the return is
+// written: no acknowledgement may cover it.
 type given struct {
 	entry   *entry
 	counted bool
 }
 
-// batch is what is to be written, in this order.
+// batch is the settlements to write, in this order.
 type batch struct {
 	given   []given
 	upTo    uint64 // 0: nothing
-	several bool   // it stands for those below as well
+	several bool   // upTo covers the tags below it as well
 	singly  []uint64
 }
 
-// mostTogether is how many acknowledgements are kept waiting at most.
+// mostTogether is the largest number of acknowledgements that wait for others.
 const mostTogether = 50
 
 func newAcks() *acks {
@@ -77,11 +77,11 @@ func newAcks() *acks {
 	return a
 }
 
-// flushAt follows a change of how many deliveries may be held: the broker counts those
-// whose acknowledgement waits, and sends that many fewer.
+// flushAt follows a change of MaxInFlight: the broker counts deliveries whose
+// acknowledgement is not written, and sends that many fewer.
 func (a *acks) flushAt(maxInFlight int) { a.atOnce = max(1, min(mostTogether, maxInFlight/4)) }
 
-// arrived enters a tag. Tags are numbered from 1 on in the order in which they were sent.
+// arrived enters a tag. The broker numbers tags from 1 in the order of sending.
 func (a *acks) arrived(e *entry) {
 	at := a.last
 	for at != nil && at.tag > e.tag {
@@ -104,8 +104,8 @@ func (a *acks) arrived(e *entry) {
 	}
 }
 
-// holdGiven begins or ends to hold back what is given back. While consumers are about to
-// end, because less may be held, the broker would only send it to them again.
+// holdGiven begins or ends the holding back of returns. While consumers are about to be
+// cancelled because of a lower MaxInFlight, the broker would redeliver the messages to them.
 func (a *acks) holdGiven(yes bool) {
 	a.heldBack = yes
 	if !yes && len(a.given) > 0 {
@@ -114,7 +114,7 @@ func (a *acks) holdGiven(yes bool) {
 	}
 }
 
-// settle orders what is to be written for a tag.
+// settle requests the settlement of a tag.
 func (a *acks) settle(e *entry, how settlement) {
 	a.some.Notify()
 	if how == acknowledge {
@@ -128,11 +128,11 @@ func (a *acks) settle(e *entry, how settlement) {
 	}
 }
 
-// take returns what to write now: what was given back, one acknowledgement for all that
-// is settled without a gap, and one each for what is behind a gap that was there at the
-// last flush too, or for everything.
+// take returns the settlements to write now: the returns, one acknowledgement for all tags
+// settled without a gap, and one for each tag beyond a gap that already existed at the last
+// flush. With all it returns everything.
 //
-// An acknowledgement never names a tag that was written before, which would close the
+// An acknowledgement never names a tag that was written before: the broker would close the
 // channel.
 func (a *acks) take(all bool) *batch {
 	b := &a.batch
@@ -176,7 +176,7 @@ func (a *acks) take(all bool) *batch {
 	return b
 }
 
-// insert enters an entry after another one, or as the first.
+// insert enters e after another entry, or as the first.
 func (a *acks) insert(e, after *entry) {
 	e.before = after
 	if after != nil {
@@ -191,7 +191,7 @@ func (a *acks) insert(e, after *entry) {
 	}
 }
 
-// remove takes an entry out, and returns the next one.
+// remove takes an entry out and returns the next one.
 func (a *acks) remove(e *entry) (next *entry) {
 	next = e.next
 	if e.before != nil {

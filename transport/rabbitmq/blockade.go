@@ -12,17 +12,17 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// blockade is what the broker does to connections that send while its memory or its
-// disk is nearly full: it stops to read from them. Sends wait until it has ended.
+// blockade is the broker's memory or disk alarm: the broker stops reading from publishing
+// connections while its memory or disk is nearly full. Sends wait until the alarm ends.
 type blockade struct {
 	mu    sync.Mutex
-	over  chan struct{}        // nil: there is none
-	of    map[*connection]bool // those that are blocked
+	over  chan struct{}        // nil: there is no blockade
+	of    map[*connection]bool // the blocked connections
 	since time.Time
-	ended time.Time // the last one
+	ended time.Time // the end of the last one
 }
 
-// wait returns when there is no blockade. If there is one, it calls before first.
+// wait returns when there is no blockade. If there is one, it first calls before.
 func (b *blockade) wait(life context.Context, before func()) error {
 	b.mu.Lock()
 	over := b.over
@@ -39,7 +39,7 @@ func (b *blockade) wait(life context.Context, before func()) error {
 	}
 }
 
-// start notes one of a connection, and returns since when there is one.
+// start records that conn is blocked, and returns the time at which the blockade began.
 func (b *blockade) start(conn *connection) (since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,8 +50,8 @@ func (b *blockade) start(conn *connection) (since time.Time) {
 	return b.since
 }
 
-// end notes the end of that of a connection. If it was the last one, it returns since when
-// there was one.
+// end records that conn is no longer blocked. If it was the last blocked connection, end
+// returns the time at which the blockade began.
 func (b *blockade) end(conn *connection) (since time.Time, was bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,15 +67,16 @@ func (b *blockade) end(conn *connection) (since time.Time, was bool) {
 	return b.since, true
 }
 
-// active reports whether there is one.
+// active reports whether there is a blockade.
 func (b *blockade) active() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.over != nil
 }
 
-// waited is for how long the broker has let something wait that it could have done: what
-// was held up by a blockade has waited since its end.
+// waited returns the time that the broker has had to answer a request made at since. The
+// time of a blockade does not count: a blocked request has waited since the end of the
+// blockade.
 func (b *blockade) waited(since time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,8 +89,8 @@ func (b *blockade) waited(since time.Time) time.Duration {
 	return time.Since(since)
 }
 
-// watchBlocked follows what the broker says of a connection for sending, and tells
-// the observers of all receivers.
+// watchBlocked follows the broker's notices about a publishing connection, and tells the
+// observers of all receivers.
 func (t *Transport) watchBlocked(conn *connection) {
 	notices := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
 	t.life.Go(func() {
@@ -100,7 +101,7 @@ func (t *Transport) watchBlocked(conn *connection) {
 				t.unblocked(since)
 			}
 		}
-		// The connection is lost. Whether the broker can be reached is not known.
+		// The connection is lost. It is unknown whether the broker can be reached.
 		if since, was := t.blocked.end(conn); was && t.reconnects() {
 			t.unblocked(since)
 		}
@@ -112,14 +113,15 @@ func (t *Transport) block(conn *connection, reason string) {
 	t.tellReceivers(core.ConnectionChange{Since: since, Err: fmt.Errorf("rabbitmq: the broker blocks who sends: %s; sends wait until it has freed memory or disk space", reason)})
 }
 
-// unblocked tells observers of the end of a blockade, unless there is another one.
+// unblocked tells observers of the end of a blockade, unless there is a new one.
 func (t *Transport) unblocked(since time.Time) {
 	if !t.blocked.active() {
 		t.tellReceivers(core.ConnectionChange{Connected: true, Since: since})
 	}
 }
 
-// reconnects returns when there is a connection for sending, or none any more.
+// reconnects waits for a publishing connection. It returns false if the transport ends
+// first.
 func (t *Transport) reconnects() bool {
 	var outages transport.Outages
 	life := t.life.Context()
@@ -130,8 +132,8 @@ func (t *Transport) reconnects() bool {
 	return err == nil
 }
 
-// tellReceivers tells the endpoints of all receivers. Of a connection it does not tell those
-// of receivers that have none: they will be told when these do.
+// tellReceivers tells the endpoints of all receivers. It reports a connection only to
+// receivers that are connected; the others report theirs when they have reconnected.
 func (t *Transport) tellReceivers(change core.ConnectionChange) {
 	for _, open := range t.life.Receivers() {
 		r := open.(*receiver)

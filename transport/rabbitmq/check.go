@@ -12,16 +12,16 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// operationTimeout bounds what is asked of the broker in one go, but for sends.
+// operationTimeout bounds each operation on the broker, except sends.
 const operationTimeout = 30 * time.Second
 
 // Check reaches the broker and verifies that its version is 3.10 or later and that all
-// queues of the topology exist. Those that the endpoint receives from must be of the type that Config says, and their delivery limit
-// known.
+// queues of the topology exist. The queues that the endpoint receives from must have the
+// type in Config and a known delivery limit.
 //
-// Rights are not checked, because AMQP tells of one only when it is used. What an
-// endpoint cannot do for want of one it finds out before its first message (to
-// subscribe and to receive) or with it (to send), and the message is not lost.
+// Check does not verify permissions, because AMQP reports a missing one only when it is
+// used. The endpoint finds out before its first message (to subscribe and to receive) or
+// with it (to send), and the message is not lost.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -62,7 +62,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 	return errors.Join(errs...)
 }
 
-// within bounds what is asked of the broker in one go.
+// within bounds an operation on the broker by operationTimeout.
 func within(ctx context.Context, do func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -73,8 +73,8 @@ func within(ctx context.Context, do func(context.Context) error) error {
 	return err
 }
 
-// ask returns what the broker answers within operationTimeout. Where ctx ends before, its
-// answer still comes, and belongs to nothing.
+// ask returns the broker's answer to a question, within operationTimeout. If ctx ends
+// first, the answer still arrives and is dropped.
 func ask[T any](ctx context.Context, t *Transport, question func(*amqp.Channel) (T, error)) (T, error) {
 	answers := make(chan T, 1)
 	err := within(ctx, func(ctx context.Context) error {
@@ -91,7 +91,7 @@ func ask[T any](ctx context.Context, t *Transport, question func(*amqp.Channel) 
 	return <-answers, nil
 }
 
-// brokerOf returns the version of the broker at the other end.
+// brokerOf returns the version of the broker that conn leads to.
 func brokerOf(conn *connection) (version, error) {
 	text, _ := conn.Properties["version"].(string)
 	return parseBroker(text)

@@ -18,122 +18,125 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config says where the broker is and how its queues are. URLs is set; everything else
-// has a default.
+// Config names the broker and sets the properties of its queues. URLs is required; all
+// other fields have defaults.
 type Config struct {
 	// URLs name the broker: "amqp://user:password@host/vhost", or "amqps://..." for TLS.
-	// Several name the nodes of a cluster: a connection tries them in a random order, and
-	// the next one at each failure. User and virtual host may differ between them, the
-	// queues that they lead to must not. Without a port it is 5672, or 5671 for TLS;
-	// without a user and password guest and guest; without a virtual host "/".
+	// Several URLs name the nodes of a cluster: a connection tries them in a random order,
+	// the next one after each failure. They may differ in user and virtual host, but must
+	// lead to the same queues. The default port is 5672, or 5671 for TLS; the default user
+	// and password are guest and guest; the default virtual host is "/".
 	//
 	// Options are those of the client library: cacertfile, certfile, keyfile and
-	// server_name_indication for TLS, auth_mechanism (plain, amqplain, external),
-	// heartbeat (in seconds, instead of Heartbeat), connection_timeout (in milliseconds;
-	// the default is 30 s) and channel_max. Files are read once, by New.
+	// server_name_indication for TLS, auth_mechanism (plain, amqplain, external), heartbeat
+	// (in seconds, instead of Heartbeat), connection_timeout (in milliseconds; the default
+	// is 30 s) and channel_max. Files are read once, by New.
 	URLs []string
 
-	// TLS is for the URLs that begin with amqps://, and for a ManagementURL that begins
-	// with https://. The default is what the URL's options say, with the certificate
-	// authorities of the system where they name none. It is copied.
+	// TLS applies to URLs that begin with amqps://, and to a ManagementURL that begins with
+	// https://. The default is built from the URL's options, with the certificate
+	// authorities of the system if they name none. The value is copied.
 	TLS *tls.Config
 
-	// QueueType is what Provision creates, and what queues that this transport receives
-	// from must be. The default is Quorum.
+	// QueueType is the type of the queues that Provision creates, and the required type of
+	// the queues that this transport receives from. The default is Quorum.
 	QueueType QueueType
 
 	// DeliveryLimit is the x-delivery-limit of the quorum queues that Provision creates:
-	// how often the broker gives a message back before it drops it, or dead-letters it.
-	// It must be far above what recoverability asks for, and more than 0. The default is
-	// 100,000, NServiceBus's. It is not used for classic queues. In the topology of
-	// NServiceBus the queues have no such argument, and another value is refused.
+	// how often the broker returns a message to its queue before it drops or dead-letters
+	// it. It must be more than 0 and far above the number of attempts that recoverability
+	// makes. The default is 100,000, NServiceBus's. It is not used for classic queues. In
+	// the topology of NServiceBus the queues have no such argument, and New refuses any
+	// other value.
 	DeliveryLimit int
 
-	// InstanceQueueExpiry is how long the broker keeps a queue of an instance
-	// (core.Config.InstanceQueue) that nobody receives from, before it deletes it with its
-	// messages: the x-expires of those that Provision creates. The default is 7 days.
-	// core.Off is for ever. It is at least 1 s, at most 49 days, and in whole
-	// milliseconds. Messages that are delayed for longer find no queue.
+	// InstanceQueueExpiry is the x-expires of the instance queues
+	// (core.Config.InstanceQueue) that Provision creates: the broker deletes such a queue,
+	// with its messages, after this time without a receiver. The default is 7 days;
+	// core.Off keeps queues for ever. The value is at least 1 s, at most 49 days, and in
+	// whole milliseconds. A message delayed for longer finds no queue.
 	InstanceQueueExpiry time.Duration
 
-	// ManagementURL is that of the management plugin's API,
-	// "http://user:password@host:15672". It is asked for the type and the delivery limit of
-	// the queues that are received from, and for nothing else. The user needs the tag
-	// management or monitoring, and permissions in the virtual host, of which empty ones
-	// will do. In the topology of NServiceBus Provision makes policies with it, from RabbitMQ
-	// 4.0 on, for which the user needs the tag policymaker.
+	// ManagementURL is the URL of the management plugin's API,
+	// "http://user:password@host:15672". The transport asks it only for the type and the
+	// delivery limit of the queues that it receives from. The user needs the tag management
+	// or monitoring, and permissions in the virtual host; empty permissions suffice. In the
+	// topology of NServiceBus, from RabbitMQ 4.0 on, Provision also makes policies with it,
+	// for which the user needs the tag policymaker.
 	//
 	// It is needed where AMQP does not tell enough: on a broker of 4.0 or later, for quorum
-	// queues without an argument x-delivery-limit, and for any that the user of URLs has no
-	// right to configure. A policy that sets a lower limit than the argument is seen with it
-	// alone.
+	// queues without an argument x-delivery-limit, and for queues that the user of URLs has
+	// no right to configure. A policy that sets a lower limit than the argument is visible
+	// only through it.
 	ManagementURL string
 
-	// UnverifiedDeliveryLimit lets an endpoint start although nobody can say what the
-	// delivery limit of its queue is: a broker of 4.0 or later drops a message after 20
-	// returns, unless the queue or a policy says otherwise. A limit that is known, and too
-	// low, is refused all the same.
+	// UnverifiedDeliveryLimit lets an endpoint start although the delivery limit of its
+	// queue cannot be determined: a broker of 4.0 or later drops a message after 20
+	// returns, unless the queue or a policy says otherwise. A limit that is known to be too
+	// low is still refused.
 	UnverifiedDeliveryLimit bool
 
-	// Topology is how topics reach their subscribers, and with NServiceBus how queues are
-	// declared too. The default is Conventional. Publishers and subscribers must agree on it.
+	// Topology defines how topics reach their subscribers, and with NServiceBus also how
+	// queues are declared. The default is Conventional. Publishers and subscribers must
+	// agree on it.
 	Topology RoutingTopology
 
-	// NoDelays switches delayed messages off (Capabilities.DelayedDelivery): Provision
-	// declares neither the levels in which they wait, 28 exchanges and queues of the
-	// virtual host, nor bindings to them, and a Send with a delay is refused. Endpoints
-	// have immediate retries only, and keep messages in their process while an error
-	// queue cannot be reached.
+	// NoDelays disables delayed messages (Capabilities.DelayedDelivery): Provision declares
+	// neither the delay levels, 28 exchanges and queues of the virtual host, nor bindings
+	// to them, and Send refuses a message with a delay. Endpoints have immediate retries
+	// only, and keep messages in their process while an error queue cannot be reached.
 	NoDelays bool
 
-	// MessageType returns the type of a foreign message that came to queue: one with
+	// MessageType returns the type of a foreign message from queue, that is, a message with
 	// neither a header NServiceBus.EnclosedMessageTypes nor a property type. It must not
-	// keep or change d, and is called by several goroutines at once. "" is none. The
-	// default is nil: such a message has none.
+	// keep or change d, and is called by several goroutines concurrently. "" means no type.
+	// With the default, nil, such messages have no type.
 	MessageType func(queue string, d *amqp.Delivery) string
 
-	// MaxMessageBytes is the largest message, headers and body together, that is sent.
-	// The default is 16 MiB, which is what a broker of 4.0 or later takes unless its
-	// max_message_size says otherwise (128 MiB before). The most is 512 MiB.
+	// MaxMessageBytes is the size of the largest message, headers and body together, that
+	// the transport sends. The default is 16 MiB, the limit of a broker of 4.0 or later
+	// unless its max_message_size says otherwise (128 MiB before 4.0). The maximum is 512
+	// MiB.
 	MaxMessageBytes int
 
-	// Heartbeat is how often both sides show that they are alive: a connection on which
-	// nothing came for one and a half times as long is given up. The default is 10 s, the least 1 s. It is in
-	// whole seconds; a broker that asks for less gets less.
+	// Heartbeat is the interval at which both sides show that they are alive. A connection
+	// that receives nothing for one and a half intervals is closed. The value is in whole
+	// seconds, at least 1 s; the default is 10 s. A broker that asks for a shorter interval
+	// gets it.
 	Heartbeat time.Duration
 
-	// ConsumerTimeout is the broker's consumer_timeout: how long a message may be
-	// unacknowledged before the broker takes it back (Capabilities.MaxLockTime). AMQP
-	// does not tell it. The default is the broker's, 30 minutes; set it where the broker's
-	// is another.
+	// ConsumerTimeout is the broker's consumer_timeout: how long a message may stay
+	// unacknowledged before the broker requeues it (Capabilities.MaxLockTime). AMQP does
+	// not tell it. The default is the broker's default, 30 minutes; set it if the broker's
+	// value differs.
 	ConsumerTimeout time.Duration
 
-	// ConnectionName is shown by the management plugin and in the broker's log. The
-	// default is the name of the program.
+	// ConnectionName appears in the management plugin and in the broker's log. The default
+	// is the name of the program.
 	ConnectionName string
 }
 
 const (
 	defaultDeliveryLimit   = 100_000
 	defaultInstanceExpiry  = 7 * 24 * time.Hour
-	mostInstanceExpiry     = 49 * 24 * time.Hour // the broker's own bound is 2^32 ms
+	mostInstanceExpiry     = 49 * 24 * time.Hour // the broker's limit is 2^32 ms
 	defaultMaxMessageBytes = 16 << 20
-	mostMessageBytes       = 512 << 20 // the broker's own bound of max_message_size
+	mostMessageBytes       = 512 << 20 // the broker's limit of max_message_size
 	defaultHeartbeat       = 10 * time.Second
 	defaultConsumerTimeout = 30 * time.Minute
 	maxHeartbeat           = math.MaxUint16 * time.Second // two bytes on the wire
 )
 
-// QueueType is a kind of queue that the broker has.
+// QueueType is a type of queue on the broker.
 type QueueType int
 
 const (
 	// Quorum is a replicated queue that counts deliveries.
 	Quorum QueueType = iota
 
-	// Classic is a queue on one node that does not count deliveries: each process counts
-	// for itself (core.Capabilities.NativeDeliveryCount is false), so that attempts
-	// multiply by the number of instances.
+	// Classic is a queue on one node that does not count deliveries. Each process counts
+	// for itself (core.Capabilities.NativeDeliveryCount is false), so attempts multiply by
+	// the number of instances.
 	Classic
 )
 
@@ -171,27 +174,27 @@ func (q *QueueType) UnmarshalText(text []byte) error {
 // argument is the value of the queue argument x-queue-type.
 func (q QueueType) argument() string { return strings.ToLower(q.String()) }
 
-// RoutingTopology is how topics reach their subscribers.
+// RoutingTopology defines how topics reach their subscribers.
 type RoutingTopology int
 
 const (
-	// Conventional has a fanout exchange for each topic, "topic:" and its name, and one
-	// for each queue, of the same name as the queue. A subscription binds them.
+	// Conventional uses a fanout exchange for each topic, "topic:" and its name, and a
+	// fanout exchange for each queue, named like the queue. A subscription binds the two.
 	Conventional RoutingTopology = iota
 
-	// Direct publishes all topics to the exchange amq.topic, with the topic as the
-	// routing key. A subscription binds the queue to it. No word of a topic, between
+	// Direct publishes all topics to the exchange amq.topic, with the topic as the routing
+	// key. A subscription binds the queue to that exchange. No word of a topic, between
 	// dots, can be * or #.
 	Direct
 
-	// NServiceBus is for a virtual host that endpoints of NServiceBus use too, with its
+	// NServiceBus is for a virtual host shared with endpoints of NServiceBus, in its
 	// conventional routing topology. Queues, exchanges and bindings are declared exactly as
-	// NServiceBus declares them, so that either side may be the first. Messages are sent to
-	// the exchange of the queue's name. A topic is the full name of a .NET type; that of
-	// Shop.Billing.OrderPlaced is the exchange "Shop.Billing:OrderPlaced", which is bound to
-	// those of its base types (core.Config.BaseTypes) and to System:Object. From RabbitMQ 4.0
-	// on Provision makes the policy for the delivery limit that NServiceBus makes, by
-	// ManagementURL.
+	// NServiceBus declares them, so either side may be the first. Messages are sent to the
+	// exchange of the queue's name. A topic is the full name of a .NET type; the exchange
+	// of Shop.Billing.OrderPlaced is "Shop.Billing:OrderPlaced", which is bound to the
+	// exchanges of its base types (core.Config.BaseTypes) and to System:Object. From
+	// RabbitMQ 4.0 on, Provision uses ManagementURL to make the same policy for the
+	// delivery limit as NServiceBus.
 	NServiceBus
 )
 
@@ -228,8 +231,8 @@ func (t *RoutingTopology) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown topology %q; use Conventional, Direct or NServiceBus", text)
 }
 
-// complete fills in the defaults and reads the URLs and the files that they name. Its
-// error says everything that is wrong.
+// complete fills in the defaults and reads the URLs and the files that they name. Its error
+// names all problems.
 func (c *Config) complete() ([]endpoint, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -316,15 +319,15 @@ func programName() string {
 	return filepath.Base(os.Args[0])
 }
 
-// String returns the configuration without passwords and the options of URLs. fmt, slog
-// and encoding/json show a Config like this, also within other values. fmt cannot do so for
-// an unexported field of another struct: give that struct a String method.
+// String returns the configuration without passwords and without the options of URLs. fmt,
+// slog and encoding/json show a Config like this, also within other values. fmt cannot call
+// it for an unexported field of another struct: give that struct a String method.
 func (c Config) String() string { return fmt.Sprintf("%+v", plainConfig(c.shown())) }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (c Config) GoString() string { return c.String() }
 
-// LogValue implements slog.LogValuer with what String returns.
+// LogValue implements slog.LogValuer with the text of String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // MarshalJSON writes the configuration as String shows it, without TLS and MessageType.

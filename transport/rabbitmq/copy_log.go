@@ -9,43 +9,45 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// copyLog decides whether the name of a stored copy can be trusted. The name is a header, so
-// a program that forges or copies headers (a tool that sends a message to its queue again)
-// gives several messages the same name. The engine completes a redelivered message without
-// running its handler if one of that name was settled before (R28): the others would be
-// lost. A message whose name is shared is one without a name.
+// copyLog decides whether the name of a stored copy can be trusted. The name is a header,
+// so a program that forges or copies headers (for example a tool that sends a message to
+// its queue again) gives several messages the same name. The engine completes a redelivered
+// message without running its handler if a message of that name was settled before (R28):
+// the other messages would be lost. A message whose name is shared counts as a message
+// without a name.
 //
-// A name is shared where
+// A name is shared if
 //
-//   - two messages come with it for the first time, or a different one comes with it;
-//   - one comes with it that was acknowledged on a channel which still exists: a broker
-//     redelivers an acknowledged message only if the channel was lost before the broker
-//     had read the acknowledgement.
+//   - two messages with it are delivered for the first time, or one with other content is
+//     delivered;
+//   - a message with it is delivered that was acknowledged on a channel that still exists: a
+//     broker redelivers an acknowledged message only if the channel was lost before the
+//     broker had read the acknowledgement.
 //
-// It holds more names than the engine remembers, and outlives receivers, as the engine's
-// memory does. It is safe for concurrent use.
+// A copyLog keeps more names than the engine remembers, and outlives receivers, as the
+// engine's memory does. It is safe for concurrent use.
 type copyLog struct {
 	mu       sync.Mutex
 	capacity int
 	copies   *transport.Cache[string, *storedCopy]
 }
 
-// storedCopy is what is known of a name.
+// storedCopy is the record of one name.
 type storedCopy struct {
 	sum          uint64          // of the message
 	shared       bool            // several messages have it
-	acknowledged <-chan struct{} // nil: no message of it was; closed when that channel is lost
+	acknowledged <-chan struct{} // nil: none was acknowledged; closed when the channel of the acknowledgement is lost
 }
 
-// leastCopies is how many names are kept at least: several times as many as the engine
-// remembers settled messages.
+// leastCopies is the minimum number of names kept: several times the number of settled
+// messages that the engine remembers.
 const leastCopies = 4000
 
 func newCopyLog() *copyLog {
 	return &copyLog{capacity: leastCopies, copies: transport.NewCache[string, *storedCopy](leastCopies)}
 }
 
-// resize follows a receiver's MaxInFlight, but forgets nothing where that is lowered.
+// resize follows a receiver's MaxInFlight, but forgets nothing when that is lowered.
 func (l *copyLog) resize(maxInFlight int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +55,8 @@ func (l *copyLog) resize(maxInFlight int) {
 	l.copies.Resize(l.capacity)
 }
 
-// delivered notes a delivery and reports whether its NativeID names its message alone.
-// redelivered is what the broker says.
+// delivered records a delivery and reports whether its NativeID belongs to this message
+// alone. redelivered is the broker's flag.
 func (l *copyLog) delivered(in *core.Incoming, redelivered bool) bool {
 	sum := checksum(in)
 	l.mu.Lock()
@@ -70,8 +72,8 @@ func (l *copyLog) delivered(in *core.Incoming, redelivered bool) bool {
 	return !c.shared
 }
 
-// acknowledge notes that a message is acknowledged on a channel, which is lost when over is
-// closed.
+// acknowledge records that a message is acknowledged on a channel; over is closed when that
+// channel is lost.
 func (l *copyLog) acknowledge(name string, over <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +93,8 @@ func isClosed(ch <-chan struct{}) bool {
 
 var checksumSeed = maphash.MakeSeed()
 
-// checksum tells messages of the same name apart. Nobody outside of this process can make
-// two with the same sum.
+// checksum tells messages of the same name apart. No other process can construct two
+// messages with the same sum.
 func checksum(in *core.Incoming) uint64 {
 	sum := maphash.Bytes(checksumSeed, in.Body)
 	add := func(key, value string) { // in any order

@@ -10,21 +10,22 @@ import (
 )
 
 // Delayed messages wait in NServiceBus's topology, version 2, which all endpoints of a
-// virtual host share. There are 28 levels, an exchange and a queue each. The queue of
-// level n keeps a message for 2^n seconds, and then hands it to the exchange of level
-// n-1; the last one hands it to the exchange of deliveries, which knows the queues.
+// virtual host share. It has 28 levels, an exchange and a queue each. The queue of level n
+// keeps a message for 2^n seconds, and then passes it to the exchange of level n-1; the
+// last one passes it to the delivery exchange, which knows the queues.
 //
-// The routing key says the way: the 28 bits of the delay in seconds, the highest first,
-// and the name of the queue, all separated by dots. The exchange of a level passes a
-// message whose bit is 1 to its queue, and one whose bit is 0 to the next level at once.
+// The routing key describes the path: the 28 bits of the delay in seconds, the highest
+// first, and the name of the queue, all separated by dots. The exchange of a level passes a
+// message whose bit is 1 to its queue, and a message whose bit is 0 to the next level at
+// once.
 //
 //	exchange 27 --1--> queue 27 --after 2^27 s--> exchange 26 ... exchange 0 --1--> queue 0 --after 1 s--> deliveries
 //	exchange 27 --0----------------------------> exchange 26 ... exchange 0 --0-------------------------> deliveries
 //
-// It must be declared as NServiceBus declares it: with other arguments the broker
-// refuses whoever comes second. Only how a queue is bound to the deliveries differs.
-// NServiceBus's "#.billing" matches the keys of "sales.billing" too; ours has a * for
-// each bit, and matches one queue only.
+// Everything must be declared as NServiceBus declares it: the broker refuses a second
+// declaration with other arguments. Only the binding of a queue to the delivery exchange
+// differs. NServiceBus's "#.billing" matches the keys of "sales.billing" too; ours has a *
+// for each bit, and matches one queue only.
 
 const (
 	delayPrefix      = "nsb.v2.delay-"
@@ -34,16 +35,16 @@ const (
 	maxDelaySeconds = 1<<delayLevels - 1
 	maxDelay        = maxDelaySeconds * time.Second
 
-	// delayPrecision: each delay is rounded up to a second, and the broker may take as long
-	// again to pass the message from level to level.
+	// delayPrecision: each delay is rounded up to a second, and the broker may take another
+	// second to pass the message from level to level.
 	delayPrecision = 2 * time.Second
 
-	// deliveryPattern is what comes before the name of a queue in the key of its binding
-	// to the exchange of deliveries.
+	// deliveryPattern precedes the name of a queue in the key of its binding to the
+	// delivery exchange.
 	deliveryPattern = "*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*.*."
 )
 
-// delayLevel returns the name of a level's exchange, and of its queue.
+// delayLevel returns the name of a level's exchange and of its queue.
 func delayLevel(level int) string { return delayNames[level] }
 
 var delayNames = func() (names [delayLevels]string) {
@@ -58,9 +59,9 @@ func delaySeconds(delay time.Duration) int {
 	return int((delay + time.Second - 1) / time.Second)
 }
 
-// delayRoute returns where to publish a message that is to be in a queue after a delay,
-// of maxDelay at most. The exchange is that of the first level that the message waits
-// in, so that it passes no more of them than it must.
+// delayRoute returns where to publish a message that is to reach a queue after a delay of
+// at most maxDelay. The exchange is that of the first level in which the message waits, so
+// that the message passes as few exchanges as possible.
 func delayRoute(delay time.Duration, queue string) (exchange, key string, seconds int) {
 	seconds = delaySeconds(delay)
 	var b strings.Builder
@@ -74,12 +75,11 @@ func delayRoute(delay time.Duration, queue string) (exchange, key string, second
 	return delayLevel(first), b.String(), seconds
 }
 
-// deliveryBinding returns the key by which a queue is bound to the exchange of
-// deliveries.
+// deliveryBinding returns the key that binds a queue to the delivery exchange.
 func deliveryBinding(queue string) string { return deliveryPattern + queue }
 
-// delayBindings returns the keys by which a level's queue, and the exchange after it, are
-// bound to the level's exchange.
+// delayBindings returns the keys that bind a level's queue, and the next level's exchange,
+// to the level's exchange.
 func delayBindings(level int) (waits, passes string) {
 	before := deliveryPattern[:len("*.")*(delayLevels-1-level)]
 	return before + "1.#", before + "0.#"
@@ -93,8 +93,8 @@ func afterDelay(level int) string {
 	return delayLevel(level - 1)
 }
 
-// delayArguments are those of a level's queue. At least once means that the queue keeps
-// a message until the next one has it.
+// delayArguments returns the arguments of a level's queue. With at-least-once the queue
+// keeps a message until the next queue has it.
 func delayArguments(level int) amqp.Table {
 	return amqp.Table{
 		"x-queue-type":           "quorum",
@@ -105,9 +105,9 @@ func delayArguments(level int) amqp.Table {
 	}
 }
 
-// declareDelays declares all levels and the exchange of deliveries, from the end to the
-// beginning: what exists of it leads to its end. Where something exists already it is
-// left as it is, or, if it differs, the error names it and the channel is closed.
+// declareDelays declares all levels and the delivery exchange, from the last to the first,
+// so that even a partial topology leads to its end. It leaves existing parts as they are;
+// if one differs, the error names it and the channel is closed.
 func declareDelays(ch *amqp.Channel) error {
 	if err := declareDelayExchange(ch, deliveryExchange); err != nil {
 		return err

@@ -12,15 +12,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// delivery is a message that a consumer was sent. It is held for as long as its channel
-// lives.
+// delivery is a message that the broker sent to a consumer. It is locked for as long as its
+// channel lives.
 type delivery struct {
 	transport.UnsupportedDelivery
 	session  *session
 	consumer *consumer
 	native   amqp.Delivery
 	in       core.Incoming
-	key      string // in the delivery log; "" until it is asked for
+	key      string // in the delivery log; "" until it is first used
 	expires  time.Time
 
 	entry   entry // the receiver's mu guards these
@@ -29,9 +29,10 @@ type delivery struct {
 
 var _ core.Delivery = (*delivery)(nil)
 
-// expiry is when a message with that time to live is certain to be past it: the broker
-// counts it from the message's arrival in the queue, and does not know how long it waits
-// here. A message with none is for a consumer that can have it at once, and came to one.
+// expiry returns the time at which a message with that time to live has certainly expired:
+// the broker counts from the message's arrival in the queue, and how long the message
+// waited there is unknown. A time to live of 0 allows delivery only to a consumer that can
+// take the message at once, and this one did.
 func expiry(milliseconds string) time.Time {
 	n, err := strconv.ParseInt(milliseconds, 10, 64)
 	if err != nil || n <= 0 {
@@ -40,7 +41,7 @@ func expiry(milliseconds string) time.Time {
 	return time.Now().Add(time.Duration(n) * time.Millisecond)
 }
 
-// read makes what the engine sees of it.
+// read builds the Incoming that the engine sees.
 func (d *delivery) read() {
 	r := d.session.r
 	in := &d.in
@@ -53,8 +54,8 @@ func (d *delivery) read() {
 		in.DeliveryCount = deliveryCount(&d.native)
 	}
 	in.Redelivered = d.native.Redelivered || in.DeliveryCount > 1
-	// Without an identity of its own, a message shares what is remembered with others
-	// of the same content, of which it must not get more than it has to.
+	// A message without its own identity shares its record with other messages of the same
+	// content, and must not get a higher count from them than necessary.
 	if in.Redelivered || !r.counts && in.NativeID != "" {
 		count, lastError := r.log.Delivered(d.logKey())
 		in.LastError = lastError
@@ -72,19 +73,20 @@ func (d *delivery) logKey() string {
 	return d.key
 }
 
-// String describes it without what its connection knows, which others use.
+// String describes the delivery without the state of its connection, which other goroutines
+// use.
 func (d *delivery) String() string {
 	return fmt.Sprintf("delivery of %q from %q", d.in.ID, d.session.r.queue)
 }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (d *delivery) GoString() string { return d.String() }
 
 // Incoming implements core.Delivery.
 func (d *delivery) Incoming() *core.Incoming { return &d.in }
 
-// Complete implements core.Delivery. It returns when the acknowledgement is ordered; it
-// is written within a millisecond or two, together with others.
+// Complete implements core.Delivery. It returns when the acknowledgement is queued; the
+// writer sends it within a millisecond or two, together with others.
 func (d *delivery) Complete(ctx context.Context) error {
 	if err := d.settle(ctx, acknowledge); err != nil {
 		return err
@@ -103,7 +105,7 @@ func (d *delivery) Abandon(ctx context.Context, cause error) error {
 	defer r.mu.Unlock()
 	err := d.settleLocked(ctx, abandon)
 	if err == nil {
-		r.log.Failed(key, cause) // before it can come again
+		r.log.Failed(key, cause) // before it can be redelivered
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// fault is the kind of an error, from which follows whether to retry.
+// fault is the kind of an error, which decides whether to retry.
 type fault int
 
 const (
@@ -27,15 +27,15 @@ const (
 	faultOther                 // any other permanent error
 )
 
-// refusedError is a connection that the broker, or the check of its certificate,
-// refused.
+// refusedError is the refusal of a connection by the broker or by the check of its
+// certificate.
 type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
 
-// faultOf judges an error of a connection or a channel. What the broker said counts
-// only where it was said in answer to something: the reason for which a consumer's
-// channel was closed is an outage, whatever it is.
+// faultOf classifies an error of a connection or a channel. The broker's reason counts only
+// in an answer to a request: the reason for which a consumer's channel was closed is always
+// an outage.
 func faultOf(err error) fault {
 	if errors.As(err, new(*refusedError)) {
 		return faultRefused
@@ -72,9 +72,9 @@ func faultOf(err error) fault {
 	}
 }
 
-// limitReached reports whether there are too many connections, of the user, in the virtual
-// host or on the node. Others may go: those above all whose end in an outage the broker has
-// not noticed yet.
+// limitReached reports whether there are too many connections of the user, in the virtual
+// host or on the node. This is transient, because other connections may end: above all
+// those whose loss the broker has not noticed yet.
 func limitReached(said *amqp.Error) bool {
 	return said.Code == amqp.NotAllowed && strings.Contains(said.Reason, "limit (") && strings.HasSuffix(said.Reason, "is reached")
 }
@@ -82,7 +82,7 @@ func limitReached(said *amqp.Error) bool {
 // transient reports whether a retry may help against an error.
 func transient(err error) bool { return faultOf(err) == faultOutage }
 
-// explained adds to an error what it means to a caller of the seam, and what to do.
+// explained adds to an error its meaning for the caller of the transport, and the remedy.
 func explained(err error) error {
 	switch said, _ := errors.AsType[*amqp.Error](err); faultOf(err) {
 	case faultNoQueue:
@@ -98,9 +98,9 @@ func explained(err error) error {
 	return err
 }
 
-// refusedDial judges why a connection could not be made. silent says that the broker
-// hung up without a word some time after it was given the credentials, which is how it
-// refuses them; a broker that is killed meanwhile hangs up at once.
+// refusedDial decides why a connection could not be made. silent says that the broker
+// closed the connection without an error some time after it received the credentials, which
+// is how it refuses them; a broker that is killed during the handshake closes it at once.
 func refusedDial(err error, silent bool) error {
 	said, _ := errors.AsType[*amqp.Error](err)
 	switch {
@@ -124,21 +124,21 @@ func refusedDial(err error, silent bool) error {
 	return err
 }
 
-// tlsAlertOf returns what the other end of TLS said as it ended the connection.
+// tlsAlertOf returns the TLS alert with which the other end closed the connection.
 func tlsAlertOf(err error) (*net.OpError, bool) {
 	said, ok := errors.AsType[*net.OpError](err)
-	return said, ok && said.Op == "remote error" // which is package tls's
+	return said, ok && said.Op == "remote error" // as package tls names it
 }
 
-// refusesCertificate reports whether the broker ended TLS for want of another certificate,
-// as it says with TLS 1.3 only after the handshake.
+// refusesCertificate reports whether the broker ended TLS because it requires another
+// certificate. With TLS 1.3 it says so only after the handshake.
 func refusesCertificate(err error) bool {
 	said, ok := tlsAlertOf(err)
 	if !ok {
 		return false
 	}
-	switch strings.TrimPrefix(said.Err.Error(), "tls: ") { // the type of it is package tls's own
-	case "handshake failure", // with TLS 1.2, where there is none
+	switch strings.TrimPrefix(said.Err.Error(), "tls: ") { // its type belongs to package tls
+	case "handshake failure", // with TLS 1.2, if there is none
 		"bad certificate", "unsupported certificate", "revoked certificate", "expired certificate", "unknown certificate",
 		"unknown certificate authority", "access denied", "certificate required":
 		return true

@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// frameReader passes on the frames of a connection to the client library, which ends the
-// connection when it cannot decode the headers of a message: the message would be
-// redelivered on the next connection, which ends again, and would hold up its queue. The
-// reader replaces such headers by others that can be decoded, and that say so in
-// undecodableHeader. Everything else is passed on unchanged.
+// frameReader passes the frames of a connection on to the client library. The library
+// closes the connection when it cannot decode the headers of a message: the message would
+// be redelivered on the next connection, close that one too, and block its queue. The
+// reader replaces such headers by decodable ones with the reason in undecodableHeader. It
+// passes on everything else unchanged.
 //
-// It is used by the one goroutine that reads the connection, but for frameMax.
+// Only the goroutine that reads the connection uses it, except for frameMax.
 type frameReader struct {
-	frameMax atomic.Int64 // how large a frame may be, with its 8 bytes of frame; 0: not known yet
+	frameMax atomic.Int64 // the negotiated maximum size of a frame, including the 8 bytes around the payload; 0: not known yet
 
-	passing uint64 // bytes left of a frame that is passed on as it comes
-	held    []byte // input that is not passed on yet, from the beginning of a frame on
-	ready   []byte // output that is passed on before anything else
-	foreign bool   // the other end does not speak AMQP: everything is passed on
+	passing uint64 // remaining bytes of a frame that is passed on as it is read
+	held    []byte // input not passed on yet, from the beginning of a frame
+	ready   []byte // output to pass on before anything else
+	foreign bool   // the other end does not speak AMQP: all input is passed on
 }
 
-// What a frame consists of: its type, channel and size, the payload, and frameEnd.
+// A frame consists of its type, channel and size, the payload, and frameEnd.
 const (
 	frameMethod    = 1
 	frameHeader    = 2 // of a message: properties and headers
@@ -34,8 +34,8 @@ const (
 	frameExtra = frameHead + 1
 	frameEnd   = 0xCE
 
-	// mostFrame is the largest header frame that is looked at. Brokers agree to frames of
-	// 128 KiB unless they are configured otherwise.
+	// mostFrame is the size of the largest header frame that is examined. Brokers agree to
+	// frames of 128 KiB unless they are configured otherwise.
 	mostFrame = 4 << 20
 )
 
@@ -72,8 +72,8 @@ func (f *frameReader) read(conn io.Reader, p []byte) (int, error) {
 	return n, nil
 }
 
-// advance moves what can be passed on from held to ready. It reports false if more must be
-// read first.
+// advance moves complete input from held to ready. It returns false if more must be read
+// first.
 func (f *frameReader) advance() bool {
 	n := f.scan(f.held)
 	if n > 0 {
@@ -89,12 +89,12 @@ func (f *frameReader) advance() bool {
 	return true
 }
 
-// missing returns how many bytes the frame lacks with which held begins, as far as is known.
+// missing returns how many bytes the first frame in held still lacks, as far as is known.
 func (f *frameReader) missing() int {
 	if len(f.held) < frameHead {
 		return frameHead - len(f.held)
 	}
-	return max(0, int(frameSize(f.held))-len(f.held)) // what is held is at most mostFrame
+	return max(0, int(frameSize(f.held))-len(f.held)) // a frame in held has at most mostFrame bytes
 }
 
 func (f *frameReader) most() int {
@@ -104,8 +104,8 @@ func (f *frameReader) most() int {
 	return defaultFrameMax
 }
 
-// scan returns how many bytes of the input can be passed on as they are. It stops before
-// the header of a message that is incomplete, or is to be rewritten.
+// scan returns how many bytes of the input can be passed on unchanged. It stops before a
+// message header that is incomplete or has to be rewritten.
 func (f *frameReader) scan(p []byte) int {
 	n := min(f.passing, uint64(len(p)))
 	f.passing -= n
@@ -136,7 +136,7 @@ func (f *frameReader) scan(p []byte) int {
 	return at
 }
 
-// frameSize is that of a whole frame, of which at least frameHead is there.
+// frameSize returns the size of a whole frame, given at least its first frameHead bytes.
 func frameSize(frame []byte) uint64 {
 	return uint64(binary.BigEndian.Uint32(frame[3:])) + frameExtra
 }

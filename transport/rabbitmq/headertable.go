@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// undecodableHeader is in a message whose headers were replaced, and says why. It is
-	// not part of the message. Anybody may send it, and makes a message malformed with it.
+	// undecodableHeader is in a message whose headers were replaced, and has the reason. It
+	// is not part of the message. Any sender can set it, which makes the message malformed.
 	undecodableHeader = "Reprise.Undecodable"
 
-	// rawHeadersHeader has the headers that were replaced: the table of AMQP, without its
-	// length, compressed by gzip, as base64.
+	// rawHeadersHeader has the replaced headers: AMQP's table without its length,
+	// compressed by gzip, as base64.
 	rawHeadersHeader = "Reprise.RawHeaders"
 )
 
-// What the client library decodes of one message.
+// Limits of the client library's decoding of one message.
 const (
 	mostDepth    = 32   // of tables and arrays within each other
 	mostElements = 8192 // of one table or array
@@ -39,7 +39,7 @@ const (
 	// and of the transport.
 	keptRoom = 16 << 10
 
-	// mostRendered is how deep within a value its text goes.
+	// mostRendered is the depth to which a nested value is rendered as text.
 	mostRendered = 1000
 )
 
@@ -50,7 +50,7 @@ type header struct {
 	after  []byte // from the end of the table to the end of the frame
 }
 
-// parseHeader finds the table of headers in a frame. It reports false if there is none.
+// parseHeader finds the table of headers in a frame. It returns false if there is none.
 func parseHeader(frame []byte) (h header, ok bool) {
 	const (
 		flagsAt = frameHead + 2 + 2 + 8 // behind class, weight and size of the body
@@ -116,7 +116,7 @@ const (
 	notAMQP = "a value is of an unknown type or ends too early"
 )
 
-// checkNested returns why the client library cannot decode a value in a table or array of
+// checkNested returns why the client library cannot decode a value in a table or array at
 // that depth, or "".
 func checkNested(field []byte, depth int) (why string) {
 	switch field[0] {
@@ -144,8 +144,8 @@ func checkNested(field []byte, depth int) (why string) {
 	return ""
 }
 
-// fieldSize returns how many bytes the value takes with which p begins, its type included,
-// or 0 if that cannot be told.
+// fieldSize returns the size in bytes of the value at the beginning of p, including its
+// type, or 0 if it cannot be determined.
 func fieldSize(p []byte) int {
 	if len(p) == 0 {
 		return 0
@@ -180,13 +180,13 @@ func fieldSize(p []byte) int {
 	return n
 }
 
-// rewriteHeader returns a frame with headers that the client library can decode, instead of
-// one that it would refuse. Most is how large it may be.
+// rewriteHeader returns the frame with headers that the client library can decode, for a
+// frame that it would refuse. The result has at most most bytes.
 //
-// Headers that can be decoded are kept as they are, others as the text that appendValue
-// makes of values. Where there are too many of them, or the broker has made the frame larger
-// than any other frame may be (it adds headers at a redelivery), the last ones are left out
-// and the longest are cut.
+// Decodable headers are kept as they are, others as the text that appendValue makes of
+// values. If there are too many, or if the broker has made the frame larger than the
+// negotiated maximum (it adds headers at a redelivery), the last headers are left out and
+// the longest are cut.
 func rewriteHeader(frame []byte, most int) []byte {
 	h, _ := parseHeader(frame)
 	why := checkTable(h.table, 0)
@@ -233,7 +233,7 @@ func rewriteHeader(frame []byte, most int) []byte {
 	return out
 }
 
-// compressTable returns a table as rawHeadersHeader has it.
+// compressTable returns a table in the format of rawHeadersHeader.
 func compressTable(table []byte) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -242,21 +242,21 @@ func compressTable(table []byte) string {
 	return base64.StdEncoding.EncodeToString(b.Bytes())
 }
 
-// keptTable is the table that replaces another one.
+// keptTable is the table that replaces the original one.
 type keptTable struct {
 	table        []byte
 	room         int // for more
 	kept         int
 	cut, leftOut int
 
-	deliveries, copyID []byte // the last header of that name, which the transport needs
+	deliveries, copyID []byte // the last header of each name, which the transport needs
 }
 
-// keep adds a header in a form that can be decoded, as far as there is room for it.
+// keep adds a header in a decodable form, as far as there is room for it.
 func (t *keptTable) keep(key, field []byte) {
 	name := string(key[1:])
 	switch {
-	case name == undecodableHeader || name == rawHeadersHeader: // which are added
+	case name == undecodableHeader || name == rawHeadersHeader: // rewriteHeader adds these
 		t.leftOut++
 		return
 	case name == deliveriesHeader && len(field) <= 9:
@@ -302,8 +302,8 @@ func longString(text string) []byte {
 	return append(field, text...)
 }
 
-// appendRaw appends a value as AMQP has it as text, as appendValue does one that was
-// decoded, but for the order of a table's keys, which is that of the message.
+// appendRaw appends the text of an encoded AMQP value. It writes what appendValue writes
+// for the decoded value, except that a table's keys keep the order of the message.
 func appendRaw(dst, field []byte, depth int) []byte {
 	if field[0] == 'F' || field[0] == 'A' {
 		if depth == mostRendered {

@@ -14,23 +14,24 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// facts are what could be found out about a queue.
+// facts is the declaration of a queue, as far as it could be found out.
 type facts struct {
-	told error // nil, or why nothing of what follows is known; see known
+	told error // nil, or why all fields below are unknown; see known
 
-	kind                           string // quorum, classic, stream; "" is one that could not be read
+	kind                           string // quorum, classic, stream; "" is a type that could not be read
 	durable, autoDelete, exclusive bool
 	expiry                         time.Duration // the argument x-expires; 0: none
 	limit                          *int          // the argument x-delivery-limit; nil: none
-	unread                         error         // nil, or why the argument, which it has, is not known
+	unread                         error         // nil, or why the value of the existing argument x-delivery-limit is unknown
 
-	managed  bool // the management API said so, and which policies apply
+	managed  bool // the facts are from the management API, and include policies
 	policies []*policy
 }
 
-// examine verifies that a queue exists, and can be received from without losing what
-// is given back: it is of the type that Config says, and the broker lets a message
-// be delivered more often than maxDeliveries. 0 is without limit, anyLimit not known.
+// examine verifies that a queue exists and that receiving from it loses no returned
+// messages: it has the type in Config, and the broker allows more than maxDeliveries
+// deliveries of a message. A maxDeliveries of 0 means no limit; anyLimit means that it is
+// unknown.
 func (t *Transport) examine(ctx context.Context, queue string, maxDeliveries int) error {
 	return within(ctx, func(ctx context.Context) error { return t.tryToExamine(ctx, queue, maxDeliveries) })
 }
@@ -72,7 +73,8 @@ func (t *Transport) tryToExamine(ctx context.Context, queue string, maxDeliverie
 	return nil
 }
 
-// facts asks whoever can tell.
+// facts asks the management API if it is configured. Without it, and after an error of it
+// with UnverifiedDeliveryLimit, facts probes with AMQP.
 func (t *Transport) facts(ctx context.Context, vhost, queue string) (*facts, error) {
 	if t.cfg.ManagementURL != "" {
 		f, err := t.managed(ctx, vhost, queue)
@@ -92,7 +94,7 @@ func (t *Transport) find(ctx context.Context, queue string) error {
 	return locked(queue, err)
 }
 
-// locked says what to do about a queue that is another connection's alone.
+// locked adds the remedy to the error for a queue that is exclusive to another connection.
 func locked(queue string, err error) error {
 	if said, ok := errors.AsType[*amqp.Error](err); ok && said.Code == amqp.ResourceLocked {
 		return transport.Permanent(fmt.Errorf("the queue %q is exclusive, and ends with the connection that declared it: delete it, so that Provision makes it anew: %w", queue, err))
@@ -105,13 +107,13 @@ const (
 	typeArgument   = "x-queue-type"
 	expiryArgument = "x-expires"
 
-	// bait is an argument that only streams have. A declaration of another queue with it
-	// compares as if it were not there, but never creates one.
+	// bait is an argument that only streams have. The broker ignores it when it compares a
+	// declaration of another type of queue, but never creates a queue with it.
 	bait = "x-max-age"
 )
 
-// declaration returns the arguments of queues that the transport creates. NServiceBus knows
-// nothing of the queue of an instance.
+// declaration returns the arguments of queues that the transport creates. NServiceBus has
+// no instance queues, so these are declared our way.
 func (t *Transport) declaration(instance bool) amqp.Table {
 	asNServiceBus := t.cfg.Topology == NServiceBus && !instance
 	arguments := amqp.Table{}
@@ -124,10 +126,10 @@ func (t *Transport) declaration(instance bool) amqp.Table {
 	return arguments
 }
 
-// probe finds out how an existing queue was declared. AMQP does not tell, but compares:
-// of a declaration that differs, the broker says in which argument, and what its value
-// is. With that value the next declaration comes closer. The queue stays as it is, and
-// none is created.
+// probe finds out how an existing queue was declared. AMQP cannot be asked, but the broker
+// compares: it refuses a declaration that differs, and names one argument and its value.
+// With that value the next declaration comes closer. The queue stays unchanged, and no
+// queue is created.
 func (t *Transport) probe(ctx context.Context, vhost, queue string) (*facts, error) {
 	guess := guess{durable: true, arguments: t.declaration(false), asText: map[string]bool{}}
 	guess.arguments[bait] = "1D"
@@ -148,7 +150,7 @@ func (t *Transport) probe(ctx context.Context, vhost, queue string) (*facts, err
 		}
 		d, ok := readDifference(err, "queue", queue, vhost)
 		switch {
-		case !ok && strings.Contains(err.Error(), "'"+bait+"'"): // it would have been created
+		case !ok && strings.Contains(err.Error(), "'"+bait+"'"): // the declaration would have created it
 			return nil, fmt.Errorf("%w: %q; somebody has just deleted it", core.ErrQueueNotFound, queue)
 		case !ok:
 			return &facts{told: err}, nil
@@ -168,14 +170,14 @@ func (t *Transport) probe(ctx context.Context, vhost, queue string) (*facts, err
 	return &facts{told: errors.New("its arguments could not be found out")}, nil
 }
 
-// guess is how a queue may have been declared.
+// guess is an assumed declaration of a queue.
 type guess struct {
 	durable, autoDelete bool
 	arguments           amqp.Table
-	asText              map[string]bool // arguments that are text for sure
+	asText              map[string]bool // arguments that are certainly text
 }
 
-// adopt makes a value of the queue one of the guess. It reports whether it could be
+// adopt takes a value of the queue into the guess. It reports whether the value could be
 // read.
 func (g *guess) adopt(d difference) bool {
 	switch {
@@ -192,12 +194,12 @@ func (g *guess) adopt(d difference) bool {
 	case !d.readable:
 		return false
 	}
-	// The type is said only where one side lacks the argument.
+	// The broker names the type only if one side lacks the argument.
 	value, text := d.value, d.text || g.asText[d.name]
 	_, had := g.arguments[d.name]
 	switch n, err := strconv.ParseInt(value, 10, 64); {
 	case text && had && g.arguments[d.name] == value:
-		return false // and still it is not the same
+		return false // and it still differs
 	case text:
 		g.arguments[d.name] = value
 	case err == nil:
@@ -207,11 +209,11 @@ func (g *guess) adopt(d difference) bool {
 	default:
 		g.arguments[d.name] = value
 	}
-	g.asText[d.name] = true // if this was not it
+	g.asText[d.name] = true // if a number or bool was wrong
 	return true
 }
 
-// facts returns what is known of a queue that the broker finds the same.
+// facts returns the facts of a queue that equals the guess.
 func (g *guess) facts() *facts {
 	f := &facts{durable: g.durable, autoDelete: g.autoDelete, kind: Classic.argument()}
 	if kind, ok := g.arguments[typeArgument].(string); ok {
@@ -227,18 +229,18 @@ func (g *guess) facts() *facts {
 	return f
 }
 
-// difference is what the broker says about a declaration that is not that of what
-// exists: "inequivalent arg 'x-message-ttl' for queue 'billing' in vhost '/': received
-// none but current is the value '60000' of type 'signedint'".
+// difference is the broker's description of how a declaration differs from the existing
+// queue or exchange: "inequivalent arg 'x-message-ttl' for queue 'billing' in vhost '/':
+// received none but current is the value '60000' of type 'signedint'".
 type difference struct {
 	name     string
-	readable bool   // the text, which may have 255 bytes at most, has what follows
-	current  string // as it is said
-	value    string // without what is said about it
-	text     bool   // it is text for sure
+	readable bool   // the text, which has at most 255 bytes, includes the current value
+	current  string // as in the broker's text
+	value    string // without the text around it
+	text     bool   // it is certainly text
 }
 
-// readDifference reads it. The names may have quotation marks in them.
+// readDifference reads a difference from err. The names may contain quotation marks.
 func readDifference(err error, what, name, vhost string) (difference, bool) {
 	said, ok := errors.AsType[*amqp.Error](err)
 	if !ok || said.Code != amqp.PreconditionFailed {
@@ -268,8 +270,8 @@ func readDifference(err error, what, name, vhost string) (difference, bool) {
 	return d, true
 }
 
-// kind returns the type of a queue, where that is the difference. Without the argument
-// it is a classic queue.
+// kind returns the type of the queue, if the difference is the type. A queue without the
+// argument is a classic queue.
 func (d difference) kind() string {
 	switch {
 	case !d.readable:
@@ -282,7 +284,7 @@ func (d difference) kind() string {
 
 func (f *facts) known() bool { return f.told == nil }
 
-// mismatch returns everything that makes a queue another one than Config says.
+// mismatch returns an error with all differences between the queue and Config.
 func (f *facts) mismatch(queue string, want QueueType) error {
 	if !f.known() {
 		return nil

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// noLimit: the queue gives a message back for ever.
+	// noLimit: the queue returns a message any number of times.
 	noLimit = math.MaxInt
 
-	// brokersLimit is that of a quorum queue since RabbitMQ 4.0, where neither its
-	// arguments nor a policy say something else. Before there is none.
+	// brokersLimit is the default limit of a quorum queue since RabbitMQ 4.0, without an
+	// argument or a policy. Before 4.0 there is no default limit.
 	brokersLimit = 20
 
-	// leastLimit is the lowest limit that is accepted, whatever MaxDeliveries. The broker
-	// also counts the returns of messages that no handler has seen: those of a pause, a
-	// shutdown, or a message that is kept for very long. A dead-letter exchange is no way
-	// out: there is no telling whether it exists, and a message there does not say why it
-	// failed.
+	// leastLimit is the lowest limit that is accepted, regardless of MaxDeliveries. The
+	// broker also counts returns of messages that no handler has seen: returns by a pause,
+	// by a shutdown, or of a message that is kept for very long. A dead-letter exchange
+	// does not help: AMQP does not tell whether it exists, and a message there has no
+	// reason for its failure.
 	leastLimit = 1_000
 
-	// anyLimit stands for a MaxDeliveries that is not known: no limit is too low.
+	// anyLimit stands for an unknown MaxDeliveries: no limit is too low.
 	anyLimit = -1
 )
 
-// limitKey is the name of the delivery limit in policies. The queue's argument has "x-"
-// before it.
+// limitKey is the name of the delivery limit in policies. The queue's argument is the same
+// with "x-" before it.
 const (
 	limitKey      = "delivery-limit"
 	limitArgument = "x-" + limitKey
@@ -64,8 +64,8 @@ func (p *policy) String() string {
 	return fmt.Sprintf("the policy %q", p.Name)
 }
 
-// appliesTo reports whether the policy is for a queue. A pattern that only the broker's
-// regular expressions understand may be: what is not known is not taken for harmless.
+// appliesTo reports whether the policy applies to a queue. A pattern that only the broker's
+// regular expressions can parse counts as matching, to be on the safe side.
 func (p *policy) appliesTo(queue string, kind QueueType) bool {
 	switch p.ApplyTo {
 	case "all", "queues", kind.argument() + "_queues":
@@ -76,8 +76,7 @@ func (p *policy) appliesTo(queue string, kind QueueType) bool {
 	return err != nil || pattern.MatchString(queue)
 }
 
-// mended returns the command that gives the policy another limit and leaves the rest of
-// it as it is.
+// mended returns the command that changes the policy's limit and nothing else of it.
 func (p *policy) mended(vhost string, limit int) string {
 	definition := maps.Clone(p.Definition)
 	if definition == nil {
@@ -95,11 +94,11 @@ func (p *policy) mended(vhost string, limit int) string {
 	return command("rabbitmqctl", verb, "--vhost", vhost, "--priority", fmt.Sprint(p.Priority), "--apply-to", p.ApplyTo, p.Name, p.Pattern, string(text))
 }
 
-// limitPolicy is the one that NServiceBus makes for a queue of its own.
+// limitPolicy returns the policy that NServiceBus makes for an endpoint's queue.
 func limitPolicy(queue string, b version) *policy {
 	p := &policy{Name: "nsb." + queue + "." + limitKey, Pattern: "^" + regexp.QuoteMeta(queue) + "$", ApplyTo: "quorum_queues"}
 	if !b.limits() {
-		p.ApplyTo = "queues" // older brokers do not know the other
+		p.ApplyTo = "queues" // older brokers do not know quorum_queues
 	}
 	return p
 }
@@ -118,24 +117,24 @@ func command(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// limited is a quorum queue, and what of it says how often it gives a message back.
+// limited is a quorum queue with everything that sets its delivery limit.
 type limited struct {
 	queue, vhost string
 	broker       version
 	argument     *int // nil: it has none
 	policies     []*policy
-	wanted       int // what a limit is set to
+	wanted       int // the limit that a remedy sets
 }
 
-// bound is one of the limits that a queue has. The lowest one counts.
+// bound is one of the limits of a queue. The lowest one applies.
 type bound struct {
 	limit int
-	says  string // who set it
+	says  string // the source of the limit, for the error
 	mend  string
 }
 
-// bounds returns all limits, of which none that is there is without effect. A negative
-// one is none since RabbitMQ 4.0; before, the queue drops a message at its first return.
+// bounds returns all limits of the queue that have an effect. A negative limit means none
+// since RabbitMQ 4.0; before 4.0, the queue drops a message at its first return.
 func (l *limited) bounds() (all []bound) {
 	var user *policy
 	said := false
@@ -148,7 +147,7 @@ func (l *limited) bounds() (all []bound) {
 	if l.argument != nil {
 		add(*l.argument, fmt.Sprintf("its argument %s is %d", limitArgument, *l.argument), fmt.Sprintf(
 			"an argument stays as it is: once the queue is empty, run %s; and create it again with Provision",
-			command("rabbitmqctl", "delete_queue", "--vhost", l.vhost, l.queue))) // --if-empty is not for quorum queues
+			command("rabbitmqctl", "delete_queue", "--vhost", l.vhost, l.queue))) // quorum queues do not support --if-empty
 	}
 	for _, p := range l.policies {
 		if !p.operators {
@@ -167,7 +166,7 @@ func (l *limited) bounds() (all []bound) {
 	return all
 }
 
-// verdict returns an error if the queue could drop a message that is still handled.
+// verdict returns an error if the queue could drop a message that is still being handled.
 func (l *limited) verdict(maxDeliveries int) error {
 	if maxDeliveries == anyLimit {
 		return nil
@@ -191,7 +190,7 @@ func (l *limited) verdict(maxDeliveries int) error {
 		l.queue, lowest, strings.Join(says, ", "), need, strings.Join(mends, "; and ")))
 }
 
-// unverified is the error for a queue of which only the broker knows the limit.
+// unverified is the error for a queue whose limit only the broker knows.
 func (l *limited) unverified(why error) error {
 	text := "it has no argument " + limitArgument + ", and AMQP does not tell policies"
 	if why != nil {
@@ -204,18 +203,17 @@ func (l *limited) unverified(why error) error {
 		"or run %s and set Config.UnverifiedDeliveryLimit", l.queue, text, limitPolicy(l.queue, l.broker).mended(l.vhost, l.wanted)))
 }
 
-// errNoVersion: the broker is one whose limits are not known.
+// errNoVersion: the limits of the broker are unknown.
 var errNoVersion = errors.New("the broker does not say its version")
 
-// version is that of a broker. The zero value is not known.
+// version is the version of a broker. The zero value means unknown.
 type version struct{ major, minor int }
 
 // oldest is the first version with quorum queues that dead-letter at least once, which
 // delayed messages need.
 var oldest = version{3, 10}
 
-// parseBroker reads the version that a broker says it has, such as "3.10.8" or
-// "4.1.0-rc.1".
+// parseBroker reads a broker's version, such as "3.10.8" or "4.1.0-rc.1".
 func parseBroker(text string) (version, error) {
 	var b version
 	if n, _ := fmt.Sscanf(text, "%d.%d", &b.major, &b.minor); n != 2 {
@@ -224,7 +222,7 @@ func parseBroker(text string) (version, error) {
 	return b, nil
 }
 
-// limits reports whether quorum queues have a limit where nobody set one.
+// limits reports whether quorum queues have a limit by default.
 func (b version) limits() bool { return b == version{} || b.major >= 4 }
 
 func (b version) before(other version) bool {

@@ -17,47 +17,49 @@ import (
 )
 
 const (
-	// silence is after how long a broker that hangs up without a word has refused the
-	// credentials: it does so 3 s later, to slow down who guesses.
+	// silence: RabbitMQ closes a connection without an error 3 s after it has refused the
+	// credentials, to slow down guessing. A close without an error after silence or later
+	// counts as such a refusal.
 	silence = 2 * time.Second
-	// grace is how long something that nobody wants any more may go on.
+	// grace is how long to wait for the end of an operation whose result is no longer
+	// needed.
 	grace = 2 * time.Second
 )
 
-// connection is one to the broker.
+// connection is a connection to the broker.
 type connection struct {
 	*amqp.Connection
 	wire *wire
 }
 
-// link is a connection for one purpose, made anew when somebody wants it and the last
-// one is lost.
+// link is a connection for one purpose. It is opened when it is needed, and reopened after
+// a loss.
 type link struct {
 	t    *Transport
-	name string // that the broker shows
+	name string // as the broker shows it
 	made func(*connection)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	conn    *connection
 	attempt *attempt
 	next    int // the host to try first
 	closed  bool
 }
 
-// attempt is one to connect, which everybody waits for who wants the connection.
+// attempt is an attempt to connect. All goroutines that need the connection wait for it.
 type attempt struct {
-	done chan struct{} // closed when what follows is there
+	done chan struct{} // closed when conn or err is set
 	conn *connection
 	err  error
 }
 
-// newLink returns one that calls made, where that is not nil, with each connection
-// before it is used.
+// newLink returns a link. It calls made, unless that is nil, with each connection before
+// the connection is used.
 func newLink(t *Transport, name string, made func(*connection)) *link {
 	return &link{t: t, name: name, made: made, next: rand.N(len(t.hosts))}
 }
 
-// get returns the connection. If there is none, each host is tried once.
+// get returns the connection. If there is none, it tries each host once.
 func (l *link) get(ctx context.Context) (*connection, error) {
 	l.mu.Lock()
 	switch {
@@ -115,8 +117,8 @@ func (l *link) connect(a *attempt) {
 	}
 }
 
-// dial tries every host, beginning with one. Where one of them may only be out of
-// order, the error is one that passes.
+// dial tries every host, starting at index first. If any failure may be an outage, the
+// error is transient.
 func (l *link) dial(first int) (*connection, error) {
 	var outage, refused []error
 	for i := range l.t.hosts {
@@ -142,8 +144,8 @@ func (l *link) dial(first int) (*connection, error) {
 	return nil, errors.Join(refused...)
 }
 
-// dial connects to a host. Credentials are refused only when they are refused twice: a
-// broker or a network that fails during the login can look the same.
+// dial connects to a host. It accepts a refusal of the credentials only after a second one,
+// because a failure of the broker or the network during the login can look the same.
 func (t *Transport) dial(h endpoint, name string) (*connection, error) {
 	conn, err := t.dialOnce(h, name)
 	if errors.Is(err, amqp.ErrCredentials) && !transient(err) {
@@ -191,7 +193,7 @@ func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 		if network.alerting.Load() && h.tls == nil {
 			return nil, &refusedError{fmt.Errorf("the port speaks TLS; begin the URL with amqps://: %w", err)}
 		}
-		if alert := network.alert.Load(); alert != nil { // the library keeps its text alone
+		if alert := network.alert.Load(); alert != nil { // the library keeps only its text
 			err = alert
 		}
 		return nil, refusedDial(err, time.Since(began) >= silence)
@@ -200,8 +202,7 @@ func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 	return &connection{opened, network}, nil
 }
 
-// close ends the connection, and does not wait for the broker longer than until the
-// deadline.
+// close closes the connection, and waits for the broker until the deadline at most.
 func (l *link) close(deadline time.Time) {
 	l.mu.Lock()
 	l.closed = true
@@ -213,11 +214,11 @@ func (l *link) close(deadline time.Time) {
 }
 
 func closeConnection(conn *connection, deadline time.Time) {
-	_ = conn.CloseDeadline(deadline) // whatever it says, the connection is closed
+	_ = conn.CloseDeadline(deadline) // the connection is closed even after an error
 }
 
-// returning is closed, and replaced, when a connection was made: who waits to try again
-// need not wait any longer.
+// returning is closed and replaced when any connection has been made, to wake up the
+// callers that wait before their next attempt.
 type returning struct {
 	mu  sync.Mutex
 	now chan struct{}
@@ -241,9 +242,8 @@ func (r *returning) wake() {
 	}
 }
 
-// pause lets time pass before the next attempt to connect, or less where another
-// connection to the broker is made first. Its error says that the caller or the transport
-// has ended.
+// pause waits before the next attempt to connect, and returns early if another connection
+// to the broker is made. An error says that the caller or the transport has ended.
 func (t *Transport) pause(ctx context.Context, d time.Duration) error {
 	return transport.Sleep(ctx, t.life.Context(), d, t.returning.wait())
 }

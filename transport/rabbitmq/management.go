@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// managementTimeout bounds one question to the management API.
+	// managementTimeout bounds one request to the management API.
 	managementTimeout = 10 * time.Second
 
-	// managementLag is how long a node may take to know a queue that another one has, and
-	// how long it may answer with its own failure: it does when a queue, whichever, is
-	// deleted while it lists them.
+	// managementLag is how long a node may take to know a queue of another node, and how
+	// long its own errors may last: a node fails to list queues if any queue is deleted
+	// during the listing.
 	managementLag   = 3 * time.Second
 	managementPause = managementLag / 10
 
-	// mostAnswer bounds an answer of the management API.
+	// mostAnswer bounds the size of an answer of the management API.
 	mostAnswer = 16 << 20
 )
 
-// managed asks the management API how a queue was declared and which policies apply to
-// it. What it answers is as it is now: the statistics, of which the policy in force is
-// one, are up to ten seconds old, and are not asked for.
+// managed asks the management API how a queue was declared and which policies apply to it.
+// The answer is up to date. The statistics, which include the policy in force, can be ten
+// seconds old and are not used.
 func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, error) {
 	m, err := t.management()
 	if err != nil {
@@ -75,9 +75,9 @@ func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, e
 	return f, nil
 }
 
-// operatorsPolicy returns the operator policy that applies to a quorum queue, or nil. Of
-// several with the same priority, which the broker chooses is not said; it is the one
-// with the lowest limit here.
+// operatorsPolicy returns the operator policy that applies to a quorum queue, or nil.
+// RabbitMQ does not document its choice among policies of equal priority; operatorsPolicy
+// assumes the lowest limit.
 func operatorsPolicy(list []*policy, queue string) *policy {
 	var found *policy
 	for _, p := range list {
@@ -98,21 +98,21 @@ func lower(a, b *policy) bool {
 	return has && (!other || x < y)
 }
 
-// management is the API of the management plugin.
+// management is a client of the management plugin's API.
 type management struct {
 	client *http.Client
 	base   *url.URL // without the user
 	user   *url.Userinfo
 }
 
-// management returns a client for a few questions: it keeps no connection.
+// management returns a client for a few requests: it keeps no connection.
 func (t *Transport) management() (*management, error) {
 	base, err := readManagementURL(t.cfg.ManagementURL)
 	if err != nil {
 		return nil, transport.Permanent(err)
 	}
 	secure := t.cfg.TLS.Clone()
-	if secure == nil && t.hosts[0].tls != nil { // what the URL says holds for both, but for the name in the certificate
+	if secure == nil && t.hosts[0].tls != nil { // the URL's options apply to both, except the name in the certificate
 		secure = t.hosts[0].tls.Clone()
 		secure.ServerName = ""
 	}
@@ -140,8 +140,8 @@ type managedQueue struct {
 	Policy     string                     `json:"policy"` // "" or absent: none
 }
 
-// queue returns a queue that exists. It is found in a list: what the API says of a single
-// queue has no policy before there are statistics of it.
+// queue returns an existing queue. It searches a list, because the API's answer for a
+// single queue lacks the policy until there are statistics.
 func (m *management) queue(ctx context.Context, vhost, queue string) (*managedQueue, error) {
 	query := url.Values{
 		"disable_stats": {"true"},
@@ -181,18 +181,18 @@ func pauseManagement(ctx context.Context) error {
 	}
 }
 
-// policies returns those of a virtual host: of a user, or of the operators.
+// policies returns the policies, or the operator policies, of a virtual host.
 func (m *management) policies(ctx context.Context, kind, vhost string) (list []*policy, err error) {
 	return list, m.get(ctx, &list, nil, kind, vhost)
 }
 
-// passing is an answer that tells of no fault of who asks: asking again mends it.
+// passing is a transient failure of the API: the same request may succeed later.
 type passing struct{ error }
 
 func (p passing) Unwrap() error { return p.error }
 
-// get asks for something about a virtual host, for a while again when the API itself fails.
-// An error that does not pass says what is wrong with Config.ManagementURL.
+// get requests something of a virtual host, and retries for managementLag while the API
+// itself fails. Any other error says what is wrong with Config.ManagementURL.
 func (m *management) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
 	for until := time.Now().Add(managementLag); ; {
 		err := m.ask(ctx, into, query, what, vhost)
@@ -217,13 +217,13 @@ func (m *management) setLimit(ctx context.Context, vhost string, p *policy, limi
 	return m.request(ctx, http.MethodPut, body, nil, nil, "policies", vhost, p.Name)
 }
 
-// ask is one question.
+// ask makes one GET request.
 func (m *management) ask(ctx context.Context, into any, query url.Values, what, vhost string) error {
 	return m.request(ctx, http.MethodGet, nil, into, query, what, vhost)
 }
 
-// request is one request, about something in a virtual host and perhaps one name there. What
-// is answered to a question is read into a value.
+// request makes one request about a kind of object in a virtual host, optionally about the
+// one with a name. It decodes the answer to a GET request into into.
 func (m *management) request(ctx context.Context, method string, body []byte, into any, query url.Values, what, vhost string, name ...string) error {
 	path := []string{"api", what, url.PathEscape(vhost)}
 	for _, n := range name {
@@ -240,7 +240,7 @@ func (m *management) request(ctx context.Context, method string, body []byte, in
 	response, err := m.client.Do(request)
 	if err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
-			err = wrong.Err // the rest of it is the URL
+			err = wrong.Err // its other fields are the URL and the operation
 		}
 		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, refusedDial(err, false))
 	}
@@ -261,7 +261,7 @@ func (m *management) request(ctx context.Context, method string, body []byte, in
 	return nil
 }
 
-// refused explains an answer other than 200.
+// refused returns the error for a status other than 200.
 func (m *management) refused(response *http.Response, answer []byte, what, vhost string) error {
 	var said struct {
 		Reason string `json:"reason"`

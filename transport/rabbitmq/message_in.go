@@ -15,28 +15,29 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// callbackHeader is where older endpoints of NServiceBus want replies, whatever reply-to
-// says.
+// callbackHeader is the address to which older endpoints of NServiceBus want replies. It
+// takes precedence over reply-to.
 const callbackHeader = "NServiceBus.RabbitMQ.CallbackQueue"
 
-// manyHeaders is about where a map becomes faster than core.Headers.Set, which compares
-// with every key.
+// manyHeaders is the approximate number of headers above which a map is faster than
+// core.Headers.Set, which compares with every key.
 const manyHeaders = 64
 
-// incoming fills in what a delivery from queue says, but for DeliveryCount and
-// LastError. Native is d, whose Acknowledger is cleared: only the receiver settles.
+// incoming fills in the fields of in from a delivery from queue, except DeliveryCount and
+// LastError. Native is d with its Acknowledger cleared: only the receiver settles.
 //
-// A message of ours has its headers as they were sent. To a foreign one headers are
-// added from its properties, where it has none of the name.
+// A message of ours has its headers exactly as they were sent. A foreign message gets
+// headers from its properties, unless it has headers of those names.
 //
-// A foreign message with a priority has it as a property, so that it keeps it when it
-// is retried. That it may be transient is no property: its copy in an error queue shall
-// survive a restart of the broker.
+// The priority of a foreign message becomes a property of in, so that a retry keeps it. The
+// transient delivery mode does not: the copy in an error queue shall survive a restart of
+// the broker.
 //
-// A property of this transport that is not legal is left out: a copy with it, to be retried
-// or moved to the error queue, would be refused for ever.
+// An invalid property of this transport is left out: any copy with it, for a retry or for
+// the error queue, would be refused.
 //
-// EnqueuedAt stays zero: the property timestamp is the sender's clock, and its sending.
+// EnqueuedAt stays zero: the property timestamp is the time of sending by the sender's
+// clock.
 func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	d.Acknowledger = nil
 	in.Native, in.Body, in.Redelivered = d, d.Body, d.Redelivered
@@ -81,9 +82,9 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	}
 }
 
-// nativeID returns the id of a stored copy, or "" where nothing is certain to name it: a
-// foreign message, or one of ours that somebody has sent again, headers and all, to
-// another queue or from one. marked is its header.
+// nativeID returns the id of a stored copy. It returns "" if the id may not be unique: for
+// a foreign message, and for one of ours that a tool has sent again, headers included, to
+// another queue or from another queue. marked is its header.
 func nativeID(marked, exchange, queue string) string {
 	id, to, direct := strings.Cut(marked, "@")
 	switch {
@@ -92,16 +93,17 @@ func nativeID(marked, exchange, queue string) string {
 	case direct:
 		return marked
 	case strings.Contains(exchange, ":"), exchange == directExchange, strings.HasPrefix(exchange, delayPrefix):
-		// The exchanges of topics have a colon in their names in all topologies that have such.
+		// The exchanges of topics have a colon in their names in all topologies that have
+		// such exchanges.
 		return id + "@" + queue
 	default:
-		return "" // sent to a topic, but came from none
+		return "" // sent to a topic, but not received through one
 	}
 }
 
-// deliveryCount returns how often a message of a quorum queue was delivered, this time
-// included. Only a message that was delivered before has the broker's count; what else
-// has the header had it from its sender.
+// deliveryCount returns the number of deliveries of a message of a quorum queue, including
+// this one. The header is the broker's only if the message is redelivered; otherwise the
+// sender set it.
 func deliveryCount(d *amqp.Delivery) int {
 	if !d.Redelivered {
 		return 1
@@ -110,17 +112,17 @@ func deliveryCount(d *amqp.Delivery) int {
 	return int(min(max(n, 0), math.MaxInt32-1)) + 1
 }
 
-// reading is the headers of one message, as they are read.
+// reading is the state of reading the headers of one message.
 type reading struct {
 	read    core.Headers
-	many    map[string]string // instead of read, until all are there
+	many    map[string]string // used instead of read until all headers are read
 	escapes bool              // names may be escaped
 
-	badKey string // of the header that makes the message malformed, the first in order
+	badKey string // of the header that makes the message malformed, the lowest
 	bad    error
 }
 
-// headers reads a table, and leaves room for some more headers.
+// headers reads a table, and leaves room for more further headers.
 func (r *reading) headers(table amqp.Table, more int) {
 	if len(table) <= manyHeaders {
 		r.read.Grow(len(table) + more)
@@ -159,11 +161,11 @@ func (r *reading) headers(table amqp.Table, more int) {
 	}
 }
 
-// roomForProperties is how many headers foreign adds at most.
+// roomForProperties is the largest number of headers that foreign adds.
 const roomForProperties = 5
 
-// foreign adds what is in the properties of a foreign message. messageType is asked for
-// the type of one that has none.
+// foreign adds headers from the properties of a foreign message. It calls messageType for a
+// message without a type.
 func (r *reading) foreign(d *amqp.Delivery, messageType func() string) {
 	r.property(core.HeaderMessageID, "message-id", d.MessageId)
 	r.property(core.HeaderCorrelationID, "correlation-id", d.CorrelationId)
@@ -178,7 +180,7 @@ func (r *reading) foreign(d *amqp.Delivery, messageType func() string) {
 	}
 }
 
-// property sets a header that is missing to the value of a property, if there is one.
+// property sets a missing header to the value of a property, unless that is empty.
 func (r *reading) property(key, name, value string) {
 	if value == "" {
 		return
@@ -193,8 +195,8 @@ func (r *reading) property(key, name, value string) {
 	r.read.Set(key, value)
 }
 
-// wrong notes what makes the message malformed. A table is read in any order, but the
-// error of a message is always the same.
+// wrong records why the message is malformed. The error is always that of the lowest key,
+// because a table is read in random order.
 func (r *reading) wrong(key string, err error) {
 	if r.bad == nil || key < r.badKey {
 		r.badKey, r.bad = key, err
@@ -208,7 +210,7 @@ func (r *reading) malformed() error {
 	return fmt.Errorf("rabbitmq: read the headers: %w", r.bad)
 }
 
-// unescape returns the name that a header had before publishing.
+// unescape returns the name of a header before publishing.
 func unescape(key string) string {
 	if name, ok := strings.CutPrefix(key, escapePrefix); ok && name != "" {
 		return name

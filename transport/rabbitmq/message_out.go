@@ -16,14 +16,14 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// format turns messages of the engine into those of AMQP, and back. It is safe for
-// concurrent use.
+// format converts messages between the engine and AMQP. It is safe for concurrent use.
 type format struct {
 	messageType func(queue string, d *amqp.Delivery) string // Config.MessageType
 	direct      bool                                        // topics are routing keys
 
-	// frameMax is how large a frame of the connection for sending may be, with its eight
-	// bytes of frame; 0 is without limit. The connection sets it when it is opened.
+	// frameMax is the maximum size of a frame of the publishing connection, including the
+	// eight bytes around the payload; 0 means no limit. The connection sets it when it is
+	// opened.
 	frameMax atomic.Int64
 
 	tables sync.Pool // of amqp.Table, empty
@@ -35,32 +35,32 @@ func newFormat(c *Config) *format {
 	return f
 }
 
-// defaultFrameMax is what broker and client library agree on, unless they are told
-// otherwise.
+// defaultFrameMax is the frame size that the broker and the client library agree on by
+// default.
 const defaultFrameMax = 128 << 10
 
-// Headers of AMQP that are not those of the message.
+// Headers of AMQP that are not headers of the message.
 const (
 	// copyIDHeader names the stored copy: its id, an @, and the queue that it was sent to.
-	// To a topic it is the id alone, because each subscriber has a copy of its own.
+	// For a topic it is the id alone, because each subscriber has its own copy.
 	copyIDHeader = "Reprise.CopyID"
 
-	furtherKeys        = "BCC" // a list of routing keys, which the broker removes
+	furtherKeys        = "BCC" // a list of further routing keys, which the broker removes
 	delayHeader        = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
-	confirmationHeader = "NServiceBus.Transport.RabbitMQ.ConfirmationId" // NServiceBus's, of a send
-	sequenceHeader     = "x-dotnet-pub-seq-no"                           // its client library's
-	deliveriesHeader   = "x-delivery-count"                              // the broker's, of quorum queues
+	confirmationHeader = "NServiceBus.Transport.RabbitMQ.ConfirmationId" // set by NServiceBus when it sends
+	sequenceHeader     = "x-dotnet-pub-seq-no"                           // set by NServiceBus's client library
+	deliveriesHeader   = "x-delivery-count"                              // set by the broker, in quorum queues
 	acquiredHeader     = "x-acquired-count"                              // from 4.3
-	deathHeader        = "x-death"                                       // the broker's, of dead-lettering
+	deathHeader        = "x-death"                                       // set by the broker, at dead-lettering
 	firstDeathPrefix   = "x-first-death-"
 	lastDeathPrefix    = "x-last-death-"
 
-	// escapePrefix goes before the name of a header that would mean something to the
-	// broker or is removed on receipt.
+	// escapePrefix precedes the name of a header that has a meaning to the broker or is
+	// removed on receipt.
 	escapePrefix = "Reprise.Header."
 )
 
-// removed reports whether a header is the broker's or a transport's, and so no part of
+// removed reports whether a header belongs to the broker or to a transport, and so not to
 // the message.
 func removed(key string) bool {
 	switch key {
@@ -71,8 +71,8 @@ func removed(key string) bool {
 	}
 }
 
-// escaped reports whether a header of a message needs another name on its way. CC and
-// BCC are lists of further routing keys: a broker that finds text there closes the channel.
+// escaped reports whether a header of a message is published under another name. CC and BCC
+// are lists of further routing keys: a broker that finds text there closes the channel.
 func escaped(key string) bool {
 	switch key[0] { // most headers begin with N
 	case 'B', 'C':
@@ -85,36 +85,36 @@ func escaped(key string) bool {
 }
 
 const (
-	// headerRoom is what the headers that the broker adds to a message may take in the
-	// frame that brings it to a consumer. One that does not fit would cost the connection,
-	// again and again.
+	// headerRoom is the room left in the frame for headers that the broker adds before it
+	// delivers a message. A message whose headers do not fit would close the connection at
+	// every delivery.
 	headerRoom = 4 << 10
 
 	// copyRoom is the same for the engine's copy of a received message, which must get
-	// through if at all possible: of a message without delay the broker adds two counts.
+	// through if at all possible: to a message without delay the broker adds two counts.
 	copyRoom = 128
 
-	// delayedCopyRoom is that of a copy with a delay: the broker adds six headers and a
-	// count, beside deathRoom for each level.
+	// delayedCopyRoom is the same for a copy with a delay: the broker adds six headers and
+	// a count, and deathRoom for each level.
 	delayedCopyRoom = 1 << 10
 
-	// deathRoom is what a level of delay adds to x-death, beside the routing key.
+	// deathRoom is the room that a delay level takes in x-death, without the routing key.
 	deathRoom = 192
 
-	// mostHeaders is how many headers a message can have. The client library reads 8,192 of
-	// one message, and closes the connection on more; the broker adds some.
+	// mostHeaders is the largest number of headers of a message. The client library reads
+	// 8,192 of one message and closes the connection on more; the broker adds some.
 	mostHeaders = 8192 - 32
 
 	// mostCopyHeaders is the same for a copy without delay (copyRoom).
 	mostCopyHeaders = 8192 - 8
 
-	// manyTableHeaders is the most that a table had that is used again: to clear a larger
-	// one takes longer than to make a small one.
+	// manyTableHeaders is the size of the largest table that is reused: clearing a larger
+	// table takes longer than making a small one.
 	manyTableHeaders = 64
 )
 
-// publishing returns the message as it is published. It does not check what
-// transport.CheckOutgoing does. copyID has no @, and is new for every message.
+// publishing returns the message as it is published. It does not repeat the checks of
+// transport.CheckOutgoing. copyID has no @, and is new for every message.
 //
 // The table of headers belongs to the format: recycle takes it back once the message is
 // written.
@@ -167,7 +167,7 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		if key != "" && escaped(key) {
 			key = escapePrefix + key
 		}
-		if len(key) > maxShortString { // it has become longer than CheckOutgoing saw it
+		if len(key) > maxShortString { // longer than CheckOutgoing saw it, because of escapePrefix
 			f.recycle(p.Headers)
 			return amqp.Publishing{}, &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: maxShortString, Size: len(key)}
 		}
@@ -175,8 +175,8 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		size += fieldOverhead + len(key) + len(value)
 	}
 	if f.direct && len(out.BaseTopics) > 0 {
-		// The broker routes by these keys too, a queue gets the message once, and the header
-		// is removed.
+		// The broker routes by these keys too, a queue gets the message once, and the
+		// header is removed.
 		more := make([]any, len(out.BaseTopics))
 		for i, topic := range out.BaseTopics {
 			more[i] = topic
@@ -204,7 +204,7 @@ func (f *format) table(size int) amqp.Table {
 	return make(amqp.Table, size)
 }
 
-// recycle takes back the headers of a message that is written, or will not be.
+// recycle takes back the headers of a message that is written or dropped.
 func (f *format) recycle(table amqp.Table) {
 	if table == nil || len(table) > manyTableHeaders {
 		return
@@ -213,8 +213,8 @@ func (f *format) recycle(table amqp.Table) {
 	f.tables.Put(table)
 }
 
-// checkSize checks that properties and headers fit into one frame, in which AMQP sends
-// them, also on the way to a consumer. delay is in seconds.
+// checkSize checks that properties and headers fit into one frame, as AMQP requires, also
+// when the broker delivers the message. delay is in seconds.
 func (f *format) checkSize(size, delay int, out *core.Outgoing) error {
 	limit := int(f.frameMax.Load())
 	if limit == 0 {
@@ -236,13 +236,13 @@ func (f *format) checkSize(size, delay int, out *core.Outgoing) error {
 }
 
 const (
-	// fieldOverhead is what a header takes in a frame beside its key and value: their
-	// lengths, and the type.
+	// fieldOverhead is the size of a header in a frame without its key and value: their
+	// lengths and the type.
 	fieldOverhead = 1 + 1 + 4
 
-	// frameOverhead is what the frame takes beside headers and properties of text: the
-	// frame itself, class and flags, the length of the table, the other properties, the
-	// lengths of six texts, and the headers of the transport.
+	// frameOverhead is the size of the frame without headers and text properties: the frame
+	// itself, class and flags, the length of the table, the other properties, the lengths
+	// of six texts, and the headers of the transport.
 	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 6 + (fieldOverhead + len(copyIDHeader)) + (fieldOverhead + len(delayHeader))
 )
 
@@ -250,8 +250,8 @@ func propertiesSize(p *amqp.Publishing) int {
 	return frameOverhead + len(p.ContentType) + len(p.CorrelationId) + len(p.ReplyTo) + len(p.Expiration) + len(p.MessageId) + len(p.Type)
 }
 
-// property returns a value for a property of AMQP, or none where it is too long for one.
-// A header has it too.
+// property returns a value for a property of AMQP, or "" if it is too long for one. The
+// same value is in a header.
 func property(value string) string {
 	if len(value) > maxShortString {
 		return ""
@@ -259,8 +259,8 @@ func property(value string) string {
 	return value
 }
 
-// firstType returns the first of the types in a header, without the assembly that .NET
-// adds to it.
+// firstType returns the first type in a header, without the assembly that .NET appends to
+// it.
 func firstType(types string) string {
 	if i := strings.IndexAny(types, ",;"); i >= 0 {
 		types = types[:i]
@@ -268,9 +268,10 @@ func firstType(types string) string {
 	return property(strings.TrimSpace(types))
 }
 
-// expiration returns a time to be received as AMQP has it, in whole milliseconds. Rounded
-// up it is never 0, which would be only for a consumer that waits. What is longer than the
-// broker takes is none: better not to expire than too early.
+// expiration returns a time to be received in AMQP's format, whole milliseconds. It rounds
+// up, so that it never returns 0, with which only a waiting consumer would get the message.
+// For more than the broker's maximum it returns no expiration: not expiring is better than
+// expiring early.
 func expiration(d time.Duration) string {
 	if d > mostExpiration {
 		return ""
@@ -278,10 +279,10 @@ func expiration(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-// mostExpiration is the longest that the broker takes. On more it closes the channel.
+// mostExpiration is the broker's maximum. It closes the channel on a longer one.
 const mostExpiration = 10 * 365 * 24 * time.Hour
 
-// Properties of core.Outgoing that are this transport's.
+// Properties of core.Outgoing that belong to this transport.
 const (
 	propertyPrefix       = "rabbitmq."
 	propertyDeliveryMode = propertyPrefix + "delivery-mode"

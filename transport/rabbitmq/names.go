@@ -9,22 +9,24 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// maxShortString is how many bytes AMQP allows a name, a routing key or a property.
+// maxShortString is the maximum size in bytes of a name, a routing key or a property in
+// AMQP.
 const maxShortString = 255
 
-// maxQueueName is how many bytes the name of a queue may have, so that the routing key
-// of a delayed message to it is a legal one.
+// maxQueueName is the maximum size in bytes of the name of a queue. With it, the routing
+// key of a delayed message to the queue still fits into maxShortString.
 const maxQueueName = maxShortString - len(deliveryPattern)
 
 const (
 	// brokersOwn begins names that only the broker may declare.
 	brokersOwn = "amq."
 
-	// topicPrefix begins the names of the exchanges of topics. A queue has an exchange of
-	// its own name, so no queue may begin like it.
+	// topicPrefix begins the names of the exchanges of topics. Each queue has an exchange
+	// of the same name, so the name of a queue must not begin with it.
 	topicPrefix = "topic:"
 
-	// directExchange is that of all topics in the direct topology. The broker makes it.
+	// directExchange is the exchange of all topics in the direct topology. The broker
+	// declares it.
 	directExchange = "amq.topic"
 )
 
@@ -51,13 +53,13 @@ func checkQueueName(queue string) error {
 }
 
 const (
-	// directReplies is what a client with direct reply-to names as the address for replies.
-	// The broker puts the client's own in its place. From anybody who does not consume such
-	// replies it refuses the message, and closes the channel.
+	// directReplies is the reply address that a client with direct reply-to sets. The
+	// broker replaces it by the client's own address. If the sender does not consume such
+	// replies, the broker refuses the message and closes the channel.
 	directReplies = brokersOwn + "rabbitmq.reply-to"
 
-	// replyPrefix begins the addresses of such clients. They are no queues: the broker passes
-	// a message on to the client's channel, or drops it.
+	// replyPrefix begins the addresses of such clients. They are not queues: the broker
+	// passes a message on to the client's channel, or drops it.
 	replyPrefix = directReplies + "."
 )
 
@@ -74,8 +76,8 @@ func topicExchange(topic string) (string, error) {
 	return topicPrefix + topic, nil
 }
 
-// topicKey returns the routing key of a topic, which is the key of its bindings too, in
-// the direct topology. Without wildcards it matches itself and nothing else.
+// topicKey returns the routing key of a topic in the direct topology, which is also the key
+// of its bindings. Without wildcards it matches only itself.
 func topicKey(topic string) (string, error) {
 	err := checkName("topic", topic, maxShortString)
 	if err == nil && hasWildcard(topic) {
@@ -87,7 +89,7 @@ func topicKey(topic string) (string, error) {
 	return topic, nil
 }
 
-// checkName checks what all names have in common. The broker itself takes nearly any
+// checkName applies the rules common to all names. The broker itself accepts nearly any
 // bytes, but drops line breaks from some names and not from others.
 func checkName(what, name string, most int) error {
 	switch {
@@ -103,7 +105,7 @@ func checkName(what, name string, most int) error {
 	return nil
 }
 
-// hasWildcard reports whether one of the words of a binding key would match others.
+// hasWildcard reports whether a word of a binding key would match other words.
 func hasWildcard(key string) bool {
 	if !strings.ContainsAny(key, "*#") {
 		return false

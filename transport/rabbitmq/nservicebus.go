@@ -14,21 +14,22 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// This file is about the topology of NServiceBus (Config.Topology): its conventional routing
-// topology, in which all queues, exchanges and bindings are declared as it declares them.
+// This file implements the topology of NServiceBus (Config.Topology): its conventional
+// routing topology, in which all queues, exchanges and bindings are declared as NServiceBus
+// does.
 
 const (
-	// everyEvent is the exchange that NServiceBus binds those of all classes to.
+	// everyEvent is the exchange to which NServiceBus binds the exchanges of all classes.
 	everyEvent = "System:Object"
 
-	// iEvent is the marker of events. NServiceBus takes a subscription to it for one to all
-	// events, whether or not their types have the marker.
+	// iEvent is the marker of events. NServiceBus treats a subscription to it as a
+	// subscription to all events, whether or not their types have the marker.
 	iEvent = "NServiceBus.IEvent"
 )
 
-// eventExchange returns the name of the exchange of an event in NServiceBus's topology: of
+// eventExchange returns the name of the exchange of an event in NServiceBus's topology: for
 // the type "Shop.Billing.OrderPlaced" it is "Shop.Billing:OrderPlaced". Like NServiceBus it
-// leaves out the classes that a nested type is in.
+// leaves out the classes that enclose a nested type.
 func eventExchange(topic string) (string, error) {
 	exchange := eventExchangeName(topic)
 	err := checkName("topic", topic, maxShortString)
@@ -66,15 +67,15 @@ func eventExchangeName(topic string) string {
 	return namespace + ":" + name
 }
 
-// declareAsNServiceBus declares a queue as NServiceBus's installer does, which fails where the
-// queue was declared in another way.
+// declareAsNServiceBus declares a queue as NServiceBus's installer does. It fails if the
+// queue was declared differently.
 func (t *Transport) declareAsNServiceBus(ctx context.Context, queue string) error {
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, t.declaration(false))
 		return err
 	})
 	switch faultOf(err) {
-	case faultRefused: // it is taken as it is
+	case faultRefused: // the queue is used as it is
 		return nil
 	case faultMismatch:
 		return fmt.Errorf("the queue %q is not as NServiceBus declares it, and its installer would fail as this does: "+
@@ -93,8 +94,8 @@ const (
 )
 
 // checkAsNServiceBus applies the rule that NServiceBus applies at its start: the limit in
-// force must be exactly 100,000, from any source, and without any limit it makes a policy, from
-// RabbitMQ 4.0 on. The error says why NServiceBus would not start.
+// force must be exactly 100,000, from any source; if there is no limit, NServiceBus makes a
+// policy, from RabbitMQ 4.0 on. The error says why NServiceBus would not start.
 func (l *limited) checkAsNServiceBus() (limitState, error) {
 	if !l.broker.limits() {
 		return limitNotNeeded, nil
@@ -132,7 +133,7 @@ func (l *limited) checkAsNServiceBus() (limitState, error) {
 	return limitMissing, nil
 }
 
-// limitOf finds out what limits a quorum queue, by the management API.
+// limitOf asks the management API for the limits of a quorum queue.
 func (t *Transport) limitOf(ctx context.Context, queue string) (*limited, error) {
 	conn, err := t.asking.get(ctx)
 	if err != nil {
@@ -154,9 +155,9 @@ func (t *Transport) limitOf(ctx context.Context, queue string) (*limited, error)
 	return l, nil
 }
 
-// provisionLimit makes the policy for the delivery limit of a queue, if it is missing. Another
-// limit is an error for a queue that an endpoint receives from, and a warning for others, whose
-// limit NServiceBus does not read either.
+// provisionLimit makes the policy for the delivery limit of a queue, if it is missing.
+// Another limit is an error for a queue that an endpoint receives from. For other queues,
+// whose limit NServiceBus does not read either, it is a warning.
 func (t *Transport) provisionLimit(ctx context.Context, queue string, received bool) error {
 	if t.cfg.Topology != NServiceBus || t.cfg.QueueType != Quorum || !received && t.cfg.ManagementURL == "" {
 		return nil
@@ -207,7 +208,7 @@ func (t *Transport) makeLimitPolicy(ctx context.Context, queue string) error {
 
 var errNotInForce = errors.New("the management API shows no delivery limit of it")
 
-// warnOfNServiceBus adds a warning where queues were made in a virtual host in which
+// warnOfNServiceBus adds a warning if queues were made in a virtual host in which
 // NServiceBus publishes: its installer fails because of them.
 func (t *Transport) warnOfNServiceBus(ctx context.Context, made []string) {
 	if len(made) == 0 || t.cfg.Topology == NServiceBus || t.hasExchange(ctx, everyEvent) != nil {

@@ -12,39 +12,41 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// outbox is one channel with publisher confirms.
+// outbox is a channel with publisher confirms.
 type outbox struct {
 	t      *Transport
 	conn   *connection
 	ch     *amqp.Channel
 	closes chan *amqp.Error
 
-	// returns has room for twice as many messages as can be under way, and is read before
-	// each window of more is sent: the library's reader does not wait long for room, and
-	// then a lost message would look accepted. A message is returned before it is
-	// confirmed, so it is in there when its confirm is done.
+	// returns has room for twice as many messages as can be unconfirmed, and is read before
+	// each further window of messages: the library's reader does not wait long for room,
+	// and an unread return would make a lost message look accepted. The broker returns a
+	// message before it confirms it, so the return is in the channel when the confirm is
+	// done.
 	returns chan amqp.Return
 
 	given     chan struct{} // closed when the channel is given up
-	discarded chan struct{} // closed when it is closed
+	discarded chan struct{} // closed when the channel is closed
 
-	// What follows is the publisher's goroutine's own. Those under way are from head on.
+	// Only the publisher's goroutine uses the next fields. Unconfirmed messages begin at
+	// head.
 	under    []underWay
 	head     int
-	first    *amqp.DeferredConfirmation // that is waited for
+	first    *amqp.DeferredConfirmation // the confirm that is waited for
 	since    time.Time
-	patience time.Duration // with first
-	heard    bool          // there were confirms
+	patience time.Duration // for first
+	heard    bool          // the broker has confirmed messages on this channel
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	returned map[string]string
 	reason   error // why the channel was closed
 }
 
-// window is how many messages may be under way on a channel without their confirms.
+// window is the maximum number of unconfirmed messages on a channel.
 const window = 1024
 
-// underWay is a message that is written but, as far as is known, not confirmed.
+// underWay is a written message without a confirm, as far as is known.
 type underWay struct {
 	confirm *amqp.DeferredConfirmation
 	of      *parcel
@@ -52,24 +54,25 @@ type underWay struct {
 }
 
 const (
-	// watchEvery is how often a channel is looked at on which messages are under way.
+	// watchEvery is the interval of checks on a channel with unconfirmed messages.
 	watchEvery = 500 * time.Millisecond
 
-	// patience is how long the first of them may be waited for, from when it is the first,
-	// before the channel is given up, and firstPatience that of a new channel. Brokers
-	// confirm within milliseconds or, under load, a second or two. But what is published on
-	// a channel to a quorum queue while that has no leader, as right after a broker's start,
-	// may never be confirmed, and neither is what follows on the same channel.
+	// patience is how long the first unconfirmed message may wait for its confirm, from
+	// when it is the first, before the channel is given up; firstPatience is the same for a
+	// new channel. Brokers confirm within milliseconds or, under load, a second or two. But
+	// messages published to a quorum queue without a leader, as right after a broker's
+	// start, may never be confirmed, and neither are later messages on the same channel.
 	//
-	// A broker whose disk is slow is waited for twice as long on each channel that follows
-	// one that was given up, up to mostPatience: otherwise it would never be heard.
+	// After each channel that was given up the next one has twice the patience, up to
+	// mostPatience: otherwise no confirm of a broker with a slow disk would ever arrive in
+	// time.
 	patience      = 5 * time.Second
 	firstPatience = 2 * time.Second
 	mostPatience  = time.Minute
 )
 
-// admit forgets what has been confirmed and, if there is a beforeWait, waits until one more
-// message may be under way. It gives a channel up that confirms nothing any more.
+// admit forgets confirmed messages. With a beforeWait it also waits until one more message
+// may be written. It gives up a channel that no longer confirms messages.
 func (s *outbox) admit(beforeWait func()) {
 	for s.head < len(s.under) && !s.isGiven() {
 		first := &s.under[s.head]
@@ -89,9 +92,9 @@ func (s *outbox) admit(beforeWait func()) {
 		}
 		beforeWait()
 		timer := time.NewTimer(watchEvery)
-		select { // the end of the channel is the end of all
+		select { // the end of the channel ends all confirms
 		case <-first.confirm.Done():
-		case <-s.under[s.head+window/2].confirm.Done(): // the first may be of a queue that has no leader
+		case <-s.under[s.head+window/2].confirm.Done(): // the first may be to a queue without a leader
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -114,8 +117,8 @@ func (s *outbox) confirmed(u *underWay) {
 	*u = underWay{}
 }
 
-// room reports whether one more message may be under way. It makes room where others than
-// the first are confirmed.
+// room reports whether one more message may be written. It makes room by forgetting
+// confirmed messages behind the first.
 func (s *outbox) room() bool {
 	if len(s.under)-s.head < window {
 		return true
@@ -137,8 +140,8 @@ func (s *outbox) waitFor(first *amqp.DeferredConfirmation) {
 	s.first, s.since = first, time.Now()
 }
 
-// judge gives the channel up if it has waited for the first message for too long, but not
-// because of a blockade.
+// judge gives the channel up if it has waited too long for the first message. The time of a
+// blockade does not count.
 func (s *outbox) judge(first *amqp.DeferredConfirmation) {
 	if s.first != first {
 		s.waitFor(first)
@@ -156,8 +159,8 @@ func (s *outbox) judge(first *amqp.DeferredConfirmation) {
 	}
 }
 
-// discard closes a channel that was given up, or where the broker does not even answer
-// to that, the connection.
+// discard closes a channel that was given up. If the broker does not answer that either, it
+// closes the connection.
 func (s *outbox) discard() {
 	defer close(s.discarded)
 	hopeless := time.AfterFunc(grace, func() { closeConnection(s.conn, time.Now()) })
@@ -174,7 +177,7 @@ func (s *outbox) isGiven() bool {
 	}
 }
 
-// forget drops the return of a message that nobody asks for any more.
+// forget drops the return of a message whose caller has stopped waiting.
 func (s *outbox) forget(u *underWay) {
 	u.of.mu.Lock()
 	unwanted := u.of.unwanted
@@ -187,7 +190,7 @@ func (s *outbox) forget(u *underWay) {
 	}
 }
 
-// collectReturns takes what has been returned so far.
+// collectReturns records the messages returned so far.
 func (s *outbox) collectReturns() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +209,7 @@ func (s *outbox) collectReturns() {
 	}
 }
 
-// outcome is what became of a letter that was written.
+// outcome returns the result of a letter that was written.
 func (s *outbox) outcome(ctx context.Context, l *letter) (core.SendState, error) {
 	select {
 	case <-l.confirm.Done():
@@ -234,7 +237,7 @@ func (s *outbox) outcome(ctx context.Context, l *letter) (core.SendState, error)
 		}
 		return core.SendUnknown, fmt.Errorf("the connection was lost before its confirm: %w", err)
 	}
-	if !l.mandatory { // some of a topic's queues may have it
+	if !l.mandatory { // some of a topic's queues may have the message
 		return core.SendUnknown, errNegative
 	}
 	return core.SendRefused, errNegative
@@ -242,7 +245,7 @@ func (s *outbox) outcome(ctx context.Context, l *letter) (core.SendState, error)
 
 var errNegative = errors.New("the broker confirmed negatively: the queue is full (x-max-length with reject-publish), or has no leader")
 
-// why is the reason for which the channel was closed, or nil.
+// why returns the reason for which the channel was closed, or nil.
 func (s *outbox) why() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,23 +12,25 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Provision creates what is missing: the topology of delayed messages and the queues
-// "reprise.unroutable" and "reprise.undelivered" for those whose queue is deleted while
-// they wait, which all endpoints of a virtual host share (unless Config.NoDelays), each queue, and what messages come to it by: in the
-// Conventional topology an exchange of the same name, and a binding for delayed messages.
+// Provision creates missing parts: each queue and, except in the Direct topology, an
+// exchange of the same name. Unless Config.NoDelays is set it also creates the parts for
+// delayed messages: the delay levels and the queues "reprise.unroutable" and
+// "reprise.undelivered" (for messages whose queue is deleted during their delay), which all
+// endpoints of a virtual host share, and a binding of each queue.
 //
-// The broker deletes the queue of an instance Config.InstanceQueueExpiry after its last
-// receiver left, and its exchange with it.
+// The broker deletes the queue of an instance, and its exchange, Config.InstanceQueueExpiry
+// after its last receiver left.
 //
-// In the topology of NServiceBus queues have no x-delivery-limit, and one that was declared in
-// another way than NServiceBus declares it is an error. From RabbitMQ 4.0 on the limit is a
-// policy, which Provision makes by Config.ManagementURL if there is no limit. Another limit is an
-// error for the InputQueue of topology, and a warning for the others.
+// In the topology of NServiceBus queues have no x-delivery-limit, and a queue that was not
+// declared as NServiceBus declares it is an error. From RabbitMQ 4.0 on the limit is a
+// policy, which Provision makes through Config.ManagementURL if there is no limit. Another
+// limit is an error for the InputQueue of topology, and a warning for the others.
 //
-// It changes nothing that exists. A queue of another type than Config says, one that
-// does not last, or one with a delivery limit below Config.DeliveryLimit is an error
-// that names both values (C18), and so is the queue of an instance with another expiry. Other arguments of a queue are its owner's
-// responsibility. Where the user may not configure something that exists, it is taken as it is.
+// Provision changes nothing that exists. A queue of another type than Config.QueueType, a
+// queue that is not durable, a queue with a delivery limit below Config.DeliveryLimit, and
+// an instance queue with another expiry are errors that name both values (C18). Other
+// arguments of a queue are its owner's responsibility. If the user has no right to
+// configure an existing part, it is used as it is.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -93,10 +95,11 @@ func (t *Transport) provisionQueue(ctx context.Context, queue string, instance b
 	return created, t.provisionBindings(ctx, queue, instance)
 }
 
-// provisionBindings makes what messages come to a queue by.
+// provisionBindings declares the exchange and the bindings through which a queue gets
+// messages.
 func (t *Transport) provisionBindings(ctx context.Context, queue string, instance bool) (err error) {
 	if t.cfg.Topology != Direct {
-		// One that the broker deletes with its last binding goes with an instance's queue.
+		// The broker deletes an auto-delete exchange together with an instance's queue.
 		if err := t.declareExchange(ctx, queue, instance && t.cfg.InstanceQueueExpiry > 0); err != nil {
 			return err
 		}
@@ -121,7 +124,7 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
 		return err
 	})
-	if faultOf(err) == faultMismatch { // somebody else has made it meanwhile
+	if faultOf(err) == faultMismatch { // another process has created it in between
 		if t.find(ctx, queue) == nil {
 			return t.compare(ctx, queue, instance)
 		}
@@ -132,8 +135,8 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 	return nil
 }
 
-// compare returns an error if a queue that exists is not one that Provision would have
-// created, in what matters.
+// compare returns an error if an existing queue differs from Provision's declaration in an
+// essential property.
 func (t *Transport) compare(ctx context.Context, queue string, instance bool) error {
 	conn, err := t.asking.get(ctx)
 	if err != nil {
@@ -158,13 +161,13 @@ func (t *Transport) compare(ctx context.Context, queue string, instance bool) er
 		return nil
 	}
 	if b, _ := brokerOf(conn); *f.limit < 0 && b.limits() {
-		return nil // which is none
+		return nil // no limit
 	}
 	return transport.Permanent(fmt.Errorf("the queue %q has the delivery limit (%s) %d, but Config.DeliveryLimit says %d: delete it, so that Provision makes it anew, or set Config.DeliveryLimit to %d or less",
 		queue, limitArgument, *f.limit, t.cfg.DeliveryLimit, max(*f.limit, 1)))
 }
 
-// otherExpiry returns an error if an instance's queue is not deleted when it has to be.
+// otherExpiry returns an error if an instance's queue has another expiry than Config says.
 func (f *facts) otherExpiry(queue string, want time.Duration) error {
 	has := max(f.expiry, 0)
 	if has == max(want, 0) {
@@ -184,8 +187,9 @@ func (f *facts) otherExpiry(queue string, want time.Duration) error {
 		queue, expiryArgument, shown(has), shown(want), set))
 }
 
-// declareExchange declares the exchange of a queue or of a topic, perhaps as one that is
-// deleted with its last binding. If the user may not, but it is there, that will do.
+// declareExchange declares the exchange of a queue or of a topic, optionally one that is
+// deleted with its last binding. If the user has no right to declare it, an existing
+// exchange suffices.
 func (t *Transport) declareExchange(ctx context.Context, name string, autoDelete bool) error {
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, autoDelete, false, false, nil)
@@ -199,14 +203,14 @@ func (t *Transport) declareExchange(ctx context.Context, name string, autoDelete
 		d, _ := readDifference(err, "exchange", name, "")
 		switch d.name {
 		case "auto_delete":
-			if autoDelete { // it only stays for longer
+			if autoDelete { // the existing exchange only lasts longer
 				return nil
 			}
 			return exchangeMismatch(name, err)
 		case "type", "durable", "internal":
 			return exchangeMismatch(name, err)
 		}
-		return nil // an alternate exchange, say
+		return nil // for example an alternate exchange
 	}
 	if err != nil {
 		return fmt.Errorf("declare the exchange %q: %w", name, err)

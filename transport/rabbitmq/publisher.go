@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// publisher sends on one channel with publisher confirms, and on the next one when that
+// publisher sends on one channel with publisher confirms, and opens the next one when that
 // is lost. One goroutine writes; callers wait for the confirms of their own messages.
 type publisher struct {
 	t     *Transport
@@ -20,44 +20,44 @@ type publisher struct {
 	start sync.Once
 	up    bool // the goroutine was started; written within start
 
-	// What follows is the goroutine's own.
+	// Only the goroutine uses the fields below.
 	sess  *outbox
 	watch *time.Timer
 	held  *wire // nil: none
 
-	failed   error // of the last attempt to open a channel, nil if there is one
+	failed   error // the error of the last attempt to open a channel, nil if there is one
 	failedAt time.Time
 }
 
-// parcel is what one call sends on one channel.
+// parcel is the messages of one call on one channel.
 type parcel struct {
 	letters []letter
 	since   time.Time
-	taken   chan struct{} // closed when the publisher does nothing more with it
-	outbox  *outbox       // that it was sent on; set before taken is closed
+	taken   chan struct{} // closed when the publisher is done with it
+	outbox  *outbox       // the outbox it was sent on; set before taken is closed
 
-	mu       sync.Mutex // guards what follows, until taken is closed
-	begun    int        // how many letters may have been written
+	mu       sync.Mutex // guards the fields below, until taken is closed
+	begun    int        // number of letters that may have been written
 	unwanted bool
-	err      error // why those after begun were not
+	err      error // why the letters after begun were not written
 }
 
-// letter is one message on its way.
+// letter is one message that is being sent.
 type letter struct {
 	index         int // of the message in its Send
 	exchange, key string
 	mandatory     bool
 	copyID        string
 	publishing    amqp.Publishing
-	confirm       *amqp.DeferredConfirmation // nil: it was not written as a whole
+	confirm       *amqp.DeferredConfirmation // nil: it was not written completely
 }
 
 func newPublisher(t *Transport, l *link) *publisher {
 	return &publisher{t: t, link: l, in: make(chan *parcel)}
 }
 
-// send hands letters to the broker and tells what became of each. Its caller's context
-// ends the waiting, not what is under way.
+// send passes letters to the broker and reports the result of each. The end of ctx ends the
+// waiting, but not sends in progress.
 func (p *publisher) send(ctx context.Context, letters []letter, report func(l *letter, state core.SendState, err error)) {
 	if len(letters) == 0 {
 		return
@@ -86,7 +86,7 @@ func (p *publisher) send(ctx context.Context, letters []letter, report func(l *l
 	x.report(ctx, report)
 }
 
-// await returns when all confirms are there, or nobody waits for them any more.
+// await returns when all confirms have arrived or the caller no longer waits for them.
 func (x *parcel) await(ctx context.Context) {
 	select {
 	case <-x.taken:
@@ -102,20 +102,20 @@ func (x *parcel) await(ctx context.Context) {
 		case <-x.letters[i].confirm.Done():
 		case <-x.outbox.given:
 		case <-ctx.Done():
-			x.giveUp() // of what is confirmed later nobody asks for the return
+			x.giveUp() // later confirms must not keep returns
 			return
 		}
 	}
 }
 
-// giveUp has no more letters begun, and forgotten what comes of those that were.
+// giveUp begins no more letters, and lets the results of begun letters be forgotten.
 func (x *parcel) giveUp() {
 	x.mu.Lock()
 	x.unwanted = true
 	x.mu.Unlock()
 }
 
-// report tells what became of each letter.
+// report reports the result of each letter.
 func (x *parcel) report(ctx context.Context, report func(l *letter, state core.SendState, err error)) {
 	select {
 	case <-x.taken:
@@ -137,7 +137,7 @@ func (x *parcel) report(ctx context.Context, report func(l *letter, state core.S
 	for i := range x.letters {
 		l := &x.letters[i]
 		switch {
-		case i >= x.begun && x.err == nil: // the publisher noticed first that nobody waits
+		case i >= x.begun && x.err == nil: // the publisher noticed first that the caller no longer waits
 			report(l, core.SendRefused, fmt.Errorf("waiting to be sent: %w", ctx.Err()))
 		case i >= x.begun:
 			report(l, core.SendRefused, x.err)
@@ -150,8 +150,7 @@ func (x *parcel) report(ctx context.Context, report func(l *letter, state core.S
 	}
 }
 
-// begin claims the next letter for writing. It reports false where nobody wants that
-// any more.
+// begin claims the next letter for writing. It returns false if the caller no longer waits.
 func (x *parcel) begin(i int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,7 +161,7 @@ func (x *parcel) begin(i int) bool {
 	return true
 }
 
-// fail notes why letters were not sent.
+// fail records why letters were not sent.
 func (x *parcel) fail(err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -190,7 +189,7 @@ func (p *publisher) run() {
 	}
 }
 
-// publishWaiting publishes what others want to send at this moment, so that it is written
+// publishWaiting publishes the parcels that wait at this moment, so that they are written
 // together.
 func (p *publisher) publishWaiting() {
 	for {
@@ -203,7 +202,7 @@ func (p *publisher) publishWaiting() {
 	}
 }
 
-// hold keeps what is published until letGo, which comes before anything that waits for the
+// hold buffers published messages until letGo, which is called before any wait for the
 // broker.
 func (p *publisher) hold(w *wire) {
 	if p.held == nil {
@@ -221,7 +220,7 @@ func (p *publisher) letGo() {
 
 func (p *publisher) publish(x *parcel) {
 	defer close(x.taken)
-	if p.failed != nil && x.since.Before(p.failedAt) { // it has waited long enough
+	if p.failed != nil && x.since.Before(p.failedAt) { // it has already waited during that attempt
 		x.fail(p.failed)
 		return
 	}
@@ -266,7 +265,7 @@ func (p *publisher) publish(x *parcel) {
 	}
 }
 
-// open returns the channel, a new one if the last is lost.
+// open returns the channel, or a new one if the last is lost.
 func (p *publisher) open() (*outbox, error) {
 	last := p.sess
 	if last != nil && !last.isGiven() && !last.ch.IsClosed() {
@@ -277,7 +276,7 @@ func (p *publisher) open() (*outbox, error) {
 	if last != nil && last.isGiven() {
 		limit = min(2*last.patience, mostPatience)
 		select {
-		case <-last.discarded: // or the next one would end with its connection
+		case <-last.discarded: // or the next channel would be closed with the connection
 		case <-p.t.life.Context().Done():
 			return nil, core.ErrClosed
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Purge removes the messages of a queue that no consumer has. Messages that were
-// prefetched stay, and so do delayed ones, which are in other queues until they are due.
-// It takes the right to read the queue.
+// Purge removes the messages of a queue that no consumer has. Prefetched messages stay, and
+// so do delayed messages, which are in other queues until they are due. The user needs the
+// right to read the queue.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {

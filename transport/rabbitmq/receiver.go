@@ -13,33 +13,33 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// receiver takes messages from one queue, on a connection of its own. The broker pushes
-// them as they come, never more than may be held; Receive hands out what has arrived.
+// receiver receives messages from one queue, on its own connection. The broker pushes them
+// as they arrive, up to MaxInFlight; Receive returns the arrived ones.
 //
-// A session is one channel. When it is lost, so are the deliveries that came on it, and
-// the next one begins.
+// A session is one channel. When the channel is lost, so are its deliveries, and the next
+// session begins.
 type receiver struct {
 	t       *Transport
 	queue   string
 	log     *transport.DeliveryLog
 	copies  *copyLog
-	counts  bool // the broker does
+	counts  bool // the broker counts deliveries
 	link    *link
 	outages transport.Outages
 
 	closing context.Context // ends when the receiver is closed
 	stop    context.CancelFunc
-	ended   chan struct{}    // closed when nothing runs any more; nil before it runs
+	ended   chan struct{}    // closed when run has ended; nil before it begins
 	changed transport.Signal // consumers may have to begin or end
-	bell    transport.Signal // a Receive should look
+	bell    transport.Signal // wakes up a Receive
 
-	mu          sync.Mutex // guards what follows, and the session
+	mu          sync.Mutex // guards the fields below, and the session
 	session     *session   // nil: there is none
 	maxInFlight int
 	shrink      shrink
-	arrived     []*delivery // not handed out yet, from first on
+	arrived     []*delivery // not returned by Receive yet, from first on
 	first       int
-	held        int // handed out and not settled
+	held        int // returned by Receive and not settled
 	failed      error
 	closed      bool
 }
@@ -61,10 +61,10 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 	return r
 }
 
-// String describes it without what its transport knows.
+// String describes the receiver without the state of its transport.
 func (r *receiver) String() string { return fmt.Sprintf("receiver of %q", r.queue) }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (r *receiver) GoString() string { return r.String() }
 
 // open begins the first session.
@@ -89,7 +89,7 @@ func (r *receiver) open(ctx context.Context) error {
 	return nil
 }
 
-// run keeps a session, until the receiver is closed or the error is permanent.
+// run keeps a session until the receiver is closed or an error is permanent.
 func (r *receiver) run(s *session) {
 	defer func() { r.link.close(time.Now().Add(grace)) }()
 	for {
@@ -151,7 +151,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 	for {
 		if err := ctx.Err(); err != nil {
-			r.bell.Notify() // which may have rung for this one, and is for another now
+			r.bell.Notify() // this call may have consumed a wake-up for another one
 			return 0, err
 		}
 		n, err := r.take(dst)
@@ -168,8 +168,8 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 }
 
-// take hands out what has arrived and may be held, without waiting. Where there is more
-// to be had, or nothing ever again, it wakes the next one.
+// take returns arrived deliveries as far as MaxInFlight allows, without waiting. If it
+// leaves deliveries, or if the receiver has ended, it wakes up the next call.
 func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,15 +209,15 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 	return n, nil
 }
 
-// arrive takes what a consumer was sent.
+// arrive enters a delivery that the broker sent to a consumer.
 func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 	d := &delivery{session: s, consumer: c, native: *native, entry: entry{tag: native.DeliveryTag, consumer: c}}
-	d.native.Acknowledger = nil // it is settled here alone
+	d.native.Acknowledger = nil // only the receiver settles
 	if d.native.Expiration != "" {
 		d.expires = expiry(d.native.Expiration)
 	}
 	r.mu.Lock()
-	if r.session != s { // it is lost already
+	if r.session != s { // the session is lost already
 		r.mu.Unlock()
 		return
 	}
@@ -238,23 +238,23 @@ func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
 	}
 }
 
-// mayHandOut reports whether Receive may hand out one more delivery. With a MaxInFlight of
-// 0 none is to be prefetched: where the broker would count it as an attempt to give them
-// back, they are handed out. mu is held.
+// mayHandOut reports whether Receive may return one more delivery. A MaxInFlight of 0 means
+// that none may be prefetched: if the broker would count their return as an attempt,
+// Receive returns them. mu is held.
 func (r *receiver) mayHandOut() bool {
 	return r.held < r.maxInFlight || r.counts && r.maxInFlight == 0
 }
 
-// excess reports whether a delivery is to be given back, because more have arrived than may
-// be held. Where the broker counts that as an attempt, they wait to be handed out. mu is
-// held.
+// excess reports whether to return a delivery to the queue because more have arrived than
+// MaxInFlight. If the broker counts a return as an attempt, they wait for Receive instead.
+// mu is held.
 func (r *receiver) excess() bool {
 	return !r.counts && len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight
 }
 
-// SetMaxInFlight implements core.Receiver. The broker is told as soon as possible. Messages
-// that it sends before go back or, where it would count that as an attempt, are handed out
-// when there is room.
+// SetMaxInFlight implements core.Receiver. The broker learns of the change as soon as
+// possible. Excess messages that it sends before are requeued or, if it would count that as
+// an attempt, returned by Receive when MaxInFlight allows.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	if n < r.maxInFlight && r.session != nil {
@@ -271,9 +271,9 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.bell.Notify()
 }
 
-// Close implements core.Receiver. What is not settled goes back, and what was settled is
-// acknowledged first. Where the broker cannot be told, because it cannot be reached or ctx
-// ends, both come again.
+// Close implements core.Receiver. It has settled messages acknowledged first, and then the
+// others requeued. If the broker cannot be told, because it cannot be reached or ctx ends,
+// it redelivers both.
 func (r *receiver) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true

@@ -6,43 +6,44 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// This file ends consumers of a queue whose broker counts deliveries. One that is on its way
-// to the channel when the broker learns of the end goes back to the queue, and is counted as
-// an attempt, so there must be none: either the consumer has been sent as many as it may
-// hold, or nothing was sent for a while. For that time none of its settlements is written:
-// each of them lets the broker send it one more.
+// This file cancels consumers of a queue whose broker counts deliveries. A message in
+// transit to the channel when the broker processes the cancel is requeued, and counted as
+// an attempt. So there must be none: either the consumer has as many messages as its
+// prefetch allows, or the broker has sent it nothing for a while. During that time none of
+// its settlements is written, because each settlement lets the broker send it one more
+// message.
 //
-// Each consumer has a lower priority than those that the session began before. So all but
-// the first are sent something only while those before them have as many as they may hold,
-// and are quiet soon when messages become fewer.
+// Each consumer has a lower priority than the earlier consumers of the session. So all
+// except the first get messages only while the consumers before them are full, and become
+// quiet soon when messages become fewer.
 //
-// What the engine wants to have in flight goes up and down with the times that handlers
-// take. It is followed downwards after a while only, so that consumers seldom end.
+// The MaxInFlight that the engine wants rises and falls with the duration of the handlers.
+// Consumers follow it downwards only after a while, so that they are seldom cancelled.
 
 const (
-	// shrinkPause is for how long MaxInFlight must have been smaller.
+	// shrinkPause is how long MaxInFlight must have been lower.
 	shrinkPause = 2 * time.Second
-	// quietTime is for how long a consumer must have been sent nothing. A message that
-	// the broker sends it just afterwards may still meet its end.
+	// quietTime is how long the broker must have sent a consumer nothing. A message that it
+	// sends right afterwards may still be affected by the cancel.
 	quietTime = 50 * time.Millisecond
-	// retirePatience is after how long a consumer is ended that is never quiet. It is
-	// short because handled messages wait that time for their acknowledgement.
+	// retirePatience is the time after which a consumer is cancelled even if it was never
+	// quiet. It is short because handled messages wait that long for their acknowledgement.
 	retirePatience = time.Second
 )
 
-// lastPriority is below that of all others.
+// lastPriority is lower than all other priorities.
 const lastPriority = -1000
 
-// priority returns the arguments of a consumer that is begun beside n others.
+// priority returns the arguments of a consumer that begins beside n others.
 func priority(n int) amqp.Table {
 	if n == 0 {
-		return nil // as consumers of others have it
+		return nil // the default, as other clients' consumers have it
 	}
 	return amqp.Table{"x-priority": int32(-n)}
 }
 
-// retire ends a consumer. It reports whether it did: unless there are too many of them it
-// does not where, by then, more may be held again.
+// retire cancels a consumer. It reports whether it did. If more deliveries may be held
+// again by then, it keeps the consumer, unless there are too many consumers.
 func (s *session) retire(c *consumer, tooMany bool) (retired bool, err error) {
 	if s.r.counts {
 		s.withhold(c)
@@ -57,8 +58,8 @@ func (s *session) retire(c *consumer, tooMany bool) (retired bool, err error) {
 	return true, nil
 }
 
-// quieten waits until nothing is on its way to a consumer, while its settlements are not
-// written.
+// quieten waits until no message is in transit to a consumer, while the consumer's
+// settlements are withheld.
 func (s *session) quieten(c *consumer, tooMany bool) (quiet bool, err error) {
 	began := time.Now()
 	quietSince, arrived := began, -1
@@ -79,11 +80,11 @@ func (s *session) quieten(c *consumer, tooMany bool) (quiet bool, err error) {
 	}
 }
 
-// consumerState is what matters to the end of a consumer.
+// consumerState is the state of a consumer as far as its cancellation depends on it.
 type consumerState struct {
 	arrived int
-	full    bool // the broker sends it nothing more before a settlement is written
-	excess  bool // the active consumers may hold more than they should
+	full    bool // the broker sends it nothing before a settlement is written
+	excess  bool // the active consumers may hold more messages than they should
 }
 
 func (s *session) state(c *consumer) consumerState {
@@ -97,9 +98,9 @@ func (s *session) state(c *consumer) consumerState {
 	}
 }
 
-// catchUp returns when the broker has done all that was written before, and has given the
-// channel what it sent because of it. The order of what a quorum queue does is that of its
-// log, in which the beginning and the end of a consumer have their place.
+// catchUp returns when the broker has processed everything written before, and the
+// resulting deliveries have arrived at the channel. A quorum queue processes commands in
+// the order of its log, which includes the beginning and the end of a consumer.
 func (s *session) catchUp() error {
 	c, err := s.consume(1, priority(-lastPriority))
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *session) catchUp() error {
 
 // withhold lets no settlement of a consumer's deliveries be written until resume.
 func (s *session) withhold(c *consumer) {
-	s.writing.Lock() // what was taken before has been written
+	s.writing.Lock() // settlements taken before have been written
 	defer s.writing.Unlock()
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
@@ -125,17 +126,17 @@ func (s *session) resume(c *consumer) {
 	s.acks.enough.Notify()
 }
 
-// shrink is how far consumers follow a MaxInFlight that has become smaller.
+// shrink is the state of following a lower MaxInFlight.
 type shrink struct {
-	consumed int         // what they hold together at most, if more than MaxInFlight
+	consumed int         // the most deliveries that consumers may hold together, if more than MaxInFlight
 	highest  int         // the highest MaxInFlight since timer began
-	timer    *time.Timer // while consumed is more than MaxInFlight
+	timer    *time.Timer // runs while consumed is more than MaxInFlight
 }
 
 // mostConsumed is how many deliveries the consumers may hold together. mu is held.
 func (r *receiver) mostConsumed() int { return max(r.maxInFlight, r.shrink.consumed) }
 
-// stop lets the consumers hold no more than MaxInFlight at once.
+// stop limits the consumers to MaxInFlight immediately.
 func (s *shrink) stop() {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -159,7 +160,7 @@ func (r *receiver) shrinkLater(n int) {
 	}
 }
 
-// shrinkNow lets the consumers hold no more than was wanted during the last shrinkPause.
+// shrinkNow limits the consumers to the highest MaxInFlight of the last shrinkPause.
 func (r *receiver) shrinkNow() {
 	r.mu.Lock()
 	s := &r.shrink

@@ -7,8 +7,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// weaknesses are warnings about connections to other machines that are not encrypted, or do
-// not verify the server.
+// weaknesses returns warnings about connections to other machines that are not encrypted or
+// do not verify the server.
 func (t *Transport) weaknesses() (texts []string) {
 	var plain, unverified []string
 	for _, h := range t.hosts {

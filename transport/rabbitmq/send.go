@@ -11,12 +11,12 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Send publishes messages and waits until the broker has confirmed all of them (C2). A
-// message to a queue that does not exist is refused alone; the others are sent.
+// Send publishes messages and waits until the broker has confirmed all of them (C2). It
+// refuses a message to a queue that does not exist, and sends the others.
 //
-// Messages of one call, and those of concurrent calls, are under way together: to send
-// many, give Send many at a time. While the broker blocks who sends (memory or disk
-// alarm), Send waits until ctx ends.
+// Messages of one call, and of concurrent calls, wait for their confirms at the same time:
+// to send many messages, pass many to each call. While the broker blocks publishing
+// connections (memory or disk alarm), Send waits until ctx ends.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err := t.life.Err(ctx); err != nil {
 		return fmt.Errorf("rabbitmq: send: %w", transport.NoneSent(msgs, -1, err))
@@ -36,7 +36,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return nil
 }
 
-// mail is the messages of one Send, sorted by the channel that they go on.
+// mail is the messages of one Send, sorted by channel.
 type mail struct {
 	t    *Transport
 	msgs []core.Outgoing
@@ -47,7 +47,8 @@ type mail struct {
 	failed *core.SendError
 }
 
-// write makes letters of all messages, or says which one cannot be sent.
+// write makes letters of all messages, or returns the index of a message that cannot be
+// sent.
 func (m *mail) write() (bad int, err error) {
 	named := 0
 	for i := range m.msgs {
@@ -124,7 +125,7 @@ func (m *mail) letter(i int) error {
 	return nil
 }
 
-// topicRoute is where messages to a topic are published.
+// topicRoute returns the exchange and the routing key for messages to a topic.
 func (t *Transport) topicRoute(topic string) (exchange, key string, err error) {
 	switch t.cfg.Topology {
 	case Direct:
@@ -138,9 +139,9 @@ func (t *Transport) topicRoute(topic string) (exchange, key string, err error) {
 	return exchange, "", err
 }
 
-// prepare makes sure of what letters to named exchanges need: an exchange that does not
-// exist closes the channel, and a destination that does not exist is noticed by nobody
-// once a delay has begun.
+// prepare verifies or declares the parts that letters to named exchanges need: publishing
+// to a missing exchange closes the channel, and a missing destination goes unnoticed once a
+// delay has begun.
 func (m *mail) prepare(ctx context.Context) {
 	ready := m.toNamed[:0]
 	for _, l := range m.toNamed {
@@ -154,7 +155,7 @@ func (m *mail) prepare(ctx context.Context) {
 			err = m.t.known.bindDelayed(ctx, m.t, out.Queue)
 		default:
 			err = m.t.known.exchangeOf(ctx, m.t, out.Queue)
-			if errors.Is(err, errNoExchange) { // of a queue that a client of AMQP declared for replies, say
+			if errors.Is(err, errNoExchange) { // for example a queue that an AMQP client declared for replies
 				m.toQueues = append(m.toQueues, l)
 				continue
 			}
@@ -169,7 +170,7 @@ func (m *mail) prepare(ctx context.Context) {
 	m.toNamed = ready
 }
 
-// post sends all letters and waits for what becomes of them.
+// post sends all letters and waits for their results.
 func (m *mail) post(ctx context.Context) {
 	if len(m.toNamed)+len(m.toClients) == 0 {
 		m.t.queues.send(ctx, m.toQueues, m.report)
@@ -186,7 +187,7 @@ func (m *mail) post(ctx context.Context) {
 	other.Wait()
 }
 
-// report notes what became of a letter.
+// report records the result of a letter.
 func (m *mail) report(l *letter, state core.SendState, err error) {
 	if state == core.SendAccepted {
 		return

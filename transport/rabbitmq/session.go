@@ -14,9 +14,9 @@ import (
 
 // session is a channel of a receiver, from its beginning until it is lost.
 //
-// The broker fixes how much a consumer may hold when it begins. So that MaxInFlight can
-// change live there are several, which share it: to raise it, one more begins with the
-// difference; to lower it, the latest ones end.
+// The broker fixes the prefetch of a consumer when the consumer begins. So that MaxInFlight
+// can change at run time, several consumers share it: to raise it, one more consumer begins
+// with the difference; to lower it, the latest consumers are cancelled.
 type session struct {
 	r       *receiver
 	ch      *amqp.Channel
@@ -24,27 +24,27 @@ type session struct {
 	cancels chan string
 
 	consumers []*consumer // the receiver's mu guards their counts
-	named     int         // how many consumers there ever were
+	named     int         // number of consumers ever begun
 
 	writing sync.Mutex    // held while settlements are written
 	acks    *acks         // the receiver's mu guards it
-	written chan struct{} // closed when no acknowledgement is written any more
-	over    chan struct{} // closed when the session is
+	written chan struct{} // closed when no more acknowledgements are written
+	over    chan struct{} // closed when the session has ended
 	pumps   sync.WaitGroup
 }
 
-// consumer is one of a session's.
+// consumer is a consumer of a session.
 type consumer struct {
 	tag      string
 	prefetch int
-	drained  chan struct{} // closed when it has ended and all that it was sent has arrived
+	drained  chan struct{} // closed when it has ended and all of its deliveries have arrived
 
 	// The receiver's mu guards these.
-	cancelled bool // written by the session's goroutine alone
-	arrived   int  // how many it was sent
-	unsettled int  // of what it was sent
-	unwritten int  // of what it was sent: unsettled as far as the broker knows
-	withheld  bool // its settlements are not written now
+	cancelled bool // only the session's goroutine writes it
+	arrived   int  // number of deliveries
+	unsettled int  // of these, not settled
+	unwritten int  // of these, unsettled as far as the broker knows
+	withheld  bool // its settlements must not be written now
 }
 
 // begin opens a channel and consumes.
@@ -60,7 +60,7 @@ func (r *receiver) begin(ctx context.Context) (*session, error) {
 		begun, err := r.beginOn(conn)
 		mu.Lock()
 		defer mu.Unlock()
-		if left && err == nil { // nobody waits for it any more
+		if left && err == nil { // the caller no longer waits
 			begun.end()
 		}
 		s = begun
@@ -78,13 +78,14 @@ func (r *receiver) begin(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// beginOn does so without a context. Without an error the session is to be ended.
+// beginOn is begin without a context. If it returns no error, the caller must end the
+// session.
 func (r *receiver) beginOn(conn *connection) (*session, error) {
 	ch, err := conn.Channel()
 	if err != nil {
 		return nil, err
 	}
-	// Also where nothing is consumed at first, a missing queue is to be noticed.
+	// A missing queue must be noticed even if MaxInFlight is 0 at first.
 	if _, err := ch.QueueDeclarePassive(r.queue, true, false, false, false, nil); err != nil {
 		_ = ch.Close()
 		return nil, err
@@ -108,7 +109,7 @@ func (r *receiver) beginOn(conn *connection) (*session, error) {
 	return s, nil
 }
 
-// run keeps the consumers as they are to be. It returns why the session has ended.
+// run keeps the consumers in line with MaxInFlight. It returns why the session has ended.
 func (s *session) run() error {
 	for {
 		select {
@@ -134,7 +135,7 @@ func (s *session) run() error {
 	}
 }
 
-// why is the reason for which a channel was closed.
+// why returns the reason for which a channel was closed.
 func why(said *amqp.Error) error {
 	if said == nil {
 		return errors.New("the channel was closed")
@@ -142,11 +143,12 @@ func why(said *amqp.Error) error {
 	return said
 }
 
-// mostConsumers is how many consumers a session has beside those that are ending.
+// mostConsumers is the maximum number of consumers of a session, without those that are
+// ending.
 const mostConsumers = 8
 
-// adjust begins and ends consumers so that together they hold MaxInFlight, and gives back
-// what is too much.
+// adjust begins and ends consumers so that their prefetch adds up to MaxInFlight, and
+// requeues excess messages.
 func (s *session) adjust() error {
 	s.r.mu.Lock()
 	most := s.r.mostConsumed()
@@ -157,14 +159,14 @@ func (s *session) adjust() error {
 	active, n := s.active()
 	missing, ending := s.adjusted(most, active)
 	if missing <= 0 || ending && active > 0 && missing*4 < most {
-		return nil // so few are not worth a consumer while others are about to be free
+		return nil // so few are not worth a consumer while ending ones are about to free some
 	}
 	_, err := s.consume(min(missing, math.MaxUint16), priority(n))
 	return err
 }
 
-// shrink ends the latest consumers where together they may hold too much, and half of them
-// where they are too many for another one to begin.
+// shrink ends the latest consumers if together they may hold too much. If there are too
+// many consumers for another one to begin, it ends half of them.
 func (s *session) shrink(most int) error {
 	active, n := s.active()
 	crowded := active < most && n >= mostConsumers
@@ -185,8 +187,8 @@ func (s *session) shrink(most int) error {
 	return nil
 }
 
-// active is how many messages the consumers that are not ending may hold, and how many
-// those are.
+// active returns how many messages the consumers that are not ending may hold, and how many
+// such consumers there are.
 func (s *session) active() (messages, consumers int) {
 	for _, c := range s.consumers {
 		if !c.cancelled {
@@ -198,9 +200,9 @@ func (s *session) active() (messages, consumers int) {
 }
 
 // adjusted is called when consumers have ended because of a MaxInFlight of most, and the
-// others may hold so many. It releases what arrived but may not be held any more (excess), lets go
-// back what waited for the consumers to end, and returns how many more may be consumed and
-// whether those that are ending still hold something.
+// others may hold active messages. It releases arrived messages beyond MaxInFlight (excess)
+// and ends the holding back of returns. It returns how many more messages may be consumed,
+// and whether ending consumers still have unsettled messages.
 func (s *session) adjusted(most, active int) (missing int, ending bool) {
 	r := s.r
 	r.mu.Lock()
@@ -255,7 +257,8 @@ func (s *session) consume(prefetch int, args amqp.Table) (*consumer, error) {
 	return c, nil
 }
 
-// cancel ends a consumer. When it returns, all that the broker sent it has arrived.
+// cancel ends a consumer. When it returns, all messages that the broker sent to it have
+// arrived.
 func (s *session) cancel(c *consumer) error {
 	if err := s.ch.Cancel(c.tag, false); err != nil {
 		return err
@@ -267,16 +270,16 @@ func (s *session) cancel(c *consumer) error {
 	return nil
 }
 
-// settlement is what becomes of a delivery at the broker.
+// settlement is how a delivery is settled at the broker.
 type settlement int
 
 const (
-	acknowledge settlement = iota // it is gone
+	acknowledge settlement = iota // the broker deletes the message
 	abandon                       // it failed: basic.reject, which every broker counts
 	release                       // basic.nack, which brokers from 4.3 on do not count
 )
 
-// settle orders what becomes of a delivery. The receiver's mu is held.
+// settle requests the settlement of a delivery. The receiver's mu is held.
 func (s *session) settle(d *delivery, how settlement) {
 	d.settled = true
 	d.consumer.unsettled--
@@ -286,12 +289,13 @@ func (s *session) settle(d *delivery, how settlement) {
 	s.acks.settle(&d.entry, how)
 }
 
-// farewell gives everything back when the receiver is closed, after it has acknowledged
-// what was settled. Its errors do not matter: what the broker was not told comes again.
+// farewell acknowledges settled messages and then requeues all others, when the receiver is
+// closed. Its errors do not matter: the broker redelivers messages whose settlement it has
+// not received.
 //
-// A channel tells a quorum queue about 32 things before it hears back, and forgets what it
-// has kept for later when it is closed. The answer to a cancel comes when the queue has
-// everything that was said before it.
+// A channel sends a quorum queue about 32 commands before it waits for a reply. It keeps
+// the others for later, and drops them when it is closed. The answer to a cancel arrives
+// when the queue has all commands sent before it.
 func (s *session) farewell() {
 	s.acks.stop()
 	<-s.written
@@ -300,11 +304,11 @@ func (s *session) farewell() {
 			_ = s.ch.Cancel(c.tag, false)
 		}
 	}
-	_ = s.ch.Nack(0, true, true) // all there are
+	_ = s.ch.Nack(0, true, true) // all unacknowledged messages
 	_ = s.ch.Close()
 }
 
-// end is called when the session has ended: its deliveries are lost to whoever has them.
+// end is called when the session has ended: its deliveries are lost.
 func (s *session) end() {
 	r := s.r
 	r.mu.Lock()
@@ -315,7 +319,7 @@ func (s *session) end() {
 	}
 	r.mu.Unlock()
 	close(s.over)
-	_ = s.ch.Close() // where it is not the channel that broke
+	_ = s.ch.Close() // in case the channel is not closed yet
 	<-s.written
 	s.pumps.Wait()
 }
@@ -323,7 +327,7 @@ func (s *session) end() {
 // linger is how long an acknowledgement waits for others.
 const linger = time.Millisecond
 
-// write writes acknowledgements, many at a time.
+// write writes acknowledgements in batches.
 func (s *session) write() {
 	defer close(s.written)
 	timer := time.NewTimer(linger)
@@ -332,7 +336,7 @@ func (s *session) write() {
 		select {
 		case <-s.acks.some:
 		case <-s.acks.stopped:
-			_ = s.flush(true) // what the broker is not told comes again
+			_ = s.flush(true) // after an error the broker redelivers
 			return
 		case <-s.over:
 			return
@@ -351,7 +355,7 @@ func (s *session) write() {
 	}
 }
 
-// flush writes what has been ordered.
+// flush writes the requested settlements.
 func (s *session) flush(all bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -16,26 +16,27 @@ import (
 )
 
 // sizes remembers the broker's max_message_size, which AMQP does not tell: the broker
-// closes the channel of a larger message, and the other messages that are in flight on it
-// may be lost. It may be lower than Config.MaxMessageBytes, and lower than a message that
-// the broker has accepted before.
+// closes the channel on which a larger message arrives, and other messages in flight on it
+// may be lost. The limit may be lower than Config.MaxMessageBytes, and lower than the size
+// of a message that the broker has accepted before.
 type sizes struct {
-	connected func() bool // the connection for sending is that of the broker that told it
+	connected func() bool // the publishing connection, over which the broker told the limit, still exists
 
-	limit atomic.Int64 // of the body; 0 is not known
+	limit atomic.Int64 // of the body; 0 means unknown
 
 	mu    sync.Mutex
-	since time.Time // when the limit was told
+	since time.Time // when the broker told the limit
 }
 
-// sizesLast is for how long a limit is taken for that of the broker: it can be raised
-// without a restart.
+// sizesLast is how long a limit is trusted: the broker's limit can be raised without a
+// restart.
 const sizesLast = 5 * time.Minute
 
-// tooLargeReason is how a channel is closed for a message larger than max_message_size.
+// tooLargeReason matches the reason for closing a channel after a message larger than
+// max_message_size.
 var tooLargeReason = regexp.MustCompile(`message size \d+ is larger than (?:configured )?max size (\d+)`)
 
-// learn reports whether an error of a send tells the limit, and remembers it then.
+// learn reports whether an error of a send contains the limit, and remembers it.
 func (s *sizes) learn(err error) bool {
 	said, ok := errors.AsType[*amqp.Error](err)
 	if !ok || !said.Server || said.Code != amqp.PreconditionFailed {
@@ -66,7 +67,7 @@ func (s *sizes) check(body int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.since) > sizesLast || !s.connected() { // it may have been restarted
+	if time.Since(s.since) > sizesLast || !s.connected() { // the broker may have been restarted
 		s.limit.Store(0)
 		return nil
 	}
@@ -74,5 +75,5 @@ func (s *sizes) check(body int) error {
 		&core.TooLargeError{Limit: "the broker's max_message_size", Max: int(limit), Size: body}, body)
 }
 
-// forget forgets the limit, as there is a new connection.
+// forget forgets the limit because there is a new connection.
 func (s *sizes) forget() { s.limit.Store(0) }

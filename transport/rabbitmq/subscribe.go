@@ -9,9 +9,9 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Subscribe lets a queue receive what is published to the topics, from now on. But for the
-// Direct topology it binds the exchange of each topic, which it declares, to that
-// of the queue, or to the queue itself if it has none.
+// Subscribe lets a queue receive messages published to the topics from now on. Except in
+// the Direct topology, it declares the exchange of each topic and binds it to the queue's
+// exchange, or to the queue itself if that has no exchange.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, t.subscribe); err != nil {
 		return fmt.Errorf("rabbitmq: subscribe %q: %w", queue, transport.Unavailable(ctx, explained(err), transient))
@@ -19,7 +19,7 @@ func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...strin
 	return nil
 }
 
-// Unsubscribe ends what Subscribe began. The exchange of a topic stays: others may
+// Unsubscribe ends the subscriptions. The exchange of a topic stays, because others may
 // publish to it.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, t.unsubscribe); err != nil {
@@ -34,7 +34,7 @@ func (t *Transport) CheckTopic(topic string) error {
 	return err
 }
 
-// source is where messages to a topic come from.
+// source is the exchange and the routing key of a topic.
 type source struct{ topic, exchange, key string }
 
 func (t *Transport) changeSubscriptions(ctx context.Context, queue string, topics []string, change func(context.Context, string, []source) error) error {
@@ -90,8 +90,8 @@ func (t *Transport) subscribe(ctx context.Context, queue string, sources []sourc
 	})
 }
 
-// unsubscribe removes both bindings that there may be. The broker does not mind if there
-// is none, nor if one end of it does not exist.
+// unsubscribe removes both possible bindings. The broker accepts it if there is none, or if
+// one end of it does not exist.
 func (t *Transport) unsubscribe(ctx context.Context, queue string, sources []source) error {
 	return t.admin(ctx, func(ch *amqp.Channel) error {
 		for _, s := range sources {

@@ -15,15 +15,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// topologyMemory is what sends need beside the queues, and what is known to be there. It
-// is safe for concurrent use: of those who need the same at the same time one declares
-// it, and all wait for that.
+// topologyMemory remembers the parts of the topology that sends need besides the queues. It
+// is safe for concurrent use: of concurrent callers with the same need one declares the
+// part, and all wait for it.
 type topologyMemory struct {
 	mu    sync.Mutex
 	known *transport.Cache[need, *declared]
 }
 
-// need is something to declare.
+// need is a part of the topology to declare.
 type need struct {
 	kind kindOfNeed
 	name string
@@ -33,28 +33,28 @@ type kindOfNeed int
 
 const (
 	needsDelays      kindOfNeed = iota // the topology of delayed messages
-	needsBinding                       // of a queue to it
+	needsBinding                       // the binding of a queue to it
 	needsTopic                         // the exchange of a topic
-	needsUndelivered                   // what takes delayed messages whose queue is gone
-	needsExchange                      // of a queue; it is looked for
+	needsUndelivered                   // the exchanges and queues for delayed messages whose queue is gone
+	needsExchange                      // the exchange of a queue; it is looked up, not declared
 )
 
-// declared is a need, fulfilled or about to be.
+// declared is a need that is fulfilled or being fulfilled.
 type declared struct {
-	done  chan struct{} // closed when what follows is there
+	done  chan struct{} // closed when err and until are set
 	err   error
-	until time.Time // zero: for as long as nobody is told otherwise
+	until time.Time // zero: until forget
 }
 
 const (
-	// manyNeeds is how many are remembered.
+	// manyNeeds is how many needs are remembered.
 	manyNeeds = 10_000
 
-	// bindingKnown is how long a queue is taken to exist, and to be bound: a delayed
-	// message to one that does not would not come back.
+	// bindingKnown is how long a queue is assumed to exist and to be bound: the broker
+	// would not return a delayed message to a missing queue.
 	bindingKnown = time.Second
 
-	// absenceKnown is how long a queue is taken to have no exchange.
+	// absenceKnown is how long a queue is assumed to have no exchange.
 	absenceKnown = time.Second
 
 	// delaysTimeout bounds the declaration of all levels: 28 queues, the first time.
@@ -67,9 +67,9 @@ func newTopologyMemory() *topologyMemory {
 	return m
 }
 
-// declareTopic makes sure that the exchange of a topic exists, so that publishing to it
-// without subscribers is no error, and that it is bound to those of the base topics. It is
-// remembered until forget.
+// declareTopic ensures that the exchange of a topic exists, so that publishing without
+// subscribers is no error, and that it is bound to the exchanges of the base topics. The
+// result is remembered until forget.
 func (m *topologyMemory) declareTopic(ctx context.Context, t *Transport, topic string, bases []string) error {
 	exchange, _, err := t.topicRoute(topic)
 	if err != nil {
@@ -88,20 +88,20 @@ func (m *topologyMemory) declareTopic(ctx context.Context, t *Transport, topic s
 	}
 	name := exchange
 	if len(to) > 0 {
-		name += "\n" + strings.Join(to, "\n") // which no name has in it
+		name += "\n" + strings.Join(to, "\n") // a name cannot contain a line break
 	}
 	return m.fulfil(ctx, t, need{needsTopic, name}, 0, operationTimeout, func(ctx context.Context) error {
 		return t.declareHierarchy(ctx, exchange, to)
 	})
 }
 
-// declareHierarchy declares the exchange of a topic, and binds it to those of others.
+// declareHierarchy declares the exchange of a topic, and binds it to the exchanges in to.
 func (t *Transport) declareHierarchy(ctx context.Context, exchange string, to []string) error {
 	if err := t.declareExchange(ctx, exchange, false); err != nil {
 		return err
 	}
 	for _, base := range to {
-		if base == exchange { // of two nested types, or a type and IEvent
+		if base == exchange { // of two nested types, or of a type and IEvent
 			continue
 		}
 		if err := t.declareExchange(ctx, base, false); err != nil {
@@ -117,7 +117,7 @@ func (t *Transport) declareHierarchy(ctx context.Context, exchange string, to []
 // errNoExchange: a queue has no exchange of its name.
 var errNoExchange = errors.New("the queue has no exchange of its name")
 
-// exchangeOf looks for the exchange of a queue's name. Without one it returns errNoExchange.
+// exchangeOf looks up the exchange of a queue's name. Without one it returns errNoExchange.
 func (m *topologyMemory) exchangeOf(ctx context.Context, t *Transport, queue string) error {
 	return m.fulfil(ctx, t, need{needsExchange, queue}, 0, operationTimeout, func(ctx context.Context) error {
 		err := t.hasExchange(ctx, queue)
@@ -128,8 +128,8 @@ func (m *topologyMemory) exchangeOf(ctx context.Context, t *Transport, queue str
 	})
 }
 
-// bindDelayed makes sure that a delayed message to a queue gets there. Where there is no
-// such queue, that is the fault of its error.
+// bindDelayed ensures that a delayed message to a queue will reach it. If there is no such
+// queue, the error is faultNoQueue.
 func (m *topologyMemory) bindDelayed(ctx context.Context, t *Transport, queue string) error {
 	if err := m.delays(ctx, t); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (m *topologyMemory) bindDelayed(ctx context.Context, t *Transport, queue st
 	})
 }
 
-// delays makes sure that the topology of delayed messages is there.
+// delays ensures that the topology of delayed messages exists.
 func (m *topologyMemory) delays(ctx context.Context, t *Transport) error {
 	if err := m.fulfil(ctx, t, need{kind: needsDelays}, 0, delaysTimeout, t.declareDelays); err != nil {
 		return err
@@ -150,15 +150,15 @@ func (m *topologyMemory) delays(ctx context.Context, t *Transport) error {
 	return m.fulfil(ctx, t, need{kind: needsUndelivered}, 0, operationTimeout, t.declareUndelivered)
 }
 
-// forget is called when something that was known turned out not to be there.
+// forget is called when a part that was remembered turned out to be missing.
 func (m *topologyMemory) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.known = transport.NewCache[need, *declared](manyNeeds) // declarations in progress are not in it
+	m.known = transport.NewCache[need, *declared](manyNeeds) // it has no declarations in progress
 }
 
-// fulfil declares something that is not known to be there, and remembers it for some
-// time, 0 for ever. The end of ctx ends only the waiting: others wait too.
+// fulfil declares a part that is not remembered, and remembers it for known, or with 0
+// until forget. The end of ctx ends only the waiting, because other callers wait too.
 func (m *topologyMemory) fulfil(ctx context.Context, t *Transport, n need, known, timeout time.Duration, declare func(context.Context) error) error {
 	m.mu.Lock()
 	in := m.known
@@ -200,7 +200,7 @@ func (m *topologyMemory) declare(t *Transport, d *declared, in *transport.Cache[
 	close(d.done)
 }
 
-// expired reports whether it has to be declared again.
+// expired reports whether the part has to be declared again.
 func (d *declared) expired() bool {
 	select {
 	case <-d.done:
@@ -210,8 +210,8 @@ func (d *declared) expired() bool {
 	}
 }
 
-// declareDelays declares the topology of delayed messages. If the user may not, but it is
-// there, that will do.
+// declareDelays declares the topology of delayed messages. If the user has no right to do
+// so, an existing topology suffices.
 func (t *Transport) declareDelays(ctx context.Context) error {
 	err := t.admin(ctx, declareDelays)
 	if faultOf(err) != faultRefused {

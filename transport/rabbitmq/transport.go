@@ -22,14 +22,14 @@ import (
 // implements core.Transport, core.Provisioner, core.Subscriber, core.Checker and
 // core.Purger, and is safe for concurrent use.
 type Transport struct {
-	cfg    *Config     // pointers, which fmt does not follow: they have passwords
+	cfg    *Config     // pointers, which fmt does not follow: these have passwords
 	hosts  []*endpoint // likewise
 	caps   core.Capabilities
 	format *format
 
 	sending   *link
-	replying  *link      // for direct replies: a broker can end the connection because of a forged address
-	asking    *link      // for everything but messages: the broker may block who sends
+	replying  *link      // for direct replies: a broker can close the connection because of a forged address
+	asking    *link      // for everything except messages: the broker may block publishing connections
 	queues    *publisher // to the default exchange: to queues
 	named     *publisher // to exchanges by name: topics and delays
 	replies   *publisher // to clients with direct reply-to
@@ -38,7 +38,7 @@ type Transport struct {
 	returning returning
 	sizes     sizes
 
-	noSecondWay     atomic.Bool // this user may not bind queues so that undelivered messages are kept
+	noSecondWay     atomic.Bool // this user has no right to bind queues so that undelivered messages are kept
 	undelivered     watchUndelivered
 	undeliveredPoll time.Duration
 
@@ -65,15 +65,14 @@ var _ interface {
 	core.Describer
 } = (*Transport)(nil)
 
-// Open returns a transport for the broker and the virtual host that the URL names, with
-// the defaults of Config: New with nothing but URLs.
+// Open returns a transport for the broker and the virtual host in the URL, with the
+// defaults of Config. It is New with only URLs set.
 func Open(url string) (*Transport, error) {
 	return New(Config{URLs: []string{url}})
 }
 
-// New returns a transport. It does not reach the broker: Check does, and an endpoint
-// calls it before it starts. Its error names everything that is wrong with cfg, and
-// never the password.
+// New returns a transport. It does not connect to the broker: Check does, and an endpoint
+// calls it before it starts. The error names all problems of cfg, and never the password.
 func New(cfg Config) (*Transport, error) {
 	hosts, err := cfg.complete()
 	if err != nil {
@@ -143,8 +142,8 @@ func capabilities(cfg *Config) core.Capabilities {
 	return caps
 }
 
-// maxHeaderBytes leaves room in a frame of 128 KiB for the lengths of many short headers,
-// and for what the broker adds.
+// maxHeaderBytes leaves room in a frame of 128 KiB for the lengths of many short headers
+// and for the broker's own headers.
 const maxHeaderBytes = 64 << 10
 
 // Capabilities implements core.Transport.
@@ -154,7 +153,7 @@ func (t *Transport) Capabilities() core.Capabilities {
 	return caps
 }
 
-// String says what the transport is for, without secrets.
+// String describes the transport without secrets.
 func (t *Transport) String() string {
 	var hosts []string
 	for _, h := range t.hosts {
@@ -163,15 +162,16 @@ func (t *Transport) String() string {
 	return fmt.Sprintf("rabbitmq (%s, vhost %q, %v queues)", strings.Join(hosts, ", "), t.hosts[0].uri.Vhost, t.cfg.QueueType)
 }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (t *Transport) GoString() string { return t.String() }
 
-// Warnings implements core.Warner: it tells of connections to other machines that are not
-// encrypted, or do not verify the server.
+// Warnings implements core.Warner: it warns of connections to other machines that are not
+// encrypted or do not verify the server.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
-// Address returns the queue's name, which is its address. That of a client with direct
-// reply-to (amq.rabbitmq.reply-to.*) is an address to send to, and no queue to receive from.
+// Address returns the queue's name, which is its address. The name of a client with direct
+// reply-to (amq.rabbitmq.reply-to.*) is also an address, to which messages can be sent, but
+// not a queue to receive from.
 func (t *Transport) Address(queue string) (string, error) {
 	if strings.HasPrefix(queue, replyPrefix) {
 		if err := checkReplyName(queue); err != nil {
@@ -186,8 +186,8 @@ func (t *Transport) Address(queue string) (string, error) {
 	return name, nil
 }
 
-// OpenReceiver starts to receive from a queue. While the broker cannot be reached it
-// waits, until ctx ends.
+// OpenReceiver starts to receive from a queue. While the broker cannot be reached it waits,
+// until ctx ends.
 func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	r, err := t.openReceiver(ctx, cfg)
 	if err != nil {
@@ -226,13 +226,13 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// eventually tries something for as long as the broker cannot be reached.
+// eventually retries an operation while the broker cannot be reached.
 func (t *Transport) eventually(ctx context.Context, o *transport.Outages, try func() error) error {
 	return o.Retry(ctx, try, transient, func(d time.Duration) error { return t.pause(ctx, d) })
 }
 
-// admin runs something on a channel of its own: what the broker refuses closes the
-// channel. It returns when ctx ends, whatever the broker does.
+// admin runs an operation on its own channel, because a refusal by the broker closes the
+// channel. It returns when ctx ends, even if the operation has not ended.
 func (t *Transport) admin(ctx context.Context, do func(*amqp.Channel) error) error {
 	conn, err := t.asking.get(ctx)
 	if err != nil {
@@ -243,13 +243,13 @@ func (t *Transport) admin(ctx context.Context, do func(*amqp.Channel) error) err
 		if err != nil {
 			return err
 		}
-		defer func() { _ = ch.Close() }() // it has served
+		defer func() { _ = ch.Close() }() // best effort
 		return do(ch)
 	})
 }
 
-// bound waits for something that knows no context for no longer than ctx. It goes on
-// until it is done, or its connection is lost.
+// bound waits until ctx ends for an operation without a context. The operation continues
+// until it is done or its connection is lost.
 func (t *Transport) bound(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -266,7 +266,7 @@ func (t *Transport) bound(ctx context.Context, do func() error) error {
 	}
 }
 
-// copiesFrom returns what is known of the messages that came from a queue.
+// copiesFrom returns the log of the copies received from a queue.
 func (t *Transport) copiesFrom(queue string) *copyLog {
 	t.receivedMu.Lock()
 	defer t.receivedMu.Unlock()
@@ -278,14 +278,14 @@ func (t *Transport) copiesFrom(queue string) *copyLog {
 	return l
 }
 
-// newCopy returns the name of one more stored copy of a message.
+// newCopy returns the name of the next stored copy of a message.
 func (t *Transport) newCopy() string {
 	return t.copies.prefix + "-" + strconv.FormatUint(t.copies.last.Add(1), 36)
 }
 
-// Close ends every connection and goroutine of the transport, and closes receivers that
-// are still open. If ctx ends first, operations in progress are cut off: messages that
-// were not settled are redelivered. Close is idempotent.
+// Close ends every connection and goroutine of the transport, and closes receivers that are
+// still open. If ctx ends first, operations in progress are cut off: unsettled messages are
+// redelivered. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, func() {
 		t.sending.close(deadline(ctx))
@@ -295,7 +295,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	return nil
 }
 
-// deadline is until when the broker gets to say good-bye.
+// deadline returns how long to wait for the broker at a close.
 func deadline(ctx context.Context) time.Time {
 	until := time.Now().Add(grace)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {

@@ -12,19 +12,19 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// A delayed message whose queue was deleted arrives nowhere: the exchange of deliveries has
-// no binding for it any more. The level that it waited in last keeps it and tries again
-// every 3 minutes, and because a level passes on 32 messages at a time, 32 of these stop
-// it for everybody. An alternate exchange would take them, but the topology of delays
-// must be declared as NServiceBus declares it, without one.
+// A delayed message whose queue was deleted has no destination: the delivery exchange no
+// longer has a binding for it. The last level in which the message waited keeps it and
+// retries every 3 minutes. Because a level passes on 32 messages at a time, 32 such
+// messages block it for all endpoints. An alternate exchange would take them, but the delay
+// topology must be declared as NServiceBus declares it, without one.
 //
-// So each queue is bound to a second exchange, which is Reprise's and has an alternate
-// exchange, and that one to the exchange of deliveries, with the same key. The broker
-// puts a message that comes both ways into its queue once. When the queue is gone, so are
-// its bindings, but not the one between the exchanges: a message for it takes that way,
-// finds nothing, and goes to the alternate exchange, and so to the queue of unroutable
-// messages. From there an endpoint moves it, most often to the queue of undelivered
-// messages (unroutable.go).
+// So each queue is bound to a second exchange, which belongs to Reprise and has an
+// alternate exchange; the second exchange is bound to the delivery exchange, with the same
+// key. The broker puts a message that arrives both ways into its queue once. When the queue
+// is deleted, its bindings are deleted too, but not the one between the exchanges: a
+// message for the queue takes that way, finds no binding, and goes to the alternate
+// exchange and so to the queue of unroutable messages. From there an endpoint moves it,
+// most often to the queue of undelivered messages (unroutable.go).
 //
 //	deliveries --key--> queue
 //	deliveries --key--> second exchange --key--> queue
@@ -32,8 +32,8 @@ import (
 //	                                                    unroutable --the second time--> undelivered
 const (
 	secondExchange = "reprise.delay-delivery"
-	// unroutable is the name of the queue of messages that the second exchange had no
-	// binding for, and of its exchange.
+	// unroutable is the name of the queue of messages for which the second exchange had no
+	// binding, and of the queue's exchange.
 	unroutable = "reprise.unroutable"
 	// undelivered is the name of the queue of undelivered messages, and of its exchange.
 	undelivered = "reprise.undelivered"
@@ -41,19 +41,19 @@ const (
 	alternateArgument = "alternate-exchange"
 )
 
-// undeliveredPoll is how often a transport that receives looks whether there are unroutable
-// and undelivered messages. It also looks when it is connected again after an outage.
+// undeliveredPoll is the interval at which a transport that receives looks for unroutable
+// and undelivered messages. It also looks after each reconnection.
 const undeliveredPoll = time.Minute
 
-// undeliveredArguments are those of the queue, whatever Config says: endpoints with
-// different ones share it. An operator who looks at its messages again and again should
-// not use them up.
+// undeliveredArguments returns the arguments of that queue. They do not depend on Config,
+// because endpoints with different configurations share it. The delivery limit is high, so
+// that an operator can look at its messages many times.
 func undeliveredArguments() amqp.Table {
 	return amqp.Table{typeArgument: Quorum.argument(), limitArgument: int64(defaultDeliveryLimit)}
 }
 
-// unroutableArguments are those of that queue. A message that an endpoint rejects, or that
-// is returned too often, goes to the queue of undelivered messages.
+// unroutableArguments returns the arguments of that queue. A message that an endpoint
+// rejects, or that is returned too often, goes to the queue of undelivered messages.
 func unroutableArguments() amqp.Table {
 	return amqp.Table{
 		typeArgument:             Quorum.argument(),
@@ -64,9 +64,9 @@ func unroutableArguments() amqp.Table {
 	}
 }
 
-// declareUndelivered declares the second exchange and the queues of unroutable and of
-// undelivered messages. Where the user may not, or they are there and differ, they are taken
-// as they are: without them a queue that is deleted does as much harm as it ever did.
+// declareUndelivered declares the second exchange and the queues of unroutable and
+// undelivered messages. If the user has no right to do so, or they exist and differ, they
+// are used as they are: without them, a deleted queue only does the harm described above.
 func (t *Transport) declareUndelivered(ctx context.Context) error {
 	complete := true
 	var declarations []func(*amqp.Channel) error
@@ -102,8 +102,9 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 	return nil
 }
 
-// bindDelayed binds a queue for delayed messages, with lasts in both ways: to the second
-// exchange first, so that no message is taken for undelivered in between.
+// bindDelayed binds a queue for delayed messages; with lasts, in both ways. It binds the
+// queue to the second exchange before it binds that to the delivery exchange, so that no
+// message becomes unroutable in between.
 func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) error {
 	key := deliveryBinding(queue)
 	err := t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, key, deliveryExchange, false, nil) })
@@ -124,17 +125,17 @@ func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) e
 	return err
 }
 
-// watchUndelivered moves unroutable messages, and tells of messages that stay in the queues
+// watchUndelivered moves unroutable messages, and reports messages that stay in the queues
 // of undelivered and of unroutable messages. One goroutine does so for all receivers of the
 // transport.
 type watchUndelivered struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	told    func(core.Undeliverable)
 	started bool
 }
 
-// watch begins to tell a receiver's endpoint, unless told is nil: the newest is told. Messages
-// are moved in any case.
+// watch reports to told from now on, unless it is nil, and starts the goroutine. Messages
+// are moved even if told is nil.
 func (w *watchUndelivered) watch(t *Transport, told func(core.Undeliverable)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,7 +147,7 @@ func (w *watchUndelivered) watch(t *Transport, told func(core.Undeliverable)) {
 	}
 }
 
-// Why messages stay in these queues.
+// The reasons for which messages stay in these queues.
 var (
 	errUndelivered = errors.New("the queues that delayed messages were for do not exist any more, or were made again by somebody else than Reprise; " +
 		"each message's routing key has 28 words of one character, and after them the name of its queue")
@@ -178,8 +179,8 @@ func (w *watchUndelivered) run(t *Transport) {
 		if faultOf(err) != faultNoQueue {
 			err = tell(ctx, undelivered, errUndelivered)
 		}
-		if faultOf(err) == faultNoQueue { // to ask again would be one more error in the broker's log
-			w.stop() // the next receiver asks again
+		if faultOf(err) == faultNoQueue { // another request would be one more error in the broker's log
+			w.stop() // the next receiver starts it again
 			return
 		}
 		if t.pause(ctx, t.undeliveredPoll) != nil {
@@ -203,7 +204,7 @@ func (w *watchUndelivered) tell(e core.Undeliverable) {
 	}
 }
 
-// countMessages returns how many messages of a queue nobody has.
+// countMessages returns the number of messages of a queue that no consumer has.
 func (t *Transport) countMessages(ctx context.Context, queue string) (int, error) {
 	return ask(ctx, t, func(ch *amqp.Channel) (int, error) {
 		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -10,31 +10,35 @@ import (
 
 // A message is in the queue of unroutable messages because the second exchange had no
 // binding for its queue when it was due. Either the queue was deleted, or the broker was
-// starting: it begins to pass on due messages before it has restored all bindings, so that a
-// message can miss its queue, or reach it and be here as well.
+// starting: it passes on due messages before it has restored all bindings, so that a
+// message can miss its queue, or reach both its queue and this one.
 //
-// An endpoint tells one from the other. A client is connected only when all bindings are
-// there, so it publishes the message to the second exchange once more. Then it reaches its
-// queue, or is here again, and the first word of its routing key says that it was published
-// twice: it is rejected, and the broker moves it to the queue of undelivered messages. No
-// message that is delivered by NServiceBus's binding alone is delivered twice by this.
+// An endpoint tells the two cases apart. A client can connect only when all bindings are
+// restored, so the endpoint publishes the message to the second exchange once more. Either
+// the message reaches its queue, or it is unroutable again, and the first word of its
+// routing key shows that it was published twice. The endpoint rejects such a message, and
+// the broker moves it to the queue of undelivered messages. This never delivers a message
+// twice that is delivered through NServiceBus's binding alone.
 //
-// A message is acknowledged when the broker has confirmed the new one. An endpoint that ends
-// in between repeats that, so that there may be two. Several endpoints may do it at the same
-// time: each takes other messages.
+// The endpoint acknowledges a message when the broker has confirmed the new one. If it ends
+// in between, the message is moved again later, so there may be two copies. Several
+// endpoints may move messages at the same time: each takes different ones.
 
 const (
-	// mostMoved is how many messages are moved at a time. A channel that has told a quorum
-	// queue about 32 things keeps others for later, and forgets them when it is closed.
+	// mostMoved is how many messages are moved at a time. A channel that has sent a quorum
+	// queue about 32 commands keeps further ones for later, and drops them when it is
+	// closed.
 	mostMoved = 16
 
-	// mostMovedBytes is how many bytes of bodies are taken at a time, and a message more.
+	// mostMovedBytes bounds the bodies taken at a time, except that the last message may
+	// exceed it.
 	mostMovedBytes = 8 << 20
 )
 
-// secondTry returns the routing key with which an unroutable message is published once more:
-// its first digit becomes a letter, which the binding of its queue matches as well. It reports
-// false where that was done, and for a key that is not that of a delayed message.
+// secondTry returns the routing key with which an unroutable message is published once
+// more: its first digit becomes a letter, which the binding of its queue matches as well.
+// It returns false if the message was already published twice, and for a key that is not of
+// a delayed message.
 func secondTry(key string) (string, bool) {
 	if len(key) <= len(deliveryPattern) {
 		return "", false
@@ -47,9 +51,9 @@ func secondTry(key string) (string, bool) {
 	return string(key[0]-'0'+'a') + key[1:], true
 }
 
-// canRepeat reports whether a message can be published as it came. One whose headers the
-// client library could not read would lose them, another user's is refused, and further
-// routing keys would have it sent to other queues again.
+// canRepeat reports whether a message can be published unchanged. A message whose headers
+// the client library could not read would lose them, the broker refuses a message of
+// another user, and further routing keys would send it to other queues again.
 func canRepeat(d *amqp.Delivery) bool {
 	for _, key := range []string{undecodableHeader, "CC", "BCC"} {
 		if _, has := d.Headers[key]; has {
@@ -59,8 +63,8 @@ func canRepeat(d *amqp.Delivery) bool {
 	return d.UserId == ""
 }
 
-// repeated returns a message as it is published once more, without the headers that the
-// broker has added.
+// repeated returns a message to publish once more, without the headers that the broker has
+// added.
 func repeated(d *amqp.Delivery) amqp.Publishing {
 	for key := range d.Headers {
 		if key == deliveriesHeader || key == acquiredHeader || key == deathHeader ||
@@ -75,8 +79,8 @@ func repeated(d *amqp.Delivery) amqp.Publishing {
 	}
 }
 
-// moveUnroutable moves the messages of the queue of unroutable messages, until there are
-// none, or one has to wait. While the broker blocks who sends, it does nothing.
+// moveUnroutable moves the messages of the queue of unroutable messages until none is left
+// or one has to wait. It does nothing while the broker blocks publishing connections.
 func (t *Transport) moveUnroutable(ctx context.Context) error {
 	n, err := t.countMessages(ctx, unroutable)
 	for more := n > 0; more && err == nil && !t.blocked.active(); {
@@ -100,7 +104,7 @@ func (t *Transport) moveSome(ctx context.Context) (more bool, err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = to.Close() }() // it has served
+		defer func() { _ = to.Close() }() // best effort
 		m := move{
 			from: from, to: to,
 			returns: to.NotifyReturn(make(chan amqp.Return, mostMoved)),
@@ -123,7 +127,7 @@ func (t *Transport) moveSome(ctx context.Context) (more bool, err error) {
 type move struct {
 	from, to *amqp.Channel
 	returns  chan amqp.Return
-	closes   chan *amqp.Error // of the channel to publish on
+	closes   chan *amqp.Error // of the publishing channel
 
 	repeats []repeat
 }
@@ -150,7 +154,7 @@ func (m *move) some(ctx context.Context) (more bool, err error) {
 	return more && !waits, errors.Join(settleErr, err) // the broker's reason comes first
 }
 
-// publish publishes a message once more, or rejects it where that was done.
+// publish publishes a message once more, or rejects it if it was already published twice.
 func (m *move) publish(d *amqp.Delivery) error {
 	key, ok := secondTry(d.RoutingKey)
 	if !ok || !canRepeat(d) {
@@ -164,8 +168,9 @@ func (m *move) publish(d *amqp.Delivery) error {
 }
 
 // settle acknowledges messages whose repetition is confirmed, and releases the others. It
-// reports whether there were such. A message that was returned is rejected: the exchange is
-// not as Reprise declares it. Messages with the same key were all returned, or none was.
+// reports whether there were others. A returned message is rejected, because the exchange
+// is not as Reprise declares it. The broker returns either all messages with the same key
+// or none.
 func (m *move) settle(ctx context.Context) (waits bool, err error) {
 	for _, r := range m.repeats {
 		if _, waitErr := r.confirm.WaitContext(ctx); waitErr != nil {
@@ -173,14 +178,14 @@ func (m *move) settle(ctx context.Context) (waits bool, err error) {
 		}
 	}
 	select {
-	case e := <-m.closes: // the messages that it had not confirmed are released below
+	case e := <-m.closes: // the messages that the channel had not confirmed are released below
 		if e != nil {
 			defer func() { err = errors.Join(e, err) }()
 		}
 	default:
 	}
 	returned := map[string]bool{}
-	for len(m.returns) > 0 { // a message is returned before it is confirmed
+	for len(m.returns) > 0 { // the broker returns a message before it confirms it
 		if r, ok := <-m.returns; ok {
 			returned[r.RoutingKey] = true
 		}

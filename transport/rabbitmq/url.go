@@ -19,7 +19,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// endpoint is a node of the broker, and how to talk to it.
+// endpoint is a node of the broker with the settings of connections to it.
 type endpoint struct {
 	uri       amqp.URI
 	tls       *tls.Config // nil: none. Shared by connections, never changed
@@ -28,10 +28,10 @@ type endpoint struct {
 	timeout   time.Duration // of connecting, up to the end of the AMQP handshake
 }
 
-// connectTimeout is how long an attempt to connect may take, where the URL says nothing.
+// connectTimeout is the default limit of an attempt to connect.
 const connectTimeout = 30 * time.Second
 
-// String returns what may be shown of the endpoint.
+// String returns the endpoint as a URL without secrets.
 func (e endpoint) String() string {
 	shown := url.URL{Scheme: e.uri.Scheme, Host: e.addr, Path: "/" + e.uri.Vhost, User: url.User(e.uri.Username)}
 	if e.uri.Vhost == "/" {
@@ -40,11 +40,11 @@ func (e endpoint) String() string {
 	return shown.String()
 }
 
-// GoString returns what String does.
+// GoString returns the same as String.
 func (e endpoint) GoString() string { return e.String() }
 
-// sasl returns the ways to log in. They are new at every call, because the client
-// library wipes the password once a connection is open.
+// sasl returns the authentication mechanisms. They are new at every call, because the
+// client library wipes the password once a connection is open.
 func (e *endpoint) sasl() []amqp.Authentication {
 	if len(e.uri.AuthMechanism) == 0 {
 		return []amqp.Authentication{e.uri.PlainAuth()}
@@ -56,7 +56,7 @@ func (e *endpoint) sasl() []amqp.Authentication {
 			ways[i] = e.uri.AMQPlainAuth()
 		case "external":
 			ways[i] = &amqp.ExternalAuth{}
-		default: // readURL has seen to it that there is no other
+		default: // readURL accepts no others
 			ways[i] = e.uri.PlainAuth()
 		}
 	}
@@ -80,11 +80,11 @@ var (
 	mechanisms = []string{"plain", "amqplain", "external"}
 )
 
-// leastChannels is how many channels a connection must be allowed to have.
+// leastChannels is how many channels a connection must allow at least.
 const leastChannels = 8
 
-// readURL reads one of Config.URLs, which is called name, and the files that it names.
-// No error has a part of a password in it.
+// readURL reads one of Config.URLs, which is called name, and the files that it names. No
+// error contains any part of a password.
 func (c *Config) readURL(name, text string) (endpoint, error) {
 	u, err := splitURL(name, text, "amqp", "amqps")
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Config) readURL(name, text string) (endpoint, error) {
 		return endpoint{}, err
 	}
 	uri, err := amqp.ParseURI(text)
-	if err != nil { // of what is refused above; its text could hold anything
+	if err != nil { // the checks above should catch it; the library's text could contain secrets
 		return endpoint{}, fmt.Errorf("%s cannot be read by the client library", name)
 	}
 	if len(uri.Vhost) > maxShortString {
@@ -138,7 +138,7 @@ func readManagementURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// redacted returns a URL that can be shown.
+// redacted returns the URL without secrets.
 func redacted(text string) string {
 	return transport.RedactURL(text, func(text string) (*url.URL, error) { return splitURL("", text) })
 }
@@ -166,9 +166,9 @@ func splitURL(name, text string, schemes ...string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkOptions checks the options of a URL of the broker. Which the client library does
-// not know it would pass over, and of a bad value it would not say whose it is. The error
-// has no value: it may be a secret that has got into the wrong place.
+// checkOptions checks the options of a URL of the broker. The client library would ignore
+// an unknown option, and its error for a bad value would not name the option. The error
+// contains no value, which may be a misplaced secret.
 func checkOptions(name string, u *url.URL) error {
 	for pair := range strings.SplitSeq(u.RawQuery, "&") {
 		if pair != "" && !strings.Contains(pair, "=") {
@@ -214,7 +214,7 @@ func checkOptions(name string, u *url.URL) error {
 	return errors.Join(errs...)
 }
 
-// clientTLS returns the configuration of TLS to a URL.
+// clientTLS returns the TLS configuration for a URL.
 func (c *Config) clientTLS(name string, uri *amqp.URI) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.TLS != nil {
@@ -256,7 +256,8 @@ func (c *Config) clientTLS(name string, uri *amqp.URI) (*tls.Config, error) {
 	return cfg, errors.Join(errs...)
 }
 
-// withoutPath returns why a file cannot be read. Its path is the value of an option.
+// withoutPath returns why a file cannot be read, without its path, which is the value of an
+// option.
 func withoutPath(err error) error {
 	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		return file.Err

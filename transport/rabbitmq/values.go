@@ -20,22 +20,22 @@ import (
 // replacement stands for a byte that is not UTF-8.
 const replacement = "\uFFFD"
 
-// appendValue appends a header's value of another type than string as text, and reports
-// whether all of it was UTF-8. Endpoints write strings; other publishers write anything:
+// appendValue appends the text of a header's value of another type than string, and reports
+// whether all of it was UTF-8. Endpoints write strings; other publishers write any type:
 //
-//   - an integer, and a floating point number, in decimal, the latter in as many digits as
-//     it needs, with an exponent where that is shorter ("1e+21"), or as NaN, +Inf, -Inf
+//   - an integer or a floating point number in decimal, the latter with as many digits as it
+//     needs, with an exponent if that is shorter ("1e+21"), or as NaN, +Inf, -Inf
 //   - a decimal number with all of its places ("12.30")
 //   - "true" or "false"
 //   - a time as NServiceBus writes it in headers, "2006-01-02 15:04:05:000000 Z"
-//   - bytes as text where they are UTF-8, as base64 where they are not
+//   - bytes as text if they are UTF-8, otherwise as base64
 //   - nothing ("void") as an empty text
 //   - an array as its values, separated by semicolons: "1;2;3"
 //   - a table as its keys and values, in the order of the keys: "a=1,b=2"
 //
-// What is within an array or a table is written in the same way. No character is
-// escaped, so that two values can have the same text. NServiceBus writes arrays, tables
-// and times like this too.
+// Values within an array or a table are written in the same way. No character is escaped,
+// so two values can have the same text. NServiceBus writes arrays, tables and times in this
+// way too.
 func appendValue(dst []byte, value any) (text []byte, valid bool) {
 	switch v := value.(type) {
 	case nil:
@@ -68,7 +68,7 @@ func appendValue(dst []byte, value any) (text []byte, valid bool) {
 		if n, ok := transport.Integer(value); ok {
 			return strconv.AppendInt(dst, n, 10), true
 		}
-		return fmt.Append(dst, v), true // of no type that the client library returns
+		return fmt.Append(dst, v), true // no type that the client library returns
 	}
 }
 
@@ -99,7 +99,7 @@ func appendTable(dst []byte, table amqp.Table) (text []byte, valid bool) {
 	return dst, valid
 }
 
-// decimal writes a number of Value / 10^Scale.
+// decimal writes the number Value / 10^Scale.
 func decimal(d amqp.Decimal) string {
 	whole := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(d.Scale)), nil)
 	return new(big.Rat).SetFrac(big.NewInt(int64(d.Value)), whole).FloatString(int(d.Scale))

@@ -7,42 +7,42 @@ import (
 	"time"
 )
 
-// wire is a network connection as the client library uses it.
+// wire is the network connection that the client library uses.
 //
-// It closes when nothing can be read from it any more, above all because no heartbeat
-// came: the library closes it only after what writes to it has come back, which in a
-// network that is stalled it does not.
+// It closes itself when reading fails, above all because of missing heartbeats: the library
+// closes the connection only after its pending write has returned, which never happens in a
+// stalled network.
 //
-// The library writes each frame at once. Whoever has many to write holds the wire
-// meanwhile, and they are written together.
+// The library writes each frame at once. A caller with many frames holds the wire while it
+// writes, and they are written together.
 type wire struct {
 	net.Conn
 	greeted  atomic.Bool
-	alerting atomic.Bool                 // the broker began with an alert of TLS
-	alert    atomic.Pointer[net.OpError] // of TLS, with which the broker ended the connection
-	over     chan struct{}               // closed when nothing can be read any more
+	alerting atomic.Bool                 // the broker began with a TLS alert
+	alert    atomic.Pointer[net.OpError] // the TLS alert with which the broker closed the connection
+	over     chan struct{}               // closed when reading has failed
 	end      func()
 	frames   frameReader
 
-	mu    sync.Mutex // guards what follows, and is held while something is written
+	mu    sync.Mutex // guards the fields below, and is held during a write
 	holds int
 	kept  []byte
 }
 
-// newWire returns the wire of a connection that nothing was read from or written to.
+// newWire returns the wire of a connection that has not been read from or written to.
 func newWire(conn net.Conn) *wire {
 	w := &wire{Conn: conn, over: make(chan struct{})}
 	w.end = sync.OnceFunc(func() { close(w.over) })
 	return w
 }
 
-// mostKept is how many bytes are kept while a wire is held.
+// mostKept is how many bytes are buffered while a wire is held.
 const mostKept = 32 << 10
 
 // Read implements net.Conn. It does not return headers that the client library refuses.
 func (w *wire) Read(p []byte) (int, error) { return w.frames.read(rawWire{w}, p) }
 
-// rawWire reads from a wire exactly what comes.
+// rawWire reads from a wire without rewriting.
 type rawWire struct{ *wire }
 
 // Read implements io.Reader.
@@ -56,13 +56,13 @@ func (w rawWire) Read(p []byte) (int, error) {
 			w.alert.Store(alert)
 		}
 		w.end()
-		_ = w.Close() // it has failed already
+		_ = w.Close() // reading has failed already
 	}
 	return n, err
 }
 
-// tlsAlert is the first byte of what a server of TLS says to who speaks something else. AMQP
-// begins a frame with a type of at most 8.
+// tlsAlert is the first byte that a TLS server sends to a client without TLS. AMQP begins a
+// frame with a type of at most 8.
 const tlsAlert = 0x15
 
 // Write implements net.Conn.
@@ -77,7 +77,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	if w.holds == 0 || len(p) > mostKept {
 		n, err := w.Conn.Write(p)
 		if err != nil && !w.greeted.Load() {
-			// A broker that refuses the certificate has said so before it hung up.
+			// A broker that refuses the certificate has sent its alert before it closed the
+			// connection.
 			select {
 			case <-w.over:
 			case <-time.After(time.Second):
@@ -89,15 +90,15 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hold keeps what is written from now on, up to mostKept, until letGo. Others may hold the
-// same wire. Whoever holds one must not wait for an answer.
+// hold buffers further writes, up to mostKept, until letGo. Several callers may hold a wire
+// at the same time. A caller must not wait for an answer while it holds one.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holds++
 }
 
-// letGo writes everything that was kept, also for others that hold the wire. If it fails the
+// letGo writes everything buffered, also that of other holders. If the write fails the
 // connection is lost, which its reader notices.
 func (w *wire) letGo() {
 	w.mu.Lock()
@@ -108,7 +109,7 @@ func (w *wire) letGo() {
 	}
 }
 
-// flush writes what was kept. mu is held.
+// flush writes the buffered bytes. mu is held.
 func (w *wire) flush() error {
 	if len(w.kept) == 0 {
 		return nil
