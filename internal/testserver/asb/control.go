@@ -1,12 +1,13 @@
 // Package asb runs the stand-in for Azure Service Bus, transport/asb/internal/sbserver, as a
-// process that can be killed, stopped and told to fail. That package belongs to another module, which
-// alone may import it: this one builds and starts its command, and talks to the command's control address.
+// process that can be killed, stopped and made to fail. Only the module of that package may
+// import it, so package asb builds and starts the command, and talks to the command's control
+// address.
 package asb
 
 import "time"
 
-// Paths of the control address. Faults are armed with POST and all of them cleared with
-// DELETE; the others are called with POST, but for PathCounts, which is read with GET.
+// Paths of the control address. POST to PathFaults arms a fault and DELETE clears all of
+// them. PathCounts is read with GET; the others are called with POST.
 const (
 	PathFaults           = "/faults"
 	PathDetachLinks      = "/detach-links"
@@ -17,10 +18,11 @@ const (
 
 // A Fault makes operations of clients fail. It is the body of a POST to PathFaults.
 type Fault struct {
-	// Ops are the names of the operations, such as "send". The default is all but "connect" and "administration".
+	// Ops are the names of the operations, such as "send". The default is all except
+	// "connect" and "administration".
 	Ops []string `json:",omitempty"`
 
-	// Times is how many operations fail. The default is 1, a negative number is no limit.
+	// Times is how many operations fail. The default is 1; a negative number means no limit.
 	Times int `json:",omitempty"`
 
 	// TakesEffect lets the operation take effect before the action.
@@ -29,16 +31,16 @@ type Fault struct {
 	// Delay is the time before the action, in nanoseconds in JSON.
 	Delay time.Duration `json:",omitempty"`
 
-	// Action is what ends the operation. The default is Proceed.
+	// Action ends the operation. The default is Proceed.
 	Action Action `json:",omitempty"`
 }
 
-// Action is the end of an operation that a Fault acts on.
+// Action is the way in which a Fault ends an operation.
 type Action string
 
 // The actions.
 const (
-	Proceed         Action = ""                 // it goes on, after the delay
+	Proceed         Action = ""                 // the operation continues after the delay
 	Refuse          Action = "refuse"           // the answer is that the server is busy
 	Silence         Action = "silence"          // there is no answer
 	Detach          Action = "detach"           // the link is detached

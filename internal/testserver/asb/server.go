@@ -24,19 +24,19 @@ import (
 // command is the package of the server's command.
 const command = "github.com/reprise-go/reprise/transport/asb/internal/sbserver/cmd"
 
-// Options configure a server. The zero value will do.
+// Options configure a server. The zero value is usable.
 type Options struct {
-	// Key is the shared access key that clients must have. The default is any.
+	// Key is the shared access key that clients must have. By default any key is accepted.
 	Key string
 
-	// Durable lets entities and messages outlive the process until Stop.
+	// Durable keeps entities and messages across restarts of the process until Stop.
 	Durable bool
 
-	// Latency is by how much later everything arrives that the server sends.
+	// Latency is the delay of everything that the server sends.
 	Latency time.Duration
 }
 
-// Server is a server in a process of its own. Its methods may be called concurrently.
+// Server is a server in a separate process. Its methods may be called concurrently.
 type Server struct {
 	options Options
 	dir     string // of the program and the journal
@@ -52,8 +52,9 @@ const (
 	portControl
 )
 
-// Start builds the command and starts a server, which accepts connections when Start returns. The
-// working directory is in this repository, or in a module that requires the adapter. The caller calls Stop.
+// Start builds the command and starts a server, which accepts connections when Start returns.
+// The working directory must be in this repository or in a module that requires the adapter.
+// The caller must call Stop.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s := &Server{options: o}
 	defer func() {
@@ -85,14 +86,14 @@ func (s *Server) program() string { return filepath.Join(s.dir, "sbserver") }
 
 func (s *Server) journal() string { return filepath.Join(s.dir, "journal") }
 
-// Addr returns the address for AMQP, and AdminAddr that of the administration API.
+// Addr returns the address for AMQP.
 func (s *Server) Addr() string { return s.ports[portAMQP].Addr() }
 
 // AdminAddr returns the address of the administration API, which is HTTP.
 func (s *Server) AdminAddr() string { return s.ports[portAdmin].Addr() }
 
-// ConnectionString returns the connection string for clients that reach the server at addr, such as
-// the address of a proxy, without TLS.
+// ConnectionString returns the connection string for clients that reach the server without
+// TLS at addr, for example the address of a proxy.
 func (s *Server) ConnectionString(addr string) string {
 	key := s.options.Key
 	if key == "" {
@@ -117,7 +118,7 @@ func (s *Server) run() (*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// It listens on the control address last.
+	// The server listens on the control address last.
 	for deadline := time.Now().Add(process.Patience); ; {
 		conn, err := net.Dial("tcp", s.ports[portControl].Addr())
 		if err == nil {
@@ -137,15 +138,15 @@ func (s *Server) run() (*process.Process, error) {
 // Kill kills the process with SIGKILL, if there is one.
 func (s *Server) Kill() error { return s.life.End((*process.Process).Kill) }
 
-// Shutdown asks the process to end, if there is one, and waits for that.
+// Shutdown asks the process to end, if there is one, and waits until it has.
 func (s *Server) Shutdown() error { return s.life.End(shutDown) }
 
 func shutDown(p *process.Process) error { return p.Stop(syscall.SIGTERM) }
 
-// Restart starts another process after an orderly end of the last one. Faults have ended with that.
+// Restart shuts the process down and starts another one, which has no faults.
 func (s *Server) Restart() error { return errors.Join(s.Shutdown(), s.life.Begin(s.run)) }
 
-// Freeze stops the process with SIGSTOP, and Thaw continues it.
+// Freeze stops the process with SIGSTOP.
 func (s *Server) Freeze() error { return s.life.Freeze() }
 
 // Thaw continues the process after Freeze.
@@ -167,7 +168,7 @@ func (s *Server) Stop() error {
 // Log returns the end of the output of the processes.
 func (s *Server) Log() string { return s.log.String() }
 
-// Inject lets a fault act on operations from now on.
+// Inject arms a fault.
 func (s *Server) Inject(ctx context.Context, f Fault) error {
 	return s.call(ctx, http.MethodPost, PathFaults, f, nil)
 }
@@ -192,7 +193,7 @@ func (s *Server) ExpireLocks(ctx context.Context) error {
 	return s.call(ctx, http.MethodPost, PathExpireLocks, nil, nil)
 }
 
-// Counts returns how many operations of each name the process has had.
+// Counts returns how many operations the process has had, by name.
 func (s *Server) Counts(ctx context.Context) (counts map[string]int, err error) {
 	err = s.call(ctx, http.MethodGet, PathCounts, nil, &counts)
 	return counts, err
@@ -212,14 +213,14 @@ func (s *Server) call(ctx context.Context, method, path string, body, reply any)
 	if err != nil {
 		return err
 	}
-	r.Close = true // the process may be killed before the next one
+	r.Close = true // the process may be killed before the next request
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was read to its end, or is an error's
 	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(answer.Body) // of an error
+		text, _ := io.ReadAll(answer.Body) // the text of an error
 		return fmt.Errorf("testserver/asb: %s %s: %s: %s", method, path, answer.Status, text)
 	}
 	if reply == nil {

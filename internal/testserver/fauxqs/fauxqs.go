@@ -1,25 +1,24 @@
 //go:build darwin || linux
 
-// Package fauxqs starts fauxqs, a server for SQS and SNS by other authors, in
-// TypeScript, as a second opinion about the adapter and about our own server, package
-// internal/testserver/sqs: both of these are by the same authors.
+// Package fauxqs starts fauxqs, a server for SQS and SNS in TypeScript by other authors. It
+// is a second opinion about the adapter and about our server, package
+// internal/testserver/sqs, which have the same authors.
 //
-// scripts/servers installs the version that package-lock.json names, and for Linux a Node.js
-// that it runs on. A server ends with the process that started it, also when that is
-// killed (on macOS it does not).
+// scripts/servers installs the version in package-lock.json, and on Linux a Node.js to run
+// it. A server ends with the process that started it, even if that is killed (not on macOS).
 //
 // Fauxqs 2.4.1 is known to differ from AWS's documentation:
 //
-//   - The characters from U+10000 on are refused.
-//   - Of a FIFO queue a request brings one message of each group at most; order and locks are
-//     right. A delete with a handle whose lock has ended succeeds there.
-//   - Handles that it never gave are taken, and the entries of a batch fail together or not at
-//     all: sends, deletes and changes of visibility. Some errors have other codes.
-//   - DelaySeconds over 900, more than ten attributes, empty attributes, a redrive policy with
-//     a target that does not exist, and some attributes of queues are not refused.
-//   - The attributes AWSTraceHeader, DeadLetterQueueSourceArn, and MessageGroupId of a standard
-//     queue are lost. Sources of a dead-letter queue are not listed, and messages not moved
-//     back.
+//   - It refuses characters from U+10000 on.
+//   - A receive request on a FIFO queue returns at most one message of each group; order and
+//     locks are right. A delete on it with a handle whose lock has ended succeeds.
+//   - It accepts handles that it never issued. The entries of a batch succeed or fail together:
+//     sends, deletes and changes of visibility. Some errors have other codes.
+//   - It accepts DelaySeconds over 900, more than ten attributes, empty attributes, a redrive
+//     policy whose target does not exist, and some invalid attributes of queues.
+//   - It loses the attributes AWSTraceHeader, DeadLetterQueueSourceArn, and MessageGroupId of a
+//     standard queue. It does not list the sources of a dead-letter queue, and does not move
+//     messages back.
 //   - A second PurgeQueue within a minute succeeds, and messages do not expire.
 package fauxqs
 
@@ -41,11 +40,11 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
-// Version is the version of fauxqs that is tested on.
+// Version is the tested version of fauxqs.
 const Version = "2.4.1"
 
-// directoryVariable names the directory in which npm has installed fauxqs, instead of the
-// one in the cache.
+// directoryVariable names the directory in which npm has installed fauxqs, instead of the one
+// in the cache.
 const directoryVariable = "REPRISE_TEST_FAUXQS"
 
 //go:embed serve.mjs
@@ -58,8 +57,8 @@ type Server struct {
 	life process.Life
 }
 
-// Start starts a server with nothing in it, and returns when it accepts connections, usually
-// within a second. The caller calls Stop.
+// Start starts an empty server, and returns when it accepts connections, usually within a
+// second. The caller must call Stop.
 func Start() (*Server, error) {
 	s, err := start()
 	if err != nil {
@@ -139,16 +138,16 @@ func (s *Server) URL() string { return "http://" + s.Addr() }
 // Log returns the end of the server's output.
 func (s *Server) Log() string { return s.log.String() }
 
-// Stop ends the server. The second time it does nothing.
+// Stop ends the server. A second call does nothing.
 func (s *Server) Stop() error {
-	// Nothing is kept, so it may die.
+	// The server keeps nothing on disk, so it may be killed.
 	if err := s.life.Stop((*process.Process).Kill, s.port.Release); err != nil {
 		return fmt.Errorf("fauxqs: stop: %w", err)
 	}
 	return nil
 }
 
-// find returns the directory that fauxqs is installed in. The error says how to get one.
+// find returns the directory in which fauxqs is installed. The error says how to install it.
 func find() (string, error) {
 	directory, err := installed()
 	if err != nil {
@@ -168,7 +167,7 @@ func find() (string, error) {
 	return directory, nil
 }
 
-// installed returns where scripts/servers installs fauxqs.
+// installed returns the directory in which scripts/servers installs fauxqs.
 func installed() (string, error) {
 	if directory := os.Getenv(directoryVariable); directory != "" {
 		if !filepath.IsAbs(directory) {

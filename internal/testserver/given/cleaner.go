@@ -14,9 +14,9 @@ import (
 	"syscall"
 )
 
-// Cleaner is a process of the test binary that outlives this one and then removes what the
-// tests have made. It gets the names before anything is made, by a pipe that ends with this
-// process, however that ends. Its methods may be called concurrently.
+// Cleaner is a second process of the test binary that outlives this one and then removes the
+// objects that the tests have made. It gets their names before they are made, through a pipe
+// that ends with this process in any case. Its methods may be called concurrently.
 type Cleaner struct {
 	process *exec.Cmd
 	pipe    io.WriteCloser
@@ -27,7 +27,7 @@ type Cleaner struct {
 
 const cleanerVariable = "REPRISE_TEST_CLEANER"
 
-// IsCleaner reports whether this process is a cleaner. Its TestMain calls Clean.
+// IsCleaner reports whether this process is a cleaner. If so, TestMain calls Clean.
 func IsCleaner() bool { return os.Getenv(cleanerVariable) != "" }
 
 // StartCleaner starts a cleaner, with the environment of this process.
@@ -38,9 +38,9 @@ func StartCleaner() (*Cleaner, error) {
 	}
 	c := &Cleaner{process: exec.Command(path), noted: map[string]bool{}}
 	c.process.Env = append(os.Environ(), cleanerVariable+"=1")
-	// The files themselves: whatever copied from a pipe would end with this process.
+	// These are the files themselves: a copying goroutine would end with this process.
 	c.process.Stdout, c.process.Stderr = os.Stdout, os.Stderr
-	// The Ctrl-C that ends the tests is not for it.
+	// The Ctrl-C that ends the tests must not end it.
 	c.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if c.pipe, err = c.process.StdinPipe(); err == nil {
 		err = c.process.Start()
@@ -51,8 +51,9 @@ func StartCleaner() (*Cleaner, error) {
 	return c, nil
 }
 
-// Note has the cleaner remove what has the name, which has no line break. It is called
-// before that is made, and panics if the cleaner has ended: nothing more may be made.
+// Note has the cleaner remove the object with this name, which contains no line break. Call
+// it before the object is made. It panics if the cleaner has ended, because nothing may be
+// made then.
 func (c *Cleaner) Note(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +66,8 @@ func (c *Cleaner) Note(name string) {
 	}
 }
 
-// Close has everything removed, and returns when it is. An error says what is left.
+// Close has the cleaner remove everything, and waits for it. An error says that objects are
+// left.
 func (c *Cleaner) Close() error {
 	if err := errors.Join(c.pipe.Close(), c.process.Wait()); err != nil {
 		return fmt.Errorf("given: clean up: %w; what is left was written above", err)
@@ -73,9 +75,9 @@ func (c *Cleaner) Close() error {
 	return nil
 }
 
-// Clean is what a cleaner does: it reads names until the process that started it has ended,
-// or closed the pipe, and then calls remove with all of them, in the order in which they
-// were noted. It returns the exit status.
+// Clean runs the cleaner: it reads names until the process that started it has ended or
+// closed the pipe, and then calls remove with all names, in the order of the calls of Note.
+// It returns the exit status.
 func Clean(remove func(names []string) error) (status int) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	var names []string

@@ -1,10 +1,10 @@
 //go:build darwin || linux
 
-// Package given is for tests that run on a server which an environment variable names,
-// and which they must leave as it was.
+// Package given is for tests that run on an existing server, named by an environment
+// variable, which they must leave as it was.
 //
-// A second process of the test binary, the [Cleaner], removes what the tests have made: at
-// their end, and also when they are interrupted, time out or are killed.
+// A second process of the test binary, the [Cleaner], removes the objects that the tests have
+// made: at the end of the tests, and also when they are interrupted, time out or are killed.
 package given
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 )
 
-// Prefix begins the name of everything that tests create on a given server, but for the
+// Prefix begins the names of all objects that tests create on a given server, except for the
 // names that the conformance suite and the adapter choose.
 const Prefix = "reprise_test_"
 
-// OnlyConformance reports whether the flag -run chooses no test but those whose names begin
-// with TestConformance: the tests that run on a given server, and start none. The flags
-// must have been parsed.
+// OnlyConformance reports whether the flag -run selects only tests whose names begin with
+// TestConformance: these run on a given server, and start none. The flags must have been
+// parsed.
 func OnlyConformance(run string) (bool, error) {
 	list := exec.Command(os.Args[0], "-test.list", topLevel(run)) //nolint:gosec // it is this program
 	list.Env = append(os.Environ(), listVariable+"=1")
@@ -42,11 +42,12 @@ func OnlyConformance(run string) (bool, error) {
 
 const listVariable = "REPRISE_TEST_LIST"
 
-// IsListing reports whether this process only lists the tests, for OnlyConformance. Its
+// IsListing reports whether this process only lists the tests, for OnlyConformance. If so,
 // TestMain starts nothing.
 func IsListing() bool { return os.Getenv(listVariable) != "" }
 
-// topLevel returns the part of a pattern of -run that chooses tests, not subtests.
+// topLevel returns the part of a -run pattern that selects tests, without the part for
+// subtests.
 func topLevel(pattern string) string {
 	depth := 0
 	for i := 0; i < len(pattern); i++ {
@@ -66,12 +67,12 @@ func topLevel(pattern string) string {
 	return pattern
 }
 
-// Network is a conformance.Network made of a proxy, which carries the connections of the
-// transports under test alone.
+// Network is a conformance.Network made of a proxy. Only the connections of the transports
+// under test go through the proxy.
 type Network struct{ Proxy *proxy.Proxy }
 
-// NewNetwork returns a network before the server at addr. It is closed at the end of the
-// test.
+// NewNetwork returns a network in front of the server at addr, and closes it at the end of
+// the test.
 func NewNetwork(t testing.TB, addr string) *Network {
 	t.Helper()
 	p, err := proxy.New(addr)
@@ -88,7 +89,7 @@ func NewNetwork(t testing.TB, addr string) *Network {
 
 // Port returns the port of 127.0.0.1 to connect to.
 func (n *Network) Port() string {
-	_, port, _ := net.SplitHostPort(n.Proxy.Addr()) // it is one
+	_, port, _ := net.SplitHostPort(n.Proxy.Addr()) // Addr always has a port
 	return port
 }
 

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Run is this test binary, started once more by a test: as somebody runs it who has a
-// server. It gets the environment, without reports.
+// Run is a second run of this test binary, started by a test as a developer who has a server
+// would start it. It gets the environment, without the variables for reports.
 type Run struct {
 	t       testing.TB
 	command *exec.Cmd
@@ -25,8 +25,8 @@ type Run struct {
 	err    error
 }
 
-// Start starts the tests that the pattern chooses, with more of an environment. The end of
-// the test kills them.
+// Start starts the tests that match the pattern, with additional environment variables. They
+// are killed at the end of the test.
 func Start(t testing.TB, pattern string, environment ...string) *Run {
 	t.Helper()
 	r := &Run{t: t, ended: make(chan struct{})}
@@ -46,14 +46,14 @@ func Start(t testing.TB, pattern string, environment ...string) *Run {
 	return r
 }
 
-// Write takes output.
+// Write collects output.
 func (r *Run) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.output.Write(p)
 }
 
-// Output returns what the tests, and the process that cleans up, have written so far.
+// Output returns the output of the tests and of the cleaner so far.
 func (r *Run) Output() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *Run) Await(what string, holds func() bool) {
 // End waits for the end of the tests and of the process that cleans up, and returns the
 // error of the tests.
 func (r *Run) End() error {
-	<-r.ended // when nobody has the output open any more
+	<-r.ended // when no process has the output open any more
 	return r.err
 }
 

@@ -1,6 +1,6 @@
 //go:build darwin || linux
 
-// Package loopback keeps ports of 127.0.0.1 for servers that tests start.
+// Package loopback reserves ports of 127.0.0.1 for servers that tests start.
 package loopback
 
 import (
@@ -17,11 +17,10 @@ type Port struct {
 	release func() error
 }
 
-// Reserve returns a port that nobody uses, and that nobody else gets until
-// Release: neither another Reserve or a listener on port 0, in whatever process,
-// nor an outgoing connection. Whoever knows the number can listen on it, with
-// SO_REUSEADDR as net.Listen and every server set it, and may end and start
-// again without losing it. (On macOS the port is free rather than kept.)
+// Reserve returns an unused port and reserves it until Release: no other Reserve, no listener
+// on port 0, in any process, and no outgoing connection gets it. A process that knows the
+// number can listen on it, with SO_REUSEADDR as net.Listen and every server set it, and may
+// stop and listen again without losing it. (On macOS the port is free but not reserved.)
 func Reserve() (*Port, error) {
 	p, err := reserve()
 	if err != nil {
@@ -36,7 +35,7 @@ func (p *Port) Number() int { return p.number }
 // Addr returns the port's address, such as "127.0.0.1:40000".
 func (p *Port) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
 
-// Release gives the port back. Whoever listens on it is not affected.
+// Release ends the reservation. A process that listens on the port is not affected.
 func (p *Port) Release() error {
 	if err := p.release(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("loopback: release port %d: %w", p.number, err)

@@ -2,8 +2,8 @@ package loopback
 
 import "net"
 
-// reserve only finds a free port: macOS lets nobody listen on a port that
-// another socket is bound to.
+// reserve only finds a free port: macOS does not allow listening on a port to which another
+// socket is bound.
 func reserve() (*Port, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

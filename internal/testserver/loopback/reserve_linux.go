@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// reserve binds a socket and never listens on it: Linux lets others bind the
-// same port by its number if all set SO_REUSEADDR and none of them listens, but
-// gives it to nobody who asks for any port.
+// reserve binds a socket and never listens on it. Linux allows other sockets to bind the same
+// port by its number if all of them set SO_REUSEADDR and none of them listens, but does not
+// choose the port for a socket that asks for any port.
 func reserve() (*Port, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -10,25 +10,26 @@ import (
 	"sync"
 )
 
-// clusters are what initdb has made in this process, by the directory of the programs. It
-// takes most of the work of a server's start, and always makes the same.
+// clusters are the clusters that initdb has made in this process, by the directory of the
+// programs. initdb does most of the work of a server's start, and its result is always the
+// same.
 var clusters struct {
 	mu  sync.Mutex
 	all map[programs]cluster
 }
 
-// cluster is the content of a directory of data: some 40 MB, most of which is zeros.
+// cluster is the content of a data directory: some 40 MB, most of which is zeros.
 type cluster []clusterFile
 
 type clusterFile struct {
 	name string
-	mode fs.FileMode // of a directory, it has no content
+	mode fs.FileMode // for a directory, data is nil
 	data []byte
 }
 
-// cluster makes a cluster in dir: with initdb the first time, and then as a copy of that.
-// Copies have the same identifier, by which a standby knows its primary. No test has a
-// standby follow a server that it is no copy of.
+// cluster makes a cluster in dir: with initdb the first time, and later as a copy of that.
+// Copies have the same identifier, by which a standby recognizes its primary. No test has a
+// standby follow a server that it was not copied from.
 func (p programs) cluster(dir *directory) error {
 	made, copied, err := p.madeCluster(dir)
 	if err != nil || !copied {
@@ -37,8 +38,8 @@ func (p programs) cluster(dir *directory) error {
 	return made.write(dir)
 }
 
-// madeCluster returns what initdb has made, and whether that is still to be copied to dir.
-// Others wait for the first.
+// madeCluster returns the cluster of initdb, and whether it still has to be copied to dir.
+// The first call runs initdb; concurrent calls wait for it.
 func (p programs) madeCluster(dir *directory) (made cluster, copied bool, err error) {
 	clusters.mu.Lock()
 	defer clusters.mu.Unlock()
@@ -58,7 +59,7 @@ func (p programs) madeCluster(dir *directory) (made cluster, copied bool, err er
 	return made, false, nil
 }
 
-// readCluster returns what is in a directory of data, directories before what is in them.
+// readCluster returns the content of a data directory, directories before their content.
 func readCluster(root string) (made cluster, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == root {
@@ -83,7 +84,7 @@ func readCluster(root string) (made cluster, err error) {
 	return made, err
 }
 
-// write makes a copy in the directory of a server, for its account.
+// write copies the cluster to the directory of a server, for its account.
 func (c cluster) write(dir *directory) error {
 	for _, file := range c {
 		path := filepath.Join(dir.data, file.name)
@@ -103,8 +104,8 @@ func (c cluster) write(dir *directory) error {
 	return nil
 }
 
-// configure writes the configuration of a cluster. Who connects to it is the superuser
-// postgres, or has a password.
+// configure writes the configuration of a cluster. Clients connect as the superuser postgres,
+// or with a password.
 func (d *directory) configure(conf string) error {
 	return errors.Join(
 		d.appendFile("postgresql.conf", conf),

@@ -14,17 +14,17 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/tempdir"
 )
 
-// prefix is what the names of servers' directories start with.
+// prefix begins the names of servers' directories.
 const prefix = "reprise-postgres-"
 
-// directory holds a server's data.
+// directory is the directory of a server and its data.
 type directory struct {
 	*tempdir.Dir
 	data    string // the cluster, a directory in it
 	account *syscall.Credential
 }
 
-// serverAccount returns whom servers run as, or nil for the user of this process.
+// serverAccount returns the account that servers run as, or nil for the user of this process.
 // PostgreSQL refuses to run as root.
 func serverAccount() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
@@ -45,7 +45,7 @@ func serverAccount() (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// newDirectory makes a directory for an account, or for this user if that is nil.
+// newDirectory makes a directory for an account, or for this user if account is nil.
 func newDirectory(account *syscall.Credential, onDisk bool) (*directory, error) {
 	dir, err := tempdir.New(tempdir.Parent(os.TempDir(), onDisk), prefix)
 	if err != nil {
@@ -66,13 +66,13 @@ func (d *directory) makeData() error {
 		return nil
 	}
 	return errors.Join(
-		os.Chmod(d.Path(), 0o711), // the account must come through
+		os.Chmod(d.Path(), 0o711), // the account must be able to enter it
 		os.Chown(d.data, int(d.account.Uid), int(d.account.Gid)),
 	)
 }
 
-// appendFile adds to a file that initdb has made, and truncateFile replaces what
-// is in it. The file stays the account's.
+// appendFile appends to a file of initdb, and truncateFile replaces its content. The file
+// keeps its owner.
 func (d *directory) appendFile(name, content string) error {
 	return d.write(name, content, os.O_APPEND)
 }
@@ -90,8 +90,8 @@ func (d *directory) write(name, content string, how int) error {
 	return errors.Join(err, f.Close())
 }
 
-// removeLeftovers removes the directories whose processes have died. A server that
-// runs on one that is removed notices within a minute, and ends.
+// removeLeftovers removes the directories of processes that have died. A server that still
+// runs on a removed directory notices within a minute, and ends.
 func removeLeftovers() {
 	for _, parent := range tempdir.Parents(os.TempDir()) {
 		tempdir.RemoveLeftovers(parent, prefix, nil)

@@ -4,9 +4,9 @@ package postgres
 
 import "fmt"
 
-// Freeze stops every process of the server: its connections stay open, and nothing
-// answers, as on a machine that hangs. Thaw continues them. A server that does not run
-// stays as it is.
+// Freeze stops every process of the server: its connections stay open, and it does not
+// answer, as on a machine that hangs. Thaw continues them. If the server does not run, Freeze
+// does nothing.
 func (s *Server) Freeze() error {
 	if err := s.life.Freeze(); err != nil {
 		return fmt.Errorf("postgres: freeze: %w", err)

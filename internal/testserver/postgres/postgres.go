@@ -1,12 +1,11 @@
 //go:build darwin || linux
 
-// Package postgres starts throwaway PostgreSQL servers for tests: real ones, on
-// a port of 127.0.0.1 of their own, that a test may kill and start again as it
-// likes.
+// Package postgres starts throwaway PostgreSQL servers for tests. They are real servers, each
+// on its own port of 127.0.0.1, and a test may kill and restart them at will.
 //
-// The programs of PostgreSQL 13 or later must be installed; scripts/servers does
-// that on Debian. A server ends with the process that started it, also when that
-// is killed (on macOS, within a minute of the next Start).
+// The programs of PostgreSQL 13 or later must be installed; on Debian, scripts/servers
+// installs them. A server ends with the process that started it, even if that is killed (on
+// macOS, within a minute of the next Start).
 package postgres
 
 import (
@@ -24,40 +23,40 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
-// What PasswordURL connects as: a role that logs in with a password by
-// SCRAM-SHA-256, is no superuser, and owns the databases that CreateDatabase and
-// NewDatabase make. The password has characters that a URL escapes.
+// PasswordURL connects as User with Password. The role logs in with SCRAM-SHA-256, is not a
+// superuser, and owns the databases that CreateDatabase and NewDatabase make. The password
+// has characters that a URL escapes.
 const (
 	User     = "reprise"
 	Password = "s3cret/pass?word@10%"
 )
 
-// Config says what a server is like. The zero value will do.
+// Config configures a server. The zero value is usable.
 type Config struct {
-	// Bin is the directory of initdb, postgres and psql. The default is the
-	// environment variable REPRISE_TEST_POSTGRES_BIN, or else the newest of
-	// /usr/lib/postgresql/*/bin, or else what pg_config says.
+	// Bin is the directory of initdb, postgres and psql. The default is the environment
+	// variable REPRISE_TEST_POSTGRES_BIN, or else the newest of /usr/lib/postgresql/*/bin, or
+	// else the directory of pg_config.
 	Bin string
 
-	// Settings are written to postgresql.conf, such as "max_connections": "20". What
-	// is there without them is PostgreSQL's own default, but for
+	// Settings are written to postgresql.conf, such as "max_connections": "20". The defaults
+	// are PostgreSQL's, except
 	//
 	//	fsync = off             a killed process loses nothing that it has written,
-	//	full_page_writes = off  nor half of a page; on if fsync is
+	//	full_page_writes = off  not even half of a page; on if fsync is
 	//	max_connections = 400
 	//
-	// Where nothing is killed, "synchronous_commit": "off" saves further time.
-	// Where the server listens cannot be set.
+	// If a test kills nothing, "synchronous_commit": "off" saves further time. The address
+	// that the server listens on cannot be set.
 	Settings map[string]string
 
 	// OnDisk keeps the server's data in the directory for temporary files. The default is a
-	// file system in memory if there is one with room and TMPDIR is not set: what a killed
-	// process has written is kept there too.
+	// file system in memory, if there is one with room and TMPDIR is not set: writes of a
+	// killed process survive there too.
 	OnDisk bool
 }
 
-// Server is a PostgreSQL server that Start has started. Its methods may be
-// called concurrently.
+// Server is a PostgreSQL server that Start has started. Its methods may be called
+// concurrently.
 type Server struct {
 	bin    programs
 	dir    *directory
@@ -65,14 +64,13 @@ type Server struct {
 	port   *loopback.Port
 	log    *process.Tail
 
-	databases atomic.Int64 // that NewDatabase has named
+	databases atomic.Int64 // the number of databases that NewDatabase has named
 
 	life process.Life
 }
 
-// Start starts a server and returns when it answers queries, usually within a
-// second. The caller calls Stop. Leftovers of test processes that were killed
-// are removed first.
+// Start starts a server and returns when it answers queries, usually within a second. It
+// first removes leftovers of killed test processes. The caller must call Stop.
 func Start(cfg Config) (*Server, error) {
 	s, err := start(cfg)
 	if err != nil {
@@ -140,14 +138,13 @@ func (s *Server) initialize(conf string) error {
 	return err
 }
 
-// URL returns the URL that connects to a database as the superuser postgres,
-// who needs no password. The database "postgres" always exists.
+// URL returns the URL that connects to a database as the superuser postgres, without a
+// password. The database "postgres" always exists.
 func (s *Server) URL(database string) string {
 	return s.url(url.User("postgres"), database)
 }
 
-// PasswordURL returns the URL that connects to a database as User with
-// Password.
+// PasswordURL returns the URL that connects to a database as User with Password.
 func (s *Server) PasswordURL(database string) string {
 	return s.url(url.UserPassword(User, Password), database)
 }
@@ -157,12 +154,12 @@ func (s *Server) url(user *url.Userinfo, database string) string {
 	return u.String()
 }
 
-// Addr returns the address of the server, such as "127.0.0.1:40000". It stays the
-// same over restarts.
+// Addr returns the address of the server, such as "127.0.0.1:40000". It stays the same over
+// restarts.
 func (s *Server) Addr() string { return s.port.Addr() }
 
-// Via returns what URL or PasswordURL returned, but with the address of a proxy in
-// front of the server. It panics if rawURL is no URL.
+// Via returns a URL of URL or PasswordURL with the address replaced by addr, that of a proxy
+// in front of the server. It panics if rawURL is not a URL.
 func Via(rawURL, addr string) string {
 	u, err := url.Parse(rawURL)
 	if err == nil {
@@ -175,19 +172,19 @@ func Via(rawURL, addr string) string {
 	return u.String()
 }
 
-// Log returns the end of what the server has logged.
+// Log returns the end of the server's log.
 func (s *Server) Log() string { return s.log.String() }
 
-// Kill kills every process of the server at once with SIGKILL, and returns when
-// all have gone. To clients it is a crash; what was committed is kept for
-// Restart. A server that does not run stays as it is.
+// Kill kills every process of the server at once with SIGKILL, and returns when all have
+// ended. To clients it is a crash; committed data is kept for Restart. If the server does not
+// run, Kill does nothing.
 func (s *Server) Kill() error {
 	return s.end("kill", (*process.Process).Kill)
 }
 
-// Shutdown ends the server in order: it disconnects the clients, rolls back what
-// they were doing, and writes a checkpoint. The data is kept for Restart. A
-// server that does not run stays as it is.
+// Shutdown ends the server in order: it disconnects the clients, rolls back their
+// transactions, and writes a checkpoint. The data is kept for Restart. If the server does not
+// run, Shutdown does nothing.
 func (s *Server) Shutdown() error {
 	return s.end("shut down", func(p *process.Process) error { return p.Stop(syscall.SIGINT) })
 }
@@ -199,9 +196,8 @@ func (s *Server) end(operation string, how func(*process.Process) error) error {
 	return nil
 }
 
-// Restart starts the server again after Kill or Shutdown, with its data and at
-// its address, and returns when it answers queries. One that runs is shut down
-// first.
+// Restart starts the server again after Kill or Shutdown, with its data and at its address,
+// and returns when it answers queries. If the server runs, Restart shuts it down first.
 func (s *Server) Restart() error {
 	if err := s.Shutdown(); err != nil {
 		return err
@@ -212,10 +208,9 @@ func (s *Server) Restart() error {
 	return nil
 }
 
-// Stop ends the server for good and removes its data. The second time it does
-// nothing.
+// Stop ends the server for good and removes its data. A second call does nothing.
 func (s *Server) Stop() error {
-	// It ends without a checkpoint: nobody will read the data.
+	// The server ends without a checkpoint, because its data is not needed any more.
 	err := s.life.Stop(func(p *process.Process) error { return p.Stop(syscall.SIGQUIT) }, func() error {
 		return errors.Join(s.releaseSharedMemory(), s.dir.Remove(), s.port.Release())
 	})
@@ -225,8 +220,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// releaseSharedMemory removes the shared memory that a killed server has left to
-// the system. Only a server on the same data knows which that is.
+// releaseSharedMemory removes the shared memory that a killed server has left in the system.
+// Only a server on the same data knows which that is.
 func (s *Server) releaseSharedMemory() error {
 	if !exists(filepath.Join(s.dir.data, "postmaster.pid")) {
 		return nil // it ended in order, or never ran

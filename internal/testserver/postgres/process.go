@@ -16,12 +16,11 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
-// death is what a server gets when this process dies. It ends at once then: an
-// immediate shutdown.
+// death is the signal that a server gets when this process dies. It causes an immediate
+// shutdown.
 const death = syscall.SIGQUIT
 
-// run runs the server and waits until it accepts connections, which it does not before it
-// has recovered.
+// run runs the server and waits until it accepts connections, which is after its recovery.
 func (s *Server) run() (*process.Process, error) {
 	p, err := process.Start(s.bin.postgres(s.dir, s.port.Number()), s.log, death)
 	if err != nil {
@@ -34,7 +33,7 @@ func (s *Server) run() (*process.Process, error) {
 }
 
 // awaitReady waits until postmaster.pid, which the server writes, says that it is ready. A
-// query would tell as well, but each try starts two processes, which takes more processor
+// query would work as well, but each try starts two processes, which takes more processor
 // time than the recovery.
 func (s *Server) awaitReady(p *process.Process) error {
 	patience := time.NewTimer(process.Patience)
@@ -56,14 +55,14 @@ func (s *Server) awaitReady(p *process.Process) error {
 	}
 }
 
-// The lines of postmaster.pid, counted from 0.
+// Lines of postmaster.pid, counted from 0.
 const (
-	pidLine    = 0 // of the server's first process
+	pidLine    = 0 // the pid of the server's first process
 	statusLine = 7
 )
 
-// isReady says whether the server with a process number accepts connections. The file can
-// be that of a server that was killed, be written just then, or not be there yet.
+// isReady reports whether the server with this pid accepts connections. The file may still
+// belong to a killed server, be partly written, or not exist yet.
 func (s *Server) isReady(pid int) (bool, error) {
 	content, err := os.ReadFile(filepath.Join(s.dir.data, "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,12 +21,12 @@ import (
 // programs is the directory of PostgreSQL's programs.
 type programs string
 
-// packaged is where Debian installs each version.
+// packaged matches the directories in which Debian installs each version.
 const packaged = "/usr/lib/postgresql/*/bin"
 
-// findPrograms returns dir, or else what the environment names, or else the newest
-// directory that matches the pattern, or else what pg_config says. The error says
-// how to get one.
+// findPrograms returns dir, or else the directory in the environment, or else the newest
+// directory that matches the pattern, or else the directory of pg_config. The error says how
+// to install PostgreSQL.
 func findPrograms(dir, pattern string) (programs, error) {
 	const variable = "REPRISE_TEST_POSTGRES_BIN"
 	if env := os.Getenv(variable); dir == "" && env != "" {
@@ -41,7 +41,7 @@ func findPrograms(dir, pattern string) (programs, error) {
 		}
 		return programs(dir), nil
 	}
-	candidates, _ := filepath.Glob(pattern) // it is a good one
+	candidates, _ := filepath.Glob(pattern) // the pattern is valid
 	slices.SortFunc(candidates, func(a, b string) int { return debianVersion(b) - debianVersion(a) })
 	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
 		candidates = append(candidates, strings.TrimSpace(string(out)))
@@ -55,7 +55,7 @@ func findPrograms(dir, pattern string) (programs, error) {
 		"elsewhere install PostgreSQL 13 or later and set %s to the directory of its programs", variable)
 }
 
-// missing returns the first program that is needed and not there.
+// missing returns the first required program that does not exist, or "".
 func (p programs) missing() string {
 	for _, name := range []string{"initdb", "postgres", "psql"} {
 		if _, err := exec.LookPath(p.path(name)); err != nil {
@@ -69,12 +69,12 @@ func (p programs) path(name string) string { return filepath.Join(string(p), nam
 
 // debianVersion returns 15 for /usr/lib/postgresql/15/bin.
 func debianVersion(bin string) int {
-	v, _ := strconv.Atoi(filepath.Base(filepath.Dir(bin))) // 0, the oldest, for what is no version
+	v, _ := strconv.Atoi(filepath.Base(filepath.Dir(bin))) // 0, the oldest, for a directory without a version
 	return v
 }
 
-// command returns a command that none of the caller's PG* variables reaches, and
-// that speaks English.
+// command returns a command that gets none of the caller's PG* variables and prints English
+// messages.
 func (p programs) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, p.path(name), args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PG") })
@@ -82,7 +82,7 @@ func (p programs) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// serverCommand is command for what runs in the server's directory as its owner.
+// serverCommand is command for a program that runs in the server's directory as its owner.
 func (p programs) serverCommand(dir *directory, name string, args ...string) *exec.Cmd {
 	cmd := p.command(context.Background(), name, args...)
 	cmd.Dir = dir.data
@@ -112,13 +112,13 @@ func (p programs) postgres(dir *directory, port int) *exec.Cmd {
 
 var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 
-// configuration returns what is added to postgresql.conf. It is not the command
-// line, which would beat ALTER SYSTEM.
+// configuration returns the lines to append to postgresql.conf. They are not passed on the
+// command line, because that takes precedence over ALTER SYSTEM.
 func configuration(settings map[string]string) (string, error) {
 	all := map[string]string{
 		"fsync":               "off",
 		"max_connections":     "400",
-		"password_encryption": "scram-sha-256", // not yet the default of 13
+		"password_encryption": "scram-sha-256", // not the default in 13
 	}
 	maps.Copy(all, settings)
 	if _, ok := settings["full_page_writes"]; !ok {
@@ -137,7 +137,7 @@ func configuration(settings map[string]string) (string, error) {
 	return conf.String(), nil
 }
 
-// literal returns s as an SQL string, which is also how postgresql.conf has it.
+// literal returns s as an SQL string, which is also the format of postgresql.conf.
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
 // identifier returns s as an SQL name.

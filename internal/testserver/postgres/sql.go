@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// Exec runs SQL statements, or commands of psql, as the superuser in a database,
-// each in a transaction of its own, until one fails. It returns the rows of all
-// of them, one a line, with "|" between columns and nothing for null. It is for
-// what a test needs around its subject: each call starts a program.
+// Exec runs SQL statements, or commands of psql, as the superuser in a database, each in its
+// own transaction, until one fails. It returns the rows of all of them, one per line, with
+// "|" between columns and nothing for null. It is meant for the set-up and checks of tests,
+// because each call starts a program.
 func (s *Server) Exec(ctx context.Context, database, sql string) (rows string, err error) {
 	rows, err = s.psql(ctx, database, sql)
 	if err != nil {
@@ -21,10 +21,10 @@ func (s *Server) Exec(ctx context.Context, database, sql string) (rows string, e
 	return rows, nil
 }
 
-// CreateDatabase creates an empty database that belongs to User. Drop it with
-// Exec, or leave it to Stop.
+// CreateDatabase creates an empty database that belongs to User. Drop it with Exec, or leave
+// it to Stop.
 func (s *Server) CreateDatabase(ctx context.Context, name string) error {
-	// Nobody can be connected to template0, so databases are created side by side.
+	// template0 accepts no connections, so several databases can be created concurrently.
 	sql := "create database " + identifier(name) + " owner " + User + " template template0"
 	if _, err := s.psql(ctx, "postgres", sql); err != nil {
 		return fmt.Errorf("postgres: create database %q: %w", name, err)
@@ -32,8 +32,8 @@ func (s *Server) CreateDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-// NewDatabase creates an empty database that belongs to User and returns its name.
-// It is dropped at the end of the test, whoever is connected to it.
+// NewDatabase creates an empty database that belongs to User and returns its name. It is
+// dropped at the end of the test, even if clients are still connected to it.
 func (s *Server) NewDatabase(t testing.TB) (name string) {
 	t.Helper()
 	name = fmt.Sprintf("test_%d", s.databases.Add(1))
@@ -51,8 +51,8 @@ func (s *Server) NewDatabase(t testing.TB) (name string) {
 	return name
 }
 
-// psql runs psql. What it runs comes from its standard input, because
-// others can read a command line.
+// psql runs psql. The statements are passed on its standard input, because other users can
+// read a command line.
 func (s *Server) psql(ctx context.Context, database, sql string) (string, error) {
 	cmd := s.bin.command(ctx, "psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
 		"--set=ON_ERROR_STOP=1", "--file=-", "--dbname="+s.URL(database))

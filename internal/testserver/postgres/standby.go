@@ -12,9 +12,9 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
-// StartStandby starts a hot standby of s, with a copy of its data: another server,
-// which follows s, answers queries, and refuses to write until Promote. The caller
-// calls Stop, before that of s.
+// StartStandby starts a hot standby of s: another server with a copy of its data, which
+// follows s, answers queries, and refuses writes until Promote. The caller must call Stop,
+// before that of s.
 func (s *Server) StartStandby() (*Server, error) {
 	standby, err := s.startStandby()
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *Server) StartStandby() (*Server, error) {
 }
 
 func (s *Server) startStandby() (*Server, error) {
-	// Nobody else can reach the server, and the superuser needs no password anyway.
+	// No other machine can reach the server, and the superuser needs no password anyway.
 	if err := s.dir.appendFile("pg_hba.conf", "host replication postgres 127.0.0.1/32 trust\n"); err != nil {
 		return nil, err
 	}
@@ -50,8 +50,7 @@ func (s *Server) startStandby() (*Server, error) {
 	return standby, nil
 }
 
-// copyServer copies the data of a server that runs, so that a server on the copy
-// follows it.
+// copyServer copies the data of a running server so that a server on the copy follows it.
 func (p programs) copyServer(addr string, to *directory) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -70,7 +69,7 @@ func (p programs) copyServer(addr string, to *directory) error {
 	return nil
 }
 
-// Promote ends recovery, and returns when the server can be written to.
+// Promote ends recovery, and returns when the server accepts writes.
 func (s *Server) Promote() error {
 	if _, err := s.psql(context.Background(), "postgres", "select pg_promote()"); err != nil {
 		return fmt.Errorf("postgres: promote: %w", err)

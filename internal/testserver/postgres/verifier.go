@@ -10,16 +10,15 @@ import (
 	"fmt"
 )
 
-// verifier returns what the server stores of an ASCII password for SCRAM-SHA-256
-// (RFC 5802), with a single round of hashing. PostgreSQL makes 4,096, which both sides
-// repeat for each connection: with the race detector that was most of the time that
-// tests took.
+// verifier returns the server's stored form of an ASCII password for SCRAM-SHA-256 (RFC
+// 5802), with a single round of hashing. PostgreSQL uses 4,096 rounds, which both sides
+// repeat for each connection: with the race detector they took most of the time of the tests.
 func verifier(password string) string {
 	const rounds = 1
-	salt := []byte("reprise testserv") // 16 bytes, as the server makes them
+	salt := []byte("reprise testserv") // 16 bytes, as the server uses
 	salted, err := pbkdf2.Key(sha256.New, password, salt, rounds, sha256.Size)
 	if err != nil {
-		panic("postgres: " + err.Error()) // only of parameters that FIPS 140 forbids
+		panic("postgres: " + err.Error()) // only if FIPS 140 forbids the parameters
 	}
 	sign := func(text string) []byte {
 		mac := hmac.New(sha256.New, salted)

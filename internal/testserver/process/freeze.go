@@ -9,12 +9,12 @@ import (
 	"syscall"
 )
 
-// Freeze stops the process and everything that it started with SIGSTOP: their
-// connections stay open, and nothing answers, as on a machine that hangs. A process
-// that has ended stays as it is.
+// Freeze stops the process and all its descendants with SIGSTOP: their connections stay open,
+// and they do not answer, as on a machine that hangs. If the process has ended, Freeze does
+// nothing.
 func (p *Process) Freeze() error {
-	// The process first: stopped, it starts no more children. Its children may, until
-	// each of them is stopped too.
+	// The process comes first: once stopped, it starts no more children. Its children may
+	// still start processes until each of them is stopped too.
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		if errors.Is(err, os.ErrProcessDone) {
 			return nil
@@ -63,7 +63,7 @@ func (p *Process) signal(signal syscall.Signal) error {
 	return nil
 }
 
-// send sends a signal to processes, of which some may have ended.
+// send sends a signal to processes, some of which may have ended.
 func send(signal syscall.Signal, pids []int) (err error) {
 	for _, pid := range pids {
 		if failed := syscall.Kill(pid, signal); failed != nil && !errors.Is(failed, syscall.ESRCH) {

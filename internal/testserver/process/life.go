@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Life is that of a server whose process may end and begin again on the same data, until
-// the server is stopped for good. The zero value is that of one that has not begun. Its
-// methods may be called concurrently, and exclude each other.
+// Life manages the process of a server. The process may end and begin again on the same data,
+// until the server is stopped for good. The zero value has not begun. The methods may be
+// called concurrently, and exclude each other.
 type Life struct {
 	mu      sync.Mutex
 	running *Process
@@ -37,7 +37,7 @@ func (l *Life) Begin(start func() (*Process, error)) (err error) {
 	return err
 }
 
-// End ends the process with end if there is one. It may begin again.
+// End ends the process with end if there is one. The process may begin again.
 func (l *Life) End(end func(*Process) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +53,8 @@ func (l *Life) endLocked(end func(*Process) error) error {
 	return err
 }
 
-// Stop ends the process with end if there is one, for good, and then calls release,
-// whatever that returned. The second time it does nothing.
+// Stop ends the process with end if there is one, for good, and then calls release even if
+// end failed. A second call does nothing.
 func (l *Life) Stop(end func(*Process) error, release func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

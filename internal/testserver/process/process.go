@@ -1,7 +1,7 @@
 //go:build darwin || linux
 
-// Package process runs the programs of servers that tests start: children of this
-// process that are waited for, and that end with it.
+// Package process runs the programs of servers that tests start: children of this process
+// that it waits for, and that end with it.
 package process
 
 import (
@@ -15,38 +15,38 @@ import (
 	"time"
 )
 
-// Patience is how long a server may take to start or to end. It takes tenths of a
-// second or a few seconds, longer to recover after much was written, and a minute where the
-// machine has much else to do.
+// Patience is how long a server may take to start or to end. Usually it takes tenths of a
+// second or a few seconds, longer to recover after many writes, and a minute on a busy
+// machine.
 const Patience = 5 * time.Minute
 
 // lingering is how long the children of a process may outlive it.
 const lingering = time.Minute
 
-// Process is a program with everything that it starts. It is a child that is
-// waited for: a killed server that nobody waits for would look alive to the next
-// one. Its methods may be called concurrently.
+// Process is a program with its descendants. It is a child that this process waits for:
+// otherwise a killed server would look alive to the next one. Its methods may be called
+// concurrently.
 type Process struct {
 	cmd       *exec.Cmd
 	lingering time.Duration // how long its children may outlive it
-	exited    chan struct{} // closed when it has gone, and all that it started
+	exited    chan struct{} // closed when it and its descendants have ended
 
-	// How it ended, to be read after exited.
+	// The outcome, valid after exited is closed.
 	err   error // of Wait
-	alone error // not nil if some of what it started is still there
+	alone error // not nil if some of its descendants still run
 }
 
-// Start starts cmd, which must not have a standard output or error yet, and copies
-// both to log. When this process dies, however that happens, cmd gets the signal
-// death. (On macOS it does not.)
+// Start starts cmd, which must not have a standard output or error yet, and copies both to
+// log. When this process dies for any reason, cmd gets the signal death. (On macOS it does
+// not.)
 func Start(cmd *exec.Cmd, log io.Writer, death syscall.Signal) (*Process, error) {
 	return start(cmd, log, death, lingering)
 }
 
 func start(cmd *exec.Cmd, log io.Writer, death syscall.Signal, lingering time.Duration) (*Process, error) {
 	endWithParent(cmd, death)
-	// Everything that a server starts inherits the pipe, so its end says that all
-	// have gone.
+	// All descendants of the server inherit the pipe, so the end of its output means that all
+	// of them have ended.
 	output, input, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func start(cmd *exec.Cmd, log io.Writer, death syscall.Signal, lingering time.Du
 	started := make(chan error)
 	go func() {
 		defer close(p.exited)
-		// The signal for the death of the parent comes when the thread ends that
-		// started the child. This one is kept for as long as the child lives.
+		// The kernel sends the signal for the parent's death when the thread that started the
+		// child ends. This thread is kept for as long as the child lives.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -83,19 +83,18 @@ func start(cmd *exec.Cmd, log io.Writer, death syscall.Signal, lingering time.Du
 // ID returns the process's number.
 func (p *Process) ID() int { return p.cmd.Process.Pid }
 
-// Exited is closed when the process has ended with everything that it started, or
-// something outlives it.
+// Exited returns a channel that is closed when the process and its descendants have ended, or
+// when descendants have outlived it for too long.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Wait waits for the end of the process and returns how it ended, as exec.Cmd.Wait
-// does.
+// Wait waits for the end of the process and returns its outcome as exec.Cmd.Wait does.
 func (p *Process) Wait() error {
 	<-p.exited
 	return errors.Join(p.err, p.gone())
 }
 
-// gone waits until the process has ended with everything that it started, however
-// it did so, and returns an error if something lives on.
+// gone waits until the process and its descendants have ended in any way, and returns an
+// error if a descendant lives on.
 func (p *Process) gone() error {
 	<-p.exited
 	if p.alone != nil {
@@ -104,8 +103,8 @@ func (p *Process) gone() error {
 	return nil
 }
 
-// Stop sends the process a signal and waits until it has ended. One that does not
-// is killed after Patience, which is an error.
+// Stop sends the process a signal and waits until it has ended. After Patience it kills the
+// process and returns an error.
 func (p *Process) Stop(how syscall.Signal) error {
 	if err := p.cmd.Process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return errors.Join(err, p.Kill())
@@ -118,11 +117,11 @@ func (p *Process) Stop(how syscall.Signal) error {
 	}
 }
 
-// Kill kills the process and everything that it started with SIGKILL, and waits
-// until all have gone. One that has ended stays as it is.
+// Kill kills the process and its descendants with SIGKILL, and waits until all have ended. If
+// the process has ended, Kill does nothing to it.
 func (p *Process) Kill() error {
-	// Stopped, it starts no more children. Nobody else gets its pid until it is
-	// waited for, which cannot be before it is killed.
+	// Once stopped, it starts no more children. Its pid is not reused until this process has
+	// waited for it, which cannot happen before it is killed.
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	} else if err != nil {
@@ -141,8 +140,7 @@ func (p *Process) Kill() error {
 	return errors.Join(err, p.gone())
 }
 
-// Descendants returns the processes that a process has started, those that they
-// have started, and so on.
+// Descendants returns the children of a process, their children, and so on.
 func Descendants(pid int) (pids []int, err error) {
 	parents, err := parents()
 	if err != nil {

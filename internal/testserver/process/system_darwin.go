@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// endWithParent does nothing: macOS tells no process of its parent's death.
+// endWithParent does nothing: macOS does not notify a process of its parent's death.
 func endWithParent(*exec.Cmd, syscall.Signal) {}
 
 // awaitStop waits until a child of this process that was sent SIGSTOP has stopped or ended.
-// Until then it may still be starting a process, which a list of its children may lack.
+// Until then it may still be starting a process that a list of its children lacks.
 func awaitStop(pid int) {
 	for {
 		state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
@@ -24,7 +24,7 @@ func awaitStop(pid int) {
 	}
 }
 
-// parents returns the parent of each process that runs.
+// parents returns the parent of each running process.
 func parents() (map[int]int, error) {
 	out, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=").Output()
 	if err != nil {

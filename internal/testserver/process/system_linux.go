@@ -18,8 +18,8 @@ func endWithParent(cmd *exec.Cmd, signal syscall.Signal) {
 }
 
 // awaitStop waits until a child of this process that was sent SIGSTOP has stopped, with all
-// its threads, or has ended. Until then it may still be starting a process, which a list of
-// its children may lack.
+// its threads, or has ended. Until then it may still be starting a process that a list of its
+// children lacks.
 func awaitStop(pid int) {
 	const (
 		waitStopped, waitExited, leaveIt = 0x2, 0x4, 0x1000000 // WSTOPPED, WEXITED, WNOWAIT
@@ -28,12 +28,12 @@ func awaitStop(pid int) {
 	for {
 		_, _, err := syscall.Syscall6(syscall.SYS_WAITID, byPID, uintptr(pid), 0, waitStopped|waitExited|leaveIt, 0, 0)
 		if err != syscall.EINTR {
-			return // stopped, or somebody has waited for its end
+			return // stopped, or another goroutine has waited for its end
 		}
 	}
 }
 
-// parents returns the parent of each process that runs.
+// parents returns the parent of each running process.
 func parents() (map[int]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -43,9 +43,9 @@ func parents() (map[int]int, error) {
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // it has ended in between
 		}
-		// pid (name) state ppid ..., where the name may have parentheses
+		// The format is pid (name) state ppid ..., and the name may contain parentheses.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) < 2 {
 			continue

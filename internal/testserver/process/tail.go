@@ -4,11 +4,11 @@ package process
 
 import "sync"
 
-// kept is how much of a log is kept.
+// kept is how many bytes of a log are kept.
 const kept = 64 << 10
 
-// Tail is an io.Writer that keeps the end of what is written to it. The zero
-// value is empty. Its methods may be called concurrently.
+// Tail is an io.Writer that keeps the last bytes written to it. The zero value is empty. Its
+// methods may be called concurrently.
 type Tail struct {
 	mu  sync.Mutex
 	end []byte
@@ -25,7 +25,7 @@ func (l *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what is kept.
+// String returns the kept bytes.
 func (l *Tail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// A fault strikes one connection: the first whose client sends a pattern.
+// A fault strikes one connection: the first one whose client sends a pattern.
 type fault struct {
 	kind    kind
 	request []byte           // strikes the connection on which a client sends this
-	seen    map[*link][]byte // the end of what clients have sent, where request may have begun
-	until   []byte           // the end of the reply that is lost
-	replied []byte           // the end of what the server has replied, where until may have begun
+	seen    map[*link][]byte // the last bytes that clients have sent, which may begin request
+	until   []byte           // the end of the reply to lose
+	replied []byte           // the last bytes of the server's reply, which may begin until
 	struck  chan struct{}
 }
 
@@ -25,33 +25,33 @@ const (
 	loseReply
 )
 
-// LoseRequest resets, on both sides, the next connection on which a client sends
-// pattern: the server gets nothing of the chunk that completes it. The channel is
-// closed when that has happened. A nil pattern stands for anything at all.
+// LoseRequest resets, on both sides, the next connection on which a client sends pattern: the
+// server gets nothing of the chunk that completes it. The channel is closed when that has
+// happened. A nil pattern matches any data.
 //
-// For this method, CutAfter and LoseReply: a pattern counts when all of it is sent
-// after the call, in however many chunks. Several faults wait side by side, also
-// for the same pattern; a chunk that completes two strikes with the one that was
-// asked for first. The pattern must not be changed afterwards.
+// For this method, CutAfter and LoseReply: a pattern matches only data sent after the call,
+// in any number of chunks. Several faults can wait at the same time, also for the same
+// pattern; a chunk that completes several patterns triggers only the fault that was requested
+// first. The caller must not change the pattern afterwards.
 func (p *Proxy) LoseRequest(pattern []byte) (struck <-chan struct{}) {
 	return p.arm(&fault{kind: loseRequest, request: pattern})
 }
 
-// CutAfter closes the next connection on which a client sends pattern, as soon as
-// the server was sent the chunk that completes it: the client gets no answer to that
-// chunk, however quick the server is, and sees a reset, while the server sees the end
-// of the connection after the request, and may carry it out before or after the client
-// has come back. The channel is closed when that has happened.
+// CutAfter closes the next connection on which a client sends pattern, as soon as the server
+// was sent the chunk that completes it. The client never gets an answer to that chunk and
+// sees a reset. The server sees the end of the connection after the request, and may execute
+// the request before or after the client has reconnected. The channel is closed when that has
+// happened.
 func (p *Proxy) CutAfter(pattern []byte) (struck <-chan struct{}) {
 	return p.arm(&fault{kind: cutAfter, request: pattern})
 }
 
-// LoseReply loses the reply to a request that the server has carried out: on the
-// next connection on which a client sends request, nothing more that the server
-// sends arrives, and when it has sent until, the connection is reset on both sides.
-// The channel is closed when that has happened. With until nil that is when it has
-// sent anything, which can be before it has finished if the request is long. Both
-// nil: the next request on any connection.
+// LoseReply loses the reply to a request that the server has executed: on the next connection
+// on which a client sends request, no further data from the server arrives, and when the
+// server has sent until, the connection is reset on both sides. The channel is closed when
+// that has happened. With a nil until the reset follows the server's first data, which a long
+// request may trigger before the server has finished. If both are nil, the fault strikes the
+// next request on any connection.
 func (p *Proxy) LoseReply(request, until []byte) (struck <-chan struct{}) {
 	return p.arm(&fault{kind: loseReply, request: request, until: until})
 }
@@ -65,14 +65,13 @@ func (p *Proxy) arm(f *fault) <-chan struct{} {
 	return f.struck
 }
 
-// verdict says what is to be done with a chunk: whether it passes, and whether a
-// fault strikes after it.
+// verdict decides about a chunk: whether it passes, and whether a fault strikes after it.
 type verdict struct {
 	pass   bool
 	strike *fault
 }
 
-// request judges what a client has sent.
+// request decides about data from the client.
 func (l *link) request(chunk []byte) verdict {
 	f := l.proxy.due(l, chunk)
 	switch {
@@ -90,7 +89,7 @@ func (l *link) request(chunk []byte) verdict {
 	return verdict{pass: true}
 }
 
-// reply judges what the server has sent.
+// reply decides about data from the server.
 func (l *link) reply(chunk []byte) verdict {
 	l.mu.Lock()
 	f := l.losing
@@ -108,8 +107,8 @@ func (l *link) reply(chunk []byte) verdict {
 	return verdict{}
 }
 
-// due returns the fault whose request a chunk completes, which no longer waits, or
-// nil.
+// due returns the fault whose request a chunk completes, and removes it from the waiting
+// faults. It returns nil if there is none.
 func (p *Proxy) due(l *link, chunk []byte) (due *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,8 +127,8 @@ func (p *Proxy) due(l *link, chunk []byte) (due *fault) {
 	return due
 }
 
-// find reports whether a chunk completes the pattern, and returns what is to be
-// kept before the next one.
+// find reports whether a chunk completes the pattern, and returns the bytes to keep for the
+// next call.
 func find(pattern, before, chunk []byte) (complete bool, after []byte) {
 	all := slices.Concat(before, chunk)
 	return bytes.Contains(all, pattern), all[max(0, len(all)-max(0, len(pattern)-1)):]

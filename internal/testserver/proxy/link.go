@@ -12,22 +12,21 @@ import (
 	"time"
 )
 
-// link is the connection of a client, and the one to the server that belongs to
-// it.
+// link is a client's connection together with its connection to the server.
 type link struct {
 	proxy  *Proxy
 	client *net.TCPConn
 	ctx    context.Context // ends with the link, or when it is cut
 	cancel context.CancelFunc
-	ended  chan struct{} // closed when both connections are
+	ended  chan struct{} // closed when both connections are closed
 
-	clientIsSilent, serverIsSilent atomic.Bool // what it sends is lost
+	clientIsSilent, serverIsSilent atomic.Bool // data from this side is lost
 
 	mu     sync.Mutex
 	server *net.TCPConn // nil until it is connected
 	isCut  bool
-	losing *fault // whose request has passed, and whose reply must not
-	struck *fault // because of which the link was cut
+	losing *fault // its request has passed, and its reply must not pass
+	struck *fault // the fault that cut the link
 }
 
 func newLink(p *Proxy, client *net.TCPConn) *link {
@@ -35,8 +34,8 @@ func newLink(p *Proxy, client *net.TCPConn) *link {
 	return &link{proxy: p, client: client, ctx: ctx, cancel: cancel, ended: make(chan struct{})}
 }
 
-// run connects to the server and forwards both ways, until both sides have closed
-// or the link is cut.
+// run connects to the server and forwards both ways, until both sides have closed or the link
+// is cut.
 func (l *link) run() {
 	defer l.end()
 	if err := l.connect(); err != nil {
@@ -52,13 +51,13 @@ func (l *link) run() {
 // connectTimeout is for a server on this machine.
 const connectTimeout = 5 * time.Second
 
-// connect connects to the server, when the network lets it.
+// connect connects to the server once the network is not stalled.
 func (l *link) connect() error {
 	if err := l.proxy.awaitFlow(l.ctx); err != nil {
 		return err
 	}
-	// Not with the link's context: what is connected when that ends would be closed like
-	// any other connection, and not reset.
+	// The link's context is not used here: if it ended after the connection was made, the
+	// connection would be closed like any other instead of being reset.
 	server, err := net.DialTimeout("tcp", l.proxy.target, connectTimeout)
 	if err != nil {
 		return err
@@ -72,15 +71,15 @@ func (l *link) connect() error {
 	return nil
 }
 
-// forward copies what src sends to dst, each chunk as far as inspect lets it, until
-// src sends no more. What src sends when it is silent is lost, and its end is too.
+// forward copies data from src to dst until src sends no more. inspect decides about each
+// chunk. While src is silent, its data is lost, and the end of its data too.
 func (l *link) forward(dst, src *net.TCPConn, silent *atomic.Bool, inspect func(chunk []byte) verdict) {
 	chunk := make([]byte, 64<<10)
 	for {
 		n, readErr := src.Read(chunk)
 		l.proxy.pace(l.ctx, n)
 		if l.proxy.awaitFlow(l.ctx) != nil {
-			return // it was cut
+			return // the link was cut
 		}
 		if silent.Load() {
 			if readErr == nil {
@@ -114,14 +113,14 @@ func (l *link) forward(dst, src *net.TCPConn, silent *atomic.Bool, inspect func(
 	}
 }
 
-// cut resets both connections. What waits for them gives up.
+// cut resets both connections. Goroutines that wait for them give up.
 func (l *link) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cutLocked(nil)
 }
 
-// strike is cut because of a fault.
+// strike cuts the link because of a fault.
 func (l *link) strike(f *fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,21 +139,21 @@ func (l *link) cutLocked(f *fault) {
 		return
 	}
 	if f != nil && f.kind == cutAfter {
-		// A reset could overtake what the server is to read.
+		// A reset could overtake data that the server has not read yet.
 		_ = l.server.Close()
 		return
 	}
 	reset(l.server)
 }
 
-// reset closes a connection so that the other side sees an error instead of an
-// end. That the other side was first is nobody's concern.
+// reset closes a connection so that the other side sees an error instead of an end. It
+// ignores that the other side may have closed it first.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
 }
 
-// end closes what is still open and says that the link has gone.
+// end closes the connections that are still open, and reports the end of the link.
 func (l *link) end() {
 	l.mu.Lock()
 	_ = l.client.Close() // forward has told the other side already

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Network has a proxy before each address that clients dial. It is for servers that clients reach by several
-// addresses, whose certificates they still check. It implements conformance.Network, and its methods may be called concurrently.
+// Network has a proxy in front of each address that clients dial. It is for servers with
+// several addresses whose certificates clients check. It implements conformance.Network, and
+// its methods may be called concurrently.
 type Network struct {
 	mu      sync.Mutex
 	proxies map[string]*Proxy
@@ -17,7 +18,7 @@ type Network struct {
 	stalled bool
 }
 
-// NewNetwork returns a network that works. It is closed at the end of the test.
+// NewNetwork returns a working network, and closes it at the end of the test.
 func NewNetwork(t testing.TB) *Network {
 	n := &Network{proxies: map[string]*Proxy{}}
 	t.Cleanup(func() {
@@ -41,7 +42,7 @@ func (n *Network) Dial(ctx context.Context, kind, addr string) (net.Conn, error)
 	return new(net.Dialer).DialContext(ctx, kind, p.Addr())
 }
 
-// to returns the proxy before an address.
+// to returns the proxy in front of an address.
 func (n *Network) to(addr string) (*Proxy, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -103,11 +104,11 @@ func (n *Network) Partition(testing.TB) (heal func()) {
 	return func() { set(false, (*Proxy).Resume) }
 }
 
-// Silence lets nothing arrive any more on the connections that are open now.
+// Silence loses all further data on the connections that are open now.
 func (n *Network) Silence() { n.each((*Proxy).Silence) }
 
-// SilenceBroker lets nothing arrive any more of what the servers send on the connections that are open now. The name is that of
-// conformance.Line.
+// SilenceBroker loses all further data from the servers on the connections that are open now.
+// The name is that of conformance.Line.
 func (n *Network) SilenceBroker() { n.each((*Proxy).SilenceServer) }
 
 func (n *Network) each(change func(*Proxy)) {

@@ -1,8 +1,8 @@
 //go:build darwin || linux
 
-// Package proxy stands between a client and a server and fails as networks do: it
-// stalls, cuts and refuses connections, and loses what is under way at bytes that a
-// test names.
+// Package proxy forwards connections between a client and a server and fails as networks do:
+// it stalls, cuts and refuses connections, and loses data in transit at bytes that a test
+// names.
 package proxy
 
 import (
@@ -17,36 +17,36 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
 )
 
-// Proxy forwards each connection to its address to a server. Until it is told to
-// fail it is as good as the network: half-closed connections and resets are passed
-// on as they are. A client is connected before the server is, so a server that
-// refuses looks like one that resets.
+// Proxy forwards each connection to its address to a server. Until it is told to fail it
+// behaves like the network: half-closed connections and resets are passed on unchanged. A
+// client is connected before the server is, so the client sees a refusal by the server as a
+// reset.
 //
 // The methods may be called concurrently.
 type Proxy struct {
 	target string
 	port   *loopback.Port
 	links  sync.WaitGroup
-	rate   atomic.Int64 // bytes a second; 0: without limit
+	rate   atomic.Int64 // bytes per second; 0: no limit
 
 	switching sync.Mutex // held while connections become accepted or refused
-	acceptor  *acceptor  // nil: they are refused
+	acceptor  *acceptor  // nil: connections are refused
 	closed    bool
 
 	mu      sync.Mutex
 	open    map[*link]bool
 	flowing chan struct{} // closed unless stalled
-	faults  []*fault      // that wait for their request
+	faults  []*fault      // the faults that wait for their request
 }
 
-// acceptor is one time of accepting connections.
+// acceptor is one period of accepting connections.
 type acceptor struct {
 	listener net.Listener
 	done     chan struct{}
 }
 
-// New starts a proxy for the server at target, which need not be there yet. The
-// caller calls Close.
+// New starts a proxy for the server at target, which need not run yet. The caller must call
+// Close.
 func New(target string) (*Proxy, error) {
 	port, err := loopback.Reserve()
 	if err != nil {
@@ -70,10 +70,9 @@ func (p *Proxy) Connections() int {
 	return len(p.open)
 }
 
-// Stall partitions the network until Resume. What is sent after Stall has returned
-// does not arrive, on open connections and on new ones, but is not lost either.
-// Nobody is told: connections can be made, and the end of one does not reach the
-// other side.
+// Stall partitions the network until Resume. Data sent after Stall has returned does not
+// arrive, on open connections and on new ones, but is not lost either. Neither side notices:
+// connections can be made, and the end of a connection does not reach the other side.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +83,7 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Resume ends what Stall began: everything goes on where it was.
+// Resume ends Stall: all connections continue where they were.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,11 +94,11 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// Throttle lets each connection transfer no more than so many bytes a second, each way,
-// until the next call; 0 is without limit.
+// Throttle limits each connection to bytesPerSecond in each direction, until the next call; 0
+// means no limit.
 func (p *Proxy) Throttle(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
 
-// pace waits for as long as n bytes take on a throttled network.
+// pace waits for the time that n bytes take on a throttled network.
 func (p *Proxy) pace(ctx context.Context, n int) {
 	rate := p.rate.Load()
 	if rate <= 0 || n <= 0 {
@@ -113,8 +112,7 @@ func (p *Proxy) pace(ctx context.Context, n int) {
 	}
 }
 
-// awaitFlow returns when the network is not stalled, or an error when ctx has
-// ended.
+// awaitFlow returns when the network is not stalled, or with an error when ctx has ended.
 func (p *Proxy) awaitFlow(ctx context.Context) error {
 	p.mu.Lock()
 	flowing := p.flowing
@@ -127,8 +125,8 @@ func (p *Proxy) awaitFlow(ctx context.Context) error {
 	}
 }
 
-// Cut resets all connections on both sides, and returns when they have gone. What
-// was under way is lost. Clients can connect again at once.
+// Cut resets all connections on both sides, and returns when they are closed. Data in transit
+// is lost. Clients can connect again at once.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	links := make([]*link, 0, len(p.open))
@@ -144,12 +142,12 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Silence makes the connections that are open now dead without a word, as a machine or a
-// firewall does that forgets them: nothing that either side sends arrives any more, nor
-// does its end. New connections work.
+// Silence makes the open connections dead without an error, as a machine or a firewall does
+// that has lost their state: no further data from either side arrives, nor the end of a
+// connection. New connections work.
 func (p *Proxy) Silence() { p.silence(true) }
 
-// SilenceServer does that to what the server sends alone: what the client sends still
+// SilenceServer does the same only to data from the server: data from the client still
 // arrives.
 func (p *Proxy) SilenceServer() { p.silence(false) }
 
@@ -164,8 +162,8 @@ func (p *Proxy) silence(clients bool) {
 	}
 }
 
-// Refuse has new connections refused until Accept, as by a machine where no server
-// runs. Open ones stay.
+// Refuse has new connections refused until Accept, as by a machine without a server. Open
+// connections stay.
 func (p *Proxy) Refuse() error {
 	p.switching.Lock()
 	defer p.switching.Unlock()
@@ -185,7 +183,7 @@ func (p *Proxy) refuse() error {
 	return nil
 }
 
-// Accept ends what Refuse began.
+// Accept ends Refuse.
 func (p *Proxy) Accept() error {
 	p.switching.Lock()
 	defer p.switching.Unlock()
@@ -215,7 +213,7 @@ func (p *Proxy) accept(listener net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		} else if err != nil {
-			time.Sleep(time.Millisecond) // too many files are open, and some will be closed
+			time.Sleep(time.Millisecond) // too many open files, some of which will be closed
 			continue
 		}
 		l := newLink(p, client.(*net.TCPConn))
@@ -236,8 +234,8 @@ func (p *Proxy) forget(l *link) {
 	}
 }
 
-// Close resets all connections and refuses new ones for good. No goroutine is left
-// when it returns. The second time it does nothing.
+// Close resets all connections and refuses new ones for good. When it returns, all goroutines
+// have ended. A second call does nothing.
 func (p *Proxy) Close() error {
 	p.switching.Lock()
 	defer p.switching.Unlock()

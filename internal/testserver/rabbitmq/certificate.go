@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// certificate is what a server proves its name with, in PEM.
+// certificate is a server's certificate with its key and its authority, in PEM.
 type certificate struct {
 	ca, chain, key []byte
 }
 
-// newCertificate makes an authority, and a certificate of 127.0.0.1 and localhost
-// that it has signed. The authority's key is forgotten.
+// newCertificate makes an authority, and a certificate for 127.0.0.1 and localhost that it
+// has signed. The authority's key is not kept.
 func newCertificate() (*certificate, error) {
 	authorityKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -71,7 +71,7 @@ func newCertificate() (*certificate, error) {
 	}, nil
 }
 
-// tlsDialer returns a dialer that trusts the server, and nobody else.
+// tlsDialer returns a dialer that trusts only the server.
 func (s *Server) tlsDialer() (*tls.Dialer, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(s.ca) {

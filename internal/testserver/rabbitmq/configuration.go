@@ -17,7 +17,7 @@ type settings map[string]string
 
 var settingName = regexp.MustCompile(`^[A-Za-z0-9_]+(\.[A-Za-z0-9_$/-]+)*$`)
 
-// configuration checks what a test wants in rabbitmq.conf.
+// configuration checks the settings that a test wants in rabbitmq.conf.
 func configuration(wanted map[string]string) (settings, error) {
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		if !settingName.MatchString(name) {
@@ -30,12 +30,11 @@ func configuration(wanted map[string]string) (settings, error) {
 	return wanted, nil
 }
 
-// configure returns rabbitmq.conf, with what a test wants and where the server
-// listens.
+// configure returns rabbitmq.conf with the settings of the test and the server's addresses.
 func (s *Server) configure(wanted settings) string {
 	all := settings{
 		"loopback_users": "none", // a proxy may have another address
-		// Two lines for each connection are a tenth of the work of a server of tests.
+		// Two lines for each connection are a tenth of the work of a test server.
 		"log.console.level": "warning",
 	}
 	maps.Copy(all, wanted)
@@ -60,7 +59,8 @@ func (s *Server) configure(wanted settings) string {
 	return conf.String()
 }
 
-// environment returns what the server and rabbitmqctl get beside what they inherit.
+// environment returns the variables that the server and rabbitmqctl get in addition to the
+// inherited ones.
 func (s *Server) environment() []string {
 	file := func(name string) string { return s.installed.inside(s.files.path(name)) }
 	schedulers := ""
@@ -83,12 +83,12 @@ func (s *Server) environment() []string {
 		"RABBITMQ_PLUGINS_DIR=" + file(linkedPlugins),
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + file(pluginsFile),
 		"RABBITMQ_CONF_ENV_FILE=" + file(noFile),
-		// The script becomes Erlang instead of waiting for it, so that this process
-		// is the parent; and Erlang reads no input, as if it had not been asked to.
+		// The script becomes Erlang instead of waiting for it, so that this process is the
+		// parent; and -noinput keeps Erlang from reading its input all the same.
 		"RABBITMQ_ALLOW_INPUT=true",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=" + schedulers + "-noinput +B i -start_epmd false -kernel inet_dist_use_interface {127,0,0,1} " +
 			`-eval file:eval(os:getenv("HOME")++"/` + evalProgram + `"). ` + mark + " " + filepath.Base(string(s.files)),
-		// rabbitmqctl listens where nobody else does.
+		// rabbitmqctl listens on any free port.
 		"RABBITMQ_CTL_DIST_PORT_MIN=0",
 		"RABBITMQ_CTL_DIST_PORT_MAX=0",
 	}

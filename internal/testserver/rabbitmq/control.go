@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// loadControl has the server load the program of rabbitmqctl, which is an archive of
-// Erlang's modules, after its own modules. It returns false where there is no such archive.
+// loadControl has the server load the program of rabbitmqctl, which is an archive of Erlang
+// modules, after the server's own modules. It returns false if there is no such archive.
 const loadControl = `global:trans({rabbitmqctl, self()}, fun() ->
     case code:ensure_loaded('Elixir.RabbitMQCtl') of
         {module, _} -> true;
@@ -32,9 +32,8 @@ const loadControl = `global:trans({rabbitmqctl, self()}, fun() ->
     end
 end, [node()]).`
 
-// runControl runs a command of rabbitmqctl, whose arguments are Arguments, in a process that
-// prints to another process. It returns the exit status and what a shell would show, in
-// base64.
+// runControl runs a command of rabbitmqctl with the arguments in Arguments, in a process that
+// prints to another process. It returns the exit status and the output of a shell, in base64.
 const runControl = `
 Self = self(),
 Print = fun Print(Printed) ->
@@ -67,10 +66,10 @@ end,
 Device ! printed,
 receive {printed, All} -> binary_to_list(base64:encode(<<Status, (unicode:characters_to_binary([All, More]))/binary>>)) end.`
 
-// Control runs a command of rabbitmqctl and returns what it prints, as Ctl does. The program
-// is rabbitmqctl's, but the server runs it: that takes a hundredth of the time of starting an
-// Erlang for each command. Where the program is none that a server can load, Control is Ctl.
-// A command that stops the server is for Ctl.
+// Control runs a command of rabbitmqctl and returns its output, as Ctl does. The server runs
+// rabbitmqctl's program, which takes a hundredth of the time of starting Erlang for each
+// command. If the server cannot load the program, Control calls Ctl. Use Ctl for a command
+// that stops the server.
 func (s *Server) Control(ctx context.Context, args ...string) (string, error) {
 	loaded, err := s.Eval(ctx, loadControl)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"os/exec"
 )
 
-// enter says that there is no such thing.
+// enter sets an error: macOS cannot run the programs.
 func enter(cmd *exec.Cmd, _ string) {
 	cmd.Err = errors.New("the programs of Debian do not run on macOS")
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
-// evaluator is a program that every server runs beside itself: it evaluates expressions
-// that arrive on the socket evalSocket. Each message begins with its length in four
-// bytes. An answer has a byte more: 0 before a value, 1 before what has failed.
+// evaluator is a program that every server also runs: it evaluates expressions that arrive on
+// the socket evalSocket. Each message begins with its length in four bytes. An answer has one
+// more byte: 0 before a value, 1 before an error.
 const evaluator = `spawn(fun() ->
     Path = filename:join(os:getenv("HOME"), "` + evalSocket + `"),
     file:delete(Path),
@@ -51,9 +51,9 @@ const evaluator = `spawn(fun() ->
 end).
 `
 
-// Eval has the server evaluate an Erlang expression, which ends with a full stop, and
-// returns its value as Erlang writes it, in one line. It does what rabbitmqctl eval does
-// without starting another Erlang, which takes half a second of a processor.
+// Eval has the server evaluate an Erlang expression, which ends with a full stop, and returns
+// its value in Erlang syntax, in one line. It is rabbitmqctl eval without the start of
+// another Erlang, which takes half a second of processor time.
 func (s *Server) Eval(ctx context.Context, expression string) (string, error) {
 	value, err := s.eval(ctx, expression)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Server) eval(ctx context.Context, expression string) (string, error) {
 	}
 	defer c.Close() //nolint:errcheck // the answer has been read
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-	message := append(binary.BigEndian.AppendUint32(nil, uint32(len(expression))), expression...) //nolint:gosec // a test's own, of a few lines
+	message := append(binary.BigEndian.AppendUint32(nil, uint32(len(expression))), expression...) //nolint:gosec // a test's expression, of a few lines
 	if _, err := c.Write(message); err != nil {
 		return "", err
 	}
@@ -93,16 +93,16 @@ func (s *Server) eval(ctx context.Context, expression string) (string, error) {
 	return string(answer[1:]), nil
 }
 
-// writeAll has a server write what it still keeps to itself.
+// writeAll has a server write its buffered metadata.
 //
-// A server that is killed within two seconds of the declaration of a queue may have
-// lost the queue, though it has answered: the log of its metadata is buffered. Of a
-// quorum queue it may have lost the name of its log: the queue is then there after
-// the restart and does nothing. Both are RabbitMQ's own, in 3.10 and in 4.0. A test
-// that kills a server looks for something else.
+// A server that is killed within two seconds after it has confirmed the declaration of a
+// queue may lose the queue, because it buffers the log of its metadata. For a quorum queue it
+// may lose the name of the queue's log: then the queue exists after the restart but does not
+// work. Both are behaviour of RabbitMQ, in 3.10 and in 4.0, which is not the subject of tests
+// that kill a server.
 const writeAll = `catch mnesia:sync_log(), catch dets:sync(ra_directory_reverse).`
 
-// sync has the server write what exists, unless it is frozen or has ended.
+// sync has the server write its metadata, unless it is frozen or has ended.
 func (s *Server) sync(p *process.Process) error {
 	if s.frozen.Load() {
 		return nil

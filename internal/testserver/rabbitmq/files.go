@@ -8,25 +8,25 @@ import (
 	"path/filepath"
 )
 
-// prefix is what the names of servers' directories start with.
+// prefix begins the names of servers' directories.
 const prefix = "reprise-rabbitmq-"
 
 // files is a server's directory.
 type files string
 
-// What is in it, of what the server and rabbitmqctl read and write.
+// The files in it that the server and rabbitmqctl read and write.
 const (
 	dataFiles     = "data"
-	homeFiles     = "home" // has the cookie, which nodes know each other by
+	homeFiles     = "home" // has the cookie by which nodes authenticate each other
 	logFiles      = "log"  // unused, the log goes to the standard output
 	confFile      = "rabbitmq.conf"
 	advancedFile  = "advanced.config"
 	pluginsFile   = "enabled_plugins"
-	noFile        = "none" // is not there
+	noFile        = "none" // does not exist
 	caFile        = "ca.pem"
 	chainFile     = "certificate.pem"
 	chainKeyFile  = "key.pem"
-	linked        = "rabbitmq" // as RabbitMQ's own directory
+	linked        = "rabbitmq" // like RabbitMQ's own directory
 	linkedPlugins = linked + "/plugins"
 	evalProgram   = "eval.erl" // in homeFiles
 	evalSocket    = "eval"     // in homeFiles

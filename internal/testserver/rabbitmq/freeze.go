@@ -4,9 +4,9 @@ package rabbitmq
 
 import "fmt"
 
-// Freeze stops every process of the server: its connections stay open, and nothing
-// answers, as on a machine that hangs. Thaw continues them. A server that does not run
-// stays as it is.
+// Freeze stops every process of the server: its connections stay open, and it does not
+// answer, as on a machine that hangs. Thaw continues them. If the server does not run, Freeze
+// does nothing.
 func (s *Server) Freeze() error {
 	s.frozen.Store(true)
 	if err := s.life.Freeze(); err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What a client says first, and what a server answers: a frame with a method of
-// the class connection, start.
+// A client sends header first, and a server answers with a method frame: start, of the class
+// connection.
 const (
 	header          = "AMQP\x00\x00\x09\x01"
 	methodFrame     = 1
@@ -29,7 +29,7 @@ func greet(ctx context.Context, d dialer, addr string) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close() //nolint:errcheck // what was asked for has been read
+	defer c.Close() //nolint:errcheck // the answer has been read
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}

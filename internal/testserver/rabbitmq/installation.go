@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// installation is where the programs of a release are.
+// installation is the location of the programs of a release.
 type installation struct {
 	release Release
-	root    string // the Debian that they are in, "" for this machine
-	sbin    string // the directory of rabbitmq-server and rabbitmqctl, as they see it
-	epmd    string // as they see it
+	root    string // the Debian that contains them, "" for this machine
+	sbin    string // the directory of rabbitmq-server and rabbitmqctl, below root
+	epmd    string // likewise
 }
 
-// packaged is where Debian installs each version, below its root. The programs in
-// /usr/sbin are others, which run as a user of their own on the machine's data.
+// packaged matches the directories in which Debian installs each version, below its root. The
+// programs in /usr/sbin are wrappers that run as a separate user on the machine's data.
 const packaged = "/usr/lib/rabbitmq/lib/rabbitmq_server-%d.*/sbin"
 
 // debianVariable names the Debian 13 that is used instead of the one in the cache.
@@ -42,7 +42,7 @@ func (r Release) major() int {
 	return 3
 }
 
-// find returns the installation of a release. The error says how to get one.
+// find returns the installation of a release. The error says how to install it.
 func find(r Release) (installation, error) {
 	if r != V3 && r != V4 {
 		return installation{}, fmt.Errorf("Config.Release is %d, which is none", int(r))
@@ -82,7 +82,7 @@ func onThisMachine(r Release, sbin string) (installation, error) {
 	return installation{release: r, sbin: sbin, epmd: epmd}, nil
 }
 
-// inDebian returns the installation in a Debian below this one. Only root gets in.
+// inDebian returns the installation in a Debian below this one, which only root can enter.
 func inDebian(r Release, root, sbin string) (installation, error) {
 	if os.Geteuid() != 0 {
 		return installation{}, fmt.Errorf("%v is in %s, where only root can start it: become root, or install it on this machine and set %s "+
@@ -91,7 +91,7 @@ func inDebian(r Release, root, sbin string) (installation, error) {
 	return installation{release: r, root: root, sbin: sbin, epmd: "/usr/bin/epmd"}, nil
 }
 
-// debian13 returns where scripts/servers makes a Debian 13.
+// debian13 returns the directory in which scripts/servers makes a Debian 13.
 func debian13() (string, error) {
 	if root := os.Getenv(debianVariable); root != "" {
 		if !filepath.IsAbs(root) {
@@ -106,10 +106,10 @@ func debian13() (string, error) {
 	return filepath.Join(cache, "reprise", "debian13"), nil
 }
 
-// newest returns the programs of the newest version of a release that Debian has
-// installed below a root, or "".
+// newest returns the programs of the newest version of a release that Debian has installed
+// below a root, or "".
 func newest(root string, r Release) string {
-	found, _ := filepath.Glob(root + fmt.Sprintf(packaged, r.major())) // a pattern only if root is an odd one
+	found, _ := filepath.Glob(root + fmt.Sprintf(packaged, r.major())) // root itself is a pattern only if it is an odd one
 	found = slices.DeleteFunc(found, func(sbin string) bool { return missing(sbin) != "" })
 	if len(found) == 0 {
 		return ""
@@ -123,7 +123,8 @@ func version(sbin string) []int {
 	return numbers(text)
 }
 
-// numbers returns those of a version. What is no number is 0, the oldest.
+// numbers returns the numbers of a version, with 0, the oldest, for a part that is not a
+// number.
 func numbers(version string) (all []int) {
 	for part := range strings.SplitSeq(version, ".") {
 		n, _ := strconv.Atoi(part)
@@ -132,7 +133,7 @@ func numbers(version string) (all []int) {
 	return all
 }
 
-// missing returns the first program that is needed and not there.
+// missing returns the first required program that does not exist, or "".
 func missing(sbin string) string {
 	for _, name := range []string{"rabbitmq-server", "rabbitmqctl"} {
 		if _, err := exec.LookPath(filepath.Join(sbin, name)); err != nil {
@@ -142,8 +143,8 @@ func missing(sbin string) string {
 	return ""
 }
 
-// check returns an error if a server is of another release than its programs were
-// said to be, or too old.
+// check returns an error if a server is too old, or of another release than its programs
+// should be.
 func (i installation) check(is string) error {
 	if n := numbers(is); n[0] == i.release.major() && slices.Compare(n, []int{3, 10}) >= 0 {
 		return nil
@@ -151,7 +152,8 @@ func (i installation) check(is string) error {
 	return fmt.Errorf("%s has the programs of RabbitMQ %s; set %s to the directory of those of %v", i.sbin, is, i.release.variable(), i.release)
 }
 
-// tempDir returns the directory for temporary files, which programs in a Debian see too.
+// tempDir returns the directory for temporary files, which is visible to programs in a Debian
+// too.
 func (i installation) tempDir() string {
 	if i.root == "" {
 		return os.TempDir()
@@ -159,7 +161,7 @@ func (i installation) tempDir() string {
 	return filepath.Join(i.root, "tmp")
 }
 
-// inside returns what the programs call a file.
+// inside returns the path of a file as the programs see it.
 func (i installation) inside(path string) string {
 	if i.root == "" {
 		return path
@@ -167,8 +169,7 @@ func (i installation) inside(path string) string {
 	return strings.TrimPrefix(path, filepath.Clean(i.root))
 }
 
-// program returns a command that none of the caller's variables for RabbitMQ and
-// Erlang reaches.
+// program returns a command that gets none of the caller's variables for RabbitMQ and Erlang.
 func (i installation) program(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {

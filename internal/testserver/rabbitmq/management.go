@@ -16,12 +16,12 @@ import (
 // guest is the administrator that RabbitMQ creates, and its password.
 const guest = "guest"
 
-// web keeps no connection, which a killed server would break.
+// web keeps no connections, because a killed server would break them.
 var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Manage sends a request to the management API as the administrator guest and
-// returns the body of the answer. The path starts with /api and has its parts
-// escaped; the body is JSON or empty. An answer that is not 2xx is an error.
+// Manage sends a request to the management API as the administrator guest and returns the
+// body of the answer. The path starts with /api and has its parts escaped; the body is JSON
+// or empty. An answer other than 2xx is an error.
 func (s *Server) Manage(ctx context.Context, method, path, body string) (string, error) {
 	answer, err := s.manage(ctx, method, path, body)
 	if err != nil {
@@ -81,8 +81,8 @@ func (s *Server) grant(ctx context.Context, vhost, user string) error {
 	return err
 }
 
-// CreateVHost creates a vhost in which User and guest have every right. Delete it
-// with Manage or Ctl, or leave it to Stop.
+// CreateVHost creates a vhost in which User and guest have every right. Delete it with Manage
+// or Ctl, or leave it to Stop.
 func (s *Server) CreateVHost(ctx context.Context, name string) error {
 	if _, err := s.Manage(ctx, "PUT", "/api/vhosts/"+url.PathEscape(name), ""); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (s *Server) CreateVHost(ctx context.Context, name string) error {
 	return nil
 }
 
-// NewVHost creates a vhost in which User and guest have every right and returns its
-// name. It is deleted at the end of the test, whoever is connected to it.
+// NewVHost creates a vhost in which User and guest have every right and returns its name. It
+// is deleted at the end of the test, even if clients are still connected to it.
 func (s *Server) NewVHost(t testing.TB) (name string) {
 	t.Helper()
 	name = fmt.Sprintf("test_%d", s.vhosts.Add(1))

@@ -18,15 +18,15 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/process"
 )
 
-// node is the name of every server's node. They do not meet: each has an epmd of
-// its own to be found by.
+// node is the name of every server's node. The nodes do not meet, because each is registered
+// with its own epmd.
 const node = "reprise@localhost"
 
-// mark is what the name of a server's directory follows on the command lines of its
-// processes, for killLeftovers.
+// mark precedes the name of a server's directory on the command lines of its processes, for
+// killLeftovers.
 const mark = "-reprise"
 
-// startNames runs epmd, which the server would start otherwise, but without end.
+// startNames runs epmd, which the server would otherwise start and never stop.
 func (s *Server) startNames() (*process.Process, error) {
 	var log process.Tail
 	cmd := s.installed.program(context.Background(), s.installed.epmd, "-port", strconv.Itoa(s.ports.names.Number()), "-address", "127.0.0.1")
@@ -53,12 +53,11 @@ func (s *Server) startNames() (*process.Process, error) {
 	return p, nil
 }
 
-// run runs the server and waits until it accepts connections, which it does not
-// before it has recovered.
+// run runs the server and waits until it accepts connections, which is after its recovery.
 func (s *Server) run() (*process.Process, error) {
 	cmd := s.installed.program(context.Background(), s.program("rabbitmq-server"))
 	cmd.Env = append(cmd.Env, s.environment()...)
-	s.frozen.Store(false) // so is not the new process
+	s.frozen.Store(false) // the new process is not frozen
 	p, err := process.Start(cmd, s.log, syscall.SIGKILL)
 	if err != nil {
 		return nil, err
@@ -69,7 +68,7 @@ func (s *Server) run() (*process.Process, error) {
 	return p, nil
 }
 
-// program returns what the server's commands are called.
+// program returns the path of one of the server's commands.
 func (s *Server) program(name string) string {
 	return s.installed.inside(s.files.path(linked + "/sbin/" + name))
 }
@@ -95,7 +94,7 @@ func (s *Server) ready(ctx context.Context) error {
 	return err
 }
 
-// await asks until there is no error, as long as a process lives.
+// await calls ready until it returns no error, as long as the process lives.
 func await(p *process.Process, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
@@ -116,8 +115,8 @@ func await(p *process.Process, ready func(context.Context) error) error {
 	}
 }
 
-// Ctl runs rabbitmqctl and returns what it prints, without the lines that only say
-// what it does. It takes half a second of a processor; Eval and Manage take none.
+// Ctl runs rabbitmqctl and returns its output without progress messages. It takes half a
+// second of processor time; Eval and Manage take none.
 func (s *Server) Ctl(ctx context.Context, args ...string) (string, error) {
 	cmd := s.installed.program(ctx, s.program("rabbitmqctl"), append([]string{"--quiet"}, args...)...)
 	cmd.Env = append(cmd.Env, s.environment()...)
@@ -134,8 +133,8 @@ func (s *Server) Ctl(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSuffix(stdout.String(), "\n"), nil
 }
 
-// killLeftovers kills what still runs on the directory of a test process that has
-// died. On Linux that is nothing: the server died with it.
+// killLeftovers kills processes that still run on the directory of a dead test process. On
+// Linux there are none: the server died with the test process.
 func killLeftovers(path string) {
 	all, err := exec.Command("ps", "-A", "-o", "pid=,command=").Output()
 	if err != nil {
@@ -148,7 +147,7 @@ func killLeftovers(path string) {
 			continue
 		}
 		if pid, err := strconv.Atoi(number); err == nil {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // another one may have been quicker
+			_ = syscall.Kill(pid, syscall.SIGKILL) // another process may have been quicker
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// always are what every server runs, with what they need.
+// always are the applications that every server runs, besides their requirements.
 var always = []string{"rabbit", "rabbitmq_management"}
 
 var (
@@ -21,7 +21,7 @@ var (
 	needs      = regexp.MustCompile(`(?:included_)?applications\s*,\s*\[([^\]]*)\]`)
 )
 
-// enabledPlugins returns the file that says which plugins run.
+// enabledPlugins returns the content of the file of enabled plugins.
 func enabledPlugins(wanted []string) (string, error) {
 	for _, name := range wanted {
 		if !pluginName.MatchString(name) {
@@ -32,12 +32,11 @@ func enabledPlugins(wanted []string) (string, error) {
 	return "[" + strings.Join(all, ",") + "].\n", nil
 }
 
-// linkPrograms makes a directory that looks like RabbitMQ's own, but has no other
-// plugins than are wanted, and what those need. Erlang looks for each of a thousand
-// modules in all of them, and RabbitMQ reads them all: with half of the plugins it
-// starts in two thirds of the time.
+// linkPrograms makes a directory that looks like RabbitMQ's own, but has only the wanted
+// plugins and their requirements. Erlang looks for each of a thousand modules in all plugins,
+// and RabbitMQ reads them all: with half of the plugins it starts in two thirds of the time.
 func (s *Server) linkPrograms(wanted []string) error {
-	home := filepath.Dir(s.installed.sbin) // as the server calls it
+	home := filepath.Dir(s.installed.sbin) // as the server sees it
 	available, err := readPlugins(filepath.Join(s.installed.root, home, "plugins"))
 	if err != nil {
 		return err
@@ -60,14 +59,14 @@ func (s *Server) linkPrograms(wanted []string) error {
 
 // application is part of RabbitMQ, or one of its plugins.
 type application struct {
-	entry string   // in the directory of plugins, such as "rabbit-3.10.8"
+	entry string   // name in the directory of plugins, such as "rabbit-3.10.8"
 	needs []string // other applications, some of which are Erlang's
 }
 
-// applications are what a directory of plugins has, by their names.
+// applications are the applications in a directory of plugins, by name.
 type applications struct {
 	known  map[string]application
-	others []string // entries that are something else, and may be anything
+	others []string // other entries, which may be anything
 }
 
 func readPlugins(dir string) (applications, error) {
@@ -97,8 +96,8 @@ func readPlugins(dir string) (applications, error) {
 	return all, nil
 }
 
-// requirements returns the applications that an application's specification, a term
-// of Erlang, says it needs.
+// requirements returns the applications that an application's specification, an Erlang term,
+// requires.
 func requirements(spec string) (names []string) {
 	for _, list := range needs.FindAllStringSubmatch(spec, -1) {
 		for name := range strings.SplitSeq(list[1], ",") {
@@ -110,7 +109,7 @@ func requirements(spec string) (names []string) {
 	return names
 }
 
-// closure returns the entries of applications and of all that they need.
+// closure returns the entries of applications and of all their requirements.
 func (a applications) closure(wanted []string) ([]string, error) {
 	for _, name := range wanted {
 		if _, ok := a.known[name]; !ok && len(a.others) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
 )
 
-// ports are where a server listens.
+// ports are the ports on which a server listens.
 type ports struct {
 	amqp, tls, management *loopback.Port
 	names                 *loopback.Port // epmd's

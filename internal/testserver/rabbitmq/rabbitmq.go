@@ -1,12 +1,11 @@
 //go:build darwin || linux
 
-// Package rabbitmq starts throwaway RabbitMQ servers for tests: real ones, of one
-// node, on ports of 127.0.0.1 of their own, that a test may kill and start again as
-// it likes.
+// Package rabbitmq starts throwaway RabbitMQ servers for tests. They are real servers of one
+// node, on their own ports of 127.0.0.1, and a test may kill and restart them at will.
 //
-// RabbitMQ 3.10 or later and 4.x must be installed, whichever is to be started;
-// scripts/servers does that on Debian. A server ends with the process that started
-// it, also when that is killed (on macOS, with the next Start).
+// The release to start, RabbitMQ 3.10 or later or 4.x, must be installed; on Debian,
+// scripts/servers installs it. A server ends with the process that started it, even if that
+// is killed (on macOS, with the next Start).
 package rabbitmq
 
 import (
@@ -23,9 +22,9 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/tempdir"
 )
 
-// What PasswordURL connects as: a user that is no administrator, has the tag
-// "monitoring" and every right in "/" and in what NewVHost makes. The password has
-// characters that a URL escapes.
+// PasswordURL connects as User with Password. The user is not an administrator, has the tag
+// "monitoring", and has every right in "/" and in the vhosts that NewVHost makes. The
+// password has characters that a URL escapes.
 const (
 	User     = "reprise"
 	Password = "s3cret/pass?word@10%"
@@ -34,7 +33,7 @@ const (
 // Release is a major version of RabbitMQ.
 type Release int
 
-// The releases that differ in what an adapter sees.
+// The releases that differ for an adapter.
 const (
 	V3 Release = iota // 3.10 or later
 	V4
@@ -51,39 +50,37 @@ func (r Release) String() string {
 	}
 }
 
-// Config says what a server is like. The zero value will do.
+// Config configures a server. The zero value is usable.
 type Config struct {
-	// Release is the version that is started. The default is V3. Its programs are
-	// in the directory that the environment variable REPRISE_TEST_RABBITMQ_BIN
-	// names, REPRISE_TEST_RABBITMQ4_BIN for V4, or else where Debian installs them,
-	// or else, for V4, in the Debian 13 that scripts/servers has made.
+	// Release is the version to start. The default is V3. Its programs are in the directory
+	// in the environment variable REPRISE_TEST_RABBITMQ_BIN, for V4
+	// REPRISE_TEST_RABBITMQ4_BIN, or else where Debian installs them, or else, for V4, in the
+	// Debian 13 of scripts/servers.
 	Release Release
 
-	// Plugins are enabled beside rabbitmq_management. Each makes the start longer.
+	// Plugins are enabled in addition to rabbitmq_management. Each makes the start longer.
 	Plugins []string
 
-	// Settings are written to rabbitmq.conf, such as
-	// "vm_memory_high_watermark.absolute": "200MB". What is there without them is
-	// RabbitMQ's own default. Where the server listens, and its certificate, cannot
-	// be set.
+	// Settings are written to rabbitmq.conf, such as "vm_memory_high_watermark.absolute":
+	// "200MB". The defaults are RabbitMQ's. The addresses that the server listens on, and its
+	// certificate, cannot be set.
 	Settings map[string]string
 
 	// OnDisk keeps the server's data in the directory for temporary files. The default is a
-	// file system in memory if there is one with room and TMPDIR is not set: what a killed
-	// process has written is kept there too.
+	// file system in memory, if there is one with room and TMPDIR is not set: writes of a
+	// killed process survive there too.
 	OnDisk bool
 
 	// AllProcessors lets the server run on every processor, for measurements and load. The
-	// default is one scheduler of Erlang: several servers of tests run side by side, and
+	// default is one scheduler of Erlang: several servers of tests run at the same time, and
 	// schedulers that wake one another are a tenth of the work of a small server.
 	AllProcessors bool
 
-	// TLS has the server listen on a port with TLS as well, see TLSURL and CA.
+	// TLS has the server also listen on a port with TLS, see TLSURL and CA.
 	TLS bool
 }
 
-// Server is a RabbitMQ server that Start has started. Its methods may be called
-// concurrently.
+// Server is a RabbitMQ server that Start has started. Its methods may be called concurrently.
 type Server struct {
 	installed installation
 	dir       *tempdir.Dir
@@ -91,20 +88,19 @@ type Server struct {
 	files     files
 	ca        []byte // PEM, nil without TLS
 	log       *process.Tail
-	version   string // as the server says
+	version   string // as the server reports it
 
 	allProcessors bool // Config.AllProcessors
 
-	vhosts atomic.Int64 // that NewVHost has named
+	vhosts atomic.Int64 // the number of vhosts that NewVHost has named
 
-	names  *process.Process // epmd, which other nodes and rabbitmqctl find the server by
+	names  *process.Process // epmd, through which other nodes and rabbitmqctl find the server
 	life   process.Life
 	frozen atomic.Bool // since Freeze
 }
 
-// Start starts a server and returns when it accepts connections, after some
-// seconds. The caller calls Stop. Leftovers of test processes that were killed are
-// removed first.
+// Start starts a server and returns when it accepts connections, after some seconds. It first
+// removes leftovers of killed test processes. The caller must call Stop.
 func Start(cfg Config) (*Server, error) {
 	s, err := start(cfg)
 	if err != nil {
@@ -159,7 +155,7 @@ func start(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// initialize writes what the server reads, starts it and creates the user.
+// initialize writes the server's files, starts it and creates the user.
 func (s *Server) initialize(conf settings, plugins string, cfg Config) error {
 	if err := s.files.make(); err != nil {
 		return err
@@ -202,11 +198,11 @@ func (s *Server) initialize(conf settings, plugins string, cfg Config) error {
 	return s.grant(ctx, "/", User)
 }
 
-// Version returns the version that the server says it is, such as "3.10.8".
+// Version returns the version that the server reports, such as "3.10.8".
 func (s *Server) Version() string { return s.version }
 
-// URL returns the URL that connects to a vhost as the administrator guest, with
-// the password guest. The vhost "/" always exists.
+// URL returns the URL that connects to a vhost as the administrator guest, with the password
+// guest. The vhost "/" always exists.
 func (s *Server) URL(vhost string) string {
 	return amqpURL("amqp", url.UserPassword(guest, guest), s.Addr(), vhost)
 }
@@ -216,9 +212,9 @@ func (s *Server) PasswordURL(vhost string) string {
 	return amqpURL("amqp", url.UserPassword(User, Password), s.Addr(), vhost)
 }
 
-// TLSURL returns the URL that connects to a vhost as User with Password on the
-// port with TLS. The server's certificate is for 127.0.0.1 and localhost, and
-// whoever trusts CA trusts it. TLSURL panics without Config.TLS.
+// TLSURL returns the URL that connects to a vhost as User with Password on the port with TLS.
+// The server's certificate is for 127.0.0.1 and localhost, and signed by CA. TLSURL panics
+// without Config.TLS.
 func (s *Server) TLSURL(vhost string) string {
 	if s.ca == nil {
 		panic("rabbitmq: TLSURL of a server without Config.TLS")
@@ -226,7 +222,7 @@ func (s *Server) TLSURL(vhost string) string {
 	return amqpURL("amqps", url.UserPassword(User, Password), s.ports.tls.Addr(), vhost)
 }
 
-// CA returns the certificate of the authority that signed the server's, in PEM,
+// CA returns the certificate of the authority that signed the server's certificate, in PEM,
 // or nil without Config.TLS.
 func (s *Server) CA() []byte { return s.ca }
 
@@ -243,12 +239,12 @@ func (s *Server) ManagementURL() string {
 	return u.String()
 }
 
-// Addr returns the address of the server for AMQP without TLS, such as
-// "127.0.0.1:40000". It stays the same over restarts, and so do the others.
+// Addr returns the address of the server for AMQP without TLS, such as "127.0.0.1:40000". It
+// stays the same over restarts, and so do the server's other addresses.
 func (s *Server) Addr() string { return s.ports.amqp.Addr() }
 
-// Via returns what URL, PasswordURL, TLSURL or ManagementURL returned, but with the
-// address of a proxy in front of the server. It panics if rawURL is no URL.
+// Via returns a URL of URL, PasswordURL, TLSURL or ManagementURL with the address replaced by
+// addr, that of a proxy in front of the server. It panics if rawURL is not a URL.
 func Via(rawURL, addr string) string {
 	u, err := url.Parse(rawURL)
 	if err == nil {
@@ -261,23 +257,22 @@ func Via(rawURL, addr string) string {
 	return u.String()
 }
 
-// Log returns the end of what the server has logged.
+// Log returns the end of the server's log.
 func (s *Server) Log() string { return s.log.String() }
 
-// Kill kills every process of the server at once with SIGKILL, and returns when
-// all have gone. To clients it is a crash; what is durable and was confirmed is
-// kept for Restart. So are the queues, users and so on that exist when Kill is
-// called: RabbitMQ does not write them at once, and is given the time to, some
-// milliseconds. A server that does not run stays as it is.
+// Kill kills every process of the server at once with SIGKILL, and returns when all have
+// ended. To clients it is a crash; durable and confirmed messages are kept for Restart. So
+// are queues, users and other objects that exist when Kill is called: RabbitMQ writes them
+// with a delay, so Kill has them written first, which takes some milliseconds. If the server
+// does not run, Kill does nothing.
 func (s *Server) Kill() error {
 	return s.end("kill", func(p *process.Process) error {
 		return errors.Join(s.sync(p), p.Kill())
 	})
 }
 
-// Shutdown ends the server in order: it closes the connections of its clients and
-// writes what it has to. The data is kept for Restart. A server that does not run
-// stays as it is.
+// Shutdown ends the server in order: it closes the connections of its clients and writes its
+// data. The data is kept for Restart. If the server does not run, Shutdown does nothing.
 func (s *Server) Shutdown() error {
 	return s.end("shut down", func(p *process.Process) error { return p.Stop(syscall.SIGTERM) })
 }
@@ -289,9 +284,8 @@ func (s *Server) end(operation string, how func(*process.Process) error) error {
 	return nil
 }
 
-// Restart starts the server again after Kill or Shutdown, with its data and at
-// its addresses, and returns when it accepts connections. One that runs is shut
-// down first.
+// Restart starts the server again after Kill or Shutdown, with its data and at its addresses,
+// and returns when it accepts connections. If the server runs, Restart shuts it down first.
 func (s *Server) Restart() error {
 	if err := s.Shutdown(); err != nil {
 		return err
@@ -302,10 +296,9 @@ func (s *Server) Restart() error {
 	return nil
 }
 
-// Stop ends the server for good and removes its data. The second time it does
-// nothing.
+// Stop ends the server for good and removes its data. A second call does nothing.
 func (s *Server) Stop() error {
-	err := s.life.Stop((*process.Process).Kill, func() error { // not in order: nobody will read the data
+	err := s.life.Stop((*process.Process).Kill, func() error { // not in order: the data is not needed any more
 		var err error
 		if s.names != nil {
 			err = s.names.Kill()

@@ -7,18 +7,17 @@ import (
 	"syscall"
 )
 
-// memory is the file system in memory that Linux has; macOS has none that everybody may
-// write to.
+// memory is the file system in memory on Linux; macOS has none that every user may write to.
 const memory = "/dev/shm"
 
-// room is how many bytes memory must have left for one more server, which writes less than a
-// tenth of it. A container may have been given 64 MB.
+// room is the free space in bytes that memory must have for one more server. A server writes
+// less than a tenth of it. A container may have as little as 64 MB.
 const room = 2 << 30
 
-// Parent returns the directory to make a server's directory in: disk, or a directory in memory
-// if that may be and has room. A process that is killed loses nothing of what it has written
-// there, and writing waits for no disk. Where the environment variable TMPDIR is set, it names
-// the place of all temporary files, and Parent returns disk.
+// Parent returns the directory in which to make a server's directory: disk, or a directory in
+// memory if onDisk is false and there is room. A killed process loses nothing that it has
+// written there, and writing does not wait for a disk. If the environment variable TMPDIR is
+// set, it names the place for all temporary files, and Parent returns disk.
 func Parent(disk string, onDisk bool) string {
 	if onDisk || os.Getenv("TMPDIR") != "" || !hasRoom(memory) {
 		return disk
@@ -29,7 +28,7 @@ func Parent(disk string, onDisk bool) string {
 // Parents returns every directory that Parent may have returned to another process.
 func Parents(disk string) []string { return []string{disk, memory} }
 
-// hasRoom reports whether a directory may be written to and has room for a server.
+// hasRoom reports whether a directory is writable and has room for a server.
 func hasRoom(dir string) bool {
 	const write = 2
 	var s syscall.Statfs_t

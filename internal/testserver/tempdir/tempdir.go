@@ -1,7 +1,7 @@
 //go:build darwin || linux
 
-// Package tempdir makes directories for servers that tests start, and removes
-// those that killed test processes have left behind.
+// Package tempdir makes directories for servers that tests start, and removes directories
+// left behind by killed test processes.
 package tempdir
 
 import (
@@ -13,19 +13,18 @@ import (
 	"syscall"
 )
 
-// Dir is locked while its process lives, so that others can tell what was
-// left behind.
+// Dir is locked while its process lives, so that other processes can recognize leftovers.
 type Dir struct {
 	path string
 	lock *os.File
 }
 
 // locked keeps the directories that were not removed: the garbage collector would close the
-// file of one that nobody refers to any more, and with it end the lock.
+// file of an unreferenced Dir, which would end the lock.
 var locked sync.Map
 
-// New makes a directory in parent, whose name starts with prefix. Only this user
-// may enter it.
+// New makes a directory in parent with a name that starts with prefix. Only this user may
+// enter it.
 func New(parent, prefix string) (*Dir, error) {
 	for {
 		path, err := os.MkdirTemp(parent, prefix)
@@ -34,7 +33,7 @@ func New(parent, prefix string) (*Dir, error) {
 		}
 		lock, err := os.Open(path)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it was taken for a leftover, which it is until it is locked
+			continue // another process removed it: until it is locked it looks like a leftover
 		} else if err != nil {
 			return nil, err
 		}
@@ -60,10 +59,10 @@ func (d *Dir) Remove() error {
 	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
 }
 
-// RemoveLeftovers removes the directories in parent whose names start with prefix
-// and whose processes have died, each after it was given to before, unless that is
-// nil. It does what it can: those of another user stay, and one that a dying server
-// still writes to is for the next time.
+// RemoveLeftovers removes the directories in parent whose names start with prefix and whose
+// processes have died. It first calls before with each directory, unless before is nil. It
+// ignores failures: directories of another user stay, and a directory to which a dying server
+// still writes is left for the next call.
 func RemoveLeftovers(parent, prefix string, before func(path string)) {
 	paths, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build darwin || linux
 
-// Testserver runs a test server as a process of its own, until it is interrupted or killed.
+// Testserver runs a test server in a separate process, until it is interrupted or killed.
 //
 //	go run ./internal/testserver/cmd/testserver sqs -addr 127.0.0.1:4566 -file journal
 package main
@@ -52,7 +52,7 @@ The flags are:
 
 `
 
-// run serves until ctx ends. It prints the endpoint as soon as that answers.
+// run serves until ctx ends. It prints the endpoint once the server answers.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 0 && slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]) {
 		_, err := fmt.Fprint(out, usage)
