@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A guard checks the credentials of requests. Signatures are not checked: any secret will do.
+// A guard checks the credentials of requests. It does not check signatures: any secret is
+// accepted.
 type guard struct {
 	accessKey string
 	expired   atomic.Bool
@@ -19,7 +20,7 @@ type guard struct {
 // maxSkew is how far the time of a signature may be from the server's.
 const maxSkew = 15 * time.Minute
 
-// check returns the error of a request that is not signed, or whose signature the service
+// check returns the error for a request that is not signed, or whose signature the service
 // would refuse.
 func (g *guard) check(r *http.Request, now instant) *apiError {
 	credential := credentialOf(r.Header.Get("Authorization"))
@@ -56,7 +57,7 @@ func credentialOf(authorization string) string {
 // SetCredentialsExpired has all requests answered with ExpiredToken, or no longer.
 func (s *Server) SetCredentialsExpired(on bool) { s.guard.expired.Store(on) }
 
-// CheckClocks has requests answered with RequestTimeTooSkewed whose signature is more than
-// 15 minutes older or newer than the server's clock, or no longer. Advance makes it so; the
-// answer's header Date tells the SDK the server's time.
+// CheckClocks switches the check of signature times: with it, the server answers
+// RequestTimeTooSkewed to a request signed more than 15 minutes before or after the server's
+// clock. Use Advance to cause that; the answer's header Date tells the SDK the server's time.
 func (s *Server) CheckClocks(on bool) { s.guard.skew.Store(on) }

@@ -12,17 +12,17 @@ import (
 type call struct {
 	context   context.Context
 	operation string
-	host      string // as the client calls the server; it is in the URLs that the server gives out
+	host      string // as the client names the server; the server uses it in URLs
 	account   string
 	sender    string // the id of the caller
-	fault     *fault // that strikes it; nil: none
+	fault     *fault // the fault that strikes it; nil: none
 }
 
 func (c *call) queueURL(name string) string {
 	return "http://" + c.host + "/" + c.account + "/" + name
 }
 
-// entryFault returns the error that a fault gives an entry of a batch, or nil.
+// entryFault returns the error that a fault causes for an entry of a batch, or nil.
 func (c *call) entryFault(i int) *apiError {
 	if c.fault == nil || c.fault.kind != failEntry || c.fault.entry != i {
 		return nil

@@ -17,7 +17,7 @@ type withoutWriteTo struct{ http.RoundTripper }
 func (w withoutWriteTo) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil && r.Body != http.NoBody {
 		body := r.Body
-		r = r.WithContext(r.Context()) // a copy: the caller's request stays as it is
+		r = r.WithContext(r.Context()) // a copy: the caller's request must not change
 		r.Body = struct{ io.ReadCloser }{body}
 	}
 	return w.RoundTripper.RoundTrip(r)

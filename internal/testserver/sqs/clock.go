@@ -18,7 +18,7 @@ func (i instant) milliseconds() int64         { return int64(i) / int64(time.Mil
 func instantOf(t time.Time) instant           { return instant(t.UnixNano()) }
 func seconds(n int) time.Duration             { return time.Duration(n) * time.Second }
 
-// A clock goes as the machine's does, ahead of it by an offset.
+// A clock runs like the machine's clock, ahead of it by an offset.
 type clock struct {
 	machine func() time.Time
 	offset  atomic.Int64

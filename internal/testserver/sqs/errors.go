@@ -7,25 +7,25 @@ import (
 	"net/http"
 )
 
-// An apiError is an error as the service answers it.
+// An apiError is an error in the service's format.
 type apiError struct {
 	status int
 	// shape is the name of the error in the JSON protocol, query its code in the query
 	// protocol, which the JSON protocol sends in the header x-amzn-query-error and the
 	// SDK returns as the code.
 	shape, query string
-	// modelled says whether the shape is in the SDK's model, so that the SDK returns a
-	// type of its own.
+	// modelled reports whether the shape is in the SDK's model, so that the SDK returns its
+	// own type for it.
 	modelled bool
-	// receiver says that the service is to blame, not the request.
+	// receiver reports whether the service is at fault, not the request.
 	receiver bool
 	message  string
 }
 
 func (e *apiError) Error() string { return e.query + ": " + e.message }
 
-// typeName returns the field __type of the JSON answer. Errors that are in no model have
-// another namespace, as in https://github.com/http4k/http4k/pull/1336.
+// typeName returns the field __type of the JSON answer. Errors outside the model have another
+// namespace, as in https://github.com/http4k/http4k/pull/1336.
 func (e *apiError) typeName() string {
 	if e.modelled {
 		return "com.amazonaws.sqs#" + e.shape
@@ -76,7 +76,7 @@ var modelled = map[string]struct {
 	"UnsupportedOperation":         {"AWS.SimpleQueueService.UnsupportedOperation", 400},
 }
 
-// unmodelled does the same for errors that every service may answer.
+// unmodelled does the same for errors that every service may return.
 var unmodelled = map[string]struct {
 	query    string
 	status   int
@@ -96,8 +96,7 @@ var unmodelled = map[string]struct {
 	"UnrecognizedClientException":         {"InvalidClientTokenId", 403, false},
 }
 
-// failure returns the error that has a shape. A shape that is in neither table is the
-// request's fault.
+// failure returns the error of a shape. For a shape in neither table the request is at fault.
 func failure(shape, format string, args ...any) *apiError {
 	message := fmt.Sprintf(format, args...)
 	if m, ok := modelled[shape]; ok {

@@ -8,27 +8,26 @@ import (
 	"time"
 )
 
-// A Match says which requests a fault strikes.
+// A Match selects the requests that a fault strikes.
 type Match struct {
 	// Operation is the name of an operation, such as "SendMessageBatch" or "Publish". ""
-	// is any.
+	// matches any.
 	Operation string
 
-	// Name is that of the queue or the topic, without account. "" is any, also requests
-	// that have none.
+	// Name is the name of the queue or the topic, without account. "" matches all requests,
+	// including those without a name.
 	Name string
 
-	// Times is how many requests are struck. The default is 1; a negative number stands
-	// for all until ClearFaults.
+	// Times is how many requests are struck. The default is 1; a negative number means all
+	// requests until ClearFaults.
 	Times int
 }
 
-// A Code names an error that Reject answers: the name of its shape, which the SDK knows
-// SQS's errors by.
+// A Code names an error that Reject returns: the name of its shape, by which the SDK knows
+// SQS's errors.
 type Code string
 
-// Codes that services answer where the request is not wrong. SNS answers the code that it
-// has for the same.
+// Codes that services return for valid requests. SNS returns its equivalent code.
 const (
 	Throttling           Code = "ThrottlingException"
 	RequestThrottled     Code = "RequestThrottled"
@@ -51,7 +50,7 @@ const (
 	UnsupportedOperation Code = "UnsupportedOperation"
 )
 
-// texts that the service answers with a code, as far as they are known.
+// texts are the known texts of the service for a code.
 var faultTexts = map[Code]string{
 	Throttling:         "Rate exceeded",
 	RequestThrottled:   "The request was denied due to request throttling.",
@@ -78,21 +77,21 @@ type fault struct {
 type faultKind uint8
 
 const (
-	cutBefore  faultKind = iota // the connection ends before the request is carried out
+	cutBefore  faultKind = iota // the connection ends before the request is executed
 	loseAnswer                  // and after it
-	reject                      // an error is answered instead
+	reject                      // the server returns an error instead
 	failEntry                   // an entry of a batch fails
 	delayAnswer
 )
 
-// faults are those that wait for their requests.
+// faults are the faults that wait for their requests.
 type faults struct {
 	mu      sync.Mutex
 	waiting []*fault
 }
 
-// arm adds a fault. Its channel is closed when it has struck for the last time; of one that
-// strikes all requests, when it has struck first.
+// arm adds a fault. Its channel is closed when it has struck for the last time, or, for a
+// fault without a limit, for the first time.
 func (f *faults) arm(new *fault) <-chan struct{} {
 	switch {
 	case new.match.Times == 0:
@@ -107,8 +106,8 @@ func (f *faults) arm(new *fault) <-chan struct{} {
 	return new.struck
 }
 
-// due returns the fault that strikes a request, or nil: of several the one that was asked
-// for first.
+// due returns the fault that strikes a request, or nil: of several the one that was requested
+// first.
 func (f *faults) due(operation, name string) *fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +120,7 @@ func (f *faults) due(operation, name string) *fault {
 		case 0:
 			f.waiting = slices.Delete(f.waiting, i, i+1)
 			close(w.struck)
-		case -2: // the first time without end
+		case -2: // the first time, without a limit
 			close(w.struck)
 		}
 		return w
@@ -129,38 +128,37 @@ func (f *faults) due(operation, name string) *fault {
 	return nil
 }
 
-// CutConnection ends the connection of a request before it is carried out.
+// CutConnection closes the connection of a request before the request is executed.
 //
-// For this method and the others that take a Match: several faults wait side by side, also
-// for the same requests; a request is struck by the one that was asked for first. The
-// channel is closed when the fault has struck as often as it is to, or once if that is
-// without end.
+// For this method and the others with a Match: several faults can wait at the same time, also
+// for the same requests; the fault that was requested first strikes. The channel is closed
+// when the fault has struck the requested number of times, or once if there is no limit.
 func (s *Server) CutConnection(m Match) (struck <-chan struct{}) {
 	return s.faults.arm(&fault{match: m, kind: cutBefore})
 }
 
-// LoseAnswer carries a request out, and ends its connection instead of answering.
+// LoseAnswer executes a request, and closes its connection instead of answering.
 func (s *Server) LoseAnswer(m Match) (struck <-chan struct{}) {
 	return s.faults.arm(&fault{match: m, kind: loseAnswer})
 }
 
-// Reject answers an error, and does not carry the request out: a 5xx, throttling, a denied
-// access or key, or any other.
+// Reject returns an error without executing the request: a 5xx, throttling, denied access, an
+// invalid key, or any other.
 func (s *Server) Reject(m Match, code Code) (struck <-chan struct{}) {
 	return s.faults.arm(&fault{match: m, kind: reject, err: code.failure()})
 }
 
-// FailEntry has one entry of a batch fail, by its index, and carries the others out.
+// FailEntry makes one entry of a batch fail, by its index, and executes the others.
 func (s *Server) FailEntry(m Match, entry int, code Code) (struck <-chan struct{}) {
 	return s.faults.arm(&fault{match: m, kind: failEntry, err: code.failure(), entry: entry})
 }
 
-// DelayAnswer carries a request out, and answers that much later, on the machine's clock.
+// DelayAnswer executes a request, and answers after d on the machine's clock.
 func (s *Server) DelayAnswer(m Match, d time.Duration) (struck <-chan struct{}) {
 	return s.faults.arm(&fault{match: m, kind: delayAnswer, delay: d})
 }
 
-// ClearFaults takes back all faults that wait for requests.
+// ClearFaults removes all faults that wait for requests.
 func (s *Server) ClearFaults() {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -175,7 +173,7 @@ func (c Code) failure() *apiError {
 	return failure(string(c), "%s", text)
 }
 
-// snsCodes are SNS's names of errors that faults answer.
+// snsCodes are SNS's names for errors that faults return.
 var snsCodes = map[string]struct {
 	code   string
 	status int
@@ -193,7 +191,7 @@ var snsCodes = map[string]struct {
 	string(QueueDoesNotExist): {"NotFound", 404},
 }
 
-// forSNS returns the error that SNS answers for the same.
+// forSNS returns SNS's equivalent of the error.
 func (e *apiError) forSNS() *apiError {
 	if s, ok := snsCodes[e.shape]; ok {
 		other := *e
@@ -203,10 +201,9 @@ func (e *apiError) forSNS() *apiError {
 	return e
 }
 
-// DuplicateDeliveries has each of the next n messages that are received from a standard
-// queue delivered a second time, as the service does when a copy on another machine did
-// not hear of the first. To delete one does not delete the other. It reports whether there
-// is such a queue.
+// DuplicateDeliveries delivers each of the next n messages received from a standard queue a
+// second time, as the service does when a copy on another machine did not learn of the first
+// delivery. Deleting one does not delete the other. It reports whether there is such a queue.
 func (s *Server) DuplicateDeliveries(name string, n int) bool {
 	return s.change(name, func(q *queue) bool {
 		q.duplicates = n
@@ -214,8 +211,8 @@ func (s *Server) DuplicateDeliveries(name string, n int) bool {
 	})
 }
 
-// Shuffle has messages that are sent to a standard queue from now on received in random
-// order, or no longer. It reports whether there is such a queue.
+// Shuffle switches a random order of receives for messages sent to a standard queue from now
+// on. It reports whether there is such a queue.
 func (s *Server) Shuffle(name string, on bool) bool {
 	return s.change(name, func(q *queue) bool {
 		q.shuffled = on
@@ -237,16 +234,16 @@ func (s *Server) SetCancelledPollsReceive(on bool) {
 	s.set(func(cfg *Config) { cfg.CancelledPollsReceive = on }, func(st *store) { st.cancelledPollsReceive = on })
 }
 
-// DelayTopics makes topics that are created from now on known to other operations only d
-// later, on the server's clock: until then they answer that there is none, as the
+// DelayTopics delays the visibility of topics created from now on to other operations by d on
+// the server's clock: until then operations answer that the topic does not exist, as the
 // service does while it is not yet consistent.
 func (s *Server) DelayTopics(d time.Duration) {
 	s.set(func(cfg *Config) { cfg.topicDelay = d }, func(st *store) { st.topicDelay = d })
 }
 
-// DelaySubscriptions makes subscriptions that are made or changed from now on effective only
-// d later, on the server's clock: messages that are published until then are not delivered,
-// although the subscription is listed.
+// DelaySubscriptions delays the effect of subscriptions made or changed from now on by d on
+// the server's clock: messages published until then are not delivered, although the subscription
+// is listed.
 func (s *Server) DelaySubscriptions(d time.Duration) {
 	s.set(func(cfg *Config) { cfg.subscriptionDelay = d }, func(st *store) { st.subscriptionDelay = d })
 }

@@ -23,8 +23,8 @@ type filterKey struct {
 	or         []filter // $or
 }
 
-// A condition looks at the values of a key, which are strings, json.Numbers, booleans and
-// null; none if the message does not have the key.
+// A condition tests the values of a key, which are strings, json.Numbers, booleans and null;
+// there are none if the message does not have the key.
 type condition func(values []any) bool
 
 const (
@@ -140,13 +140,13 @@ func parseCondition(v any) (condition, string) {
 	return nil, ""
 }
 
-// anyOf is the condition that one of the values passes a test.
+// anyOf is the condition that at least one value passes a test.
 func anyOf(test func(any) bool) condition {
 	return func(values []any) bool { return slices.ContainsFunc(values, test) }
 }
 
-// parseAnythingBut parses the condition that the key is there and its value is none of
-// some.
+// parseAnythingBut parses the condition that the key exists and its value is none of the
+// listed ones.
 func parseAnythingBut(argument any) (condition, string) {
 	excluded, isList := argument.([]any)
 	if !isList {

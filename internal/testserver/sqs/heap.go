@@ -7,7 +7,7 @@ package sqs
 type heap[T any] struct {
 	items []T
 	less  func(a, b T) bool
-	index func(item T, i int) // is told of each item's new index; -1: it was removed
+	index func(item T, i int) // called with each item's new index; -1: it was removed
 }
 
 func (h *heap[T]) push(item T) {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// maxBody is more than any request that the service takes.
+// maxBody is larger than any request that the service accepts.
 const maxBody = 8 << 20
 
 // buffers are for bodies and answers.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // ServeHTTP implements http.Handler: SQS's JSON protocol, and the query protocol of SNS and
-// STS. Requests may be sent to any path but that of the counts of requests.
+// STS. Requests may use any path except the path of the request counts.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && r.URL.Path == requestsPath {
 		s.answerRequests(w, r)
@@ -31,7 +31,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer buffers.Put(body)
 	body.Reset()
 	if _, err := body.ReadFrom(io.LimitReader(r.Body, maxBody)); err != nil {
-		panic(http.ErrAbortHandler) // the client has gone
+		panic(http.ErrAbortHandler) // the client has closed the connection
 	}
 	c := &call{context: r.Context(), host: r.Host, account: s.cfg.Account, sender: senderID}
 	x := &exchange{server: s, store: st, call: c, w: w}
@@ -43,7 +43,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.query(r, body.String())
 }
 
-// senderID is the id of the user that sends all messages.
+// senderID is the id of the user in whose name all messages are sent.
 const senderID = "AIDACKCEVSQ6C2EXAMPLE"
 
 // An exchange is a request and its answer.
@@ -54,7 +54,7 @@ type exchange struct {
 	w      http.ResponseWriter
 }
 
-// json carries out an operation of SQS.
+// json executes an operation of SQS.
 func (x *exchange) json(r *http.Request, name string, body []byte) {
 	op, ok := operations[name]
 	if !ok {
@@ -86,7 +86,7 @@ func (x *exchange) begin(operation, name string) {
 	}
 }
 
-// refusal returns the error of a request that is not to be carried out.
+// refusal returns the error of a request that must not be executed.
 func (x *exchange) refusal(r *http.Request) *apiError {
 	if err := x.server.guard.check(r, x.store.clock.now()); err != nil {
 		return err
@@ -152,5 +152,5 @@ func (x *exchange) answer(status int, contentType string, body []byte) {
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body) // a client that has gone needs no answer
+	_, _ = x.w.Write(body) // a client that has closed the connection needs no answer
 }

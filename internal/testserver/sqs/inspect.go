@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A Message is a message that is in a queue, for tests to look at.
+// A Message is a copy of a message in a queue, for tests.
 type Message struct {
 	ID, Body        string
-	Attributes      map[string]string // the values of binary ones as they are
+	Attributes      map[string]string // binary values as strings of their bytes
 	GroupID         string
 	DeduplicationID string
 	SequenceNumber  string
@@ -23,8 +23,8 @@ type Message struct {
 	SourceARN       string    // of the queue whose redrive policy moved it here
 }
 
-// Contents are the messages in a queue: the ready ones in the order in which they would be
-// received if each alone were, the others by the time when they become ready.
+// Contents are the messages in a queue: the ready messages in the order in which single
+// receives would return them, the others by the time at which they become ready.
 type Contents struct {
 	Ready, Delayed, InFlight []Message
 }
@@ -85,8 +85,8 @@ func (s *Server) Queues() []string {
 	return sortedKeys(st.queues)
 }
 
-// AwaitPolls returns when that many long polls wait at a queue, or with an error when ctx
-// ends or there is no such queue.
+// AwaitPolls returns when n long polls wait at a queue, or with an error when ctx ends or
+// there is no such queue.
 func (s *Server) AwaitPolls(ctx context.Context, queue string, n int) error {
 	for {
 		st := s.current()

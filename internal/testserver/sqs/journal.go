@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// A journal is the file that makes a store durable: one entry in JSON on each line, for
-// each change, written before the request that made it is answered. It is not synced: the
-// machine does not fail, only processes do.
+// A journal is the file that makes a store durable. It has one line of JSON for each change,
+// written before the request is answered. It is not synced, because only processes fail, not
+// the machine.
 type journal struct {
 	file    *os.File
-	writing sync.Mutex // is held while entries are written, and locked before the store
-	entries []byte     // that are not yet written; the store's mutex guards them
+	writing sync.Mutex // held while entries are written, and locked before the store
+	entries []byte     // not yet written; the store's mutex guards them
 	spare   []byte
 }
 
@@ -107,7 +107,7 @@ type taskEntry struct {
 	Failure     string  `json:"failure,omitempty"`
 }
 
-// write notes an entry. The store is locked.
+// write records an entry. The store is locked.
 func (l *journal) write(e *entry) {
 	raw, err := json.Marshal(e)
 	if err != nil {
@@ -156,7 +156,7 @@ func (st *store) logPurgeLocked(q *queue, now instant) {
 	}
 }
 
-// logSendLocked logs a message that a queue has got; key is "" if it is not remembered.
+// logSendLocked logs a message that a queue has received; key is "" if it is not remembered.
 func (st *store) logSendLocked(q *queue, m *message, key string, now instant) {
 	if st.log == nil {
 		return

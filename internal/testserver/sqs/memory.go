@@ -7,8 +7,8 @@ import "time"
 // deduplicationInterval is how long a FIFO queue or topic remembers a deduplication id.
 const deduplicationInterval = 5 * time.Minute
 
-// A memory remembers the messages that were sent with a deduplication id, for 5 minutes:
-// also when they have been deleted.
+// A memory remembers the messages that were sent with a deduplication id, for 5 minutes, even
+// if they have been deleted.
 type memory struct {
 	sent  map[string]sentMessage
 	order []sentKey // oldest first
@@ -43,8 +43,8 @@ func (m *memory) add(key string, s sentMessage) {
 	m.order = append(m.order, sentKey{key, s.at})
 }
 
-// deduplicationKey returns the key under which a memory has a deduplication id, of the
-// whole queue or of each group.
+// deduplicationKey returns the key of a deduplication id in a memory, for the whole queue or
+// for each group.
 func deduplicationKey(perGroup bool, group, id string) string {
 	if perGroup {
 		return group + "\x00" + id

@@ -10,11 +10,11 @@ import (
 	"strconv"
 )
 
-// A message is one in a queue.
+// A message is a message in a queue.
 type message struct {
 	content
-	serial uint64 // names it within the server, also in receipt handles
-	order  uint64 // its place in the queue: the least is received first
+	serial uint64 // identifies it within the server, also in receipt handles
+	order  uint64 // its place in the queue: the lowest is received first
 
 	group, deduplication string
 	sequence             string // FIFO queues only
@@ -92,8 +92,8 @@ func (r receipt) handle() string {
 	return string(text)
 }
 
-// parseHandle returns the receipt that a handle stands for, or false if the handle is none
-// of the queue's.
+// parseHandle returns the receipt in a handle, or false if the handle is not one of the
+// queue's.
 func parseHandle(handle string, queue uint64) (receipt, bool) {
 	if len(handle) != 44 || handle[:len(handlePrefix)] != handlePrefix {
 		return receipt{}, false

@@ -15,7 +15,7 @@ import (
 // maxAttributes is how many attributes a message may have.
 const maxAttributes = 10
 
-// An attributeValue is a message attribute as the JSON protocol has it.
+// An attributeValue is a message attribute in the JSON protocol.
 type attributeValue struct {
 	DataType    *string `json:"DataType,omitempty"`
 	StringValue *string `json:"StringValue,omitempty"`
@@ -113,10 +113,10 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// validContent reports whether a text has only the characters that the service takes:
-// #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.
+// validContent reports whether a text has only characters that the service accepts: #x9 | #xA
+// | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.
 func validContent(s string) bool {
-	for i := range len(s) { // most texts have nothing else
+	for i := range len(s) { // most texts have only these
 		if c := s[i]; c < 0x20 && c != '\t' && c != '\n' && c != '\r' || c >= 0x80 {
 			return validRunes(s)
 		}

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// A moveTask moves the messages of a dead-letter queue to another queue or back to where
-// they came from.
+// A moveTask moves the messages of a dead-letter queue to another queue or back to their
+// source queues.
 type moveTask struct {
 	id                  string
-	source, destination string // ARNs; no destination: the queues where the messages were
-	perSecond           int    // 0: as fast as it goes
+	source, destination string // ARNs; no destination: the source queues of the messages
+	perSecond           int    // 0: no limit
 	started             instant
 	total, moved        int
 	status, failure     string

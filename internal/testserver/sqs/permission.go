@@ -14,7 +14,7 @@ type permissionRequest struct {
 	Actions  []string `json:"Actions"`
 }
 
-// grantable are the actions that AddPermission knows.
+// grantable are the actions that AddPermission accepts.
 var grantable = []string{
 	"*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl",
 	"ListDeadLetterSourceQueues", "PurgeQueue", "StartMessageMoveTask", "CancelMessageMoveTask", "ListMessageMoveTasks",

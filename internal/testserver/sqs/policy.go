@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// A policy is a queue's access policy, as far as a topic that sends to the queue needs it:
-// Effect, Principal, Action, Resource, and the conditions on aws:SourceArn and
-// aws:SourceAccount. A statement with another condition or element allows nothing.
+// A policy is a queue's access policy, restricted to the elements that matter for a topic
+// that sends to the queue: Effect, Principal, Action, Resource, and the conditions on
+// aws:SourceArn and aws:SourceAccount. A statement with another condition or element allows
+// nothing.
 type policy struct {
 	Version   string      `json:"Version,omitempty"`
 	ID        string      `json:"Id,omitempty"`

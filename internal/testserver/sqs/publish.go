@@ -54,8 +54,8 @@ func (t *topic) maxSize() int {
 	return n
 }
 
-// readPublication reads a message whose parameters have a prefix, and checks all that does
-// not depend on the topic.
+// readPublication reads a message whose parameters have a prefix, and makes all checks that
+// do not depend on the topic.
 func readPublication(f form, prefix string) (*publication, *apiError) {
 	p := &publication{subject: f.optional(prefix + "Subject")}
 	p.group, p.deduplication = f.optional(prefix+"MessageGroupId"), f.optional(prefix+"MessageDeduplicationId")
@@ -108,8 +108,8 @@ func bodyForSQS(text string) (string, *apiError) {
 	return standard, nil
 }
 
-// readPublishedAttributes checks message attributes as SNS does: it has no limit on how many
-// there are, but the type String.Array.
+// readPublishedAttributes checks message attributes as SNS does: it has no limit on their
+// number, but has the type String.Array.
 func readPublishedAttributes(values map[string]attributeValue) ([]attribute, *apiError) {
 	var attributes []attribute
 	for _, name := range sortedKeys(values) {
@@ -144,8 +144,8 @@ func (t *topic) checkPublication(p *publication) *apiError {
 	return nil
 }
 
-// checkFIFOBatch refuses a whole batch for a FIFO topic if an entry has no group id, or no
-// deduplication id where it needs one, as SQS does.
+// checkFIFOBatch refuses a whole batch for a FIFO topic if an entry lacks a group id or a
+// required deduplication id, as SQS does.
 func (t *topic) checkFIFOBatch(all []*publication) *apiError {
 	if !t.fifo {
 		return nil
@@ -228,8 +228,9 @@ func (st *store) publishBatch(c *call, f form) (answerXML, *apiError) {
 	return result, nil
 }
 
-// deliverLocked delivers a message to all subscriptions of a topic that it matches, at once,
-// unless a FIFO topic has got one with its deduplication id in the last five minutes.
+// deliverLocked delivers a message at once to all subscriptions of a topic that it matches,
+// unless a FIFO topic has received a message with its deduplication id in the last five
+// minutes.
 func (st *store) deliverLocked(t *topic, p *publication, now instant) *publishResult {
 	p.at = now
 	if t.fifo {
@@ -264,11 +265,11 @@ func topicSequenceNumber(n uint64) string {
 	return zeros[:len(zeros)-len(digits)] + digits
 }
 
-// deliverToLocked delivers a message to a queue, and reports whether it could. The service does
-// not tell the publisher either when the queue is gone, or its policy does not allow the
-// topic, or the message does not fit: raw messages with more than 10 attributes do not
-// (https://docs.aws.amazon.com/sns/latest/dg/sns-message-attributes.html). That page also
-// says that attributes are not delivered if the structure of the message is JSON.
+// deliverToLocked delivers a message to a queue, and reports whether it could. Like the
+// service, it does not tell the publisher if the queue is deleted, if its policy does not
+// allow the topic, or if the message does not fit: raw messages with more than 10 attributes
+// do not (https://docs.aws.amazon.com/sns/latest/dg/sns-message-attributes.html). That page
+// also says that attributes are not delivered if the structure of the message is JSON.
 func (st *store) deliverToLocked(t *topic, s *subscription, q *queue, p *publication, now instant) bool {
 	if q == nil || !q.policy.allowsTopic(q.arn, t.arn, st.account) || s.raw && len(p.attributes) > maxAttributes {
 		return false
@@ -295,7 +296,8 @@ func (st *store) deliverToLocked(t *topic, s *subscription, q *queue, p *publica
 	return true
 }
 
-// envelope returns the body of a message that is not delivered raw. The signature is none.
+// envelope returns the body of a message that is not delivered raw. It has no valid
+// signature.
 func (p *publication) envelope(t *topic, s *subscription) string {
 	type value struct{ Type, Value string }
 	e := struct {

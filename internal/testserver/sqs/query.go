@@ -13,10 +13,10 @@ import (
 // A form is the body of a request in the query protocol.
 type form struct{ url.Values }
 
-// has reports whether a parameter is there, also an empty one.
+// has reports whether a parameter exists, even if it is empty.
 func (f form) has(name string) bool { return f.Values.Has(name) }
 
-// optional returns a parameter, or nil if it is not there.
+// optional returns a parameter, or nil if it does not exist.
 func (f form) optional(name string) *string {
 	if !f.has(name) {
 		return nil
@@ -74,13 +74,13 @@ func (f form) attributes(prefix string) map[string]attributeValue {
 // have the names of the elements; nil if there is none.
 type answerXML any
 
-// A queryOperation is one of SNS or STS. Its target is the name of the topic.
+// A queryOperation is an operation of SNS or STS. Its target is the name of the topic.
 type queryOperation struct {
 	target func(form) string
 	run    func(*store, *call, form) (answerXML, *apiError)
 }
 
-// namespaces are those of the answers, by the version of the API.
+// namespaces are the XML namespaces of answers, by the version of the API.
 var namespaces = map[string]string{
 	snsVersion: "http://sns.amazonaws.com/doc/2010-03-31/",
 	stsVersion: "https://sts.amazonaws.com/doc/2011-06-15/",
@@ -91,7 +91,7 @@ const (
 	stsVersion = "2011-06-15"
 )
 
-// query carries out an operation of SNS or STS.
+// query executes an operation of SNS or STS.
 func (x *exchange) query(r *http.Request, body string) {
 	values, err := url.ParseQuery(body)
 	f := form{values}

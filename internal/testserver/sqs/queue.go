@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A queue holds messages. The store's mutex guards it: its methods need the store locked.
+// A queue holds messages. The store's mutex guards it: its methods require the lock.
 //
-// Each message is in the heap of its state (that of its group if it is ready, timed if it
-// is delayed or in flight) and in ages, so that no operation takes longer than the
-// logarithm of the queue's length.
+// Each message is in the heap of its state (the heap of its group if it is ready, timed if it
+// is delayed or in flight) and in ages, so that every operation takes at most logarithmic
+// time.
 type queue struct {
-	id         uint64 // is not used again, unlike the name
+	id         uint64 // never reused, unlike the name
 	name, arn  string
 	fifo       bool
 	created    instant
@@ -26,7 +26,7 @@ type queue struct {
 	messages map[uint64]*message
 	groups   map[string]*group
 	quiet    heap[*group] // with ready messages that may be received, oldest first
-	noisy    heap[*group] // the same; they are received when quiet has none
+	noisy    heap[*group] // likewise; received from when quiet has no messages
 	timed    heap[*message]
 	ages     heap[*message]
 	count    [3]int // of messages by state
@@ -34,23 +34,23 @@ type queue struct {
 	sent         memory // deduplication ids of FIFO queues
 	attempts     map[string]attempt
 	attemptOrder []sentKey // oldest first
-	polls        []*poll   // that wait, in the order in which they came
+	polls        []*poll   // waiting polls, in the order of their arrival
 	pollsChanged chan struct{}
 	alarm        *time.Timer // serves the polls when a message becomes ready
 
-	duplicates int        // that many of the next deliveries are followed by a second one
+	duplicates int        // this many of the next deliveries are followed by a second one
 	twins      []*message // copies for them, until the receive has ended
 	shuffled   bool       // messages get random places
 }
 
-// A group holds the messages that are ready and have the same group id. In a standard
-// queue it is a tenant, in a FIFO queue its order is kept and it is locked while any of its
-// messages is in flight.
+// A group holds the ready messages with the same group id. In a standard queue it is a
+// tenant. In a FIFO queue its order is kept, and it is locked while any of its messages is in
+// flight.
 type group struct {
 	id       string
 	ready    heap[*message]
 	inFlight int
-	in       *heap[*group] // nil: none of it can be received
+	in       *heap[*group] // nil: no message of it can be received
 	place    int
 }
 
@@ -152,7 +152,7 @@ func (g *group) leave() {
 	}
 }
 
-// settleGroup puts a group where it belongs after a change.
+// settleGroup moves a group to the right heap after a change.
 func (q *queue) settleGroup(g *group) {
 	var in *heap[*group]
 	switch {
@@ -182,7 +182,7 @@ func (q *queue) settleGroup(g *group) {
 const noisyInFlight = 10
 
 // isNoisy reports whether a tenant of a standard queue has a disproportionate part of the
-// messages in flight. The service says no more than that about how it decides
+// messages in flight. The service does not document more about its decision
 // (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html):
 // here it is more than half of at least noisyInFlight.
 func (q *queue) isNoisy(g *group) bool {
@@ -204,8 +204,8 @@ func (q *queue) nextGroup() *group {
 	}
 }
 
-// settle lets everything happen that is due: messages expire, and those whose delay or
-// visibility timeout has ended become ready.
+// settle processes all due events: messages expire, and messages whose delay or visibility
+// timeout has ended become ready.
 func (q *queue) settle(now instant) {
 	for {
 		m, ok := q.ages.peek()

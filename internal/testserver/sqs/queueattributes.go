@@ -62,8 +62,8 @@ func invalidAttribute(name, reason string) *apiError {
 	return failure("InvalidAttributeValue", "Invalid value for the parameter %s.%s", name, reason)
 }
 
-// changeAttributesLocked returns a queue's attributes after a change, and the settings that they
-// mean. A new queue has no attributes before.
+// changeAttributesLocked returns a queue's attributes after a change, and the resulting
+// settings. before is empty for a new queue.
 func (st *store) changeAttributesLocked(name string, fifo bool, before, change map[string]string) (map[string]string, settings, *apiError) {
 	after := map[string]string{}
 	for k, n := range numbers {
@@ -131,7 +131,7 @@ func checkAttribute(name, value string, fifo bool) *apiError {
 	}
 	switch name {
 	case "FifoQueue":
-		// CreateQueue takes it away before.
+		// CreateQueue removes it before.
 		if fifo {
 			return invalidAttribute(name, "Modifying queue type is not supported.")
 		}

@@ -106,7 +106,7 @@ func (st *store) deleteQueue(_ *call, r *queueRequest) (*empty, *apiError) {
 func (st *store) dropQueueLocked(q *queue, now instant) {
 	delete(st.queues, q.name)
 	st.deleted[q.name] = now
-	for _, p := range q.polls { // nothing will come any more
+	for _, p := range q.polls { // no more messages will arrive
 		p.result <- nil
 	}
 	q.polls = nil
@@ -178,8 +178,8 @@ func (st *store) listDeadLetterSourceQueues(c *call, r *listQueuesRequest) (*lis
 	return &listSourcesResponse{urls, token}, err
 }
 
-// page returns the URLs of the queues on the page that a request asks for. The names are
-// sorted; a token is the last name of the page before.
+// page returns the URLs of the queues on the requested page. The names are sorted; a token is
+// the last name of the previous page.
 func (c *call) page(names []string, r *listQueuesRequest) (urls []string, token string, _ *apiError) {
 	most := 1000
 	if r.MaxResults != nil {
@@ -280,10 +280,10 @@ func (st *store) adoptLocked(q *queue, attributes map[string]string, s settings,
 	st.touchLocked(q)
 }
 
-// purgeEvery is how long another PurgeQueue is refused.
+// purgeEvery is the time during which another PurgeQueue is refused.
 const purgeEvery = 60 * time.Second
 
-// purgeQueue implements PurgeQueue. All messages are gone at once, while the service may
+// purgeQueue implements PurgeQueue. It removes all messages at once, while the service may
 // take up to 60 seconds.
 func (st *store) purgeQueue(_ *call, r *queueRequest) (*empty, *apiError) {
 	now := st.begin()

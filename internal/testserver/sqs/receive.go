@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// A delivery is a message as one receive gets it.
+// A delivery is a message with its state at a receive.
 type delivery struct {
 	message *message
 	handle  string
-	// As they were at the receive: the message may have changed when they are written.
+	// The state at the receive: the message may have changed when the answer is written.
 	count int
 	first instant
 }
 
-// A wanted has the parameters of a receive.
+// A wanted holds the parameters of a receive.
 type wanted struct {
 	most       int
 	visibility time.Duration
@@ -33,8 +33,8 @@ func (st *store) takeLocked(q *queue, w wanted, now instant) (got []delivery) {
 		if g == nil {
 			break
 		}
-		// Of a FIFO queue a receive gets as many as possible of one group, before the first
-		// of them locks it.
+		// A receive from a FIFO queue gets as many messages of one group as possible, because
+		// the first one locks the group.
 		n := 1
 		if q.fifo {
 			n = min(w.most-len(got), st.maxInFlight-q.count[inFlight])
@@ -65,8 +65,8 @@ func (st *store) takeLocked(q *queue, w wanted, now instant) (got []delivery) {
 	return got
 }
 
-// takeFromLocked receives messages of one group. Those that were received too often go to the
-// dead-letter queue instead.
+// takeFromLocked receives messages of one group. It moves messages that were received too
+// often to the dead-letter queue instead.
 func (st *store) takeFromLocked(q *queue, g *group, n int, visibility time.Duration, now instant) (got []*message) {
 	for len(got) < n {
 		m, ok := g.ready.peek()
@@ -102,15 +102,15 @@ func (st *store) takeFromLocked(q *queue, g *group, n int, visibility time.Durat
 	return got
 }
 
-// A poll is a ReceiveMessage that waits.
+// A poll is a waiting ReceiveMessage.
 type poll struct {
 	wanted
 	until  instant
 	result chan []delivery // takes one, without waiting
 }
 
-// serveLocked gives messages that are ready to the polls that wait, in the order in which they
-// came, and ends those that have waited long enough.
+// serveLocked gives ready messages to the waiting polls, in the order of their arrival, and
+// ends polls that have waited long enough.
 func (st *store) serveLocked(q *queue, now instant) {
 	q.settle(now)
 	if len(q.polls) == 0 {
@@ -158,7 +158,7 @@ func (st *store) armLocked(q *queue, now instant) {
 	})
 }
 
-// nextEvent returns when a poll of the queue will get something, or has waited long enough.
+// nextEvent returns the time at which a poll of the queue will get a message or end.
 func (q *queue) nextEvent() (at instant, ok bool) {
 	if len(q.polls) == 0 {
 		return 0, false
@@ -173,8 +173,8 @@ func (q *queue) nextEvent() (at instant, ok bool) {
 	return at, true
 }
 
-// wait waits for messages until the poll ends or the client has gone. The poll of a client
-// that has gone stays if the server is told so: it takes messages that no client gets.
+// wait waits for messages until the poll ends or the client has closed the connection. With
+// cancelledPollsReceive the poll then stays, and takes messages that no client gets.
 func (st *store) wait(ctx context.Context, q *queue, p *poll) []delivery {
 	select {
 	case got := <-p.result:

@@ -35,8 +35,8 @@ type receivedMessage struct {
 	MessageAttributes      map[string]attributeValue `json:"MessageAttributes,omitempty"`
 }
 
-// systemAttributes are the names that a receive may ask for. SqsManagedSseEnabled is taken
-// and means nothing.
+// systemAttributes are the names that a receive may ask for. SqsManagedSseEnabled is accepted
+// without effect.
 var systemAttributes = []string{
 	"All", "SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp", "SequenceNumber",
 	"MessageDeduplicationId", "MessageGroupId", "AWSTraceHeader", "DeadLetterQueueSourceArn", "SqsManagedSseEnabled",
@@ -107,11 +107,11 @@ func (st *store) receiveNow(r *receiveRequest) ([]delivery, *poll, *queue, *apiE
 		return got, nil, q, nil
 	}
 	if q.count[inFlight] >= st.maxInFlight && !q.fifo && wait == 0 {
-		// A long poll and a FIFO queue answer no error, but no messages either:
+		// A long poll and a FIFO queue return no error, but no messages either:
 		// https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 		return nil, nil, nil, failure("OverLimit", "The maximum number of in flight messages is reached.")
 	}
-	if len(q.polls) == 0 { // else those that came before are served first
+	if len(q.polls) == 0 { // otherwise earlier polls are served first
 		if got := st.takeLocked(q, w, now); len(got) > 0 || wait == 0 {
 			return got, nil, q, nil
 		}
@@ -133,7 +133,7 @@ func (r *receiveRequest) response(got []delivery) *receiveResponse {
 		m := d.message
 		out := receivedMessage{MessageID: m.id, ReceiptHandle: d.handle, MD5OfBody: m.bodyMD5, Body: m.body, Attributes: d.systemAttributes(names)}
 		if chosen := chosenAttributes(m.attributes, r.MessageAttributes); chosen != nil {
-			// The checksum is that of the attributes that are returned.
+			// The checksum covers the returned attributes.
 			out.MD5OfMessageAttributes = m.attributesMD5
 			if len(chosen) < len(m.attributes) {
 				out.MD5OfMessageAttributes = md5OfAttributes(chosen)

@@ -15,15 +15,15 @@ type redrivePolicy struct {
 	most   int    // receives
 }
 
-// A redriveAllowPolicy says whose dead-letter queue a queue may be.
+// A redriveAllowPolicy restricts the queues that may use a queue as their dead-letter queue.
 type redriveAllowPolicy struct {
 	permission string // allowAll, denyAll or byQueue
 	sources    []string
 }
 
-// redriveLocked moves a message that is ready to the dead-letter queue if it was received as
-// often as the queue's redrive policy allows, and reports whether it did. As in the
-// service, that happens when it would have been received again.
+// redriveLocked moves a ready message to the dead-letter queue if it was received as often as
+// the queue's redrive policy allows, and reports whether it did. As in the service, that
+// happens when the message would otherwise be received again.
 func (st *store) redriveLocked(q *queue, m *message, now instant) bool {
 	if q.redrivePolicy == nil || m.here < q.redrivePolicy.most {
 		return false
@@ -76,7 +76,7 @@ func (st *store) parseRedrivePolicyLocked(text, name string, fifo bool) (*redriv
 	if raw.Most == nil {
 		return wrong("Redrive policy does not contain mandatory attribute: maxReceiveCount.")
 	}
-	most, err := strconv.Atoi(strings.Trim(string(raw.Most), `"`)) // the service takes both
+	most, err := strconv.Atoi(strings.Trim(string(raw.Most), `"`)) // the service accepts both
 	if err != nil || most < 1 || most > 1000 {
 		return wrong("Invalid value for maxReceiveCount: " + strings.Trim(string(raw.Most), `"`) + ", valid values are from 1 to 1000 both inclusive.")
 	}

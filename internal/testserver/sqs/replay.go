@@ -11,8 +11,8 @@ import (
 	"os"
 )
 
-// open applies the journal in a file to a new store, which writes further changes there. A
-// file that is not there is created.
+// open applies the journal in a file to a new store, which writes further changes there. It
+// creates the file if it does not exist.
 func (st *store) open(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -32,8 +32,8 @@ func (st *store) open(path string) error {
 	return nil
 }
 
-// replayFile applies all entries. A last one that is incomplete is cut off: its request was
-// not answered.
+// replayFile applies all entries. It cuts off an incomplete last entry, whose request was not
+// answered.
 func (st *store) replayFile(file *os.File) error {
 	r := &replay{store: st, byID: map[uint64]*queue{}}
 	lines, end := bufio.NewReaderSize(file, 1<<16), int64(0)

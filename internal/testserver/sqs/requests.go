@@ -29,8 +29,8 @@ func (r *requests) count(operation, name string) {
 	r.n[requestKey{operation, name}]++
 }
 
-// Requests returns how many requests there were by operation, refused ones included, since
-// the start or ResetRequests: for the queue or topic with a name, or for all with "".
+// Requests returns the number of requests by operation, including refused ones, since the
+// start or ResetRequests: for the queue or topic with a name, or for all with "".
 func (s *Server) Requests(name string) map[string]int {
 	s.requests.mu.Lock()
 	defer s.requests.mu.Unlock()
@@ -50,9 +50,9 @@ func (s *Server) ResetRequests() {
 	s.requests.n = nil
 }
 
-// requestsPath is where GET returns what Requests does, as JSON: with ?name=NAME of the queue or
-// topic with a name. It is how other processes than the server's read the counts, and is not
-// counted itself.
+// requestsPath is the path at which GET returns the counts of Requests as JSON, with
+// ?name=NAME for one queue or topic. Other processes than the server's read the counts
+// through it. Its requests are not counted.
 const requestsPath = "/-/requests"
 
 func (s *Server) answerRequests(w http.ResponseWriter, r *http.Request) {
@@ -62,17 +62,17 @@ func (s *Server) answerRequests(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // a client that has gone needs no answer
+	_, _ = w.Write(answer) // a client that has closed the connection needs no answer
 }
 
-// RequestsAt returns what Requests does of a server in another process, which answers at
-// endpoint.
+// RequestsAt returns the counts of Requests from a server in another process, which answers
+// at endpoint.
 func RequestsAt(ctx context.Context, endpoint, name string) (_ map[string]int, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+requestsPath+"?name="+url.QueryEscape(name), nil)
 	if err != nil {
 		return nil, fmt.Errorf("sqs: requests: %w", err)
 	}
-	r.Close = true // no connection waits for the next call
+	r.Close = true // no connection stays open for the next call
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("sqs: requests: %w", err)

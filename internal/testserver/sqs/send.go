@@ -28,7 +28,7 @@ type sendResponse struct {
 	SequenceNumber               string `json:"SequenceNumber,omitempty"`
 }
 
-// prepare checks all that does not depend on the queue, and computes the checksums.
+// prepare makes all checks that do not depend on the queue, and computes the checksums.
 func (r *sendRequest) prepare(sender string) (content, *apiError) {
 	c := content{sender: sender}
 	var err *apiError
@@ -101,9 +101,9 @@ func (st *store) sendLocked(q *queue, r *sendRequest, c *content, now instant) (
 	return response, nil
 }
 
-// putLocked adds a new message to a queue, unless a FIFO queue has got one with its
-// deduplication id in the last five minutes, and returns the id and sequence number of the
-// one or the other.
+// putLocked adds a new message to a queue, unless a FIFO queue has received a message with
+// its deduplication id in the last five minutes. It returns the id and sequence number of the
+// added or of the earlier message.
 func (st *store) putLocked(q *queue, m *message, now instant) (id, sequence string) {
 	key := deduplicationKey(q.deduplicatePerGroup, m.group, m.deduplication)
 	if q.fifo {
@@ -133,8 +133,8 @@ func (q *queue) deduplicationID(r *sendRequest) string {
 	return contentDeduplicationID(*r.Body)
 }
 
-// contentDeduplicationID is the deduplication id that content-based deduplication makes of
-// a body.
+// contentDeduplicationID returns the deduplication id that content-based deduplication
+// derives from a body.
 func contentDeduplicationID(body string) string {
 	sum := sha256.Sum256([]byte(body))
 	return hex.EncodeToString(sum[:])
@@ -246,9 +246,9 @@ func (st *store) sendMessageBatch(c *call, r *sendBatchRequest) (*batchResponse[
 	return response, nil
 }
 
-// checkFIFOBatch refuses a whole batch for a FIFO queue if an entry has no group id, or no
-// deduplication id where it needs one: test_send_batch_missing_message_group_id_for_fifo_queue
-// and test_send_batch_missing_deduplication_id_for_fifo_queue of LocalStack's
+// checkFIFOBatch refuses a whole batch for a FIFO queue if an entry lacks a group id or a
+// required deduplication id: test_send_batch_missing_message_group_id_for_fifo_queue and
+// test_send_batch_missing_deduplication_id_for_fifo_queue of LocalStack's
 // tests/aws/services/sqs, recorded against AWS.
 func (q *queue) checkFIFOBatch(entries []sendRequest) *apiError {
 	if !q.fifo {

@@ -1,23 +1,24 @@
 //go:build darwin || linux
 
-// Package sqs is a stand-in for Amazon SQS and SNS that the vendor's SDKs can talk to, for
-// tests: it runs in the test process on a port of 127.0.0.1 of its own, and a test may kill
-// and restart it, move its clock and have it fail.
+// Package sqs is a stand-in for Amazon SQS and SNS for tests, which the vendor's SDKs can
+// use: it runs in the test process on its own port of 127.0.0.1, and a test may kill and
+// restart it, move its clock and make it fail.
 //
-// It answers as Amazon documents, and where that says nothing, as others have recorded; a
-// comment names the source where it is not the documentation. It is a model that was
-// written from the outside, and nothing here was compared with the service itself.
+// It answers as Amazon documents and, where the documentation is silent, as others have
+// recorded; a comment names a source other than the documentation. It was written from the
+// outside, and was never compared with the service itself.
 //
-// SQS is there in the JSON protocol with all operations; of SNS, in the query protocol, the
-// operations on topics and on subscriptions of queues; of STS, GetCallerIdentity.
-// Signatures are not checked, nor is the queue's policy, other than for deliveries of SNS.
+// It implements all operations of SQS in the JSON protocol; of SNS, in the query protocol,
+// the operations on topics and on subscriptions of queues; of STS, GetCallerIdentity. It
+// checks neither signatures nor a queue's policy, other than for deliveries of SNS.
 // Throughput has no limit.
 //
-// As a process of its own, with a journal that outlives it:
+// To run it in a separate process, with a journal that outlives the process:
 //
 //	go run ./internal/testserver/cmd/testserver sqs -addr 127.0.0.1:4566 -file journal
 //
-// The counts of requests that [Server.Requests] returns are then at /-/requests, see [RequestsAt].
+// The counts of requests that [Server.Requests] returns are then at /-/requests, see
+// [RequestsAt].
 package sqs
 
 import (
@@ -36,39 +37,40 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
 )
 
-// Config configures a server. The zero value will do.
+// Config configures a server. The zero value is usable.
 type Config struct {
-	// Addr is the address to listen on; with the port 0, any that is free. The default is a
-	// port of 127.0.0.1 that is reserved for the server until Stop.
+	// Addr is the address to listen on; port 0 means any free port. The default is a port of
+	// 127.0.0.1 that is reserved for the server until Stop.
 	Addr string
 
-	// File is the path of the journal, in which the server keeps everything over Kill and
-	// Restart, and the death of its process. It is created if it is not there. By default
-	// nothing outlives Kill.
+	// File is the path of the journal, in which the server keeps its state over Kill, Restart
+	// and the death of its process. It is created if it does not exist. By default no state
+	// outlives Kill.
 	File string
 
 	// Region and Account are in all ARNs and URLs. The defaults are us-east-1 and
 	// 123456789012.
 	Region, Account string
 
-	// AccessKey is the only access key that requests may be signed with. By default any
-	// may be.
+	// AccessKey is the only access key with which requests may be signed. By default any key
+	// is accepted.
 	AccessKey string
 
-	// MaxInFlight is how many messages of a queue can be in flight. The default is 120,000.
+	// MaxInFlight is the maximum number of messages of a queue in flight. The default is
+	// 120,000.
 	MaxInFlight int
 
-	// CancelledPollsReceive has a ReceiveMessage whose client has gone wait on, and take
-	// the next messages until their visibility timeout ends, as the service may do:
-	// https://github.com/aws/aws-sdk-js/issues/2350,
+	// CancelledPollsReceive keeps a ReceiveMessage waiting after its client has closed the
+	// connection, so that it takes the next messages until their visibility timeout ends, as
+	// the service may do: https://github.com/aws/aws-sdk-js/issues/2350,
 	// https://github.com/aws/aws-sdk-java-v2/issues/1395.
 	CancelledPollsReceive bool
 
-	// MaxWait bounds how long a poll waits that asks for a longer time: a receiver that awaits
-	// its last poll before it closes is then closed sooner. 0 is no bound, as the service has none.
+	// MaxWait bounds the wait of a poll that asks for more: a receiver that waits for its
+	// last poll when it closes then closes sooner. 0 means no bound, as in the service.
 	MaxWait time.Duration
 
-	// Now is the machine's clock. The default is time.Now. Timers are the machine's own.
+	// Now is the machine's clock. The default is time.Now. Timers always use the real clock.
 	Now func() time.Time
 
 	topicDelay, subscriptionDelay time.Duration
@@ -82,12 +84,12 @@ type Server struct {
 	faults   faults
 	requests requests
 
-	changing sync.Mutex // is held while the server starts or ends
+	changing sync.Mutex // held while the server starts or ends
 
 	mu      sync.Mutex
 	cfg     Config
 	store   *store
-	running *listening // nil: it does not run
+	running *listening // nil: the server does not run
 	err     error      // why a request could not be answered
 }
 
@@ -95,11 +97,11 @@ type Server struct {
 type listening struct {
 	http     *http.Server
 	store    *store
-	done     chan struct{} // is closed when it accepts no more connections
+	done     chan struct{} // closed when it accepts no more connections
 	handlers sync.WaitGroup
 }
 
-// Start starts a server, which answers when it returns. The caller calls Stop.
+// Start starts a server, which answers when Start returns. The caller must call Stop.
 func Start(cfg Config) (*Server, error) {
 	if cfg.Region == "" {
 		cfg.Region = "us-east-1"
@@ -155,21 +157,21 @@ func (s *Server) Region() string { return s.cfg.Region }
 // Account returns the account number.
 func (s *Server) Account() string { return s.cfg.Account }
 
-// QueueURL returns the URL that a queue with a name has.
+// QueueURL returns the URL of a queue with this name.
 func (s *Server) QueueURL(name string) string { return s.URL() + "/" + s.cfg.Account + "/" + name }
 
-// QueueARN returns the ARN that a queue with a name has.
+// QueueARN returns the ARN of a queue with this name.
 func (s *Server) QueueARN(name string) string { return s.current().queueARN(name) }
 
-// TopicARN returns the ARN that a topic with a name has.
+// TopicARN returns the ARN of a topic with this name.
 func (s *Server) TopicARN(name string) string { return s.current().topicARN(name) }
 
 // Now returns the time on the server's clock.
 func (s *Server) Now() time.Time { return s.clock.now().time() }
 
-// Advance moves the server's clock forward. Everything that becomes due until then has
-// happened when it returns, in the order of its times: delays and visibility timeouts end,
-// messages expire, tasks move messages, and long polls get messages or end.
+// Advance moves the server's clock forward. All events that become due by then have happened
+// when it returns, in the order of their times: delays and visibility timeouts end, messages
+// expire, tasks move messages, and long polls get messages or end.
 func (s *Server) Advance(d time.Duration) {
 	if d < 0 {
 		panic("sqs: Advance: the clock cannot go back")
@@ -181,8 +183,8 @@ func (s *Server) Advance(d time.Duration) {
 	}
 }
 
-// Kill ends the server at once with all connections, as the death of its process would:
-// changes that are not in the journal are lost. A server that does not run stays as it is.
+// Kill ends the server at once with all connections, like the death of its process: changes
+// that are not in the journal are lost. If the server does not run, Kill does nothing.
 func (s *Server) Kill() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -210,9 +212,9 @@ func (s *Server) kill() error {
 	return nil
 }
 
-// Restart starts the server again after Kill, at its address, with everything that is in
-// the journal. Without one it is empty. One that runs is killed first. The clock keeps its
-// distance from the machine's; faults, switches and counts of requests stay.
+// Restart starts the server again after Kill, at its address, with the state in the journal;
+// without a journal it is empty. If the server runs, Restart kills it first. The clock keeps
+// its distance from the machine's clock; faults, switches and counts of requests stay.
 func (s *Server) Restart() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -226,7 +228,7 @@ func (s *Server) Restart() error {
 }
 
 // Stop ends the server for good, and returns the first error because of which a request was
-// not answered. The journal stays. The second time it does nothing.
+// not answered. The journal stays. A second call does nothing.
 func (s *Server) Stop() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -265,7 +267,7 @@ func (s *Server) listen() error {
 	run := &listening{store: st, done: make(chan struct{})}
 	run.http = &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(run, w, r) }),
-		ReadHeaderTimeout: time.Hour, // a test may keep a connection for as long as it likes
+		ReadHeaderTimeout: time.Hour, // a test may keep a connection for any time
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}
 	s.running, s.store = run, st
@@ -276,8 +278,8 @@ func (s *Server) listen() error {
 	return nil
 }
 
-// serve answers a request to a run. A request that comes after it was killed gets no
-// answer, like one that was read before and not carried out.
+// serve answers a request to a run. A request that arrives after Kill gets no answer, nor
+// does a request that was read before but not executed.
 func (s *Server) serve(run *listening, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	alive := s.running == run

@@ -20,7 +20,7 @@ type handleResponse struct {
 
 type empty struct{}
 
-// handleIsInvalid is the error of a handle that the queue has never given.
+// handleIsInvalid is the error for a handle that the queue has never issued.
 func handleIsInvalid(handle string) *apiError {
 	return failure("ReceiptHandleIsInvalid", "The input receipt handle \"%s\" is not a valid receipt handle.", handle)
 }
@@ -43,14 +43,16 @@ func (st *store) deleteMessage(_ *call, r *handleRequest) (*empty, *apiError) {
 	return &empty{}, nil
 }
 
-// deleteLocked deletes the message that a handle is of. It succeeds if that is deleted already.
+// deleteLocked deletes the message of a handle. It succeeds if the message is deleted
+// already.
 //
 // A handle of an earlier receive succeeds, too, and deletes nothing: "If you use an old
 // ReceiptHandle, the request will succeed, but the message might not be deleted"
 // (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_DeleteMessage.html).
-// A handle whose visibility timeout has ended deletes the message of a standard queue as
-// long as it was not received again, and none of a FIFO queue
-// (https://github.com/aws/aws-sdk-js/issues/1750, https://github.com/localstack/localstack/pull/12442).
+// A handle whose visibility timeout has ended deletes the message of a standard queue unless
+// it was received again, and no message of a FIFO queue
+// (https://github.com/aws/aws-sdk-js/issues/1750,
+// https://github.com/localstack/localstack/pull/12442).
 func (st *store) deleteLocked(q *queue, handle string, now instant) (expired bool, _ *apiError) {
 	r, ok := parseHandle(handle, q.id)
 	if !ok {
@@ -77,7 +79,7 @@ func (st *store) deleteMessageBatch(c *call, r *handleBatchRequest) (*batchRespo
 	return st.eachHandle(c, r, "DeleteMessageBatchRequestEntry", func(q *queue, e *handleRequest, now instant) *apiError {
 		expired, err := st.deleteLocked(q, e.ReceiptHandle, now)
 		if expired {
-			// An entry of a batch has another code than the request alone:
+			// An entry of a batch has another code than a single request:
 			// https://github.com/smaskalik/sqsmover/issues/54
 			return failure("ReceiptHandleIsInvalid", "The receipt handle has expired")
 		}
@@ -106,10 +108,10 @@ func (st *store) changeMessageVisibilityBatch(c *call, r *handleBatchRequest) (*
 
 // changeVisibilityLocked gives a message in flight a new visibility timeout, from now on.
 //
-// Of a message that is deleted or was received again it answers an error; of one whose
-// visibility timeout has ended it does nothing and answers none, at least in a standard
-// queue: https://github.com/localstack/localstack/pull/9632, which was tried against AWS.
-// The error MessageNotInflight is documented, but was not seen
+// It returns an error for a message that is deleted or was received again. For a message
+// whose visibility timeout has ended it does nothing and returns no error, at least in a
+// standard queue: https://github.com/localstack/localstack/pull/9632, which was tried against
+// AWS. The error MessageNotInflight is documented, but was not seen
 // (https://github.com/aws/aws-sdk-net/issues/1927).
 func (st *store) changeVisibilityLocked(q *queue, r *handleRequest, now instant) *apiError {
 	if r.VisibilityTimeout == nil {
@@ -133,7 +135,7 @@ func (st *store) changeVisibilityLocked(q *queue, r *handleRequest, now instant)
 		return nil
 	}
 	due := now.add(seconds(*r.VisibilityTimeout))
-	// Also 43200 seconds are too many as soon as any time has passed since the receive:
+	// 43200 seconds are also too many as soon as any time has passed since the receive:
 	// https://github.com/aws/aws-sdk-net/issues/794
 	if due > m.received.add(maxVisibility) {
 		return invalidParameter("Value %d for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout for the message is beyond the limit [43200 seconds]", *r.VisibilityTimeout)
@@ -144,7 +146,7 @@ func (st *store) changeVisibilityLocked(q *queue, r *handleRequest, now instant)
 	return nil
 }
 
-// eachHandle carries out a batch of receipt handles.
+// eachHandle executes a batch of receipt handles.
 func (st *store) eachHandle(
 	c *call, r *handleBatchRequest, parameter string, do func(*queue, *handleRequest, instant) *apiError,
 ) (*batchResponse[handleResponse], *apiError) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A store is everything that the service keeps. One mutex guards all of it: operations
-// are short, and messages move between queues.
+// A store is the whole state of the service. One mutex guards all of it: operations are
+// short, and messages move between queues.
 type store struct {
 	region, account       string
 	maxInFlight           int
@@ -19,18 +19,18 @@ type store struct {
 	clock                 *clock
 
 	mu      sync.Mutex
-	dead    bool // the server was killed: nothing changes any more
+	dead    bool // the server was killed: the state no longer changes
 	queues  map[string]*queue
 	deleted map[string]instant // names of queues, for 60 seconds after they were deleted
 	topics  map[string]*topic  // by ARN
 	tasks   []*moveTask
-	touched []*queue // whose polls are to be served
+	touched []*queue // queues whose polls have to be served
 
 	lastQueue, serial uint64
 
-	topicDelay, subscriptionDelay time.Duration // until new ones are known everywhere
+	topicDelay, subscriptionDelay time.Duration // until new topics and subscriptions take effect
 
-	log *journal // nil: nothing is written
+	log *journal // nil: no journal
 }
 
 func newStore(cfg Config, c *clock) *store {
@@ -42,8 +42,8 @@ func newStore(cfg Config, c *clock) *store {
 	}
 }
 
-// begin locks the store for an operation. If the server was killed, the operation does
-// not happen, and its connection ends.
+// begin locks the store for an operation. If the server was killed, the operation does not
+// happen, and its connection ends.
 func (st *store) begin() (now instant) {
 	st.mu.Lock()
 	if st.dead {
@@ -59,7 +59,7 @@ func (st *store) end(now instant) {
 	st.mu.Unlock()
 }
 
-// touchLocked notes that messages of a queue may have become ready.
+// touchLocked records that messages of a queue may have become ready.
 func (st *store) touchLocked(q *queue) {
 	if len(q.polls) > 0 {
 		st.touched = append(st.touched, q)
@@ -97,7 +97,7 @@ func (st *store) advance(d time.Duration) {
 		if q == nil && task == nil {
 			break
 		}
-		at = max(at, now) // it may have been due already
+		at = max(at, now) // it may already have been due
 		if task != nil {
 			st.stepLocked(task, at)
 		} else {
@@ -135,7 +135,7 @@ func (st *store) nextEventLocked(target instant) (first instant, next *queue, ta
 	return first, next, task
 }
 
-// kill ends the store: nothing changes any more.
+// kill ends the store: its state no longer changes.
 func (st *store) kill() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -181,8 +181,8 @@ func (st *store) queueByURLLocked(url string) (*queue, *apiError) {
 	return q, nil
 }
 
-// splitQueueURL returns account and name of a URL such as http://host/account/name. The
-// host is not looked at: a proxy may be before the server.
+// splitQueueURL returns account and name of a URL such as http://host/account/name. It
+// ignores the host, because clients may use a proxy in front of the server.
 func splitQueueURL(url string) (account, name string, ok bool) {
 	_, path, ok := strings.Cut(url, "://")
 	if !ok {

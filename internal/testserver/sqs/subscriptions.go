@@ -13,7 +13,7 @@ type subscription struct {
 	arn        string
 	endpoint   string // ARN of the queue
 	attributes map[string]string
-	since      instant // from then on messages are delivered
+	since      instant // messages are delivered from this time on
 
 	// The attributes, parsed.
 	raw        bool
@@ -37,8 +37,8 @@ type subscribeResult struct {
 // snsProtocols are the protocols that SNS knows. Here only sqs can be subscribed.
 var snsProtocols = []string{"http", "https", "email", "email-json", "sms", "sqs", "application", "lambda", "firehose"}
 
-// subscribe implements Subscribe. A subscription of the same queue with the same attributes
-// is not made twice.
+// subscribe implements Subscribe. It does not make a second subscription of the same queue
+// with the same attributes.
 func (st *store) subscribe(_ *call, f form) (answerXML, *apiError) {
 	now := st.begin()
 	defer st.end(now)

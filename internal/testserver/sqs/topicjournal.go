@@ -47,7 +47,7 @@ func (st *store) logUnsubscribeLocked(arn string, now instant) {
 	}
 }
 
-// logPublishLocked logs the deduplication id of a message that a FIFO topic has got.
+// logPublishLocked logs the deduplication id of a message that a FIFO topic has received.
 func (st *store) logPublishLocked(t *topic, p *publication, key string, now instant) {
 	if st.log != nil {
 		st.log.write(&entry{At: now, Do: doPublish, ARN: t.arn, Key: key, ID: p.id, Sequence: p.sequence})

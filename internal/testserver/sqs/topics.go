@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A topic is one of SNS.
+// A topic is a topic of SNS.
 type topic struct {
 	name, arn     string
 	fifo          bool
@@ -18,7 +18,7 @@ type topic struct {
 	tags          map[string]string
 	subscriptions []*subscription // in the order in which they were made
 	deleted       int             // subscriptions
-	known         instant         // from then on other operations know it
+	known         instant         // other operations know it from this time on
 
 	sent      memory // deduplication ids of a FIFO topic
 	published uint64 // messages with a sequence number
@@ -79,8 +79,8 @@ type topicArnResult struct {
 	TopicArn string
 }
 
-// createTopic implements CreateTopic. It answers the ARN of a topic that exists if its
-// attributes and tags are the same.
+// createTopic implements CreateTopic. For an existing topic with the same attributes and tags
+// it returns that topic's ARN.
 func (st *store) createTopic(_ *call, f form) (answerXML, *apiError) {
 	name, attributes, tags := f.Get("Name"), f.strings("Attributes"), map[string]string{}
 	var wrong *apiError
@@ -174,7 +174,7 @@ func (t *topic) attribute(name string) string {
 	return v
 }
 
-// plainTopicAttributes are the attributes whose values are kept and mean nothing here.
+// plainTopicAttributes are the attributes whose values are kept without effect.
 var plainTopicAttributes = []string{
 	"DeliveryPolicy", "DisplayName", "KmsMasterKeyId", "TracingConfig", "SignatureVersion", "ArchivePolicy", "DataProtectionPolicy",
 	"SQSSuccessFeedbackRoleArn", "SQSSuccessFeedbackSampleRate", "SQSFailureFeedbackRoleArn",
@@ -231,7 +231,7 @@ type listTopicsResult struct {
 	NextToken string        `xml:",omitempty"`
 }
 
-// snsPage is how many topics or subscriptions are on a page.
+// snsPage is the number of topics or subscriptions on a page.
 const snsPage = 100
 
 // listTopics implements ListTopics.
@@ -247,7 +247,7 @@ func (st *store) listTopics(_ *call, f form) (answerXML, *apiError) {
 	return result, err
 }
 
-// snsPageOf returns the page of sorted items that NextToken asks for, and the next token.
+// snsPageOf returns the page of sorted items at NextToken, and the next token.
 func snsPageOf(items []string, f form) (page []string, token string, _ *apiError) {
 	if t := f.Get("NextToken"); t != "" {
 		last, ok := decodeToken(t)

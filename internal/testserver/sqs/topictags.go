@@ -16,7 +16,7 @@ type tagsResult struct {
 	Tags []tagMember `xml:"Tags>member"`
 }
 
-// maxTags is how many tags a topic may have.
+// maxTags is the maximum number of tags of a topic.
 const maxTags = 50
 
 // resourceLocked returns the topic whose tags a request is about.
