@@ -15,23 +15,23 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Broker holds queues, subscriptions and messages: what would be the server. A
-// transport has one of its own unless Config.Broker names one to share. Two
-// transports on one Broker are to each other as two processes connected to one
-// server; closing a transport and opening another is a restart of the process.
+// Broker holds queues, subscriptions and messages: it takes the place of a server. A
+// transport has its own Broker unless Config.Broker names one to share. Two transports on
+// one Broker are like two processes connected to one server; closing a transport and
+// opening another one is like a restart of the process.
 //
-// A Broker needs no closing: it runs no goroutine, and is garbage once nobody
-// refers to it and its last timer has fired. It is safe for concurrent use.
+// A Broker needs no closing: it runs no goroutine, and is garbage collected when it is
+// unreferenced and its last timer has fired. It is safe for concurrent use.
 type Broker struct {
 	lastSeq atomic.Uint64
 
-	// directory is replaced as a whole, under mu: sending looks it up without a
-	// lock, and queues and subscriptions seldom change.
+	// directory is replaced as a whole, under mu: Send looks it up without a lock, and
+	// queues and subscriptions seldom change.
 	mu        sync.Mutex
 	directory atomic.Pointer[directory]
 }
 
-// directory is never written once it is published.
+// directory is immutable once it is published.
 type directory struct {
 	queues map[string]*queue
 	topics map[string][]*queue
@@ -44,13 +44,13 @@ func NewBroker() *Broker {
 	return b
 }
 
-// deadLetterSuffix cannot be the end of a queue's own name.
+// deadLetterSuffix is refused at the end of other queues' names.
 const deadLetterSuffix = "/$deadletter"
 
-// DeadLetterQueue returns the name of a queue's dead-letter queue, which exists
-// as soon as the queue does. A dead-lettered message carries there, in addition
-// to its own headers, HeaderDeadLetterReason and HeaderDeadLetterDescription. It
-// can be received from and inspected like any queue.
+// DeadLetterQueue returns the name of a queue's dead-letter queue, which exists as soon
+// as the queue does. A message there has, in addition to its own headers,
+// HeaderDeadLetterReason and HeaderDeadLetterDescription. A dead-letter queue can be
+// received from and inspected like any queue.
 func DeadLetterQueue(queue string) string { return queue + deadLetterSuffix }
 
 // The headers that DeadLetter adds.
@@ -76,7 +76,7 @@ func (b *Broker) queue(name string) (*queue, error) {
 	return nil, fmt.Errorf("queue %q: %w; check the spelling, or create it with Provision, as its endpoint does when it runs", name, core.ErrQueueNotFound)
 }
 
-// provision creates what is missing of the queues.
+// provision creates missing queues.
 func (b *Broker) provision(names []string) error {
 	for _, name := range names {
 		if err := checkQueueName(name); err != nil {
@@ -104,8 +104,7 @@ func (b *Broker) provision(names []string) error {
 	return nil
 }
 
-// subscribe lets the queue receive what is published to the topics, or no
-// longer.
+// subscribe begins or ends the subscriptions of a queue to topics.
 func (b *Broker) subscribe(name string, topics []string, on bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,8 +135,8 @@ func (b *Broker) subscribe(name string, topics []string, on bool) error {
 	return nil
 }
 
-// destinations returns the queues to which a message goes: one, or a topic's
-// subscribers, of which there may be none.
+// destinations returns the queues to which a message goes: one, or a topic's subscribers,
+// of which there may be none.
 func (b *Broker) destinations(out *core.Outgoing, one *[1]*queue) ([]*queue, error) {
 	if out.Topic != "" {
 		topics := b.directory.Load().topics
@@ -162,8 +161,8 @@ func (b *Broker) destinations(out *core.Outgoing, one *[1]*queue) ([]*queue, err
 	return one[:], nil
 }
 
-// newMessage makes a stored copy of out with the given body, which nobody may
-// write any more. ordered says whether it keeps its place in its group, if it has one.
+// newMessage makes a stored copy of out with the given body, which must not be written
+// any more. ordered says whether the message keeps its place in its group, if it has one.
 func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time, ordered bool) *message {
 	m := &message{
 		seq:      b.lastSeq.Add(1),

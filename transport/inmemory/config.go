@@ -9,39 +9,38 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// delayPrecision is how late a timer of a Go program may fire on an idle
-// machine, generously.
+// delayPrecision is a generous bound for how late a timer of a Go program fires on an
+// idle machine.
 const delayPrecision = 10 * time.Millisecond
 
-// Config says what a transport is connected to and how able it is. The zero
-// value is the most able transport on a broker of its own.
+// Config sets the broker and the capabilities of a transport. The zero value means a
+// separate broker and all capabilities.
 type Config struct {
-	// Broker holds the messages. Default: a new one for this transport alone.
-	// Transports that share a Broker exchange messages, as processes do that
-	// are connected to the same server.
+	// Broker holds the messages. Default: a new one for this transport alone. Transports
+	// that share a Broker exchange messages, like processes that are connected to the
+	// same server.
 	Broker *Broker
 
-	// Capabilities is what the transport claims, does, and refuses what goes
-	// beyond. Default: Everything(). It may claim less than that, never more.
-	// Limits and expectations such as MaxReceiveBatch, MaxMessageBytes or
-	// CountsReleases are honoured as well: CountsReleases makes
-	// Release raise the count, and a delivery that was kept for MaxLockTime is
-	// lost, renewed or not. Without NativeDeliveryCount each receiver counts
-	// alone in a transport.DeliveryLog and forgets when it is closed.
-	// A DelayPrecision of 0 becomes the transport's own. MayDuplicate, AtomicLeases,
-	// ConfirmsSettlement and Prefetch are claims only: this transport never
-	// duplicates and always confirms.
+	// Capabilities is what the transport claims and supports; it refuses anything beyond.
+	// Default: Everything(). It may claim less than that, never more. Limits and
+	// expectations such as MaxReceiveBatch, MaxMessageBytes or CountsReleases are
+	// honoured as well: CountsReleases makes Release raise the count, and a delivery that
+	// was kept for MaxLockTime is lost, renewed or not. Without NativeDeliveryCount each
+	// receiver counts alone in a transport.DeliveryLog and forgets when it is closed. A
+	// DelayPrecision of 0 becomes the transport's own. MayDuplicate, AtomicLeases,
+	// ConfirmsSettlement and Prefetch are claims only: this transport never duplicates
+	// and always confirms.
 	Capabilities *core.Capabilities
 
-	// LockDuration is how long a delivery stays locked unless it is renewed.
-	// At its end the message becomes available to others, as after a crash of
-	// the receiver: where NativeDeliveryCount, the count is one higher. Default:
-	// 0, locks end only with the settlement or the receiver.
-	// It does not concern TransactionNone, which has no locks.
+	// LockDuration is how long a delivery stays locked unless it is renewed. Then the
+	// message becomes available to other receivers, as after a crash of the receiver:
+	// with NativeDeliveryCount, the count is one higher. Default: 0, locks end only with
+	// the settlement or the receiver. LockDuration has no effect in TransactionNone,
+	// which has no locks.
 	LockDuration time.Duration
 }
 
-// Everything returns the most that a transport of this package can do, as a
+// Everything returns all capabilities that a transport of this package can have, as a
 // starting point for Config.Capabilities:
 //
 //	able := inmemory.Everything()
@@ -67,8 +66,8 @@ func Everything() core.Capabilities {
 	}
 }
 
-// capabilities returns what the transport will claim, or everything that is
-// wrong with the configuration.
+// capabilities returns the capabilities that the transport will claim, or an error with
+// all problems of the configuration.
 func (c Config) capabilities() (core.Capabilities, error) {
 	var errs []error
 	if c.LockDuration < 0 {

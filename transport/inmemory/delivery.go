@@ -9,18 +9,18 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// delivery is one message in the hands of a receiver. The queue's lock guards
-// state, lockedUntil and the list; the rest never changes.
+// delivery is one message locked by a receiver. The queue's lock guards state,
+// lockedUntil and the list; the other fields never change.
 type delivery struct {
 	in       core.Incoming
 	receiver *receiver
-	message  *message // nil in TransactionNone, where it is gone already
+	message  *message // nil in TransactionNone, where it is consumed already
 
 	state       deliveryState
 	savepoints  transport.Savepoints
 	lockedUntil time.Time // zero: until it is settled
-	keptUntil   time.Time // which no renewal goes beyond; zero: any may be
-	prev, next  *delivery // among the receiver's unsettled
+	keptUntil   time.Time // the limit of all renewals; zero: no limit
+	prev, next  *delivery // in the receiver's list of unsettled deliveries
 }
 
 var _ core.Delivery = (*delivery)(nil)
@@ -37,8 +37,8 @@ const (
 // Incoming implements core.Delivery.
 func (d *delivery) Incoming() *core.Incoming { return &d.in }
 
-// settle decides the delivery. Without an error the caller is the one to settle
-// it: it holds the queue's lock and, except in TransactionNone, the message.
+// settle marks the delivery as settled. Without an error the caller must finish the
+// settlement: it holds the queue's lock and, except in TransactionNone, the message.
 func (d *delivery) settle(ctx context.Context, verb string) error {
 	if err := ctx.Err(); err != nil {
 		return d.failed(verb, err)
@@ -60,8 +60,8 @@ func (d *delivery) settle(ctx context.Context, verb string) error {
 // held returns nil while the delivery can be settled. The queue's lock is held.
 func (d *delivery) held() error {
 	if d.state == unsettled && !d.lockedUntil.IsZero() {
-		// The timer may be about to fire. Whoever comes after the end of the
-		// lock is late, in whatever order the two are scheduled.
+		// The timer may be about to fire. A settlement after the end of the lock is late,
+		// in whatever order the two goroutines are scheduled.
 		if !time.Now().Before(d.lockedUntil) {
 			d.receiver.queue.loseLock(d.message)
 		}
@@ -102,10 +102,10 @@ func (d *delivery) Complete(ctx context.Context) error {
 	return nil
 }
 
-// Abandon implements core.Delivery. The message goes to the tail of its queue,
-// so that one that always fails does not stand in the way of the others.
+// Abandon implements core.Delivery. The message goes to the tail of its queue, so that a
+// message that always fails does not block the others.
 func (d *delivery) Abandon(ctx context.Context, cause error) error {
-	text := transport.ErrorText(cause) // foreign code: not under the lock
+	text := transport.ErrorText(cause) // runs foreign code: not under the lock
 	if err := d.settle(ctx, "abandon"); err != nil {
 		return err
 	}
@@ -140,12 +140,12 @@ func (d *delivery) Release(ctx context.Context) error {
 	return nil
 }
 
-// errorText is an error that is down to its text.
+// errorText is an error of which only the text is kept.
 type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// deliveryList is what a receiver holds, in the order of delivery.
+// deliveryList is a receiver's unsettled deliveries, in the order of delivery.
 type deliveryList struct {
 	first, last *delivery
 	count       int

@@ -9,9 +9,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// groups is the messages of a queue that wait for others of their group. Of each group that the
-// queue has messages of, one is in front: it is ready, delayed because it was postponed, or in
-// the hands of a receiver, and the others wait until it has left the queue. The queue's lock guards it.
+// groups holds the messages of a queue that wait for others of their group. For each
+// group with messages in the queue, one message is in front: it is ready, delayed because
+// it was postponed, or in flight, and the others wait until it has left the queue. The
+// queue's lock guards it.
 type groups struct {
 	byKey   map[string]*group
 	waiting int
@@ -22,8 +23,8 @@ type group struct {
 	waiting ring[*message]
 }
 
-// enter reports whether a message that is ready may be delivered. Otherwise it waits for the
-// one in front of its group.
+// enter reports whether a ready message may be delivered. If not, it waits for the
+// message in front of its group.
 func (g *groups) enter(m *message) bool {
 	of := g.byKey[m.group]
 	switch {
@@ -42,7 +43,8 @@ func (g *groups) enter(m *message) bool {
 	return false
 }
 
-// leave returns the message that is in front now, or nil: m has left the queue.
+// leave is called when m has left the queue. It returns the new front message of its
+// group, or nil.
 func (g *groups) leave(m *message) *message {
 	of := g.byKey[m.group]
 	if of == nil || of.front != m {
@@ -57,7 +59,7 @@ func (g *groups) leave(m *message) *message {
 	return of.front
 }
 
-// all appends those that wait to messages.
+// all appends the waiting messages to messages.
 func (g *groups) all(messages []*message) []*message {
 	for _, of := range g.byKey {
 		for i := range of.waiting.len() {
@@ -67,7 +69,7 @@ func (g *groups) all(messages []*message) []*message {
 	return messages
 }
 
-// Postpone implements core.Delivery. The message's time to be received goes on.
+// Postpone implements core.Delivery. The message's time to be received continues.
 func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
 	const verb = "postpone"
 	switch {

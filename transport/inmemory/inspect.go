@@ -12,25 +12,24 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Depth says how many messages a queue holds, by what they wait for.
+// Depth is the number of messages in a queue, by state.
 type Depth struct {
-	Ready    int // for a receiver, or for those before them in their group
-	Delayed  int // for their time
-	InFlight int // for their settlement
+	Ready    int // waiting for a receiver, or for earlier messages of their group
+	Delayed  int // waiting until they are due
+	InFlight int // waiting for their settlement
 }
 
 // Total is the number of all messages in the queue.
 func (d Depth) Total() int { return d.Ready + d.Delayed + d.InFlight }
 
-// Queues returns the names of all queues in order, without the dead-letter
-// queues.
+// Queues returns the names of all queues in order, without the dead-letter queues.
 func (b *Broker) Queues() []string {
 	names := slices.Sorted(maps.Keys(b.directory.Load().queues))
 	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, deadLetterSuffix) })
 }
 
-// Depth returns how many messages a queue holds at this moment. A queue that
-// does not exist is an error matching core.ErrQueueNotFound.
+// Depth returns how many messages a queue holds now. For a queue that does not exist the
+// error matches core.ErrQueueNotFound.
 func (b *Broker) Depth(queue string) (Depth, error) {
 	q, err := b.queue(queue)
 	if err != nil {
@@ -42,10 +41,10 @@ func (b *Broker) Depth(queue string) (Depth, error) {
 	return Depth{Ready: q.available() + q.groups.waiting, Delayed: q.delayed, InFlight: q.inFlight}, nil
 }
 
-// Peek returns copies of the messages that are ready, the next one first, then of those that
-// wait for others of their group, in the order in which they were sent, and leaves them where they
-// are. Those delayed or in flight are not among them.
-// DeliveryCount is what the next delivery will have, where the broker counts.
+// Peek returns copies of the ready messages, the next one first, then of the messages
+// that wait for others of their group, in the order of sending. It leaves the messages in
+// the queue. It does not return delayed messages or messages in flight. DeliveryCount is
+// that of the next delivery, if the broker counts.
 func (b *Broker) Peek(queue string) ([]core.Incoming, error) {
 	q, err := b.queue(queue)
 	if err != nil {
@@ -71,7 +70,7 @@ func (b *Broker) Peek(queue string) ([]core.Incoming, error) {
 	return messages, nil
 }
 
-// Broker returns what the transport is connected to: Config.Broker, or its own.
+// Broker returns the transport's broker: Config.Broker, or its own.
 func (t *Transport) Broker() *Broker { return t.broker }
 
 // Queues is Broker.Queues.

@@ -7,17 +7,17 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// message is one stored copy. Its queue's lock guards what changes: the fields
-// from delivered on.
+// message is one stored copy. Its queue's lock guards the fields that change: those from
+// delivered on.
 type message struct {
 	seq      uint64 // order of sending, over all queues
 	id       string
 	nativeID string
 	headers  core.Headers
-	body     []byte // written by nobody; copies for several subscribers share it
+	body     []byte // never written; copies for several subscribers share it
 	group    string
 	ordered  bool              // the group is kept in order
-	props    map[string]string // as body
+	props    map[string]string // likewise
 	enqueued time.Time
 	expires  time.Time // zero: never
 
@@ -27,8 +27,8 @@ type message struct {
 	state     messageState
 	holder    *delivery // while held
 
-	// deadline is when the message's state changes by itself: a delayed one
-	// becomes due or expires, a ready one expires, a held one loses its lock.
+	// deadline is when the message's state changes by itself: a delayed message becomes
+	// due or expires, a ready one expires, one in flight loses its lock.
 	deadline time.Time
 	place    int // in the queue's deadlines, from 1; 0: it has no deadline
 }
@@ -38,12 +38,12 @@ type messageState uint8
 const (
 	delayed messageState = iota
 	ready
-	waiting // for those before it in its group
+	waiting // for earlier messages of its group
 	held
 	gone
 )
 
-// incoming returns the message as its next delivery has it.
+// incoming returns the Incoming of the message's next delivery.
 func (m *message) incoming() core.Incoming {
 	return core.Incoming{
 		ID:            m.id,
@@ -63,9 +63,9 @@ func (m *message) expired(now time.Time) bool {
 	return !m.expires.IsZero() && !now.Before(m.expires)
 }
 
-// deadlines is a heap of messages, the earliest deadline first and, of equal
-// ones, the message sent first. Each message knows its place, so that a
-// settlement takes its lock's deadline along and nothing piles up here.
+// deadlines is a heap of messages, the earliest deadline first and, for equal ones, the
+// message sent first. Each message knows its place, so that a settlement can remove the
+// deadline of its lock, and none accumulate here.
 type deadlines []*message
 
 func (d *deadlines) add(m *message, at time.Time) {

@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// The methods of a delivery that depend on Config and the receiver's mode. Each
-// refuses with errors.ErrUnsupported where it does not apply.
+// These methods of a delivery depend on Config and the receiver's mode. Each returns
+// errors.ErrUnsupported if it does not apply.
 
 // BindContext implements core.Delivery. It returns ctx: the broker has no native transaction to hand out.
 func (d *delivery) BindContext(ctx context.Context) context.Context { return ctx }
@@ -22,7 +22,7 @@ func (d *delivery) CompleteWith(ctx context.Context, out []core.Outgoing) error 
 	return d.consumeAndSend(ctx, "complete", out)
 }
 
-// Reset has nothing to undo. It tells whether the delivery is still held.
+// Reset has nothing to undo. It reports whether the delivery is still locked.
 func (d *delivery) Reset(ctx context.Context) error {
 	err := d.atomic()
 	if err == nil {
@@ -37,7 +37,7 @@ func (d *delivery) Reset(ctx context.Context) error {
 	return nil
 }
 
-// Savepoint marks a state, to which a rollback has nothing to undo, as Reset has not.
+// Savepoint marks a state. A rollback to it has nothing to undo, like Reset.
 func (d *delivery) Savepoint(ctx context.Context) (func(context.Context) error, error) {
 	err := d.atomic()
 	if err == nil && !d.receiver.transport.caps.Savepoints {
@@ -68,7 +68,7 @@ func (d *delivery) Savepoint(ctx context.Context) (func(context.Context) error, 
 	}, nil
 }
 
-// whileHeld calls f if the delivery is still held.
+// whileHeld calls f if the delivery is still locked.
 func (d *delivery) whileHeld(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -90,8 +90,8 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 	if err := d.atomic(); err != nil {
 		return d.failed(verb, err)
 	}
-	// All that can be refused is refused here: a queue, once it exists, does so
-	// for ever and takes everything.
+	// Anything that can be refused is refused here: a queue, once it exists, exists for
+	// ever and accepts every message.
 	destinations := make([][]*queue, len(out))
 	for i := range out {
 		err := transport.CheckOutgoing(&out[i], &d.receiver.transport.caps)
@@ -107,8 +107,8 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 	}
 	d.consume()
 	d.receiver.queue.unlock()
-	// Between the consumption and here only a crash could come, and it would
-	// take the whole broker along. So no lock over several queues is needed.
+	// Only a crash could happen between the consumption and the sends, and it would end
+	// the broker too. So no lock over several queues is needed.
 	now := time.Now()
 	for i := range out {
 		d.receiver.transport.deliver(&out[i], destinations[i], now)
@@ -116,7 +116,7 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 	return nil
 }
 
-// atomic returns nil where sends and the settlement are one transaction.
+// atomic returns nil if sends and the settlement are one transaction.
 func (d *delivery) atomic() error {
 	if d.receiver.mode != core.TransactionSendsAtomicWithReceive {
 		return transport.Unsupported("SendsAtomicWithReceive")
@@ -124,7 +124,7 @@ func (d *delivery) atomic() error {
 	return nil
 }
 
-// LockedUntil returns when the message becomes available to others, or the zero
+// LockedUntil returns when the message becomes available to other receivers, or the zero
 // time.
 func (d *delivery) LockedUntil() time.Time {
 	if d.receiver.lock == 0 {
@@ -136,7 +136,7 @@ func (d *delivery) LockedUntil() time.Time {
 	return d.lockedUntil
 }
 
-// renewed returns until when a lock holds that is taken or renewed now.
+// renewed returns the end of a lock that is taken or renewed now.
 func (d *delivery) renewed(now time.Time) time.Time {
 	if d.receiver.lock == 0 {
 		return d.keptUntil

@@ -6,21 +6,20 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// The profiles below are what real messaging systems can do, so that handlers
-// can be tested against the abilities they will meet. They are about
-// capabilities, limits and locks; they imitate neither speed nor outages nor
-// duplicates, and nothing here is durable, so that core.ProvisionAuto creates
-// queues here that it leaves to somebody else on a broker. The adapters' own
-// Capabilities are authoritative.
+// The profiles below have the capabilities of real messaging systems, so that handlers
+// can be tested against them. They cover capabilities, limits and locks. They imitate
+// neither speed nor outages nor duplicates. Nothing here is durable, so
+// core.ProvisionAuto creates queues here that it leaves to others on a broker. The
+// adapters' own Capabilities are authoritative.
 //
-// Each returns a Config of its own, to be changed at will before Open.
+// Each function returns a new Config, which may be changed before New.
 
-// LikeSQS is as able as Amazon SQS with SNS: no atomic sends, no dead-lettering by the
-// receiver, batches of 10, messages of 640 KiB (in base64 and with their headers they must fit into 1 MiB),
-// locks (the visibility timeout) of 30 seconds that can be renewed for 12 hours, and a count
-// that rises with every receive. Every queue keeps groups in order here, as FIFO queues do there.
-// An endpoint there that does without queues for long delays (sqs.Config.NoLongDelays)
-// has a MaxDelay of 15 minutes.
+// LikeSQS has the capabilities of Amazon SQS with SNS: no atomic sends, no dead-lettering
+// by the receiver, batches of 10, messages of 640 KiB (in base64 and with their headers
+// they must fit into 1 MiB), locks (the visibility timeout) of 30 seconds that can be
+// renewed for 12 hours, and a count that rises with every receive. Every queue keeps
+// groups in order, as only FIFO queues of SQS do. An endpoint on SQS without queues for
+// long delays (sqs.Config.NoLongDelays) has a MaxDelay of 15 minutes.
 func LikeSQS() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
@@ -43,10 +42,10 @@ func LikeSQS() Config {
 	}
 }
 
-// LikeAzureServiceBus is as able as Azure Service Bus, standard tier, through
+// LikeAzureServiceBus has the capabilities of Azure Service Bus, standard tier, through
 // its Go client: no atomic sends, dead-letter queues, 240 KiB messages with 30 KiB of
-// headers, and locks of one minute. All its queues keep groups in order, where the broker's do
-// that have sessions.
+// headers, and locks of one minute. Every queue keeps groups in order, as only queues
+// with sessions of Azure Service Bus do.
 func LikeAzureServiceBus() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
@@ -67,13 +66,12 @@ func LikeAzureServiceBus() Config {
 	}
 }
 
-// LikeRabbitMQ is as able as RabbitMQ with quorum queues: TransactionReceiveOnly
-// alone, delays of at most 8.5 years, 16 MiB messages with 64 KiB of headers,
-// settlements that are not confirmed, deliveries without a lock to renew that are
-// taken back after 30 minutes (consumer_timeout), and a count that rises with every
-// return. What no capability tells it does not
-// refuse: a delay together with a time to be received, and names that the broker
-// would not take.
+// LikeRabbitMQ has the capabilities of RabbitMQ with quorum queues: only
+// TransactionReceiveOnly, delays of at most 8.5 years, 16 MiB messages with 64 KiB of
+// headers, settlements that are not confirmed, deliveries without a renewable lock that
+// are requeued after 30 minutes (consumer_timeout), and a count that rises with every
+// return. It does not refuse things that no capability covers: a delay together with a
+// time to be received, and names that the broker would not accept.
 func LikeRabbitMQ() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
@@ -95,8 +93,8 @@ func LikeRabbitMQ() Config {
 	}
 }
 
-// LikeRabbitMQClassic is LikeRabbitMQ with classic queues, which keep no
-// delivery count: each receiver counts alone.
+// LikeRabbitMQClassic is LikeRabbitMQ with classic queues, which keep no delivery count:
+// each receiver counts alone.
 func LikeRabbitMQClassic() Config {
 	cfg := LikeRabbitMQ()
 	cfg.Capabilities.NativeDeliveryCount = false
@@ -104,7 +102,7 @@ func LikeRabbitMQClassic() Config {
 	return cfg
 }
 
-// LikePostgreSQL is as able as queue tables in PostgreSQL: every transaction
+// LikePostgreSQL has the capabilities of queue tables in PostgreSQL: every transaction
 // mode, delays of any length, 256 MiB messages and an exact delivery count.
 func LikePostgreSQL() Config {
 	able := Everything()

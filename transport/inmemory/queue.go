@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// queue is one queue: its messages in their states, and the receivers that wait
-// for them. Nobody blocks while holding its lock.
+// queue is one queue: its messages in their states, and the receivers that wait for them.
+// No goroutine blocks while it holds the lock.
 type queue struct {
 	name        string
 	deadLetters *queue // nil: this is a dead-letter queue itself
@@ -18,25 +18,25 @@ type queue struct {
 	inFlight int
 	groups   groups
 
-	// deadlines holds every message that time will change. One timer serves
-	// them all; it is set for armed, or not set when armed is zero.
+	// deadlines holds every message whose state time will change. One timer serves them
+	// all; it is set for armed, or not set if armed is zero.
 	deadlines deadlines
 	timer     *time.Timer
 	armed     time.Time
 	stopped   bool
 
-	// receivers take turns at being woken. waiting counts their waiting calls,
-	// woken those that were woken and have not looked yet.
+	// receivers are woken in turn. waiting counts their waiting calls; woken counts the
+	// woken calls that have not yet looked for messages.
 	receivers []*receiver
 	turn      int
 	waiting   int
 	woken     int
 }
 
-// unlock ends every critical section. It keeps the promise on which Receive
-// relies: when the lock is free, no message is ready that a waiting call may
-// take without some call being on its way to look. It wakes one at most; that
-// one's own unlock wakes the next if there is more.
+// unlock ends every critical section. It keeps the invariant on which Receive relies:
+// when the lock is free and a message is ready that a waiting call may take, a woken call
+// is about to look for it. unlock wakes one call at most; the unlock of that call wakes
+// the next if there are more messages.
 func (q *queue) unlock() {
 	w := q.wakeOne()
 	q.mu.Unlock()
@@ -86,7 +86,8 @@ func (q *queue) delay(m *message, due time.Time) {
 	q.arm()
 }
 
-// remove forgets a message that is in no list any more. The next of its group can be delivered.
+// remove forgets a message that has been removed from all lists. Then the next message of
+// its group can be delivered.
 func (q *queue) remove(m *message) {
 	m.state = gone
 	if !m.ordered {
@@ -97,9 +98,9 @@ func (q *queue) remove(m *message) {
 	}
 }
 
-// makeReady puts a message where it can be delivered, at the tail or, first, at
-// the head, unless another one of its group is before it. One that has expired since
-// is not delivered: next looks, and the timer removes it at once.
+// makeReady makes a message available, at the tail or, with first, at the head, unless
+// another message of its group is before it. A message that has expired is not delivered:
+// next checks that, and the timer removes the message at once.
 func (q *queue) makeReady(m *message, first bool) {
 	if m.ordered && !q.groups.enter(m) {
 		return
@@ -116,8 +117,8 @@ func (q *queue) makeReady(m *message, first bool) {
 	}
 }
 
-// next takes the next message that can be delivered, or returns nil. It is then
-// in no state: the caller says what becomes of it.
+// next takes the next deliverable message, or returns nil. The message then has no state:
+// the caller must set one.
 func (q *queue) next() *message {
 	for q.ready.len() > 0 {
 		m := q.ready.popFront()
@@ -137,8 +138,8 @@ func (q *queue) next() *message {
 	return nil
 }
 
-// hold gives a message to a delivery until its settlement or, unless zero, until
-// the given time.
+// hold locks a message for a delivery until its settlement or, unless zero, until the
+// given time.
 func (q *queue) hold(m *message, d *delivery, until time.Time) {
 	m.state = held
 	m.holder = d
@@ -149,15 +150,15 @@ func (q *queue) hold(m *message, d *delivery, until time.Time) {
 	}
 }
 
-// takeBack is the opposite of hold.
+// takeBack undoes hold.
 func (q *queue) takeBack(m *message) {
 	m.holder = nil
 	q.inFlight--
 	q.deadlines.remove(m)
 }
 
-// loseLock ends a delivery whose lock ran out. The message goes to the tail:
-// one that kills its receivers shall not stand in the way of the others.
+// loseLock ends a delivery whose lock has expired. The message goes to the tail, so that
+// a message that kills its receivers does not block the others.
 func (q *queue) loseLock(m *message) {
 	d := m.holder
 	d.state = lockLost
@@ -169,7 +170,7 @@ func (q *queue) loseLock(m *message) {
 	q.makeReady(m, false)
 }
 
-// advance does what is due by now.
+// advance processes all deadlines up to now.
 func (q *queue) advance(now time.Time) {
 	for len(q.deadlines) > 0 && !q.deadlines[0].deadline.After(now) {
 		m := q.deadlines[0]
@@ -187,11 +188,11 @@ func (q *queue) advance(now time.Time) {
 	}
 }
 
-// expire removes a message from among the ready ones. Its place in the ring
-// stays until half of the ring is such places, so that each costs O(1).
+// expire removes a ready message. Its place in the ring stays until half of the ring's
+// places are free, so that each removal costs O(1).
 func (q *queue) expire(m *message) {
 	q.remove(m)
-	*m = message{state: gone} // the ring shall not keep headers and body alive
+	*m = message{state: gone} // the ring must not keep headers and body alive
 	q.unswept++
 	if 2*q.unswept >= q.ready.len() {
 		q.ready.keep(func(m *message) bool { return m.state != gone })
@@ -199,21 +200,21 @@ func (q *queue) expire(m *message) {
 	}
 }
 
-// purge removes the ready messages and returns how many there were.
+// purge removes the ready messages and returns their number.
 func (q *queue) purge() (removed int) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.advance(time.Now())
 	for m := q.next(); m != nil; m = q.next() {
-		q.remove(m) // and those that wait for it, in turn
+		q.remove(m) // which makes waiting messages of its group ready, in turn
 		removed++
 	}
 	return removed
 }
 
-// arm sets the timer for the earliest deadline. A timer that is set too early
-// is left alone, and finds nothing to do: deadlines mostly move away, as locks
-// are settled, and setting a timer costs more than that.
+// arm sets the timer for the earliest deadline. It does not move a timer that is set too
+// early, which then finds nothing to do: deadlines mostly move to later times, as locks
+// are settled, and setting a timer costs more than an early tick.
 func (q *queue) arm() {
 	if q.stopped || len(q.deadlines) == 0 {
 		return

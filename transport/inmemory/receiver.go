@@ -12,24 +12,24 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// receiver is one consumer of a queue. The queue's lock guards what changes.
+// receiver is one consumer of a queue. The queue's lock guards the fields that change.
 type receiver struct {
 	transport *Transport
 	queue     *queue
 	name      string
 	mode      core.TransactionMode
-	lock      time.Duration          // 0: deliveries have no lock that expires
+	lock      time.Duration          // 0: the locks of deliveries do not expire
 	longest   time.Duration          // 0: a delivery may be kept for any time
 	batch     int                    // the most deliveries of one Receive
-	bytes     int                    // after which a Receive takes no more; 0: there is no bound
+	bytes     int                    // size after which a Receive takes no more; 0: no limit
 	log       *transport.DeliveryLog // nil: the messages themselves count
 
 	closed      bool
 	maxInFlight int
 	unsettled   deliveryList
 	waiters     waiterList
-	woken       int       // calls that were woken and have not looked yet
-	idle        []*waiter // for reuse; as many as calls ever waited at once
+	woken       int       // woken calls that have not yet looked for messages
+	idle        []*waiter // for reuse; as many as calls ever waited at the same time
 }
 
 func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
@@ -54,7 +54,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	return r
 }
 
-// attach lets the receiver take part in being woken.
+// attach adds the receiver to those that the queue wakes.
 func (r *receiver) attach() {
 	r.queue.mu.Lock()
 	r.queue.receivers = append(r.queue.receivers, r)
@@ -93,8 +93,8 @@ func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error
 				r.stopWaiting(w)
 				r.idle = append(r.idle, w)
 			} else {
-				// It was woken at the same time. unlock wakes another instead,
-				// and w is not used again: its signal may still be on the way.
+				// It was woken at the same time. unlock wakes another call instead, and w
+				// is not reused: its signal may still be on the way.
 				r.looking()
 			}
 			q.unlock()
@@ -103,7 +103,7 @@ func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 }
 
-// take fills dst with what is ready and may be held, without waiting.
+// take fills dst with ready messages as far as MaxInFlight allows, without waiting.
 func (r *receiver) take(dst []core.Delivery) int {
 	n := min(len(dst), r.room(), r.batch)
 	var now time.Time
@@ -127,7 +127,7 @@ func (r *receiver) take(dst []core.Delivery) int {
 	return max(n, 0)
 }
 
-// deliver hands a message out. now is not needed where locks do not end.
+// deliver makes a delivery of a message. now is not needed if locks do not expire.
 func (r *receiver) deliver(m *message, now time.Time) core.Delivery {
 	d := &delivery{receiver: r, in: m.incoming()}
 	if r.longest > 0 {
@@ -139,7 +139,7 @@ func (r *receiver) deliver(m *message, now time.Time) core.Delivery {
 		d.in.DeliveryCount, d.in.LastError = r.log.Delivered(m.nativeID)
 	}
 	if r.mode == core.TransactionNone {
-		r.queue.remove(m) // consumed before it is handed out
+		r.queue.remove(m) // consumed before it is returned
 		return d
 	}
 	d.message = m
@@ -148,8 +148,8 @@ func (r *receiver) deliver(m *message, now time.Time) core.Delivery {
 	return d
 }
 
-// room is how many more deliveries the receiver may hold. In TransactionNone
-// nothing is held.
+// room is how many more deliveries the receiver may hold. In TransactionNone there is no
+// limit, because it holds none.
 func (r *receiver) room() int {
 	if r.mode == core.TransactionNone {
 		return math.MaxInt
@@ -157,8 +157,8 @@ func (r *receiver) room() int {
 	return r.maxInFlight - r.unsettled.count
 }
 
-// SetMaxInFlight implements core.Receiver. Nothing is ever fetched ahead of a
-// Receive, so 0 has nothing to give back.
+// SetMaxInFlight implements core.Receiver. The receiver never prefetches, so with 0 it
+// has nothing to release.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.queue.mu.Lock()
 	r.maxInFlight = n
@@ -202,7 +202,7 @@ func (r *receiver) close() {
 	}
 }
 
-// release gives an unfailed message back, to the head of the queue.
+// release returns an unfailed message to the head of the queue.
 func (r *receiver) release(m *message) {
 	if r.transport.caps.CountsReleases {
 		m.failures++
@@ -210,8 +210,8 @@ func (r *receiver) release(m *message) {
 	r.queue.makeReady(m, true)
 }
 
-// waiter is one call of Receive that waits. A slot of its own lets exactly the
-// call be woken that is to look.
+// waiter is one waiting call of Receive. Each has its own signal, so that a particular
+// call can be woken.
 type waiter struct {
 	signal     chan struct{} // holds one
 	waiting    bool          // false once it was woken or gave up
@@ -221,7 +221,7 @@ type waiter struct {
 // waiterList is in the order in which the calls began to wait.
 type waiterList struct{ first, last *waiter }
 
-// wait enrols a call.
+// wait adds a waiting call.
 func (r *receiver) wait() *waiter {
 	var w *waiter
 	if last := len(r.idle) - 1; last >= 0 {
@@ -263,7 +263,7 @@ func (r *receiver) wake(w *waiter) {
 	r.queue.woken++
 }
 
-// looking notes that a woken call has arrived.
+// looking records that a woken call is looking for messages.
 func (r *receiver) looking() {
 	r.woken--
 	r.queue.woken--

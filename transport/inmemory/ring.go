@@ -1,8 +1,8 @@
 package inmemory
 
-// ring is a double-ended queue in one array, which grows and shrinks with what
-// it holds. A slice used as a queue would keep the memory of its longest day,
-// and a linked list costs an allocation per element.
+// ring is a double-ended queue in one array, which grows and shrinks with its content. A
+// slice used as a queue would keep its largest size, and a linked list costs an
+// allocation per element.
 type ring[T any] struct {
 	items []T // len is 0 or a power of two
 	head  int // index of the first element
@@ -32,8 +32,7 @@ func (r *ring[T]) pushFront(item T) {
 	r.count++
 }
 
-// popFront removes and returns the first element, or the zero value when there
-// is none.
+// popFront removes and returns the first element, or the zero value if there is none.
 func (r *ring[T]) popFront() T {
 	var zero T
 	if r.count == 0 {
@@ -49,7 +48,7 @@ func (r *ring[T]) popFront() T {
 	return item
 }
 
-// keep removes every element that is not wanted.
+// keep removes all elements that are not wanted.
 func (r *ring[T]) keep(wanted func(T) bool) {
 	var kept ring[T]
 	for i := range r.count {

@@ -10,13 +10,12 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Send stores a copy of each message. Everything that can be wrong with a
-// message itself is checked first, and then nothing is sent at all; a
-// destination that does not exist concerns only its own message.
+// Send stores a copy of each message. It first checks everything that can be wrong with
+// the messages themselves, and after an error it sends none of them. A missing
+// destination affects only its own message.
 //
-// Time to be received counts from the Send, also for a delayed message.
-// Properties are carried, and have no other effect; nor has GroupKey without
-// Capabilities.GroupOrder.
+// The time to be received counts from the Send, even for a delayed message. Properties
+// are carried without other effect, and so is GroupKey without Capabilities.GroupOrder.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	err := t.life.Err(ctx)
 	bad := -1
@@ -47,8 +46,8 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return nil
 }
 
-// deliver stores one copy in each queue. The copies share one body, because
-// nobody writes it.
+// deliver stores one copy in each queue. The copies share one body, which is never
+// written.
 func (t *Transport) deliver(out *core.Outgoing, queues []*queue, now time.Time) {
 	if len(queues) == 0 {
 		return

@@ -12,11 +12,11 @@ import (
 
 // Transport connects endpoints to a Broker. It implements core.Transport,
 // core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is safe for
-// concurrent use. After Close everything but the inspection returns an error
+// concurrent use. After Close all methods except those for inspection return an error
 // matching core.ErrClosed.
 //
-// Being in the same process, nothing here waits for an answer. A context that
-// has ended is refused all the same, as it would be by a client library.
+// The broker is in the same process, so no method waits for an answer. A context that has
+// ended is refused nevertheless, as a client library would.
 type Transport struct {
 	broker *Broker
 	shared bool // the broker is not the transport's own
@@ -35,8 +35,8 @@ var _ interface {
 	core.Describer
 } = (*Transport)(nil)
 
-// Open returns a transport with every capability, no expiring locks and a separate
-// broker: New with the zero Config.
+// Open returns a transport with every capability, locks that do not expire, and a
+// separate broker. It is New with the zero Config.
 func Open() *Transport {
 	t, err := New(Config{})
 	if err != nil {
@@ -45,8 +45,8 @@ func Open() *Transport {
 	return t
 }
 
-// New returns a transport as able as cfg says. Its error names everything that
-// is wrong with cfg.
+// New returns a transport with the capabilities in cfg. The error names all problems of
+// cfg.
 func New(cfg Config) (*Transport, error) {
 	caps, err := cfg.capabilities()
 	if err != nil {
@@ -65,7 +65,7 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// Capabilities returns what Config.Capabilities said.
+// Capabilities returns the capabilities of Config.Capabilities.
 func (t *Transport) Capabilities() core.Capabilities {
 	caps := t.caps
 	caps.Transactions = slices.Clone(caps.Transactions)
@@ -77,7 +77,7 @@ func (t *Transport) Describe() core.TransportInfo {
 	return core.TransportInfo{System: "reprise.inmemory"}
 }
 
-// Address returns the queue's name itself. Any UTF-8 text but "" is a name.
+// Address returns the queue's name itself. Any UTF-8 text except "" is a name.
 func (t *Transport) Address(queue string) (string, error) {
 	if err := checkQueueName(queue); err != nil {
 		return "", fmt.Errorf("inmemory: address: %w", err)
@@ -102,8 +102,8 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	return nil
 }
 
-// Provision creates the queues that do not exist. There is nothing about a
-// queue that could mismatch.
+// Provision creates the queues that do not exist. A queue has no properties that could
+// mismatch.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -115,14 +115,14 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 	return nil
 }
 
-// Subscribe lets queue receive a copy of what is published to each topic from
-// now on. Without Capabilities.PublishSubscribe it is refused with an error
-// matching errors.ErrUnsupported.
+// Subscribe lets queue receive a copy of messages published to each topic from now on.
+// Without Capabilities.PublishSubscribe it returns an error matching
+// errors.ErrUnsupported.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	return t.changeSubscription(ctx, "subscribe", queue, topics, true)
 }
 
-// Unsubscribe ends what Subscribe began.
+// Unsubscribe ends the subscriptions.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	return t.changeSubscription(ctx, "unsubscribe", queue, topics, false)
 }
@@ -141,7 +141,7 @@ func (t *Transport) changeSubscription(ctx context.Context, operation, queue str
 	return nil
 }
 
-// Purge removes the messages of a queue that are ready.
+// Purge removes the ready messages of a queue.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	err := t.life.Err(ctx)
 	if err != nil {
@@ -183,9 +183,9 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// Close closes every receiver that is still open and, unless the broker is
-// shared, stops its timers. Messages stay, for inspection. It is idempotent and
-// takes no time: ctx is not looked at.
+// Close closes every receiver that is still open and, unless the broker is shared, stops
+// the broker's timers. Messages stay, for inspection. Close is idempotent and does not
+// wait: it ignores ctx.
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, func() {
 		if !t.shared {
