@@ -7,17 +7,17 @@
 //	go run . -orders 1000
 //	go run . -v            # with the log lines of the endpoints
 //
-// Stop RabbitMQ while it runs, and start it again: orders are placed all the same, and the
-// mails are written when it is back. Look at these:
+// Stop RabbitMQ while it runs, and start it again: orders are still placed, and the mails are
+// written after the restart. Points to note:
 //
 //   - shop.place writes an order and publishes an event in one transaction. RabbitMQ has no
-//     part in it, and need not be there.
+//     part in it, and need not run.
 //   - newCarrier is the bridge: it receives the event from PostgreSQL and publishes it on
-//     RabbitMQ, with the same id each time that it does so.
+//     RabbitMQ, with the same id at each repetition.
 //   - mails is an endpoint on RabbitMQ with an inbox: a message that arrives twice is handled
-//     once. So each order has exactly one mail, also after crashes; main_test.go kills RabbitMQ.
+//     once. So each order has exactly one mail, even after crashes; main_test.go kills RabbitMQ.
 //
-// All tables are in the schema reprise_bridge, which goes with
+// All tables are in the schema reprise_bridge, which is removed with
 //
 //	drop schema reprise_bridge cascade
 package main
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// options are what the command line and the environment say.
+// options are the settings from the command line and the environment.
 type options struct {
 	database, broker string // URLs
 	orders           int
@@ -65,7 +65,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 		return err
 	}
 	defer func() {
-		// ctx may have ended, and closing must be possible all the same.
+		// ctx may have ended, and closing must still be possible.
 		err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
 	}()
 	ctx, end := context.WithCancel(ctx)
@@ -93,7 +93,7 @@ func (s *service) tell(ctx context.Context, out io.Writer, orders int) error {
 		err = s.shop.awaitMails(ctx, before+orders)
 	}
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // Ctrl-C is no error
+		return nil //nolint:nilerr // Ctrl-C is not an error
 	}
 	if err == nil {
 		fmt.Fprintf(out, "%d mails are written.\n", orders)

@@ -32,14 +32,14 @@ create table if not exists reprise_bridge.mails (
 );
 `
 
-// connections are for messages being handled, each of which holds one, for orders and for
-// looking for messages.
+// connections is the size of the pool: one connection for each message in a handler, and some
+// for placing orders and for receiving.
 const (
 	concurrency = 4
 	connections = 2*concurrency + 6
 )
 
-// service is all parts in one process. They could as well be three.
+// service has all parts in one process. They could run in three.
 type service struct {
 	pool     *pgxpool.Pool
 	database *sqlserver.Transport
@@ -51,7 +51,7 @@ type service struct {
 	mails   *core.Endpoint
 }
 
-// open connects, and creates what is missing.
+// open connects, and creates missing tables and queues.
 func open(ctx context.Context, o options) (s *service, err error) {
 	if o.database == "" || o.broker == "" {
 		return nil, errors.New("set DATABASE_URL and AMQP_URL, for example postgres://user:password@localhost/database and amqp://user:password@localhost/vhost")
@@ -97,7 +97,7 @@ func newCarrier(database, broker core.Transport, c core.Config) (*bridge.Bridge,
 		Near:        bridge.Side{Transport: database, Topics: []string{orderPlaced}},
 		Far:         bridge.Side{Transport: broker},
 		Endpoint:    c,
-		SendTimeout: 5 * time.Second, // then RabbitMQ is taken to be away
+		SendTimeout: 5 * time.Second, // then RabbitMQ is taken to be unreachable
 	})
 }
 
@@ -126,7 +126,7 @@ func newMails(broker core.Transport, box *inbox.Inbox, c core.Config) (*core.End
 
 // end
 
-// endpoints are those that receive.
+// endpoints returns the receiving endpoints.
 func (s *service) endpoints() []*core.Endpoint { return append(s.carrier.Endpoints(), s.mails) }
 
 func (s *service) run(ctx context.Context) error { return core.RunAll(ctx, s.endpoints()...) }
@@ -161,7 +161,7 @@ func (s *service) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// openPool connects to the database and creates the tables that are missing.
+// openPool connects to the database and creates missing tables.
 func openPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

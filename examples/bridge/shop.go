@@ -33,7 +33,7 @@ func newShop(pool *pgxpool.Pool, t core.Transport, c core.Config) (*shop, error)
 
 // snippet: place
 
-// place writes an order and publishes that it did, both in one transaction.
+// place writes an order and publishes an event, both in one transaction.
 func (s *shop) place(ctx context.Context, item string) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var id int64
@@ -46,13 +46,13 @@ func (s *shop) place(ctx context.Context, item string) error {
 
 // end
 
-// count returns how many orders there are.
+// count returns the number of orders.
 func (s *shop) count(ctx context.Context) (orders int, err error) {
 	err = s.pool.QueryRow(ctx, `select count(*) from reprise_bridge.orders`).Scan(&orders)
 	return orders, err
 }
 
-// awaitMails waits until so many orders have a mail.
+// awaitMails waits until this number of orders has a mail.
 func (s *shop) awaitMails(ctx context.Context, orders int) error {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()

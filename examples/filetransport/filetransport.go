@@ -1,6 +1,7 @@
 // Package filetransport is a transport whose queues are directories and whose messages are files: durable messages
-// between the processes of one machine, without a server. docs/writing-an-adapter.md builds it. Begin with message.go.
-// It is for Linux and macOS, a local file system, one user, and a clock that is not set while messages are held.
+// between the processes of one machine, without a server. docs/writing-an-adapter.md explains it step by step. Begin
+// with message.go. It is for Linux and macOS, a local file system, one user, and a clock that is not set while messages
+// are locked.
 package filetransport
 
 import (
@@ -27,11 +28,11 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Config says where the messages are. Processes share them by naming the same Dir; the rest may differ.
+// Config names the directory of the messages. Processes with the same Dir share them; the other fields may differ.
 type Config struct {
-	Dir          string        // holds a directory for each queue; required; made if need be, for its user alone
-	LockDuration time.Duration // how long a delivery is locked unless it is renewed; default: 30 s
-	PollInterval time.Duration // how often a receiver with nothing to do looks for messages; default: 10 ms
+	Dir          string        // has a directory for each queue; required; created if missing, accessible only to its user
+	LockDuration time.Duration // of a delivery without renewals; default: 30 s
+	PollInterval time.Duration // of an idle receiver; default: 10 ms
 }
 
 // Transport implements core.Transport, core.Provisioner and core.Checker. It runs no goroutine.
@@ -40,7 +41,7 @@ type Transport struct {
 	life *transport.Lifecycle // open or closed, and the receivers that are open
 }
 
-// Open makes the directory.
+// Open creates the directory.
 func Open(cfg Config) (*Transport, error) {
 	if cfg.Dir == "" || cfg.LockDuration < 0 || cfg.PollInterval < 0 {
 		return nil, fmt.Errorf("filetransport: open: %+v: set Dir, and no duration below 0", cfg)
@@ -57,7 +58,7 @@ func (t *Transport) Capabilities() core.Capabilities {
 	return core.Capabilities{
 		Transactions:    []core.TransactionMode{core.TransactionReceiveOnly},
 		DelayedDelivery: true, NativeDeliveryCount: true, Durable: true, ConfirmsSettlement: true, Prefetch: true,
-		DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the disk
+		DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the time of the disk
 	}
 }
 
@@ -69,8 +70,8 @@ func (t *Transport) Address(queue string) (string, error) {
 
 var upperCase = regexp.MustCompile("[A-Z]")
 
-// queueDir returns a queue's directory. Its name is escaped as in a URL, with a ^ before upper case: names that differ in
-// case are two queues also where a file system takes them for one (C18).
+// queueDir returns a queue's directory. Its name is escaped as in a URL, with a ^ before upper case: names that differ
+// in case are two queues even on a file system that ignores case (C18).
 func (t *Transport) queueDir(queue string) (string, error) {
 	name := upperCase.ReplaceAllString(url.QueryEscape(queue), "^$0") + ".queue"
 	if queue == "" || len(name) > 255 || !utf8.ValidString(queue) {
@@ -79,7 +80,7 @@ func (t *Transport) queueDir(queue string) (string, error) {
 	return filepath.Join(t.cfg.Dir, name), nil
 }
 
-// Provision makes the queues' directories (C18).
+// Provision creates the queues' directories (C18).
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	return t.each(ctx, "provision", topology.Queues, makeDir)
 }
@@ -89,7 +90,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	return t.each(ctx, "check", topology.Queues, syncPath)
 }
 
-// each does something with the directories of queues.
+// each calls do with the directory of each queue.
 func (t *Transport) each(ctx context.Context, operation string, queues []string, do func(dir string) error) error {
 	err := t.life.Err(ctx)
 	for i := 0; i < len(queues) && err == nil; i++ {
@@ -114,7 +115,7 @@ func makeDir(dir string) error {
 // syncPath returns when a file's content, or the names in a directory, would outlast a power failure.
 func syncPath(path string) error {
 	f, err := os.Open(path)
-	return cmp.Or(err, f.Sync(), f.Close()) // without a file the others fail as well
+	return cmp.Or(err, f.Sync(), f.Close()) // without a file these calls fail too
 }
 
 // Close implements core.Transport (C14).
@@ -123,7 +124,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	return nil
 }
 
-// Send checks all messages (C10), then stores one by one until that fails (C2).
+// Send checks all messages (C10), then stores them one by one until one fails (C2).
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	caps := t.Capabilities()
 	for i := range msgs {
@@ -146,13 +147,13 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return nil
 }
 
-// store writes the headers as a line of JSON, GroupKey and Properties among them, and the body, into a file that is no
-// message yet, and renames it when it is on the disk: no receiver ever sees half of a message, not after a power failure
-// either.
+// store writes the headers as a line of JSON, GroupKey and Properties among them, and the body, into a file that is not
+// yet a message, and renames it when it is on the disk: no receiver ever sees half of a message, even after a power
+// failure.
 func store(dir string, out core.Outgoing) (core.SendState, error) {
 	m := message{time.Now().Add(out.Delay), 1, rand.Text(), "new"}
-	unsent := filepath.Join(dir, "unsent-"+m.id)            // what a kill leaves of it harms nobody
-	headers, _ := json.Marshal(transport.PackHeaders(&out)) // of texts: it cannot fail
+	unsent := filepath.Join(dir, "unsent-"+m.id)            // a kill may leave it behind, which does no harm
+	headers, _ := json.Marshal(transport.PackHeaders(&out)) // cannot fail: all values are texts
 	err := os.WriteFile(unsent, append(append(headers, '\n'), out.Body...), 0o600)
 	if err == nil {
 		err = syncPath(unsent)
@@ -170,18 +171,18 @@ func store(dir string, out core.Outgoing) (core.SendState, error) {
 	return core.SendAccepted, nil
 }
 
-// receiver works through a list of its queue's messages. It makes a new one only when none in the old one is due, not
-// for each Receive. The list promises nothing: whether a message is still there, in the same state, shows the claim.
+// receiver works through a list of its queue's messages. It makes a new list only when no message in the old one is
+// due, not for each Receive. The list may be outdated: the claim shows whether a message still has the same state.
 type receiver struct {
 	transport   *Transport
 	cfg         core.ReceiverConfig
 	dir         string
 	maxInFlight atomic.Int64
-	mu          sync.Mutex // guards the rest, and the messages of the deliveries
+	mu          sync.Mutex // guards the other fields, and the messages of the deliveries
 	closed      error
 	held        map[*delivery]bool
-	list        []message // what is due comes first
-	rest        time.Time // until when no new list is made
+	list        []message // due messages come first
+	rest        time.Time // no new list is made before this time
 }
 
 // OpenReceiver implements core.Transport.
@@ -202,13 +203,13 @@ func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// Receive implements core.Receiver (C3). A file that cannot be read or claimed stays where it is, and is tried again.
+// Receive implements core.Receiver (C3). A file that cannot be read or claimed stays, and is tried again.
 func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	for ctx.Err() == nil {
 		if n, err := r.fetch(dst); n > 0 || err != nil {
 			return n, err
 		}
-		_ = transport.Sleep(ctx, r.transport.life.Context(), r.transport.cfg.PollInterval, nil) // fetch sees that it was closed
+		_ = transport.Sleep(ctx, r.transport.life.Context(), r.transport.cfg.PollInterval, nil) // fetch notices a Close
 	}
 	return 0, ctx.Err()
 }
@@ -220,7 +221,7 @@ func (r *receiver) fetch(dst []core.Delivery) (n int, err error) {
 	maps.DeleteFunc(r.held, func(d *delivery, _ bool) bool { return !began.Before(d.message.at) }) // their locks are lost
 	if r.closed == nil && !r.due() && !began.Before(r.rest) {
 		files, err := os.ReadDir(r.dir)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // others may pass (C15)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // other errors may be transient (C15)
 			return 0, fmt.Errorf("filetransport: receive from %q: %w", r.cfg.Queue, err)
 		}
 		r.list = nil
@@ -229,7 +230,7 @@ func (r *receiver) fetch(dst []core.Delivery) (n int, err error) {
 				r.list = append(r.list, m)
 			}
 		}
-		r.rest = time.Now().Add(10*time.Since(began) - r.transport.cfg.PollInterval) // a tenth of the time is enough
+		r.rest = time.Now().Add(10*time.Since(began) - r.transport.cfg.PollInterval) // spend at most a tenth of the time on lists
 	}
 	size, most := 0, cmp.Or(r.cfg.MaxReceiveBytes, math.MaxInt)
 	for ; r.closed == nil && n < len(dst) && size < most && r.due(); r.list = r.list[1:] {
@@ -245,7 +246,8 @@ func (r *receiver) due() bool {
 	return len(r.held) < int(r.maxInFlight.Load()) && len(r.list) > 0 && !r.list[0].at.After(time.Now())
 }
 
-// claim makes a message this receiver's, or returns nil. It reads the file before: a failure leaves nothing to undo.
+// claim locks a message for this receiver, or returns nil. It reads the file first, so that a failure leaves nothing to
+// undo.
 func (r *receiver) claim(m message) core.Delivery {
 	content, err := os.ReadFile(r.file(m))
 	if err != nil {
@@ -269,10 +271,10 @@ func (r *receiver) claim(m message) core.Delivery {
 
 func (r *receiver) file(m message) string { return filepath.Join(r.dir, m.name()) }
 
-// SetMaxInFlight implements core.Receiver. Nothing is fetched ahead, so there is nothing to give back.
+// SetMaxInFlight implements core.Receiver. The receiver prefetches no messages, so it has none to release.
 func (r *receiver) SetMaxInFlight(n int) { r.maxInFlight.Store(int64(n)) }
 
-// Close implements core.Receiver (C14). What cannot be given back comes back when its lock runs out.
+// Close implements core.Receiver (C14). A message that cannot be released is redelivered when its lock expires.
 func (r *receiver) Close(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,7 +305,7 @@ func (d *delivery) LockedUntil() time.Time {
 	return d.message.at
 }
 
-// change changes a message that is held. That its file is not found under its name shows that the lock was lost (C6).
+// change changes a locked message. A missing file of its name shows that the lock was lost (C6).
 func (d *delivery) change(ctx context.Context, to func(message, time.Duration) message) error {
 	r := d.receiver
 	r.mu.Lock()
@@ -332,7 +334,7 @@ func (d *delivery) change(ctx context.Context, to func(message, time.Duration) m
 	}
 	r.mu.Unlock()
 	if err == nil {
-		err = syncPath(r.dir) // for what was settled to stay so after a power failure
+		err = syncPath(r.dir) // so that the settlement survives a power failure
 	}
 	if err != nil {
 		return fmt.Errorf("filetransport: settle or renew message %s: %w", d.in.ID, err)

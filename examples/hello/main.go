@@ -19,11 +19,11 @@ func main() {
 
 	greeter, err := core.New("greeter", transport, core.Config{})
 	if err != nil {
-		log.Fatal(err) // says everything that is wrong, at once
+		log.Fatal(err) // lists all mistakes at once
 	}
 	core.Handle(greeter, "greet", func(ctx context.Context, m *core.TypedMessage[Greet]) error {
 		if m.Attempt == 1 {
-			return errors.New("the line is busy") // the message is tried again at once
+			return errors.New("the line is busy") // the message is retried at once
 		}
 		fmt.Println("hello,", m.Body.Name)
 		stop() // Run drains and returns

@@ -1,11 +1,12 @@
 // Observability is a service with traces and metrics: orders are placed, billed, retried and
-// given up, and a page tells Prometheus of it.
+// given up, and a page has the metrics for Prometheus.
 //
 //	go run ./examples/observability
 //
-// It needs nothing: messages stay in the process, unless -database names a PostgreSQL. While it
-// runs, http://localhost:9464/metrics has the metrics, and the log the trace of each failure.
-// In monitoring/ are a dashboard for Grafana, alerts and a configuration for Prometheus.
+// It needs no server: messages stay in the process, unless -database names a PostgreSQL. While
+// it runs, http://localhost:9464/metrics has the metrics, and the log the trace of each
+// failure. In monitoring/ are a dashboard for Grafana, alerts and a configuration for
+// Prometheus.
 package main
 
 import (
@@ -33,7 +34,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// options are the flags, and what tests change.
+// options are the flags, and the settings that tests change.
 type options struct {
 	listen   string
 	database string
@@ -59,7 +60,7 @@ func main() {
 	}
 }
 
-// run is the service, until ctx ends.
+// run runs the service until ctx ends.
 func run(ctx context.Context, o options) (err error) {
 	transport, err := o.transport()
 	if err != nil {

@@ -29,7 +29,8 @@ var (
 
 // endpoints makes the shop, which learns of invoices, and billing, which writes them. Of ten
 // orders one fails at its first attempt and one in its first round; one of a hundred never
-// succeeds. Were the tax office to fail ten times in a row, it would be left alone for a while.
+// succeeds. If the tax office fails ten times in a row, a circuit breaker stops the calls for a
+// while.
 func endpoints(transport core.Transport, observer *otelreprise.Observer, log *slog.Logger, delay time.Duration) (shop, billing *core.Endpoint, err error) {
 	config := core.Config{
 		Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2, Increase: delay}},
@@ -66,7 +67,7 @@ func endpoints(transport core.Transport, observer *otelreprise.Observer, log *sl
 	return shop, billing, nil
 }
 
-// placeOrders sends an order every so often, until ctx ends.
+// placeOrders sends orders at an interval, until ctx ends.
 func placeOrders(ctx context.Context, shop *core.Endpoint, every time.Duration, log *slog.Logger) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

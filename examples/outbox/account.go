@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// account tells what happens. It observes the endpoints, and looks into the tables
-// as anybody can: outside the transactions of the handlers.
+// account prints the events of the story. It observes the endpoints, and reads the tables
+// outside the transactions of the handlers.
 type account struct {
 	out  io.Writer
 	pool *pgxpool.Pool
@@ -31,7 +31,7 @@ func (a *account) line(who, format string, args ...any) {
 	fmt.Fprintf(a.out, "   %-8s %s\n", who, fmt.Sprintf(format, args...))
 }
 
-// place has the shop place an order. What billing does about it is told afterwards.
+// place has the shop place an order. The actions of billing are printed afterwards.
 func (a *account) place(ctx context.Context, s *shop, o Order) (int64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +59,7 @@ func (a *account) handleEnd(_ context.Context, e core.HandleEnd) {
 	a.line(e.Endpoint, "attempt %d at %s: %s", e.Message.Attempt, e.Message.Type, result)
 }
 
-// tables tells what there is about an order.
+// tables prints the rows of an order.
 func (a *account) tables(ctx context.Context, order int64) error {
 	var status string
 	var invoices, waiting, failed int

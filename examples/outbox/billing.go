@@ -29,7 +29,7 @@ type InvoiceWritten struct {
 	OrderID int64
 }
 
-// billing is what the handlers of the billing endpoint need.
+// billing has the dependencies of the billing endpoint's handlers.
 type billing struct {
 	taxes *taxOffice
 }
@@ -47,8 +47,8 @@ func newBilling(t core.Transport, c core.Config) (*core.Endpoint, error) {
 
 // snippet: write
 
-// write writes the invoice for an order. It is in the table when this handler has
-// succeeded and the message is consumed, and in no other case.
+// write writes the invoice for an order. It is in the table if and only if this handler
+// has succeeded and the message is consumed.
 func (b *billing) write(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
 	tx, err := sqlserver.Tx(ctx) // of the message; it is committed after the handler
 	if err != nil {
@@ -63,19 +63,19 @@ func (b *billing) write(ctx context.Context, m *core.TypedMessage[WriteInvoice])
 	if err := m.Publish(invoiceWritten, InvoiceWritten{order.OrderID}); err != nil {
 		return err
 	}
-	return b.taxes.register(order) // a failure takes the invoice and the event with it
+	return b.taxes.register(order) // a failure undoes the invoice and drops the event
 }
 
 // end
 
-// refuse runs in place of write's last retry, after what that did has been undone.
-// What it sends leaves together with the command's move to the error queue.
+// refuse runs when write's retries are used up, after the work of the last one has been
+// undone. Its sends leave together with the command's move to the error queue.
 func (b *billing) refuse(_ context.Context, m *core.TypedMessage[WriteInvoice], f *core.Failed) error {
 	return m.Send("shop", refuseOrder, RefuseOrder{m.Body.OrderID, f.Err.Error()})
 }
 
-// taxOffice stands for somebody else's service, which takes no part in the
-// transaction. It is slow to answer about kettles.
+// taxOffice stands for an external service, which takes no part in the transaction. It is
+// slow to answer about kettles.
 type taxOffice struct {
 	mu    sync.Mutex
 	calls map[int64]int

@@ -25,7 +25,7 @@ func serve(ctx context.Context, out io.Writer, address string, s *shop, billing 
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Serve(listener)
-		cancel() // the endpoints have nothing to do without it
+		cancel() // the endpoints are useless without it
 	}()
 	fmt.Fprintf(out, `The shop is open at http://%[1]s. From another terminal:
 
@@ -44,8 +44,7 @@ func serve(ctx context.Context, out io.Writer, address string, s *shop, billing 
 	return err
 }
 
-// routes takes orders (POST /orders), and tells what became of them
-// (GET /orders/{id}).
+// routes takes orders (POST /orders), and returns their status (GET /orders/{id}).
 func (s *shop) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders", s.servePlace)

@@ -7,28 +7,28 @@
 //	go run . -listen localhost:8080    # the service, until Ctrl-C
 //	go run . -v                        # with the log lines of the endpoints
 //
-// All that it creates is in a schema of its own, which goes with
+// All its tables are in a separate schema, which is removed with
 //
 //	drop schema reprise_outbox cascade
 //
-// The shop takes orders over HTTP. It writes each into the table orders and, in
-// the same transaction, sends billing a command. Billing writes an invoice in the
-// transaction in which it receives the command, and publishes that it did; the
-// shop has subscribed to that and notes it in its order. What to look at:
+// The shop takes orders over HTTP. It writes each into the table orders and, in the same
+// transaction, sends billing a command. Billing writes an invoice in the transaction in
+// which it receives the command, and publishes an event; the shop has subscribed to it
+// and notes it in its order. Points to note:
 //
-//   - shop.place is code outside a handler: it begins a transaction as always, and
-//     sqlserver.WithTx lets Endpoint.Send take part in it. There is no moment at
-//     which the order is there and its message is not, whatever dies when.
+//   - shop.place is code outside a handler: it begins an ordinary transaction, and
+//     sqlserver.WithTx lets Endpoint.Send take part in it. There is no moment at which
+//     the order exists and its message does not, for any crash.
 //   - billing.write is a handler in the mode SendsAtomicWithReceive: sqlserver.Tx
 //     is the transaction of the message being handled. The invoice, the event and
 //     the end of the command are committed together. A failed attempt leaves
 //     nothing behind, though its invoice was written and its event sent.
-//   - The table of invoices has no key that forbids a second invoice for an order,
-//     and no handler asks whether there is one. Nothing is done twice in the
-//     database; crash_test.go kills the process in the worst moments, and counts.
+//   - The table of invoices has no key that forbids a second invoice for an order, and no
+//     handler asks whether there is one. The database has no duplicates; crash_test.go
+//     kills the process at the worst moments, and counts.
 //
-// It is different for what leaves the database: the tax office that billing asks
-// is asked again after a failure or a crash.
+// Effects outside the database may be repeated: billing calls the tax office again after
+// a failure or a crash.
 package main
 
 import (
@@ -67,15 +67,15 @@ func main() {
 	}
 }
 
-// options are what the command line says.
+// options are the settings from the command line.
 type options struct {
 	database string // URL
 	listen   string // address; "": tell the story
 	logger   *slog.Logger
 }
 
-// run returns when the story has come to its end or, after ctx has ended, when the
-// endpoints have drained.
+// run returns when the story has ended or, after ctx has ended, when the endpoints have
+// drained.
 func run(ctx context.Context, out io.Writer, o options) (err error) {
 	pool, err := openDatabase(ctx, o.database)
 	if err != nil {
@@ -90,7 +90,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 		return err
 	}
 	defer func() {
-		// ctx may have ended, and closing must be possible all the same.
+		// ctx may have ended, and closing must still be possible.
 		err = errors.Join(err, transport.Close(context.WithoutCancel(ctx)))
 	}()
 
@@ -110,7 +110,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	// The tables of the queues must be there before the first order.
+	// The tables of the queues must exist before the first order.
 	if err := errors.Join(shop.endpoint.Provision(ctx), billing.Provision(ctx)); err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// Order is what a customer wants.
+// Order is an order of a customer.
 type Order struct {
-	// Request is what the customer calls the order: whoever got no answer sends the
-	// same again, and does not order twice.
+	// Request is the customer's name of the order: a customer who got no answer sends the
+	// same request again, and does not order twice.
 	Request  string
 	Item     string
 	Quantity int
@@ -31,7 +31,7 @@ type RefuseOrder struct {
 	Reason  string
 }
 
-// shop takes orders, and follows what becomes of them.
+// shop takes orders, and tracks their status.
 type shop struct {
 	pool     *pgxpool.Pool
 	endpoint *core.Endpoint
@@ -54,8 +54,8 @@ var (
 
 // snippet: place
 
-// place writes an order and sends the message about it. Both are there when the
-// transaction is committed, and neither in any other case.
+// place writes an order and sends the message about it. Both exist if the transaction is
+// committed, and otherwise neither.
 func (s *shop) place(ctx context.Context, o Order) (id int64, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `insert into reprise_outbox.orders (request, item, quantity) values ($1, $2, $3)
@@ -70,7 +70,7 @@ func (s *shop) place(ctx context.Context, o Order) (id int64, err error) {
 		if err != nil {
 			return err
 		}
-		// Whatever fails after the send takes the message with it.
+		// A failure after the send drops the message too.
 		return reserve(ctx, tx, o)
 	})
 	return id, err
@@ -78,7 +78,7 @@ func (s *shop) place(ctx context.Context, o Order) (id int64, err error) {
 
 // end
 
-// reserve takes what was ordered from the stock.
+// reserve takes the ordered items from the stock.
 func reserve(ctx context.Context, tx pgx.Tx, o Order) error {
 	done, err := tx.Exec(ctx, `update reprise_outbox.stock set available = available - $2 where item = $1`, o.Item, o.Quantity)
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok && failed.ConstraintName == "stock_available_check" {
@@ -90,7 +90,7 @@ func reserve(ctx context.Context, tx pgx.Tx, o Order) error {
 	return err
 }
 
-// status returns what has become of an order.
+// status returns the status of an order.
 func (s *shop) status(ctx context.Context, id string) (status string, err error) {
 	err = s.pool.QueryRow(ctx, `select status from reprise_outbox.orders where id::text = $1`, id).Scan(&status)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -104,7 +104,7 @@ func noteInvoice(ctx context.Context, m *core.TypedMessage[InvoiceWritten]) erro
 	return noteStatus(ctx, m.Body.OrderID, "invoiced")
 }
 
-// noteRefusal handles what billing sends instead.
+// noteRefusal handles billing's refusal.
 func noteRefusal(ctx context.Context, m *core.TypedMessage[RefuseOrder]) error {
 	return noteStatus(ctx, m.Body.OrderID, "refused: "+m.Body.Reason)
 }

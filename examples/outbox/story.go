@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// story is what the shop is asked for, one after the other.
+// story has the orders that the shop gets, one after the other.
 var story = []struct {
 	order Order
 	about string
@@ -21,7 +21,7 @@ var story = []struct {
 	{Order{Item: "teapots", Quantity: 500}, "The tax office wants a form that nobody has, when the invoice is written already."},
 }
 
-// tell runs the endpoints while the story is told.
+// tell runs the endpoints while it places the orders of the story.
 func tell(ctx context.Context, a *account, s *shop, billing *core.Endpoint) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -45,7 +45,7 @@ func (a *account) tell(ctx context.Context, s *shop) error {
 			err = s.wait(ctx, id)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // Ctrl-C is no error
+			return nil //nolint:nilerr // Ctrl-C is not an error
 		}
 		if err != nil && !errors.Is(err, errOutOfStock) {
 			return err
@@ -57,7 +57,7 @@ func (a *account) tell(ctx context.Context, s *shop) error {
 	return nil
 }
 
-// wait returns when an order has come to its end.
+// wait returns when an order has ended.
 func (s *shop) wait(ctx context.Context, id int64) error {
 	for {
 		status, err := s.status(ctx, fmt.Sprint(id))

@@ -11,33 +11,33 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// account observes the endpoints, writes down what becomes of every attempt,
-// and knows when nothing is left to do. One account serves all endpoints.
+// account observes the endpoints, records the outcome of every attempt, and knows when no
+// message is left. One account serves all endpoints.
 type account struct {
 	out    io.Writer
 	colour bool
 	start  time.Time
 
-	// settled is called when every order, and every message that was sent
-	// because of it, has come to its end.
+	// settled is called when every order, and every message that was sent because of it,
+	// has ended.
 	settled context.CancelFunc
 
 	mu       sync.Mutex
-	open     int // messages that have not come to their end
+	open     int // messages that have not ended
 	messages map[string]*message
 }
 
-// message is what the account knows of one message.
+// message is the account's record of one message.
 type message struct {
 	id, endpoint string
-	conversation string // the id of the order with which it began
+	conversation string // the id of the order that began it
 	place        int    // among those of all endpoints, in the order of their first attempts
 
 	attempts, rounds, deferrals int
 	outcome                     outcome
 }
 
-// outcome is what became of a message at its latest attempt.
+// outcome is the outcome of a message's latest attempt.
 type outcome struct {
 	text  string
 	style style
@@ -46,7 +46,8 @@ type outcome struct {
 
 var handled = outcome{"handled", green, true}
 
-// observer is told of every attempt, and of the decision about each that failed.
+// observer returns the account's observer of every attempt, and of the decision about
+// each failed one.
 func (a *account) observer() core.Observer {
 	return core.Observer{HandleStart: a.handleStart, HandleEnd: a.handleEnd, Recovered: a.recovered}
 }
@@ -58,7 +59,7 @@ func newAccount(out io.Writer, colour bool, orders int) *account {
 	}
 }
 
-// messageKey is how handleEnd finds what handleStart found.
+// messageKey is the context key by which handleEnd finds handleStart's message.
 type messageKey struct{}
 
 // handleStart is called before every attempt.
@@ -78,9 +79,9 @@ func (a *account) handleStart(ctx context.Context, e core.HandleStart) context.C
 	return context.WithValue(ctx, messageKey{}, m)
 }
 
-// handleEnd is called after every attempt. An error is left to recovered, which
-// knows what follows from it. Without one the handler has succeeded, and what it
-// sent is about to leave, together with the settlement of its message.
+// handleEnd is called after every attempt. recovered deals with errors, since it knows
+// the decision. Without an error the handler has succeeded, and its sends are about to
+// leave, together with the settlement of its message.
 func (a *account) handleEnd(ctx context.Context, e core.HandleEnd) {
 	m, ok := ctx.Value(messageKey{}).(*message)
 	if !ok || e.Err != nil {
@@ -96,14 +97,14 @@ func (a *account) handleEnd(ctx context.Context, e core.HandleEnd) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// An event would be as many messages as it has subscribers; here it has one.
+	// An event becomes one message for each subscriber; here it has one.
 	a.open += len(sent)
 	a.line(time.Now(), m.endpoint, m.id, e.Message.DelayedRetries, e.Message.Attempt, handled, strings.Join(sent, ", "))
 	a.note(m, handled)
 }
 
-// recovered is called with what follows a failed attempt, on a goroutine of its
-// own. By the time it runs, the next attempt may have begun, or even ended.
+// recovered is called with the decision about a failed attempt, on a separate goroutine.
+// By the time it runs, the next attempt may have begun, or even ended.
 func (a *account) recovered(_ context.Context, e core.Recovery) {
 	o, why := decided(e)
 	a.mu.Lock()
@@ -119,7 +120,7 @@ func (a *account) recovered(_ context.Context, e core.Recovery) {
 	a.note(m, o)
 }
 
-// decided says what was done about a failed attempt, and why.
+// decided describes the decision about a failed attempt, and its reason.
 func decided(e core.Recovery) (o outcome, why string) {
 	why = e.Err.Error()
 	switch {
@@ -136,7 +137,7 @@ func decided(e core.Recovery) (o outcome, why string) {
 	}
 }
 
-// note keeps the outcome. It is called with mu held.
+// note records the outcome. It is called with mu held.
 func (a *account) note(m *message, o outcome) {
 	if m.outcome.final {
 		return
@@ -150,7 +151,7 @@ func (a *account) note(m *message, o outcome) {
 	}
 }
 
-// begin writes what is going to happen.
+// begin announces the run.
 func (a *account) begin() {
 	fmt.Fprintln(a.out, a.paint(bold, "The shop places these orders"))
 	fmt.Fprintln(a.out)
@@ -174,7 +175,7 @@ func (a *account) line(at time.Time, endpoint, id string, round, attempt int, o 
 	fmt.Fprintln(a.out, strings.TrimRight(text, " "))
 }
 
-// style is the number of a terminal's way to write.
+// style is the number of a terminal's text style.
 type style int
 
 const (

@@ -1,30 +1,29 @@
-// Quickstart is a shop in one process: an endpoint each for orders, payments
-// and shipping, and a morning on which much goes wrong.
+// Quickstart is a shop in one process: an endpoint each for orders, payments and
+// shipping, and a morning with many failures.
 //
 //	go run ./examples/quickstart       # ends by itself after some 4 seconds
 //	go run ./examples/quickstart -v    # with the log lines of the endpoints
 //
-// The shop places eight orders, one every quarter of a second. The orders
-// endpoint reserves what was ordered and sends a command to payments; payments
-// charges the customer and publishes an event; shipping has subscribed to it and
-// books a carrier. Each order meets something else on the way, and the output
-// tells, as it happens, what recoverability makes of it. What to look at:
+// The shop places eight orders, one every quarter of a second. The orders endpoint
+// reserves the ordered items and sends a command to payments; payments charges the
+// customer and publishes an event; shipping has subscribed to it and books a carrier.
+// Each order has another failure, and the output shows the decisions of recoverability as
+// they are made. Points to note:
 //
-//   - No handler has a retry loop or knows an error queue. They return errors;
-//     the configuration below, the same for all three endpoints, says what
-//     follows: one retry at once, two more rounds of attempts after 1 s and 2 s,
-//     then the error queue.
-//   - Where a handler knows better it says so with what it returns:
-//     core.Unrecoverable, core.Discard and core.DeferError in orders.go.
-//   - What a failed handler has sent does not leave. order-1002 fails and is
-//     retried, and is charged once.
-//   - In the error queue a message lies as it was received, with headers that
-//     say where, why and after how many attempts it failed.
+//   - No handler has a retry loop or knows an error queue. They return errors; the
+//     configuration below, the same for all three endpoints, sets the reaction: one retry
+//     at once, two more rounds of attempts after 1 s and 2 s, then the error queue.
+//   - Where a handler knows better it returns a verdict: core.Unrecoverable, core.Discard
+//     and core.DeferError in orders.go.
+//   - The sends of a failed handler are dropped. order-1002 fails and is retried, and is
+//     charged once.
+//   - The error queue has a message as it was received, with headers that say where, why
+//     and after how many attempts it failed.
 //   - Ctrl-C drains: messages being handled are finished, the others stay in
 //     their queues.
 //
-// The account comes from account.go, an observer, as tracing and metrics are;
-// the handlers do not know of it. The transport is chosen in one line of run.
+// The output comes from account.go, an observer, as tracing and metrics are; the handlers
+// do not know it. The transport is chosen in one line of run.
 package main
 
 import (
@@ -59,7 +58,7 @@ func main() {
 	}
 }
 
-// options are what the command line and the terminal say.
+// options are the settings from the command line and the terminal.
 type options struct {
 	colour bool
 	logger *slog.Logger
@@ -72,12 +71,12 @@ func isColourTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
 }
 
-// run is the whole flow. It returns when every order has come to its end or,
-// after ctx has ended, when the endpoints have drained.
+// run runs the whole example. It returns when every order has ended or, after ctx has
+// ended, when the endpoints have drained.
 func run(ctx context.Context, out io.Writer, o options) (err error) {
 	transport := inmemory.Open() // the only line that another messaging system changes
 	defer func() {
-		// ctx may have ended, and closing must be possible all the same.
+		// ctx may have ended, and closing must still be possible.
 		err = errors.Join(err, transport.Close(context.WithoutCancel(ctx)))
 	}()
 
@@ -108,7 +107,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 // runShop places the orders and runs the endpoints until ctx ends.
 func runShop(ctx context.Context, shop *core.Endpoint, endpoints ...*core.Endpoint) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // Ctrl-C is no error
+		return nil //nolint:nilerr // Ctrl-C is not an error
 	}
 	for _, ep := range endpoints {
 		// RunAll would create the queues too, but the orders need theirs before.

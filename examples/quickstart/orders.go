@@ -18,7 +18,7 @@ type PlaceOrder struct {
 	Order Order
 }
 
-// orderHandlers are the handlers of the orders endpoint, with what they need.
+// orderHandlers are the handlers of the orders endpoint, with their dependencies.
 type orderHandlers struct {
 	stock     *stock
 	cancelled map[int]bool
@@ -37,7 +37,7 @@ func newOrders(t core.Transport, c core.Config) (*core.Endpoint, error) {
 	return ep, nil
 }
 
-// place reserves what was ordered and has it charged.
+// place reserves the ordered items and has the customer charged.
 func (h *orderHandlers) place(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
 	order := m.Body.Order
 	if order.Quantity < 1 {
@@ -54,7 +54,7 @@ func (h *orderHandlers) place(ctx context.Context, m *core.TypedMessage[PlaceOrd
 	}
 	err = h.stock.reserve(ctx, order.Item)
 	if errors.Is(err, errOutOfStock) {
-		return core.DeferError(err, time.Second) // no failure: it is only too early
+		return core.DeferError(err, time.Second) // not a failure: it is only too early
 	}
 	return err
 }

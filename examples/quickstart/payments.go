@@ -27,7 +27,7 @@ type OrderPaid struct {
 	Order Order
 }
 
-// paymentHandlers are the handlers of the payments endpoint, with what they need.
+// paymentHandlers are the handlers of the payments endpoint, with their dependencies.
 type paymentHandlers struct {
 	provider *provider
 }
@@ -42,11 +42,11 @@ func newPayments(t core.Transport, c core.Config) (*core.Endpoint, error) {
 	return ep, nil
 }
 
-// charge takes the customer's money and says so.
+// charge takes the customer's money and publishes an event.
 func (h *paymentHandlers) charge(ctx context.Context, m *core.TypedMessage[ChargeCustomer]) error {
 	order := m.Body.Order
-	// The message id is the same at every attempt. A provider that takes it as
-	// the key of the payment charges once, however often it is asked.
+	// The message id is the same at every attempt. A provider that takes it as the key of
+	// the payment charges once, for any number of requests.
 	if err := h.provider.pay(ctx, m.ID); err != nil {
 		return err
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// report writes what became of every message, and what lies in the queues. It
-// is called when the endpoints have stopped.
+// report writes the outcome of every message, and the contents of the queues. It is
+// called when the endpoints have stopped.
 func (a *account) report(t *inmemory.Transport) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.table()
 	failed, err := t.Peek("error")
-	if err != nil && !errors.Is(err, core.ErrQueueNotFound) { // interrupted before any endpoint made it
+	if err != nil && !errors.Is(err, core.ErrQueueNotFound) { // interrupted before an endpoint created it
 		return err
 	}
 	a.errorQueue(failed)
 	return a.leftOver(t)
 }
 
-// table writes a line for every message, order by order.
+// table writes a line for every message, grouped by order.
 func (a *account) table() {
 	messages := slices.SortedFunc(maps.Values(a.messages), func(x, y *message) int {
 		return cmp.Or(cmp.Compare(x.conversation, y.conversation), cmp.Compare(x.place, y.place))
@@ -48,7 +48,7 @@ func (a *account) table() {
 	fmt.Fprintf(a.out, "\n  %d messages, %d attempts, %.1f s\n", len(messages), attempts, time.Since(a.start).Seconds())
 }
 
-// orDash makes what is there stand out.
+// orDash writes a dash for an empty value.
 func orDash(n int) string {
 	if n == 0 {
 		return "-"
@@ -56,8 +56,8 @@ func orDash(n int) string {
 	return fmt.Sprint(n)
 }
 
-// errorQueue writes the failed messages with the headers that tell most about
-// the failure. Those of the stack trace, machine and host are left out here.
+// errorQueue writes the failed messages with the most informative headers of the failure,
+// without those of the stack trace, machine and host.
 func (a *account) errorQueue(failed []core.Incoming) {
 	if len(failed) == 0 {
 		return
@@ -94,9 +94,8 @@ func rounds(h core.Headers) []string {
 	return lines
 }
 
-// leftOver writes what waits in the endpoints' queues: nothing, unless the flow
-// was interrupted. A durable transport would have it delivered after the next
-// start.
+// leftOver writes the messages in the endpoints' queues: none, unless the run was
+// interrupted. A durable transport would deliver them after the next start.
 func (a *account) leftOver(t *inmemory.Transport) error {
 	var left []string
 	for _, queue := range t.Queues() {

@@ -16,13 +16,13 @@ func newShipping(t core.Transport, c core.Config) (*core.Endpoint, error) {
 	return ep, nil
 }
 
-// ship has the order collected by a carrier.
+// ship books a carrier for the order.
 func ship(ctx context.Context, m *core.TypedMessage[OrderPaid]) error {
 	return bookCarrier(ctx, m.Body.Order.ShipTo)
 }
 
-// bookCarrier stands for a call to carriers. To its callers a place where none
-// of them goes is an error like any other, so it is retried to the end.
+// bookCarrier stands for a call to carriers. Its callers treat a place that no carrier
+// serves as an ordinary error, so the message is retried until its retries are used up.
 func bookCarrier(ctx context.Context, to string) error {
 	if err := roundTrip(ctx); err != nil {
 		return fmt.Errorf("carrier: %w", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Order is what a customer wants.
+// Order is an order of a customer.
 type Order struct {
 	Number   int
 	Item     string
@@ -15,7 +15,7 @@ type Order struct {
 	ShipTo   string
 }
 
-// placedOrders are what the shop places, and what each order will meet.
+// placedOrders are the orders that the shop places, each with its story.
 var placedOrders = []struct {
 	id    string
 	story string
@@ -38,7 +38,7 @@ func placeOrders(ctx context.Context, shop *core.Endpoint) error {
 		err := shop.Send(ctx, "orders", placeOrder, order.body, core.SendOptions{
 			ID:          order.id, // to be readable here; without it the message gets a new unique one
 			Delay:       time.Duration(i) * 250 * time.Millisecond,
-			ContentType: core.JSON.ContentType(), // what the []byte claims to be; the others are in any case
+			ContentType: core.JSON.ContentType(), // declares the format of the []byte; other bodies have it in any case
 		})
 		if err != nil {
 			return err

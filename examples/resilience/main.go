@@ -1,13 +1,14 @@
-// Resilience is an outage, handled in five ways: a shop charges its orders by an HTTP API
-// that answers 503 for ten minutes, and an endpoint is configured to live with that by delayed
+// Resilience is an outage, handled in five ways: a shop charges its orders by an HTTP API that
+// answers 503 for ten minutes, and an endpoint is configured to survive that by delayed
 // retries, by retries in the handler, by a circuit breaker or by rate limiting.
 //
 //	cd examples/resilience && go run .
 //
 // A minute of the story takes 200 ms, so it ends after about 15 seconds. For each way it prints
-// what the outage cost: how often the API was called, how many orders are in the error queue,
-// and how long after the outage the last order was charged. The configurations are in ways.go;
-// docs/resilience.md has the figures of a run in virtual time, with explanations.
+// the cost of the outage: the number of calls of the API, the number of orders in the error
+// queue, and the time from the end of the outage until the last order was charged. The
+// configurations are in ways.go; docs/resilience.md has the figures of a run in virtual time,
+// with explanations.
 package main
 
 import (

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	orders    = 720 // one in a second, for twelve minutes
-	notes     = 72  // one in ten seconds
+	orders    = 720 // one per second, for twelve minutes
+	notes     = 72  // one every ten seconds
 	outageAt  = 1   // minutes
 	outageFor = 10  // minutes
 )
@@ -30,7 +30,7 @@ type api struct {
 	began time.Time
 
 	mu    sync.Mutex
-	calls []time.Duration // when it was called, counted from began
+	calls []time.Duration // the times of the calls, counted from began
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -55,14 +55,14 @@ func (a *api) isOut(at time.Duration) bool {
 	return at >= a.clock.minutes(outageAt) && at < a.clock.minutes(outageAt+outageFor)
 }
 
-// order is a command to charge an order. A note is another message of the endpoint, which has
-// nothing to do with the API.
+// order is a command to charge an order. A note is another message of the endpoint, which does
+// not need the API.
 type (
 	order struct{ Number int }
 	note  struct{ At time.Time }
 )
 
-// shop is the endpoint's handler, and counts what becomes of the orders.
+// shop is the endpoint's handler, and counts the outcomes of the orders.
 type shop struct {
 	client *http.Client
 
@@ -71,7 +71,7 @@ type shop struct {
 	noted   int
 	failed  int           // orders in the error queue
 	again   int           // deferrals and delayed retries
-	longest time.Duration // that a note waited
+	longest time.Duration // the longest wait of a note
 	tries   map[int]int   // by order
 	done    chan struct{}
 }
@@ -102,7 +102,7 @@ func (s *shop) charge(ctx context.Context, m *core.TypedMessage[order]) error {
 
 // end
 
-// note handles a message that does not concern the API.
+// note handles a message that does not need the API.
 func (s *shop) note(_ context.Context, m *core.TypedMessage[note]) error {
 	s.update(func() {
 		s.noted++
@@ -111,7 +111,7 @@ func (s *shop) note(_ context.Context, m *core.TypedMessage[note]) error {
 	return nil
 }
 
-// update changes what is counted, and notices the end.
+// update changes the counts, and detects the end.
 func (s *shop) update(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,18 +133,18 @@ func (s *shop) recovered(_ context.Context, e core.Recovery) {
 	}
 }
 
-// result is what the outage cost.
+// result is the cost of the outage.
 type result struct {
-	calls      int     // of the API while it was out
+	calls      int     // of the API during its outage
 	mostCalls  int     // of them in one second
 	mostTries  int     // of one order
-	again      int     // messages that the broker delivered again after a delay
+	again      int     // deliveries after a delay
 	failed     int     // orders in the error queue
-	recoveryIn float64 // seconds from the end of the outage until all orders of before were charged
+	recoveryIn float64 // seconds from the end of the outage until all orders from before it were charged
 	longest    float64 // seconds that another message waited for its handler
 }
 
-// run lives through the outage in one way.
+// run runs the outage with one way.
 func run(ctx context.Context, w way, c clock, logger *slog.Logger) (r result, err error) {
 	config, err := w.config(c, logger)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *shop) place(ctx context.Context, ep *core.Endpoint, began time.Time, c 
 	return nil
 }
 
-// result sums up.
+// result computes the result.
 func (s *shop) result(a *api) result {
 	s.mu.Lock()
 	defer s.mu.Unlock()

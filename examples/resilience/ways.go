@@ -9,13 +9,13 @@ import (
 	"github.com/reprise-go/reprise/middleware/resilience"
 )
 
-// clock says how long a minute of the story takes.
+// clock sets the length of a minute of the story.
 type clock struct{ minute time.Duration }
 
 func (c clock) minutes(n float64) time.Duration { return time.Duration(n * float64(c.minute)) }
 func (c clock) seconds(n float64) time.Duration { return c.minutes(n / 60) }
 
-// errUnavailable is what the API's 503 is to the handler.
+// errUnavailable is the handler's error for the API's 503.
 var errUnavailable = errors.New("the payment service is unavailable")
 
 // way is a configuration of the endpoint.
@@ -32,7 +32,7 @@ var ways = []way{
 	{"rate limiting", limited},
 }
 
-// The defaults, said in full: 5 immediate retries, then 3 rounds more.
+// The defaults, written in full: 5 immediate retries, then 3 more rounds.
 func defaults(c clock, _ *slog.Logger) (core.Config, error) {
 	return core.Config{Recoverability: core.Recoverability{
 		Immediate: core.Immediate{Retries: 5},
@@ -78,7 +78,8 @@ func inHandler(c clock, logger *slog.Logger) (core.Config, error) {
 	return config, nil
 }
 
-// breaker stops calling after five failures in a row, and tries again each half minute.
+// breaker stops the calls after five failures in a row, and tries again every half
+// minute.
 func breaker(c clock, logger *slog.Logger) (core.Config, error) {
 	config, _ := defaults(c, logger)
 	// snippet: breaker
