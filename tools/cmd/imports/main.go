@@ -1,5 +1,6 @@
-// Imports checks who imports whom in the workspace, so that a user of one adapter never downloads another one's
-// client, and an adapter uses nothing that a stranger's could not. Run it at the top of the repository.
+// Imports checks the imports in the workspace, so that a user of one adapter never downloads another one's
+// client, and an adapter uses only packages that a third-party adapter could use. Run it at the top of the
+// repository.
 package main
 
 import (
@@ -53,7 +54,7 @@ func check() (wrong []string, err error) {
 	return wrong, err
 }
 
-// goJSON runs the go command and hands what it prints to decode.
+// goJSON runs the go command and passes its output to decode.
 func goJSON(decode func(*json.Decoder) error, args ...string) error {
 	cmd := exec.Command("go", args...)
 	cmd.Stderr = os.Stderr

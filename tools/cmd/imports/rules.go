@@ -8,17 +8,17 @@ import (
 
 const module = "github.com/reprise-go/reprise"
 
-// An area is a part of the repository with rules of its own: a directory at its top, "adapter" for everything below one
-// directory of transport/, or "example" for an example that is a module of its own.
+// An area is a part of the repository with its own rules: a directory at its top, "adapter" for everything below one
+// directory of transport/, or "example" for an example that is a separate module.
 type rules struct {
-	imports []string // areas that its packages may import, beside itself
+	imports []string // other areas that its packages may import
 	tests   []string // areas that its tests may import in addition
-	foreign bool     // whether it may import other people's modules
+	foreign bool     // whether it may import third-party modules
 }
 
-// areas says who may import whom. An adapter is one area of its own: it never imports another adapter.
+// areas has the rules of imports. Each adapter is a separate area: it never imports another adapter.
 var areas = map[string]rules{
-	"root":        {}, // documentation alone
+	"root":        {}, // documentation only
 	"core":        {imports: []string{"internal"}, tests: []string{"transport", "transport/inmemory"}},
 	"transport":   {imports: []string{"core", "internal"}, tests: []string{"transport/inmemory", "conformance"}},
 	"conformance": {imports: []string{"core"}, tests: []string{"transport", "transport/inmemory", "internal"}},
@@ -42,29 +42,28 @@ var areas = map[string]rules{
 // inRoot lists the adapters that belong to the root module and share its rule: the standard library only.
 var inRoot = []string{"transport/inmemory"}
 
-// modules lists the examples that are modules of their own, because they need an adapter or
-// middleware.
+// modules lists the examples that are separate modules, because they need an adapter or middleware.
 var modules = []string{"examples/bridge", "examples/observability", "examples/outbox", "examples/resilience"}
 
-// stores lists the stores of the inbox that are modules of their own, because they need a client of a database.
+// stores lists the stores of the inbox that are separate modules, because they need a client of a database.
 var stores = []string{"inbox/postgres"}
 
 // fakes lists the packages within adapters for the tests of handlers, which run on the in-memory transport.
 var fakes = []string{"transport/sqlserver/sqlservertest"}
 
-// sdkTests lists the packages of tests that are modules of their own, because they need a vendor's SDK.
+// sdkTests lists the packages of tests that are separate modules, because they need a vendor's SDK.
 var sdkTests = []string{"internal/testserver/sqs/sdktest"}
 
 // testServers lists the test servers within adapters: only tests import them, so they and the packages below them may
-// import the same as tests.
+// import the same packages as tests.
 var testServers = []string{"transport/asb/internal/sbserver"}
 
 func isTestServer(pkg string) bool {
 	return slices.ContainsFunc(testServers, func(server string) bool { return within(pkg, module+"/"+server) })
 }
 
-// optional maps a client that not all users of an adapter need to the package of the adapter that imports it. The others
-// of the adapter import neither, so that only a program that imports that package depends on the client.
+// optional maps a client that not all users of an adapter need to the package of the adapter that imports it. The
+// adapter's other packages import neither, so that only a program that imports that package depends on the client.
 var optional = map[string]string{"github.com/microsoft/go-mssqldb": "transport/sqlserver/microsoft"}
 
 // reservedFor returns the package of an adapter for which an import is reserved, because with it all users of the adapter
@@ -80,15 +79,15 @@ func reservedFor(pkg, path string) string {
 	return ""
 }
 
-// within reports whether path is that of a package or of one below it.
+// within reports whether path is that of a package or of a package below it.
 func within(path, of string) bool { return strings.HasPrefix(path+"/", of+"/") }
 
-// violations returns what is wrong with the imports of a package, or with those of its tests.
+// violations returns the forbidden imports of a package, or those of its tests.
 func violations(pkg string, imports []string, test bool) (wrong []string) {
 	from := area(pkg)
 	r, ok := areas[kind(from)]
 	if !ok && test {
-		return nil // the package itself has said so
+		return nil // reported for the package itself
 	}
 	if !ok {
 		return []string{fmt.Sprintf("%s: nothing says what it may import: give it a rule in tools/cmd/imports", pkg)}
@@ -121,7 +120,7 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 	return wrong
 }
 
-// area returns the area of one of our packages, naming an adapter and an example that is a module by its directory; "" if
+// area returns the area of one of our packages, an adapter and an example that is a module with its directory; "" if
 // the package is not ours.
 func area(path string) string {
 	path, ours := strings.CutPrefix(path+"/", module+"/")
@@ -159,7 +158,7 @@ func kind(area string) string {
 	}
 }
 
-// standard reports whether path is in the standard library: its first element is no domain.
+// standard reports whether path is in the standard library: its first element is not a domain.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")

@@ -17,7 +17,7 @@ var (
 	target  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// check returns a line for each link that leads nowhere.
+// check returns a line for each broken link.
 func check(files fs.FS, names []string) (broken []string) {
 	c := checker{files: files, anchors: map[string]map[string]bool{}}
 	for _, name := range names {
@@ -61,7 +61,7 @@ type checker struct {
 	anchors map[string]map[string]bool // by file
 }
 
-// problem returns why a link of a file leads nowhere, or "".
+// problem returns the reason for which a link of a file is broken, or "".
 func (c *checker) problem(from, to string) string {
 	u, err := url.Parse(to)
 	switch {

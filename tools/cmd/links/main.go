@@ -1,6 +1,6 @@
-// Command links checks the relative links of the Markdown files that git knows: each has to lead to a file, and to a heading of it
-// where it names one. It prints the links that do not, and exits with 1 if there are some. Links to other sites are not
-// looked at: their state is no property of a commit.
+// Command links checks the relative links of the Markdown files that git knows: each must lead to a file, and to a
+// heading if it names one. It prints the links that do not, and exits with 1 if there are any. Links to other sites are
+// not checked: their state is not a property of a commit.
 package main
 
 import (

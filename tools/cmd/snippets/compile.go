@@ -19,14 +19,14 @@ type file struct {
 	text     string
 }
 
-// startsWithPackage reports whether the text is meant to be a whole file.
+// startsWithPackage reports whether the text is a whole file.
 func startsWithPackage(text string) bool {
 	_, err := parser.ParseFile(token.NewFileSet(), "", text, parser.PackageClauseOnly)
 	return err == nil
 }
 
-// compile builds every file as a package of its own, in a directory beside its document that exists only in the go
-// command's overlay, and returns what the compiler says. Lines are those of the document.
+// compile builds every file as a separate package, in a directory beside its document that exists only in the go
+// command's overlay, and returns the messages of the compiler. Lines are those of the document.
 func compile(root string, files []file) (problems []string, err error) {
 	if len(files) == 0 {
 		return nil, nil
@@ -68,7 +68,7 @@ func compile(root string, files []file) (problems []string, err error) {
 	out, err := cmd.CombinedOutput()
 	if failed := new(exec.ExitError); errors.As(err, &failed) {
 		for line := range strings.Lines(strings.ReplaceAll(string(out), root+string(filepath.Separator), "")) {
-			if !strings.HasPrefix(line, "# ") { // the name of a package that is nowhere
+			if !strings.HasPrefix(line, "# ") { // the name of a package that exists only in the overlay
 				problems = append(problems, strings.TrimPrefix(strings.TrimSuffix(line, "\n"), "./"))
 			}
 		}

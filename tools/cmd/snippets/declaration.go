@@ -46,7 +46,7 @@ func declarations(content []byte, file string, names []string) (string, error) {
 	return strings.Join(parts, "\n"), nil
 }
 
-// functionName is that of a function, or Type.Method.
+// functionName returns the name of a function, or Type.Method.
 func functionName(d *ast.FuncDecl) string {
 	if d.Recv == nil || len(d.Recv.List) != 1 {
 		return d.Name.Name
@@ -61,7 +61,7 @@ func functionName(d *ast.FuncDecl) string {
 	return d.Name.Name
 }
 
-// generalNames are what a type, const or var declaration declares.
+// generalNames returns the names that a type, const or var declaration declares.
 func generalNames(d *ast.GenDecl) (names []string) {
 	for _, spec := range d.Specs {
 		switch s := spec.(type) {

@@ -5,12 +5,12 @@
 //
 //	<!-- snippet: docs/snippets/retry_test.go#policy -->
 //
-// The block must equal the region of that file between the lines "// snippet: policy" and "// end", the declarations
-// that stand in its place ("file.go#Open,Transport.Close"), or the whole file if the marker names nothing. With -w the
-// block is rewritten instead.
+// The block must equal the region of that file between the lines "// snippet: policy" and "// end", the named
+// declarations ("file.go#Open,Transport.Close"), or the whole file if the marker names neither. With -w the block is
+// rewritten instead.
 //
-// A go block without a marker must be a whole file that starts with its package clause. It is compiled where the
-// document is, as a package of its own, and may import whatever the workspace offers.
+// A go block without a marker must be a whole file that starts with its package clause. It is compiled in the
+// document's directory, as a separate package, and may import every package of the workspace.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// run checks every document below root and returns what is wrong with them.
+// run checks every document below root and returns the problems.
 func run(root string, write bool) (problems []string, err error) {
 	var files []file
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -67,7 +67,7 @@ func run(root string, write bool) (problems []string, err error) {
 }
 
 // checkDocument compares the marked blocks of the document at path with their sources, or rewrites them, and returns
-// the blocks that are to be compiled.
+// the blocks to compile.
 func checkDocument(root, path string, write bool) (problems []string, whole []file, err error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// A document is what parse finds in a Markdown file.
+// A document has the blocks that parse finds in a Markdown file.
 type document struct {
 	blocks []block
-	stray  []int // lines of the markers that stand before no block, from 1
+	stray  []int // lines of the markers without a block, from 1
 }
 
 // A block is a fenced block of code.
@@ -26,7 +26,7 @@ var (
 	fence  = regexp.MustCompile("^([ \t]*)(`{3,}|~{3,})[ \t]*([^\\s`]*)[^`]*$")
 )
 
-// parse finds the fenced blocks in the lines of a document. Blank lines may stand between a marker and its block.
+// parse finds the fenced blocks in the lines of a document. Blank lines may be between a marker and its block.
 func parse(lines []string) (doc document) {
 	pending, pendingLine := "", 0
 	for i := 0; i < len(lines); i++ {

@@ -1,14 +1,14 @@
-// Testtotals reads the output of go test -json from standard input, prints one line per package, the output of what
-// failed and the reason of what was skipped, and ends with the totals:
+// Testtotals reads the output of go test -json from standard input, prints one line per package, the output of
+// failed tests and the reasons of skipped ones, and ends with the totals:
 //
 //	N passed, N failed, N skipped
 //
-// It exits with 1 when a test failed or was skipped, and when no test ran at all: a server that is missing must not
-// pass for a test that succeeded. Subtests count as tests, as in the output of go test. A package that fails outside
-// its tests, because it does not build or its process dies, counts as one failure.
+// It exits with 1 when a test failed or was skipped, and when no test ran at all: a missing server must not look
+// like a passed test. Subtests count as tests, as in the output of go test. A package that fails outside its tests,
+// because it does not build or its process dies, counts as one failure.
 //
-// With -short, for the output of go test -short, tests that say they are not part of short runs are counted apart:
-// those whose reason has the words "short runs".
+// With -short, for the output of go test -short, skipped tests whose reason has the words "short runs" are counted
+// separately.
 package main
 
 import (

@@ -16,7 +16,7 @@ type event struct {
 	Package     string
 	Test        string
 	Output      string
-	ImportPath  string // build-output, build-fail: what was built
+	ImportPath  string // build-output, build-fail: the package that was built
 	FailedBuild string // fail: the ImportPath that could not be built
 }
 
@@ -25,14 +25,14 @@ type totals struct {
 	passed  int
 	failed  []string // names, in the order in which they failed
 	skipped []string
-	short   bool // tests may be left out, because the run is short
-	leftOut int  // as many were
+	short   bool // short tests only: others may be skipped
+	leftOut int  // the number of tests skipped for this reason
 
 	packages map[string]*pkg
 	builds   map[string]*strings.Builder // compiler output by ImportPath
 }
 
-// pkg is a package whose result is not known yet.
+// pkg is a package without a result so far.
 type pkg struct {
 	output strings.Builder             // outside of any test
 	last   string                      // the last line of output: the package's result
@@ -41,8 +41,8 @@ type pkg struct {
 	failed bool                        // a test of it failed
 }
 
-// read consumes the events of r until its end and prints to w what a reader wants to see of each package, when the
-// package ends. Lines that are no events are printed as they are.
+// read consumes the events of r until its end and prints to w the summary of each package, when the package ends.
+// Lines that are not events are printed unchanged.
 func (t *totals) read(r io.Reader, w io.Writer) error {
 	t.packages = map[string]*pkg{}
 	t.builds = map[string]*strings.Builder{}
@@ -79,7 +79,7 @@ func (t *totals) add(e event, w io.Writer) {
 		}
 		t.builds[e.ImportPath].WriteString(e.Output)
 	case e.Package == "":
-		// Nothing that is counted.
+		// Not counted.
 	case e.Test != "":
 		t.addTest(e)
 	case e.Action == "output":
@@ -102,7 +102,7 @@ func (t *totals) addTest(e event) {
 	name := e.Package + " " + e.Test
 	switch e.Action {
 	case "output":
-		if !strings.HasPrefix(e.Output, "=== ") { // a change of state, which the name and the result tell better
+		if !strings.HasPrefix(e.Output, "=== ") { // a change of state, which the result line shows too
 			output.WriteString(e.Output)
 		}
 		return
@@ -125,7 +125,7 @@ func (t *totals) addTest(e event) {
 	delete(p.tests, e.Test)
 }
 
-// endPackage prints what is left to say about the package of e, whose final event e is.
+// endPackage prints the summary of e's package, for which e is the final event.
 func (t *totals) endPackage(e event, w io.Writer) {
 	p := t.pkg(e.Package)
 	delete(t.packages, e.Package)
@@ -135,7 +135,7 @@ func (t *totals) endPackage(e event, w io.Writer) {
 	}
 	if b := t.builds[e.FailedBuild]; b != nil {
 		fmt.Fprint(w, b)
-		delete(t.builds, e.FailedBuild) // once is enough, however many packages need it
+		delete(t.builds, e.FailedBuild) // print it once, even if several packages need it
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.tests)) {
 		fmt.Fprintf(w, "%s--- FAIL: %s (did not end)\n", p.tests[name], name)

@@ -1,16 +1,16 @@
 // Transports writes the tables of docs/choosing-a-transport.md from the reports of the conformance suite, one JSON file
-// an adapter, as conformance.Run leaves them in the directory that REPRISE_CONFORMANCE_REPORT names:
+// per adapter, as conformance.Run writes them into the directory that REPRISE_CONFORMANCE_REPORT names:
 //
 //	transports -reports .bin/reports docs/choosing-a-transport.md
 //
-// A table stands between the lines
+// A table is between the lines
 //
 //	<!-- table: abilities -->
 //	<!-- end -->
 //
-// Without -w nothing is written; the exit code is 1 when a table differs from what the reports say, or when a report
-// has a failure in it. With -w or without, it is also 1 when a profile of the in-memory transport, such as
-// inmemory.LikeRabbitMQ, is not as able as the adapter that it imitates.
+// Without -w nothing is written; the exit code is 1 when a table differs from the reports, or when a report has a
+// failure. With -w or without, it is also 1 when a profile of the in-memory transport, such as inmemory.LikeRabbitMQ,
+// has fewer capabilities than the adapter that it imitates.
 package main
 
 import (
@@ -70,7 +70,7 @@ func writeTables(all []*conformance.Report, document string, write bool) error {
 	}
 }
 
-// difference lists the lines that only one of the texts has.
+// difference returns the lines that only one of the texts has.
 func difference(old, text string) string {
 	lines := func(s string) []string { return strings.Split(s, "\n") }
 	var b strings.Builder
@@ -121,13 +121,13 @@ func readReports(dir string) ([]*conformance.Report, error) {
 	return all, nil
 }
 
-// examples are adapters that show how to write one, and are none to choose.
+// examples are adapters that show how to write one, and are not for use.
 var examples = []string{"filetransport"}
 
-// embedded is the adapter that everybody starts with.
+// embedded is the in-memory adapter, with which users start.
 const embedded = "inmemory"
 
-// fill replaces what stands between the markers of each table.
+// fill replaces the lines between the markers of each table.
 func fill(document string, tables map[string]string) (string, error) {
 	for name, table := range tables {
 		begin := "<!-- table: " + name + " -->\n"

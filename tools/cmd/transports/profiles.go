@@ -11,14 +11,15 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// profile is a configuration of the in-memory transport that is to be as able as an adapter of ours.
+// profile is a configuration of the in-memory transport with the capabilities of an adapter.
 type profile struct {
 	name    string
-	adapter string // as its report calls it
+	adapter string // its name in the report
 	config  func() inmemory.Config
 }
 
-// profiles are compared here, because neither the in-memory transport nor an adapter may import the other one.
+// profiles are compared in this program, because neither the in-memory transport nor an adapter may import the
+// other one.
 var profiles = []profile{
 	{"LikeRabbitMQ", "rabbitmq (quorum queues)", inmemory.LikeRabbitMQ},
 	{"LikeRabbitMQClassic", "rabbitmq (classic queues)", inmemory.LikeRabbitMQClassic},
@@ -27,7 +28,7 @@ var profiles = []profile{
 	{"LikePostgreSQL", "sqlserver (PostgreSQL)", inmemory.LikePostgreSQL},
 }
 
-// compare returns an error that says in what the profiles differ from the adapters.
+// compare returns an error that lists the differences of the profiles from the adapters.
 func compare(profiles []profile, all []*conformance.Report) error {
 	var errs []error
 	for _, p := range profiles {
@@ -46,7 +47,7 @@ func compare(profiles []profile, all []*conformance.Report) error {
 	return errors.Join(errs...)
 }
 
-// inMemory returns what of an adapter's capabilities memory can have.
+// inMemory returns the capabilities of an adapter that memory can have.
 func inMemory(caps core.Capabilities) core.Capabilities {
 	caps.Durable = false
 	caps.SubscriptionDelay = 0

@@ -35,7 +35,7 @@ func table(all []*conformance.Report, rows []row) string {
 	return b.String()
 }
 
-// abilities is what each adapter claims, and the suite has proven.
+// abilities lists the capabilities that each adapter claims, and the suite has checked.
 func abilities(all []*conformance.Report) string {
 	return table(all, []row{
 		{"transaction modes", func(r *conformance.Report) string {
@@ -71,7 +71,7 @@ func abilities(all []*conformance.Report) string {
 	})
 }
 
-// limits is what each adapter refuses to go beyond.
+// limits lists the limits that each adapter enforces.
 func limits(all []*conformance.Report) string {
 	return table(all, []row{
 		{"longest delay", func(r *conformance.Report) string {
@@ -114,8 +114,8 @@ func limits(all []*conformance.Report) string {
 	})
 }
 
-// deviations are what each adapter is declared to do differently. How many cases it passes is not told here, since every new
-// case would make the document wrong.
+// deviations lists the declared deviations of each adapter. The number of passed cases is omitted, since every new case
+// would make the document wrong.
 func deviations(all []*conformance.Report) string {
 	return table(all, []row{{"cases in which it deviates", func(r *conformance.Report) string {
 		reasons := map[string]string{}
@@ -135,8 +135,8 @@ func deviations(all []*conformance.Report) string {
 	}}})
 }
 
-// notRun lists, for each adapter, why cases could not be tried. What does not apply to its capabilities is left out: the
-// tables above say why.
+// notRun lists, for each adapter, the reasons of cases that did not run. Cases that do not apply to its capabilities
+// are omitted: the tables above have the reason.
 func notRun(all []*conformance.Report) string {
 	var b strings.Builder
 	for _, r := range all {
@@ -155,7 +155,7 @@ func notRun(all []*conformance.Report) string {
 	return b.String()
 }
 
-// lacking reports whether a case was not run for want of something that tests of an adapter can provide.
+// lacking reports whether a case did not run because the harness of an adapter lacks a field.
 func lacking(reason string) bool {
 	return strings.HasPrefix(reason, "Harness.") || strings.HasPrefix(reason, "TestMain ")
 }
@@ -174,8 +174,8 @@ const (
 	year = 8766 * time.Hour // 365.25 days
 )
 
-// longest writes a limit, from two days on in days, from two years on in years. It rounds down to a tenth: what is not
-// above what the table says is accepted.
+// longest writes a limit, from two days on in days, from two years on in years. It rounds down to a tenth, so that the
+// adapter accepts the value in the table.
 func longest(d time.Duration) string {
 	unit, name := day, "days"
 	switch {
