@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Queues of Azure Service Bus, beside what can be written with azservicebus alone.
+// Queues of Azure Service Bus, compared with loops over azservicebus alone.
 var asbScenarios = []scenario{
 	{
 		name:  "asb-receive",
@@ -38,8 +38,8 @@ var asbScenarios = []scenario{
 	},
 }
 
-// asbLinks is how many links the aims are for, asbBatch how many messages the raw loop receives at a time on each, and tunedASB the
-// concurrency that has as many in flight.
+// asbLinks is the number of links of the aims, asbBatch the number of messages that the raw loop receives at a time on
+// each, and tunedASB the concurrency with the same number in flight.
 const (
 	asbLinks = 4
 	asbBatch = 50
@@ -52,25 +52,25 @@ var (
 	rawASB   = rawASBSetup{links: asbLinks, batch: asbBatch}
 )
 
-// The most messages that a sample of the slower work has.
+// The most messages of a sample of slower work.
 const (
-	asbSingles  = 20_000 // one a call
-	asbAwaited  = 40_000 // answers take their time
+	asbSingles  = 20_000 // one per call
+	asbAwaited  = 40_000 // with delayed answers
 	asbFewSlots = 10_000 // with Reprise's defaults
 )
 
-// asbRateAim is what Reprise must reach beside the raw loop.
+// asbRateAim is the aim of Reprise as a ratio to the raw loop.
 const asbRateAim = 0.9
 
 func (c comparison) asbAims(own, raw string) []aim {
 	return []aim{{what: "times " + raw, want: asbRateAim, got: c.times(own, raw)}}
 }
 
-// asbPlaces are where the server may be.
+// asbPlaces are the distances of the server.
 var asbPlaces = []struct {
 	title string
 	away  time.Duration
-	most  int // messages of a sample; 0 is what is asked for
+	most  int // messages of a sample; 0 is the number of the load
 }{
 	{fmt.Sprintf("each answer %v later, in place of a network", asbAway), asbAway, asbAwaited},
 	{"the server on the same cores, and no time between", 0, 0},

@@ -10,12 +10,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 )
 
-// rawASBSetup is what somebody would write who needs nothing but the rate, with azservicebus, on a queue like Reprise's: no
-// endpoint, no recoverability but that failed messages are abandoned at once. The bytes of messages are Reprise's.
+// rawASBSetup is the code of a user who needs only the rate, with azservicebus, on a queue like Reprise's: no endpoint,
+// no recoverability except that failed messages are abandoned at once. The bytes of messages are Reprise's.
 type rawASBSetup struct {
 	links int           // goroutines with a link each, which receive messages, handle them one after the other, and settle them all at once
 	batch int           // most messages that a link receives at a time
-	away  time.Duration // by which answers come later
+	away  time.Duration // delay of answers
 }
 
 func (setup rawASBSetup) keeper(l load, name string) keeper {
@@ -51,7 +51,7 @@ func (setup rawASBSetup) openOn(ctx context.Context, l load) (_ store, err error
 	return s, nil
 }
 
-// prepare makes the queues as Reprise makes them, and lets it send a message, whose properties are taken for all others.
+// prepare makes the queues like Reprise, and lets Reprise send a message, whose properties all others copy.
 func (s *rawASBStore) prepare(ctx context.Context) (err error) {
 	t, err := s.open(ctx)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *rawASBStore) start(ctx context.Context, handle func(string) error) erro
 	return nil
 }
 
-// rawASBAfterFirst is how long a call waits for further messages after the first one: as long as the adapter does. The SDK's default is
-// 20 ms.
+// rawASBAfterFirst is the time for which a call waits for further messages after the first one: the same as in the
+// adapter. The SDK's default is 20 ms.
 const rawASBAfterFirst = 2 * time.Millisecond
 
 // poll is the loop of one goroutine, until ctx ends.

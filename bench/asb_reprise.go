@@ -12,7 +12,7 @@ import (
 // asbSetup is one way of running Reprise on Service Bus.
 type asbSetup struct {
 	repriseSetup
-	away time.Duration // by which answers come later
+	away time.Duration // delay of answers
 }
 
 func (setup asbSetup) keeper(l load, name string) keeper {
@@ -41,7 +41,7 @@ func (setup asbSetup) openOn(ctx context.Context, l load) (store, error) {
 	return &asbStore{queues, queueStore{setup: setup.repriseSetup, transport: t, drop: queues.drop, body: setup.body()}}, nil
 }
 
-// open opens a transport as somebody would who has set nothing, and makes its queues.
+// open opens a transport with default settings, and makes its queues.
 func (q *asbQueues) open(ctx context.Context) (*asb.Transport, error) {
 	t, err := asb.New(asb.Config{ConnectionString: q.server.connectionString, AdminEndpoint: "http://" + q.server.admin, QueuePrefix: q.prefix})
 	if err != nil {

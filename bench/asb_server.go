@@ -13,12 +13,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 )
 
-// asbServer is a server that all contenders use, in turn.
+// asbServer is the server that all contenders use, in turn.
 type asbServer struct {
 	connectionString string
 	admin            string // address
 	stop             func() error
-	samples          int // that had queues
+	samples          int // number of samples so far
 }
 
 const asbDescription = "Azure Service Bus: the stand-in of transport/asb/internal/sbserver, a process on the same machine that keeps messages in memory"
@@ -26,7 +26,7 @@ const asbDescription = "Azure Service Bus: the stand-in of transport/asb/interna
 // asbAway stands for the network and the service.
 const asbAway = 5 * time.Millisecond
 
-// newASBServer starts a server whose answers come by away later.
+// newASBServer starts a server that delays its answers by away.
 func newASBServer(ctx context.Context, away time.Duration) (*asbServer, error) {
 	s := &asbServer{}
 	var err error
@@ -38,7 +38,7 @@ func newASBServer(ctx context.Context, away time.Duration) (*asbServer, error) {
 
 func (s *asbServer) close() error { return s.stop() }
 
-// asbQueues are those of a single sample.
+// asbQueues are the queues of one sample.
 type asbQueues struct {
 	server *asbServer
 	prefix string
@@ -65,7 +65,7 @@ func (h toHost) Do(r *policy.Request) (*http.Response, error) {
 	return r.Next()
 }
 
-// depths returns how many messages each queue of the sample has, with those that are locked and scheduled.
+// depths returns the number of messages of each queue of the sample, locked and scheduled ones included.
 func (q *asbQueues) depths(ctx context.Context) (map[string]int, error) {
 	depths := map[string]int{}
 	for pages := q.admin.NewListQueuesRuntimePropertiesPager(nil); pages.More(); {
@@ -82,7 +82,7 @@ func (q *asbQueues) depths(ctx context.Context) (map[string]int, error) {
 	return depths, nil
 }
 
-// waiting counts what is in the queues.
+// waiting counts the messages in the queues.
 func (q *asbQueues) waiting(ctx context.Context) (sum int, err error) {
 	depths, err := q.depths(ctx)
 	for _, n := range depths {
@@ -91,7 +91,7 @@ func (q *asbQueues) waiting(ctx context.Context) (sum int, err error) {
 	return sum, err
 }
 
-// rest has nothing to wait for: what was answered is in the queue.
+// rest need not wait: a message is in the queue once its send was answered.
 func (q *asbQueues) rest(context.Context) error { return nil }
 
 // drop deletes the queues.

@@ -9,8 +9,8 @@ import (
 	testserver "github.com/reprise-go/reprise/internal/testserver/asb"
 )
 
-// startASB starts a server in a process of its own, which keeps its messages in memory and delays each answer by away. It returns
-// the connection string and the address of the administration API.
+// startASB starts a server in a separate process, which keeps its messages in memory and delays each answer by away. It
+// returns the connection string and the address of the administration API.
 func startASB(ctx context.Context, away time.Duration) (connectionString, adminAddr string, stop func() error, err error) {
 	s, err := testserver.Start(ctx, testserver.Options{Latency: away})
 	if err != nil {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// trial is somebody at some work. Its name is its row's.
+// trial is a contender with some work. Its name is that of its row.
 type trial struct {
 	name    string
 	measure func(ctx context.Context) (sample, error)
 }
 
-// at returns a trial of the contender at some work.
+// at returns a trial of the contender with some work.
 func (c contender) at(w work) trial {
 	return trial{c.name, func(ctx context.Context) (sample, error) { return c.measure(ctx, w) }}
 }
 
-// at returns a trial of each contender at the same work.
+// at returns a trial of each contender with the same work.
 func (w work) at(contenders ...contender) []trial {
 	trials := make([]trial, len(contenders))
 	for i, c := range contenders {
@@ -26,7 +26,7 @@ func (w work) at(contenders ...contender) []trial {
 	return trials
 }
 
-// comparison is what was measured of several trials, taken in turn.
+// comparison has the samples of several trials, taken in turn.
 type comparison struct {
 	trials  []trial
 	samples [][]sample // a row for each trial
@@ -49,8 +49,8 @@ func (c comparison) of(name string) []sample {
 
 func (c comparison) rate(name string) float64 { return median(of(c.of(name), sample.rate)) }
 
-// addRates adds what was measured at one value of the quantity that grows: a row
-// that the rates of all trials fill, and a point for each.
+// addRates adds the results for one value of the growing quantity: a row with the rates
+// of all trials, and a point for each.
 func (t *table) addRates(quantity float64, c comparison) {
 	row := []string{number(quantity)}
 	for i, trial := range c.trials {
@@ -63,12 +63,12 @@ func (t *table) addRates(quantity float64, c comparison) {
 
 func (c comparison) allocs(name string) float64 { return median(of(c.of(name), sample.allocsEach)) }
 
-// times says how many times as fast as base a trial was.
+// times returns the rate of a trial as a multiple of base's.
 func (c comparison) times(name, base string) float64 {
 	return ratio(of(c.of(name), sample.rate), of(c.of(base), sample.rate))
 }
 
-// timesRequests says how many times as many requests a message as base a trial took.
+// timesRequests returns the requests per message of a trial as a multiple of base's.
 func (c comparison) timesRequests(name, base string) float64 {
 	return ratio(of(c.of(name), sample.requestsEach), of(c.of(base), sample.requestsEach))
 }

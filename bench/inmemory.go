@@ -6,7 +6,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Everything in this process: what the engine itself costs, beside Watermill's
+// Everything in this process: the cost of the engine itself, compared with Watermill's
 // router on its own in-memory channel.
 var inMemoryScenarios = []scenario{
 	{
@@ -72,16 +72,16 @@ var inMemoryModes = []struct {
 	{"Reprise, ReceiveOnly", core.TransactionReceiveOnly},
 }
 
-// The rows that Reprise's are compared with.
+// The rows with which Reprise's are compared.
 const (
 	plainWatermill = "Watermill"
 	retryWatermill = "Watermill + Retry"
 )
 
-// inMemoryAims is what the default mode must reach; 0 is nothing in particular.
+// inMemoryAims are the aims of the default mode; 0 is no aim.
 type inMemoryAims struct {
 	times  float64 // the rate of Watermill with Retry
-	allocs float64 // a message
+	allocs float64 // per message
 }
 
 func inMemoryTransport(ctx context.Context, l load) ([]table, error) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// handlerWait is what a handler that calls something else may take.
+// handlerWait is the time of a handler that calls another service.
 const handlerWait = time.Millisecond
 
 func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
@@ -27,7 +27,7 @@ func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
 		for _, m := range inMemoryModes {
 			c := repriseSetup{mode: m.mode, concurrency: n}.inMemory(m.name)
 			idle = append(idle, c.at(work{messages: l.messages}))
-			// A fifth of a second's work, whatever the concurrency.
+			// A fifth of a second's work at every concurrency.
 			waiting = append(waiting, c.delayed(handlerWait).at(work{messages: l.atMost(200 * n).messages}))
 		}
 		trials = append(append(trials, idle...), waiting...)
@@ -49,7 +49,7 @@ func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
 	return []table{t}, nil
 }
 
-// delayed returns a contender whose handler waits before it does its work.
+// delayed returns a contender whose handler waits before its work.
 func (c contender) delayed(d time.Duration) contender {
 	return contender{c.name, func(ctx context.Context, handle func(string) error) (system, error) {
 		return c.open(ctx, func(sequence string) error {

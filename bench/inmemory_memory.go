@@ -16,11 +16,11 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// memoryRepetitions is the most samples that are taken of memory: each takes half a
-// minute with a million messages.
+// memoryRepetitions is the most samples of memory: each takes half a minute with a
+// million messages.
 const memoryRepetitions = 2
 
-// footprint is what the process holds.
+// footprint is the memory of the process.
 type footprint struct {
 	resident float64 // MiB of memory, as the operating system counts
 	live     float64 // MiB of objects, after a collection
@@ -50,8 +50,8 @@ func inMemoryMemory(ctx context.Context, l load) ([]table, error) {
 		t.growth.add(held, float64(n), resident[i])
 		t.growth.add(inUse, float64(n), live[i])
 	}
-	// A byte that is kept of each message is 1 MiB of a million. The resident set also
-	// depends on what the garbage collector has given back of late: a tenth more or less.
+	// One byte kept per message is 1 MiB for a million. The resident set also depends on
+	// the memory that the garbage collector has returned recently: it varies by a tenth.
 	last := len(counts) - 1
 	after := fmt.Sprintf(" after %s, times those after %s", thousands(int64(total)), thousands(int64(total/100)))
 	t.aims = []aim{
@@ -61,7 +61,7 @@ func inMemoryMemory(ctx context.Context, l load) ([]table, error) {
 	return []table{t}, nil
 }
 
-// failureCounts are the numbers of failed messages at which memory is looked at, up to
+// failureCounts are the numbers of failed messages at which memory is measured, up to
 // total.
 func failureCounts(total int) []int {
 	var counts []int
@@ -71,18 +71,18 @@ func failureCounts(total int) []int {
 	return slices.Compact(counts)
 }
 
-// footprints lets messages fail, each a distinct one, as often as the defaults for
-// immediate retries say; then each goes to the error queue, where an endpoint takes
-// it. It returns what the process held after each of the counts.
+// footprints lets distinct messages fail until their immediate retries are used up, with
+// the defaults; then each goes to the error queue, where an endpoint receives it. It
+// returns the memory of the process after each of the counts.
 func (setup repriseSetup) footprints(ctx context.Context, counts []int) (prints []footprint, err error) {
 	const failures = 1 + 5
 	total := counts[len(counts)-1]
 	l := newLedger(total, failures)
-	for i := range l.attempts { // so that all of it is resident from the start
+	for i := range l.attempts { // so that the whole slice is resident from the start
 		l.attempts[i].Store(0)
 	}
 	list := newSequences(total)
-	debug.FreeOSMemory() // what earlier scenarios left
+	debug.FreeOSMemory() // garbage of earlier scenarios
 	c := contender{"Reprise", func(ctx context.Context, handle func(string) error) (system, error) {
 		return setup.startFailing(ctx, handle)
 	}}
@@ -119,7 +119,7 @@ func takeFootprint() (footprint, error) {
 	return footprint{float64(resident) / mib, float64(m.HeapAlloc) / mib}, nil
 }
 
-// residentBytes is how much of the process is in the machine's memory.
+// residentBytes returns the size of the process's resident set.
 func residentBytes() (int, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if errors.Is(err, fs.ErrNotExist) { // not Linux
@@ -137,17 +137,17 @@ func residentBytes() (int, error) {
 	return resident * os.Getpagesize(), nil
 }
 
-// failingSystem is an endpoint whose handler fails, and one that takes what comes to
-// the error queue.
+// failingSystem is an endpoint whose handler fails, and one that receives from the error
+// queue.
 type failingSystem struct {
 	*inMemorySystem
 	succeeded atomic.Int64 // attempts that should have failed
-	finished  chan error   // what the taker's Run returned
+	finished  chan error   // the result of the taker's Run
 	stop      context.CancelFunc
 }
 
-// startFailing starts both. The handler fails as long as handle does; the taker calls
-// it once more.
+// startFailing starts both. The handler returns handle's error; the taker calls handle
+// once more.
 func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) error) (_ system, err error) {
 	t := inmemory.Open()
 	defer func() {

@@ -24,8 +24,8 @@ const (
 	otelAll     = "SDK, metrics and traces, 100 % sampled"
 )
 
-// inMemoryOpenTelemetry tells what package otel costs. The aim is the share of the rate that is
-// left with an SDK that records metrics and samples no trace.
+// inMemoryOpenTelemetry measures the cost of package otel. The aim is the share of the rate
+// that is left with an SDK that records metrics and samples no trace.
 func inMemoryOpenTelemetry(ctx context.Context, l load) ([]table, error) {
 	var tables []table
 	for _, sends := range []struct {
@@ -65,7 +65,7 @@ func inMemoryOpenTelemetry(ctx context.Context, l load) ([]table, error) {
 	return tables, nil
 }
 
-// tracerProvider samples a share of all traces, and drops them when they have ended.
+// tracerProvider samples a share of all traces, and drops them at their end.
 func tracerProvider(share float64) trace.TracerProvider {
 	return sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(share))), sdktrace.WithSpanProcessor(dropping{}))
 }
@@ -74,7 +74,7 @@ func meterProvider() metric.MeterProvider {
 	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 }
 
-// dropping is a processor that keeps nothing.
+// dropping is a processor that drops all spans.
 type dropping struct{}
 
 func (dropping) OnStart(context.Context, sdktrace.ReadWriteSpan) {}

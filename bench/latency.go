@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Pauses that are long enough for every goroutine to have gone to sleep, and for a
-// receiver to have found that there is nothing.
+// Pauses that are long enough for every goroutine to park, and for a receiver to find the
+// queue empty.
 const (
 	inMemoryPause = 300 * time.Microsecond
 	serverPause   = 20 * time.Millisecond
 )
 
-// latency sends one message at a time to an idle system, and returns how long
-// each took from before the send to the handler's first line.
+// latency sends one message at a time to an idle system, and returns the time of each
+// from before the send to the handler's first line.
 func (c contender) latency(ctx context.Context, messages int, pause time.Duration) ([]time.Duration, error) {
 	warm := max(messages/warmUp, 1)
 	l := newLedger(warm+messages, 0)
@@ -68,8 +68,8 @@ func inMemoryLatency(ctx context.Context, l load) ([]table, error) {
 	return []table{t}, nil
 }
 
-// latencyTable lists percentiles of what messages of each contender took: the
-// medians of the rounds' percentiles.
+// latencyTable lists percentiles of the latencies of each contender: the medians of the
+// rounds' percentiles.
 func latencyTable(contenders []contender, rounds [][][]time.Duration) table {
 	t := table{title: "Milliseconds", head: []string{"", "p50", "p99", "p99 of the best and the worst round"}}
 	for i, c := range contenders {

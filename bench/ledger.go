@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ledger knows of every message how often it was attempted, and lets the sender
-// wait until they are handled.
+// ledger counts the attempts of every message, and lets the sender wait until all are
+// handled.
 type ledger struct {
 	failures int // attempts of each message that fail before one succeeds
 	attempts []atomic.Int32
-	strange  atomic.Int64 // messages that nobody sent
+	strange  atomic.Int64 // messages that were not sent
 	laps     []lap
 
 	handled  atomic.Int64
@@ -20,14 +20,14 @@ type ledger struct {
 	reached  chan struct{}
 }
 
-// lap is when so many messages had been handled.
+// lap is the time at which a number of messages had been handled.
 type lap struct {
 	handled int64
 	reached atomic.Pointer[time.Time]
 }
 
-// newLedger returns the ledger of so many messages. It notes when as many of them
-// had been handled as each of the laps says, in ascending order.
+// newLedger returns the ledger of the given number of messages. It records the time at
+// which the count of each lap was reached; laps are in ascending order.
 func newLedger(messages, failures int, laps ...int) *ledger {
 	l := &ledger{failures: failures, attempts: make([]atomic.Int32, messages), reached: make(chan struct{}, 1), laps: make([]lap, len(laps))}
 	for i, handled := range laps {
@@ -36,14 +36,15 @@ func newLedger(messages, failures int, laps ...int) *ledger {
 	return l
 }
 
-// took is how long it took from one lap to another, both of them reached.
+// took is the time between two laps, both of them reached.
 func (l *ledger) took(from, to int) time.Duration {
 	return l.laps[to].reached.Load().Sub(*l.laps[from].reached.Load())
 }
 
 var errAttempt = errors.New("this attempt fails, as every first one does")
 
-// handle is the handler's work: it notes the attempt, and fails if it is to.
+// handle is the handler's work: it counts the attempt, and returns an error if the
+// attempt should fail.
 func (l *ledger) handle(sequence string) error {
 	n := sequenceNumber(sequence)
 	if n < 0 || n >= len(l.attempts) {
@@ -66,13 +67,13 @@ func (l *ledger) handle(sequence string) error {
 	return nil
 }
 
-// expect says how many messages will have been handled when wait returns. It is
+// expect sets the number of messages that must be handled before wait returns. It is
 // called before the last of them is sent.
 func (l *ledger) expect(handled int) { l.expected.Store(int64(handled)) }
 
-// wait returns when as many messages were handled as expected, or with an error
-// after giveUp. It costs one receive from a channel, since a blocking sender
-// waits for every message.
+// wait returns when the expected number of messages was handled, or with an error after
+// giveUp. It costs one receive from a channel, since a blocking sender calls it for every
+// message.
 func (l *ledger) wait() error {
 	<-l.reached
 	if handled, expected := l.handled.Load(), l.expected.Load(); handled < expected {
@@ -89,8 +90,7 @@ func (l *ledger) giveUp() {
 	}
 }
 
-// check returns an error unless every message was attempted exactly as often as
-// it had to be.
+// check returns an error unless every message was attempted exactly as often as expected.
 func (l *ledger) check() error {
 	want := int32(l.failures + 1)
 	wrong, first := 0, 0

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// machine is what figures depend on.
+// machine describes the machine, on which figures depend.
 type machine struct {
 	cpu, os, goVersion string
 	cores              int

@@ -4,19 +4,19 @@
 //	go run ./bench -list
 //	go run ./bench -scenario all -out docs/performance.md
 //
-// An absolute figure is only a hint: machines differ and are shared. That is
-// why every contender's sample is taken next to those that it is compared with,
-// and why a ratio is the median of the ratios of neighbouring samples.
+// An absolute figure is only a hint: machines differ and are shared. So every contender's
+// sample is taken next to those of its comparison, and a ratio is the median of the
+// ratios of neighbouring samples.
 //
-// Of a scenario that shows how figures grow, -out also writes a picture, an SVG
-// in the folder that has the file's name without its ending, here
+// For a scenario that shows the growth of figures, -out also writes a picture, an SVG in
+// the folder with the file's name without its extension, here
 // docs/performance/postgres-backlog.svg, and shows it under the table. The file is
-// written anew, with what this run chose and nothing else; other pictures stay.
-// A part is run again by its names or patterns, best without -out or to another file:
+// rewritten, with only the scenarios of this run; other pictures stay. To run some
+// scenarios again, give their names or patterns, without -out or with another file:
 //
 //	go run ./bench -scenario 'inmemory-*,*-backlog'
 //
-// A scenario is added by a file that appends to scenarios.
+// To add a scenario, add a file that appends to scenarios.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 )
 
 func main() {
-	serveSQS() // if this process is such a server
+	serveSQS() // if this process is a server of SQS
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -87,7 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	if *out != "" && filepath.Ext(*out) != ".md" { // better now than after an hour
+	if *out != "" && filepath.Ext(*out) != ".md" { // not only after an hour
 		return fmt.Errorf("-out %s: the file's name must end in .md", *out)
 	}
 	stopProfiles, err := p.start()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pace is how a sender goes on after it has sent a message.
+// pace sets when a sender continues after a message.
 type pace int
 
 const (
@@ -17,7 +17,7 @@ const (
 	blocking                // when the message has reached the end of its handler
 )
 
-// work is what is done in one sample.
+// work is the work of one sample.
 type work struct {
 	pace     pace
 	messages int
@@ -30,7 +30,7 @@ type sample struct {
 	elapsed  time.Duration
 	allocs   uint64 // of the whole process
 	bytes    uint64
-	requests float64 // to the server, where the store counts them
+	requests float64 // to the server, if the store counts them
 }
 
 func (s sample) rate() float64         { return float64(s.messages) / s.elapsed.Seconds() }
@@ -39,10 +39,10 @@ func (s sample) allocsEach() float64   { return float64(s.allocs) / float64(s.me
 func (s sample) requestsEach() float64 { return s.requests / float64(s.messages) }
 func (s sample) bytesEach() float64    { return float64(s.bytes) / float64(s.messages) }
 
-// patience is how long a sample may take before the messages count as lost.
+// patience is the time after which the messages of a sample count as lost.
 const patience = 2 * time.Minute
 
-// warmUp is the part of a sample that is done before the clock starts.
+// warmUp is the part of a sample before the measurement starts.
 const warmUp = 10
 
 // measure opens the contender's system, does the work and closes the system. It
@@ -70,9 +70,8 @@ func (c contender) measure(ctx context.Context, w work) (s sample, err error) {
 	return s, err
 }
 
-// opened runs f while the contender's system is open, and ends its waiting for
-// the ledger when patience does. Profiles know the time that it takes by the
-// contender's name.
+// opened runs f while the contender's system is open, and ends f's wait for the ledger
+// when patience ends. Profiles label its time with the contender's name.
 func (c contender) opened(ctx context.Context, l *ledger, handle func(sequence string) error, f func(ctx context.Context, sys system) error) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
@@ -97,8 +96,8 @@ func (c contender) opened(ctx context.Context, l *ledger, handle func(sequence s
 	return nil
 }
 
-// drive sends the messages from..to-1 and returns when they are handled. Those
-// before them were.
+// drive sends the messages from..to-1 and returns when they are handled. Earlier ones
+// were handled before.
 func (w work) drive(ctx context.Context, sys system, l *ledger, list sequences, from, to int) error {
 	if w.pace == freeRunning {
 		l.expect(to)
@@ -122,8 +121,8 @@ func (w work) drive(ctx context.Context, sys system, l *ledger, list sequences, 
 	return nil
 }
 
-// inTurn takes samples A B C A B C: whatever else the machine does meets all of
-// them alike. The result has a row for each subject, a column for each round.
+// inTurn takes samples A B C A B C: other load on the machine affects all of them alike.
+// The result has a row for each subject, a column for each round.
 func inTurn[S, R any](subjects []S, rounds int, take func(S) (R, error)) ([][]R, error) {
 	results := make([][]R, len(subjects))
 	for range rounds {

@@ -21,8 +21,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// growth is what a table says about how figures change with one quantity, to be
-// drawn: a line for each column of the table, a point for each row.
+// growth has the figures of a table that change with one quantity, for a plot: a line for
+// each column of the table, a point for each row.
 type growth struct {
 	quantity string // grows by factors, so its axis is logarithmic
 	figure   string
@@ -45,7 +45,7 @@ func (g *growth) add(name string, quantity, figure float64) {
 	g.lines[i].points = append(g.lines[i].points, plotter.XY{X: quantity, Y: figure})
 }
 
-// description says in words what the picture shows, for those who do not see it.
+// description describes the picture in words, for readers who cannot see it.
 func (g *growth) description() string {
 	var b strings.Builder
 	axes := "the horizontal axis is"
@@ -66,8 +66,8 @@ func (g *growth) description() string {
 	return b.String() + "."
 }
 
-// How pictures look. The colours are those of Okabe and Ito that are dark enough
-// for a white ground; no two lines differ by their colour alone.
+// The style of pictures. The colours are those of Okabe and Ito that are dark enough for
+// a white background; no two lines differ only by their colour.
 const (
 	pictureWidth  = 600 * vg.Length(1) // points
 	pictureHeight = 290 * vg.Length(1)
@@ -93,8 +93,8 @@ var (
 	}
 )
 
-// svg draws the lines. The same points give the same bytes. A point that an axis
-// has no place for is left out; the table still tells of it.
+// svg draws the lines. The same points give the same bytes. A point outside an axis is
+// omitted; the table still has it.
 func (g *growth) svg(title string) ([]byte, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, g.quantity, g.figure
@@ -140,7 +140,7 @@ func (g *growth) svg(title string) ([]byte, error) {
 
 	canvas := vgsvg.New(pictureWidth, pictureHeight)
 	area := draw.New(canvas)
-	area.SetColor(color.White) // for whoever reads on a dark page
+	area.SetColor(color.White) // for readers with a dark page
 	area.Fill(area.Path())
 	p.Draw(draw.Crop(area, pictureMargin, -pictureMargin, pictureMargin, -pictureMargin))
 	var b bytes.Buffer
@@ -150,7 +150,7 @@ func (g *growth) svg(title string) ([]byte, error) {
 	return accessible(b.Bytes(), title, g.description()), nil
 }
 
-// write writes the picture to a file, whose folder it makes.
+// write writes the picture to a file, and creates its folder.
 func (g *growth) write(file, title string) error {
 	picture, err := g.svg(title)
 	if err != nil {
@@ -192,7 +192,7 @@ func (g *growth) scale(p *plot.Plot, all plotter.XYs) {
 	p.Y.Min, p.Y.Max = ticks[0].Value, ticks[len(ticks)-1].Value
 }
 
-// evenTicks go from 0 to the first one that is not below high, by a round step.
+// evenTicks go from 0 to the first tick that is not below high, by a round step.
 func evenTicks(high float64) plot.ConstantTicks {
 	const most = 6
 	if high <= 0 {
@@ -214,15 +214,15 @@ func evenTicks(high float64) plot.ConstantTicks {
 	}
 }
 
-// factorTicks are 1, 2 and 5 times the powers of ten, from the last one below low to
-// the first one above high. Over a long way only the powers have a label.
+// factorTicks are 1, 2 and 5 times the powers of ten, from the last tick below low to the
+// first one above high. Over a long range only the powers have a label.
 func factorTicks(low, high float64) plot.ConstantTicks {
 	var ticks plot.ConstantTicks
 	for power := math.Floor(math.Log10(low)); ; power++ {
 		for _, digit := range []float64{1, 2, 5} {
 			value := digit * math.Pow(10, power)
 			if value <= low {
-				ticks = nil // a later one is nearer
+				ticks = nil // a later tick is nearer
 			}
 			label := ""
 			if digit == 1 || high/low < 200 {
@@ -236,7 +236,7 @@ func factorTicks(low, high float64) plot.ConstantTicks {
 	}
 }
 
-// lineNames draws the lines' names behind their ends, none over another.
+// lineNames draws the lines' names after their ends, without overlap.
 type lineNames struct {
 	lines []lineName
 	style draw.TextStyle
@@ -248,8 +248,8 @@ type lineName struct {
 	color color.RGBA
 }
 
-// How far from the end of its line a name is, and how many times as wide it may be
-// in the font that stands in for ours.
+// The distance of a name from the end of its line, and the factor by which it may be
+// wider in a substitute font.
 const (
 	nameDistance = 20 * vg.Length(1)
 	standIn      = 1.15
@@ -271,7 +271,7 @@ func (n lineNames) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// GlyphBoxes implements [plot.GlyphBoxer]: the names need room.
+// GlyphBoxes implements [plot.GlyphBoxer], to reserve space for the names.
 func (n lineNames) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	boxes := make([]plot.GlyphBox, len(n.lines))
 	for i, l := range n.lines {
@@ -299,8 +299,8 @@ func spaced(heights []vg.Length, step, low, high vg.Length) []vg.Length {
 	return heights
 }
 
-// accessible adds to a picture what screen readers say of it, and the families that
-// stand in where the font that it was set in is not installed. Most are as wide.
+// accessible adds to a picture its text for screen readers, and substitute families for
+// its font, most of them of the same width.
 func accessible(svg []byte, title, description string) []byte {
 	head := fmt.Appendf(nil, "xlink\" role=\"img\" aria-labelledby=\"title description\">\n<title id=\"title\">%s</title>\n<desc id=\"description\">%s</desc>",
 		html.EscapeString(title), html.EscapeString(description))

@@ -8,8 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Queues in PostgreSQL, beside what can be written with pgx alone, River and
-// Watermill.
+// Queues in PostgreSQL, compared with loops over pgx alone, River and Watermill.
 var postgresScenarios = []scenario{
 	{
 		name:  "postgres-receive-only",
@@ -106,7 +105,7 @@ var (
 	rawWrites      = rawSetup{workers: 16, writes: true}
 )
 
-// The most messages that a sample of the slower work has.
+// The most messages of a sample of slower work.
 const (
 	atomicMessages   = 20_000
 	singleMessages   = 50_000

@@ -48,24 +48,24 @@ func atDepth(name string, depth int) string { return fmt.Sprintf("%s, %d", name,
 // stream is messages that are sent and handled at the same time.
 type stream struct {
 	messages int
-	snapshot bool // an old snapshot is held meanwhile
+	snapshot bool // an old snapshot is held during the run
 }
 
-// A stream's sender never has more messages than this before the handlers.
+// The most messages that a stream's sender is ahead of the handlers.
 const (
 	streamWindow = 2000
 	streamBatch  = 100
 )
 
-// parts is into how many parts of equal size a stream is divided for its rates.
+// parts is the number of equal parts into which a stream is divided for its rates.
 const parts = 4
 
-// snapshotStore is one that can be made to keep what it otherwise would clean up.
+// snapshotStore is a store that can be made to keep data that it otherwise cleans up.
 type snapshotStore interface {
 	holdSnapshot(ctx context.Context) (release func() error, err error)
 }
 
-// rates returns the messages a second of each part of a stream.
+// rates returns the messages per second of each part of a stream.
 func (k keeper) rates(ctx context.Context, w stream) (rates []float64, err error) {
 	var laps []int
 	for i := range parts {
@@ -102,7 +102,7 @@ func (k keeper) rates(ctx context.Context, w stream) (rates []float64, err error
 	return rates, nil
 }
 
-// feed sends the stream's messages, a window before the handlers.
+// feed sends the stream's messages, a window ahead of the handlers.
 func (w stream) feed(ctx context.Context, s store, l *ledger) error {
 	list := newSequences(w.messages)
 	for from := 0; from < w.messages; from += streamBatch {

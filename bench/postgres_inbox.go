@@ -16,8 +16,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// The inbox beside a handler's own transaction. The broker is in memory, so that hardly
-// anything but the database is measured.
+// The inbox compared with a handler's own transaction. The broker is in memory, so that
+// the database takes most of the measured time.
 var inboxScenarios = []scenario{{
 	name:  "postgres-inbox",
 	title: "PostgreSQL, an inbox in the handler's transaction",
@@ -34,7 +34,7 @@ const (
 // inboxSetup is one way to handle messages with a row in PostgreSQL.
 type inboxSetup struct {
 	repriseSetup
-	inbox bool // the handler is in an inbox, and has no transaction of its own
+	inbox bool // the handler is in an inbox, without its own transaction
 	raw   bool // there are no messages: a transaction for each sequence
 }
 
@@ -68,8 +68,8 @@ func (setup inboxSetup) contender(l load, name string) contender {
 	}}
 }
 
-// inboxSystem is an endpoint in memory whose handler writes to a database, or the database
-// alone.
+// inboxSystem is an endpoint in memory whose handler writes to a database, or only the
+// database.
 type inboxSystem struct {
 	*database
 	*inMemorySystem
@@ -78,7 +78,7 @@ type inboxSystem struct {
 	handle  func(string) error
 	handled atomic.Int64
 
-	// Of the raw one.
+	// Of the raw system.
 	sequences chan string
 	workers   errgroup.Group
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// rawSetup is what somebody would write who needs nothing but the rate, with pgx,
-// on a table like Reprise's: no endpoint, no recoverability, no delivery count,
-// headers that are searched instead of parsed.
+// rawSetup is the code of a user who needs only the rate, with pgx, on a table like
+// Reprise's: no endpoint, no recoverability, no delivery count, headers that are searched
+// instead of parsed.
 type rawSetup struct {
 	batch   int  // messages that are leased together; 0 is a transaction for each
-	workers int  // goroutines, each with a connection of its own
-	sends   bool // a message is sent for each, as one with its end
+	workers int  // goroutines, each with its own connection
+	sends   bool // a message is sent for each, in the transaction of its end
 	writes  bool // a row is written for each, in its transaction
 }
 
@@ -34,9 +34,9 @@ type rawStore struct {
 	setup rawSetup
 	*database
 	pool           *pgxpool.Pool
-	before, after  string // of the sequence, in the text of headers
+	before, after  string // the text of headers around the sequence
 	body           []byte
-	handlerHeaders string // of what handlers send
+	handlerHeaders string // headers of the messages that handlers send
 	handled        atomic.Int64
 
 	wg   sync.WaitGroup
@@ -44,7 +44,7 @@ type rawStore struct {
 	end  context.CancelFunc
 }
 
-// placeholder is where the sequence goes.
+// placeholder marks the place of the sequence.
 const placeholder = "@sequence@"
 
 func (setup rawSetup) openOn(ctx context.Context, l load) (_ store, err error) {
@@ -65,10 +65,10 @@ func (setup rawSetup) openOn(ctx context.Context, l load) (_ store, err error) {
 	return s, nil
 }
 
-// rawSenders is how many goroutines may send at a time.
+// rawSenders is the number of goroutines that may send at a time.
 const rawSenders = 16
 
-// prepare makes the tables as Reprise makes them, and the texts that it would write.
+// prepare makes the tables like Reprise, and the texts that Reprise would write.
 func (s *rawStore) prepare(ctx context.Context) error {
 	t, err := sqlserver.Open(s.database.url)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *rawStore) whatHandlersSend(ctx context.Context, t core.Transport) (head
 
 func (s *rawStore) headers(sequence string) string { return s.before + sequence + s.after }
 
-// sequence finds it in the text of headers, where it is the last.
+// sequence finds the sequence in the text of headers, where it is last.
 func (s *rawStore) sequence(headers string) string {
 	return headers[len(headers)-len(s.after)-sequenceDigits : len(headers)-len(s.after)]
 }
@@ -129,7 +129,7 @@ func (s *rawStore) start(ctx context.Context, handle func(string) error) error {
 			if s.setup.batch == 0 {
 				loop = s.transact
 			}
-			conn, err := s.pool.Acquire(context.WithoutCancel(ctx)) // the loop ends it
+			conn, err := s.pool.Acquire(context.WithoutCancel(ctx)) // the loop ends the wait
 			if err != nil {
 				s.errs[i] = err
 				return
@@ -141,7 +141,7 @@ func (s *rawStore) start(ctx context.Context, handle func(string) error) error {
 	return nil
 }
 
-// rawPause is how long a loop waits that found nothing.
+// rawPause is the time for which a loop waits that found no message.
 const rawPause = time.Millisecond
 
 // idle waits, and reports whether to go on.
@@ -161,7 +161,7 @@ where ctid = any(array(
 	order by due, seq limit $1 for update skip locked))
 returning seq, headers, body, deliveries, claims`
 	rawComplete = `delete from orders where seq = any($1)`
-	// What was sent goes with what is removed, and only where the lease holds.
+	// A message is sent together with the removal, and only if the lease is valid.
 	rawForward = `with removed as (delete from orders as m using unnest($1::bigint[], $2::int[]) as s(seq, claims)
 	where m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq),
 sent as (insert into shipping (id, headers, body) select gen_random_uuid(), h, b from unnest($1::bigint[], $3::text[], $4::bytea[]) as m(of, h, b)

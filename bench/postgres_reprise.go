@@ -13,15 +13,15 @@ import (
 // postgresSetup is one way of running Reprise on PostgreSQL.
 type postgresSetup struct {
 	repriseSetup
-	instances int  // of the endpoint, each with a transport of its own; 0 is one
-	apart     bool // the sender's transport is not one of theirs
+	instances int  // of the endpoint, each with its own transport; 0 is one
+	apart     bool // the sender has a separate transport
 }
 
 func (setup postgresSetup) keeper(l load, name string) keeper {
 	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
 }
 
-// postgresStore is Reprise on a database of its own.
+// postgresStore is Reprise on a separate database.
 type postgresStore struct {
 	setup postgresSetup
 	*database
@@ -113,7 +113,7 @@ func (s *postgresStore) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// writeRow is the work of a handler that writes one row in the transaction of its message.
+// writeRow is the work of a handler: it writes one row in the transaction of its message.
 func writeRow(ctx context.Context, sequence string) error {
 	tx, err := sqlserver.Tx(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *database) createRows(ctx context.Context) error {
 	return err
 }
 
-// wrote checks that handlers have written so many rows.
+// wrote checks the number of rows that handlers have written.
 func (d *database) wrote(ctx context.Context, want int) error {
 	n, err := d.count(ctx, "written", "")
 	if err == nil && n != want {
@@ -140,7 +140,7 @@ func (d *database) wrote(ctx context.Context, want int) error {
 	return err
 }
 
-// sent checks that so many messages were sent by handlers.
+// sent checks the number of messages that handlers have sent.
 func (d *database) sent(ctx context.Context, want int) error {
 	n, err := d.count(ctx, handlerQueue, "")
 	if err == nil && n != want {
@@ -149,7 +149,7 @@ func (d *database) sent(ctx context.Context, want int) error {
 	return err
 }
 
-// waiting counts what is in Reprise's tables.
+// waiting counts the messages in Reprise's tables.
 func (d *database) waiting(ctx context.Context) (int, error) {
 	n, err := d.count(ctx, repriseQueue, "")
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *postgresStore) close(ctx context.Context) error {
 		s.end()
 	}
 	var errs []error
-	for ; s.running > 0; s.running-- { // stop was not called, because something failed
+	for ; s.running > 0; s.running-- { // stop was not called because of an error
 		errs = append(errs, <-s.finished)
 	}
 	ctx = context.WithoutCancel(ctx)

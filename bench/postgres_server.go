@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// postgresVariable names a server to use instead of one that is started. Its user
-// creates databases and may carry out CHECKPOINT.
+// postgresVariable names a server to use in place of a started one. Its user needs the
+// rights to create databases and to run CHECKPOINT.
 const postgresVariable = "REPRISE_BENCH_POSTGRES_URL"
 
 // postgresServer is the server that all contenders use, in turn.
@@ -40,7 +40,7 @@ func newPostgresServer(ctx context.Context, url string, fsync bool) (_ *postgres
 	return s, nil
 }
 
-// describe notes what figures depend on.
+// describe describes the server's settings, on which figures depend.
 func (s *postgresServer) describe(ctx context.Context) error {
 	var version, fsync, commit, buffers, changed string
 	err := s.admin.QueryRow(ctx, `select current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
@@ -58,12 +58,12 @@ func (s *postgresServer) close() error {
 	return s.stop()
 }
 
-// database is one of a single sample, so that nobody finds what others have left.
+// database is the database of one sample, so that no sample finds data of another.
 type database struct {
 	server *postgresServer
 	name   string
 	url    string
-	pool   *pgxpool.Pool // for what is not measured
+	pool   *pgxpool.Pool // for work that is not measured
 }
 
 func (s *postgresServer) newDatabase(ctx context.Context) (*database, error) {
@@ -93,8 +93,8 @@ func (d *database) connect(ctx context.Context, most int) (*pgxpool.Pool, error)
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// rest leaves the server as it is some time after messages were sent: with
-// statistics, and nothing to be written. It is not vacuumed.
+// rest brings the server into its state some time after the sends: with statistics, and
+// without unwritten pages. It does not vacuum.
 func (d *database) rest(ctx context.Context) error {
 	for _, sql := range []string{"analyze", "checkpoint"} {
 		if _, err := d.pool.Exec(ctx, sql); err != nil {
@@ -104,7 +104,7 @@ func (d *database) rest(ctx context.Context) error {
 	return nil
 }
 
-// count returns what a query counts, or 0 if its table does not exist.
+// count returns the result of a counting query, or 0 if its table does not exist.
 func (d *database) count(ctx context.Context, table, where string) (n int, err error) {
 	var there bool
 	if err := d.pool.QueryRow(ctx, "select to_regclass($1) is not null", table).Scan(&there); err != nil || !there {
@@ -114,8 +114,8 @@ func (d *database) count(ctx context.Context, table, where string) (n int, err e
 	return n, err
 }
 
-// holdSnapshot begins a transaction that still sees what is there now, so that the
-// server keeps every version of every row, until the function it returns is called.
+// holdSnapshot begins a transaction with a snapshot of the current rows, so that the
+// server keeps every version of every row until the returned function is called.
 func (d *database) holdSnapshot(ctx context.Context) (release func() error, err error) {
 	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err != nil {

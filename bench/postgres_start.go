@@ -4,9 +4,8 @@ package main
 
 import "github.com/reprise-go/reprise/internal/testserver/postgres"
 
-// startPostgres starts a server as a production server would be started by somebody
-// who has changed nothing but the number of connections; or one that writes to no
-// disk, for tests.
+// startPostgres starts a server with production defaults except for the number of
+// connections; or, for tests, one that does not write to the disk.
 func startPostgres(fsync bool) (url string, stop func() error, err error) {
 	var settings map[string]string
 	if fsync {

@@ -7,10 +7,10 @@ import (
 	"runtime/pprof"
 )
 
-// profiles are the files for what go tool pprof reads; "" is none.
+// profiles are the files for go tool pprof; "" is none.
 type profiles struct{ cpu, allocs string }
 
-// start begins the profiles. The function that it returns ends and writes them.
+// start begins the profiles. The returned function ends and writes them.
 func (p profiles) start() (stop func() error, err error) {
 	if p.allocs != "" {
 		runtime.MemProfileRate = 4 << 10 // small objects matter most here

@@ -14,7 +14,7 @@ type queueStore struct {
 	drop      func(ctx context.Context) error // removes the queues
 	body      []byte                          // of each message
 
-	finished chan error // what Run returned; nil when it does not run
+	finished chan error // the result of Run; nil when it does not run
 	end      context.CancelFunc
 }
 
@@ -49,7 +49,7 @@ func (s *queueStore) stop(context.Context) error {
 }
 
 func (s *queueStore) close(ctx context.Context) error {
-	err := s.stop(ctx) // again, unless something failed
+	err := s.stop(ctx) // a second time, unless there was an error
 	err = errors.Join(err, s.transport.Close(context.WithoutCancel(ctx)))
 	return errors.Join(err, s.drop(ctx))
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Quorum queues in RabbitMQ, beside what can be written with amqp091-go alone and
-// Watermill.
+// Quorum queues in RabbitMQ, compared with loops over amqp091-go alone and Watermill.
 var rabbitScenarios = []scenario{
 	{
 		name:  "rabbitmq-receive",
@@ -72,7 +71,7 @@ var rabbitScenarios = []scenario{
 	},
 }
 
-// tunedRabbit is the concurrency that the aims are for.
+// tunedRabbit is the concurrency of the aims.
 const tunedRabbit = 64
 
 var (
@@ -83,20 +82,20 @@ var (
 	rawFifty    = rawRabbitSetup{acks: 50}
 )
 
-// The most messages that a sample of the slower work has.
+// The most messages of a sample of slower work.
 const (
-	rabbitSingles    = 20_000 // one a call
+	rabbitSingles    = 20_000 // one per call
 	watermillConfirm = 10_000 // each waits for its confirm
 	watermillSerial  = 5_000  // with its defaults
 )
 
-// Some handlers take long: the broker must not wait for their acknowledgements.
+// Some handlers are slow: the broker must not wait for their acknowledgements.
 const (
 	slowEvery = 500
 	slowWait  = 20 * time.Millisecond
 )
 
-// slow lets one handler in some take long.
+// slow lets a part of the handlers take long.
 func slow(sequence string) {
 	if sequenceNumber(sequence)%slowEvery == 0 {
 		time.Sleep(slowWait)
@@ -147,7 +146,8 @@ func rabbitSend(ctx context.Context, l load) ([]table, error) {
 		{own + ", 100 a call by 8 goroutines", sending{l.messages, 8, 100}},
 		{own + ", 1,000 a call by 2 goroutines", sending{l.messages, 2, 1000}},
 	}
-	// One call of the raw sender has all messages, and no more than the window under way.
+	// One call of the raw sender has all messages, with no more than the window
+	// unconfirmed.
 	trials := []trial{sending{l.messages, 1, l.messages}.at(rawOneByOne.keeper(l, window))}
 	for _, b := range batches {
 		trials = append(trials, b.at(rabbit.keeper(l, b.name)))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// rabbitDeepRepetitions is the most samples that are taken of a backlog: each takes a
-// minute with a million messages.
+// rabbitDeepRepetitions is the most samples of a backlog: each takes a minute with a
+// million messages.
 const rabbitDeepRepetitions = 3
 
 func rabbitBacklog(ctx context.Context, l load) ([]table, error) {

@@ -13,12 +13,12 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// rawRabbitSetup is what somebody would write who needs nothing but the rate, with
-// amqp091-go, on a queue like Reprise's: one goroutine that handles what one consumer
-// gets, no endpoint, headers that are not checked, and no recoverability but that what
-// failed goes back at once.
+// rawRabbitSetup is the code of a user who needs only the rate, with amqp091-go, on a
+// queue like Reprise's: one goroutine that handles the messages of one consumer, no
+// endpoint, headers that are not checked, and no recoverability except that failed
+// messages return at once.
 type rawRabbitSetup struct {
-	acks int // deliveries that one acknowledgement stands for
+	acks int // deliveries per acknowledgement
 }
 
 func (setup rawRabbitSetup) keeper(l load, name string) keeper {
@@ -27,7 +27,7 @@ func (setup rawRabbitSetup) keeper(l load, name string) keeper {
 
 const (
 	rawPrefetch = 300
-	rawWindow   = 1000 // messages under way without their confirms
+	rawWindow   = 1000 // unconfirmed messages
 )
 
 type rawRabbitStore struct {
@@ -64,7 +64,7 @@ func (setup rawRabbitSetup) openOn(ctx context.Context, l load) (_ store, err er
 	return s, nil
 }
 
-// provision makes the queues as Reprise makes them.
+// provision declares the queues like Reprise.
 func (q *rabbitQueues) provision(ctx context.Context) error {
 	t, err := rabbitmq.Open(q.server.url)
 	if err != nil {
@@ -80,7 +80,7 @@ type rawPublisher struct {
 	returns  chan amqp.Return
 }
 
-// publisher returns one that nobody uses.
+// publisher returns an idle publisher.
 func (s *rawRabbitStore) publisher() (*rawPublisher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (p *rawPublisher) confirmed(ctx context.Context) error {
 	}
 }
 
-// message has the headers and properties that Reprise writes, but for the name of the
+// message has the headers and properties that Reprise writes, except the name of the
 // stored copy.
 func (s *rawRabbitStore) message(sequence string) amqp.Publishing {
 	headers := make(amqp.Table, len(fixedHeaders)+2)
@@ -187,15 +187,15 @@ func (s *rawRabbitStore) start(ctx context.Context, handle func(string) error) (
 	return nil
 }
 
-// consume handles what comes until ctx ends.
+// consume handles messages until ctx ends.
 func (s *rawRabbitStore) consume(ctx context.Context, deliveries <-chan amqp.Delivery, handle func(string) error) error {
-	var late <-chan time.Time // an acknowledgement does not wait for longer
+	var late <-chan time.Time // ends the wait of an acknowledgement
 	if s.setup.acks > 1 {
 		ticker := time.NewTicker(rawPause)
 		defer ticker.Stop()
 		late = ticker.C
 	}
-	var last uint64 // the tag of what was handled last
+	var last uint64 // the tag of the last handled message
 	unacknowledged := 0
 	acknowledge := func() error {
 		if unacknowledged == 0 {
@@ -235,9 +235,9 @@ func (s *rawRabbitStore) consume(ctx context.Context, deliveries <-chan amqp.Del
 }
 
 // stop cancels the consumer after the last acknowledgement, and then closes its
-// connection. A channel of the broker's keeps acknowledgements back while more than 32 are
-// on their way to a quorum queue, and loses them when it is closed meanwhile; what it
-// answers to a cancellation comes after them.
+// connection. A channel of the broker delays acknowledgements while more than 32 are in
+// transit to a quorum queue, and loses them when it is closed during that time; it answers
+// a cancellation after them.
 func (s *rawRabbitStore) stop(context.Context) error {
 	s.end()
 	return errors.Join(<-s.finished, s.channel.Cancel(rawConsumer, false), s.receiving.Close())

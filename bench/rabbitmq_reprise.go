@@ -11,14 +11,14 @@ import (
 // rabbitSetup is one way of running Reprise on RabbitMQ.
 type rabbitSetup struct {
 	repriseSetup
-	instances int // of the endpoint, each with a transport of its own; 0 is one
+	instances int // of the endpoint, each with its own transport; 0 is one
 }
 
 func (setup rabbitSetup) keeper(l load, name string) keeper {
 	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
 }
 
-// rabbitStore is Reprise on queues of its own.
+// rabbitStore is Reprise on separate queues.
 type rabbitStore struct {
 	setup rabbitSetup
 	*rabbitQueues
@@ -87,7 +87,7 @@ func (s *rabbitStore) stop(context.Context) error {
 func (s *rabbitStore) close(ctx context.Context) error {
 	var errs []error
 	if s.end != nil {
-		errs = append(errs, s.stop(ctx)) // again, unless something failed
+		errs = append(errs, s.stop(ctx)) // a second time, unless there was an error
 	}
 	ctx = context.WithoutCancel(ctx)
 	for _, t := range s.transports {

@@ -8,9 +8,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// rabbitVariable names a broker and a virtual host to use instead of one that is
-// started. Its user has every right there; queues and exchanges with the names of the
-// benchmark's are made and deleted.
+// rabbitVariable names a broker and a virtual host to use in place of a started one. Its
+// user needs every right there; the benchmark makes and deletes queues and exchanges with
+// its names.
 const rabbitVariable = "REPRISE_BENCH_RABBITMQ_URL"
 
 // rabbitServer is the broker that all contenders use, in turn.
@@ -40,8 +40,8 @@ func newRabbitServer(url string, onDisk bool) (_ *rabbitServer, err error) {
 
 func (s *rabbitServer) close() error { return errors.Join(s.admin.Close(), s.stop()) }
 
-// do runs f on a channel of its own. A broker that has just had much to do may not answer
-// in the time that it gives itself, and then closes the connection: so f may run again.
+// do runs f on a separate channel. A broker after heavy load may not answer within its
+// own time limit, and then closes the connection: so f may run again.
 func (s *rabbitServer) do(f func(*amqp.Channel) error) error {
 	for attempt := 1; ; attempt++ {
 		err := s.try(f)
@@ -63,21 +63,21 @@ func (s *rabbitServer) try(f func(*amqp.Channel) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ch.Close() }() // what f did is answered
+	defer func() { _ = ch.Close() }() // f's requests were answered
 	return f(ch)
 }
 
 // rabbitNames are the queues of a sample, and the exchanges that Reprise gives them.
 var rabbitNames = []string{repriseQueue, repriseErrorQueue}
 
-// rabbitQueues are those of a single sample, so that nobody finds what others have left.
+// rabbitQueues are the queues of one sample, so that no sample finds messages of another.
 type rabbitQueues struct {
 	server *rabbitServer
-	probes map[string]int // that count has sent
+	probes map[string]int // messages that count has sent
 }
 
-// newQueues returns the queues of a sample, which does not have them yet: what Reprise
-// makes is not what Watermill makes.
+// newQueues returns the queues of a sample without creating them: Reprise and Watermill
+// declare them differently.
 func (s *rabbitServer) newQueues() (*rabbitQueues, error) {
 	for _, name := range rabbitNames {
 		if _, there, err := s.ready(name); err != nil {
@@ -89,7 +89,7 @@ func (s *rabbitServer) newQueues() (*rabbitQueues, error) {
 	return &rabbitQueues{server: s, probes: make(map[string]int)}, nil
 }
 
-// ready counts the messages of a queue that no consumer has.
+// ready counts the messages of a queue that are not at a consumer.
 func (s *rabbitServer) ready(queue string) (n int, there bool, err error) {
 	err = s.do(func(ch *amqp.Channel) error {
 		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
@@ -102,7 +102,7 @@ func (s *rabbitServer) ready(queue string) (n int, there bool, err error) {
 	return n, err == nil, err
 }
 
-// waiting counts what is in the queues when nobody consumes any more.
+// waiting counts the messages in the queues when there are no more consumers.
 func (q *rabbitQueues) waiting(ctx context.Context) (int, error) {
 	sum := 0
 	for _, name := range rabbitNames {
@@ -116,8 +116,8 @@ func (q *rabbitQueues) waiting(ctx context.Context) (int, error) {
 }
 
 // count counts the messages of a queue, those included that consumers have not
-// acknowledged and whose connections are closed. They go back to it a moment later: so a
-// message is sent after them, and stays. Once it is confirmed, they are there.
+// acknowledged and whose connections are closed. They return to the queue a moment later:
+// so count sends a message after them, which stays. Once it is confirmed, they are there.
 func (q *rabbitQueues) count(ctx context.Context, queue string) (int, error) {
 	if _, there, err := q.server.ready(queue); err != nil || !there {
 		return 0, err
@@ -143,7 +143,7 @@ func (q *rabbitQueues) count(ctx context.Context, queue string) (int, error) {
 	return n - q.probes[queue], err
 }
 
-// rest has nothing to wait for: what was confirmed is in the queue.
+// rest need not wait: a message is in the queue once it was confirmed.
 func (q *rabbitQueues) rest(context.Context) error { return nil }
 
 // drop deletes the queues, and exchanges of the same names. The topology for delays

@@ -4,8 +4,8 @@ package main
 
 import "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 
-// startRabbit starts a broker as somebody would who has changed nothing; or one that writes
-// to no disk, for tests.
+// startRabbit starts a broker with its default settings; or, for tests, one that does not
+// write to the disk.
 func startRabbit(onDisk bool) (url string, stop func() error, err error) {
 	s, err := rabbitmq.Start(rabbitmq.Config{OnDisk: onDisk, AllProcessors: true})
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// markdownText escapes what would end the text of a link.
+// markdownText escapes characters that would end the text of a link.
 var markdownText = strings.NewReplacer(`\`, `\\`, "[", `\[`, "]", `\]`)
 
-// report is a whole run.
+// report has the results of a whole run.
 type report struct {
 	date    string
 	machine machine
@@ -20,7 +20,7 @@ type report struct {
 	results []result
 }
 
-// result is what became of one scenario.
+// result is the result of one scenario.
 type result struct {
 	scenario scenario
 	tables   []table
@@ -62,7 +62,7 @@ func (r report) write(file string) error {
 // picture is the name of the file of a scenario's plot.
 func (s scenario) picture() string { return s.name + ".svg" }
 
-// markdown returns the report for a document that finds its pictures in a folder.
+// markdown returns the report for a document whose pictures are in a folder.
 func (r report) markdown(folder string) string {
 	var b strings.Builder
 	var names []string

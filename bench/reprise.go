@@ -12,9 +12,9 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// repriseSetup is one way of running Reprise. Whatever it does not mention is as
-// in production: recoverability on, every log line at Info or above formatted
-// (and thrown away, so that no terminal's speed is measured).
+// repriseSetup is one way of running Reprise. All other settings are as in production:
+// recoverability on, every log line at Info or above formatted (and discarded, so that
+// the speed of a terminal does not matter).
 type repriseSetup struct {
 	mode        core.TransactionMode
 	concurrency int                                              // 0 is Config's default
@@ -38,13 +38,13 @@ func (setup repriseSetup) inMemory(name string) contender {
 	}}
 }
 
-// repriseSystem is an endpoint that runs on some transport.
+// repriseSystem is a running endpoint on some transport.
 type repriseSystem struct {
 	setup     repriseSetup
 	transport core.Transport
 	endpoint  *core.Endpoint
 	body      []byte
-	finished  chan error // what Run returned
+	finished  chan error // the result of Run
 	stop      context.CancelFunc
 }
 
@@ -53,7 +53,7 @@ const (
 	repriseErrorQueue = "error"
 )
 
-// handlerQueue is where handlers send to that send.
+// handlerQueue is the destination of handlers' sends.
 const handlerQueue = "shipping"
 
 // endpointOn returns an endpoint that does not run yet.
@@ -92,7 +92,7 @@ func (setup repriseSetup) start(ctx context.Context, t core.Transport, handle fu
 	if err != nil {
 		return nil, err
 	}
-	if err := ep.Provision(ctx); err != nil { // so that sending need not wait for Run
+	if err := ep.Provision(ctx); err != nil { // so that sends need not wait for Run
 		return nil, err
 	}
 	running, stop := context.WithCancel(ctx)
@@ -113,7 +113,7 @@ func (s *repriseSystem) send(ctx context.Context, sequence string) error {
 	return s.transport.Send(ctx, repriseMessage(sequence, s.body))
 }
 
-// repriseMessage is the message for those who do not send by an endpoint.
+// repriseMessage is the message for sends without an endpoint.
 func repriseMessage(sequence string, body []byte) core.Outgoing {
 	var headers core.Headers
 	headers.Set(core.HeaderMessageTypes, messageType)
@@ -129,7 +129,8 @@ func (s *repriseSystem) close(context.Context) error {
 	return <-s.finished
 }
 
-// inMemorySystem is one whose transport is its own and tells what it holds.
+// inMemorySystem is a system with its own in-memory transport, which reports its
+// messages.
 type inMemorySystem struct {
 	*repriseSystem
 	transport *inmemory.Transport
@@ -147,5 +148,5 @@ func (s *inMemorySystem) close(ctx context.Context) error {
 	return errors.Join(append(errs, s.transport.Close(ctx))...)
 }
 
-// discardingLogger formats what it is given at Info and above.
+// discardingLogger formats lines at Info and above, and discards them.
 func discardingLogger() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

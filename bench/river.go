@@ -19,8 +19,8 @@ type riverSetup struct {
 	cooldown, poll time.Duration // 0 is River's default
 }
 
-// riverTuned is the preset of River's own benchmark, and riverDefaults what its
-// documentation begins with.
+// riverTuned is the preset of River's own benchmark, and riverDefaults the configuration
+// with which its documentation begins.
 var (
 	riverTuned    = riverSetup{workers: 2000, cooldown: 2 * time.Millisecond, poll: 20 * time.Millisecond}
 	riverDefaults = riverSetup{workers: 100}
@@ -126,8 +126,7 @@ func (s *riverStore) start(ctx context.Context, handle func(string) error) error
 
 func (s *riverStore) stop(ctx context.Context) error { return s.client.Stop(ctx) }
 
-// waiting counts the jobs that are not completed; those that are River keeps for a
-// day.
+// waiting counts the jobs that are not completed; River keeps completed ones for a day.
 func (s *riverStore) waiting(ctx context.Context) (int, error) {
 	return s.database.count(ctx, "river_job", "where state <> 'completed'")
 }

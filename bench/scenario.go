@@ -18,15 +18,14 @@ type scenario struct {
 // scenarios are in the order in which they run and are printed.
 var scenarios = slices.Concat(inMemoryScenarios, postgresScenarios, inboxScenarios, rabbitScenarios, sqsScenarios, asbScenarios)
 
-// load is how much work a sample is, how many samples there are, and the servers
-// on which they are taken.
+// load is the amount of work of a sample, the number of samples, and their servers.
 type load struct {
 	messages    int
 	repetitions int
 	on          *servers
 }
 
-// atMost returns the same load with fewer messages a sample.
+// atMost returns the load with at most this number of messages per sample.
 func (l load) atMost(messages int) load {
 	l.messages = min(l.messages, messages)
 	return l

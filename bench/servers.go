@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// servers are what scenarios share. Each is started when the first one needs it.
+// servers are the servers that scenarios share. Each is started when a scenario first
+// needs it.
 type servers struct {
-	postgresURL string // a server that is there already; "": start one
+	postgresURL string // an existing server; "": start one
 	rabbitURL   string // likewise
-	forgetful   bool   // servers that are started need not survive the machine
+	forgetful   bool   // started servers need not survive a crash of the machine
 
 	database *postgresServer
 	broker   *rabbitServer
-	queues   map[time.Duration]*sqsServer // by how much later their answers come
+	queues   map[time.Duration]*sqsServer // by the delay of their answers
 	buses    map[time.Duration]*asbServer // likewise
 }
 
@@ -38,7 +39,7 @@ func (s *servers) rabbit() (*rabbitServer, error) {
 	return s.broker, err
 }
 
-// sqs returns the server of SQS whose answers come by away later.
+// sqs returns the server of SQS that delays its answers by away.
 func (s *servers) sqs(away time.Duration) (*sqsServer, error) {
 	if server := s.queues[away]; server != nil {
 		return server, nil
@@ -54,7 +55,7 @@ func (s *servers) sqs(away time.Duration) (*sqsServer, error) {
 	return server, nil
 }
 
-// asb returns the server of Service Bus whose answers come by away later.
+// asb returns the server of Service Bus that delays its answers by away.
 func (s *servers) asb(ctx context.Context, away time.Duration) (*asbServer, error) {
 	if server := s.buses[away]; server != nil {
 		return server, nil
@@ -70,7 +71,7 @@ func (s *servers) asb(ctx context.Context, away time.Duration) (*asbServer, erro
 	return server, nil
 }
 
-// describe says which servers were used, a line each.
+// describe describes the used servers, one per line.
 func (s *servers) describe() (lines []string) {
 	if s.database != nil {
 		lines = append(lines, s.database.description)

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Standard queues of Amazon SQS, beside what can be written with the AWS SDK alone and Watermill.
+// Standard queues of Amazon SQS, compared with loops over the AWS SDK alone and Watermill.
 var sqsScenarios = []scenario{
 	{
 		name:  "sqs-receive",
@@ -38,7 +38,8 @@ var sqsScenarios = []scenario{
 	},
 }
 
-// sqsPollers is how many requests for messages the aims are for, and tunedSQS the concurrency that needs them.
+// sqsPollers is the number of concurrent requests for messages of the aims, and tunedSQS the concurrency that
+// needs them.
 const (
 	sqsPollers = 8
 	tunedSQS   = sqsPollers * sqsBatch
@@ -50,22 +51,22 @@ var (
 	rawSQS   = rawSQSSetup{pollers: sqsPollers}
 )
 
-// The most messages that a sample of the slower work has.
+// The most messages of a sample of slower work.
 const (
-	sqsSingles        = 20_000 // one a call
-	sqsAwaited        = 40_000 // answers take their time
+	sqsSingles        = 20_000 // one per call
+	sqsAwaited        = 40_000 // with delayed answers
 	watermillSQS      = 10_000 // each with a separate request
 	sqsFewSlots       = 10_000 // with Reprise's defaults
 	watermillOneByOne = 500    // with Watermill's
 )
 
-// What Reprise must reach beside the raw loop. Each request costs the same.
+// The aims of Reprise as ratios to the raw loop. Each request costs the same.
 const (
 	sqsRateAim     = 0.9
 	sqsRequestsAim = 1.05
 )
 
-// sqsAims are those of a contender beside the raw one.
+// sqsAims are the aims of a contender compared with the raw one.
 func (c comparison) sqsAims(own, raw string) []aim {
 	return []aim{
 		{what: "times " + raw, want: sqsRateAim, got: c.times(own, raw)},
@@ -73,11 +74,11 @@ func (c comparison) sqsAims(own, raw string) []aim {
 	}
 }
 
-// sqsPlaces are where the server may be.
+// sqsPlaces are the distances of the server.
 var sqsPlaces = []struct {
 	title string
 	away  time.Duration
-	most  int // messages of a sample; 0 is what is asked for
+	most  int // messages of a sample; 0 is the number of the load
 }{
 	{fmt.Sprintf("each answer %v later, in place of a network", sqsAway), sqsAway, sqsAwaited},
 	{"the server on the same cores, and no time between", 0, 0},

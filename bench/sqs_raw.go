@@ -14,12 +14,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// rawSQSSetup is what somebody would write who needs nothing but the rate, with the AWS SDK, on a queue like
-// Reprise's: no endpoint, no recoverability but that what failed goes back at once, headers that are searched
-// instead of parsed. The bytes of messages are Reprise's.
+// rawSQSSetup is the code of a user who needs only the rate, with the AWS SDK, on a queue like Reprise's: no
+// endpoint, no recoverability except that failed messages return at once, headers that are searched instead of
+// parsed. The bytes of messages are Reprise's.
 type rawSQSSetup struct {
 	pollers int           // goroutines that each receive ten messages, handle them, and delete them with one request
-	away    time.Duration // by which answers come later
+	away    time.Duration // delay of answers
 }
 
 func (setup rawSQSSetup) keeper(l load, name string) keeper {
@@ -41,7 +41,7 @@ type rawSQSStore struct {
 	end  context.CancelFunc
 }
 
-// text is what is between the places at which a message's sequence goes.
+// text has the parts of a message between the places of its sequence.
 type text []string
 
 func textOf(s string) text { return strings.Split(s, placeholder) }
@@ -60,8 +60,7 @@ func (setup rawSQSSetup) openOn(ctx context.Context, l load) (_ store, err error
 	return s, nil
 }
 
-// prepare makes the queues as Reprise makes them, and lets it send a message, whose text and attributes are taken for
-// all others.
+// prepare makes the queues like Reprise, and lets Reprise send a message, whose text and attributes all others copy.
 func (s *rawSQSStore) prepare(ctx context.Context) error {
 	t, err := s.open(ctx)
 	if err != nil {
@@ -131,7 +130,7 @@ func allSucceeded(failed []types.BatchResultErrorEntry) error {
 	return fmt.Errorf("%d entries of a batch failed, the first one with %s", len(failed), *failed[0].Code)
 }
 
-// sequence finds it in the text of a message.
+// sequence finds the sequence in the text of a message.
 func (s *rawSQSStore) sequence(body string) string {
 	at := len(s.body[0])
 	if len(body) < at+sequenceDigits {
@@ -163,7 +162,7 @@ func (s *rawSQSStore) remove(ctx context.Context, messages []types.Message) erro
 	return allSucceeded(out.Failed)
 }
 
-// giveBack unlocks messages.
+// giveBack makes messages visible again.
 func (s *rawSQSStore) giveBack(ctx context.Context, messages []types.Message) error {
 	entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(messages))
 	for i, m := range messages {
@@ -187,7 +186,7 @@ func (s *rawSQSStore) start(ctx context.Context, handle func(string) error) erro
 
 // poll is the loop of one goroutine, until ctx ends.
 func (s *rawSQSStore) poll(ctx context.Context, handle func(string) error) error {
-	requests := context.WithoutCancel(ctx) // a request that is cut off may lock messages for no receiver
+	requests := context.WithoutCancel(ctx) // a cancelled request may lock messages without a receiver
 	var done, failed []types.Message
 	for ctx.Err() == nil {
 		messages, err := s.receive(requests)

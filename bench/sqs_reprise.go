@@ -12,7 +12,7 @@ import (
 // sqsSetup is one way of running Reprise on SQS.
 type sqsSetup struct {
 	repriseSetup
-	away time.Duration // by which answers come later
+	away time.Duration // delay of answers
 }
 
 func (setup sqsSetup) keeper(l load, name string) keeper {
@@ -38,7 +38,7 @@ func (setup sqsSetup) openOn(ctx context.Context, l load) (store, error) {
 	return &sqsStore{queues, queueStore{setup: setup.repriseSetup, transport: t, drop: queues.drop, body: setup.body()}}, nil
 }
 
-// open opens a transport as somebody would who has set nothing, and makes its queues.
+// open opens a transport with default settings, and makes its queues.
 func (q *sqsQueues) open(ctx context.Context) (*sqs.Transport, error) {
 	config := q.server.config()
 	t, err := sqs.New(sqs.Config{AWS: &config, QueuePrefix: q.prefix, WaitTime: sqsWait})

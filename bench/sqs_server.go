@@ -16,11 +16,11 @@ import (
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 )
 
-// sqsServer is a server that all contenders use, in turn.
+// sqsServer is the server that all contenders use, in turn.
 type sqsServer struct {
 	url     string
 	stop    func() error
-	samples int // that had queues
+	samples int // number of samples so far
 }
 
 const sqsDescription = "Amazon SQS: the stand-in of internal/testserver/sqs, a process on the same machine that keeps messages in memory"
@@ -28,7 +28,7 @@ const sqsDescription = "Amazon SQS: the stand-in of internal/testserver/sqs, a p
 // sqsAway stands for the network and the service.
 const sqsAway = 5 * time.Millisecond
 
-// newSQSServer starts a server whose answers come by away later.
+// newSQSServer starts a server that delays its answers by away.
 func newSQSServer(away time.Duration) (*sqsServer, error) {
 	url, stop, err := startSQS(away)
 	if err != nil {
@@ -39,7 +39,7 @@ func newSQSServer(away time.Duration) (*sqsServer, error) {
 
 func (s *sqsServer) close() error { return s.stop() }
 
-// config is what all contenders give the SDK. Its HTTP client is for those that bring none.
+// config is the SDK configuration of all contenders. Its HTTP client is for contenders without their own.
 func (s *sqsServer) config() aws.Config {
 	return aws.Config{
 		Region: "us-east-1", BaseEndpoint: &s.url,
@@ -47,14 +47,15 @@ func (s *sqsServer) config() aws.Config {
 	}
 }
 
-// sqsWait is how long a request for messages waits for the first one. It has no influence on a queue with a
-// backlog, but each sample of a receiver ends with such requests.
+// sqsWait is the time for which a request for messages waits for the first one. It does not matter for a
+// queue with a backlog, but each sample of a receiver ends with such requests.
 const sqsWait = time.Second
 
-// sqsConnections is how many connections an HTTP client keeps, so that none is made while the clock runs.
+// sqsConnections is the number of connections that an HTTP client keeps, so that none is opened during the
+// measurement.
 const sqsConnections = 100
 
-// sqsQueues are those of a single sample: a name can be used again a minute after its queue was deleted.
+// sqsQueues are the queues of one sample: a name can be used again a minute after its queue was deleted.
 type sqsQueues struct {
 	server *sqsServer
 	prefix string
@@ -70,7 +71,8 @@ func (s *sqsServer) newQueues() *sqsQueues {
 	return q
 }
 
-// config has an HTTP client with enough connections, and without the loss of answers that ForSDK tells of.
+// config has an HTTP client with enough connections, and without the loss of answers that ForSDK
+// describes.
 func (q *sqsQueues) config() aws.Config {
 	c := q.server.config()
 	c.HTTPClient = testserver.ForSDK(q.client)
@@ -101,7 +103,7 @@ func (q *sqsQueues) list(ctx context.Context) ([]string, error) {
 	return out.QueueUrls, nil
 }
 
-// waiting counts what is in the queues, received and delayed messages included.
+// waiting counts the messages in the queues, received and delayed ones included.
 func (q *sqsQueues) waiting(ctx context.Context) (int, error) {
 	urls, err := q.list(ctx)
 	if err != nil {
@@ -131,7 +133,7 @@ func (q *sqsQueues) waiting(ctx context.Context) (int, error) {
 // requests implements requestCounter: one sample at a time uses the server.
 func (q *sqsQueues) requests(ctx context.Context) (int, error) { return sqsRequests(ctx, q.server.url) }
 
-// rest has nothing to wait for: what was answered is in the queue.
+// rest need not wait: a message is in the queue once its send was answered.
 func (q *sqsQueues) rest(context.Context) error { return nil }
 
 // drop deletes the queues.

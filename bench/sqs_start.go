@@ -16,12 +16,12 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/sqs"
 )
 
-// sqsServerVariable makes this program a server until its standard input ends, as it does when the parent
-// has died: a separate process has a separate garbage collector, and its allocations are not counted. The value is
-// by how much each answer is delayed.
+// sqsServerVariable makes this program a server until its standard input ends, as it does when the parent has
+// died: a separate process has a separate garbage collector, and its allocations are not counted. The value is the
+// delay of each answer.
 const sqsServerVariable = "REPRISE_BENCH_SQS_SERVER"
 
-// serveSQS is the whole life of the program as a server, if it is one. Otherwise it returns.
+// serveSQS runs the server and does not return, if this process is one. Otherwise it returns.
 func serveSQS() {
 	away := os.Getenv(sqsServerVariable)
 	if away == "" {
@@ -51,8 +51,8 @@ func serveSQSUntilEnd(away string) error {
 	return errors.Join(err, s.Stop())
 }
 
-// startSQS starts this program once more, as a server that keeps its messages in memory and delays each answer by
-// away.
+// startSQS starts this program a second time, as a server that keeps its messages in memory and delays each answer
+// by away.
 func startSQS(away time.Duration) (url string, stop func() error, err error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -80,7 +80,7 @@ func startSQS(away time.Duration) (url string, stop func() error, err error) {
 	return strings.TrimSpace(line), stop, nil
 }
 
-// sqsRequests returns how many requests a server has had.
+// sqsRequests returns the number of requests that a server has had.
 func sqsRequests(ctx context.Context, url string) (int, error) {
 	counts, err := sqs.RequestsAt(ctx, url, "")
 	sum := 0

@@ -20,8 +20,8 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// percentile returns the smallest value that is at least as large as p percent
-// of all values (nearest rank): one that was really measured.
+// percentile returns the smallest value that is at least as large as p percent of all
+// values (nearest rank), so that it is a measured value.
 func percentile[T cmp.Ordered](values []T, p float64) T {
 	var none T
 	if len(values) == 0 {
@@ -42,9 +42,8 @@ func spread(values []float64) (low, high float64) {
 	return slices.Min(values)/m - 1, slices.Max(values)/m - 1
 }
 
-// ratio compares two contenders: the median of the quotients of samples that
-// were taken in the same round, so that a slow minute of the machine does not
-// count against one of them.
+// ratio compares two contenders: the median of the quotients of samples that were taken
+// in the same round, so that a slow minute of the machine affects both.
 func ratio(values, base []float64) float64 {
 	quotients := make([]float64, 0, len(values))
 	for i := range min(len(values), len(base)) {
@@ -55,7 +54,7 @@ func ratio(values, base []float64) float64 {
 	return median(quotients)
 }
 
-// of returns what f says of each.
+// of returns the results of f for all elements.
 func of[T any](list []T, f func(T) float64) []float64 {
 	values := make([]float64, len(list))
 	for i, item := range list {

@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// store is a messaging system that keeps messages while nobody handles them.
+// store is a messaging system that keeps messages while no handler runs.
 type store interface {
-	// send hands over messages in one call, as its user would. It may be called
-	// concurrently.
+	// send sends messages in one call, as its user would. It may be called concurrently.
 	send(ctx context.Context, sequences []string) error
-	// rest ends what the system still does because of what was sent.
+	// rest waits for the system's remaining work for the sent messages.
 	rest(ctx context.Context) error
-	// start begins to handle messages; stop ends it when all were handled, and what
-	// handlers should have sent must be there.
+	// start begins to handle messages; stop ends it when all were handled, and returns an
+	// error unless the messages that handlers send are there.
 	start(ctx context.Context, handle func(sequence string) error) error
 	stop(ctx context.Context) error
-	// waiting counts the messages that were not handled, or moved aside.
+	// waiting counts the messages that were not handled, or moved to another queue.
 	waiting(ctx context.Context) (int, error)
-	// close removes all of it.
+	// close removes the system.
 	close(ctx context.Context) error
 }
 
 // requestCounter is implemented by stores whose user pays for each request.
 type requestCounter interface {
-	// requests returns how many requests the server has had so far.
+	// requests returns the number of requests that the server has had so far.
 	requests(ctx context.Context) (int, error)
 }
 
-// requests counts those to the server of a store. It is 0 if the store counts none.
+// requests returns the number of requests to the server of a store, or 0 if the store
+// does not count them.
 func requests(ctx context.Context, s store) (int, error) {
 	if p, ok := s.(pausingStore); ok {
 		s = p.store
@@ -51,8 +51,8 @@ type keeper struct {
 	open func(ctx context.Context) (store, error)
 }
 
-// patienceEach is what is added to patience for each message: a large backlog takes its
-// time to be sent, too.
+// patienceEach is added to patience for each message: a large backlog also takes time to
+// send.
 const patienceEach = 200 * time.Microsecond
 
 // opened runs f while the keeper's store is open.
@@ -91,12 +91,12 @@ func (k keeper) contender() contender {
 	}}
 }
 
-// delayed returns a keeper whose handlers wait before they do their work.
+// delayed returns a keeper whose handlers wait before their work.
 func (k keeper) delayed(d time.Duration) keeper {
 	return k.pausing(func(string) { time.Sleep(d) })
 }
 
-// pausing returns a keeper whose handlers call pause before they do their work.
+// pausing returns a keeper whose handlers call pause before their work.
 func (k keeper) pausing(pause func(sequence string)) keeper {
 	return keeper{k.name, func(ctx context.Context) (store, error) {
 		s, err := k.open(ctx)
@@ -138,15 +138,15 @@ func nothingWaits(ctx context.Context, s store) error {
 	return err
 }
 
-// backlog is the work of handling what has piled up.
+// backlog is the work of handling a backlog.
 type backlog struct {
-	messages int // how many wait at the beginning
+	messages int // waiting at the beginning
 	failures int // failed attempts of each message
-	drains   int // how often it is done; 0 is once
+	drains   int // number of repetitions; 0 is one
 }
 
-// at returns a trial of the keeper at handling a backlog. The first tenth of the
-// messages is not timed.
+// at returns a trial of the keeper with a backlog. The first tenth of the messages is not
+// timed.
 func (k keeper) at(w backlog) trial {
 	return trial{k.name, func(ctx context.Context) (sample, error) {
 		var sum sample
@@ -165,7 +165,7 @@ func (k keeper) at(w backlog) trial {
 	}}
 }
 
-// at returns a trial of each keeper at the same backlog.
+// at returns a trial of each keeper with the same backlog.
 func (w backlog) at(keepers ...keeper) []trial {
 	trials := make([]trial, len(keepers))
 	for i, k := range keepers {
@@ -210,7 +210,7 @@ func (k keeper) drain(ctx context.Context, w backlog) (sample, error) {
 		return sample{}, err
 	}
 	timed := w.messages - max(warm, 1)
-	share := float64(timed) / float64(w.messages) // allocations and requests were counted over all of it
+	share := float64(timed) / float64(w.messages) // allocations and requests were counted over all messages
 	return sample{
 		messages: timed,
 		elapsed:  max(l.took(0, 1), time.Nanosecond),
@@ -220,13 +220,13 @@ func (k keeper) drain(ctx context.Context, w backlog) (sample, error) {
 	}, nil
 }
 
-// How backlogs are filled.
+// The senders that fill backlogs.
 const (
 	fillers   = 4
 	fillBatch = 500
 )
 
-// send sends messages 0..n-1 by some goroutines, so many in a call.
+// send sends messages 0..n-1 by some goroutines, batch of them in a call.
 func send(ctx context.Context, s store, n, goroutines, batch int) error {
 	list := newSequences(n)
 	var next atomic.Int64
@@ -252,14 +252,14 @@ func send(ctx context.Context, s store, n, goroutines, batch int) error {
 	return errors.Join(errs...)
 }
 
-// sending is the work of sending while nobody receives.
+// sending is the work of sending without a receiver.
 type sending struct {
 	messages   int
 	goroutines int
-	batch      int // in a call
+	batch      int // messages in a call
 }
 
-// at returns a trial of the keeper at sending.
+// at returns a trial of the keeper with sending.
 func (w sending) at(k keeper) trial {
 	return trial{k.name, func(ctx context.Context) (s sample, err error) {
 		l := newLedger(0, 0)

@@ -6,10 +6,9 @@ import (
 	"strconv"
 )
 
-// The message is the same for everyone: a body of 256 bytes, unless a scenario
-// says otherwise, and four headers that the sender sets. The framework's own
-// come on top of them. The last header is different for every message, and says
-// which one it is.
+// The message is the same for all contenders: a body of 256 bytes, unless a scenario sets
+// another size, and four headers of the sender, beside those of the framework. The last
+// header identifies the message.
 const (
 	messageType    = "orders.placed"
 	bodySize       = 256
@@ -22,27 +21,25 @@ var fixedHeaders = [...]struct{ key, value string }{
 	{"schema", "orders/3"},
 }
 
-// system is one messaging system, opened, with a handler that runs.
+// system is an open messaging system with a running handler.
 type system interface {
-	// send hands over one message as its user would, built from scratch but
-	// for the body.
+	// send sends one message as its user would, built from scratch except for the body.
 	send(ctx context.Context, sequence string) error
-	// close ends the system once all was handled. A message that is left, or
-	// was moved aside, is an error.
+	// close ends the system when all messages were handled. A message that is left, or
+	// was moved to another queue, is an error.
 	close(ctx context.Context) error
 }
 
 // contender is one way of doing a scenario's work.
 type contender struct {
 	name string
-	// open starts the system. The handler calls handle with the header that
-	// says which message it is, and fails as handle does.
+	// open starts the system. The handler calls handle with the header that identifies
+	// the message, and returns handle's error.
 	open func(ctx context.Context, handle func(sequence string) error) (system, error)
 }
 
-// sequences are the texts of 0..n-1, sliced from one string when they are needed:
-// a list of so many pointers would keep the garbage collector busy, and that
-// would be measured along.
+// sequences are the texts of 0..n-1, sliced from one string when they are needed: a list
+// of n pointers would load the garbage collector, and distort the measurement.
 type sequences struct{ text string }
 
 const sequenceDigits = 12
@@ -57,7 +54,7 @@ func newSequences(n int) sequences {
 
 func (s sequences) at(i int) string { return s.text[i*sequenceDigits : (i+1)*sequenceDigits] }
 
-// sequenceNumber is the opposite of at. It returns -1 for anything else.
+// sequenceNumber is the inverse of at. It returns -1 for any other text.
 func sequenceNumber(sequence string) int {
 	n, err := strconv.Atoi(sequence)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// table is what a scenario produces: a head, rows of as many cells, and what
-// was aimed at. The first column is text, the others are numbers.
+// table is the output of a scenario: a head, rows with the same number of cells, and
+// aims. The first column is text, the others are numbers.
 type table struct {
 	title  string
 	head   []string
@@ -94,8 +94,8 @@ func (t table) markdown() string {
 
 func (t table) all() [][]string { return append([][]string{t.head}, t.rows...) }
 
-// number writes a value with as many digits as mean something: three, and all
-// of those before the point.
+// number writes a value with its significant digits: three, and all digits before the
+// point.
 func number(v float64) string {
 	switch {
 	case v >= 100:

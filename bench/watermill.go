@@ -12,9 +12,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 )
 
-// watermillSetup is one way of running Watermill's router on a gochannel. Router
-// and channel log nowhere, which is their fastest: they write no line for a
-// message that succeeds.
+// watermillSetup is one way of running Watermill's router on a gochannel. Router and
+// channel have no logger, the fastest setting: they write no line for a message that
+// succeeds.
 type watermillSetup struct {
 	retry    bool // the Retry middleware, with a line for each retry as Reprise has one
 	blocking bool // Publish waits for the acknowledgement; otherwise 10,000 messages are buffered
@@ -31,7 +31,7 @@ type watermillSystem struct {
 	channel  *gochannel.GoChannel
 	router   *message.Router
 	payload  message.Payload
-	finished chan error // what Run returned
+	finished chan error // the result of Run
 }
 
 const watermillTopic = "orders"
@@ -64,11 +64,11 @@ func (setup watermillSetup) start(ctx context.Context, handle func(string) error
 	}
 }
 
-// watermillRetry is the Retry middleware, set up to do what Reprise does.
+// watermillRetry is the Retry middleware, with Reprise's settings.
 func watermillRetry() message.HandlerMiddleware {
 	return middleware.Retry{
 		MaxRetries:      5,               // Reprise's default
-		InitialInterval: time.Nanosecond, // the least delay there is
+		InitialInterval: time.Nanosecond, // the shortest delay
 		MaxInterval:     time.Nanosecond,
 		Multiplier:      1,
 		Logger:          watermill.NewSlogLogger(discardingLogger()),
@@ -89,8 +89,8 @@ func watermillMessage(sequence string, payload message.Payload) *message.Message
 	return m
 }
 
-// close waits for the handlers. A gochannel does not tell what it holds; that
-// nothing is left follows from each message having been handled once.
+// close waits for the handlers. A gochannel does not report its messages; if each message
+// was handled once, none is left.
 func (s *watermillSystem) close(context.Context) error {
 	return errors.Join(s.router.Close(), <-s.finished, s.channel.Close())
 }

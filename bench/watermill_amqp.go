@@ -15,14 +15,15 @@ import (
 // watermillAMQPSetup is one way of running Watermill's router on RabbitMQ, with the
 // Retry middleware and a durable queue.
 type watermillAMQPSetup struct {
-	classic       bool // the queue is what Watermill makes unless asked for something else
+	classic       bool // the queue is of Watermill's default type
 	subscriptions int  // each handles one message at a time
-	prefetch      int  // of each subscription; acknowledgements beyond 32 can be lost at its end, see rawRabbitStore.stop
+	prefetch      int  // of each subscription; more than 32 acknowledgements can be lost at its end, see rawRabbitStore.stop
 	confirms      bool // a call waits for the confirm of each message before it sends the next one
 }
 
 // watermillTuned has several subscriptions, as each handles one message at a time, and a
-// prefetch that keeps them busy; watermillDefaults is what NewDurableQueueConfig returns.
+// prefetch that keeps them busy; watermillDefaults is the configuration of
+// NewDurableQueueConfig.
 var (
 	watermillTuned    = watermillAMQPSetup{subscriptions: 16, prefetch: 25}
 	watermillDefaults = watermillAMQPSetup{classic: true, subscriptions: 1, prefetch: 1}
@@ -33,7 +34,7 @@ func (setup watermillAMQPSetup) keeper(l load, name string) keeper {
 	return keeper{name, func(context.Context) (store, error) { return setup.openOn(l) }}
 }
 
-// watermillChannels is how many goroutines publish at a time.
+// watermillChannels is the number of goroutines that publish at a time.
 const watermillChannels = 16
 
 type watermillAMQPStore struct {
@@ -92,7 +93,7 @@ func (s *watermillAMQPStore) send(_ context.Context, sequences []string) error {
 	return s.publisher.Publish(watermillTopic, messages...)
 }
 
-// rest waits for what was sent without confirms.
+// rest waits for messages that were sent without confirms.
 func (s *watermillAMQPStore) rest(ctx context.Context) error {
 	for {
 		n, _, err := s.server.ready(watermillTopic)
@@ -128,8 +129,8 @@ func (s *watermillAMQPStore) start(ctx context.Context, handle func(string) erro
 	}
 }
 
-// stop waits until each subscription has acknowledged its last message, which is when
-// the message's context ends: closed meanwhile, it gives the message back.
+// stop waits until each subscription has acknowledged its last message, which is when the
+// message's context ends: closed before that, it requeues the message.
 func (s *watermillAMQPStore) stop(ctx context.Context) error {
 	for i := range s.last {
 		if m := s.last[i].Load(); m != nil {
@@ -146,7 +147,7 @@ func (s *watermillAMQPStore) stop(ctx context.Context) error {
 
 func (s *watermillAMQPStore) close(context.Context) error {
 	var errs []error
-	if s.router != nil { // stop was not called, because something failed
+	if s.router != nil { // stop was not called because of an error
 		errs = append(errs, s.router.Close(), <-s.finished)
 	}
 	if s.publisher != nil {

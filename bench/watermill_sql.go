@@ -13,7 +13,7 @@ import (
 )
 
 // watermillSQLSetup is one way of running Watermill's router on PostgreSQL, with the
-// schema that deletes what was acknowledged.
+// schema that deletes acknowledged messages.
 type watermillSQLSetup struct {
 	batch int  // messages of a transaction
 	sends bool // the handler sends a message in the transaction

@@ -18,11 +18,11 @@ import (
 // message with a separate request.
 type watermillSQSSetup struct {
 	subscriptions int           // each handles one message at a time
-	batch         int32         // messages that are received together
-	away          time.Duration // by which answers come later
+	batch         int32         // messages of one receive
+	away          time.Duration // delay of answers
 }
 
-// watermillSQSDefaults is what a user gets who sets nothing.
+// watermillSQSDefaults are the defaults of Watermill.
 var (
 	watermillSQSTuned    = watermillSQSSetup{subscriptions: 16, batch: sqsBatch}
 	watermillSQSDefaults = watermillSQSSetup{subscriptions: 1, batch: 1}
@@ -49,7 +49,7 @@ func (setup watermillSQSSetup) openOn(ctx context.Context, l load) (_ store, err
 	if err != nil {
 		return nil, err
 	}
-	// A body is text with Watermill, and of the same size as the others' before base64.
+	// A body is text with Watermill, with the size of the others' before base64.
 	s := &watermillSQSStore{setup: setup, sqsQueues: server.newQueues(), payload: message.Payload(strings.Repeat("x", bodySize))}
 	err = s.create(ctx, watermillTopic)
 	if err == nil {
@@ -66,7 +66,7 @@ func (setup watermillSQSSetup) openOn(ctx context.Context, l load) (_ store, err
 	return s, nil
 }
 
-// receive is Watermill's own, with what differs.
+// receive is Watermill's own configuration, with the setup's changes.
 func (setup watermillSQSSetup) receive(ctx context.Context, url watermillsqs.QueueURL) (*awssqs.ReceiveMessageInput, error) {
 	in, err := watermillsqs.GenerateReceiveMessageInputDefault(ctx, url)
 	if err == nil {
@@ -124,7 +124,7 @@ func (s *watermillSQSStore) stop(ctx context.Context) error {
 
 func (s *watermillSQSStore) close(ctx context.Context) error {
 	var errs []error
-	if s.router != nil { // stop was not called, because something failed
+	if s.router != nil { // stop was not called because of an error
 		errs = append(errs, s.router.Close(), <-s.finished)
 	}
 	if s.publisher != nil {
