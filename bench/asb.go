@@ -38,7 +38,7 @@ var asbScenarios = []scenario{
 	},
 }
 
-// asbLinks is the number of links of the aims, asbBatch the number of messages that the raw loop receives at a time on
+// asbLinks is the number of links in the aims, asbBatch the number of messages that the raw loop receives at a time on
 // each, and tunedASB the concurrency with the same number in flight.
 const (
 	asbLinks = 4

@@ -164,7 +164,7 @@ func (s *postgresStore) close(ctx context.Context) error {
 		s.end()
 	}
 	var errs []error
-	for ; s.running > 0; s.running-- { // stop was not called because of an error
+	for ; s.running > 0; s.running-- { // an error prevented the call of stop
 		errs = append(errs, <-s.finished)
 	}
 	ctx = context.WithoutCancel(ctx)

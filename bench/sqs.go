@@ -38,7 +38,7 @@ var sqsScenarios = []scenario{
 	},
 }
 
-// sqsPollers is the number of concurrent requests for messages of the aims, and tunedSQS the concurrency that
+// sqsPollers is the number of concurrent requests for messages in the aims, and tunedSQS the concurrency that
 // needs them.
 const (
 	sqsPollers = 8

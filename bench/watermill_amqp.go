@@ -147,7 +147,7 @@ func (s *watermillAMQPStore) stop(ctx context.Context) error {
 
 func (s *watermillAMQPStore) close(context.Context) error {
 	var errs []error
-	if s.router != nil { // stop was not called because of an error
+	if s.router != nil { // an error prevented the call of stop
 		errs = append(errs, s.router.Close(), <-s.finished)
 	}
 	if s.publisher != nil {

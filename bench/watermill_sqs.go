@@ -124,7 +124,7 @@ func (s *watermillSQSStore) stop(ctx context.Context) error {
 
 func (s *watermillSQSStore) close(ctx context.Context) error {
 	var errs []error
-	if s.router != nil { // stop was not called because of an error
+	if s.router != nil { // an error prevented the call of stop
 		errs = append(errs, s.router.Close(), <-s.finished)
 	}
 	if s.publisher != nil {
