@@ -12,7 +12,7 @@ import (
 // transaction.
 
 // BindContext implements core.Delivery: Tx and SQLTx find the transaction in the context.
-func (d *heldMessage) BindContext(ctx context.Context) context.Context {
+func (d *transactionDelivery) BindContext(ctx context.Context) context.Context {
 	if !d.isAtomic() {
 		return ctx
 	}
@@ -44,12 +44,12 @@ func (c *boundContext) Value(key any) any {
 }
 
 // CompleteWith implements core.Delivery.
-func (d *heldMessage) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+func (d *transactionDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
 	return d.send(ctx, "complete", withWork, out, d.commit)
 }
 
 // Reset implements core.Delivery.
-func (d *heldMessage) Reset(ctx context.Context) error {
+func (d *transactionDelivery) Reset(ctx context.Context) error {
 	if !d.isAtomic() {
 		return d.failed("reset", transport.Unsupported("SendsAtomicWithReceive"))
 	}
@@ -61,7 +61,7 @@ func (d *heldMessage) Reset(ctx context.Context) error {
 	return nil
 }
 
-func (d *heldMessage) reset(ctx context.Context) error {
+func (d *transactionDelivery) reset(ctx context.Context) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
@@ -78,22 +78,22 @@ func (d *heldMessage) reset(ctx context.Context) error {
 	}
 	if err != nil {
 		d.abort(under)
-		return d.retake(under, err)
+		return d.reacquire(under, err)
 	}
 	return nil
 }
 
 // ReplaceWith implements core.Delivery.
-func (d *heldMessage) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+func (d *transactionDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	return d.send(ctx, "replace", withoutWork, out, d.commitUndone)
 }
 
 // send is a settlement that sends.
-func (d *heldMessage) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
+func (d *transactionDelivery) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
 	if !d.isAtomic() {
 		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
 	}
-	mail, err := d.r.t.address(ctx, out)
+	mail, err := d.r.t.plan(ctx, out)
 	if err != nil {
 		return d.failed(what, err)
 	}
@@ -108,10 +108,10 @@ func (d *heldMessage) send(ctx context.Context, what string, work bool, out []co
 	})
 	d.forget(err)
 	if failed {
-		mail.unlearn()
+		mail.forgetTables()
 	}
 	if err == nil {
-		mail.arrived()
+		mail.wakeReceivers()
 	}
 	return err
 }

@@ -318,7 +318,7 @@ func (c *Config) complete(d dialect, connects bool) error {
 		c.SubscriptionTable = defaultSubscriptionTable
 	}
 	for _, name := range []string{c.SubscriptionTable, delayedTable} {
-		if _, err := d.table(name, place{c.Database, c.Schema}); err != nil {
+		if _, err := d.table(name, location{c.Database, c.Schema}); err != nil {
 			errs = append(errs, fmt.Errorf("Config.Schema %q, Config.SubscriptionTable %q: %w", c.Schema, c.SubscriptionTable, err))
 			break
 		}

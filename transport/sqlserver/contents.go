@@ -60,7 +60,7 @@ func (r *receiver) learnClaim(surplus bool, n int) {
 }
 
 // withoutContents returns a copy for the contents that are fetched later.
-func (r *record) withoutContents() *record {
+func (r *queueRow) withoutContents() *queueRow {
 	c := *r
 	c.headers, c.body = nil, nil
 	return &c
@@ -69,10 +69,10 @@ func (r *record) withoutContents() *record {
 // arrive fetches the contents of claimed messages, of as many as one fetch may return,
 // and renews all leases at the same time. It returns the messages that have arrived; the
 // error says why others have not. It releases those.
-func (r *receiver) arrive(ctx *operation, claimed []*leased, since time.Time) (arrived []*leased, err error) {
+func (r *receiver) arrive(ctx *operation, claimed []*leaseDelivery, since time.Time) (arrived []*leaseDelivery, err error) {
 	wanted, surplus := r.affordable(claimed)
 	r.release(ctx, surplus)
-	var missing []*leased
+	var missing []*leaseDelivery
 	var bytes int64
 	for _, d := range wanted {
 		if d.partial != nil {
@@ -87,7 +87,7 @@ func (r *receiver) arrive(ctx *operation, claimed []*leased, since time.Time) (a
 	if err == nil && time.Since(since) > r.t.lease/longTransfer {
 		err = r.beginLeases(ctx, wanted)
 	}
-	var left []*leased
+	var left []*leaseDelivery
 	for _, d := range wanted {
 		switch {
 		case d.isLost() || !time.Now().Before(d.LockedUntil()): // another receiver may have it
@@ -104,7 +104,7 @@ func (r *receiver) arrive(ctx *operation, claimed []*leased, since time.Time) (a
 
 // affordable splits claimed messages into those that one fetch may return, in the order
 // of the queue, and the others.
-func (r *receiver) affordable(claimed []*leased) (wanted, surplus []*leased) {
+func (r *receiver) affordable(claimed []*leaseDelivery) (wanted, surplus []*leaseDelivery) {
 	if r.mostBytes == 0 {
 		return claimed, nil
 	}
@@ -129,7 +129,7 @@ func (r *receiver) affordable(claimed []*leased) (wanted, surplus []*leased) {
 
 // release releases claimed messages that were not delivered. If that fails, they are
 // available when their leases end.
-func (r *receiver) release(ctx context.Context, these []*leased) {
+func (r *receiver) release(ctx context.Context, these []*leaseDelivery) {
 	if len(these) == 0 {
 		return
 	}
@@ -144,12 +144,12 @@ func (r *receiver) release(ctx context.Context, these []*leased) {
 		}
 	}
 	r.settler.releaseAll(ctx, left)
-	r.lower(first)
+	r.lowerWatermark(first)
 }
 
 // fetchContents fetches the contents of claimed messages, with a statement for each
 // claimBytes. A message that is not found is lost: another receiver has claimed it.
-func (r *receiver) fetchContents(ctx context.Context, missing []*leased) error {
+func (r *receiver) fetchContents(ctx context.Context, missing []*leaseDelivery) error {
 	for len(missing) > 0 {
 		n, bytes := 0, int64(0)
 		for n < len(missing) && (n == 0 || bytes+missing[n].partial.size <= claimBytes) {
@@ -164,15 +164,15 @@ func (r *receiver) fetchContents(ctx context.Context, missing []*leased) error {
 	return nil
 }
 
-func (r *receiver) fetchBatch(ctx context.Context, batch []*leased) error {
-	var m record
+func (r *receiver) fetchBatch(ctx context.Context, batch []*leaseDelivery) error {
+	var m queueRow
 	columns := []any{&m.seq, &m.headers, &m.body, &m.lastError}
 	err := r.t.db.exec(ctx, query(func(scan scanner) error {
 		m.body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
 		}
-		i := slices.IndexFunc(batch, func(d *leased) bool { return d.seq == m.seq && d.partial != nil })
+		i := slices.IndexFunc(batch, func(d *leaseDelivery) bool { return d.seq == m.seq && d.partial != nil })
 		if i < 0 {
 			return nil
 		}
@@ -194,7 +194,7 @@ func (r *receiver) fetchBatch(ctx context.Context, batch []*leased) error {
 }
 
 // listed returns arguments for messages and the numbers of their leases.
-func (r *receiver) listed(these []*leased) []any {
+func (r *receiver) listed(these []*leaseDelivery) []any {
 	seqs, claims := make([]int64, len(these)), make([]int32, len(these))
 	for i, d := range these {
 		seqs[i], claims[i] = d.seq, int32(d.claims)
@@ -203,7 +203,7 @@ func (r *receiver) listed(these []*leased) []any {
 }
 
 // renewWhile renews leases while do runs, and returns the time of the last renewal.
-func (r *receiver) renewWhile(ctx context.Context, these []*leased, since time.Time, do func()) time.Time {
+func (r *receiver) renewWhile(ctx context.Context, these []*leaseDelivery, since time.Time, do func()) time.Time {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -230,7 +230,7 @@ func (r *receiver) renewWhile(ctx context.Context, these []*leased, since time.T
 
 // beginLeases restarts the leases of claimed messages. Messages that another receiver has
 // claimed are lost.
-func (r *receiver) beginLeases(ctx context.Context, these []*leased) error {
+func (r *receiver) beginLeases(ctx context.Context, these []*leaseDelivery) error {
 	if len(these) == 0 {
 		return nil
 	}
@@ -257,7 +257,7 @@ func (r *receiver) beginLeases(ctx context.Context, these []*leased) error {
 	return nil
 }
 
-func (d *leased) isLost() bool {
+func (d *leaseDelivery) isLost() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.state == lost

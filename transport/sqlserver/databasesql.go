@@ -129,8 +129,8 @@ type sqlTransaction struct {
 	conn *sql.Conn
 	tx   *sql.Tx
 	end  context.CancelFunc // ends the context of the transaction
-	lent []*sqlLoan         // one for each part; the last one is lent now
-	part int                // the savepoint to which the next loan belongs; 0: none
+	lent []*sqlTxHandle     // one for each part; the last one is lent now
+	part int                // the savepoint to which the next txHandle belongs; 0: none
 	gone bool
 }
 
@@ -208,7 +208,7 @@ func (t *sqlTransaction) lend() any {
 func (t *sqlTransaction) beginPart(_ context.Context, savepoint int) { t.part = savepoint }
 
 func (t *sqlTransaction) endParts(ctx context.Context, savepoint int) {
-	t.lent = slices.DeleteFunc(t.lent, func(l *sqlLoan) bool {
+	t.lent = slices.DeleteFunc(t.lent, func(l *sqlTxHandle) bool {
 		if l.part < savepoint {
 			return false
 		}

@@ -67,8 +67,8 @@ func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Tim
 	now := time.Now()
 	due = now.Add(delay)
 	d.mu.Lock()
-	if delay < longestExpectation && callersTransaction(ctx) != nil {
-		d.late = now.Add(longestExpectation)
+	if delay < longestWatch && callersTransaction(ctx) != nil {
+		d.late = now.Add(longestWatch)
 	}
 	d.mu.Unlock()
 	d.lookAt(due)
@@ -175,7 +175,7 @@ func (d *delayed) forwardAll() time.Duration {
 			break
 		}
 	}
-	wait, ok, err := d.t.until(ctx, d.delayedTexts.next)
+	wait, ok, err := d.t.nextDue(ctx, d.delayedTexts.next)
 	if err != nil {
 		return d.failed(err)
 	}
@@ -207,9 +207,9 @@ func (d *delayed) failed(err error) time.Duration {
 
 // forward moves up to most due messages to their queues, in one transaction.
 func (d *delayed) forward(ctx context.Context, most int) (int, error) {
-	var due []waiting
+	var due []delayedRow
 	tx, err := d.t.db.begin(ctx, query(func(scan scanner) error {
-		var w waiting
+		var w delayedRow
 		err := scan(w.columns()...)
 		due = append(due, w)
 		return err
@@ -241,7 +241,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		return 0, err
 	}
 	for _, q := range to {
-		d.t.ring(q)
+		d.t.wakeReceivers(q)
 	}
 	return len(due), nil
 }

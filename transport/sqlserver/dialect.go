@@ -23,7 +23,7 @@ type dialect interface {
 	length(text string) int
 
 	// table parses the name or the address of a queue.
-	table(queue string, in place) (table, error)
+	table(queue string, in location) (table, error)
 
 	// queue returns the statements for a queue's table.
 	queue(t table) *queueTexts
@@ -34,7 +34,7 @@ type dialect interface {
 
 	// claim leases up to n messages that became available at a time or later. take and
 	// takeForeign remove them, the latter from a table that NServiceBus created. They
-	// return the columns of record. If the headers, body or last error of a message have
+	// return the columns of queueRow. If the headers, body or last error of a message have
 	// more than whole bytes, claim returns it without these contents; one more column is
 	// the size of all three, which is 0 for a message with its contents. n is one of
 	// batchSizes. The number is that of the process, see presence.
@@ -44,10 +44,10 @@ type dialect interface {
 
 	// insert returns the statements that add messages to a queue's table. With foreign,
 	// NServiceBus created the table and no message has a delay.
-	insert(t *queueTexts, messages []outgoing, foreign bool) []*statement
+	insert(t *queueTexts, messages []newRow, foreign bool) []*statement
 
 	// insertDelayed adds messages to the table of delayed messages.
-	insertDelayed(t *delayedTexts, messages []outgoing) []*statement
+	insertDelayed(t *delayedTexts, messages []newRow) []*statement
 
 	// list turns columns of equal length, each a slice, into the arguments of a statement
 	// on several rows.
@@ -115,12 +115,12 @@ func batchSize(n int) int {
 	return batchSizes[max(i, 0)]
 }
 
-// place is the location of tables whose names have none.
-type place struct{ catalog, schema string }
+// location is the location of tables whose names have none.
+type location struct{ catalog, schema string }
 
 // table is the table of a queue, or another table.
 type table struct {
-	place
+	location
 	name    string
 	quoted  string // as statements name it
 	address string // as headers and NServiceBus name it
@@ -163,7 +163,7 @@ type queueTexts struct {
 	// giveBack, recount and retake are only for the dialect that keeps messages in
 	// transactions in tables that Reprise created.
 
-	// giveBack adds a removed message again: the columns of record in their order without
+	// giveBack adds a removed message again: the columns of queueRow in their order without
 	// expired.
 	giveBack string
 
@@ -214,8 +214,8 @@ type delayedTexts struct {
 	next string
 }
 
-// record is a row of a queue's table.
-type record struct {
+// queueRow is a row of a queue's table.
+type queueRow struct {
 	id         string
 	seq        int64
 	headers    text
@@ -230,7 +230,7 @@ type record struct {
 }
 
 // nextClaim is the number of the next lease, as the statements count it.
-func (r *record) nextClaim() int { return r.claims%math.MaxInt32 + 1 }
+func (r *queueRow) nextClaim() int { return r.claims%math.MaxInt32 + 1 }
 
 // text is a column that is read into the same buffer row after row.
 type text []byte
@@ -255,12 +255,12 @@ func (t *text) Scan(value any) error {
 }
 
 // columns returns pointers to the fields, in the order of the statements' columns.
-func (r *record) columns() []any {
+func (r *queueRow) columns() []any {
 	return []any{&r.id, &r.seq, &r.headers, &r.body, &r.due, &r.deliveries, &r.claims, &r.expires, &r.expired, &r.lastError}
 }
 
-// waiting is a row of the table of delayed messages.
-type waiting struct {
+// delayedRow is a row of the table of delayed messages.
+type delayedRow struct {
 	seq         int64
 	destination string
 	expires     string
@@ -269,12 +269,12 @@ type waiting struct {
 	tries       int // failed ones
 }
 
-func (w *waiting) columns() []any {
+func (w *delayedRow) columns() []any {
 	return []any{&w.seq, &w.destination, &w.expires, &w.headers, &w.body, &w.tries}
 }
 
-// outgoing is a message to be inserted into a table.
-type outgoing struct {
+// newRow is a message to be inserted into a table.
+type newRow struct {
 	destination string // only in the table of delayed messages
 	headers     string
 	body        []byte

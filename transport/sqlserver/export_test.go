@@ -13,16 +13,16 @@ import (
 // NeverPoll makes receivers of an idle queue wait for what wakes them, and for nothing
 // else. It is called before the first receiver is opened.
 func (t *Transport) NeverPoll() {
-	t.polls = polls{first: time.Hour, firstWoken: time.Hour, last: time.Hour}
+	t.pollIntervals = pollIntervals{first: time.Hour, firstNotified: time.Hour, last: time.Hour}
 }
 
 // Listens reports whether the server wakes receivers of this transport.
-func (t *Transport) Listens() bool { return t.bellman.listens() }
+func (t *Transport) Listens() bool { return t.notifier.listens() }
 
 // Waits reports whether somebody waits for something to come to the queue.
 func Waits(of core.Receiver) bool {
 	r := of.(*receiver)
-	return r.isIdle() && len(r.turn) == 1 && len(r.bell.rung) == 0
+	return r.isIdle() && len(r.turn) == 1 && len(r.wakeup.signal) == 0
 }
 
 // Failures returns of how many messages the receiver remembers failures, because
@@ -31,7 +31,7 @@ func Failures(of core.Receiver) int { return of.(*receiver).count.Len() }
 
 // Operations returns what begins operations of a receiver.
 func Operations(life, closing context.Context) func(caller context.Context) (context.Context, func()) {
-	s := &operations{life: life, closing: closing}
+	s := &operationTracker{life: life, closing: closing}
 	return func(caller context.Context) (context.Context, func()) {
 		o := s.begin(caller)
 		return o, o.end
@@ -51,7 +51,7 @@ func (t *Transport) WaitToForward(move time.Duration, waits ...time.Duration) {
 // Settling reports whether a settlement of a message whose handler has a transaction has
 // begun, and has not ended.
 func Settling(of core.Delivery) bool {
-	mu := &of.(*leased).work.mu
+	mu := &of.(*leaseDelivery).work.mu
 	if mu.TryLock() {
 		mu.Unlock()
 		return false
@@ -64,7 +64,7 @@ func (t *Transport) Number() int32 { return t.joinPresence().own() }
 
 // HasTransaction reports whether the handler of a leased message has a transaction.
 func HasTransaction(of core.Delivery) bool {
-	work := &of.(*leased).work
+	work := &of.(*leaseDelivery).work
 	work.mu.Lock()
 	defer work.mu.Unlock()
 	return work.tx != nil

@@ -45,16 +45,16 @@ func undeliverableTo(address string, err error) error {
 // forwarding returns the statements that pass a message on.
 func (r *receiver) forwarding(in *core.Incoming, to *queue) []*statement {
 	headers := transport.PackHeaders(&core.Outgoing{Headers: in.Headers, GroupKey: in.GroupKey, Properties: in.Properties})
-	row := outgoing{headers: string(transport.AppendHeadersJSON(nil, headers)), body: in.Body}
-	return r.t.dialect.insert(to.queueTexts, []outgoing{row}, to.known() == nserviceBus)
+	row := newRow{headers: string(transport.AppendHeadersJSON(nil, headers)), body: in.Body}
+	return r.t.dialect.insert(to.queueTexts, []newRow{row}, to.kind() == nserviceBusTable)
 }
 
 // passOn passes a message on in the transaction that removed it. If that is not possible,
 // the message is still held, and malformed.
-func (d *heldMessage) passOn(ctx context.Context, to *queue) (held bool, err error) {
+func (d *transactionDelivery) passOn(ctx context.Context, to *queue) (held bool, err error) {
 	cause := d.tx.commit(ctx, d.r.forwarding(&d.in, to)...)
 	if cause == nil {
-		d.r.t.ring(to)
+		d.r.t.wakeReceivers(to)
 		return false, nil
 	}
 	d.tx.rollback(ctx)
@@ -62,7 +62,7 @@ func (d *heldMessage) passOn(ctx context.Context, to *queue) (held bool, err err
 		return false, cause
 	}
 	d.in.Malformed = undeliverableTo(to.table.address, cause)
-	tx, found, err := d.again(ctx)
+	tx, found, err := d.relock(ctx)
 	switch {
 	case err != nil:
 		return false, err
@@ -82,7 +82,7 @@ func (r *receiver) passOn(ctx context.Context, got []core.Delivery) (left int) {
 		if to := r.forwarded(in); to != nil {
 			err := r.t.db.exec(ctx, r.forwarding(in, to)...)
 			if err == nil {
-				r.t.ring(to)
+				r.t.wakeReceivers(to)
 				continue
 			}
 			in.Malformed = undeliverableTo(to.table.address, err)

@@ -25,7 +25,7 @@ import (
 // breaks the transaction, as always in PostgreSQL: if a failure is expected, Begin a
 // nested transaction.
 func Tx(ctx context.Context) (pgx.Tx, error) {
-	lent, err := lentTo(ctx)
+	lent, err := handlerTransaction(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func Tx(ctx context.Context) (pgx.Tx, error) {
 // SQLTx is [Tx] for a transport that runs on database/sql: Microsoft SQL Server, or
 // Config.DB. Commit and Rollback return an error and do nothing.
 func SQLTx(ctx context.Context) (*sql.Tx, error) {
-	lent, err := lentTo(ctx)
+	lent, err := handlerTransaction(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ type Querier interface {
 // SQLQuerier is [SQLTx] for handlers that are tested with a fake transaction
 // (sqlservertest.WithSQLQuerier).
 func SQLQuerier(ctx context.Context) (Querier, error) {
-	lent, err := lentTo(ctx)
+	lent, err := handlerTransaction(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func SQLQuerier(ctx context.Context) (Querier, error) {
 	return tx, nil
 }
 
-// lentTo returns the transaction in a handler's context.
-func lentTo(ctx context.Context) (any, error) {
+// handlerTransaction returns the transaction in a handler's context.
+func handlerTransaction(ctx context.Context) (any, error) {
 	d, ok := ctx.Value(messageKey{}).(lender)
 	if !ok {
 		if tx := testtx.From(ctx); tx != nil {
@@ -90,7 +90,7 @@ func lentTo(ctx context.Context) (any, error) {
 }
 
 // lend implements lender.
-func (d *heldMessage) lend(context.Context) (any, error) {
+func (d *transactionDelivery) lend(context.Context) (any, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.state.ended(); err != nil {

@@ -37,7 +37,7 @@ type notifyListener struct {
 	presence *presence // on the same connection
 
 	mu         sync.Mutex // guards the fields below
-	transports map[*bellman]struct{}
+	transports map[*notifier]struct{}
 	interrupt  context.CancelFunc
 }
 
@@ -48,14 +48,14 @@ var notifyListeners = struct {
 
 // joinNotifyListener returns the listener of a pool, for one more transport, which has to
 // call leave.
-func joinNotifyListener(pool *pgxpool.Pool, b *bellman) *notifyListener {
+func joinNotifyListener(pool *pgxpool.Pool, b *notifier) *notifyListener {
 	notifyListeners.mu.Lock()
 	defer notifyListeners.mu.Unlock()
 	l := notifyListeners.by[pool]
 	if l == nil {
 		// It has no values of a transport's context, since it may outlive the transport.
 		life, end := context.WithCancel(context.Background())
-		l = &notifyListener{pool: pool, life: life, end: end, ended: make(chan struct{}), changed: transport.NewSignal(), transports: map[*bellman]struct{}{}}
+		l = &notifyListener{pool: pool, life: life, end: end, ended: make(chan struct{}), changed: transport.NewSignal(), transports: map[*notifier]struct{}{}}
 		l.presence = newPresence(l.queues, l.free)
 		notifyListeners.by[pool] = l
 		go l.run()
@@ -68,7 +68,7 @@ func joinNotifyListener(pool *pgxpool.Pool, b *bellman) *notifyListener {
 
 // leave is called when a transport is closed. The last transport waits for the end of the
 // listener.
-func (l *notifyListener) leave(b *bellman) {
+func (l *notifyListener) leave(b *notifier) {
 	notifyListeners.mu.Lock()
 	l.mu.Lock()
 	delete(l.transports, b)
@@ -109,7 +109,7 @@ func (l *notifyListener) changeServer() {
 }
 
 // members returns the listener's transports.
-func (l *notifyListener) members() []*bellman {
+func (l *notifyListener) members() []*notifier {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.transports))
@@ -119,19 +119,19 @@ func (l *notifyListener) members() []*bellman {
 func (l *notifyListener) queues() map[string]*queue {
 	queues := map[string]*queue{}
 	for _, b := range l.members() {
-		for _, q := range b.t.bells.queues() {
+		for _, q := range b.t.wakeups.queues() {
 			queues[q.channel] = q
 		}
 	}
 	return queues
 }
 
-// ring wakes the receivers of a queue, in each transport.
-func (l *notifyListener) ring(q *queue) {
+// wakeReceivers wakes the receivers of a queue, in each transport.
+func (l *notifyListener) wakeReceivers(q *queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for b := range l.transports {
-		b.t.bells.ring(q)
+		b.t.wakeups.wake(q)
 	}
 }
 
@@ -202,7 +202,7 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 				return errLeft
 			}
 			if q := heard[n]; q != nil { // nil: it was sent before UNLISTEN
-				l.ring(q)
+				l.wakeReceivers(q)
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue
 				return err
 			}
 			heard[channel] = q
-			l.ring(q)
+			l.wakeReceivers(q)
 		}
 	}
 	for channel := range heard {

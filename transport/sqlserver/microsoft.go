@@ -36,8 +36,8 @@ const microsoftNameUnits = 128
 // table@[schema]@[catalog]. The name of the table is never in brackets there and ends at
 // the first @, so it cannot contain an @; the schema and the catalog may be without
 // brackets.
-func (microsoft) table(queue string, in place) (table, error) {
-	t := table{place: in}
+func (microsoft) table(queue string, in location) (table, error) {
+	t := table{location: in}
 	name, rest, qualified := strings.Cut(queue, "@")
 	t.name = name
 	for _, part := range []*string{&t.schema, &t.catalog} {

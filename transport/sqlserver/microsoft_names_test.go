@@ -44,7 +44,7 @@ func TestMicrosoft_Names(t *testing.T) {
 			}
 		})
 	}
-	if got, err := (microsoft{}).table("orders", place{"", "dbo"}); err != nil || got.quoted != "[dbo].[orders]" || got.address != "orders@[dbo]" {
+	if got, err := (microsoft{}).table("orders", location{"", "dbo"}); err != nil || got.quoted != "[dbo].[orders]" || got.address != "orders@[dbo]" {
 		t.Errorf("without a catalog it is %+v, %v", got, err)
 	}
 }
@@ -103,7 +103,7 @@ func FuzzMicrosoft_Names(f *testing.F) {
 			}
 			rest = inside[end+1:]
 		}
-		again, err := microsoft{}.table(got.address, place{"elsewhere", "other"})
+		again, err := microsoft{}.table(got.address, location{"elsewhere", "other"})
 		if rest != "" || err != nil || again != got {
 			t.Errorf("%q is %+v, but its address %+v, %v", queue, got, again, err)
 		}
@@ -115,9 +115,9 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 	q := textsOf(t, "orders")
 	texts := map[string]bool{}
 	for _, n := range []int{1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 100, 128, 129, 255, 256, 257, 700} {
-		messages := make([]outgoing, n)
+		messages := make([]newRow, n)
 		for i := range messages {
-			messages[i] = outgoing{headers: fmt.Sprint(i), body: []byte{}, delay: time.Second, ttl: time.Second}
+			messages[i] = newRow{headers: fmt.Sprint(i), body: []byte{}, delay: time.Second, ttl: time.Second}
 		}
 		var got []string
 		for _, s := range (microsoft{}).insert(q, messages, false) {

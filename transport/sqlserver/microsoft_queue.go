@@ -47,7 +47,7 @@ func expiryOf(parameter string) string {
 	return `convert(datetime, nullif(` + parameter + `, N''), 126)`
 }
 
-// recordOf returns the columns of record, of the rows that a statement inserted or
+// recordOf returns the columns of queueRow, of the rows that a statement inserted or
 // deleted.
 func recordOf(row, due, deliveries, claims, lastError string) string {
 	return `convert(char(36), ` + row + `.Id), ` + row + `.RowVersion, ` + row + `.Headers, isnull(` + row + `.Body, cast('' as varbinary(max))),

@@ -21,7 +21,7 @@ import (
 // makes of them.
 
 // shop is where the tables of these tests are.
-var shop = place{"shop", "dbo"}
+var shop = location{"shop", "dbo"}
 
 func textsOf(t *testing.T, queue string) *queueTexts {
 	t.Helper()
@@ -35,7 +35,7 @@ func textsOf(t *testing.T, queue string) *queueTexts {
 // insertOf is the statement that sends a message without delay.
 func insertOf(t *testing.T, queue string) string {
 	t.Helper()
-	return microsoft{}.insert(textsOf(t, queue), make([]outgoing, 1), false)[0].args[0].(string)
+	return microsoft{}.insert(textsOf(t, queue), make([]newRow, 1), false)[0].args[0].(string)
 }
 
 func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {

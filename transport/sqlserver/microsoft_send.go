@@ -15,16 +15,16 @@ const microsoftRows = 256
 
 // insert writes the columns that NServiceBus's tables have too, and Due only for messages
 // with a delay, which are never for such tables.
-func (microsoft) insert(t *queueTexts, messages []outgoing, _ bool) []*statement {
+func (microsoft) insert(t *queueTexts, messages []newRow, _ bool) []*statement {
 	return inserts(t.table, messages, false)
 }
 
-func (microsoft) insertDelayed(t *delayedTexts, messages []outgoing) []*statement {
+func (microsoft) insertDelayed(t *delayedTexts, messages []newRow) []*statement {
 	return inserts(t.table, messages, true)
 }
 
 // inserts adds messages with as few statements as possible.
-func inserts(into table, messages []outgoing, destinations bool) (all []*statement) {
+func inserts(into table, messages []newRow, destinations bool) (all []*statement) {
 	for len(messages) > 0 {
 		n := min(len(messages), microsoftRows)
 		all = append(all, insertRows(into, messages[:n], destinations))
@@ -40,7 +40,7 @@ type field struct {
 	name   string
 	kind   string
 	none   any // NULL of that type
-	value  func(m *outgoing) any
+	value  func(m *newRow) any
 	column string
 	insert string
 }
@@ -50,10 +50,10 @@ type field struct {
 //
 // For the same reason it calls sp_executesql itself. go-mssqldb would declare each
 // parameter with the length of its value, and each length is another plan.
-func insertRows(into table, messages []outgoing, destinations bool) *statement {
+func insertRows(into table, messages []newRow, destinations bool) *statement {
 	fields := []field{
-		{"h", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return microsoftdriver.Text(m.headers) }, "Headers", "m.h"},
-		{"b", "varbinary(max)", []byte(nil), func(m *outgoing) any { return m.body }, "Body", "m.b"},
+		{"h", "nvarchar(max)", sql.NullString{}, func(m *newRow) any { return microsoftdriver.Text(m.headers) }, "Headers", "m.h"},
+		{"b", "varbinary(max)", []byte(nil), func(m *newRow) any { return m.body }, "Body", "m.b"},
 	}
 	expires, waits := false, destinations
 	for i := range messages {
@@ -67,7 +67,7 @@ func insertRows(into table, messages []outgoing, destinations bool) *statement {
 		fields = append(fields, field{"d", "bigint", sql.NullInt64{}, delay, "Due", after("m.d")})
 	}
 	if destinations {
-		fields = append(fields, field{"a", "nvarchar(max)", sql.NullString{}, func(m *outgoing) any { return microsoftdriver.Text(m.destination) }, "Destination", "m.a"})
+		fields = append(fields, field{"a", "nvarchar(max)", sql.NullString{}, func(m *newRow) any { return microsoftdriver.Text(m.destination) }, "Destination", "m.a"})
 	}
 	var columns, selected, names []string
 	if !destinations {
@@ -106,10 +106,10 @@ order by m.i;`
 }
 
 // lifetime rounds down, but never to 0 for a message that expires.
-func lifetime(m *outgoing) any { return max(m.ttl.Microseconds(), min(1, int64(m.ttl))) }
+func lifetime(m *newRow) any { return max(m.ttl.Microseconds(), min(1, int64(m.ttl))) }
 
 // delay rounds up.
-func delay(m *outgoing) any {
+func delay(m *newRow) any {
 	d := m.delay.Microseconds()
 	if m.delay%time.Microsecond > 0 {
 		d++

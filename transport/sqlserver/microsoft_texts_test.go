@@ -43,7 +43,7 @@ func allTSQL(t *testing.T) map[string]string {
 	var d microsoft
 	name := func(queue string) table {
 		t.Helper()
-		table, err := d.table(queue, place{"shop", "dbo"})
+		table, err := d.table(queue, location{"shop", "dbo"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func allTSQL(t *testing.T) map[string]string {
 		"rollback-to": d.rollbackTo(beforeHandler).sql, "intact": d.intact().sql,
 		"columns": d.columns(queue).sql, "missing-rights": d.missing(append(d.receiving(queue), d.sending(elsewhere, false)...)).sql, "lock-schema": d.lockSchema().sql,
 	}
-	messages := make([]outgoing, 3)
+	messages := make([]newRow, 3)
 	messages[1].delay, messages[2].ttl = time.Hour, time.Minute
 	for name, s := range map[string][]*statement{
 		"insert":          d.insert(q, messages[:1], false),

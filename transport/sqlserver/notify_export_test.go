@@ -4,7 +4,7 @@ package sqlserver
 func (t *Transport) Expect(xid, address string) error {
 	q, err := t.queues.get(address)
 	if err == nil {
-		t.bellman.expect(xid, []*queue{q})
+		t.notifier.watchTransaction(xid, []*queue{q})
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
 // lacksNotifyTrigger reports whether a queue should have the trigger, and has none.
 func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, error) {
 	s := t.dialect.hasNotifyTrigger(q.table)
-	if s == nil || q.known() != reprise {
+	if s == nil || q.kind() != repriseTable {
 		return false, nil
 	}
 	lacks := true

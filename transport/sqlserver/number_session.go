@@ -32,7 +32,7 @@ func startNumberSession(t *Transport, db *sqlDatabase) *presence {
 	s := &numberSession{t: t, db: db.db}
 	s.presence = newPresence(func() map[string]*queue {
 		queues := map[string]*queue{}
-		for _, q := range t.bells.queues() {
+		for _, q := range t.wakeups.queues() {
 			queues[q.table.address] = q
 		}
 		return queues

@@ -18,10 +18,10 @@ const (
 // watchEvery is the interval at which operations in progress are checked.
 const watchEvery = 100 * time.Millisecond
 
-// operations are the operations of a receiver that are in progress. A periodic check
+// operationTracker are the operations of a receiver that are in progress. A periodic check
 // covers all of them: a timer and two callbacks for each would be a tenth of this side's
 // work for a message in a transaction.
-type operations struct {
+type operationTracker struct {
 	life, closing context.Context // the transport's and the receiver's
 
 	mu       sync.Mutex // guards the fields below, and the operations
@@ -34,7 +34,7 @@ type operations struct {
 // caller's context ends. They then get some more time, as the contract requires (C3), and
 // also when the receiver is closed.
 type operation struct {
-	of       *operations
+	of       *operationTracker
 	caller   context.Context
 	deadline time.Time
 	done     chan struct{}
@@ -51,12 +51,12 @@ type callback struct{ f func() }
 var _ context.Context = (*operation)(nil)
 
 // begin returns a context for statements that begin now. The caller has to call end.
-func (s *operations) begin(caller context.Context) *operation {
+func (s *operationTracker) begin(caller context.Context) *operation {
 	o := &operation{of: s, caller: caller, deadline: time.Now().Add(operationTimeout), done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.life.Err() != nil {
-		o.cut(context.Canceled)
+		o.cancel(context.Canceled)
 	}
 	o.next = s.first
 	if o.next != nil {
@@ -70,7 +70,7 @@ func (s *operations) begin(caller context.Context) *operation {
 }
 
 // close cancels operations in progress, and later ones.
-func (s *operations) close() {
+func (s *operationTracker) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -78,7 +78,7 @@ func (s *operations) close() {
 		s.watching.Stop()
 	}
 	for o := s.first; o != nil; o = o.next {
-		o.cut(context.Canceled)
+		o.cancel(context.Canceled)
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *operations) close() {
 func (o *operation) end() {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
-	o.cut(context.Canceled)
+	o.cancel(context.Canceled)
 	if o.next != nil {
 		o.next.last = o.last
 	}
@@ -98,7 +98,7 @@ func (o *operation) end() {
 }
 
 // watch cancels operations that take too long, or whose caller no longer waits.
-func (s *operations) watch() {
+func (s *operationTracker) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.watching = nil; s.closed || s.first == nil {
@@ -109,14 +109,14 @@ func (s *operations) watch() {
 	for o := s.first; o != nil; o = o.next {
 		switch {
 		case s.life.Err() != nil:
-			o.cut(context.Canceled)
+			o.cancel(context.Canceled)
 		case now.After(o.deadline):
-			o.cut(context.DeadlineExceeded)
+			o.cancel(context.DeadlineExceeded)
 		case o.caller.Err() == nil && s.closing.Err() == nil:
 		case o.unwanted.IsZero():
 			o.unwanted = now
 		case now.Sub(o.unwanted) >= grace:
-			o.cut(context.Canceled)
+			o.cancel(context.Canceled)
 		}
 	}
 }
@@ -128,8 +128,8 @@ func (o *operation) extend(d time.Duration) {
 	o.deadline = o.deadline.Add(d)
 }
 
-// cut ends the context. mu is held.
-func (o *operation) cut(why error) {
+// cancel ends the context. mu is held.
+func (o *operation) cancel(why error) {
 	if o.err != nil {
 		return
 	}

@@ -173,8 +173,8 @@ type pgxTransaction struct {
 	pooled *pgxpool.Conn
 	conn   *pgx.Conn // nil: the transaction has ended
 	native pgx.Tx    // for the handler; it never commits or rolls back by itself
-	lent   *loan
-	parts  []*loanPart // of the lent transaction, one for each savepoint
+	lent   *txHandle
+	parts  []*txHandlePart // of the lent transaction, one for each savepoint
 }
 
 func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) error {
@@ -244,9 +244,9 @@ func (tx *pgxTransaction) aborted() bool {
 
 func (tx *pgxTransaction) lend() any {
 	if tx.lent == nil {
-		tx.lent = &loan{tx: tx.native}
+		tx.lent = &txHandle{tx: tx.native}
 	}
-	lent := &lentTx{loan: tx.lent, Tx: tx.native, outermost: true}
+	lent := &handlerTx{loan: tx.lent, Tx: tx.native, root: true}
 	if last := len(tx.parts) - 1; last >= 0 {
 		lent.part = tx.parts[last]
 	}
@@ -255,7 +255,7 @@ func (tx *pgxTransaction) lend() any {
 
 func (tx *pgxTransaction) beginPart(ctx context.Context, savepoint int) {
 	tx.quiet(ctx)
-	tx.parts = append(tx.parts, &loanPart{savepoint: savepoint})
+	tx.parts = append(tx.parts, &txHandlePart{savepoint: savepoint})
 }
 
 func (tx *pgxTransaction) endParts(ctx context.Context, savepoint int) {
@@ -265,7 +265,7 @@ func (tx *pgxTransaction) endParts(ctx context.Context, savepoint int) {
 			tx.parts[i] = nil
 		}
 	}
-	tx.parts = slices.DeleteFunc(tx.parts, func(part *loanPart) bool { return part == nil })
+	tx.parts = slices.DeleteFunc(tx.parts, func(part *txHandlePart) bool { return part == nil })
 	tx.beginPart(ctx, savepoint)
 }
 

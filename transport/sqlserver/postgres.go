@@ -25,8 +25,8 @@ const postgresNameBytes = 63
 
 // table parses a plain name, or an address as NServiceBus writes it: "schema"."name",
 // each in double quotes.
-func (postgres) table(queue string, in place) (table, error) {
-	t := table{place: in, name: queue}
+func (postgres) table(queue string, in location) (table, error) {
+	t := table{location: in, name: queue}
 	if strings.HasPrefix(queue, `"`) {
 		schema, rest, ok := quotedPart(queue)
 		if ok && strings.HasPrefix(rest, `."`) {
@@ -227,7 +227,7 @@ const (
 	dueIn     = `coalesce(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `, now())`
 )
 
-func (postgres) insert(t *queueTexts, messages []outgoing, _ bool) []*statement {
+func (postgres) insert(t *queueTexts, messages []newRow, _ bool) []*statement {
 	plain, delayed := true, false
 	for i := range messages {
 		delayed = delayed || messages[i].delay != 0
@@ -262,7 +262,7 @@ from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d
 }
 
 // columnsOf returns the columns that every table has.
-func columnsOf(messages []outgoing) (headers []string, bodies [][]byte) {
+func columnsOf(messages []newRow) (headers []string, bodies [][]byte) {
 	headers, bodies = make([]string, len(messages)), make([][]byte, len(messages))
 	for i := range messages {
 		headers[i], bodies[i] = messages[i].headers, messages[i].body
@@ -271,7 +271,7 @@ func columnsOf(messages []outgoing) (headers []string, bodies [][]byte) {
 }
 
 // durationsOf returns the times to live and the delays, in microseconds.
-func durationsOf(messages []outgoing) (ttls, delays []int64) {
+func durationsOf(messages []newRow) (ttls, delays []int64) {
 	ttls, delays = make([]int64, len(messages)), make([]int64, len(messages))
 	for i := range messages {
 		ttls[i], delays[i] = roundUp(messages[i].ttl).Microseconds(), roundUp(messages[i].delay).Microseconds()
@@ -315,7 +315,7 @@ returning seq, destination, coalesce(expires::text, ''), headers, body, attempts
 	}
 }
 
-func (postgres) insertDelayed(t *delayedTexts, messages []outgoing) []*statement {
+func (postgres) insertDelayed(t *delayedTexts, messages []newRow) []*statement {
 	headers, bodies := columnsOf(messages)
 	ttls, delays := durationsOf(messages)
 	destinations := make([]string, len(messages))

@@ -11,7 +11,7 @@ import (
 // the messages that their handlers sent. A message whose lease is not valid is not
 // removed, and its handler's messages are not sent. The statement returns the seq of
 // removed messages.
-func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*order) *statement {
+func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*settleRequest) *statement {
 	seqs, claims := make([]int64, len(orders)), make([]int32, len(orders))
 	for i, o := range orders {
 		seqs[i], claims[i] = o.leased.seq, int32(o.leased.claims)
@@ -66,18 +66,18 @@ type rowsOfMany struct {
 	to       *queue
 	waits    bool
 	of       []int64 // the seq of the message whose handler sent it
-	messages []outgoing
+	messages []newRow
 }
 
 // sentRows groups the rows by table. The order of the tables is always the same, so that
 // there are few texts of statements, and so that two statements lock tables in the same
 // order.
-func sentRows(orders []*order) (all []*rowsOfMany) {
+func sentRows(orders []*settleRequest) (all []*rowsOfMany) {
 	for _, o := range orders {
-		if o.mail == nil {
+		if o.sends == nil {
 			continue
 		}
-		for _, p := range o.mail.parcels {
+		for _, p := range o.sends.batches {
 			i := slices.IndexFunc(all, func(r *rowsOfMany) bool { return r.to == p.to && r.waits == p.waits || r.waits && p.waits })
 			if i < 0 {
 				i = len(all)

@@ -18,25 +18,25 @@ type queue struct {
 	channel string // for its notifications
 
 	mu    sync.Mutex
-	maker maker
+	maker tableKind
 }
 
-// maker is the product that created a table.
-type maker int
+// tableKind is the product that created a table.
+type tableKind int
 
 const (
-	unknownMaker maker = iota
-	reprise
-	nserviceBus
+	unknownKind tableKind = iota
+	repriseTable
+	nserviceBusTable
 )
 
-func (q *queue) known() maker {
+func (q *queue) kind() tableKind {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.maker
 }
 
-func (q *queue) learn(m maker) {
+func (q *queue) setKind(m tableKind) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.maker = m
@@ -111,15 +111,15 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 	if len(has) == 0 {
 		return false, nil, transport.Permanent(fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted, t.dialect.unless()))
 	}
-	foreign, err = t.maker(q.table, has)
+	foreign, err = t.tableKind(q.table, has)
 	if err != nil {
 		return foreign, has, err
 	}
-	made := reprise
+	made := repriseTable
 	if foreign {
-		made = nserviceBus
+		made = nserviceBusTable
 	}
-	q.learn(made)
+	q.setKind(made)
 	return foreign, has, nil
 }
 
@@ -155,8 +155,8 @@ func (t *Transport) read(ctx context.Context, s *statement) error {
 	}
 }
 
-// maker distinguishes the two kinds of tables, and reports missing columns.
-func (t *Transport) maker(of table, has map[string]string) (foreign bool, err error) {
+// tableKind distinguishes the two kinds of tables, and reports missing columns.
+func (t *Transport) tableKind(of table, has map[string]string) (foreign bool, err error) {
 	known := map[string]bool{}
 	for _, c := range t.dialect.wanted(of, true) {
 		known[c.name] = true

@@ -24,18 +24,18 @@ type receiver struct {
 	mode       core.TransactionMode
 	fetch      fetch
 	count      *transport.DeliveryLog // nil: the table counts
-	misses     *misses                // messages whose failures the table could not count
+	uncounted  *uncountedFailures     // messages whose failures the table could not count
 	settler    *settler               // nil without leases
 	renewals   *settler               // as settler
 	presence   *presence              // its number is part of the numbers of leases; nil: there is none
 	works      bool                   // handlers of leased messages may have a transaction
-	bell       *bell
+	wakeup     *wakeup
 	turn       chan struct{}   // held by the call that waits for messages
 	mostBytes  int64           // limit of one fetch, which one message may exceed; 0: no limit
 	closing    context.Context // ends when the receiver is closed
 	close      context.CancelFunc
 	outages    transport.Outages
-	operations operations
+	operations operationTracker
 	fetching   sync.WaitGroup
 
 	mu          sync.Mutex // guards the fields below
@@ -47,7 +47,7 @@ type receiver struct {
 	reserved    int          // places of fetches in progress
 	idle        bool         // the last fetch found no message
 	pause       time.Duration
-	floor       floor
+	watermark   watermark
 	mostClaimed int // limit of one claim, after large messages; 0: no limit
 }
 
@@ -73,7 +73,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		mostBytes:   int64(cfg.MaxReceiveBytes),
 		room:        make(chan struct{}),
 		unsettled:   map[holding]struct{}{},
-		misses:      newMisses(),
+		uncounted:   newUncountedFailures(),
 	}
 	r.outages.ConnectionChanged = cfg.ConnectionChanged
 	r.closing, r.close = context.WithCancel(t.life.Context())
@@ -84,8 +84,8 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	switch {
 	case cfg.Mode == core.TransactionNone:
 		r.fetch = r.consume
-	case t.holds(cfg.Mode):
-		r.fetch = r.takeInTransaction
+	case t.isInTransaction(cfg.Mode):
+		r.fetch = r.receiveInTransaction
 	default:
 		r.settler, r.renewals = newSettler(r), newSettler(r)
 		r.works = cfg.Mode == core.TransactionSendsAtomicWithReceive
@@ -103,7 +103,7 @@ func (r *receiver) String() string {
 func (r *receiver) GoString() string { return r.String() }
 
 // open begins to listen for messages.
-func (r *receiver) open() { r.bell = r.t.hang(r.q) }
+func (r *receiver) open() { r.wakeup = r.t.addWakeup(r.q) }
 
 // Receive implements core.Receiver.
 func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
@@ -210,7 +210,7 @@ func (r *receiver) sweep() {
 	}
 	now := time.Now()
 	for h := range r.unsettled {
-		if now.After(h.(*leased).LockedUntil()) {
+		if now.After(h.(*leaseDelivery).LockedUntil()) {
 			delete(r.unsettled, h)
 		}
 	}
@@ -224,7 +224,7 @@ const conflictPause = time.Millisecond
 // try fetches once. In an outage, down is the time to wait.
 func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bool, down time.Duration, err error) {
 	defer r.fetching.Done()
-	if r.t.holds(r.mode) && !r.t.reserveConnection(ctx, r.closing) {
+	if r.t.isInTransaction(r.mode) && !r.t.reserveConnection(ctx, r.closing) {
 		r.fetched(len(dst), nil, true)
 		return 0, true, 0, nil
 	}
@@ -233,7 +233,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 	n, more, err = r.fetch(under, dst)
 	cut := under.Err() != nil && time.Now().Before(under.deadline)
 	under.end()
-	if r.t.holds(r.mode) && n == 0 {
+	if r.t.isInTransaction(r.mode) && n == 0 {
 		r.t.returnConnection()
 	}
 	closed := r.fetched(len(dst), dst[:n], more)
@@ -266,7 +266,7 @@ func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
 	switch {
 	case r.settler != nil:
 		r.settler.releaseAll(ctx, late)
-	case r.t.holds(r.mode):
+	case r.t.isInTransaction(r.mode):
 		rollBack(ctx, late)
 	}
 }
@@ -346,7 +346,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	clear(r.unsettled)
 	r.mu.Unlock()
 	r.close()
-	r.t.takeDown(r.bell)
+	r.t.removeWakeup(r.wakeup)
 	r.giveBack(ctx, left)
 	r.fetching.Wait()
 	r.operations.close()
@@ -395,8 +395,8 @@ func (r *receiver) isClosed() bool {
 	return r.closed
 }
 
-// incoming converts a record for the engine.
-func (r *receiver) incoming(m *record) core.Incoming {
+// incoming converts a row for the engine.
+func (r *receiver) incoming(m *queueRow) core.Incoming {
 	headers, malformed := transport.ParseHeadersJSON(m.headers)
 	in := core.Incoming{
 		ID:            headers.Get(core.HeaderMessageID),

@@ -19,11 +19,11 @@ import (
 // attempted without end, for as long as the server refuses.
 
 // recount gives the message back without inserting it. cause is the error of the insert.
-func (d *heldMessage) recount(ctx context.Context, cause error) error {
+func (d *transactionDelivery) recount(ctx context.Context, cause error) error {
 	// Before the rollback: after it other receivers find the row.
-	d.r.misses.add(&d.record)
+	d.r.uncounted.add(&d.queueRow)
 	d.tx.rollback(ctx)
-	if n, _ := d.r.misses.of(&d.record); n > d.missed+1 { // another receiver had it, and failed too
+	if n, _ := d.r.uncounted.of(&d.queueRow); n > d.missed+1 { // another receiver had it, and failed too
 		d.deliveries += n - d.missed - 1
 	}
 	counted := false
@@ -48,12 +48,12 @@ func (e *rolledBackError) Unwrap() error { return e.err }
 // abort rolls back a transaction that cannot return to its savepoint, for example because
 // the handler has released it. Then the transaction is lost, and the message is taken
 // again; if another receiver is faster, that receiver knows of the failure.
-func (d *heldMessage) abort(ctx context.Context) {
+func (d *transactionDelivery) abort(ctx context.Context) {
 	if d.tx.lost() {
 		return
 	}
 	if d.r.count == nil {
-		d.r.misses.add(&d.record)
+		d.r.uncounted.add(&d.queueRow)
 		d.noted = true
 	}
 	d.tx.rollback(ctx)
@@ -61,29 +61,29 @@ func (d *heldMessage) abort(ctx context.Context) {
 
 // recall removes the failure that abort recorded, once the message is held again. In
 // between another receiver may have had the message and failed too.
-func (d *heldMessage) recall() {
+func (d *transactionDelivery) recall() {
 	if !d.noted {
 		return
 	}
 	d.noted = false
-	n, _ := d.r.misses.of(&d.record)
+	n, _ := d.r.uncounted.of(&d.queueRow)
 	n = max(n-1, d.missed)
-	d.r.misses.set(&d.record, n)
+	d.r.uncounted.set(&d.queueRow, n)
 	d.deliveries += n - d.missed
 	d.missed = n
 }
 
-// misses are the failures of rows that could not be counted in their table. A row is
+// uncountedFailures are the failures of rows that could not be counted in their table. A row is
 // identified by its seq and claims: once the failure is counted there, or another
 // receiver has had the row, it has other claims, and its entry here is void. misses is
 // safe for concurrent use.
-type misses struct {
+type uncountedFailures struct {
 	some atomic.Bool // set by the first miss, so that the usual case takes no lock
 	mu   sync.Mutex  // held from reading an entry until it is changed
-	rows *transport.Cache[int64, miss]
+	rows *transport.Cache[int64, uncountedFailure]
 }
 
-type miss struct {
+type uncountedFailure struct {
 	claims, failures int
 	lastError        string
 }
@@ -92,10 +92,12 @@ type miss struct {
 // a receiver alternates between no more rows than it may hold.
 const mostMisses = 10_000
 
-func newMisses() *misses { return &misses{rows: transport.NewCache[int64, miss](mostMisses)} }
+func newUncountedFailures() *uncountedFailures {
+	return &uncountedFailures{rows: transport.NewCache[int64, uncountedFailure](mostMisses)}
+}
 
 // add counts one more failure of a row.
-func (m *misses) add(row *record) {
+func (m *uncountedFailures) add(row *queueRow) {
 	m.some.Store(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,12 +105,12 @@ func (m *misses) add(row *record) {
 	if before.claims != row.claims {
 		before.failures = 0
 	}
-	m.rows.Put(row.seq, miss{row.claims, before.failures + 1, row.lastError})
+	m.rows.Put(row.seq, uncountedFailure{row.claims, before.failures + 1, row.lastError})
 }
 
 // of returns the number of failures that the row's table has not counted, and the last
 // error.
-func (m *misses) of(row *record) (failures int, lastError string) {
+func (m *uncountedFailures) of(row *queueRow) (failures int, lastError string) {
 	if !m.some.Load() {
 		return 0, ""
 	}
@@ -122,7 +124,7 @@ func (m *misses) of(row *record) (failures int, lastError string) {
 }
 
 // set corrects that number. For a row that is gone it is 0.
-func (m *misses) set(row *record, failures int) {
+func (m *uncountedFailures) set(row *queueRow, failures int) {
 	if !m.some.Load() {
 		return
 	}
@@ -132,7 +134,7 @@ func (m *misses) set(row *record, failures int) {
 		m.rows.Delete(row.seq)
 		return
 	}
-	m.rows.Put(row.seq, miss{row.claims, failures, row.lastError})
+	m.rows.Put(row.seq, uncountedFailure{row.claims, failures, row.lastError})
 }
 
 // storedInt limits a count to the range of a column.

@@ -13,17 +13,17 @@ import (
 // right is a right that a use of a table needs.
 type right struct {
 	verb string // as in GRANT
-	on   securable
+	on   objectType
 	of   table
 }
 
-// securable is the part of a table that the right is on.
-type securable string
+// objectType is the part of a table that the right is on.
+type objectType string
 
 const (
-	onTable    securable = "table"
-	onSchema   securable = "schema"
-	onSequence securable = "sequence" // from which the column seq has its default
+	onTable    objectType = "table"
+	onSchema   objectType = "schema"
+	onSequence objectType = "sequence" // from which the column seq has its default
 )
 
 // rightsOn returns rights on a table.
@@ -47,7 +47,7 @@ func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error
 		return nil, nil
 	}
 	s := t.dialect.missing(needed)
-	var lacks []lack
+	var lacks []missingGrant
 	s.row = func(scan scanner) error {
 		var role, sequence string
 		var n int
@@ -59,22 +59,22 @@ func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error
 		if r.on == onSequence {
 			object = "sequence " + sequence
 		}
-		lacks = append(lacks, lack{role, r.verb, object})
+		lacks = append(lacks, missingGrant{role, r.verb, object})
 		return nil
 	}
 	err := t.read(ctx, s)
 	if err != nil && (t.transient(err) || ctx.Err() != nil) {
 		return nil, err
 	}
-	return lacking(lacks), nil
+	return withMissingGrants(lacks), nil
 }
 
-// lack is a missing right, as in GRANT.
-type lack struct{ role, verb, object string }
+// missingGrant is a missing right, as in GRANT.
+type missingGrant struct{ role, verb, object string }
 
-// lacking returns an error for each object.
-func lacking(lacks []lack) (errs []error) {
-	slices.SortStableFunc(lacks, func(a, b lack) int { return strings.Compare(a.object, b.object) })
+// withMissingGrants returns an error for each object.
+func withMissingGrants(lacks []missingGrant) (errs []error) {
+	slices.SortStableFunc(lacks, func(a, b missingGrant) int { return strings.Compare(a.object, b.object) })
 	for len(lacks) > 0 {
 		first := lacks[0]
 		var verbs []string
@@ -107,7 +107,7 @@ func (t *Transport) checkRights(ctx context.Context, inputs, others []*queue, ne
 		needed = append(needed, t.dialect.receiving(q.table)...)
 	}
 	for _, q := range others {
-		needed = append(needed, t.dialect.sending(q.table, q.known() == nserviceBus)...)
+		needed = append(needed, t.dialect.sending(q.table, q.kind() == nserviceBusTable)...)
 	}
 	return t.missing(ctx, needed)
 }

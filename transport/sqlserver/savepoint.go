@@ -8,7 +8,7 @@ import (
 )
 
 // Savepoint implements core.Delivery.
-func (d *heldMessage) Savepoint(ctx context.Context) (func(context.Context) error, error) {
+func (d *transactionDelivery) Savepoint(ctx context.Context) (func(context.Context) error, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n, name, err := d.addSavepoint(ctx)
@@ -27,7 +27,7 @@ func (d *heldMessage) Savepoint(ctx context.Context) (func(context.Context) erro
 
 // addSavepoint returns the number and the name of a new savepoint. Until a handler has
 // had the transaction, it is the savepoint that was set when the message was taken.
-func (d *heldMessage) addSavepoint(ctx context.Context) (n int, name string, err error) {
+func (d *transactionDelivery) addSavepoint(ctx context.Context) (n int, name string, err error) {
 	switch {
 	case !d.isAtomic():
 		return 0, "", transport.Unsupported("SendsAtomicWithReceive")
@@ -53,7 +53,7 @@ func (d *heldMessage) addSavepoint(ctx context.Context) (n int, name string, err
 
 // rollbackTo undoes the work since a savepoint. If that fails, the server does not allow
 // a commit of the transaction.
-func (d *heldMessage) rollbackTo(ctx context.Context, n int, name string) error {
+func (d *transactionDelivery) rollbackTo(ctx context.Context, n int, name string) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}

@@ -34,11 +34,11 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	}
 	ctx, done := t.bound(ctx)
 	defer done()
-	mail, err := t.address(ctx, msgs)
+	mail, err := t.plan(ctx, msgs)
 	if err != nil {
 		return fmt.Errorf("sqlserver: send: %w", err)
 	}
-	if len(mail.parcels) == 0 { // the topic has no subscribers
+	if len(mail.batches) == 0 { // the topic has no subscribers
 		return nil
 	}
 	if tx != nil {
@@ -47,7 +47,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		err = mail.send(ctx)
 	}
 	if err != nil {
-		mail.unlearn()
+		mail.forgetTables()
 		state := core.SendRefused
 		if t.fault(err) == faultOutage {
 			state = core.SendUnknown
@@ -58,7 +58,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 }
 
 // send executes the statements in a new transaction.
-func (m *mail) send(ctx context.Context) error {
+func (m *sendPlan) send(ctx context.Context) error {
 	t := m.transport
 	if err := t.takeTurn(ctx); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (m *mail) send(ctx context.Context) error {
 		t.gaveUp(err)
 		return err
 	}
-	m.arrived()
+	m.wakeReceivers()
 	return nil
 }
 
@@ -92,23 +92,23 @@ func (t *Transport) gaveUp(err error) {
 	if f == faultReadOnly || f == faultOutage && overSQL {
 		t.db.reset()
 	}
-	if f == faultReadOnly && t.bellman != nil {
-		t.bellman.leave()
+	if f == faultReadOnly && t.notifier != nil {
+		t.notifier.leaveServer()
 	}
 }
 
 // sendIn executes the statements in a caller's transaction.
-func (m *mail) sendIn(ctx context.Context, tx any) error {
+func (m *sendPlan) sendIn(ctx context.Context, tx any) error {
 	t := m.transport
 	var xid string
 	statements := m.statements()
-	if t.bellman != nil {
+	if t.notifier != nil {
 		statements = append(statements,
 			query(func(scan scanner) error { return scan(&xid) }, transactionID))
 	}
 	err := t.runIn(ctx, tx, statements...)
-	if err == nil && t.bellman != nil {
-		t.bellman.expect(xid, m.destinations)
+	if err == nil && t.notifier != nil {
+		t.notifier.watchTransaction(xid, m.destinations)
 	}
 	return err
 }
@@ -173,12 +173,12 @@ func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
 
 func callersTransaction(ctx context.Context) any { return ctx.Value(transactionKey{}) }
 
-// mail has the rows of a list of messages, by the tables that they are added to.
-type mail struct {
+// sendPlan has the rows of a list of messages, by the tables that they are added to.
+type sendPlan struct {
 	transport    *Transport
-	parcels      []*parcel
+	batches      []*tableBatch
 	destinations []*queue  // of messages that are available at once
-	taken        []*queue  // queues whose maker was assumed
+	assumed      []*queue  // queues whose maker was assumed
 	due          time.Time // of the first delayed message in the table for them; zero: none
 }
 
@@ -188,24 +188,24 @@ const (
 	bytesAtOnce = 16 << 20
 )
 
-// parcel has the rows for one table.
-type parcel struct {
+// tableBatch has the rows for one table.
+type tableBatch struct {
 	to       *queue
 	waits    bool // in the table of delayed messages
 	foreign  bool
-	messages []outgoing
+	messages []newRow
 	bytes    int
 }
 
-// address turns messages into statements. Its error matches *core.SendError, in which all
+// plan turns messages into statements. Its error matches *core.SendError, in which all
 // messages are refused.
-func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, error) {
+func (t *Transport) plan(ctx context.Context, msgs []core.Outgoing) (*sendPlan, error) {
 	for i := range msgs {
 		if err := transport.CheckOutgoing(&msgs[i], &t.caps); err != nil {
 			return nil, transport.NoneSent(msgs, i, err)
 		}
 	}
-	m := &mail{transport: t}
+	m := &sendPlan{transport: t}
 	headers := headersOf(msgs)
 	var to []*queue
 	for i := range msgs {
@@ -214,13 +214,13 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 		if i == 0 || out.Queue != msgs[i-1].Queue || out.Topic != msgs[i-1].Topic || !slices.Equal(out.BaseTopics, msgs[i-1].BaseTopics) {
 			to, err = t.destinations(ctx, out)
 		}
-		message := outgoing{headers: headers(i), body: out.Body, delay: out.Delay, ttl: out.TimeToBeReceived}
+		message := newRow{headers: headers(i), body: out.Body, delay: out.Delay, ttl: out.TimeToBeReceived}
 		if message.body == nil {
 			message.body = []byte{} // a nil body would be NULL
 		}
 		for _, q := range to {
 			if err == nil {
-				err = m.pack(ctx, q, message, len(msgs)-i)
+				err = m.add(ctx, q, message, len(msgs)-i)
 			}
 		}
 		if err != nil {
@@ -231,9 +231,9 @@ func (t *Transport) address(ctx context.Context, msgs []core.Outgoing) (*mail, e
 }
 
 // statements returns the statements that send the messages.
-func (m *mail) statements() (all []*statement) {
+func (m *sendPlan) statements() (all []*statement) {
 	t := m.transport
-	for _, p := range m.parcels {
+	for _, p := range m.batches {
 		if p.waits {
 			all = append(all, t.dialect.insertDelayed(t.delayed.delayedTexts, p.messages)...)
 		} else {
@@ -244,8 +244,8 @@ func (m *mail) statements() (all []*statement) {
 }
 
 // size returns the number of rows and bytes.
-func (m *mail) size() (rows, bytes int) {
-	for _, p := range m.parcels {
+func (m *sendPlan) size() (rows, bytes int) {
+	for _, p := range m.batches {
 		rows += len(p.messages)
 		bytes += p.bytes
 	}
@@ -298,16 +298,16 @@ func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queue, 
 	return t.subscriptions.of(ctx, topic)
 }
 
-// pack adds a message to the parcel for its table. left is the number of messages that
+// add adds a message to the tableBatch for its table. left is the number of messages that
 // remain, including this one.
-func (m *mail) pack(ctx context.Context, to *queue, message outgoing, left int) error {
-	waits, foreign := false, to.known() == nserviceBus
+func (m *sendPlan) add(ctx context.Context, to *queue, message newRow, left int) error {
+	waits, foreign := false, to.kind() == nserviceBusTable
 	if message.delay > 0 { // only then does the maker of the table matter
 		var err error
 		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
 			return err
 		}
-		m.taken = append(m.taken, to)
+		m.assumed = append(m.assumed, to)
 		if waits = foreign; waits {
 			message.destination = to.table.address
 			due, err := m.transport.delayed.expect(ctx, message.delay)
@@ -319,10 +319,10 @@ func (m *mail) pack(ctx context.Context, to *queue, message outgoing, left int) 
 			}
 		}
 	} else {
-		m.heads(to)
+		m.markAvailable(to)
 	}
 	size := len(message.headers) + len(message.body)
-	for _, p := range slices.Backward(m.parcels) {
+	for _, p := range slices.Backward(m.batches) {
 		if p.to == to && p.waits == waits {
 			if len(p.messages) >= rowsAtOnce || p.bytes+size > bytesAtOnce {
 				break
@@ -331,21 +331,21 @@ func (m *mail) pack(ctx context.Context, to *queue, message outgoing, left int) 
 			return nil
 		}
 	}
-	messages := append(make([]outgoing, 0, min(left, rowsAtOnce)), message)
-	m.parcels = append(m.parcels, &parcel{to: to, waits: waits, foreign: foreign, messages: messages, bytes: size})
+	messages := append(make([]newRow, 0, min(left, rowsAtOnce)), message)
+	m.batches = append(m.batches, &tableBatch{to: to, waits: waits, foreign: foreign, messages: messages, bytes: size})
 	return nil
 }
 
-// unlearn forgets the makers of the tables after an error: a table may have been
+// forgetTables forgets the makers of the tables after an error: a table may have been
 // replaced.
-func (m *mail) unlearn() {
-	for _, q := range m.taken {
-		q.learn(unknownMaker)
+func (m *sendPlan) forgetTables() {
+	for _, q := range m.assumed {
+		q.setKind(unknownKind)
 	}
 }
 
-// heads records that a message for the queue is available at once.
-func (m *mail) heads(to *queue) {
+// markAvailable records that a message for the queue is available at once.
+func (m *sendPlan) markAvailable(to *queue) {
 	if !slices.Contains(m.destinations, to) {
 		m.destinations = append(m.destinations, to)
 	}
@@ -354,20 +354,20 @@ func (m *mail) heads(to *queue) {
 // isForeign reports whether NServiceBus created the queue's table, which then cannot hold
 // a delayed message.
 func (t *Transport) isForeign(ctx context.Context, q *queue) (bool, error) {
-	switch q.known() {
-	case reprise:
+	switch q.kind() {
+	case repriseTable:
 		return false, nil
-	case nserviceBus:
+	case nserviceBusTable:
 		return true, nil
 	default:
 		return t.examine(ctx, q)
 	}
 }
 
-// arrived wakes receivers after the messages are committed.
-func (m *mail) arrived() {
+// wakeReceivers wakes receivers after the messages are committed.
+func (m *sendPlan) wakeReceivers() {
 	for _, q := range m.destinations {
-		m.transport.ring(q)
+		m.transport.wakeReceivers(q)
 	}
 	if !m.due.IsZero() {
 		m.transport.delayed.lookAt(m.due)

@@ -14,29 +14,29 @@ import (
 )
 
 // settler settles leased messages in batches: one goroutine, whose statement takes all
-// orders that arrived since its last one. It waits for further orders only while other
+// requests that arrived since its last one. It waits for further requests only while other
 // messages are being handled, and no longer than linger. A receiver has two settlers:
 // leases are renewed while a settlement waits.
 type settler struct {
 	r    *receiver
-	wake transport.Signal // there are orders
-	full transport.Signal // waiting for more orders is useless
+	wake transport.Signal // there are requests
+	full transport.Signal // waiting for more requests is useless
 	done chan struct{}    // closed when run has returned
 	life context.Context
 	end  context.CancelFunc
 
-	singly sync.WaitGroup // for settlements of one message
+	single sync.WaitGroup // for settlements of one message
 
 	mu      sync.Mutex // guards the fields below
-	next    *settlement
-	current *settlement // in progress, or ended
+	next    *settleBatch
+	current *settleBatch // in progress, or ended
 	running bool
 	closed  bool
 }
 
 const (
 	linger      = 500 * time.Microsecond
-	settleBatch = 500
+	mostSettled = 500
 	// slow is the time after which callers check their contexts.
 	slow = 100 * time.Millisecond
 	// attemptShare is the part of a lease that one attempt may take: a row that another
@@ -46,8 +46,8 @@ const (
 	// leastAttempt is a minimum for it: cancelling statements that a busy server is about
 	// to execute makes the server busier.
 	leastAttempt = 2 * time.Second
-	// singlyAtOnce is how many messages are settled singly at a time.
-	singlyAtOnce = 4
+	// singlesAtOnce is how many messages are settled singly at a time.
+	singlesAtOnce = 4
 )
 
 func newSettler(r *receiver) *settler {
@@ -56,7 +56,7 @@ func newSettler(r *receiver) *settler {
 		wake: transport.NewSignal(),
 		full: transport.NewSignal(),
 		done: make(chan struct{}),
-		next: newSettlement(0),
+		next: newSettleBatch(0),
 	}
 	s.life, s.end = context.WithCancel(r.t.life.Context())
 	return s
@@ -64,7 +64,7 @@ func newSettler(r *receiver) *settler {
 
 // do performs one action and returns its outcome: nil, core.ErrLockLost, or the error for
 // which it did not happen.
-func (s *settler) do(ctx context.Context, what order) error {
+func (s *settler) do(ctx context.Context, what settleRequest) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -80,27 +80,27 @@ func (s *settler) do(ctx context.Context, what order) error {
 		if err := s.await(ctx, b, i); err != nil {
 			return err
 		}
-		o := &b.orders[i]
-		if o.moved == nil {
+		o := &b.requests[i]
+		if o.movedTo == nil {
 			return o.err
 		}
-		b, i = o.moved, 0
+		b, i = o.movedTo, 0
 	}
 }
 
-// await waits for the end of a settlement, or until the caller of order i stops waiting.
-func (s *settler) await(ctx context.Context, b *settlement, i int) error {
+// await waits for the end of a settlement, or until the caller of request i stops waiting.
+func (s *settler) await(ctx context.Context, b *settleBatch, i int) error {
 	<-b.first
 	select { // avoids the locks of both channels if it has ended
-	case <-b.over:
+	case <-b.done:
 		return nil
 	default:
 	}
 	select {
-	case <-b.over:
+	case <-b.done:
 	case <-ctx.Done():
 		s.mu.Lock()
-		b.orders[i].undone = true
+		b.requests[i].abandoned = true
 		begun := b.begun
 		s.mu.Unlock()
 		if !begun {
@@ -109,7 +109,7 @@ func (s *settler) await(ctx context.Context, b *settlement, i int) error {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
-		case <-b.over:
+		case <-b.done:
 		case <-timer.C: // in an outage: the attempt is not repeated
 			return ctx.Err()
 		}
@@ -118,31 +118,31 @@ func (s *settler) await(ctx context.Context, b *settlement, i int) error {
 }
 
 // drop consumes an expired message. No caller waits for it.
-func (s *settler) drop(d *leased) {
+func (s *settler) drop(d *leaseDelivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.add(order{action: completion, leased: d})
+		s.add(settleRequest{action: completion, leased: d})
 	}
 }
 
 // add is called with mu held.
-func (s *settler) add(o order) (*settlement, int) {
+func (s *settler) add(o settleRequest) (*settleBatch, int) {
 	if !s.running {
 		// The transport cannot finish closing now: it waits for its receivers.
 		s.running = true
 		go s.run()
 	}
 	b := s.next
-	b.orders = append(b.orders, o)
-	if len(b.orders) == 1 {
-		b.timer = time.AfterFunc(slow, b.stir)
+	b.requests = append(b.requests, o)
+	if len(b.requests) == 1 {
+		b.timer = time.AfterFunc(slow, b.wakeCallers)
 		s.wake.Notify()
 	}
-	if len(b.orders) >= settleBatch || len(b.orders) >= int(s.r.inWork.Load()) {
+	if len(b.requests) >= mostSettled || len(b.requests) >= int(s.r.inWork.Load()) {
 		s.full.Notify()
 	}
-	return b, len(b.orders) - 1
+	return b, len(b.requests) - 1
 }
 
 func (s *settler) run() {
@@ -162,38 +162,38 @@ func (s *settler) run() {
 		case <-timer.C:
 		case <-s.life.Done():
 		}
-		if b := s.take(); len(b.orders) > 0 {
+		if b := s.take(); len(b.requests) > 0 {
 			s.carryOut(b)
 		}
 	}
 }
 
 // take begins the next settlement.
-func (s *settler) take() *settlement {
+func (s *settler) take() *settleBatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.next
 	b.begun = true
-	s.current, s.next = b, newSettlement(len(b.orders)) // with the capacity for as many orders as the last
+	s.current, s.next = b, newSettleBatch(len(b.requests)) // with the capacity for as many requests as the last
 	s.wake.Clear()
 	s.full.Clear()
 	return b
 }
 
 // fail ends a settlement that will not be executed.
-func (s *settler) fail(b *settlement) {
-	for i := range b.orders {
-		b.orders[i].err = core.ErrLockLost
+func (s *settler) fail(b *settleBatch) {
+	for i := range b.requests {
+		b.requests[i].err = core.ErrLockLost
 	}
 	s.ended(b)
 }
 
 // ended removes the ended deliveries from the receiver, all at once, and wakes callers.
-func (s *settler) ended(b *settlement) {
-	over := make([]holding, 0, len(b.orders))
-	for i := range b.orders {
-		o := &b.orders[i]
-		if o.moved == nil && o.err == nil && o.action != renewal || errors.Is(o.err, core.ErrLockLost) {
+func (s *settler) ended(b *settleBatch) {
+	over := make([]holding, 0, len(b.requests))
+	for i := range b.requests {
+		o := &b.requests[i]
+		if o.movedTo == nil && o.err == nil && o.action != renewal || errors.Is(o.err, core.ErrLockLost) {
 			over = append(over, o.leased)
 		}
 	}
@@ -202,11 +202,11 @@ func (s *settler) ended(b *settlement) {
 }
 
 // carryOut executes a settlement. In an outage it repeats it until the leases have ended.
-func (s *settler) carryOut(b *settlement) {
+func (s *settler) carryOut(b *settleBatch) {
 	defer s.ended(b)
-	var held [actions][]int // indices of orders
-	for i := range b.orders {
-		what := b.orders[i].action
+	var held [actions][]int // indices of requests
+	for i := range b.requests {
+		what := b.requests[i].action
 		held[what] = append(held[what], i)
 	}
 	for what, list := range held {
@@ -219,7 +219,7 @@ func (s *settler) carryOut(b *settlement) {
 }
 
 // carryOutAll repeats one action. unknown: an earlier attempt may have succeeded.
-func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bool) {
+func (s *settler) carryOutAll(what action, b *settleBatch, list []int, unknown bool) {
 	o := transport.Outages{}
 	for {
 		if list = s.wanted(b, list); len(list) == 0 {
@@ -238,7 +238,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 		s.r.t.gaveUp(err)
 		late := time.Since(began) >= s.attemptLimit()
 		sends := what == completion && b.sends(list) // the server may refuse one of the sends
-		if (late || f == faultBusy || f == faultStatement || sends && !f.transient()) && !b.alone && s.separate(b, list, unknown) {
+		if (late || f == faultBusy || f == faultStatement || sends && !f.transient()) && !b.split && s.split(b, list, unknown) {
 			return
 		}
 		pause := o.Failed(err, began)
@@ -253,7 +253,7 @@ func (s *settler) carryOutAll(what action, b *settlement, list []int, unknown bo
 				err = fmt.Errorf("%w: %w", core.ErrLockLost, err)
 			}
 			for _, i := range list {
-				b.orders[i].err = err
+				b.requests[i].err = err
 			}
 			return
 		}
@@ -265,29 +265,29 @@ func (s *settler) attemptLimit() time.Duration {
 	return min(operationTimeout, max(leastAttempt, s.r.t.lease/attemptShare))
 }
 
-// separate moves orders to single settlements, which run in parallel with later batches:
+// split moves requests to single settlements, which run in parallel with later batches:
 // one message's row may be locked, or the database's encoding may not have one error's
 // characters. It returns false when the settler is closed.
-func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
+func (s *settler) split(b *settleBatch, list []int, unknown bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
 	var next atomic.Int32
-	singles := make([]*settlement, len(list))
+	singles := make([]*settleBatch, len(list))
 	for at, i := range list {
-		singles[at] = newSettlement(1)
-		singles[at].begun, singles[at].alone = true, true
-		singles[at].orders = append(singles[at].orders, b.orders[i])
-		singles[at].stir() // it has taken long already
-		b.orders[i].moved = singles[at]
+		singles[at] = newSettleBatch(1)
+		singles[at].begun, singles[at].split = true, true
+		singles[at].requests = append(singles[at].requests, b.requests[i])
+		singles[at].wakeCallers() // it has taken long already
+		b.requests[i].movedTo = singles[at]
 	}
-	for range min(singlyAtOnce, len(singles)) {
-		s.singly.Go(func() {
+	for range min(singlesAtOnce, len(singles)) {
+		s.single.Go(func() {
 			for at := int(next.Add(1)) - 1; at < len(singles); at = int(next.Add(1)) - 1 {
 				single := singles[at]
-				s.carryOutAll(single.orders[0].action, single, []int{0}, unknown)
+				s.carryOutAll(single.requests[0].action, single, []int{0}, unknown)
 				s.ended(single)
 			}
 		})
@@ -295,16 +295,16 @@ func (s *settler) separate(b *settlement, list []int, unknown bool) bool {
 	return true
 }
 
-// wanted drops the orders whose callers no longer wait.
-func (s *settler) wanted(b *settlement, list []int) []int {
+// wanted drops the requests whose callers no longer wait.
+func (s *settler) wanted(b *settleBatch, list []int) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(list, func(i int) bool {
-		o := &b.orders[i]
-		if o.undone && o.err == nil {
+		o := &b.requests[i]
+		if o.abandoned && o.err == nil {
 			o.err = context.Canceled
 		}
-		return o.undone
+		return o.abandoned
 	})
 }
 
@@ -314,12 +314,12 @@ func (s *settler) isClosed() bool {
 	return s.closed
 }
 
-// attempt executes orders with one statement, and returns the rows whose lease was valid.
-func (s *settler) attempt(ctx context.Context, what action, b *settlement, list []int) (held []int64, err error) {
+// attempt executes requests with one statement, and returns the rows whose lease was valid.
+func (s *settler) attempt(ctx context.Context, what action, b *settleBatch, list []int) (held []int64, err error) {
 	seqs, claims := make([]int64, len(list)), make([]int32, len(list))
 	var texts []string
 	for at, i := range list {
-		o := &b.orders[i]
+		o := &b.requests[i]
 		seqs[at], claims[at] = o.leased.seq, int32(o.leased.claims)
 		if what == abandonment {
 			texts = append(texts, o.text)
@@ -332,9 +332,9 @@ func (s *settler) attempt(ctx context.Context, what action, b *settlement, list 
 	case completion:
 		sql, args = q.complete, columns(seqs, claims)
 		if b.sends(list) {
-			all := make([]*order, len(list))
+			all := make([]*settleRequest, len(list))
 			for at, i := range list {
-				all[at] = &b.orders[i]
+				all[at] = &b.requests[i]
 			}
 			together := postgres{}.completeAndSend(q.queueTexts, s.r.t.delayed.delayedTexts, all)
 			sql, args = together.sql, together.args
@@ -361,22 +361,22 @@ func (s *settler) attempt(ctx context.Context, what action, b *settlement, list 
 	return held, err
 }
 
-// close executes the remaining orders, and accepts no more. If the server does not
+// close executes the remaining requests, and accepts no more. If the server does not
 // answer, it returns when ctx ends.
 func (s *settler) close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
-	running, under := s.running, []*settlement{s.current, s.next}
+	running, under := s.running, []*settleBatch{s.current, s.next}
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, s.end)()
 	if running {
 		for _, b := range under {
-			if b != nil && len(b.orders) > 0 {
-				<-b.over
+			if b != nil && len(b.requests) > 0 {
+				<-b.done
 			}
 		}
 	}
-	s.singly.Wait()
+	s.single.Wait()
 	s.end()
 	if running {
 		<-s.done
@@ -386,16 +386,16 @@ func (s *settler) close(ctx context.Context) {
 // releaseAll makes messages available to other receivers, if the server can be reached. A
 // message that is not released is redelivered when its lease ends.
 func (s *settler) releaseAll(ctx context.Context, left []holding) {
-	b := &settlement{}
+	b := &settleBatch{}
 	var list []int
 	for i, h := range left {
-		b.orders = append(b.orders, order{action: release, leased: h.(*leased)})
+		b.requests = append(b.requests, settleRequest{action: release, leased: h.(*leaseDelivery)})
 		list = append(list, i)
 	}
 	if len(list) == 0 {
 		return
 	}
 	if _, err := s.attempt(ctx, release, b, list); err == nil {
-		s.r.t.ring(s.r.q)
+		s.r.t.wakeReceivers(s.r.q)
 	}
 }

@@ -13,7 +13,7 @@ func (t *Transport) Statements(queue string) (map[string]string, error) {
 		"claim": t.dialect.claim(q.queueTexts, 1, t.lease, time.Time{}, 0, 0).sql, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew,
 		"contents": q.contents, "begin": q.begin, "leased": q.leased, "fence": q.fence,
 		"take":   t.dialect.take(q.queueTexts, 1, time.Time{}).sql,
-		"send":   t.dialect.insert(q.queueTexts, make([]outgoing, 1), false)[0].sql,
+		"send":   t.dialect.insert(q.queueTexts, make([]newRow, 1), false)[0].sql,
 		"notify": notifyText,
 	}, nil
 }

@@ -183,7 +183,7 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 		return err
 	}
 	endpoint := q.table.name
-	if q.table.place != t.in { // two schemas may each have a queue of this name
+	if q.table.location != t.in { // two schemas may each have a queue of this name
 		endpoint = q.table.address
 	}
 	s := t.subscriptions

@@ -20,21 +20,21 @@ type Transport struct {
 	dialect dialect
 	caps    core.Capabilities
 
-	in                place
+	in                location
 	lease             time.Duration
-	polls             polls
+	pollIntervals     pollIntervals
 	nserviceBusTables bool
 
 	queues        queues
 	subscriptions *subscriptions
 	delayed       *delayed
 	returned      *returned
-	bells         bells
-	bellman       *bellman // nil: the server has no notifications
+	wakeups       wakeups
+	notifier      *notifier // nil: the server has no notifications
 	sends         chan struct{}
-	numberSession sync.Once // starts the session of presence over database/sql
-	presence      *presence // over database/sql
-	held          *holders  // limits connections in transactions; nil: no limit
+	numberSession sync.Once        // starts the session of presence over database/sql
+	presence      *presence        // over database/sql
+	limit         *connectionLimit // limits connections in transactions; nil: no limit
 	info          core.TransportInfo
 
 	life     *transport.Lifecycle
@@ -85,9 +85,9 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 	t := &Transport{
 		db:                db,
 		dialect:           dialect,
-		in:                place{cfg.Database, cfg.Schema},
+		in:                location{cfg.Database, cfg.Schema},
 		lease:             cfg.Lease,
-		polls:             defaultPolls,
+		pollIntervals:     defaultPolls,
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
 		life:              transport.NewLifecycle(),
@@ -99,16 +99,16 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 	}
 	t.caps = capabilities(&cfg, dialect)
 	t.queues.t = t
-	t.bells.rung = map[string][]*bell{}
+	t.wakeups.byAddress = map[string][]*wakeup{}
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
 	t.delayed = newDelayed(t)
 	if d, ok := db.(*pgxDatabase); ok {
-		t.bellman = newBellman(t, d)
+		t.notifier = newNotifier(t, d)
 	}
 	// A transaction holds its connection while a handler runs, and the handler may send:
 	// some connections are reserved for sends.
 	if limit := db.limit(); limit > 0 {
-		t.held = holdersOf(db.pool(), limit-keptForSending)
+		t.limit = connectionLimitOf(db.pool(), limit-keptForSending)
 	}
 	return t, nil
 }
@@ -116,11 +116,11 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 // reserveConnection waits until one more transaction may hold a connection. It returns
 // false if one of the contexts ends first.
 func (t *Transport) reserveConnection(ctx, closing context.Context) bool {
-	if t.held == nil {
+	if t.limit == nil {
 		return true
 	}
 	select {
-	case t.held.free <- struct{}{}:
+	case t.limit.free <- struct{}{}:
 		return true
 	case <-ctx.Done():
 	case <-closing.Done():
@@ -130,8 +130,8 @@ func (t *Transport) reserveConnection(ctx, closing context.Context) bool {
 
 // returnConnection frees the place that reserveConnection took.
 func (t *Transport) returnConnection() {
-	if t.held != nil {
-		<-t.held.free
+	if t.limit != nil {
+		<-t.limit.free
 	}
 }
 
@@ -257,7 +257,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	if err != nil {
 		return err
 	}
-	if t.bellman != nil { // it wakes receivers
+	if t.notifier != nil { // it wakes receivers
 		for _, q := range inputs {
 			if lacks, err := t.lacksNotifyTrigger(ctx, q); err == nil && lacks {
 				t.warnOfNotifyTrigger(q, nil)
@@ -299,10 +299,10 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	switch {
-	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.held != nil && cap(t.held.free) == 0:
+	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.limit != nil && cap(t.limit.free) == 0:
 		return nil, fmt.Errorf("in %v the transaction of a handler holds a connection: it needs a pool of %d connections or more, this one has %d; raise its limit (pool_max_conns in the URL)",
 			cfg.Mode, 1+keptForSending, t.db.limit())
-	case t.holds(cfg.Mode) && t.held != nil && cfg.MaxInFlight > cap(t.held.free):
+	case t.isInTransaction(cfg.Mode) && t.limit != nil && cfg.MaxInFlight > cap(t.limit.free):
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
 			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.limit())
 	}
@@ -315,7 +315,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	if foreign != t.nserviceBusTables {
-		return nil, wrongMaker(q.table, foreign)
+		return nil, wrongKind(q.table, foreign)
 	}
 	r := newReceiver(t, q, cfg)
 	if err := t.life.Add(r); err != nil {
@@ -331,19 +331,19 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// wrongMaker is the error of a table that cannot be received from with this
+// wrongKind is the error of a table that cannot be received from with this
 // configuration.
-func wrongMaker(of table, foreign bool) error {
+func wrongKind(of table, foreign bool) error {
 	if foreign {
 		return fmt.Errorf("the table %s was made by NServiceBus: receive from it with Config.NServiceBusTables", of.quoted)
 	}
 	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", of.quoted)
 }
 
-// holds reports whether each message is in a transaction from its receipt on. In other
+// isInTransaction reports whether each message is in a transaction from its receipt on. In other
 // modes messages are leased, and their transactions begin when their handlers ask for
 // them.
-func (t *Transport) holds(mode core.TransactionMode) bool {
+func (t *Transport) isInTransaction(mode core.TransactionMode) bool {
 	switch mode {
 	case core.TransactionSendsAtomicWithReceive:
 		return t.nserviceBusTables || !t.onPostgres()
@@ -364,7 +364,7 @@ func (t *Transport) onPostgres() bool {
 func (t *Transport) joinPresence() *presence {
 	switch db := t.db.(type) {
 	case *pgxDatabase:
-		return t.bellman.presence()
+		return t.notifier.presence()
 	case *sqlDatabase:
 		t.numberSession.Do(func() { t.presence = startNumberSession(t, db) })
 		return t.presence
@@ -378,10 +378,10 @@ func (t *Transport) joinPresence() *presence {
 func (t *Transport) free(q *queue, due time.Time) {
 	for _, r := range t.life.Receivers() {
 		if r, is := r.(*receiver); is && r.q.table.address == q.table.address {
-			r.lower(due)
+			r.lowerWatermark(due)
 		}
 	}
-	t.ring(q)
+	t.wakeReceivers(q)
 }
 
 // examineEventually examines a queue's table. While the server cannot be reached it tries
@@ -416,7 +416,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	if !t.life.Close(ctx, nil) {
 		return nil
 	}
-	t.held.leave()
+	t.limit.release()
 	closed := make(chan struct{})
 	go func() { // pools have no contexts
 		defer close(closed)

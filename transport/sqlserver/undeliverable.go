@@ -31,7 +31,7 @@ const untoldWait = time.Minute
 
 // undeliverable is the error about one message.
 type undeliverable struct {
-	*waiting
+	*delayedRow
 	err error
 }
 
@@ -111,7 +111,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 			return nil
 		case err == nil:
 			e.MovedTo = to.table.address
-			d.t.ring(to)
+			d.t.wakeReceivers(to)
 			l.tell(e)
 			return nil
 		case d.t.transient(err):

@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// sqlLoan is the handler's view of a message's transaction: a *sql.Tx of a database that
+// sqlTxHandle is the handler's view of a message's transaction: a *sql.Tx of a database that
 // has a single connection, which is that of the message, and in which transactions
 // neither begin nor end. So a handler cannot commit the receive without its sends. After
 // the handler has returned, database/sql closes rows that it left open: they would keep
 // the connection busy until they are read.
-type sqlLoan struct {
+type sqlTxHandle struct {
 	db  *sql.DB
 	tx  *sql.Tx
 	end context.CancelFunc
@@ -23,15 +23,15 @@ type sqlLoan struct {
 }
 
 // lendSQL lends the connection, with the transaction on it.
-func lendSQL(conn *sql.Conn) *sqlLoan {
+func lendSQL(conn *sql.Conn) *sqlTxHandle {
 	life, end := context.WithCancel(context.Background())
-	l := &sqlLoan{end: end, db: sql.OpenDB(lentConn{conn, life})}
+	l := &sqlTxHandle{end: end, db: sql.OpenDB(handlerConn{conn, life})}
 	l.tx, _ = l.db.BeginTx(life, nil) // it calls no method that could fail
 	return l
 }
 
 // close waits for a statement in progress until ctx ends, and then cancels it.
-func (l *sqlLoan) close(ctx context.Context) {
+func (l *sqlTxHandle) close(ctx context.Context) {
 	stop := context.AfterFunc(ctx, l.end)
 	_ = l.tx.Rollback() // rolls back nothing, but closes rows
 	stop()
@@ -39,8 +39,8 @@ func (l *sqlLoan) close(ctx context.Context) {
 	_ = l.db.Close()
 }
 
-// lentConn is the database, its single connection, and the transaction on it.
-type lentConn struct {
+// handlerConn is the database, its single connection, and the transaction on it.
+type handlerConn struct {
 	conn *sql.Conn
 	life context.Context // ends when a statement in progress has to be cancelled
 }
@@ -54,23 +54,23 @@ var _ interface {
 	driver.QueryerContext
 	driver.NamedValueChecker
 	driver.Tx
-} = lentConn{}
+} = handlerConn{}
 
-func (c lentConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
-func (c lentConn) Driver() driver.Driver                        { return lentDriver{} }
-func (c lentConn) Close() error                                 { return nil }
-func (c lentConn) Commit() error                                { return errNotYours }
-func (c lentConn) Rollback() error                              { return errNotYours }
+func (c handlerConn) Connect(context.Context) (driver.Conn, error) { return c, nil }
+func (c handlerConn) Driver() driver.Driver                        { return handlerDriver{} }
+func (c handlerConn) Close() error                                 { return nil }
+func (c handlerConn) Commit() error                                { return errNotYours }
+func (c handlerConn) Rollback() error                              { return errNotYours }
 
-func (c lentConn) Begin() (driver.Tx, error) { return c, nil }
+func (c handlerConn) Begin() (driver.Tx, error) { return c, nil }
 
-func (c lentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
+func (c handlerConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
 
-// lentDriver has no connections to open.
-type lentDriver struct{}
+// handlerDriver has no connections to open.
+type handlerDriver struct{}
 
 // Open implements driver.Driver.
-func (lentDriver) Open(string) (driver.Conn, error) { return nil, errNotYours }
+func (handlerDriver) Open(string) (driver.Conn, error) { return nil, errNotYours }
 
 // clientConn has the methods that connections of go-mssqldb and pgx share.
 type clientConn interface {
@@ -80,7 +80,7 @@ type clientConn interface {
 
 // use calls f while no other goroutine uses the connection. Its error says that the
 // connection is gone.
-func (c lentConn) use(f func(conn clientConn)) error {
+func (c handlerConn) use(f func(conn clientConn)) error {
 	return c.conn.Raw(func(native any) error {
 		conn, ok := native.(clientConn)
 		if !ok {
@@ -92,14 +92,14 @@ func (c lentConn) use(f func(conn clientConn)) error {
 }
 
 // CheckNamedValue implements driver.NamedValueChecker.
-func (c lentConn) CheckNamedValue(value *driver.NamedValue) (err error) {
+func (c handlerConn) CheckNamedValue(value *driver.NamedValue) (err error) {
 	gone := c.use(func(conn clientConn) { err = conn.CheckNamedValue(value) })
 	return firstError(gone, err)
 }
 
 // ExecContext implements driver.ExecerContext if the client library does; otherwise
 // database/sql prepares the statement.
-func (c lentConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (result driver.Result, err error) {
+func (c handlerConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (result driver.Result, err error) {
 	ctx, done := c.limited(ctx)
 	defer done()
 	gone := c.use(func(conn clientConn) {
@@ -114,7 +114,7 @@ func (c lentConn) ExecContext(ctx context.Context, query string, args []driver.N
 
 // QueryContext implements driver.QueryerContext, as ExecContext does
 // driver.ExecerContext.
-func (c lentConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c handlerConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	ctx, done := c.limited(ctx)
 	var rows driver.Rows
 	var err error
@@ -129,17 +129,17 @@ func (c lentConn) QueryContext(ctx context.Context, query string, args []driver.
 }
 
 // lent returns rows whose reader uses the connection.
-func (c lentConn) lent(rows driver.Rows, err error, done func()) (driver.Rows, error) {
+func (c handlerConn) lent(rows driver.Rows, err error, done func()) (driver.Rows, error) {
 	if err != nil {
 		done()
 		return nil, err
 	}
-	base := lentRows{rows, c, done}
+	base := handlerRows{rows, c, done}
 	switch native := rows.(type) {
 	case rowsOfMicrosoft:
-		return &lentMicrosoftRows{rowsOfMicrosoft: native, lentRows: base}, nil
+		return &handlerMicrosoftRows{rowsOfMicrosoft: native, handlerRows: base}, nil
 	case rowsOfPostgres:
-		return &lentPostgresRows{rowsOfPostgres: native, lentRows: base}, nil
+		return &handlerPostgresRows{rowsOfPostgres: native, handlerRows: base}, nil
 	default:
 		return &base, nil
 	}
@@ -147,7 +147,7 @@ func (c lentConn) lent(rows driver.Rows, err error, done func()) (driver.Rows, e
 
 // limited returns a context that also ends when a statement in progress has to be
 // cancelled.
-func (c lentConn) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+func (c handlerConn) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.life, cancel)
 	return ctx, func() {
@@ -157,37 +157,39 @@ func (c lentConn) limited(ctx context.Context) (context.Context, context.CancelF
 }
 
 // Prepare implements driver.Conn.
-func (c lentConn) Prepare(query string) (driver.Stmt, error) {
+func (c handlerConn) Prepare(query string) (driver.Stmt, error) {
 	return c.PrepareContext(context.Background(), query)
 }
 
 // PrepareContext implements driver.ConnPrepareContext. go-mssqldb sends nothing to the
 // server for it.
-func (c lentConn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
+func (c handlerConn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
 	gone := c.use(func(conn clientConn) { s, err = conn.PrepareContext(ctx, query) })
 	if err := firstError(gone, err); err != nil {
 		return nil, err
 	}
-	return lentStmt{s, c}, nil
+	return handlerStmt{s, c}, nil
 }
 
-// lentStmt is a statement of the client library.
-type lentStmt struct {
+// handlerStmt is a statement of the client library.
+type handlerStmt struct {
 	driver.Stmt
-	on lentConn
+	on handlerConn
 }
 
 // CheckNamedValue implements driver.NamedValueChecker.
-func (s lentStmt) CheckNamedValue(value *driver.NamedValue) error { return s.on.CheckNamedValue(value) }
+func (s handlerStmt) CheckNamedValue(value *driver.NamedValue) error {
+	return s.on.CheckNamedValue(value)
+}
 
 // Close implements driver.Stmt.
-func (s lentStmt) Close() (err error) {
+func (s handlerStmt) Close() (err error) {
 	gone := s.on.use(func(clientConn) { err = s.Stmt.Close() })
 	return firstError(gone, err)
 }
 
 // ExecContext implements driver.StmtExecContext.
-func (s lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (result driver.Result, err error) {
+func (s handlerStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (result driver.Result, err error) {
 	ctx, done := s.on.limited(ctx)
 	defer done()
 	gone := s.on.use(func(clientConn) { result, err = s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) })
@@ -195,7 +197,7 @@ func (s lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (re
 }
 
 // QueryContext implements driver.StmtQueryContext.
-func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+func (s handlerStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	ctx, done := s.on.limited(ctx)
 	var rows driver.Rows
 	var err error
@@ -203,24 +205,24 @@ func (s lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (d
 	return s.on.lent(rows, firstError(gone, err), done)
 }
 
-// lentRows are rows whose reader uses the connection.
-type lentRows struct {
+// handlerRows are rows whose reader uses the connection.
+type handlerRows struct {
 	rows driver.Rows
-	on   lentConn
+	on   handlerConn
 	done func()
 }
 
 // Columns implements driver.Rows.
-func (r *lentRows) Columns() []string { return r.rows.Columns() }
+func (r *handlerRows) Columns() []string { return r.rows.Columns() }
 
 // Next implements driver.Rows.
-func (r *lentRows) Next(dest []driver.Value) (err error) {
+func (r *handlerRows) Next(dest []driver.Value) (err error) {
 	gone := r.on.use(func(clientConn) { err = r.rows.Next(dest) })
 	return firstError(gone, err)
 }
 
 // Close implements driver.Rows.
-func (r *lentRows) Close() (err error) {
+func (r *handlerRows) Close() (err error) {
 	defer r.done()
 	gone := r.on.use(func(clientConn) { err = r.rows.Close() })
 	return firstError(gone, err)
@@ -242,28 +244,28 @@ type (
 	}
 )
 
-type lentPostgresRows struct {
+type handlerPostgresRows struct {
 	rowsOfPostgres
-	lentRows
+	handlerRows
 }
 
-// Columns, Next and Close are those of lentRows.
-func (r *lentPostgresRows) Columns() []string              { return r.lentRows.Columns() }
-func (r *lentPostgresRows) Next(dest []driver.Value) error { return r.lentRows.Next(dest) }
-func (r *lentPostgresRows) Close() error                   { return r.lentRows.Close() }
+// Columns, Next and Close are those of handlerRows.
+func (r *handlerPostgresRows) Columns() []string              { return r.handlerRows.Columns() }
+func (r *handlerPostgresRows) Next(dest []driver.Value) error { return r.handlerRows.Next(dest) }
+func (r *handlerPostgresRows) Close() error                   { return r.handlerRows.Close() }
 
-type lentMicrosoftRows struct {
+type handlerMicrosoftRows struct {
 	rowsOfMicrosoft
-	lentRows
+	handlerRows
 }
 
-// Columns, Next and Close are those of lentRows.
-func (r *lentMicrosoftRows) Columns() []string              { return r.lentRows.Columns() }
-func (r *lentMicrosoftRows) Next(dest []driver.Value) error { return r.lentRows.Next(dest) }
-func (r *lentMicrosoftRows) Close() error                   { return r.lentRows.Close() }
+// Columns, Next and Close are those of handlerRows.
+func (r *handlerMicrosoftRows) Columns() []string              { return r.handlerRows.Columns() }
+func (r *handlerMicrosoftRows) Next(dest []driver.Value) error { return r.handlerRows.Next(dest) }
+func (r *handlerMicrosoftRows) Close() error                   { return r.handlerRows.Close() }
 
 // NextResultSet implements driver.RowsNextResultSet.
-func (r *lentMicrosoftRows) NextResultSet() (err error) {
+func (r *handlerMicrosoftRows) NextResultSet() (err error) {
 	gone := r.on.use(func(clientConn) { err = r.rowsOfMicrosoft.NextResultSet() })
 	return firstError(gone, err)
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// loan is a transaction that is lent to a handler. After the handler has returned,
+// txHandle is a transaction that is lent to a handler. After the handler has returned,
 // results that it left open are closed, and its transaction cannot be used any more: by
 // then the connection may belong to another message.
-type loan struct {
+type txHandle struct {
 	tx    pgx.Tx
 	ended atomic.Bool
 
@@ -29,13 +29,13 @@ type loan struct {
 // ends it waits for a statement in progress, and reads the rest of a result that the
 // handler has not closed. Then it closes the network connection: the handler, or one of
 // its goroutines, may still be using it, so no other user may have it.
-func (l *loan) end(ctx context.Context) (free bool) {
+func (l *txHandle) end(ctx context.Context) (free bool) {
 	l.ended.Store(true) // later users of mu do nothing
 	return l.quiet(ctx)
 }
 
 // quiet waits until the connection is free, as end does.
-func (l *loan) quiet(ctx context.Context) (free bool) {
+func (l *txHandle) quiet(ctx context.Context) (free bool) {
 	if !l.mu.TryLock() {
 		if !l.await(ctx) {
 			return false
@@ -60,7 +60,7 @@ func (l *loan) quiet(ctx context.Context) (free bool) {
 
 // await waits for the end of a statement in progress. If ctx ends first, it cuts the
 // connection.
-func (l *loan) await(ctx context.Context) bool {
+func (l *txHandle) await(ctx context.Context) bool {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -77,17 +77,17 @@ func (l *loan) await(ctx context.Context) bool {
 }
 
 // cut closes the network connection, which is allowed at any time.
-func (l *loan) cut() { _ = l.tx.Conn().PgConn().Conn().Close() }
+func (l *txHandle) cut() { _ = l.tx.Conn().PgConn().Conn().Close() }
 
-// loanPart is the part of a loan since a savepoint. It ends when that savepoint is rolled
+// txHandlePart is the part of a txHandle since a savepoint. It ends when that savepoint is rolled
 // back.
-type loanPart struct {
+type txHandlePart struct {
 	savepoint int
 	ended     atomic.Bool
 }
 
 // use calls f while the transaction is the handler's.
-func (tx *lentTx) use(f func() error) error {
+func (tx *handlerTx) use(f func() error) error {
 	tx.loan.mu.Lock()
 	defer tx.loan.mu.Unlock()
 	switch {
@@ -99,13 +99,13 @@ func (tx *lentTx) use(f func() error) error {
 	return f()
 }
 
-// lentTx is the handler's view of the transaction, or a transaction nested in it. One
+// handlerTx is the handler's view of the transaction, or a transaction nested in it. One
 // goroutine at a time uses it, as every pgx.Tx.
-type lentTx struct {
-	pgx.Tx    // pgx's own
-	loan      *loan
-	part      *loanPart // nil before the first savepoint
-	outermost bool      // the message's own
+type handlerTx struct {
+	pgx.Tx // pgx's own
+	loan   *txHandle
+	part   *txHandlePart // nil before the first savepoint
+	root   bool          // the message's own
 }
 
 // errNotYours is the error of Commit and Rollback.
@@ -130,11 +130,11 @@ func endsTransaction(sql string) bool {
 }
 
 // Begin begins a nested transaction (a savepoint).
-func (tx *lentTx) Begin(ctx context.Context) (nested pgx.Tx, err error) {
+func (tx *handlerTx) Begin(ctx context.Context) (nested pgx.Tx, err error) {
 	err = tx.use(func() error {
 		inner, err := tx.Tx.Begin(ctx)
 		if err == nil {
-			nested = &lentTx{Tx: inner, loan: tx.loan, part: tx.part}
+			nested = &handlerTx{Tx: inner, loan: tx.loan, part: tx.part}
 		}
 		return err
 	})
@@ -142,8 +142,8 @@ func (tx *lentTx) Begin(ctx context.Context) (nested pgx.Tx, err error) {
 }
 
 // Commit commits a nested transaction.
-func (tx *lentTx) Commit(ctx context.Context) error {
-	if tx.outermost {
+func (tx *handlerTx) Commit(ctx context.Context) error {
+	if tx.root {
 		return errNotYours
 	}
 	return tx.use(func() error { return tx.Tx.Commit(ctx) })
@@ -151,15 +151,15 @@ func (tx *lentTx) Commit(ctx context.Context) error {
 
 // Rollback rolls back a nested transaction. On the message's own transaction it only
 // returns an error: the call may well be deferred.
-func (tx *lentTx) Rollback(ctx context.Context) error {
-	if tx.outermost {
+func (tx *handlerTx) Rollback(ctx context.Context) error {
+	if tx.root {
 		return errNotYours
 	}
 	return tx.use(func() error { return tx.Tx.Rollback(ctx) })
 }
 
 // Exec implements pgx.Tx. It refuses statements that end the transaction.
-func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+func (tx *handlerTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	if endsTransaction(sql) {
 		return tag, errNotYours
 	}
@@ -174,7 +174,7 @@ func (tx *lentTx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn
 }
 
 // Query implements pgx.Tx.
-func (tx *lentTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.Rows, err error) {
+func (tx *handlerTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.Rows, err error) {
 	err = tx.use(func() error {
 		rows, err = tx.Tx.Query(ctx, sql, args...)
 		if err == nil {
@@ -189,7 +189,7 @@ func (tx *lentTx) Query(ctx context.Context, sql string, args ...any) (rows pgx.
 }
 
 // QueryRow implements pgx.Tx.
-func (tx *lentTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (tx *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil { // Scan returns the error
 		return firstRow{rows: rows}
@@ -198,7 +198,7 @@ func (tx *lentTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // SendBatch implements pgx.Tx.
-func (tx *lentTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
+func (tx *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.BatchResults) {
 	err := tx.use(func() error {
 		busy := tx.Conn().PgConn().IsBusy() // with a result that is still open, so that this fails
 		results = tx.Tx.SendBatch(ctx, b)
@@ -214,7 +214,7 @@ func (tx *lentTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.Batc
 }
 
 // CopyFrom implements pgx.Tx.
-func (tx *lentTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (n int64, err error) {
+func (tx *handlerTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (n int64, err error) {
 	err = tx.use(func() error {
 		n, err = tx.Tx.CopyFrom(ctx, table, columns, source)
 		return err
@@ -223,7 +223,7 @@ func (tx *lentTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []
 }
 
 // Prepare implements pgx.Tx.
-func (tx *lentTx) Prepare(ctx context.Context, name, sql string) (description *pgconn.StatementDescription, err error) {
+func (tx *handlerTx) Prepare(ctx context.Context, name, sql string) (description *pgconn.StatementDescription, err error) {
 	err = tx.use(func() error {
 		description, err = tx.Tx.Prepare(ctx, name, sql)
 		return err
@@ -234,7 +234,7 @@ func (tx *lentTx) Prepare(ctx context.Context, name, sql string) (description *p
 // firstRow is the result of QueryRow.
 type firstRow struct {
 	rows pgx.Rows
-	loan *loan // nil: there is no result
+	loan *txHandle // nil: there is no result
 }
 
 // Scan implements pgx.Row.

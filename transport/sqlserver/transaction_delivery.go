@@ -13,15 +13,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// takeInTransaction takes one message in a transaction: the row is deleted, and until the
+// receiveInTransaction takes one message in a transaction: the row is deleted, and until the
 // commit other receivers neither see that nor can lock the row. The transaction has its
 // own connection until the message is settled.
 //
 // The order of the statements matters: first the row, then the savepoint. If the outer
 // transaction only locks a row, and the row is deleted after the savepoint, then two
 // transactions lock it in the server's view, and that takes longer the more rows wait.
-func (r *receiver) takeInTransaction(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
-	d, err := r.takeOne(ctx)
+func (r *receiver) receiveInTransaction(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
+	d, err := r.deleteOne(ctx)
 	switch {
 	case err != nil || d == nil:
 		return 0, false, err
@@ -41,8 +41,8 @@ func (r *receiver) takeInTransaction(ctx *operation, dst []core.Delivery) (n int
 	return 1, false, nil
 }
 
-func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
-	d := &heldMessage{r: r}
+func (r *receiver) deleteOne(ctx context.Context) (*transactionDelivery, error) {
+	d := &transactionDelivery{r: r}
 	found := 0
 	from := r.from()
 	take := r.t.dialect.take(r.q.queueTexts, 1, from.time)
@@ -62,16 +62,16 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.learnFloor(from, found, 1, d.due, time.Since(start))
+	r.advanceWatermark(from, found, 1, d.due, time.Since(start))
 	if found == 0 {
 		tx.rollback(ctx)
 		return nil, nil
 	}
 	d.tx = tx
-	if n, text := r.misses.of(&d.record); n > 0 {
+	if n, text := r.uncounted.of(&d.queueRow); n > 0 {
 		d.missed, d.deliveries, d.lastError = n, d.deliveries+n, text
 	}
-	d.in = r.incoming(&d.record)
+	d.in = r.incoming(&d.queueRow)
 	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.id)
 	if r.count != nil && !d.isAtomic() {
 		r.t.returned.add(d.id) // the server does not tell when it rolls back
@@ -79,11 +79,11 @@ func (r *receiver) takeOne(ctx context.Context) (*heldMessage, error) {
 	return d, nil
 }
 
-// heldMessage is a message whose row is deleted in an open transaction. If the connection
+// transactionDelivery is a message whose row is deleted in an open transaction. If the connection
 // breaks, the row is available to all receivers again.
-type heldMessage struct {
+type transactionDelivery struct {
 	transport.UnsupportedDelivery
-	record
+	queueRow
 	r      *receiver
 	in     core.Incoming
 	missed int  // deliveries that its table has not counted
@@ -97,21 +97,21 @@ type heldMessage struct {
 	savepoints transport.Savepoints // of the handler's work
 }
 
-var _ holding = (*heldMessage)(nil)
+var _ holding = (*transactionDelivery)(nil)
 
 // String describes the delivery without the fields of its connection, which others use.
-func (d *heldMessage) String() string {
+func (d *transactionDelivery) String() string {
 	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
 }
 
 // GoString returns the same text as String.
-func (d *heldMessage) GoString() string { return d.String() }
+func (d *transactionDelivery) GoString() string { return d.String() }
 
 // Incoming implements core.Delivery.
-func (d *heldMessage) Incoming() *core.Incoming { return &d.in }
+func (d *transactionDelivery) Incoming() *core.Incoming { return &d.in }
 
 // Complete implements core.Delivery.
-func (d *heldMessage) Complete(ctx context.Context) error {
+func (d *transactionDelivery) Complete(ctx context.Context) error {
 	err := d.settle(ctx, "complete", withWork, func(ctx context.Context) error {
 		return d.commit(ctx)
 	})
@@ -120,7 +120,7 @@ func (d *heldMessage) Complete(ctx context.Context) error {
 }
 
 // forget deletes the recorded failures of a message that is gone.
-func (d *heldMessage) forget(err error) {
+func (d *transactionDelivery) forget(err error) {
 	if err != nil {
 		return
 	}
@@ -128,12 +128,12 @@ func (d *heldMessage) forget(err error) {
 	if d.r.count != nil {
 		d.r.count.Forget(d.id)
 	} else {
-		d.r.misses.set(&d.record, 0)
+		d.r.uncounted.set(&d.queueRow, 0)
 	}
 }
 
 // Release implements core.Delivery.
-func (d *heldMessage) Release(ctx context.Context) error {
+func (d *transactionDelivery) Release(ctx context.Context) error {
 	return d.settle(ctx, "release", withoutWork, func(ctx context.Context) error {
 		d.r.t.returned.add(d.id) // before it can be received again
 		return d.undo(ctx)
@@ -142,7 +142,7 @@ func (d *heldMessage) Release(ctx context.Context) error {
 
 // Abandon implements core.Delivery. If the table counts, the transaction that had deleted
 // the row adds it again with a higher count; if that fails, see recount.
-func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
+func (d *transactionDelivery) Abandon(ctx context.Context, cause error) error {
 	return d.settle(ctx, "abandon", withoutWork, func(ctx context.Context) error {
 		if d.r.count != nil {
 			d.r.count.Failed(d.id, cause)
@@ -162,7 +162,7 @@ func (d *heldMessage) Abandon(ctx context.Context, cause error) error {
 
 // undo restores the row. If the server does not confirm that, the connection is lost: the
 // row may have been available for long, and another receiver may have the message.
-func (d *heldMessage) undo(ctx context.Context) error {
+func (d *transactionDelivery) undo(ctx context.Context) error {
 	if err := d.tx.undo(ctx); err != nil {
 		return &rolledBackError{err}
 	}
@@ -171,14 +171,14 @@ func (d *heldMessage) undo(ctx context.Context) error {
 }
 
 // giveBack is the statement that adds the row again, with one more delivery.
-func (d *heldMessage) giveBack() *statement {
+func (d *transactionDelivery) giveBack() *statement {
 	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, storedInt(d.deliveries), d.nextClaim(), d.expires, d.lastError)
 }
 
 // available tells receivers that the message is available again.
-func (d *heldMessage) available() {
-	d.r.lower(d.due)
-	d.r.t.ring(d.r.q)
+func (d *transactionDelivery) available() {
+	d.r.lowerWatermark(d.due)
+	d.r.t.wakeReceivers(d.r.q)
 }
 
 // These say whether a settlement keeps the handler's work in the transaction.
@@ -189,7 +189,7 @@ const (
 
 // settle performs the one settlement. After an error the message is still held, unless
 // the lock is lost.
-func (d *heldMessage) settle(ctx context.Context, what string, work bool, do func(ctx context.Context) error) error {
+func (d *transactionDelivery) settle(ctx context.Context, what string, work bool, do func(ctx context.Context) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := d.settleOnce(ctx, work, do)
@@ -199,7 +199,7 @@ func (d *heldMessage) settle(ctx context.Context, what string, work bool, do fun
 	return nil
 }
 
-func (d *heldMessage) failed(what string, err error) error {
+func (d *transactionDelivery) failed(what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
@@ -207,11 +207,11 @@ func (d *heldMessage) failed(what string, err error) error {
 }
 
 // usable returns an error if the message can no longer be settled.
-func (d *heldMessage) usable(ctx context.Context) error {
+func (d *transactionDelivery) usable(ctx context.Context) error {
 	return cmp.Or(d.state.ended(), ctx.Err())
 }
 
-func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx context.Context) error) error {
+func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func(ctx context.Context) error) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 	for range 2 { // again with another connection, if this one breaks
 		if d.tx.lost() {
 			undone := d.used
-			if err := d.retake(under, cmp.Or(err, errEnded)); err != nil {
+			if err := d.reacquire(under, cmp.Or(err, errEnded)); err != nil {
 				return err
 			}
 			if work && undone {
@@ -242,7 +242,7 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 			return err
 		}
 	}
-	if lost := d.retake(under, err); lost != nil {
+	if lost := d.reacquire(under, err); lost != nil {
 		return lost
 	}
 	return err
@@ -252,7 +252,7 @@ func (d *heldMessage) settleOnce(ctx context.Context, work bool, do func(ctx con
 var errEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
 
 // lose ends a message that is no longer held. The row is available again.
-func (d *heldMessage) lose(ctx context.Context, cause error) error {
+func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 	d.state = lost
 	d.r.t.returned.add(d.id)
 	d.tx.rollback(ctx)
@@ -262,13 +262,13 @@ func (d *heldMessage) lose(ctx context.Context, cause error) error {
 }
 
 // end removes the message from the receiver.
-func (d *heldMessage) end() {
+func (d *transactionDelivery) end() {
 	d.r.settled(d)
 	d.r.t.returnConnection()
 }
 
 // giveUp implements inTransaction.
-func (d *heldMessage) giveUp(ctx context.Context) {
+func (d *transactionDelivery) giveUp(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.state != held {
@@ -281,7 +281,7 @@ func (d *heldMessage) giveUp(ctx context.Context) {
 	d.tx.reclaim(now) // the handler may still be running
 	d.tx.rollback(ctx)
 	d.r.t.returnConnection()
-	d.r.t.ring(d.r.q)
+	d.r.t.wakeReceivers(d.r.q)
 }
 
 // These are the savepoints of a message's transaction.
@@ -293,7 +293,7 @@ const (
 
 // commit commits the handler's work together with these statements. If one of them fails,
 // the transaction returns to the state after the handler.
-func (d *heldMessage) commit(ctx context.Context, statements ...*statement) error {
+func (d *transactionDelivery) commit(ctx context.Context, statements ...*statement) error {
 	if !d.used {
 		return d.commitFrom(ctx, beforeHandler, nil, statements)
 	}
@@ -305,7 +305,7 @@ func (d *heldMessage) commit(ctx context.Context, statements ...*statement) erro
 }
 
 // commitUndone commits these statements without the handler's work.
-func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement) error {
+func (d *transactionDelivery) commitUndone(ctx context.Context, statements ...*statement) error {
 	if !d.used {
 		return d.commitFrom(ctx, beforeHandler, nil, statements)
 	}
@@ -324,7 +324,7 @@ func (d *heldMessage) commitUndone(ctx context.Context, statements ...*statement
 // commitFrom commits with these statements. If one fails, the transaction returns to a
 // savepoint, unless first, which has to succeed before, failed. Statements after first
 // are not the handler's work: their error is a refusedError.
-func (d *heldMessage) commitFrom(ctx context.Context, savepoint string, first *statement, statements []*statement) error {
+func (d *transactionDelivery) commitFrom(ctx context.Context, savepoint string, first *statement, statements []*statement) error {
 	for _, s := range statements {
 		s.done = false // an earlier attempt may have executed more statements
 	}
@@ -360,4 +360,6 @@ func (e *refusedError) Unwrap() error { return e.err }
 
 // isAtomic reports whether the handler and its sends take part in the transaction, which
 // then has savepoints.
-func (d *heldMessage) isAtomic() bool { return d.r.mode == core.TransactionSendsAtomicWithReceive }
+func (d *transactionDelivery) isAtomic() bool {
+	return d.r.mode == core.TransactionSendsAtomicWithReceive
+}

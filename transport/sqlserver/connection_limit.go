@@ -2,10 +2,10 @@ package sqlserver
 
 import "sync"
 
-// holders limits the transactions that hold connections of one pool at a time, for all
+// connectionLimit limits the transactions that hold connections of one pool at a time, for all
 // transports that share it. Each transaction lasts as long as a handler, and handlers
 // send: without connections reserved for that they would wait for each other for ever.
-type holders struct {
+type connectionLimit struct {
 	pool       any
 	transports int
 	free       chan struct{} // has one element for each transaction
@@ -13,24 +13,24 @@ type holders struct {
 
 var pools = struct {
 	mu sync.Mutex
-	by map[any]*holders
-}{by: map[any]*holders{}}
+	by map[any]*connectionLimit
+}{by: map[any]*connectionLimit{}}
 
-// holdersOf returns the holders of a pool, for one more transport.
-func holdersOf(pool any, most int) *holders {
+// connectionLimitOf returns the limit of a pool, for one more transport.
+func connectionLimitOf(pool any, most int) *connectionLimit {
 	pools.mu.Lock()
 	defer pools.mu.Unlock()
 	h := pools.by[pool]
 	if h == nil {
-		h = &holders{pool: pool, free: make(chan struct{}, max(most, 0))}
+		h = &connectionLimit{pool: pool, free: make(chan struct{}, max(most, 0))}
 		pools.by[pool] = h
 	}
 	h.transports++
 	return h
 }
 
-// leave is called when a transport is closed.
-func (h *holders) leave() {
+// release is called when a transport is closed.
+func (h *connectionLimit) release() {
 	if h == nil {
 		return
 	}

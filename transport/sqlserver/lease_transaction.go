@@ -34,10 +34,10 @@ type work struct {
 var _ interface {
 	lender
 	inTransaction
-} = (*leased)(nil)
+} = (*leaseDelivery)(nil)
 
 // BindContext implements core.Delivery.
-func (d *leased) BindContext(ctx context.Context) context.Context {
+func (d *leaseDelivery) BindContext(ctx context.Context) context.Context {
 	if !d.r.works {
 		return ctx
 	}
@@ -45,7 +45,7 @@ func (d *leased) BindContext(ctx context.Context) context.Context {
 }
 
 // lend implements lender.
-func (d *leased) lend(ctx context.Context) (any, error) {
+func (d *leaseDelivery) lend(ctx context.Context) (any, error) {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	if err := d.usable(ctx); err != nil {
@@ -61,7 +61,7 @@ func (d *leased) lend(ctx context.Context) (any, error) {
 
 // beginWork begins the transaction, if the lease is valid. work.mu is held, as in all
 // methods below.
-func (d *leased) beginWork(ctx context.Context) error {
+func (d *leaseDelivery) beginWork(ctx context.Context) error {
 	if d.work.undone != nil {
 		return d.work.undone
 	}
@@ -91,7 +91,7 @@ func (d *leased) beginWork(ctx context.Context) error {
 }
 
 // endWork rolls the transaction back, unless it has ended.
-func (d *leased) endWork(ctx context.Context) {
+func (d *leaseDelivery) endWork(ctx context.Context) {
 	d.work.tx.rollback(ctx)
 	d.work.tx = nil
 	d.work.expiry.Stop()
@@ -99,7 +99,7 @@ func (d *leased) endWork(ctx context.Context) {
 }
 
 // rollBackWork ends the transaction, if there is one.
-func (d *leased) rollBackWork(ctx context.Context) {
+func (d *leaseDelivery) rollBackWork(ctx context.Context) {
 	if d.work.tx == nil {
 		return
 	}
@@ -108,7 +108,7 @@ func (d *leased) rollBackWork(ctx context.Context) {
 }
 
 // undo undoes the handler's work and restores the state before the handler began.
-func (d *leased) undo(ctx context.Context) {
+func (d *leaseDelivery) undo(ctx context.Context) {
 	if d.work.tx != nil {
 		under := d.r.operations.begin(ctx)
 		defer under.end()
@@ -120,7 +120,7 @@ func (d *leased) undo(ctx context.Context) {
 
 // expire ends a transaction whose lease has ended. The engine does not settle such a
 // message.
-func (d *leased) expire() {
+func (d *leaseDelivery) expire() {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	if d.work.tx == nil {
@@ -136,21 +136,21 @@ func (d *leased) expire() {
 
 // abandonWork ends the transaction of a lost message. A statement of a running handler is
 // cancelled.
-func (d *leased) abandonWork() {
+func (d *leaseDelivery) abandonWork() {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	d.giveUpWork(context.Background())
 }
 
 // giveUp implements inTransaction.
-func (d *leased) giveUp(ctx context.Context) {
+func (d *leaseDelivery) giveUp(ctx context.Context) {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	d.giveUpWork(ctx)
 }
 
 // giveUpWork makes the message lost, if it is not settled, and ends the transaction.
-func (d *leased) giveUpWork(ctx context.Context) {
+func (d *leaseDelivery) giveUpWork(ctx context.Context) {
 	d.mu.Lock()
 	if d.state == held {
 		d.state = lost
@@ -167,22 +167,22 @@ func (d *leased) giveUpWork(ctx context.Context) {
 }
 
 // CompleteWith implements core.Delivery.
-func (d *leased) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+func (d *leaseDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
 	return d.completeWith(ctx, "complete", out)
 }
 
 // ReplaceWith implements core.Delivery.
-func (d *leased) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+func (d *leaseDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	return d.completeWith(ctx, "replace", out)
 }
 
 // completeWith is a settlement that sends: with the handler's work, or, for "replace",
 // without.
-func (d *leased) completeWith(ctx context.Context, what string, out []core.Outgoing) error {
+func (d *leaseDelivery) completeWith(ctx context.Context, what string, out []core.Outgoing) error {
 	if !d.r.works {
 		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
 	}
-	m, err := d.r.t.address(ctx, out)
+	m, err := d.r.t.plan(ctx, out)
 	if err != nil {
 		return d.failed(what, err)
 	}
@@ -204,28 +204,28 @@ func (d *leased) completeWith(ctx context.Context, what string, out []core.Outgo
 		err = d.commit(ctx, m)
 	}
 	if err != nil {
-		m.unlearn()
+		m.forgetTables()
 		if refused, ok := errors.AsType[*refusedError](err); ok && len(out) > 0 {
 			err = transport.AllSent(out, core.SendRefused, refused.err)
 		}
 		return d.failed(what, err)
 	}
-	m.arrived()
+	m.wakeReceivers()
 	return nil
 }
 
 // commit consumes the message, adds the messages of m and, if there is a transaction,
 // commits the handler's work. If the server refuses m, the error is a refusedError.
-func (d *leased) commit(ctx context.Context, m *mail) error {
+func (d *leaseDelivery) commit(ctx context.Context, m *sendPlan) error {
 	if d.work.tx != nil {
 		return d.commitWork(ctx, m)
 	}
 	if err := d.begin(); err != nil {
 		return err
 	}
-	o := order{action: completion, leased: d}
-	if len(m.parcels) > 0 {
-		o.mail = m
+	o := settleRequest{action: completion, leased: d}
+	if len(m.batches) > 0 {
+		o.sends = m
 	}
 	err := d.r.settler.do(ctx, o)
 	switch {
@@ -243,7 +243,7 @@ func (d *leased) commit(ctx context.Context, m *mail) error {
 
 // commitWork commits the transaction. If the server refuses m, the handler's work
 // remains.
-func (d *leased) commitWork(ctx context.Context, m *mail) error {
+func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 	under := d.r.operations.begin(ctx)
 	defer under.end()
 	tx, dialect := d.work.tx, d.r.t.dialect
@@ -289,7 +289,7 @@ func (d *leased) commitWork(ctx context.Context, m *mail) error {
 
 // workIsUndone records that the transaction has ended without a commit. The message is
 // still leased.
-func (d *leased) workIsUndone(cause error) error {
+func (d *leaseDelivery) workIsUndone(cause error) error {
 	d.work.undone = cause
 	d.work.savepoints.Clear()
 	return fmt.Errorf("what the handler did in the transaction is undone: %w", cause)
@@ -299,11 +299,11 @@ func (d *leased) workIsUndone(cause error) error {
 // row is gone. The query waits for a transaction that is about to remove the row; one
 // that removes it after the query still needs the lease, and leaves no message to a later
 // settlement.
-func (d *leased) learnOutcome(ctx context.Context, cause error) error {
+func (d *leaseDelivery) learnOutcome(ctx context.Context, cause error) error {
 	o := transport.Outages{}
 	for {
 		began, until, found := time.Now(), time.Now().Add(d.r.t.lease), false
-		err := d.r.t.db.exec(ctx, query(rowFound(&found), d.r.q.begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leased{d})...)...))
+		err := d.r.t.db.exec(ctx, query(rowFound(&found), d.r.q.begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leaseDelivery{d})...)...))
 		switch {
 		case err == nil && found:
 			d.until.Store(&until)
@@ -323,7 +323,7 @@ func (d *leased) learnOutcome(ctx context.Context, cause error) error {
 }
 
 // Reset implements core.Delivery.
-func (d *leased) Reset(ctx context.Context) error {
+func (d *leaseDelivery) Reset(ctx context.Context) error {
 	if !d.r.works {
 		return d.failed("reset", transport.Unsupported("SendsAtomicWithReceive"))
 	}
@@ -337,7 +337,7 @@ func (d *leased) Reset(ctx context.Context) error {
 }
 
 // Savepoint implements core.Delivery.
-func (d *leased) Savepoint(ctx context.Context) (func(context.Context) error, error) {
+func (d *leaseDelivery) Savepoint(ctx context.Context) (func(context.Context) error, error) {
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	n, name, err := d.addSavepoint(ctx)
@@ -356,7 +356,7 @@ func (d *leased) Savepoint(ctx context.Context) (func(context.Context) error, er
 
 // addSavepoint returns the number and the name of a new savepoint. Before the transaction
 // begins there is no name: a rollback to such a savepoint rolls the transaction back.
-func (d *leased) addSavepoint(ctx context.Context) (n int, name string, err error) {
+func (d *leaseDelivery) addSavepoint(ctx context.Context) (n int, name string, err error) {
 	if !d.r.works {
 		return 0, "", transport.Unsupported("SendsAtomicWithReceive")
 	}
@@ -380,7 +380,7 @@ func (d *leased) addSavepoint(ctx context.Context) (n int, name string, err erro
 
 // rollbackTo undoes the work since a savepoint. If that fails, the server does not allow
 // a commit of the transaction.
-func (d *leased) rollbackTo(ctx context.Context, n int, name string) error {
+func (d *leaseDelivery) rollbackTo(ctx context.Context, n int, name string) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}

@@ -15,14 +15,14 @@ const (
 	retakePause = 25 * time.Millisecond
 )
 
-// retake takes the row again in a new transaction, after the message's has ended, if no
+// reacquire takes the row again in a new transaction, after the message's has ended, if no
 // other receiver has it and it is unchanged: then the transaction was not committed, and
 // the message is held as before. The handler's work is undone. So a broken connection is
 // a failure like any other, and is counted.
-func (d *heldMessage) retake(ctx context.Context, cause error) error {
+func (d *transactionDelivery) reacquire(ctx context.Context, cause error) error {
 	d.tx.rollback(ctx)
 	for attempt := 1; ; attempt++ {
-		tx, found, err := d.again(ctx)
+		tx, found, err := d.relock(ctx)
 		switch {
 		case err != nil:
 			return d.lose(ctx, errors.Join(cause, d.r.t.explained(err)))
@@ -40,8 +40,8 @@ func (d *heldMessage) retake(ctx context.Context, cause error) error {
 	}
 }
 
-// again begins a transaction with the row, and reports whether the row was there.
-func (d *heldMessage) again(ctx context.Context) (tx transaction, found bool, err error) {
+// relock begins a transaction with the row, and reports whether the row was there.
+func (d *transactionDelivery) relock(ctx context.Context) (tx transaction, found bool, err error) {
 	text, args := d.r.q.retake, []any{d.seq, d.deliveries - d.missed, d.claims}
 	if d.r.t.nserviceBusTables {
 		text, args = d.r.q.retakeForeign, []any{d.id, d.seq}

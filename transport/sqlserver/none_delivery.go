@@ -9,7 +9,7 @@ import (
 
 // consume removes messages before they are delivered: TransactionNone.
 func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
-	var m record
+	var m queueRow
 	columns := m.columns()
 	take := r.t.dialect.take(r.q.queueTexts, batchSize(len(dst)), r.from().time)
 	if r.t.nserviceBusTables {
@@ -24,7 +24,7 @@ func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more boo
 			more = true
 			return nil
 		}
-		dst[n] = &consumed{in: r.incoming(&m)}
+		dst[n] = &noneDelivery{in: r.incoming(&m)}
 		n++
 		return nil
 	}
@@ -38,26 +38,26 @@ func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more boo
 	return n, more, nil
 }
 
-// consumed is a delivery whose message is removed already.
-type consumed struct {
+// noneDelivery is a delivery whose message is removed already.
+type noneDelivery struct {
 	transport.UnsupportedDelivery
 	in      core.Incoming
 	settled bool
 }
 
 // Incoming implements core.Delivery.
-func (d *consumed) Incoming() *core.Incoming { return &d.in }
+func (d *noneDelivery) Incoming() *core.Incoming { return &d.in }
 
 // Complete implements core.Delivery.
-func (d *consumed) Complete(context.Context) error { return d.settle() }
+func (d *noneDelivery) Complete(context.Context) error { return d.settle() }
 
 // Abandon implements core.Delivery.
-func (d *consumed) Abandon(context.Context, error) error { return d.settle() }
+func (d *noneDelivery) Abandon(context.Context, error) error { return d.settle() }
 
 // Release implements core.Delivery.
-func (d *consumed) Release(context.Context) error { return d.settle() }
+func (d *noneDelivery) Release(context.Context) error { return d.settle() }
 
-func (d *consumed) settle() error {
+func (d *noneDelivery) settle() error {
 	if d.settled {
 		return core.ErrSettled
 	}

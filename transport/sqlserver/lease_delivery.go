@@ -23,19 +23,19 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 	// statement, it never ends later here than there.
 	start := time.Now()
 	until := start.Add(r.t.lease)
-	var m record
+	var m queueRow
 	columns := append(m.columns(), &m.size)
 	asked := batchSize(r.mayClaim(len(dst)))
 	whole := r.wholeBytes(asked)
 	large := 0
-	got := make([]*leased, 0, asked)
+	got := make([]*leaseDelivery, 0, asked)
 	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time, whole, r.presence.own())
 	claim.row = func(scan scanner) error {
 		m.body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
 		}
-		d := &leased{r: r, seq: m.seq, claims: m.claims, due: m.due, expired: m.expired}
+		d := &leaseDelivery{r: r, seq: m.seq, claims: m.claims, due: m.due, expired: m.expired}
 		d.until.Store(&until)
 		switch {
 		case m.expired:
@@ -51,14 +51,14 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 	if err := r.t.db.exec(ctx, claim); err != nil {
 		return 0, false, err
 	}
-	slices.SortFunc(got, func(a, b *leased) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
+	slices.SortFunc(got, func(a, b *leaseDelivery) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
 	var first time.Time
 	if len(got) > 0 {
 		first = got[0].due
 	}
 	took := time.Since(start)
-	r.learnFloor(from, len(got), asked, first, took)
-	got = slices.DeleteFunc(got, func(d *leased) bool {
+	r.advanceWatermark(from, len(got), asked, first, took)
+	got = slices.DeleteFunc(got, func(d *leaseDelivery) bool {
 		if d.expired {
 			r.settler.drop(d)
 			more = true
@@ -82,10 +82,10 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 	return n, more, nil
 }
 
-// leased is a message that is leased to this receiver. Its lease is fenced by the row's
+// leaseDelivery is a message that is leased to this receiver. Its lease is fenced by the row's
 // count of claims: after another receiver has claimed the message, statements of this one
 // have no effect.
-type leased struct {
+type leaseDelivery struct {
 	transport.UnsupportedDelivery
 	r       *receiver
 	in      core.Incoming
@@ -93,7 +93,7 @@ type leased struct {
 	claims  int
 	due     time.Time
 	expired bool
-	partial *record // without the contents, until they have arrived; nil: the message is complete
+	partial *queueRow // without the contents, until they have arrived; nil: the message is complete
 	until   atomic.Pointer[time.Time]
 
 	mu    sync.Mutex
@@ -123,37 +123,39 @@ func (s state) ended() error {
 	}
 }
 
-var _ holding = (*leased)(nil)
+var _ holding = (*leaseDelivery)(nil)
 
 // String describes the delivery without the fields of its receiver.
-func (d *leased) String() string {
+func (d *leaseDelivery) String() string {
 	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
 }
 
 // GoString returns the same text as String.
-func (d *leased) GoString() string { return d.String() }
+func (d *leaseDelivery) GoString() string { return d.String() }
 
 // Incoming implements core.Delivery.
-func (d *leased) Incoming() *core.Incoming { return &d.in }
+func (d *leaseDelivery) Incoming() *core.Incoming { return &d.in }
 
 // Complete implements core.Delivery.
-func (d *leased) Complete(ctx context.Context) error {
+func (d *leaseDelivery) Complete(ctx context.Context) error {
 	if d.r.works {
 		return d.completeWith(ctx, "complete", nil)
 	}
-	return d.settle(ctx, order{action: completion})
+	return d.settle(ctx, settleRequest{action: completion})
 }
 
 // Abandon implements core.Delivery.
-func (d *leased) Abandon(ctx context.Context, cause error) error {
-	return d.giveBack(ctx, order{action: abandonment, text: storable(transport.ErrorText(cause))})
+func (d *leaseDelivery) Abandon(ctx context.Context, cause error) error {
+	return d.giveBack(ctx, settleRequest{action: abandonment, text: storable(transport.ErrorText(cause))})
 }
 
 // Release implements core.Delivery.
-func (d *leased) Release(ctx context.Context) error { return d.giveBack(ctx, order{action: release}) }
+func (d *leaseDelivery) Release(ctx context.Context) error {
+	return d.giveBack(ctx, settleRequest{action: release})
+}
 
 // giveBack is a settlement that undoes the handler's work.
-func (d *leased) giveBack(ctx context.Context, what order) error {
+func (d *leaseDelivery) giveBack(ctx context.Context, what settleRequest) error {
 	if d.r.works {
 		d.work.mu.Lock()
 		defer d.work.mu.Unlock()
@@ -169,7 +171,7 @@ func (d *leased) giveBack(ctx context.Context, what order) error {
 }
 
 // settle performs the one settlement.
-func (d *leased) settle(ctx context.Context, what order) error {
+func (d *leaseDelivery) settle(ctx context.Context, what settleRequest) error {
 	if err := d.begin(); err != nil {
 		return d.failed(what.action.String(), err)
 	}
@@ -178,8 +180,8 @@ func (d *leased) settle(ctx context.Context, what order) error {
 	switch {
 	case err == nil:
 		if what.action != completion {
-			d.r.lower(d.due)
-			d.r.t.ring(d.r.q)
+			d.r.lowerWatermark(d.due)
+			d.r.t.wakeReceivers(d.r.q)
 		}
 		return nil
 	case errors.Is(err, core.ErrLockLost):
@@ -191,15 +193,15 @@ func (d *leased) settle(ctx context.Context, what order) error {
 }
 
 // usable returns an error if the message can no longer be settled.
-func (d *leased) usable(ctx context.Context) error { return cmp.Or(d.advance(held), ctx.Err()) }
+func (d *leaseDelivery) usable(ctx context.Context) error { return cmp.Or(d.advance(held), ctx.Err()) }
 
 // begin makes this the one settlement.
-func (d *leased) begin() error { return d.advance(settled) }
+func (d *leaseDelivery) begin() error { return d.advance(settled) }
 
 // advance changes the state of a message that is held, unless its lease has ended by our
 // clock. By the server's clock it may last a little longer, but the receiver has reused
 // its place.
-func (d *leased) advance(next state) error {
+func (d *leaseDelivery) advance(next state) error {
 	d.mu.Lock()
 	ending := d.state == held && !time.Now().Before(d.LockedUntil())
 	if ending {
@@ -218,7 +220,7 @@ func (d *leased) advance(next state) error {
 
 // lose records that the lease was not valid when it was to be renewed. If the message was
 // settled during the renewal, lose returns core.ErrSettled.
-func (d *leased) lose(err error) error {
+func (d *leaseDelivery) lose(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.state == settled {
@@ -231,13 +233,13 @@ func (d *leased) lose(err error) error {
 	return err
 }
 
-func (d *leased) become(s state) {
+func (d *leaseDelivery) become(s state) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.state = s
 }
 
-func (d *leased) failed(what string, err error) error {
+func (d *leaseDelivery) failed(what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
@@ -245,15 +247,15 @@ func (d *leased) failed(what string, err error) error {
 }
 
 // LockedUntil implements core.Delivery.
-func (d *leased) LockedUntil() time.Time { return *d.until.Load() }
+func (d *leaseDelivery) LockedUntil() time.Time { return *d.until.Load() }
 
 // Renew implements core.Delivery.
-func (d *leased) Renew(ctx context.Context) error {
+func (d *leaseDelivery) Renew(ctx context.Context) error {
 	if err := d.advance(held); err != nil {
 		return d.failed(renewal.String(), err)
 	}
 	until := time.Now().Add(d.r.t.lease)
-	if err := d.r.renewals.do(ctx, order{action: renewal, leased: d}); err != nil {
+	if err := d.r.renewals.do(ctx, settleRequest{action: renewal, leased: d}); err != nil {
 		if errors.Is(err, core.ErrLockLost) {
 			err = d.lose(err)
 		}

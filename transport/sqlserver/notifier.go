@@ -12,22 +12,22 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// bellman lets PostgreSQL wake idle receivers, in other processes too. NOTIFY takes a
+// notifier lets PostgreSQL wake idle receivers, in other processes too. NOTIFY takes a
 // lock that all transactions of the server share when they commit, so it is never part of
 // the transaction that sends: it follows the commit, on a separate connection, at most
 // once in notifyPause for all queues together. A notification may be lost; polling makes
 // up for that.
-type bellman struct {
+type notifier struct {
 	t  *Transport
 	db *pgxDatabase
 
-	kicked transport.Signal
+	wake transport.Signal
 
 	mu       sync.Mutex          // guards the fields below
 	notifies bool                // the goroutine that notifies is running
 	listener *notifyListener     // nil: the transport has had no receiver yet
 	pending  map[*queue]struct{} // queues with new messages
-	expected []expectation
+	watched  []watchedTransaction
 }
 
 const (
@@ -38,13 +38,13 @@ const (
 	notifyTimeout   = 5 * time.Second
 )
 
-func newBellman(t *Transport, db *pgxDatabase) *bellman {
-	return &bellman{t: t, db: db, pending: map[*queue]struct{}{}, kicked: transport.NewSignal()}
+func newNotifier(t *Transport, db *pgxDatabase) *notifier {
+	return &notifier{t: t, db: db, pending: map[*queue]struct{}{}, wake: transport.NewSignal()}
 }
 
 // listen makes the server wake the receivers of this transport. It is called when their
 // queues may have changed.
-func (b *bellman) listen() {
+func (b *notifier) listen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener == nil {
@@ -62,8 +62,8 @@ func (b *bellman) listen() {
 }
 
 // listens reports whether the server wakes receivers. A transport without PostgreSQL has
-// no bellman.
-func (b *bellman) listens() bool {
+// no notifier.
+func (b *notifier) listens() bool {
 	if b == nil {
 		return false
 	}
@@ -74,7 +74,7 @@ func (b *bellman) listens() bool {
 
 // presence returns the presence whose number is part of this transport's leases. The
 // transport has a receiver. It returns nil if the transport is closed.
-func (b *bellman) presence() *presence {
+func (b *notifier) presence() *presence {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener == nil {
@@ -87,8 +87,8 @@ func (b *bellman) presence() *presence {
 	return p
 }
 
-// leave makes the listener leave a server that cannot be written to.
-func (b *bellman) leave() {
+// leaveServer makes the listener leave a server that cannot be written to.
+func (b *notifier) leaveServer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener != nil {
@@ -104,32 +104,32 @@ func channelOf(address string) string {
 }
 
 // notify soon wakes a queue's receivers in all processes.
-func (b *bellman) notify(q *queue) {
+func (b *notifier) notify(q *queue) {
 	b.mu.Lock()
 	b.pending[q] = struct{}{}
 	b.start()
 	b.mu.Unlock()
-	b.kicked.Notify()
+	b.wake.Notify()
 }
 
 // start is called with mu held.
-func (b *bellman) start() {
+func (b *notifier) start() {
 	if !b.notifies {
-		b.notifies = b.t.life.Go(b.notifying)
+		b.notifies = b.t.life.Go(b.run)
 	}
 }
 
-func (b *bellman) notifying() {
-	check := time.NewTimer(longestExpectation) // next query about callers' transactions
+func (b *notifier) run() {
+	check := time.NewTimer(longestWatch) // next query about callers' transactions
 	defer check.Stop()
 	for {
 		select {
-		case <-b.kicked:
+		case <-b.wake:
 		case <-check.C:
 		case <-b.t.life.Context().Done():
 			return
 		}
-		for pause := notifyPause; b.work(); pause = min(2*pause, lastNotifyPause) {
+		for pause := notifyPause; b.notifyPending(); pause = min(2*pause, lastNotifyPause) {
 			if transport.Sleep(b.t.life.Context(), b.t.life.Context(), pause, nil) != nil {
 				return
 			}
@@ -138,22 +138,22 @@ func (b *bellman) notifying() {
 	}
 }
 
-// work notifies pending queues, and asks about callers' transactions when it is time to.
+// notifyPending notifies pending queues, and asks about callers' transactions when it is time to.
 // It returns false if there was nothing to do.
-func (b *bellman) work() bool {
+func (b *notifier) notifyPending() bool {
 	b.mu.Lock()
 	pending := slices.Collect(maps.Keys(b.pending))
 	clear(b.pending)
 	b.mu.Unlock()
 	b.send(pending)
-	asked := b.checkExpected()
+	asked := b.checkWatched()
 	return asked || len(pending) > 0
 }
 
 // notifyText does not wait for its commit to reach the disk: it has no data to lose.
 const notifyText = `select set_config('synchronous_commit', 'off', true), pg_notify(channel, '') from unnest($1::text[]) as channel`
 
-func (b *bellman) send(to []*queue) {
+func (b *notifier) send(to []*queue) {
 	if len(to) == 0 {
 		return
 	}
@@ -166,33 +166,33 @@ func (b *bellman) send(to []*queue) {
 	_ = b.db.exec(ctx, command(notifyText, channels)) // polling makes up for lost notifications
 }
 
-// expectation is a caller's transaction that sent messages.
-type expectation struct {
+// watchedTransaction is a caller's transaction that sent messages.
+type watchedTransaction struct {
 	xid    string
 	queues []*queue
 	since  time.Time
 	check  time.Time // when to ask the server
 }
 
-// expect notifies once a caller's transaction is committed. No event tells of that
-// commit, so bellman asks the server, less and less often.
-func (b *bellman) expect(xid string, queues []*queue) {
+// watchTransaction notifies once a caller's transaction is committed. No event tells of that
+// commit, so notifier asks the server, less and less often.
+func (b *notifier) watchTransaction(xid string, queues []*queue) {
 	if len(queues) == 0 {
 		return
 	}
 	now := time.Now()
 	b.mu.Lock()
-	b.expected = append(b.expected, expectation{xid, queues, now, now.Add(notifyPause)})
+	b.watched = append(b.watched, watchedTransaction{xid, queues, now, now.Add(notifyPause)})
 	b.start()
 	b.mu.Unlock()
-	b.kicked.Notify()
+	b.wake.Notify()
 }
 
 // The server is asked again after a tenth of the age of an expectation. After
 // longestExpectation only polling is left.
 const (
-	longestExpectation = time.Minute
-	expectationShare   = 10
+	longestWatch = time.Minute
+	watchShare   = 10
 )
 
 // transactionID returns the identifier that outcomeText needs.
@@ -205,27 +205,27 @@ const outcomeText = `select xid, case when xid::xid8 < pg_snapshot_xmax(pg_curre
 from unnest($1::text[]) as xid`
 
 // nextCheck returns the time until the next query.
-func (b *bellman) nextCheck() time.Duration {
-	next := longestExpectation
+func (b *notifier) nextCheck() time.Duration {
+	next := longestWatch
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.expected {
-		next = min(next, time.Until(b.expected[i].check))
+	for i := range b.watched {
+		next = min(next, time.Until(b.watched[i].check))
 	}
 	return max(next, notifyPause)
 }
 
-// checkExpected asks about all transactions if one of them is due, and reports whether it
+// checkWatched asks about all transactions if one of them is due, and reports whether it
 // asked.
-func (b *bellman) checkExpected() bool {
+func (b *notifier) checkWatched() bool {
 	now := time.Now()
 	b.mu.Lock()
-	if !slices.ContainsFunc(b.expected, func(e expectation) bool { return !now.Before(e.check) }) {
+	if !slices.ContainsFunc(b.watched, func(e watchedTransaction) bool { return !now.Before(e.check) }) {
 		b.mu.Unlock()
 		return false
 	}
-	expected := b.expected
-	b.expected = nil
+	expected := b.watched
+	b.watched = nil
 	b.mu.Unlock()
 	xids := make([]string, len(expected))
 	for i := range expected {
@@ -241,24 +241,24 @@ func (b *bellman) checkExpected() bool {
 		return err
 	}, outcomeText, xids))
 	var committed []*queue
-	var open []expectation
+	var open []watchedTransaction
 	now = time.Now()
 	for _, e := range expected {
 		age := now.Sub(e.since)
 		switch outcome := outcomes[e.xid]; {
 		case outcome == "committed":
 			committed = append(committed, e.queues...)
-		case (outcome == "in progress" || outcome == "") && age < longestExpectation:
-			e.check = now.Add(max(age/expectationShare, notifyPause))
+		case (outcome == "in progress" || outcome == "") && age < longestWatch:
+			e.check = now.Add(max(age/watchShare, notifyPause))
 			open = append(open, e)
 		}
 	}
 	for _, q := range committed {
-		b.t.bells.ring(q)
+		b.t.wakeups.wake(q)
 	}
 	b.send(committed)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.expected = append(b.expected, open...)
+	b.watched = append(b.watched, open...)
 	return true
 }
