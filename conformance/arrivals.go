@@ -9,10 +9,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What arrives, counted: for cases that send many messages and tell them apart
-// by their bodies.
+// Counting of received messages, for cases that send many messages and tell them apart by
+// their bodies.
 
-// soon is how long something may take that is to happen at once.
+// soon is the time limit for something that is expected at once.
 func (t *trial) soon() time.Duration { return t.patience() / 3 }
 
 func bodiesOf(msgs []core.Outgoing) []string {
@@ -23,9 +23,9 @@ func bodiesOf(msgs []core.Outgoing) []string {
 	return list
 }
 
-// census counts what arrives of what was sent. Goroutines may share one.
+// census compares received messages with sent ones. Goroutines may share a census.
 type census struct {
-	twice    bool          // the broker itself may deliver twice
+	twice    bool          // the broker itself may deliver a message twice
 	complete chan struct{} // closed once nothing is missing
 
 	mu      sync.Mutex
@@ -35,7 +35,7 @@ type census struct {
 	arrived []*core.Incoming
 }
 
-// census expects each body as often as it is named.
+// census returns a census that expects each body as often as want names it.
 func (t *trial) census(want []string) *census {
 	c := &census{twice: t.caps.MayDuplicate, complete: make(chan struct{}), due: map[string]int{}, missing: len(want)}
 	for _, body := range want {
@@ -64,7 +64,7 @@ func (c *census) add(in *core.Incoming) {
 	}
 }
 
-// state returns how many are missing, and a list of them.
+// state returns the number of missing messages, and a list of their bodies.
 func (c *census) state() (missing int, list string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *census) state() (missing int, list string) {
 
 const everyMessageArrives = "every message that Send accepted is delivered"
 
-// conclude checks what has arrived, and returns it.
+// conclude checks the received messages, and returns them.
 func (c *census) conclude(t *trial) []*core.Incoming {
 	if missing, list := c.state(); missing > 0 {
 		t.stop(everyMessageArrives, "%d are missing: %s", missing, list)
@@ -93,15 +93,15 @@ func (c *census) conclude(t *trial) []*core.Incoming {
 	return c.arrived
 }
 
-// drain takes and completes messages until each of the bodies has come as often
-// as it is named, and returns the messages.
+// drain receives and completes messages until each body has arrived as often as want
+// names it, and returns the messages.
 func (r *receiver) drain(want ...string) []*core.Incoming {
 	c := r.t.census(want)
 	r.drainInto(c)
 	return c.conclude(r.t)
 }
 
-// drainInto takes and completes messages until nothing is missing.
+// drainInto receives and completes messages until none is missing.
 func (r *receiver) drainInto(c *census) {
 	for {
 		missing, list := c.state()
@@ -126,9 +126,9 @@ func (c *census) take(t *trial, deliveries []core.Delivery) {
 	t.complete(deliveries...)
 }
 
-// drainTogether is drain by several calls of Receive at once: one goroutine for
-// each element of brief, which take turns at the receivers. The first calls of a
-// goroutine last no longer than its elements.
+// drainTogether is drain by several concurrent calls of Receive. It starts one goroutine
+// for each element of brief; the goroutines take turns at the receivers. The elements of
+// brief limit the duration of a goroutine's first calls.
 func (t *trial) drainTogether(want []string, brief [][]time.Duration, receivers ...*receiver) []*core.Incoming {
 	c := t.census(want)
 	ctx, cancel := context.WithCancel(t.ctx)
@@ -155,8 +155,8 @@ func (t *trial) drainTogether(want []string, brief [][]time.Duration, receivers 
 	}
 }
 
-// count receives and completes until ctx ends. It runs beside the case, and
-// stops nothing.
+// count receives and completes until ctx ends. It runs in a goroutine beside the case's
+// own, and does not stop the case.
 func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) {
 	for ctx.Err() == nil {
 		call, cancel := context.WithCancel(ctx)
@@ -183,8 +183,8 @@ func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) 
 	}
 }
 
-// received takes messages with different ids that were sent, and returns what is
-// delivered of each.
+// received receives the sent messages, which have different ids, and returns the
+// delivered messages by id.
 func (t *trial) received(transport core.Transport, queue string, sent ...core.Outgoing) []*core.Incoming {
 	r := t.receiver(transport, queue, 16)
 	arrived := make([]*core.Incoming, len(sent))
@@ -207,20 +207,20 @@ func (t *trial) received(transport core.Transport, queue string, sent ...core.Ou
 	return arrived
 }
 
-// unchanged checks that messages arrive exactly as they were sent.
+// unchanged sends messages and checks that they arrive unchanged.
 func (t *trial) unchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
 	t.send(transport, sent...)
 	t.arriveUnchanged(transport, queue, sent...)
 }
 
-// arriveUnchanged checks it of messages that were sent before.
+// arriveUnchanged checks that messages sent before arrive unchanged.
 func (t *trial) arriveUnchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
 	for i, in := range t.received(transport, queue, sent...) {
 		t.same(in, sent[i])
 	}
 }
 
-// renew keeps what is held, where its lock ends by itself.
+// renew renews the locks of deliveries, if locks end by themselves.
 func (t *trial) renew(deliveries ...core.Delivery) {
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -234,14 +234,14 @@ func (t *trial) renew(deliveries ...core.Delivery) {
 	}
 }
 
-// answer is what one call of Receive returned.
+// answer has the results of one call of Receive.
 type answer struct {
 	deliveries []core.Delivery
 	err        error
 	at         time.Time
 }
 
-// ask lets a call of Receive wait beside the case.
+// ask calls Receive in a separate goroutine.
 func (r *receiver) ask(ctx context.Context, size int) <-chan answer {
 	answers := make(chan answer, 1)
 	r.t.apart(func() {
@@ -253,8 +253,8 @@ func (r *receiver) ask(ctx context.Context, size int) <-chan answer {
 	return answers
 }
 
-// soonAnswered returns what a call returned that was to return soon, since what
-// has just happened.
+// soonAnswered returns the results of a call that is expected to return soon, because of
+// the event just before.
 func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
 	since := time.Now()
 	timer := time.NewTimer(t.patience())
@@ -271,7 +271,8 @@ func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
 	}
 }
 
-// receiving calls Receive until the case ends or something is received.
+// receiving calls Receive in a separate goroutine until a message is received or the case
+// ends.
 func (r *receiver) receiving() <-chan answer { return r.ask(r.t.ctx, r.size) }
 
 // sendEach sends one message for each body.
@@ -285,8 +286,8 @@ func (t *trial) sendEach(transport core.Transport, queue string, bodies ...strin
 	}
 }
 
-// takeThese returns the deliveries of the messages with these bodies, and stops
-// the case when another message is delivered instead, or one of them twice.
+// takeThese returns the deliveries of the messages with these bodies. It stops the case
+// if another message is delivered, or one of them twice.
 func (r *receiver) takeThese(expected string, want ...string) map[string]core.Delivery {
 	ctx, cancel := r.t.patient()
 	defer cancel()
@@ -312,8 +313,8 @@ func (r *receiver) takeThese(expected string, want ...string) map[string]core.De
 	return taken
 }
 
-// nobodyGets checks that what is gone does not come to the receivers, where the
-// broker itself makes no duplicates.
+// nobodyGets checks that settled messages are not delivered to the receivers. It checks
+// nothing if the broker itself makes duplicates.
 func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
 	if t.caps.MayDuplicate {
 		return
@@ -331,8 +332,8 @@ func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
 	}
 }
 
-// collect completes what is delivered, until enough of it says so. It reports
-// whether that was within the limit.
+// collect completes deliveries until enough returns true. It reports whether enough did
+// so within the limit.
 func (r *receiver) collect(limit time.Duration, enough func(d core.Delivery) bool) bool {
 	return r.each(limit, func(d core.Delivery) bool {
 		r.t.complete(d)
@@ -340,8 +341,8 @@ func (r *receiver) collect(limit time.Duration, enough func(d core.Delivery) boo
 	})
 }
 
-// each calls do for what is delivered, at least until do says that it is enough.
-// It reports whether that was within the limit.
+// each calls do for each delivery until do returns true. It reports whether do did so
+// within the limit.
 func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
 	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
 	defer cancel()

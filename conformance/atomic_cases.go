@@ -12,8 +12,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// atomicCases are about what is sent with a settlement; workCases about what a
-// handler did in the native transaction.
+// atomicCases are about messages sent with a settlement; workCases are about a handler's
+// work in the native transaction.
 var atomicCases = slices.Concat(
 	dispatchCases(completing),
 	dispatchCases(replacing),
@@ -54,7 +54,7 @@ var atomicCases = slices.Concat(
 	},
 )
 
-// dispatch is CompleteWith or ReplaceWith, which do the same but to what was
+// dispatch is CompleteWith or ReplaceWith. They differ only in their effect on the work
 // done through BindContext.
 type dispatch struct {
 	name string
@@ -193,7 +193,7 @@ func dispatchCases(s dispatch) []testCase {
 		}},
 		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
 			f := t.forwarding()
-			t.needsLock(f.d) // where locks end, those of this mode need not
+			t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
 			t.rest(t.lock() + t.suite.h.DelayTolerance)
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
@@ -229,7 +229,7 @@ func dispatchCases(s dispatch) []testCase {
 	}
 }
 
-// forwarding is a message in the hands of a receiver, and another queue.
+// forwarding is a received message, and a queue to forward it to.
 type forwarding struct {
 	transport core.Transport
 	from, to  string
@@ -249,7 +249,7 @@ func (t *trial) forwarding() *forwarding {
 	return f
 }
 
-// ends closes the receiver and checks what is left in both queues.
+// ends closes the receiver and checks the messages left in both queues.
 func (t *trial) ends(f *forwarding, when string, from, to []string) {
 	f.r.shut()
 	t.left(f.from, when+", the queue that was received from", from...)
@@ -259,7 +259,7 @@ func (t *trial) ends(f *forwarding, when string, from, to []string) {
 func (t *trial) trySends(s dispatch, d core.Delivery, out ...core.Outgoing) error {
 	ctx, cancel := t.patient()
 	defer cancel()
-	return s.call(d, ctx, slices.Clone(out)) // which takes it over
+	return s.call(d, ctx, slices.Clone(out)) // call takes ownership of its slice
 }
 
 func (t *trial) sends(s dispatch, d core.Delivery, out ...core.Outgoing) {
@@ -268,7 +268,7 @@ func (t *trial) sends(s dispatch, d core.Delivery, out ...core.Outgoing) {
 	}
 }
 
-// sendsNot checks that it is refused, and says so of every message.
+// sendsNot checks that the settlement is refused, with a result for every message.
 func (t *trial) sendsNot(s dispatch, d core.Delivery, want error, out ...core.Outgoing) {
 	err := t.trySends(s, d, out...)
 	if !errors.Is(err, want) {
@@ -289,7 +289,7 @@ func (t *trial) reset(d core.Delivery) {
 	}
 }
 
-// unsendable is a message that Send refuses, and its error.
+// unsendable is a message that Send refuses, and the expected error.
 type unsendable struct {
 	message core.Outgoing
 	err     error
@@ -319,8 +319,8 @@ func (t *trial) unsendable(queue string) []unsendable {
 	return all
 }
 
-// forwardConcurrently lets each of n messages be forwarded with its settlement,
-// many at a time.
+// forwardConcurrently forwards each of n messages with its settlement, many at the same
+// time.
 func (t *trial) forwardConcurrently(n int) {
 	const workers = 16
 	transport := t.open()
@@ -332,7 +332,7 @@ func (t *trial) forwardConcurrently(n int) {
 	r := t.receiver(transport, from, workers)
 	var all sync.WaitGroup
 	for range n {
-		d := r.next() // waits until one of those held is settled
+		d := r.next() // waits until an earlier delivery is settled
 		out := t.message(to, string(d.Incoming().Body))
 		t.beside(&all, func() {
 			if err := t.trySends(completing, d, out); err != nil {

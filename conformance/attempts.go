@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// attempts is what handlers saw, by the body of the message.
+// attempts records the calls of handlers, by the body of the message.
 type attempts struct {
 	mu   sync.Mutex
 	seen map[string][]attempt
@@ -28,12 +28,12 @@ func (a attempt) String() string {
 	return fmt.Sprintf("attempt %d after %d delayed retries", a.number, a.delayedRetries)
 }
 
-// endless is more attempts than any case allows a message. A handler that fails
-// for ever would stop the clock of a bubble, if the transport brought its
-// message back for ever.
+// endless is more attempts than any case allows a message. If a transport redelivered a
+// message for ever to a handler that always fails, the clock of a bubble would stand
+// still.
 const endless = 60
 
-// add notes an attempt, and returns how many there were for the same body.
+// add records an attempt, and returns the number of attempts for the same body.
 func (a *attempts) add(m *core.Message) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,8 +62,8 @@ func (a *attempts) of(body string) []attempt {
 	return slices.Clone(a.seen[body])
 }
 
-// attempted checks how often a message was attempted. A broker that may deliver
-// twice can cause more attempts.
+// attempted checks the number of attempts of a message. A broker that may deliver twice
+// can cause more attempts.
 func (t *trial) attempted(a *attempts, body string, want int) {
 	got := a.of(body)
 	if len(got) != want && (!t.caps.MayDuplicate || len(got) < want) {
@@ -76,15 +76,13 @@ const (
 	movedAway      = "after the message went to the error queue"
 )
 
-// moved returns the messages in the error queue, by their bodies, once there
-// are n.
+// moved waits until n messages are in the error queue, and returns them by their bodies.
 func (s *service) moved(n int) map[string]*core.Incoming {
 	return s.t.arrive(s.errorQueue, arrivesInError, n)
 }
 
-// movedOne returns the one message in the error queue, stops the endpoint, and
-// checks that nothing is left in its own queue. It stops the case if there is no
-// such message.
+// movedOne returns the only message in the error queue, stops the endpoint, and checks
+// that its queue is empty. It stops the case if there is no such message.
 func (s *service) movedOne() *core.Incoming {
 	var moved *core.Incoming
 	for _, moved = range s.moved(1) {
@@ -102,7 +100,7 @@ func (s *service) leftNothing(when string) {
 	s.t.left(s.queue, when)
 }
 
-// receives checks that a signal comes.
+// receives checks that a signal arrives.
 func (t *trial) receives(signal <-chan struct{}, what string) {
 	timer := time.NewTimer(t.patience())
 	defer timer.Stop()
@@ -113,8 +111,8 @@ func (t *trial) receives(signal <-chan struct{}, what string) {
 	}
 }
 
-// original returns a failed message's headers without what the move to the error
-// queue adds.
+// original returns a failed message's headers without those added by the move to the
+// error queue.
 func original(h core.Headers) map[string]string {
 	h.Del(
 		core.HeaderFailedQ, core.HeaderFailureReason, core.HeaderTimeOfFailure, core.HeaderAttempts,
@@ -126,7 +124,7 @@ func original(h core.Headers) map[string]string {
 	return h.Map()
 }
 
-// shortDelay is as short as makes sense for a delay that is not measured.
+// shortDelay is the shortest sensible delay, for cases that do not measure it.
 func (t *trial) shortDelay() time.Duration {
 	return t.withinMaxDelay(max(20*time.Millisecond, t.caps.DelayPrecision/2))
 }
@@ -138,12 +136,12 @@ func (t *trial) withinMaxDelay(d time.Duration) time.Duration {
 	return d
 }
 
-// canDelay reports whether delayed retries can be made in the case's mode.
+// canDelay reports whether delayed retries are possible in the case's mode.
 func (t *trial) canDelay() bool {
 	return t.caps.DelayedDelivery && t.mode != core.TransactionNone
 }
 
-// immediate returns so many immediate retries, or none in mode None.
+// immediate returns n immediate retries, or none in mode None.
 func (t *trial) immediate(n int) core.Immediate {
 	if n == 0 || t.mode == core.TransactionNone {
 		return core.Immediate{Off: true}
@@ -151,7 +149,7 @@ func (t *trial) immediate(n int) core.Immediate {
 	return core.Immediate{Retries: n}
 }
 
-// delayed returns so many delayed retries, or none where they cannot be made.
+// delayed returns n delayed retries, or none where they are not possible.
 func (t *trial) delayed(n int) core.Delayed {
 	if n == 0 || !t.canDelay() {
 		return core.Delayed{Off: true}

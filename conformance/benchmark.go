@@ -15,9 +15,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Benchmark measures an adapter, the same way whatever it is connected to. Each
-// measurement is a sub-benchmark that reports messages per second, as msgs/s,
-// or a latency. Bodies have 1 KiB, and every measurement a queue of its own.
+// Benchmark measures an adapter, in the same way on every broker. Each measurement is a
+// sub-benchmark that reports messages per second, as msgs/s, or a latency. Bodies have 1
+// KiB, and every measurement has its own queue.
 //
 //	Send/one                  one goroutine, one message a call; an operation is
 //	                          a message, here and wherever it is not said
@@ -34,11 +34,11 @@ import (
 //	Latency/<mode>            from before a Send to the handler of an endpoint
 //	                          that has nothing else to do, as p50-µs and p99-µs
 //
-// What Receive measures was sent before, and what Send measures is taken out again
-// afterwards, outside of the time that counts. The harness needs no more than Open,
-// and Queue where the transport is no core.Provisioner; Synctest is ignored,
-// because what is measured is real time. Timeout bounds how long nothing may
-// happen.
+// Messages for the Receive measurements are sent before them, and messages of the Send
+// measurements are received afterwards; neither counts as measured time. The harness
+// needs no more than Open, and Queue where the transport is no core.Provisioner. Synctest
+// is ignored, because the benchmark measures real time. Timeout limits how long a
+// measurement may make no progress.
 //
 //	func BenchmarkAdapter(b *testing.B) { conformance.Benchmark(b, harness) }
 func Benchmark(b *testing.B, h Harness) {
@@ -99,7 +99,7 @@ const (
 
 var benchBody = bytes.Repeat([]byte("0123456789abcdef"), 1<<10/16)
 
-// bench is one measurement under way.
+// bench is one measurement in progress.
 type bench struct {
 	*testing.B
 	h         Harness
@@ -141,7 +141,7 @@ func (b *bench) newQueue() string {
 
 var benchIDs atomic.Int64
 
-// messages returns n that share their body, which nobody writes.
+// messages returns n messages that share a body, which is never written.
 func (b *bench) messages(n int) []core.Outgoing {
 	out := make([]core.Outgoing, n)
 	for i := range out {
@@ -167,7 +167,7 @@ func (b *bench) fill(n int) error {
 	return nil
 }
 
-// rate reports how many messages that was a second, of the time that counted.
+// rate reports the number of messages per second of measured time.
 func (b *bench) rate(messages int) {
 	b.ReportMetric(float64(messages)/b.Elapsed().Seconds(), "msgs/s")
 }
@@ -225,7 +225,7 @@ func (b *bench) together(f func() error) {
 	}
 }
 
-// receiver opens one on a queue that holds the messages already.
+// receiver opens a receiver on a queue that is already filled.
 func (b *bench) receiver(mode core.TransactionMode, maxInFlight int) core.Receiver {
 	if err := b.fill(b.N); err != nil {
 		b.Fatal(err)
@@ -279,7 +279,7 @@ func (b *bench) receiveBatches(mode core.TransactionMode) {
 	b.rate(b.N)
 }
 
-// drain leaves nothing behind of n messages that were sent to be measured.
+// drain receives and completes n messages that were sent to measure sending.
 func (b *bench) drain(n int) {
 	mode := b.transport.Capabilities().HighestTransaction()
 	b.consume(b.open(mode, benchBatch), n)

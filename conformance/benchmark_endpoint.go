@@ -13,7 +13,8 @@ import (
 
 // Measurements of a whole endpoint.
 
-// run starts an endpoint with this handler, which stops at the end.
+// run starts an endpoint with this handler. The endpoint stops at the end of the
+// measurement.
 func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, core.Success), handler func(ctx context.Context, m *core.TypedMessage[[]byte]) error) {
 	ep, err := core.New(b.queue, b.transport, core.Config{
 		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
@@ -40,7 +41,7 @@ func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, c
 	}
 }
 
-// successes counts messages that are done.
+// successes counts completed messages.
 type successes struct{ n atomic.Int64 }
 
 func (s *successes) succeeded(context.Context, core.Success) { s.n.Add(1) }
@@ -62,7 +63,7 @@ func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
 	b.rate(b.N)
 }
 
-// reach waits until all messages are done.
+// reach waits until all messages are completed.
 func (b *bench) reach(done *successes) {
 	last, since := int64(0), time.Now()
 	for {

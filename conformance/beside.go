@@ -9,18 +9,18 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What runs beside a case's own goroutine. A panic there, of the transport or
-// because of what it returned, would end the whole test binary.
+// Goroutines beside a case's own. A panic in one of them, in the transport or because of
+// its results, would end the whole test binary.
 
-// beside runs f in a goroutine that all waits for.
+// beside runs f in a goroutine and adds it to all.
 func (t *trial) beside(all *sync.WaitGroup, f func()) { all.Go(func() { t.guard(f) }) }
 
-// apart runs f in a goroutine. What f is to say when it ends it says by defer.
+// apart runs f in a goroutine. f signals its end in a deferred call.
 func (t *trial) apart(f func()) {
 	go t.guard(f)
 }
 
-// guard runs f, and makes a failure of its panic.
+// guard runs f, and turns a panic into a failure.
 func (t *trial) guard(f func()) {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -30,8 +30,8 @@ func (t *trial) guard(f func()) {
 	f()
 }
 
-// wellFormed checks what a call of Receive returned beside the case, which it
-// cannot stop. ended says whether the call's context had ended.
+// wellFormed checks the results of a call of Receive in a goroutine that cannot stop the
+// case. ended says whether the call's context had ended.
 func (r *receiver) wellFormed(dst []core.Delivery, n int, err error, ended bool) bool {
 	if n < 0 || n > len(dst) || (n > 0) == (err != nil) || (err != nil && !ended) {
 		r.t.fail("Receive fills 1..len(dst) elements and returns no error, or returns 0 and an error because its context ended",
@@ -49,7 +49,7 @@ func (r *receiver) wellFormed(dst []core.Delivery, n int, err error, ended bool)
 
 var errNeither = errors.New("no error, but no receiver either: OpenReceiver returned nil, nil")
 
-// tryOpening returns what OpenReceiver returned, and closes what it opened.
+// tryOpening returns the error of OpenReceiver, and closes the receiver.
 func (t *trial) tryOpening(transport core.Transport, cfg core.ReceiverConfig) error {
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -64,7 +64,7 @@ func (t *trial) tryOpening(transport core.Transport, cfg core.ReceiverConfig) er
 	return nil
 }
 
-// subscriber returns the transport as what it must be where it claims
+// subscriber returns the transport as a core.Subscriber, which it has to be if it claims
 // PublishSubscribe.
 func (t *trial) subscriber(transport core.Transport) core.Subscriber {
 	s, ok := transport.(core.Subscriber)

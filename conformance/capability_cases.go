@@ -89,7 +89,7 @@ var capabilityCases = []testCase{
 			}
 		}
 		for _, name := range names {
-			t.complete(held[name]) // stops the case if one of them settled it
+			t.complete(held[name]) // stops the case if a refused call has settled it
 		}
 		r.shut()
 		t.left(queue, "after all were completed, methods that do not apply having been called before")
@@ -214,13 +214,12 @@ var capabilityCases = []testCase{
 	}},
 }
 
-// unclaimedSends: there is something that a message may ask for and the transport
-// does not claim.
+// unclaimedSends: messages have an option that the transport does not claim.
 var unclaimedSends = need{"DelayedDelivery, TimeToBeReceived and PublishSubscribe are all claimed", func(s *suite) bool {
 	return !s.caps.DelayedDelivery || !s.caps.TimeToBeReceived || !s.caps.PublishSubscribe
 }}
 
-// unsupported returns messages that ask for what the transport does not claim.
+// unsupported returns messages with options that the transport does not claim.
 func (t *trial) unsupported(queue string) (list []core.Outgoing) {
 	add := func(change func(o *core.Outgoing)) {
 		m := t.message(queue, "unsupported")
@@ -245,9 +244,9 @@ type method struct {
 	call func(d core.Delivery) error
 }
 
-// unclaimedMethods returns those that the case's deliveries refuse: of abilities
-// that are not claimed, and of other modes. What CompleteWith and ReplaceWith are
-// given to send goes to the queue out.
+// unclaimedMethods returns the methods that the case's deliveries must refuse: those of
+// unclaimed capabilities, and those of other modes. Messages given to CompleteWith and
+// ReplaceWith go to the queue out.
 func (t *trial) unclaimedMethods(out string) (list []method) {
 	add := func(name string, call func(d core.Delivery, ctx context.Context) error) {
 		list = append(list, method{name, func(d core.Delivery) error {
@@ -277,7 +276,7 @@ func (t *trial) unclaimedMethods(out string) (list []method) {
 	}
 	add("Renew of a lock that does not end", func(d core.Delivery, ctx context.Context) error {
 		if !d.LockedUntil().IsZero() {
-			return errors.ErrUnsupported // this lock ends, so Renew works
+			return errors.ErrUnsupported // this lock ends, so Renew has to work
 		}
 		return d.Renew(ctx)
 	})

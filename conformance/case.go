@@ -8,32 +8,31 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// testCase checks one thing that one rule says.
+// testCase checks one statement of one rule.
 type testCase struct {
 	// rule is the C- or R-number.
 	rule string
-	// title completes the name: what holds, in a few words.
+	// title completes the name: the checked property, in a few words.
 	title string
-	// in says in which transaction modes the case runs. The default is each that
-	// the transport has.
+	// in are the transaction modes in which the case runs. The default is every mode of
+	// the transport.
 	in modes
-	// needs must all be met, or the case is not run, with the reason of the
-	// first that is not.
+	// needs are conditions of the case. If one is not met, the case is not run, and the
+	// report has the reason of the first such need.
 	needs []need
-	// exclusive cases stop the broker, or look at what all cases share: nothing
-	// else runs meanwhile.
+	// exclusive cases stop the broker, or observe something that all cases share: no
+	// other case runs at the same time.
 	exclusive bool
-	// slow cases take seconds even where nothing is slow to wait for: go test -short
-	// leaves them out.
+	// slow cases take seconds even on a fast broker: go test -short leaves them out.
 	slow bool
-	// shortLocks cases wait until a lock has ended. Those that stop the broker or kill
-	// processes do so too, without saying it here.
+	// shortLocks cases wait until a lock has ended. Cases that stop the broker or kill
+	// processes wait for locks too, and need not set it.
 	shortLocks bool
 
 	run func(t *trial)
 }
 
-// name is what the case is called in reports and deviations.
+// name is the name of the case in reports and deviations.
 func (c *testCase) name() string { return c.rule + " " + c.title }
 
 // Tags are at the end of a subtest's name, so that -run and -skip can choose by them.
@@ -44,8 +43,8 @@ const (
 	tagSlow      = "@slow"      // it takes seconds for another reason
 )
 
-// subtestName is the name with the tags, without what go test would make of it:
-// slashes, of which it makes levels.
+// subtestName is the name with the tags. It has no slashes, which go test would take for
+// levels of subtests.
 func (c *testCase) subtestName() string {
 	var name strings.Builder
 	name.WriteString(strings.ReplaceAll(c.name(), "/", " or "))
@@ -73,31 +72,30 @@ func (c *testCase) wants(n need) bool {
 // stopsBroker reports whether the case stops the broker, or cuts the network.
 func (c *testCase) stopsBroker() bool { return c.wants(brokerControl) || c.wants(outages) }
 
-// waitsForLocks reports whether messages come again in the case when locks end.
+// waitsForLocks reports whether the case waits for redelivery after locks have ended.
 func (c *testCase) waitsForLocks() bool {
 	return c.shortLocks || c.stopsBroker() || c.wants(processes)
 }
 
-// modes is a choice of transaction modes. The zero value is each that the
-// transport has.
+// modes is a choice of transaction modes. The zero value chooses every mode of the
+// transport.
 type modes int
 
 const (
-	// givingBack: in each mode in which a message can be given back.
+	// givingBack: each mode in which a message can be given back.
 	givingBack modes = iota + 1
-	// inNone, inReceiveOnly, inAtomic: in that mode.
+	// inNone, inReceiveOnly, inAtomic: that mode only.
 	inNone
 	inReceiveOnly
 	inAtomic
-	// leasing: in each mode in which a message is leased, so that its count survives what
-	// becomes of the process.
+	// leasing: each mode in which a message is leased, so that its count survives the end
+	// of the process.
 	leasing
-	// once: in the transport's highest mode, because the mode makes no
-	// difference.
+	// once: the transport's highest mode only, because the mode makes no difference.
 	once
 )
 
-// of returns those of the transport's modes that are chosen.
+// of returns the chosen ones of the transport's modes.
 func (m modes) of(caps core.Capabilities) []core.TransactionMode {
 	if m == once {
 		return []core.TransactionMode{caps.HighestTransaction()}
@@ -122,7 +120,7 @@ func (m modes) of(caps core.Capabilities) []core.TransactionMode {
 	return chosen
 }
 
-// absent says why there is no mode to run in.
+// absent returns the reason why there is no mode to run in.
 func (m modes) absent() string {
 	switch m {
 	case inNone:
@@ -138,7 +136,7 @@ func (m modes) absent() string {
 
 // need is a condition of a case.
 type need struct {
-	unmet string // why the case is not run
+	unmet string // the reason why the case is not run
 	met   func(s *suite) bool
 }
 
@@ -150,7 +148,7 @@ func unclaimed(name string, has func(c core.Capabilities) bool) need {
 	return need{name + " is claimed", func(s *suite) bool { return !has(s.caps) }}
 }
 
-// What cases need.
+// Needs of cases.
 var (
 	delays         = claimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })
 	noDelays       = unclaimed("DelayedDelivery", func(c core.Capabilities) bool { return c.DelayedDelivery })

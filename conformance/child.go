@@ -22,16 +22,16 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// The environment of a child process.
+// Environment variables of a child process.
 const (
-	// jobVariable has its job.
+	// jobVariable has the job of the child process.
 	jobVariable = "REPRISE_CONFORMANCE_JOB"
-	// HarnessVariable has the Name of the Harness that started it: for an open
-	// of a package that tests several.
+	// HarnessVariable has the Name of the Harness that started the process, for a package
+	// that tests several harnesses with one open function.
 	HarnessVariable = "REPRISE_CONFORMANCE_HARNESS"
 )
 
-// childOpens is what Main was given.
+// childOpens is the open function given to Main.
 var childOpens func() (core.Transport, error)
 
 // Main runs the tests of a package and lets the suite start its test binary
@@ -47,22 +47,23 @@ var childOpens func() (core.Transport, error)
 //		})
 //	}
 //
-// open returns a transport like those of Harness.Open, connected to the same
-// broker. It is called in the child process alone, which shares nothing with its
-// parent but the environment: what open needs to know, such as an address, is
-// set there (os.Setenv) before Run begins. HarnessVariable tells several
-// harnesses apart.
+// open returns a transport like those of Harness.Open, connected to the same broker. It
+// is called only in the child process, which shares nothing with its parent but the
+// environment: settings that open needs, such as an address, have to be set there
+// (os.Setenv) before Run begins. HarnessVariable tells several harnesses apart.
 //
-// In a child process Main does not return. It runs no test and parses no flag,
-// does what the suite asked for, and ends when the suite kills it or has itself
-// ended. Otherwise Main returns when the tests have run, and the end of TestMain
-// ends the process with their result; os.Exit is not needed.
+// In a child process Main does not return. It runs no test and parses no flag, does the
+// job given by the suite, and exits when the suite kills or ends it. Otherwise Main
+// returns after the tests have run, and the end of TestMain ends the process with their
+// result; os.Exit is not needed.
 //
-// Main sets time.Local to a zone that no machine has, and in child processes to another
-// one: an adapter that stores or compares local times works where that is UTC, as on most
-// servers, or where all instances have the same zone.
+// Main sets time.Local to a zone that no machine has, and to another one in child
+// processes: otherwise an adapter that stores or compares local times would pass on
+// machines where that is UTC, as on most servers, or where all instances have the same
+// zone.
 //
-// Without the flag -parallel, sixteen tests run at a time also on machines with fewer cores: cases mostly wait.
+// Without the flag -parallel, sixteen tests run at a time, also on machines with fewer
+// cores: cases mostly wait.
 func Main(m *testing.M, open func() (core.Transport, error)) {
 	time.Local = oddZone
 	if text, ok := os.LookupEnv(jobVariable); ok {
@@ -74,10 +75,10 @@ func Main(m *testing.M, open func() (core.Transport, error)) {
 	m.Run()
 }
 
-// leastParallel is how many tests run at a time on machines with few cores.
+// leastParallel is the number of tests that run at a time on machines with few cores.
 const leastParallel = 16
 
-// runMoreInParallel sets -parallel, unless it was given.
+// runMoreInParallel sets -parallel if the flag was not given.
 func runMoreInParallel() {
 	flag.Parse()
 	given := false
@@ -93,20 +94,20 @@ var (
 	childZone = time.FixedZone("conformance child", -(8*3600 + 19*60 + 43))
 )
 
-// How a child process exits.
+// Exit codes of a child process.
 const (
 	exitFailed  = 1
-	exitCrashed = 70 // as its job wanted
-	exitOrphan  = 71 // its parent is gone
+	exitCrashed = 70 // as told by its job
+	exitOrphan  = 71 // its parent has ended
 )
 
-// eventPrefix marks the lines of standard output that are for the suite.
+// eventPrefix marks lines of standard output that are events for the suite.
 const eventPrefix = "\x00conformance "
 
 // stopLine asks a child process to end.
 const stopLine = "stop"
 
-// runChild is a child process. It returns its exit status.
+// runChild runs a child process. It returns its exit status.
 func runChild(text string, open func() (core.Transport, error)) int {
 	fail := func(doing string, err error) int {
 		fmt.Fprintf(os.Stderr, "conformance: child process: %s: %v\n", doing, err)
@@ -124,7 +125,7 @@ func runChild(text string, open func() (core.Transport, error)) int {
 				cancel()
 			}
 		}
-		os.Exit(exitOrphan) // only the end of the parent, or of its interest, closes it
+		os.Exit(exitOrphan) // closed only when the parent ends, or no longer needs the process
 	}()
 	transport, err := open()
 	if err == nil && transport == nil {
@@ -138,7 +139,7 @@ func runChild(text string, open func() (core.Transport, error)) int {
 		say: func(e event) {
 			line, err := json.Marshal(e)
 			if err != nil {
-				panic(err) // an event is two strings
+				panic(err) // an event has only strings, which can always be marshalled
 			}
 			stdout.Lock()
 			defer stdout.Unlock()
@@ -162,10 +163,10 @@ type child struct {
 	stdin   io.Writer
 	output  *output
 	done    chan struct{} // closed when it has ended
-	err     error         // how
+	err     error         // the result of Wait
 }
 
-// startChild starts the test binary with a job, and more of an environment.
+// startChild starts the test binary with a job and additional environment variables.
 func startChild(t *trial, j job, environment ...string) process {
 	path, err := os.Executable()
 	if err != nil {
@@ -177,11 +178,11 @@ func startChild(t *trial, j job, environment ...string) process {
 	}
 	c := &child{feed: newFeed(), done: make(chan struct{})}
 	c.output = &output{event: c.push}
-	c.command = exec.Command(path) // without the flags of this one
+	c.command = exec.Command(path) // without the flags of this process
 	c.command.Env = slices.Concat(os.Environ(), environment, []string{jobVariable + "=" + string(text), HarnessVariable + "=" + t.suite.h.Name})
 	c.command.Stdout = c.output
 	c.command.Stderr = stderr{c.output}
-	c.command.WaitDelay = 5 * time.Second // should it leave processes of its own behind
+	c.command.WaitDelay = 5 * time.Second // in case it leaves child processes behind
 	stdin, err := c.command.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +205,7 @@ func startChild(t *trial, j job, environment ...string) process {
 }
 
 func (c *child) kill() {
-	_ = c.command.Process.Kill() // it may have ended
+	_ = c.command.Process.Kill() // it may have ended already
 	<-c.done
 }
 
@@ -225,25 +226,25 @@ func (c *child) stop(limit time.Duration) error {
 	return nil
 }
 
-// remains is called after the end.
+// remains is called after the end of the process.
 func (c *child) remains() string {
 	<-c.done
 	return fmt.Sprintf("%v\n%s", c.command.ProcessState, c.output.text())
 }
 
-// output reads what a child process writes: events, and the rest, of which it
-// keeps the end.
+// output reads the output of a child process: events, and other output, of which it keeps
+// the end.
 type output struct {
 	event func(event)
 
 	mu      sync.Mutex
-	partial []byte // of a line of standard output
+	partial []byte // incomplete last line of standard output
 	kept    []byte
 }
 
 const maxOutput = 64 << 10
 
-// Write takes standard output.
+// Write accepts standard output.
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -279,7 +280,7 @@ func (o *output) text() string {
 	return strings.TrimSpace(string(o.kept))
 }
 
-// stderr takes standard error.
+// stderr accepts standard error.
 type stderr struct{ output *output }
 
 func (s stderr) Write(p []byte) (int, error) {

@@ -10,14 +10,14 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// blocked is what calls of Receive return that wait for messages.
+// blocked has the results of calls of Receive that wait for messages.
 type blocked struct {
 	t       *trial
 	results chan error
 	calls   int
 }
 
-// block lets n calls of Receive wait at a receiver, on a context that goes on.
+// block lets n calls of Receive wait at a receiver, with a context that does not end.
 func (r *receiver) block(n int) *blocked {
 	b := &blocked{r.t, make(chan error, n), n}
 	var begun sync.WaitGroup
@@ -37,7 +37,7 @@ func (r *receiver) block(n int) *blocked {
 	return b
 }
 
-// endWith checks that they all return the error, or nil deliveries.
+// endWith checks that all calls return the error, or no deliveries.
 func (b *blocked) endWith(expected string, want error) {
 	ctx, cancel := b.t.patient()
 	defer cancel()
@@ -53,7 +53,7 @@ func (b *blocked) endWith(expected string, want error) {
 	}
 }
 
-// receiveClosed checks that a closed receiver says so.
+// receiveClosed checks that Receive on a closed receiver returns the right error.
 func (t *trial) receiveClosed(when string, r *receiver) {
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -113,9 +113,9 @@ var closeCases = []testCase{
 		r, other := t.receiver(transport, queue, 2), t.receiver(transport, queue, 2)
 		r.SetMaxInFlight(0)
 		if t.mode == core.TransactionNone {
-			r.shut() // there it may take messages all the same
+			r.shut() // in that mode the other receiver may have fetched messages
 		}
-		t.rest(t.quiet()) // a fetch in progress may have been told otherwise
+		t.rest(t.quiet()) // a fetch in progress may still use the old limit
 		t.sendEach(transport, queue, "held by the other")
 		held := other.next()
 		r.shut()
@@ -255,8 +255,8 @@ var closeCases = []testCase{
 	}},
 }
 
-// goesBack checks what becomes of three deliveries, one of which failed before,
-// when something closes their receiver.
+// goesBack checks three deliveries after an event closes their receiver. One of them has
+// failed before.
 func (t *trial) goesBack(happens func(transport core.Transport, r *receiver)) {
 	first, second := t.open(), t.open()
 	queue := t.queue(first)

@@ -9,12 +9,13 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// closingCases are those of C14 about what goes on, and what remains, when a
+// closingCases are the cases of C14 about calls and goroutines that are running while a
 // transport is closed.
 var closingCases = []testCase{
 	{rule: "C14", title: "nothing is lost when a transport in full work is closed", slow: true, run: closeInFullWork},
 	{rule: "C14", title: "a closed transport leaves no goroutine", run: func(t *trial) {
-		// The first transport takes what is started once in a process.
+		// Goroutines that are started once in a process are started by the first
+		// transport.
 		first := t.open()
 		queue, idle := t.queue(first), t.queue(first)
 		t.useAndClose(first, queue, idle)
@@ -36,8 +37,8 @@ var closingCases = []testCase{
 	}},
 }
 
-// useAndClose does with a transport all that an endpoint does, and closes it
-// while one receiver holds something and another one waits.
+// useAndClose uses a transport as an endpoint does, and closes it while one receiver
+// holds a delivery and another one waits.
 func (t *trial) useAndClose(transport core.Transport, queue, idle string) {
 	r := t.receiver(transport, queue, 4)
 	calls := t.receiver(transport, idle, 4).block(1)
@@ -50,9 +51,9 @@ func (t *trial) useAndClose(transport core.Transport, queue, idle string) {
 }
 
 // leavesNoGoroutine lets a case open, use and close a transport, and checks that all
-// goroutines end that were started by it. It looks for these alone, by a label: the
-// number of all goroutines is too high while those of another transport are still
-// ending (some clients do not wait for them in Close), and a leak would not be seen.
+// goroutines started by the transport end. It finds these by a label: the number of all
+// goroutines is too high while those of another transport are still ending (some clients
+// do not wait for them in Close), so a leak would not be seen.
 func (t *trial) leavesNoGoroutine(after string, use func()) {
 	label := fmt.Sprintf("%s/%d", t.label, t.suite.names.Add(1))
 	t.labelTransport(label)
@@ -119,7 +120,7 @@ func closeInFullWork(t *trial) {
 	case <-ctx.Done():
 		t.stop("Send, Receive and settlements return when the transport is closed", "some did not after %v\n%s", t.patience(), t.goroutines())
 	}
-	// What Complete failed for may have been consumed, and the answer got lost.
+	// If Complete failed, the message may have been consumed and the answer lost.
 	var due []string
 	for body := range accepted.counts() {
 		if completed.of(body)+doubtful.of(body) == 0 && t.mode != core.TransactionNone {
@@ -133,7 +134,7 @@ func closeInFullWork(t *trial) {
 	t.accountFor(due, &refused, &completed, &remaining)
 }
 
-// accountFor checks that each message is where it must be.
+// accountFor checks that each message is where it has to be.
 func (t *trial) accountFor(due []string, refused, completed, remaining *tally) {
 	var lost, twice, unsent []string
 	for _, body := range due {
@@ -155,7 +156,7 @@ func (t *trial) accountFor(due []string, refused, completed, remaining *tally) {
 	if len(lost) > 0 {
 		t.fail("each message that Send accepted, and for which Complete was not called, is in the queue after its transport was closed", "not in the queue after %v: lost, or still locked by the closed receiver: %s", t.patience(), some(lost))
 	}
-	// A settlement that nobody confirms may get lost with its connection.
+	// An unconfirmed settlement may be lost with its connection.
 	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
 		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", some(twice))
 	}
@@ -164,7 +165,7 @@ func (t *trial) accountFor(due []string, refused, completed, remaining *tally) {
 	}
 }
 
-// workUntilClosed runs in a goroutine of its own.
+// workUntilClosed runs in a separate goroutine.
 func (t *trial) workUntilClosed(r *receiver, completed, doubtful *tally) {
 	for n := 0; ; n++ {
 		dst := make([]core.Delivery, 2)

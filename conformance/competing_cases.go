@@ -27,8 +27,8 @@ var competingCases = []testCase{
 	}},
 }
 
-// compete lets four receivers on two transports work on one queue, with two
-// calls of Receive each, and checks at each delivery that nobody else holds it.
+// compete lets four receivers on two transports receive from one queue, with two calls of
+// Receive each. For each delivery it checks that no other receiver holds the message.
 func compete(t *trial) {
 	const messages = 300
 	first := t.open()
@@ -55,7 +55,7 @@ func compete(t *trial) {
 	t.completedOnce(names, &c.completed, queue)
 }
 
-// competition is who holds what, and what is done.
+// competition records the holder of each message, and the completed messages.
 type competition struct {
 	t         *trial
 	enough    int64
@@ -67,7 +67,7 @@ type competition struct {
 	held map[string]core.Delivery // by NativeID
 }
 
-// work runs in a goroutine of its own.
+// work runs in a separate goroutine.
 func (c *competition) work(ctx context.Context, r *receiver, random *rand.Rand) {
 	dst := make([]core.Delivery, 3)
 	for {
@@ -88,10 +88,10 @@ func (c *competition) work(ctx context.Context, r *receiver, random *rand.Rand) 
 	}
 }
 
-// take notes a new holder.
+// take records a new holder.
 func (c *competition) take(d core.Delivery) {
 	if c.t.mode == core.TransactionNone {
-		return // nobody holds anything
+		return // deliveries of this mode are not locked
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,8 +104,8 @@ func (c *competition) take(d core.Delivery) {
 	c.held[id] = d
 }
 
-// giveUp ends the holding, and then settles: the next holder may be there before
-// the settlement returns.
+// giveUp removes the holder, and then settles: the next delivery may arrive before the
+// settlement returns.
 func (c *competition) giveUp(d core.Delivery, failed bool) {
 	c.mu.Lock()
 	if c.held[d.Incoming().NativeID] == d {

@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// settleSome receives six messages, completes two, abandons two and releases
-// two. It returns the bodies of those that must come again.
+// settleSome receives six messages, completes two, abandons two and releases two. It
+// returns the bodies of the messages that must be redelivered.
 func (t *trial) settleSome(transport core.Transport, r *receiver) []string {
 	names := []string{"completed 1", "abandoned 1", "released 1", "completed 2", "abandoned 2", "released 2"}
 	t.sendEach(transport, r.queue, names...)
@@ -96,8 +96,9 @@ var completionCases = []testCase{
 		names := []string{"unsettled 1", "released 1", "abandoned 1", "completed 1", "unsettled 2", "completed 2", "abandoned 2", "released 2"}
 		t.sendEach(transport, queue, names...)
 		held := r.takeThese("eight messages are delivered", names...)
-		r.SetMaxInFlight(0) // it shall not take them again itself
-		// The later ones first, because some brokers can settle all up to one.
+		r.SetMaxInFlight(0) // this receiver must not fetch them again
+		// The later ones first, because some brokers can settle all messages up to a
+		// given one.
 		t.complete(held["completed 2"], held["completed 1"])
 		t.abandon(held["abandoned 2"], held["abandoned 1"])
 		t.release(held["released 2"], held["released 1"])
@@ -141,7 +142,7 @@ var completionCases = []testCase{
 			case errors.Is(first, core.ErrSettled) || errors.Is(first, core.ErrLockLost):
 				t.fail(way.name+" of a delivery that is held, with a context that has ended, returns nil or that context's error", "%v", first)
 			case errors.Is(second, core.ErrLockLost):
-				gone = false // the lock went with the connection, for example
+				gone = false // for example, the lock was lost with the connection
 			case second != nil:
 				t.fail(fmt.Sprintf("%s that returned %q has left the delivery unsettled: another one settles it", way.name, first), "%v", second)
 			}
@@ -171,7 +172,7 @@ var completionCases = []testCase{
 		t.nobodyGets("what was received in mode None does not come again", r)
 		r.shut()
 		t.close(transport)
-		// One that is consumed by nobody is back when its lock ends.
+		// A message that is not consumed is redelivered when its lock ends.
 		t.rest(t.lock() - time.Since(began))
 		t.left(queue, "after all was received in mode None, and nothing settled")
 	}},
@@ -190,8 +191,8 @@ var completionCases = []testCase{
 	}},
 }
 
-// completeAllAtRandom lets four receivers on two transports settle as it
-// happens, until each message was completed.
+// completeAllAtRandom lets four receivers on two transports settle at random until each
+// message has been completed.
 func completeAllAtRandom(t *trial) {
 	const messages, receivers = 240, 4
 	queue := t.queue(t.open())
@@ -222,7 +223,7 @@ func completeAllAtRandom(t *trial) {
 	t.completedOnce(names, &completed, queue)
 }
 
-// completedOnce checks what several receivers have completed together.
+// completedOnce checks the messages that several receivers have completed.
 func (t *trial) completedOnce(names []string, completed *tally, queue string) {
 	var missing, twice []string
 	for _, name := range names {
@@ -244,7 +245,7 @@ func (t *trial) completedOnce(names []string, completed *tally, queue string) {
 	}
 }
 
-// randomWorker receives, and settles as it happens.
+// randomWorker receives messages and settles them at random.
 type randomWorker struct {
 	t         *trial
 	transport core.Transport
@@ -253,7 +254,7 @@ type randomWorker struct {
 	completed func(body string)
 }
 
-// work runs in a goroutine of its own, so it fails the case but does not stop it.
+// work runs in a separate goroutine, so it may fail the case but not stop it.
 func (w *randomWorker) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		r, err := w.transport.OpenReceiver(w.t.ctx, core.ReceiverConfig{Queue: w.queue, Mode: w.t.mode, MaxInFlight: 4})
@@ -273,8 +274,8 @@ func (w *randomWorker) work(ctx context.Context) {
 	}
 }
 
-// receive goes on until it is time to close the receiver. It returns false after
-// an error.
+// receive receives until it is time to close the receiver. It returns false after an
+// error.
 func (w *randomWorker) receive(ctx context.Context, r core.Receiver) bool {
 	for {
 		dst := make([]core.Delivery, 1+w.random.IntN(4))
@@ -288,7 +289,7 @@ func (w *randomWorker) receive(ctx context.Context, r core.Receiver) bool {
 		for _, d := range dst[:n] {
 			chance := w.random.IntN(100)
 			if chance < 4 {
-				return true // this one and the rest go back with the receiver
+				return true // Close gives back this delivery and the others
 			}
 			if !w.settle(d, chance) {
 				return false
@@ -318,7 +319,7 @@ func (w *randomWorker) settle(d core.Delivery, chance int) bool {
 	return true
 }
 
-// lockEnded reports whether a settlement was refused because it came too late.
+// lockEnded reports whether a settlement was refused because the lock had ended.
 func lockEnded(d core.Delivery, err error) bool {
 	return errors.Is(err, core.ErrLockLost) && !d.LockedUntil().IsZero() && !time.Now().Before(d.LockedUntil())
 }

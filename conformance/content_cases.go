@@ -10,7 +10,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// contentCases are about what arrives; limitCases about what may be sent.
+// contentCases are about the contents of received messages; limitCases are about the
+// limits of sent ones.
 var contentCases = []testCase{
 	{rule: "C10", title: "a header's key may be any text", in: once, run: func(t *trial) {
 		t.headersArrive(eachWith("value",
@@ -188,7 +189,7 @@ var contentCases = []testCase{
 		var large [][]byte
 		for _, size := range sizes {
 			if limit := t.caps.MaxMessageBytes; limit > 0 {
-				size = min(size, limit-1<<10) // the headers need less than that
+				size = min(size, limit-1<<10) // the headers have a lower limit
 			}
 			large = append(large, t.randomBytes(size))
 		}
@@ -231,7 +232,7 @@ var contentCases = []testCase{
 	}},
 }
 
-// eachWith returns headers of one key each, with the same value.
+// eachWith returns one map for each key, all with the same value.
 func eachWith(value string, keys ...string) (list []map[string]string) {
 	for _, key := range keys {
 		list = append(list, map[string]string{key: value})
@@ -239,7 +240,7 @@ func eachWith(value string, keys ...string) (list []map[string]string) {
 	return list
 }
 
-// eachKey returns headers of one value each, with the same key.
+// eachKey returns one map for each value, all with the same key.
 func eachKey(values ...string) (list []map[string]string) {
 	for _, value := range values {
 		list = append(list, map[string]string{"Key": value})
@@ -247,8 +248,8 @@ func eachKey(values ...string) (list []map[string]string) {
 	return list
 }
 
-// headersArrive checks that messages with these headers, and an id, arrive with
-// them. Each has a message of its own, so that a failure tells which it was.
+// headersArrive checks that messages with these headers, and an id, arrive with them.
+// Each map of headers has its own message, so that a failure shows the map.
 func (t *trial) headersArrive(list ...map[string]string) {
 	transport := t.open()
 	queue := t.queue(transport)
@@ -273,7 +274,7 @@ func (t *trial) bodiesArrive(list ...[]byte) {
 	t.unchanged(transport, queue, sent...)
 }
 
-// randomBytes are neither UTF-8 nor to be compressed.
+// randomBytes returns bytes that are not UTF-8 and cannot be compressed.
 func (t *trial) randomBytes(size int) []byte {
 	body := make([]byte, 0, size+8)
 	for len(body) < size {
@@ -282,7 +283,7 @@ func (t *trial) randomBytes(size int) []byte {
 	return body[:size]
 }
 
-// rich returns a message with what is often lost on the way.
+// rich returns a message with contents that adapters often lose.
 func (t *trial) rich(queue string) core.Outgoing {
 	m := t.message(queue, "not UTF-8: \xff\xfe \x00 zero, ünïcödé ✓\r\n")
 	m.GroupKey = "customer-7"

@@ -8,12 +8,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What is in a queue, seen by a transport that does nothing else.
+// Contents of a queue, read by a transport that is used for nothing else.
 
-// look takes and completes what a queue has to give, so that a case sees what
-// other receivers do not hold. A slow broker deceives nobody: look waits with
-// patience while too little has come, and only then watches whether there is
-// more.
+// look receives and completes the available messages of a queue: those that other
+// receivers do not hold. A slow broker does not cause a wrong result: look waits with
+// patience until enough messages have arrived, and only then checks for a short time that
+// there are no more.
 func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
 	transport, done := t.looking()
 	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
@@ -25,7 +25,7 @@ func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (fo
 			found = append(found, in)
 			key := copies{in.ID, string(in.Body)}
 			times[key]++
-			comesForEver = comesForEver || times[key] > endless // although it is completed each time
+			comesForEver = comesForEver || times[key] > endless // redelivered although it is completed each time
 		}
 		t.complete(got...)
 	}
@@ -50,14 +50,14 @@ func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (fo
 	return found
 }
 
-// contents returns what a queue has to give, where nobody knows what that is but
-// that it should be so many messages at least.
+// contents returns the available messages of a queue whose contents are unknown, except
+// that there are at least that many.
 func (t *trial) contents(queue string, least int) []*core.Incoming {
 	return t.look(queue, func(found []*core.Incoming) bool { return len(found) >= least })
 }
 
-// left checks which messages are left in a queue, by their bodies, and returns
-// them. They are consumed.
+// left checks the messages left in a queue by their bodies, and returns them. It consumes
+// them.
 func (t *trial) left(queue, what string, want ...string) []*core.Incoming {
 	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(want, found)) == 0 })
 	lacking, surplus := missing(want, found), t.surplus(want, found)
@@ -74,9 +74,8 @@ func (t *trial) left(queue, what string, want ...string) []*core.Incoming {
 	return found
 }
 
-// holds checks what is left in a queue: each of must, perhaps some of may, and
-// nothing else, once each.
-// refused are those of which Send said that they are not there.
+// holds checks the messages left in a queue: each of must, perhaps some of may, and no
+// others, once each. refused are messages that Send reported as not sent.
 func (t *trial) holds(queue, what string, must, may []string, refused ...string) {
 	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(must, found)) == 0 })
 	if lacking := missing(must, found); len(lacking) > 0 {
@@ -99,8 +98,8 @@ func (t *trial) holds(queue, what string, must, may []string, refused ...string)
 	}
 }
 
-// arrive takes n messages with different bodies out of a queue and returns them
-// by their bodies. What is wrong is recorded, and the case goes on.
+// arrive receives n messages with different bodies from a queue and returns them by their
+// bodies. It records failures, and does not stop the case.
 func (t *trial) arrive(queue, what string, n int) map[string]*core.Incoming {
 	arrived := map[string]*core.Incoming{}
 	var bodies []string
@@ -134,8 +133,8 @@ func distinct(messages []*core.Incoming) []string {
 	return slices.Compact(slices.Sorted(slices.Values(bodiesIn(messages))))
 }
 
-// ofAnother says that a body, which is not the one expected, is that of another
-// message.
+// ofAnother returns a text if a body that differs from the expected one is the body of
+// another message.
 func ofAnother(body []byte, sent []core.Outgoing) string {
 	if len(body) == 0 || !slices.ContainsFunc(sent, func(m core.Outgoing) bool { return bytes.Equal(m.Body, body) }) {
 		return ""
@@ -143,8 +142,7 @@ func ofAnother(body []byte, sent []core.Outgoing) string {
 	return "; this is the body of another message: was a buffer used again? (C11)"
 }
 
-// missing returns those of the bodies that are not among the messages as often
-// as they are wanted.
+// missing returns the wanted bodies that are not found as often as they are wanted.
 func missing(want []string, found []*core.Incoming) []string {
 	have := map[string]int{}
 	for _, in := range found {
@@ -159,8 +157,8 @@ func missing(want []string, found []*core.Incoming) []string {
 	return lacking
 }
 
-// surplus returns the bodies of messages that are more than is wanted. A broker
-// may deliver twice what it is to deliver.
+// surplus returns the bodies of the messages beyond the wanted ones. A broker that may
+// deliver twice may deliver wanted messages twice.
 func (t *trial) surplus(want []string, found []*core.Incoming) []string {
 	room, known := map[string]int{}, map[string]bool{}
 	for _, body := range want {

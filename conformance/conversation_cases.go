@@ -170,7 +170,7 @@ var conversationCases = []testCase{
 		s.handle("job", func(_ context.Context, m *core.Message) error { return m.Send(out, "done", m.RawBody()) })
 		s.handle("bad", func(context.Context, *core.Message) error { return errHandler })
 		size := 64 << 10
-		if limit := t.caps.MaxMessageBytes; limit > 0 { // the endpoint keeps 8 KiB, or half, for itself
+		if limit := t.caps.MaxMessageBytes; limit > 0 { // the endpoint reserves 8 KiB, or half
 			size = min(size, max(limit-8<<10, limit/2)-2<<10)
 		}
 		body := make([]byte, size)
@@ -191,7 +191,7 @@ var conversationCases = []testCase{
 	}},
 }
 
-// differ returns the place of the first byte in which two bodies differ.
+// differ returns the index of the first byte in which two bodies differ.
 func differ(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
@@ -201,7 +201,7 @@ func differ(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// publish publishes n events through an endpoint that only sends.
+// publish publishes n events through a send-only endpoint.
 func (t *trial) publish(transport core.Transport, topic, name string, n int) []core.Outgoing {
 	ep, err := core.New(t.uniqueName(), transport, core.Config{SendOnly: true})
 	if err != nil {
@@ -220,11 +220,10 @@ func (t *trial) publish(transport core.Transport, topic, name string, n int) []c
 	return sent
 }
 
-// delay returns one that is long enough to be told from none, in spite of the
-// transport's precision.
+// delay returns a delay that can be told from none despite the transport's precision.
 func (t *trial) delay() time.Duration { return max(2*t.caps.DelayPrecision, 300*time.Millisecond) }
 
-// due checks from both sides when something delayed arrived.
+// due checks that a delayed message arrived neither too early nor too late.
 func (t *trial) due(what string, delay, after time.Duration) {
 	switch latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance; {
 	case after < delay:
@@ -234,7 +233,7 @@ func (t *trial) due(what string, delay, after time.Duration) {
 	}
 }
 
-// moment returns the next time that a handler reports.
+// moment returns the next time reported by a handler.
 func (t *trial) moment(times <-chan time.Time, what string) time.Time {
 	timer := time.NewTimer(t.patience())
 	defer timer.Stop()

@@ -8,8 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// abandonOften abandons a delivery n times, each time that it comes to the
-// receiver, and returns the last delivery.
+// abandonOften abandons a message n times, and returns its last delivery.
 func (r *receiver) abandonOften(n int) core.Delivery {
 	d := r.next()
 	for range n {
@@ -79,7 +78,7 @@ var countCases = []testCase{
 			var back []string
 			for i, name := range names {
 				if i < failures {
-					continue // this one failed as often as it is to
+					continue // this one has failed often enough
 				}
 				in := held[name].Incoming()
 				if failures == 0 {
@@ -126,7 +125,7 @@ var countCases = []testCase{
 		t.outlive(lost)
 		d := t.receiver(t.open(), queue, 1).next()
 		least := 1
-		if t.caps.NativeDeliveryCount { // its receiver may hang, or have died: the message may be the cause
+		if t.caps.NativeDeliveryCount { // its receiver may hang or have died, perhaps because of the message
 			least = 2
 		}
 		if in := d.Incoming(); !in.Redelivered || in.DeliveryCount < least {
@@ -271,7 +270,7 @@ var countCases = []testCase{
 		t.left(queue, "after it was completed")
 	}},
 	{rule: "R1", title: "more messages fail than an instance can remember, and each reaches the error queue", in: givingBack, needs: []need{noNativeCount}, run: func(t *trial) {
-		const attemptsOfOne = 50 // where 2 are configured: more, but not without end
+		const attemptsOfOne = 50 // 2 are configured: there may be more, but not unlimited ones
 		transport := t.open()
 		var attempts atomic.Int64
 		s := t.service(transport, func(c *core.Config) {
@@ -280,7 +279,7 @@ var countCases = []testCase{
 		})
 		s.handle("order", func(context.Context, *core.Message) error {
 			if attempts.Add(1) > manyFailures*attemptsOfOne {
-				return nil // to bring it to an end
+				return nil // so that the case ends
 			}
 			return errHandler
 		})
@@ -298,6 +297,6 @@ var countCases = []testCase{
 	}},
 }
 
-// manyFailures is more messages than a transport.DeliveryLog of a small receiver
-// remembers, which are 1,000.
+// manyFailures is more than 1,000, the number of messages that a transport.DeliveryLog of
+// a small receiver remembers.
 const manyFailures = 1250

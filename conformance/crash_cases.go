@@ -2,8 +2,8 @@ package conformance
 
 import "github.com/reprise-go/reprise/core"
 
-// crashCases are about what a broker knows of deliveries after it died. That of counts
-// after a restart is among the restartCases.
+// crashCases are about the state that a broker keeps about deliveries after it died. The
+// case about counts after a restart is in restartCases.
 var crashCases = []testCase{
 	{rule: "C9", title: "what was handed out when the broker died is known as delivered before", in: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
 		o := t.operator()
@@ -12,10 +12,10 @@ var crashCases = []testCase{
 		t.sendEach(transport, queue, "handed out")
 		r := t.receiver(transport, queue, 1)
 		r.next()
-		o.kill()            // at once: some brokers write a moment later what they have handed out
-		r.SetMaxInFlight(0) // now: what it fetches when it is connected again it may keep
+		o.kill()            // at once: some brokers store a moment later that they have delivered a message
+		r.SetMaxInFlight(0) // now: it may keep messages that it fetches when it is connected again
 		o.start()
-		other := t.receiver(transport, queue, 1) // of the same process, which has a memory
+		other := t.receiver(transport, queue, 1) // of the same process, which remembers deliveries
 		ended := other.each(t.comesAgain(), func(d core.Delivery) bool {
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {
 				t.fail("a message that was handed out when the broker died comes again with Redelivered set, or a DeliveryCount above 1: the engine recognises by it what it has handled already (R28). Where a broker may forget deliveries, the adapter sets Redelivered for each message that may be older than the broker's last start",

@@ -9,9 +9,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// crowd is the handlers of one case. It counts how many run at the same time and
-// how often each message was given to one, and holds them back at a gate until
-// the case lets them through.
+// crowd counts the running handlers of one case, and the calls for each message. It
+// blocks handlers until the case lets them through.
 type crowd struct {
 	t    *trial
 	gate chan struct{}
@@ -25,8 +24,8 @@ func (t *trial) crowd() *crowd {
 	return &crowd{t: t, gate: make(chan struct{}), begun: map[string]int{}}
 }
 
-// handle is a handler that waits at the gate. It fails only if its context ends
-// there.
+// handle is a handler that waits for permission. It fails only if its context ends
+// before.
 func (c *crowd) handle(ctx context.Context, m *core.Message) error {
 	c.enter(string(m.RawBody()))
 	defer c.leave()
@@ -40,7 +39,7 @@ func (c *crowd) handle(ctx context.Context, m *core.Message) error {
 	}
 }
 
-// enter counts one more, and returns how often its message was there.
+// enter counts one more handler, and returns the number of calls for its message.
 func (c *crowd) enter(body string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,17 +68,17 @@ func (c *crowd) pass(n int) {
 	}
 }
 
-// open lets all through from now on.
+// open lets all handlers through from now on.
 func (c *crowd) open() { close(c.gate) }
 
-// running is how many are there now.
+// running returns the number of running handlers.
 func (c *crowd) running() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// peak is how many were there at the same time since the last call.
+// peak returns the highest number of concurrent handlers since the last call.
 func (c *crowd) peak() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,22 +87,22 @@ func (c *crowd) peak() int {
 	return most
 }
 
-// of is how often a message was there.
+// of returns the number of handler calls for a message.
 func (c *crowd) of(body string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.begun[body]
 }
 
-// messages is how many different ones were there.
+// messages returns the number of different messages.
 func (c *crowd) messages() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.begun)
 }
 
-// once checks that each of the messages was given to a handler once, in any of
-// the crowds, but for what the broker itself duplicates.
+// once checks that each message was given to a handler once, in any of the crowds, except
+// for the broker's own duplicates.
 func (t *trial) once(msgs []core.Outgoing, crowds ...*crowd) {
 	t.times(1, msgs, crowds...)
 }
@@ -125,8 +124,8 @@ func (t *trial) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
 	}
 }
 
-// jobs returns n commands with the type and bodies that endpoints of the cases
-// take.
+// jobs returns n commands with the type and the bodies that the endpoints of the cases
+// handle.
 func (t *trial) jobs(queue string, n int) []core.Outgoing {
 	out := make([]core.Outgoing, n)
 	for i := range out {
@@ -135,8 +134,8 @@ func (t *trial) jobs(queue string, n int) []core.Outgoing {
 	return out
 }
 
-// reach waits until count is as high as wanted, however long it takes as long as
-// something changes, and stops the case if nothing does.
+// reach waits until count is as high as wanted. It waits as long as the count changes,
+// and stops the case when it does not change for too long.
 func (t *trial) reach(what string, want int, count func() int) {
 	last, since := count(), time.Now()
 	for pause := time.Millisecond; last < want; pause = min(2*pause, 50*time.Millisecond) {
@@ -150,7 +149,7 @@ func (t *trial) reach(what string, want int, count func() int) {
 	}
 }
 
-// steady checks that a number stays what it is.
+// steady checks that a number does not change.
 func (t *trial) steady(what string, want int, count func() int) {
 	t.rest(t.quiet())
 	if n := count(); n != want {

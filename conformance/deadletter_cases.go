@@ -268,7 +268,7 @@ var deadLetterCases = []testCase{
 		r.shut()
 		t.left(queue, "after a malformed message was dead-lettered")
 		if t.suite.h.DeadLetters != nil {
-			// What the broker keeps may be more than the body that could be read.
+			// The broker may keep more than the body that could be read.
 			if dead := t.dead(queue, 1)[0]; !bytes.Contains(dead.Body, body) {
 				t.fail(fmt.Sprintf("the dead letter of a malformed message has its raw body, %s", excerpt(body)), "%s", excerpt(dead.Body))
 			}
@@ -306,8 +306,7 @@ func (t *trial) settledBefore(what string, err error) {
 	}
 }
 
-// dead waits for that many dead letters of a queue, and checks that there are
-// no more.
+// dead waits for n dead letters of a queue, and checks that there are no more.
 func (t *trial) dead(queue string, n int) []DeadLetter {
 	var all []DeadLetter
 	collect := func() { all = append(all, t.suite.h.DeadLetters(t, queue)...) }
@@ -330,7 +329,7 @@ func deadBodies(dead []DeadLetter) string {
 	return some(list)
 }
 
-// deadIfSeen checks the bodies of the dead letters, where the harness can look.
+// deadIfSeen checks the bodies of the dead letters, if the harness can read them.
 func (t *trial) deadIfSeen(queue string, want ...string) {
 	if t.suite.h.DeadLetters == nil {
 		return

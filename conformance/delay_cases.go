@@ -16,7 +16,8 @@ var delayCases = []testCase{
 		t.punctual(positive(p, p+p/2, 2*p, 2*p+p/4)...)
 	}},
 	{rule: "C13", title: "one of several comes within DelayPrecision", in: once, needs: []need{delays}, run: func(t *trial) {
-		// DelayTolerance is for a busy machine. An adapter that is late by that each time is found here.
+		// DelayTolerance allows for a busy machine. This case finds an adapter that uses
+		// it up each time.
 		const tries, margin = 20, 100 * time.Millisecond
 		transport := t.open()
 		queue := t.queue(transport)
@@ -113,7 +114,7 @@ var delayCases = []testCase{
 	{rule: "C13", title: "EnqueuedAt of a delayed message is when it became available", in: once, needs: []need{delays}, run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
-		// The clock of the broker may differ from ours, so two of its times are
+		// The broker's clock may differ from ours, so two of the broker's times are
 		// compared.
 		r := t.receiver(transport, queue, 1)
 		t.send(transport, t.message(queue, "at once"))
@@ -152,7 +153,8 @@ var delayCases = []testCase{
 	}},
 	{rule: "C13", title: "goes to any queue", in: once, needs: []need{delays}, run: func(t *trial) {
 		transport := t.open()
-		// Queues that this transport has never received from, made by another.
+		// Queues that another transport has created, and that this transport has never
+		// received from.
 		other := t.open()
 		first, second := t.queue(other), t.queue(other)
 		t.close(other)
@@ -186,7 +188,7 @@ var delayCases = []testCase{
 		transport := t.open()
 		gone, queue := t.queue(transport), t.queue(transport)
 		r := t.receiver(transport, queue, 8)
-		// More than a broker passes on at a time. They are due before the others.
+		// More messages than a broker delivers at a time. They are due before the others.
 		lost := t.messages(gone, 60)
 		for i := range lost {
 			lost[i].Delay = t.briefDelay()
@@ -233,7 +235,7 @@ var delayCases = []testCase{
 		start := time.Now()
 		t.send(sender, late)
 		t.close(sender)
-		t.rest(time.Until(start.Add(late.Delay))) // with nobody connected
+		t.rest(time.Until(start.Add(late.Delay))) // while no transport is connected
 		r := t.receiver(t.open(), queue, 1)
 		d := r.next()
 		t.same(d.Incoming(), late)
@@ -262,7 +264,7 @@ var delayCases = []testCase{
 			r := t.receiver(f.transport, f.to, 1)
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
-			t.rest(t.quiet()) // as a handler takes time: the delay does not count from when its message was received
+			t.rest(t.quiet()) // like the time of a handler: the delay does not count from the time of receipt
 			start := time.Now()
 			t.sends(s, f.d, late)
 			due := time.Now().Add(late.Delay)
@@ -281,7 +283,7 @@ var delayCases = []testCase{
 		r := t.receiver(transport, queue, 2)
 		d := r.next()
 		late := t.message(queue, "copy")
-		late.ID = d.Incoming().ID // as a delayed retry does
+		late.ID = d.Incoming().ID // like a delayed retry
 		late.Headers = d.Incoming().Headers
 		late.Delay = t.briefDelay()
 		start := time.Now()
@@ -303,13 +305,12 @@ var delayCases = []testCase{
 	}},
 }
 
-// positive leaves out what is no delay: a DelayPrecision may be 0, though C1
-// wants another.
+// positive leaves out delays of 0: a DelayPrecision may be 0, although C1 forbids it.
 func positive(delays ...time.Duration) []time.Duration {
 	return slices.DeleteFunc(delays, func(d time.Duration) bool { return d <= 0 })
 }
 
-// briefDelay is a delay worth testing that takes little time.
+// briefDelay returns a delay long enough to test and short enough to take little time.
 func (t *trial) briefDelay() time.Duration {
 	delay := max(2*t.caps.DelayPrecision, 200*time.Millisecond)
 	if t.caps.MaxDelay > 0 {
@@ -318,7 +319,7 @@ func (t *trial) briefDelay() time.Duration {
 	return delay
 }
 
-// longDelay is one that no case waits for.
+// longDelay returns a delay that is longer than any case waits.
 func (t *trial) longDelay() time.Duration {
 	if t.caps.MaxDelay > 0 {
 		return min(time.Hour, t.caps.MaxDelay)
@@ -333,14 +334,15 @@ func (t *trial) punctual(delays ...time.Duration) {
 	t.punctualOn(transport, queue, t.receiver(transport, queue, 4), nil, delays...)
 }
 
-// dueMessage is a message with a delay, and between which times it is due.
+// dueMessage is a message with a delay, and the earliest and latest time at which it is
+// due.
 type dueMessage struct {
 	message        core.Outgoing
 	earliest, last time.Time
 }
 
-// punctualOn is punctual on a queue in which there are messages that are due
-// later than all these.
+// punctualOn is punctual on a queue that also has messages that are due later than all of
+// these.
 func (t *trial) punctualOn(transport core.Transport, queue string, r *receiver, later []dueMessage, delays ...time.Duration) {
 	expected := map[string]dueMessage{}
 	for _, delay := range delays {
@@ -372,8 +374,8 @@ func (t *trial) punctualOn(transport core.Transport, queue string, r *receiver, 
 	t.left(queue, "after all that was due was received")
 }
 
-// onTime checks that a message arrived between the earliest time that it was
-// due, and the last that it may be due, plus the precision.
+// onTime checks that a message arrived after the earliest time at which it was due and
+// not later than the latest such time plus the precision.
 func (t *trial) onTime(what string, delay time.Duration, earliest, last, arrived time.Time) {
 	if early := earliest.Sub(arrived); early > 0 {
 		t.fail(fmt.Sprintf("%s with a delay of %v is never early", what, delay), "it arrived %v early", early)

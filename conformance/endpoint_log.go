@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// endpointLog is what the endpoints of a case log from Warn on. Where what was
-// to happen does not, it tells what the engine has made of it.
+// endpointLog has the log records of a case's endpoints, of level Warn and above. If an
+// expected event does not happen, they show what the engine did.
 type endpointLog struct {
 	mu    sync.Mutex
 	used  bool
 	lines []string
 }
 
-// Bounds of what a failure shows of it.
+// Limits of the log lines that a failure shows.
 const (
 	loggedLines = 6
 	loggedBytes = 400 // of one line
 )
 
-// logger returns one that writes to the log.
+// logger returns a logger that writes to the log.
 func (l *endpointLog) logger() *slog.Logger {
 	l.mu.Lock()
 	l.used = true
@@ -38,7 +38,7 @@ func (l *endpointLog) logger() *slog.Logger {
 	}))
 }
 
-// Write implements io.Writer, for one line at a time.
+// Write implements io.Writer. It is called with one line at a time.
 func (l *endpointLog) Write(line []byte) (int, error) {
 	text := strings.ToValidUTF8(string(line[:min(len(line), loggedBytes)]), "")
 	l.mu.Lock()
@@ -50,8 +50,8 @@ func (l *endpointLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// told returns the last lines, for the end of what a failure observed. Without
-// an endpoint it is "".
+// told returns the last lines, for the end of a failure's text. Without an endpoint it is
+// "".
 func (l *endpointLog) told() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,11 +11,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// exactCases count every attempt of many messages: quick ones first, so that the
-// endpoint fetches ahead as much as it may, then failing ones with slow ones among
-// them, so that it learns to fetch less. No process ends and no connection breaks,
-// so the number of attempts is the one that is configured, whatever the broker
-// counts.
+// exactCases count every attempt of many messages: first quick ones, so that the endpoint
+// prefetches as much as it may, then failing ones mixed with slow ones, so that it learns
+// to fetch less. No process ends and no connection breaks, so the number of attempts is
+// the configured one, however the broker counts deliveries.
 var exactCases = []testCase{
 	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: givingBack, slow: true, run: func(t *trial) {
 		t.countsExactly(exactness{quick: t.many(2000, 400), failing: t.many(1000, 160), slow: 24, instances: 1})
@@ -58,7 +57,7 @@ var exactCases = []testCase{
 		var s *service
 		var changes atomic.Int64
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		// Each move and each delayed retry begins with a change and ends with one.
+		// Each move and each delayed retry begins and ends with a change.
 		set := func(n int) {
 			if err := s.SetConcurrency(n); err != nil {
 				t.fail("Endpoint.SetConcurrency takes a number above 0", "%v", err)
@@ -96,8 +95,8 @@ var exactCases = []testCase{
 	}},
 }
 
-// many returns how many messages a case has: where time costs nothing, or on a
-// broker.
+// many returns the number of messages of a case: in a bubble, where time costs nothing,
+// or on a broker.
 func (t *trial) many(inBubble, onBroker int) int {
 	if t.suite.h.Synctest {
 		return inBubble
@@ -105,13 +104,14 @@ func (t *trial) many(inBubble, onBroker int) int {
 	return onBroker
 }
 
-// exactness is what a case of exactCases does.
+// exactness configures a case of exactCases.
 type exactness struct {
 	quick, failing, slow int // messages
 	instances            int
 	change               func(c *core.Config)
 
-	// interfere is called beside the handlers, after each so many attempts.
+	// interfere is called in a goroutine beside the handlers, once after every `every`
+	// attempts.
 	every     int
 	interfere func(n int, s *service)
 }
@@ -119,13 +119,13 @@ type exactness struct {
 const (
 	exactImmediate = 1
 	exactDelayed   = 1
-	// exactlySlow is longer than an endpoint lets a message wait that it has
-	// fetched ahead, by its average, when some of these have passed.
+	// exactlySlow is long enough to make an endpoint prefetch less after some messages: by
+	// the average duration of handlers, prefetched messages would wait too long.
 	exactlySlow = 300 * time.Millisecond
 )
 
 // countsExactly runs the messages through endpoints with one immediate and one delayed
-// retry, and counts.
+// retry, and counts the attempts.
 func (t *trial) countsExactly(e exactness) {
 	tries := t.triesToCount()
 	for try := 1; !t.countExactly(e, try < tries); try++ {
@@ -133,10 +133,10 @@ func (t *trial) countsExactly(e exactness) {
 	}
 }
 
-// triesToCount is how often attempts may be counted. A broker that counts every delivery
-// may count one that meets the end of its consumer on the way, and consumers end when an
-// endpoint pauses or wants to hold less. That seldom happens; a transport that loses
-// attempts otherwise loses them each time.
+// triesToCount returns how often the count may be tried. A broker that counts every
+// delivery may count a delivery that is in transit when its consumer ends, and consumers
+// end when an endpoint pauses or lowers its limit. That seldom happens; a transport that
+// loses attempts for another reason loses them each time.
 func (t *trial) triesToCount() int {
 	if t.caps.CountsReleases {
 		return 3
@@ -144,11 +144,11 @@ func (t *trial) triesToCount() int {
 	return 1
 }
 
-// fewLost is how many messages may lack one attempt, of one try of several.
+// fewLost is the number of messages that may lack one attempt in one of several tries.
 const fewLost = 2
 
-// countExactly is one try. It returns false, rather than failing, where a few messages
-// lack one attempt and fewerAllowed is set.
+// countExactly is one try. It returns false instead of failing if a few messages lack one
+// attempt and fewerAllowed is set.
 func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	transport := t.open()
 	queue, errorQueue, unexpected := t.queue(transport), t.queue(transport), t.queue(transport)
@@ -158,7 +158,7 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	}
 	want := map[string]int{}
 	var seen, ends tally
-	attempted := make(chan struct{}, 1) // every so many times
+	attempted := make(chan struct{}, 1) // signalled after every e.every attempts
 	var attempts atomic.Int64
 	handle := func(_ context.Context, m *core.Message) error {
 		body := string(m.RawBody())
@@ -172,7 +172,7 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 		switch {
 		case strings.HasPrefix(body, "slow"):
 			t.rest(exactlySlow)
-		case strings.HasPrefix(body, "failing") && n < endless: // a transport that never counts shall not go on for ever
+		case strings.HasPrefix(body, "failing") && n < endless: // ends the case if a transport never counts
 			return errHandler
 		}
 		ends.add(body)
@@ -187,7 +187,7 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 		s := t.serviceOn(on, queue, errorQueue, func(c *core.Config) {
 			c.Concurrency = 16
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(exactImmediate), t.delayed(exactDelayed)
-			if !t.caps.MayDuplicate { // so a delivery that no handler saw, and that was counted, moves its message
+			if !t.caps.MayDuplicate { // so a delivery that was counted but not handled moves its message
 				c.Recoverability.MaxDeliveries.Count = perRound
 			}
 			c.Recoverability.UnacceptableMessageLimit = 10 * (e.failing + 1)
@@ -225,7 +225,7 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	ended := t.interfering(e, services[0], attempted)
 	t.reach("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
 	ended()
-	if e.change != nil { // what began with the last of the failing ones ends with these
+	if e.change != nil { // a change that began with the last failing messages ends with these
 		var again []string
 		add(&again, "quick again", e.quick/10, 1)
 		t.sendJobs(transport, queue, again)
@@ -237,7 +237,7 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	}
 
 	most := func(want int) int {
-		if want > 1 && !t.caps.NativeDeliveryCount { // each instance counts alone
+		if want > 1 && !t.caps.NativeDeliveryCount { // each instance counts separately
 			return e.instances * want
 		}
 		return want
@@ -271,8 +271,8 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	return true
 }
 
-// interfering calls e.interfere beside the case until the function that it returns
-// is called, which waits for the last call and lets the endpoint go on.
+// interfering calls e.interfere in a separate goroutine until the returned function is
+// called. That function waits for the last call, and lets the endpoint go on.
 func (t *trial) interfering(e exactness, s *service, attempted <-chan struct{}) (end func()) {
 	if e.interfere == nil {
 		return func() {}
@@ -297,7 +297,7 @@ func (t *trial) interfering(e exactness, s *service, attempted <-chan struct{}) 
 	}
 }
 
-// sendJobs sends a command for each body, many at a time.
+// sendJobs sends a command for each body, many at the same time.
 func (t *trial) sendJobs(transport core.Transport, queue string, bodies []string) {
 	msgs := make([]core.Outgoing, len(bodies))
 	for i, body := range bodies {

@@ -25,8 +25,8 @@ var expiryCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := map[string]core.Outgoing{}
-		// Beyond some of these, counts of milliseconds overflow, and little or
-		// nothing is left.
+		// With some of these values, counts of milliseconds overflow, and little or
+		// nothing of the time is left.
 		for _, ttbr := range []time.Duration{time.Hour, (1<<31 + 1) * time.Millisecond, (1<<32 + 1) * time.Millisecond, 365 * 24 * time.Hour} {
 			m := t.message(queue, "valid for "+ttbr.String())
 			m.TimeToBeReceived = ttbr
@@ -109,8 +109,8 @@ var expiryCases = []testCase{
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
 		t.send(transport, t.message(queue, "first"), t.brief(queue, "brief"), t.brief(queue, "brief too"))
-		// Each of these calls has room for one. Whatever else the receiver has by now, and
-		// it may have all, it hands out later.
+		// Each of these calls has room for one. The receiver may have fetched more by
+		// now, perhaps all, and hands those out later.
 		var taken []core.Delivery
 		for len(taken) == 0 || len(taken) < 2 && string(taken[0].Incoming().Body) != "first" {
 			taken = append(taken, r.next())
@@ -251,7 +251,7 @@ var expiryCases = []testCase{
 	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", in: inAtomic, needs: []need{expiry}, run: func(t *trial) {
 		for life := time.Second; ; life *= 2 {
 			f := t.forwarding()
-			t.rest(life + 50*time.Millisecond) // as a handler that takes longer than what it sends may live
+			t.rest(life + 50*time.Millisecond) // like a handler that takes longer than the messages it sends may live
 			brief := t.message(f.to, "brief")
 			brief.TimeToBeReceived = life
 			r := t.receiver(f.transport, f.to, 2)
@@ -270,7 +270,7 @@ var expiryCases = []testCase{
 			switch {
 			case in:
 				return
-			case other && at < life/2: // so it was no slow machine
+			case other && at < life/2: // so the machine was not slow
 				t.stop(fmt.Sprintf("a message with a time to be received of %v, sent by CompleteWith %v after its message was received, is delivered: the time counts from CompleteWith", life, life), "it is not, and another one sent with it was after %v", at)
 			case life > t.patience()/2:
 				t.stop(fmt.Sprintf("messages sent by CompleteWith are delivered within %v", life), "%d of 2 were", len(arrived))
@@ -301,8 +301,9 @@ var expiryCases = []testCase{
 	}},
 }
 
-// receivedInTime sends a message that is to be received within life, which count shows: again
-// if it expired before, as it may on a busy machine.
+// receivedInTime sends a message that is to be received within life; count shows whether
+// it was. It sends the message again if it has expired before, as may happen on a busy
+// machine.
 func (t *trial) receivedInTime(transport core.Transport, life time.Duration, m core.Outgoing, count func() int) {
 	m.TimeToBeReceived = life
 	before, began := count(), time.Now()
@@ -317,7 +318,7 @@ func (t *trial) receivedInTime(transport core.Transport, life time.Duration, m c
 	}
 }
 
-// briefTime is how long messages live that are to expire.
+// briefTime is the lifetime of messages that are to expire.
 const briefTime = 500 * time.Millisecond
 
 // brief returns a message that expires soon.
@@ -330,8 +331,8 @@ func (t *trial) brief(queue, body string) core.Outgoing {
 // expire waits until all brief messages that were sent have expired.
 func (t *trial) expire() { t.rest(briefTime + 50*time.Millisecond) }
 
-// takeBrief brings a brief message into the hands of a receiver. Where it takes
-// longer than the message lives nothing can be said, and it returns late.
+// takeBrief receives a brief message. If that takes longer than the message lives, the
+// case cannot decide anything, and takeBrief returns late.
 func (t *trial) takeBrief(transport core.Transport, queue string, r *receiver) (d core.Delivery, late bool) {
 	for range 3 {
 		t.send(transport, t.brief(queue, "brief"))
@@ -354,8 +355,8 @@ func (r *receiver) once(d time.Duration) core.Delivery {
 	return nil
 }
 
-// refusesBoth reports whether the transport refuses a message with Delay and
-// TimeToBeReceived, as it may.
+// refusesBoth reports whether the transport refuses a message with both Delay and
+// TimeToBeReceived, which is allowed.
 func (t *trial) refusesBoth(transport core.Transport, m core.Outgoing) bool {
 	err := t.trySend(transport, m)
 	if err == nil {

@@ -29,7 +29,7 @@ var failureCases = []testCase{
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
 		t.receives(done, "a delayed retry is delivered")
-		t.rest(t.shortDelay() + t.caps.DelayPrecision) // a second copy would be as late
+		t.rest(t.shortDelay() + t.caps.DelayPrecision) // a second copy would arrive at about the same time
 		s.leftNothing("after the delayed retry succeeded")
 		t.attempted(&seen, "m1", 2)
 		h := seen.of("m1")[1].headers
@@ -97,7 +97,7 @@ var failureCases = []testCase{
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
 		in := s.movedOne()
-		// As an operator does, from a process of their own.
+		// Like an operator, from a separate process.
 		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
 		back := t.arrive(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
 		if back == nil {
@@ -203,7 +203,7 @@ var failureCases = []testCase{
 		var seen attempts
 		sent := t.command(t.queue(transport), "order", "m1")
 		sent.Headers.Set("Company.Customer", "4711")
-		want := sent // with headers that share nothing with those which are sent
+		want := sent // with a separate copy of the headers
 		want.Headers = core.Headers{}
 		for key, value := range sent.Headers.All() {
 			want.Headers.Set(key, value)
@@ -307,7 +307,7 @@ var failureCases = []testCase{
 	}},
 }
 
-// failedWith checks that a message in an error queue is the one that was sent.
+// failedWith checks that a message in an error queue is the sent one.
 func (t *trial) failedWith(in *core.Incoming, sent core.Outgoing) {
 	if in.ID != sent.ID {
 		t.fail(fmt.Sprintf("the failed message has the id that was sent, %q", sent.ID), "%q", in.ID)

@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What an endpoint does with the queues beside its error queue.
+// Queues that an endpoint uses in addition to its error queue.
 
 var failureQueueCases = []testCase{
 	{rule: "R62", title: "a message that its handler rejects goes to the dead-letter queue of the endpoint", run: func(t *trial) {
@@ -74,7 +74,7 @@ var failureQueueCases = []testCase{
 	}},
 	{rule: "R62", title: "a dead-letter queue that does not exist gives way to the error queue", run: func(t *trial) {
 		transport := t.open()
-		unchecked := &interfering{Transport: transport} // which is no core.Checker: Run would miss the queue
+		unchecked := &interfering{Transport: transport} // which is no core.Checker: otherwise Run would report the missing queue
 		var seen attempts
 		s := t.serviceOn(unchecked, t.queue(transport), t.queue(transport), func(c *core.Config) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, t.uniqueName()
@@ -136,8 +136,8 @@ var failureQueueCases = []testCase{
 		sent := t.command(queue, "job", "letter")
 		t.send(transport, sent)
 		t.receives(crashed, "a dead letter is accepted before its message is completed")
-		first.end()                   // and with it the receiver, which gives the message back
-		second := instance(transport) // which knows nothing of the first
+		first.end()                   // this also closes the receiver, which gives the message back
+		second := instance(transport) // which has no memory of the first one's attempts
 		for _, in := range t.left(dead, "one copy of each of the two instances", "letter", "letter") {
 			if in.ID != sent.ID {
 				t.fail("each copy of a dead letter has the id of the message, "+sent.ID, "%s", in.ID)
@@ -216,8 +216,8 @@ var failureQueueCases = []testCase{
 	}},
 }
 
-// replacedWhileAway lets messages fail with a verdict while the queue that is configured for
-// them cannot be reached, and afterwards.
+// replacedWhileAway lets messages fail with a verdict while the queue configured for them
+// is unreachable, and again afterwards.
 func (t *trial) replacedWhileAway(verdict error, reason core.FailureReason, configure func(c *core.Config, queue string)) {
 	transport := t.open()
 	queue, away, errorQueue := t.queue(transport), t.queue(transport), t.queue(transport)
@@ -241,7 +241,8 @@ func (t *trial) replacedWhileAway(verdict error, reason core.FailureReason, conf
 	t.left(errorQueue, "after the other queue was back")
 }
 
-// failedBecause checks what a message in a dead-letter or invalid queue says of the reason.
+// failedBecause checks the reason in the headers of a message in a dead-letter or invalid
+// queue.
 func (t *trial) failedBecause(in *core.Incoming, want core.FailureReason) {
 	if got := in.Headers.Get(core.HeaderFailureReason); got != string(want) {
 		t.fail(fmt.Sprintf("a message in such a queue has the reason %q in the header %s", want, core.HeaderFailureReason), "%q", got)

@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// atOnce is how soon what is given back must be there: later than that, and it
-// has come because its lock ended, or by a delay.
+// atOnce is the time limit for the redelivery of a message that was given back. A later
+// redelivery has been caused by the end of its lock, or by a delay.
 func (t *trial) atOnce(d core.Delivery) time.Duration {
 	limit := t.suite.h.DelayTolerance + t.quiet()
 	if until := d.LockedUntil(); !until.IsZero() {
@@ -20,8 +20,8 @@ func (t *trial) atOnce(d core.Delivery) time.Duration {
 	return limit
 }
 
-// giveBack settles a delivery and returns its message as it is delivered again
-// to the receiver, at once.
+// giveBack settles a delivery, and returns the redelivered message, which has to arrive
+// at the receiver at once.
 func (t *trial) giveBack(way wayToSettle, d core.Delivery, to *receiver) core.Delivery {
 	limit, began := t.atOnce(d), time.Now()
 	if err := t.trySettling(way, d); err != nil {
@@ -35,28 +35,28 @@ func (t *trial) giveBack(way wayToSettle, d core.Delivery, to *receiver) core.De
 	return again
 }
 
-// counted checks a DeliveryCount after deliveries that were failures.
+// counted checks a DeliveryCount after failed deliveries only.
 func (t *trial) counted(when string, d core.Delivery, want int) {
 	if got := d.Incoming().DeliveryCount; got != want {
 		t.fail(fmt.Sprintf("DeliveryCount is %d %s", want, when), "it is %d", got)
 	}
 }
 
-// countedBeside does so where there were other returns, by Release, Close or the end
-// of a lock, which count too with CountsReleases.
+// countedBeside checks a DeliveryCount if there were other returns too, by Release, Close
+// or the end of a lock; these count too with CountsReleases.
 func (t *trial) countedBeside(when string, d core.Delivery, want int) {
 	if got := d.Incoming().DeliveryCount; !t.caps.CountsReleases || got < want {
 		t.counted(when, d, want)
 	}
 }
 
-// returnCounted reports whether the broker may have counted a return that was no
+// returnCounted reports whether the broker may have counted a return that was not a
 // failure.
 func (t *trial) returnCounted(operation string, got, want int) bool {
 	return t.caps.CountsReleases && operation != "Abandon" && got > want
 }
 
-// abandonWith is Abandon with a cause.
+// abandonWith returns Abandon with a cause.
 func abandonWith(cause error) wayToSettle {
 	return wayToSettle{"Abandon", false, func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, cause) }}
 }
@@ -96,7 +96,7 @@ var giveBackCases = []testCase{
 			t.sendEach(first, queue, "given back by "+way.name)
 			r := t.receiver(first, queue, 1)
 			d := r.next()
-			r.SetMaxInFlight(0) // it shall not take the message again itself
+			r.SetMaxInFlight(0) // this receiver must not fetch the message again
 			other := t.receiver(second, queue, 1)
 			t.complete(t.giveBack(way, d, other))
 			r.shut()
@@ -210,7 +210,7 @@ var giveBackCases = []testCase{
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		t.sendEach(transport, queue, names...)
 		for completed := 0; completed < len(names); {
-			// While the failing one is held there is room for one of the others.
+			// While the failing message is locked there is room for one of the others.
 			d := r.next()
 			switch {
 			case string(d.Incoming().Body) != "failing":

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// groupQueue returns an empty queue of this case that keeps groups.
+// groupQueue returns an empty queue for this case that keeps groups.
 func (t *trial) groupQueue(transport core.Transport) string {
 	var queue string
 	if t.suite.h.GroupQueue != nil {
@@ -38,7 +38,7 @@ func (t *trial) sendGroup(transport core.Transport, queue, group string, bodies 
 	}
 }
 
-// expect takes the next delivery, and checks which it is.
+// expect receives the next delivery, and checks its body.
 func (r *receiver) expect(when, body string) core.Delivery {
 	d := r.next()
 	if got := string(d.Incoming().Body); got != body {
@@ -348,12 +348,12 @@ var groupCases = []testCase{
 	}},
 }
 
-// groupDelay is the delay with which the cases postpone.
+// groupDelay is the delay with which the cases postpone messages.
 func (t *trial) groupDelay() time.Duration { return t.delay() }
 
-// outlasting is a delay that is longer than the cases wait.
+// outlasting returns a delay that is longer than the cases wait.
 func (t *trial) outlasting() time.Duration {
-	delay := 23 * time.Hour // a delayed retry may not be later (R5)
+	delay := 23 * time.Hour // a delayed retry may have no longer delay (R5)
 	for _, limit := range []time.Duration{t.caps.MaxLockTime, t.caps.MaxDelay} {
 		if limit > 0 {
 			delay = min(delay, limit/2)
@@ -362,7 +362,7 @@ func (t *trial) outlasting() time.Duration {
 	return delay
 }
 
-// postpone does so with a delivery that is held, and returns when it began to.
+// postpone postpones a delivery, and returns the time before the call.
 func (t *trial) postpone(d core.Delivery, delay time.Duration, cause error) time.Time {
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -384,7 +384,7 @@ func (t *trial) notPostponed(r *receiver) {
 	t.complete(d)
 }
 
-// receiveBatch returns the deliveries of one Receive.
+// receiveBatch returns the deliveries of one call of Receive.
 func (r *receiver) receiveBatch() []core.Delivery {
 	ctx, cancel := r.t.patient()
 	defer cancel()

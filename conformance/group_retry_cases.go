@@ -143,7 +143,7 @@ var groupRetryCases = []testCase{
 	}},
 }
 
-// groupRetries configures retries; a delay of 0 is a short one.
+// groupRetries configures retries; a delay of 0 stands for a short one.
 func (t *trial) groupRetries(immediate, delayed int, delay time.Duration) func(*core.Config) {
 	return func(c *core.Config) {
 		c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(immediate), t.delayed(delayed)
@@ -158,15 +158,15 @@ func (t *trial) groupService(transport core.Transport, immediate, delayed int, d
 	return t.serviceOn(transport, t.groupQueue(transport), t.queue(transport), t.groupRetries(immediate, delayed, delay))
 }
 
-// handled is the attempts of an endpoint at its messages, in their order.
+// handled records the attempts of an endpoint, in their order.
 type handled struct {
 	t        *trial
 	mu       sync.Mutex
-	attempts []string // body, attempt / delayed retries
+	attempts []string // "body, attempt / delayed retries"
 	times    []time.Time
 }
 
-// record registers a handler that notes each attempt.
+// record registers a handler that records each attempt.
 func (s *service) record(do func(m *core.Message) error) *handled {
 	h := &handled{t: s.t}
 	s.handle("job", func(_ context.Context, m *core.Message) error {
@@ -189,7 +189,7 @@ func (h *handled) count() int {
 	return len(h.attempts)
 }
 
-// inOrder checks that these were the attempts.
+// inOrder checks the attempts and their order.
 func (h *handled) inOrder(want ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -198,7 +198,7 @@ func (h *handled) inOrder(want ...string) {
 	}
 }
 
-// at returns when an attempt began.
+// at returns the time at which attempt i began.
 func (h *handled) at(i int) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

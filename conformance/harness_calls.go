@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// uncounted returns the harness with functions that start no goroutine on behalf of
-// a case: what they start, such as a broker in this process, is not the
-// transport's and may live on (C14). Open does, because that is the transport.
+// uncounted returns the harness with functions whose goroutines are not attributed to the
+// case: a broker in this process, for example, is not part of the transport and may keep
+// running (C14). Open keeps the label, because it opens the transport.
 func (h Harness) uncounted() Harness {
 	if queue := h.Queue; queue != nil {
 		h.Queue = func(t testing.TB) (name string) {
@@ -74,7 +74,7 @@ func (n uncountedNetwork) Partition(t testing.TB) (heal func()) {
 	return unlabelledTwice(t, n.network.Partition)
 }
 
-// unlabelledTwice calls what begins something, and what ends it, without the label.
+// unlabelledTwice calls begin and the function that it returns, both without the label.
 func unlabelledTwice(t testing.TB, begin func(testing.TB) (end func())) (end func()) {
 	var labelled func()
 	unlabelled(t, func() { labelled = begin(t) })

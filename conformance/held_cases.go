@@ -7,10 +7,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// manyHeld is more than the 1,000 at which several brokers and clients stop by default.
+// manyHeld is more than 1,000, the default limit of several brokers and clients.
 const manyHeld = 1100
 
-// heldCases are about how much one receiver can hold, and what it keeps.
+// heldCases are about the number of deliveries that one receiver can hold, and about
+// prefetched ones.
 var heldCases = []testCase{
 	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdingMany}, run: func(t *trial) {
 		const total = manyHeld
@@ -54,7 +55,7 @@ var heldCases = []testCase{
 		if got, _ := paused.batch(ctx, 4); len(got) > 0 {
 			t.stop("nothing is delivered from an empty queue", "%s was", bodies(got))
 		}
-		t.sendEach(transport, queue, "late") // an open request of the receiver may fetch it
+		t.sendEach(transport, queue, "late") // a request of the receiver that is in progress may fetch it
 		t.rest(t.quiet())
 		paused.SetMaxInFlight(0)
 		if t.caps.CountsReleases {

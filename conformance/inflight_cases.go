@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// inFlightCases are about what a receiver may hold. In None it holds nothing.
+// inFlightCases are about the unsettled deliveries of a receiver. In None there are none.
 var inFlightCases = []testCase{
 	{rule: "C3", title: "no more than MaxInFlight are handed out", in: givingBack, run: func(t *trial) {
 		transport := t.open()
@@ -71,7 +71,7 @@ var inFlightCases = []testCase{
 		r.SetMaxInFlight(5)
 		held = t.exactly(r, held, 3, "raised from 2 to 5, three more are handed out")
 		r.SetMaxInFlight(2)
-		t.complete(held[:3]...) // what was handed out before can be settled
+		t.complete(held[:3]...) // earlier deliveries can still be settled
 		held = t.exactly(r, held[3:], 0, "lowered from 5 to 2 with two unsettled, none is handed out")
 		t.complete(held[0])
 		held = t.exactly(r, held[1:], 1, "lowered to 2, one is handed out after one of two was settled")
@@ -131,7 +131,7 @@ var inFlightCases = []testCase{
 		for _, d := range taken {
 			rest = slices.DeleteFunc(rest, func(body string) bool { return body == string(d.Incoming().Body) })
 		}
-		arrived := other.drain(rest...) // what was prefetched and not handed out is there
+		arrived := other.drain(rest...) // prefetched messages that were not handed out are here
 		other.shut()
 		for _, d := range taken {
 			arrived = append(arrived, d.Incoming())
@@ -156,7 +156,7 @@ var inFlightCases = []testCase{
 		waiting := r.ask(ctx, 8)
 		t.rest(t.quiet())
 		r.SetMaxInFlight(0)
-		t.rest(t.quiet()) // a fetch under way may have been told otherwise
+		t.rest(t.quiet()) // a fetch in progress may still use the old limit
 		m := t.message(queue, "while it is paused")
 		t.send(transport, m)
 		select {
@@ -165,7 +165,7 @@ var inFlightCases = []testCase{
 		default:
 		}
 		other := t.receiver(t.open(), queue, 1)
-		d := other.next() // nobody else has it
+		d := other.next() // no other receiver has it
 		t.release(d)
 		other.shut()
 		r.SetMaxInFlight(1)
@@ -178,7 +178,8 @@ var inFlightCases = []testCase{
 	}},
 }
 
-// prefetched takes what the receiver still hands out when it is to fetch nothing more.
+// prefetched receives the deliveries that the receiver still hands out after it has
+// stopped fetching.
 func (r *receiver) prefetched() []core.Delivery {
 	var all []core.Delivery
 	for {
@@ -190,7 +191,7 @@ func (r *receiver) prefetched() []core.Delivery {
 	}
 }
 
-// uncounted checks that nothing was counted as an attempt before a delivery.
+// uncounted checks that no earlier delivery was counted as an attempt.
 func (t *trial) uncounted(arrived []*core.Incoming) {
 	if t.caps.MayDuplicate {
 		return
@@ -203,7 +204,7 @@ func (t *trial) uncounted(arrived []*core.Incoming) {
 	}
 }
 
-// exactly takes n deliveries more than those held, and checks that no other is
+// exactly receives n deliveries in addition to those in held, and checks that no other is
 // handed out. It returns all of them.
 func (t *trial) exactly(r *receiver, held []core.Delivery, n int, when string) []core.Delivery {
 	ctx, cancel := t.patient()

@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// instanceCases are about endpoints whose instances have a queue each.
+// instanceCases are about endpoints with a separate queue for each instance.
 var instanceCases = []testCase{
 	{rule: "R60", title: "of two instances that ask 50 questions each, each gets its own answers, once", needs: []need{provisioning}, run: func(t *trial) {
 		const questions = 50
@@ -37,7 +37,7 @@ var instanceCases = []testCase{
 		for i := range questions {
 			expected = append(expected, c.ask(0, fmt.Sprintf("question %d", i)))
 		}
-		for _, answers := range c.answers { // which no handler has passed yet
+		for _, answers := range c.answers { // which are waiting for permission
 			t.reach("answers at each of two instances", 1, answers.messages)
 		}
 		for _, answers := range c.answers {
@@ -145,8 +145,7 @@ var instanceCases = []testCase{
 	}},
 }
 
-// instance makes one of the instances of an endpoint, with a queue of its own, on a
-// transport of its own.
+// instance makes an instance of an endpoint, with its own queue and its own transport.
 func (t *trial) instance(queue, errorQueue string, i int, change func(c *core.Config)) *service {
 	return t.serviceOn(t.open(), queue, errorQueue, func(c *core.Config) {
 		c.InstanceQueue, c.Instance = true, fmt.Sprint("instance", i)
@@ -157,10 +156,10 @@ func (t *trial) instance(queue, errorQueue string, i int, change func(c *core.Co
 	})
 }
 
-// instanceQueue is the name of an instance's queue.
+// instanceQueue returns the name of an instance's queue.
 func instanceQueue(queue string, i int) string { return fmt.Sprintf("%s-instance%d", queue, i) }
 
-// conversation is two instances of an endpoint that ask, and one that answers.
+// conversation is two instances of an endpoint that ask, and an endpoint that answers.
 type conversation struct {
 	t         *trial
 	options   core.SendOptions
@@ -170,7 +169,8 @@ type conversation struct {
 	questions *crowd
 }
 
-// conversation runs all three. Handlers of answers wait until their crowd is opened.
+// conversation starts all three endpoints. Handlers of answers wait until their crowd is
+// opened.
 func (t *trial) conversation(options core.SendOptions) *conversation {
 	c := &conversation{t: t, options: options, questions: t.crowd()}
 	transport := t.open()
@@ -193,7 +193,7 @@ func (t *trial) conversation(options core.SendOptions) *conversation {
 	return c
 }
 
-// ask asks a question, of one of the instances. The answer is the same text.
+// ask sends a question to one of the instances. The answer has the same text.
 func (c *conversation) ask(instance int, question string) core.Outgoing {
 	ctx, cancel := c.t.patient()
 	defer cancel()
@@ -203,7 +203,7 @@ func (c *conversation) ask(instance int, question string) core.Outgoing {
 	return c.t.message(c.asking[instance].queue, question)
 }
 
-// end stops all, and checks that nothing is left.
+// end stops all endpoints, and checks that no message is left.
 func (c *conversation) end() {
 	c.answering.end()
 	for i, s := range c.asking {

@@ -6,18 +6,17 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// interfering is the transport under test with faults of the suite's own, which
-// stand for those that a broker or a network has at the worst moment. What is
-// not interfered with is the transport's own, its deliveries' abilities too; of
-// the transport's optional interfaces it has none. Its queues are made before,
-// with the transport itself.
+// interfering is the transport under test with faults that the suite injects, in place of
+// faults that a broker or a network has at the worst moment. All other calls go to the
+// transport, and its deliveries keep their abilities, but it has none of the transport's
+// optional interfaces. Its queues have to be created before, with the transport itself.
 type interfering struct {
 	core.Transport
-	// send is asked for every Send, CompleteWith and ReplaceWith that sends
-	// something: next does it. It may be called by several goroutines at once,
-	// as all of these.
+	// send is called for every Send, and for every CompleteWith and ReplaceWith that
+	// sends a message; next makes the call. All these functions may be called from
+	// several goroutines at once.
 	send func(ctx context.Context, out []core.Outgoing, next func(context.Context) error) error
-	// complete is called instead of a delivery's Complete.
+	// complete is called in place of a delivery's Complete.
 	complete func(ctx context.Context, d core.Delivery) error
 }
 
@@ -53,7 +52,7 @@ func (r *interferingReceiver) Receive(ctx context.Context, dst []core.Delivery) 
 	return n, err
 }
 
-// interferingDelivery passes on what is not interfered with.
+// interferingDelivery passes other calls on to the delivery.
 type interferingDelivery struct {
 	core.Delivery
 	by *interfering

@@ -14,7 +14,7 @@ import (
 
 var errInterfered = errors.New("the connection was reset, as the case wants it")
 
-// refusing lets the first n sends fail of messages that pass the filter.
+// refusing fails the first n sends of messages that pass the filter.
 func refusing(transport core.Transport, n int64, filter func(o core.Outgoing) bool) *interfering {
 	var left atomic.Int64
 	left.Store(n)
@@ -32,7 +32,7 @@ func refusing(transport core.Transport, n int64, filter func(o core.Outgoing) bo
 	}}
 }
 
-// settled observes that the engine is done with a message.
+// settled signals that the engine has settled a message.
 type settled chan struct{}
 
 func (s settled) observer() core.Observer {
@@ -42,16 +42,16 @@ func (s settled) observer() core.Observer {
 	}
 }
 
-// losing lets the first Complete get lost, with that result, and keeps its
-// delivery. The case gives it back when the engine is done with it. Later ones
-// are signalled when they have been carried out.
+// losing drops the first Complete, returns the given result for it, and keeps the
+// delivery. The case gives the delivery back when the engine has finished with it. Later
+// calls are signalled after they have been carried out.
 type losing struct {
 	*interfering
 	completed chan struct{}
 
 	mu          sync.Mutex
 	lost        core.Delivery
-	redelivered bool // what came again said so
+	redelivered bool // whether the second delivery was marked as redelivered
 }
 
 func losingComplete(transport core.Transport, result error) *losing {
@@ -77,8 +77,8 @@ func losingComplete(transport core.Transport, result error) *losing {
 	return l
 }
 
-// losesComplete lets the settlement of a message get lost, with that result, and
-// checks that the message is not handled again when it comes again.
+// losesComplete drops the settlement of a message, with the given result, and checks that
+// the message is not handled again when it is redelivered.
 func (t *trial) losesComplete(result, handled error) {
 	transport := t.open()
 	var seen attempts
@@ -90,7 +90,7 @@ func (t *trial) losesComplete(result, handled error) {
 	s.run()
 	t.send(transport, t.command(queue, "order", "m1"))
 	t.receives(done, "the message is handled")
-	t.abandon(lossy.lost) // its next delivery has a count of 2, by which it is known
+	t.abandon(lossy.lost) // its next delivery has a count of 2, by which it is recognised
 	t.receives(lossy.completed, "a message whose settlement was lost is completed when it comes again")
 	s.leftNothing("after the message was settled again")
 	t.attempted(&seen, "m1", 1)
@@ -99,9 +99,9 @@ func (t *trial) losesComplete(result, handled error) {
 	}
 }
 
-// keepsUndelivered lets more messages fail than there are slots while the sends that away
-// picks are refused, and checks that healthy messages are handled all the same, and that
-// the others end in the error queue after one attempt each.
+// keepsUndelivered lets more messages fail than there are slots, while the sends selected
+// by away are refused. It checks that healthy messages are still handled, and that the
+// others end in the error queue after one attempt each.
 func (t *trial) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue string) bool) {
 	transport := t.open()
 	var seen attempts
@@ -111,7 +111,7 @@ func (t *trial) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue st
 	const slots = 2
 	failing := 2 * slots
 	if t.mode == core.TransactionSendsAtomicWithReceive {
-		failing = slots - 1 // each that is kept is a native transaction
+		failing = slots - 1 // each undelivered message occupies a native transaction
 	}
 	handled := make(chan struct{}, endless)
 	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Concurrency = slots })
@@ -254,7 +254,7 @@ var interruptionCases = []testCase{
 		s.run()
 		t.send(transport, t.command(queue, "order", "m1"))
 		t.receives(done, "the message is handled")
-		s.end() // and with it the receiver, which gives the message back
+		s.end() // this also closes the receiver, which gives the message back
 		s.run()
 		t.receives(lossy.completed, "an unsettled message of a receiver that was closed is delivered to the next one")
 		s.leftNothing("after the message was settled again")

@@ -12,27 +12,27 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// job is what a process does that a case starts, and may kill.
+// job describes the work of a process that a case starts, and may kill.
 type job struct {
 	Mode core.TransactionMode
 
 	// A process with a Queue runs an endpoint on it.
 
 	Queue, ErrorQueue string
-	// Forward is where the handler sends a message for each that it handles. The
+	// Forward is the queue to which the handler sends a message for each handled one. The
 	// default is to send none.
 	Forward string
-	// Concurrency is that of the endpoint.
+	// Concurrency is the endpoint's concurrency.
 	Concurrency int
-	// MaxDeliveries and IsolateAfter are those of the endpoint; 0 is the default.
+	// MaxDeliveries and IsolateAfter are options of the endpoint; 0 is the default.
 	MaxDeliveries, IsolateAfter int
 	// Deadly is the id of a message whose handler ends the process at once.
 	Deadly string
-	// Pause is how long the handler takes.
+	// Pause is the duration of the handler.
 	Pause time.Duration
-	// Then is what the handler does at last, if it is no success.
+	// Then is how the handler ends, if it does not succeed.
 	Then ending
-	// HoldSettlement lets no message be settled.
+	// HoldSettlement blocks every settlement.
 	HoldSettlement bool
 
 	// A process without a Queue sends Count messages, one after the other, to To.
@@ -52,13 +52,13 @@ const (
 	crashes  ending = "crashes"
 )
 
-// workType is the type of the messages that jobs handle.
+// workType is the type of the messages handled by jobs.
 const workType = "conformance.work"
 
-// event is what a process tells, as it happens.
+// event is one event that a process reports when it happens.
 type event struct {
 	What happening
-	// ID is that of the message.
+	// ID is the id of the message.
 	ID string
 }
 
@@ -72,28 +72,29 @@ const (
 	hasSent    happening = "has sent a message" // Send returned nil
 )
 
-// process does a job, apart from the case.
+// process runs a job separately from the case.
 type process interface {
-	// next returns the next event. The error is errEnded when there is no more
-	// because the process has ended, or os.ErrDeadlineExceeded.
+	// next returns the next event. The error is errEnded when the process has ended and
+	// there are no more events, or os.ErrDeadlineExceeded.
 	next(limit time.Duration) (event, error)
-	// stop lets it end in order, and returns what went wrong in it.
+	// stop shuts the process down gracefully, and returns its error.
 	stop(limit time.Duration) error
-	// kill ends it at once, and returns when it is gone. It may be called again.
+	// kill ends the process at once, and returns when it has ended. It may be called
+	// again.
 	kill()
-	// remains is what a process that has ended leaves to be read: how it ended,
-	// and what it wrote to its standard error.
+	// remains describes a process that has ended: how it ended, and the end of its output
+	// to standard error.
 	remains() string
 }
 
 var errEnded = errors.New("the process has ended")
 
-// feed passes events on. It never makes the process wait.
+// feed passes events on. It never blocks the process.
 type feed struct {
 	mu     sync.Mutex
 	events []event
 	ended  bool
-	news   chan struct{} // holds one when there is something to look at
+	news   chan struct{} // holds a value when there are new events
 }
 
 func newFeed() *feed { return &feed{news: make(chan struct{}, 1)} }
@@ -144,14 +145,14 @@ func (f *feed) next(limit time.Duration) (event, error) {
 	}
 }
 
-// surroundings are what a job needs of its process.
+// surroundings are the functions of its process that a job needs.
 type surroundings struct {
-	// say tells the case.
+	// say reports an event to the case.
 	say func(event)
 	// crash ends the process at once.
 	crash func()
-	// gone is closed when the process is no more, for those that are not ended
-	// with it. A real process leaves it nil.
+	// gone is closed when the process has ended, for goroutines of a process that do not
+	// end with it. A real process leaves it nil.
 	gone <-chan struct{}
 }
 
@@ -215,8 +216,8 @@ func (j job) run(ctx context.Context, transport core.Transport, s surroundings) 
 	}
 }
 
-// watched is the transport, which says when a message is being settled and,
-// with HoldSettlement, comes no further.
+// watched returns the transport with a wrapper that reports when a message is being
+// settled and, with HoldSettlement, blocks the settlement.
 func (j job) watched(transport core.Transport, s surroundings) core.Transport {
 	settling := func(id string, settle func() error) error {
 		s.say(event{isSettling, id})
@@ -236,7 +237,7 @@ func (j job) watched(transport core.Transport, s surroundings) core.Transport {
 			return settling(d.Incoming().ID, func() error { return d.Complete(ctx) })
 		},
 	}
-	if j.Mode == core.TransactionSendsAtomicWithReceive { // sending is settling
+	if j.Mode == core.TransactionSendsAtomicWithReceive { // sending is part of the settlement
 		watched.send = func(ctx context.Context, out []core.Outgoing, next func(context.Context) error) error {
 			return settling(out[0].Headers.Get(core.HeaderRelatedTo), func() error { return next(ctx) })
 		}
@@ -261,11 +262,11 @@ func (j job) send(ctx context.Context, transport core.Transport, s surroundings)
 	return nil
 }
 
-// running is a process that a case has started.
+// running is a process started by a case.
 type running struct {
 	process
 	t    *trial
-	told []event // all that next returned
+	told []event // all events returned by next
 }
 
 func (p *running) next(limit time.Duration) (event, error) {
@@ -277,7 +278,7 @@ func (p *running) next(limit time.Duration) (event, error) {
 	return e, err
 }
 
-// start starts a process. The end of the case kills it.
+// start starts a process, which is killed at the end of the case.
 func (t *trial) start(j job) *running {
 	j.Mode = t.mode
 	p := t.suite.h.process(t, j)
@@ -285,7 +286,7 @@ func (t *trial) start(j job) *running {
 	return &running{process: p, t: t}
 }
 
-// until waits until something happens in the process.
+// until waits for an event of the process.
 func (p *running) until(what happening, limit time.Duration) {
 	deadline := time.Now().Add(limit)
 	for {
@@ -302,7 +303,7 @@ func (p *running) until(what happening, limit time.Duration) {
 	}
 }
 
-// all returns what a process told that has ended.
+// all returns all events of a process that has ended.
 func (p *running) all() []event {
 	for {
 		if _, err := p.next(p.t.patience()); err != nil {
@@ -311,7 +312,7 @@ func (p *running) all() []event {
 	}
 }
 
-// shut lets the process end in order.
+// shut shuts the process down gracefully.
 func (p *running) shut() {
 	if err := p.stop(p.t.patience()); err != nil {
 		p.t.stop("a process of an endpoint ends without an error when it is asked to", "%v", err)

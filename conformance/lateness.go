@@ -7,11 +7,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// A case whose locks end by themselves assumes that it gets its turn before they do. On
-// a machine that is busy with something else it may not, and the transport is not to
-// blame. So the case notes what it was too late for, and the suite runs it again.
+// A case whose locks end by themselves assumes that it runs before they do. On a machine
+// that is busy with other work it may not, which is not the transport's fault. So the
+// case records that it was late, and the suite runs it again.
 
-// ranLate notes that the machine kept the case from doing something in time.
+// ranLate records that the machine delayed the case too much.
 func (t *trial) ranLate(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -20,21 +20,22 @@ func (t *trial) ranLate(format string, args ...any) {
 	}
 }
 
-// lockLate is called when a delivery was lost that the case held: perhaps for too long.
+// lockLate is called when a delivery has lost its lock, perhaps because the case held it
+// for too long.
 func (t *trial) lockLate(d core.Delivery) {
 	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
 		t.ranLate("the lock of a delivery had ended %v before the case came to it", time.Since(until))
 	}
 }
 
-// keep says which deliveries are to stay with the case because it renews their locks.
+// keep sets the deliveries that the case has to keep by renewing their locks.
 func (t *trial) keep(deliveries []core.Delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.kept = deliveries
 }
 
-// keptLate is called when something has failed.
+// keptLate is called after a failure.
 func (t *trial) keptLate() {
 	t.mu.Lock()
 	kept := t.kept
@@ -44,8 +45,8 @@ func (t *trial) keptLate() {
 	}
 }
 
-// watchPauses looks for pauses in which no goroutine of the process gets its turn. One
-// as long as a quarter of the lock's duration may have kept a lock from being renewed.
+// watchPauses looks for times in which no goroutine of the process runs. A pause of a
+// quarter of the lock's duration may have prevented the renewal of a lock.
 func (t *trial) watchPauses() (stop func()) {
 	lock := t.lock()
 	if lock == 0 || t.suite.h.Synctest {

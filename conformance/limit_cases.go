@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What the cases of limits need: that a message can exceed one limit alone, and
-// that the test's machine can hold it.
+// Needs of the cases about limits: a message can exceed one limit alone, and it fits into
+// the test machine's memory.
 var (
 	messageLimitTried = need{"MaxMessageBytes is without limit, or above 64 MiB", func(s *suite) bool {
 		return s.caps.MaxMessageBytes > 0 && s.caps.MaxMessageBytes <= 64<<20
@@ -37,7 +37,7 @@ var limitCases = []testCase{
 		t.tooLarge("MaxMessageBytes", limit, limit+1, func(queue string) (bad []core.Outgoing) {
 			body, both := t.message(queue, ""), t.message(queue, "")
 			body.Body = make([]byte, limit+1-body.Headers.Bytes())
-			t.fill(&both, t.mostHeaders()) // counted in bytes, it is too large, in characters it is not
+			t.fill(&both, t.mostHeaders()) // too large in bytes, but not in characters
 			both.Body = make([]byte, limit+1-both.Headers.Bytes())
 			return []core.Outgoing{body, both}
 		})
@@ -93,7 +93,7 @@ var limitCases = []testCase{
 				}
 			}
 		}
-		t.send(transport, t.message(queue, "afterwards")) // the connection goes on
+		t.send(transport, t.message(queue, "afterwards")) // the connection still works
 		next := r.next()
 		if got := string(next.Incoming().Body); got != "afterwards" {
 			t.stop(`while "held" is held, "afterwards" is delivered: refused messages lose no lock`, "%q", got)
@@ -120,7 +120,7 @@ var limitCases = []testCase{
 				}
 				t.sendResults(err, out)
 			}
-			t.sends(s, d, t.message(to, "sent with "+s.name)) // it is still held
+			t.sends(s, d, t.message(to, "sent with "+s.name)) // it is still unsettled
 			r.shut()
 		}
 		t.left(from, "after its messages were settled by CompleteWith and ReplaceWith")
@@ -131,7 +131,7 @@ var limitCases = []testCase{
 // illegal is a message that a transport refuses.
 type illegal struct {
 	what    string
-	want    error // nil: any
+	want    error // the expected error; nil: any
 	message core.Outgoing
 }
 
@@ -181,7 +181,7 @@ func (t *trial) negativeTimes(queue string) []illegal {
 	}
 }
 
-// illegal returns all sorts of them.
+// illegal returns messages that a transport refuses for all kinds of reasons.
 func (t *trial) illegal(queue string) []illegal {
 	list := append(append(t.invalidHeaders(queue), t.wrongDestinations(queue)...), t.negativeTimes(queue)...)
 	if messageLimitTried.met(t.suite) {
@@ -202,8 +202,8 @@ func (t *trial) illegal(queue string) []illegal {
 	return list
 }
 
-// refusesEach checks that Send refuses what holds one of these, and that
-// nothing of it arrives.
+// refusesEach checks that Send refuses a batch with one of these messages, and that no
+// message of the batch arrives.
 func (t *trial) refusesEach(illegals func(queue string) []illegal) {
 	transport := t.open()
 	queue := t.queue(transport)
@@ -224,7 +224,7 @@ func (t *trial) refusesEach(illegals func(queue string) []illegal) {
 	t.left(queue, "after every Send was refused but the last", "afterwards")
 }
 
-// allRefused checks that nothing of a Send was sent.
+// allRefused checks that no message of a Send was sent.
 func (t *trial) allRefused(results []core.SendResult) {
 	for i, r := range results {
 		if r.State != core.SendRefused {
@@ -233,8 +233,8 @@ func (t *trial) allRefused(results []core.SendResult) {
 	}
 }
 
-// tooLarge checks that messages which exceed one limit are refused, and that
-// nothing of their Sends arrives.
+// tooLarge checks that messages which exceed one limit are refused, and that no message
+// of their Sends arrives.
 func (t *trial) tooLarge(limit string, maximum, size int, exceeding func(queue string) []core.Outgoing) {
 	transport := t.open()
 	queue := t.queue(transport)
@@ -253,13 +253,13 @@ func (t *trial) tooLarge(limit string, maximum, size int, exceeding func(queue s
 		t.allRefused(t.sendResults(err, msgs))
 	}
 	t.send(transport, t.message(queue, "afterwards"))
-	r.drain("afterwards") // transport and receiver go on
+	r.drain("afterwards") // transport and receiver still work
 	r.shut()
 	t.left(queue, "after every Send was refused but the last, which was received")
 }
 
-// mostHeaders is how many bytes of headers a message can have that is to have a
-// body as well, and that is to have many of them.
+// mostHeaders is the size in bytes of the headers of a message that has many headers, and
+// a body too.
 func (t *trial) mostHeaders() int {
 	most := min(t.caps.MaxMessageBytes/2, 16<<10)
 	if limit := t.caps.MaxHeaderBytes; limit > 0 {
@@ -268,8 +268,8 @@ func (t *trial) mostHeaders() int {
 	return most
 }
 
-// fill adds headers to a message until they have the size: long ones, but none
-// that is very long, and not in ASCII.
+// fill adds headers to a message until they have the size. The headers are long, but none
+// is very long, and not in ASCII.
 func (t *trial) fill(m *core.Outgoing, size int) {
 	const long, key = 4 << 10, "f00000"
 	for i := 0; ; i++ {
@@ -288,14 +288,15 @@ func (t *trial) fill(m *core.Outgoing, size int) {
 	}
 }
 
-// wide returns text of so many bytes with fewer characters.
+// wide returns text of size bytes with fewer characters.
 func wide(size int) string {
 	const character = 'ü'
 	n := utf8.RuneLen(character)
 	return strings.Repeat(string(character), size/n) + strings.Repeat("u", size%n)
 }
 
-// blamed checks that the message that is wrong has its own error, and no other message has.
+// blamed checks that the illegal message has its own error, and the other messages do
+// not.
 func (t *trial) blamed(bad illegal, msgs []core.Outgoing, results []core.SendResult) {
 	for i, r := range results {
 		switch {

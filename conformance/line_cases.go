@@ -7,8 +7,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// lineCases are about connections that die without a word: neither side is told, and
-// the operating system notices nothing for hours.
+// lineCases are about connections that die silently: neither side is notified, and the
+// operating system notices nothing for hours.
 var lineCases = []testCase{
 	{rule: "C15", title: "connections that have fallen silent are noticed", in: givingBack, slow: true, needs: []need{ownLine}, run: func(t *trial) {
 		other := t.open()
@@ -20,8 +20,8 @@ var lineCases = []testCase{
 		received := r.receiving()
 		line.Silence()
 		expected := "a transport whose connections are silent, with no reset and no end, notices it by itself (a heartbeat, a time limit for answers), connects again and receives"
-		// A fetch that was in progress may lock what it finds until the lock ends, which may be
-		// long. So what follows is sent again and again.
+		// A fetch that was in progress may lock the messages that it finds until their
+		// locks end, which may take long. So this message is sent again and again.
 		t.sendEach(other, queue, "meanwhile")
 		again := time.NewTicker(t.patience() / 20)
 		defer again.Stop()
@@ -34,7 +34,7 @@ var lineCases = []testCase{
 					t.stop(expected, "Receive returned %v", got.err)
 				}
 				t.complete(got.deliveries...)
-				// "before" comes again where its settlement was lost.
+				// "before" is redelivered if its settlement was lost.
 				arrived = slices.ContainsFunc(got.deliveries, func(d core.Delivery) bool { return string(d.Incoming().Body) == "meanwhile" })
 				if !arrived {
 					received = r.receiving()
@@ -51,7 +51,7 @@ var lineCases = []testCase{
 		other := t.open()
 		queue := t.queue(other)
 		transport, line := t.openOnLine()
-		t.sendEach(transport, queue, "before") // it has its connections
+		t.sendEach(transport, queue, "before") // so that its connections are open
 		line.SilenceBroker()
 		sent := []core.Outgoing{t.message(queue, "one"), t.message(queue, "two")}
 		ctx, cancel := t.briefly()

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// needsLock ends the case where locks do not end by themselves in its mode.
+// needsLock ends the case if locks do not end by themselves in its mode.
 func (t *trial) needsLock(d core.Delivery) {
 	if d.LockedUntil().IsZero() {
 		t.notRun(fmt.Sprintf("in %v a delivery's lock does not end by itself", t.mode))
@@ -30,8 +30,8 @@ func (t *trial) outlive(deliveries ...core.Delivery) {
 	t.rest(time.Until(last) + t.quiet()/2)
 }
 
-// keepRenewing renews the locks in time until stop is called, which returns what
-// went wrong.
+// keepRenewing renews the locks in time until stop is called. stop returns the first
+// error.
 func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.ctx)
 	t.keep(deliveries)
@@ -67,7 +67,7 @@ func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	return stop
 }
 
-// restWithin lets time pass until a context ends.
+// restWithin lets d pass, unless ctx ends first.
 func restWithin(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -77,8 +77,8 @@ func restWithin(ctx context.Context, d time.Duration) {
 	}
 }
 
-// comesAt waits for the next delivery, which must not come before a lock has
-// ended, and comes soon after.
+// comesAt waits for the next delivery. It must not arrive before a lock has ended, and
+// has to arrive soon after.
 func (r *receiver) comesAt(until time.Time) core.Delivery {
 	ctx, cancel := context.WithDeadline(r.t.ctx, until.Add(r.t.patience()))
 	defer cancel()
@@ -108,7 +108,7 @@ var lockCases = []testCase{
 			t.rest(left / 5)
 			t.renew(d)
 			now := d.LockedUntil()
-			// Some brokers keep whole seconds.
+			// Some brokers store whole seconds.
 			if now.Before(until) {
 				t.fail("Renew never moves LockedUntil back", "by %v", until.Sub(now))
 			}
@@ -255,15 +255,15 @@ var lockCases = []testCase{
 	}},
 }
 
-// keepsForEver holds a message that nobody renews beside another process: an
-// adapter may have forgotten that its broker's leases end. Whether they do is a
-// matter of the mode, so the case sees for itself whether it has a meaning.
+// keepsForEver holds a message without renewing its lock while another process receives:
+// an adapter may ignore that its broker's leases end. Whether they end depends on the
+// mode, so the case finds out by itself whether it is meaningful.
 func keepsForEver(t *trial) {
 	const expected = "a delivery whose LockedUntil is the zero time stays with its receiver; " +
 		"if the broker's locks end, LockedUntil must say when"
 	hold := 10 * time.Second
 	if t.suite.h.Synctest {
-		hold = time.Hour // which costs nothing
+		hold = time.Hour // in a bubble, which costs nothing
 	}
 	hold = min(hold, 3*t.patience()) // a case has to end
 	if longest := t.caps.MaxLockTime; longest > 0 {
@@ -290,7 +290,7 @@ func keepsForEver(t *trial) {
 		if !t.caps.MayDuplicate {
 			t.stop(expected, "%T, which does not say when its lock ends, was held; %v later another receiver was delivered %s", d, time.Since(began), bodies(got))
 		}
-		t.complete(got...) // and if it was no duplicate, d cannot be completed any more
+		t.complete(got...) // if there is no duplicate among them, d cannot be completed any more
 	}
 	other.shut()
 	if err := t.trySettling(t.waysToSettle("")[0], d); err != nil {
@@ -309,8 +309,8 @@ func (t *trial) lostFor(d core.Delivery, when string) {
 	}
 }
 
-// settleWhileRenewing settles a delivery while its lock is renewed and looked
-// at, as the engine does.
+// settleWhileRenewing settles a delivery while its lock is being renewed and read, as the
+// engine does.
 func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 	t.needsLock(d)
 	begun, settled, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -335,7 +335,7 @@ func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 			if err != nil {
 				return
 			}
-			runtime.Gosched() // a Renew that asks nobody would keep the settlement waiting
+			runtime.Gosched() // a Renew that makes no request would block the settlement
 		}
 	})
 	<-begun

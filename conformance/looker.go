@@ -9,18 +9,19 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// looker is the transport with which all cases look into queues. To open one takes as
-// much work on some brokers as all the rest of a case.
+// looker is the transport with which all cases read queues. Opening one takes as long on
+// some brokers as the rest of a case.
 type looker struct {
 	mu        sync.Mutex
-	trial     *trial // stands for no case
+	trial     *trial // belongs to no case
 	transport core.Transport
 	failed    bool // it cannot be opened
 }
 
-// looking returns a transport to look into queues with, and what ends its use. It is one
-// for all cases, except where there is one for each: in a bubble, whose channels are its
-// own, and for cases that stop the broker or count connections or goroutines.
+// looking returns a transport to read queues with, and a function that ends its use. All
+// cases share it, except for two kinds, which open their own: cases in a bubble, which
+// has its own channels, and cases that stop the broker or count connections or
+// goroutines.
 func (t *trial) looking() (transport core.Transport, done func()) {
 	if t.suite.h.Synctest || t.exclusive || t.rule == "C14" {
 		transport = t.open()
@@ -37,7 +38,7 @@ func (t *trial) looking() (transport core.Transport, done func()) {
 		l.failed = l.transport == nil
 	}
 	if l.transport == nil {
-		transport = t.open() // which says what is wrong
+		transport = t.open() // which reports the error
 		return transport, func() { t.close(transport) }
 	}
 	return l.transport, func() {}
@@ -52,6 +53,6 @@ func (s *suite) lendsLooker(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		cancel()
-		s.looker.trial.within(s.h.Timeout, s.looker.trial.cleanUp) // that it can be closed is the subject of cases
+		s.looker.trial.within(s.h.Timeout, s.looker.trial.cleanUp) // closing is checked by other cases
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// lose receives one message for each way to settle, named by it, and returns the
-// deliveries once their locks have ended. The receiver takes no others.
+// lose receives one message for each way to settle, named by it, waits until their locks
+// have ended, and returns the deliveries. The receiver fetches no others.
 func (t *trial) lose(transport core.Transport, queue string, ways []wayToSettle) (late []core.Delivery, names []string) {
 	for _, way := range ways {
 		names = append(names, "for a late "+way.name)
@@ -118,8 +118,8 @@ var lostLockCases = []testCase{
 	}},
 }
 
-// settleAfter tries each way to settle after something took the deliveries from
-// the receiver, before and after they went to another one.
+// settleAfter tries each way to settle after an event that takes the deliveries away from
+// the receiver, before and after another receiver has received the messages.
 func (t *trial) settleAfter(event string, happens func(transport core.Transport, r *receiver)) {
 	first, transport := t.open(), t.open()
 	queue, out := t.queue(transport), t.queue(transport)

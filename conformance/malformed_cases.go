@@ -120,7 +120,7 @@ var malformedCases = []testCase{
 	{rule: "R6", title: "a message that cannot be parsed goes to the error queue, whatever the policy says, without a handler", needs: []need{corruption}, run: malformedToErrorQueue},
 }
 
-// malformed checks a delivery of what Harness.Corrupt sent.
+// malformed checks the delivery of a message sent by Harness.Corrupt.
 func (t *trial) malformed(d core.Delivery, body []byte) {
 	in := d.Incoming()
 	if in.Malformed == nil {

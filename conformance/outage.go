@@ -10,23 +10,21 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What cases do with a broker that can be stopped.
+// Cases with a broker that can be stopped.
 
 var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.Durable })
 
-// operator kills and starts the broker, for the goroutine of a case. Where the harness
-// has a Network it cuts that instead in cases that need outages alone, for which it is
-// as good.
+// operator kills and starts the broker, for the goroutine of a case. In cases that need
+// outages only, it cuts the harness's Network instead, if there is one.
 type operator struct {
 	t       *trial
 	down    bool
-	restore func() // the network, where that was cut
+	restore func() // restores the network, if it was cut
 }
 
 func (t *trial) operator() *operator { return &operator{t: t} }
 
-// kill kills the broker. The end of the case starts it again, if the case does
-// not.
+// kill kills the broker. If the case does not start it again, the end of the case does.
 func (o *operator) kill() {
 	if n := o.t.suite.h.Network; n != nil && o.t.wants(outages) {
 		o.restore = n.Cut(o.t)
@@ -55,7 +53,7 @@ func (o *operator) restart() {
 	o.start()
 }
 
-// partition cuts the network until heal is called, or the case ends.
+// partition cuts the network until heal is called or the case ends.
 func (o *operator) partition() (heal func()) {
 	var network interface {
 		Partition(t testing.TB) (heal func())
@@ -68,13 +66,13 @@ func (o *operator) partition() (heal func()) {
 	return heal
 }
 
-// sendEventually sends what must be accepted once the transport is connected
-// again. It may arrive more than once.
+// sendEventually sends messages until they are accepted, once the transport is connected
+// again. They may arrive more than once.
 func (t *trial) sendEventually(transport core.Transport, msgs ...core.Outgoing) {
 	t.await("Send works again after the outage", func() bool { return t.trySend(transport, msgs...) == nil })
 }
 
-// briefly returns a context for a call that is to end with it.
+// briefly returns a context that ends soon, for a call that is to end with it.
 func (t *trial) briefly() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.ctx, t.quiet())
 }
@@ -96,33 +94,32 @@ func (t *trial) returns(call func()) bool {
 	}
 }
 
-// connections is an observer that remembers what it was told.
+// connections is an observer that records connection changes.
 type connections struct {
 	mu      sync.Mutex
 	changes []core.ConnectionChange
 }
 
-// ConnectionChanged is that of a core.ReceiverConfig.
+// ConnectionChanged implements the observer of a core.ReceiverConfig.
 func (c *connections) ConnectionChanged(change core.ConnectionChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changes = append(c.changes, change)
 }
 
-// all returns what it was told, the oldest first.
+// all returns the recorded changes, the oldest first.
 func (c *connections) all() []core.ConnectionChange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.changes)
 }
 
-// outages returns what it was told since the first so many, of outages alone.
+// outages returns the recorded outages, without the first since changes.
 func (c *connections) outages(since int) []core.ConnectionChange {
 	return slices.DeleteFunc(c.all()[since:], func(change core.ConnectionChange) bool { return change.Connected })
 }
 
-// pauses returns how long the transport waited before it tried to connect, each
-// time.
+// pauses returns the transport's pauses before its attempts to connect.
 func pauses(told *connections) (list []time.Duration) {
 	for _, c := range told.outages(0) {
 		if c.RetryIn > 0 {
@@ -138,15 +135,15 @@ func (t *trial) observed(transport core.Transport, queue string) (*receiver, *co
 	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, ConnectionChanged: told.ConnectionChanged}), told
 }
 
-// ledger is what a case saw of its messages over an outage.
+// ledger records a case's messages over an outage.
 type ledger struct {
 	// deliveries counts by the messages' bodies.
 	deliveries map[string]int
-	// done has the bodies of those that Complete was called for, which need not
-	// come again: where it returned an error, nobody knows.
+	// done has the bodies of messages for which Complete was called. They need not be
+	// redelivered: if Complete returned an error, its outcome is unknown.
 	done map[string]bool
-	// copies has the NativeIDs of those for which it returned nil, and again is how
-	// often such a copy was delivered once more.
+	// copies has the NativeIDs of messages for which Complete returned nil, and again
+	// counts later deliveries of these copies.
 	copies map[string]bool
 	again  int
 }
@@ -155,7 +152,7 @@ func newLedger() *ledger {
 	return &ledger{deliveries: map[string]int{}, done: map[string]bool{}, copies: map[string]bool{}}
 }
 
-// deliver notes a delivery.
+// deliver records a delivery.
 func (l *ledger) deliver(d core.Delivery) {
 	l.deliveries[string(d.Incoming().Body)]++
 	if l.copies[d.Incoming().NativeID] {
@@ -163,7 +160,7 @@ func (l *ledger) deliver(d core.Delivery) {
 	}
 }
 
-// complete completes a delivery, as far as the outage lets it.
+// complete completes a delivery, as far as the outage allows.
 func (l *ledger) complete(t *trial, d core.Delivery) error {
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -175,7 +172,7 @@ func (l *ledger) complete(t *trial, d core.Delivery) error {
 	return err
 }
 
-// duplicates returns how many deliveries there were too many.
+// duplicates returns the number of surplus deliveries.
 func (l *ledger) duplicates() (n int) {
 	for _, deliveries := range l.deliveries {
 		n += deliveries - 1
@@ -183,8 +180,8 @@ func (l *ledger) duplicates() (n int) {
 	return n
 }
 
-// drain receives and completes until n messages need not come again, or for as
-// long as it takes until what an outage took comes again.
+// drain receives and completes until n messages have been completed, or until the time
+// has passed in which messages lost in an outage are redelivered.
 func (l *ledger) drain(r *receiver, n int) {
 	if len(l.done) < n {
 		r.each(r.t.comesAgain(), func(d core.Delivery) bool {
@@ -193,7 +190,7 @@ func (l *ledger) drain(r *receiver, n int) {
 			return len(l.done) >= n
 		})
 	}
-	r.each(r.t.quiet(), func(d core.Delivery) bool { // those of which nobody knew
+	r.each(r.t.quiet(), func(d core.Delivery) bool { // messages with an unknown outcome
 		l.deliver(d)
 		_ = l.complete(r.t, d)
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What a transport does while there is no broker, and when it is back.
+// The behaviour of a transport during an outage of the broker, and after it.
 
 var outageCases = []testCase{
 	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: once, run: func(t *trial) {
@@ -73,7 +73,7 @@ var outageCases = []testCase{
 			if c.RetryIn < 0 {
 				t.fail("RetryIn is how long it is until the next attempt to connect", "%v", c.RetryIn)
 			}
-			// A clock of the broker's machine would be wrong here, too.
+			// The clock of the broker's machine would be wrong here, too.
 			if c.Since.Before(before.Add(-time.Second)) || c.Since.After(time.Now()) {
 				t.fail(fmt.Sprintf("Since is when the outage began, here after %v", before), "%v", c.Since)
 			}
@@ -108,7 +108,7 @@ var outageCases = []testCase{
 		t.await(fmt.Sprintf("the observers of %d instances are told when they try to connect again (RetryIn)", instances), func() bool {
 			return !slices.ContainsFunc(observers, func(told *connections) bool { return len(pauses(told)) == 0 })
 		})
-		const enough = 5 * time.Second // nobody need pause for longer in a case
+		const enough = 5 * time.Second // no case needs a longer pause
 		t.await(fmt.Sprintf("the observers of %d instances are told of one attempt to connect after the other", instances), func() bool {
 			return !slices.ContainsFunc(observers, func(told *connections) bool {
 				list := pauses(told)
@@ -145,7 +145,7 @@ var outageCases = []testCase{
 		for _, d := range r.take(10) {
 			seen.deliver(d)
 			switch err := seen.complete(t, d); {
-			case errors.Is(err, core.ErrLockLost): // the machine is busy, and it comes again
+			case errors.Is(err, core.ErrLockLost): // the machine is busy, and the message is redelivered
 				delete(seen.done, string(d.Incoming().Body))
 			case err != nil:
 				t.stop("Complete returns nil before the network is cut", "%v", err)
@@ -165,7 +165,7 @@ var outageCases = []testCase{
 		heal()
 		for _, d := range held[2:] {
 			seen.deliver(d)
-			if errors.Is(seen.complete(t, d), core.ErrLockLost) { // it comes again
+			if errors.Is(seen.complete(t, d), core.ErrLockLost) { // the message is redelivered
 				delete(seen.done, string(d.Incoming().Body))
 			}
 		}
@@ -244,7 +244,7 @@ var outageCases = []testCase{
 		o.start()
 		after := t.message(queue, "after")
 		t.sendEventually(transport, after)
-		accepted := []string{"before", "after"} // the others may have got through
+		accepted := []string{"before", "after"} // the others may have been sent
 		found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(accepted, found)) == 0 })
 		if lost := missing(accepted, found); len(lost) > 0 {
 			t.fail(`the queue holds what Send accepted, "before" and "after" the outage`, "missing are %s; it holds %s", some(lost), some(bodiesIn(found)))
@@ -265,8 +265,8 @@ var outageCases = []testCase{
 		t.send(transport, t.messages(queue, 2*len(settlements))...)
 		holder := t.receiver(transport, queue, 2*len(settlements))
 		held := holder.take(2 * len(settlements))
-		gone := map[string]string{} // bodies that may not, or need not, come again, and why
-		var late error              // what the last settlement returned
+		gone := map[string]string{} // bodies that may not, or need not, be redelivered, and the reason
+		var late error              // the result of the last settlement
 		settle := func(i int, when string) {
 			s := settlements[i%len(settlements)]
 			ctx, cancel := t.briefly()
@@ -293,7 +293,7 @@ var outageCases = []testCase{
 			}
 		}
 		t.places(holder, queue, 2*len(settlements), retaken)
-		holder.shut() // it may have prefetched what came again
+		holder.shut() // it may have prefetched redelivered messages
 		again := newLedger()
 		again.drain(t.receiver(t.open(), queue, 8), 4*len(settlements)-len(gone))
 		for _, d := range held {
@@ -309,7 +309,7 @@ var outageCases = []testCase{
 	}},
 	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{outages}, run: func(t *trial) {
 		o := t.operator()
-		first := t.open() // takes what is started once in a process
+		first := t.open() // starts the goroutines that are started once in a process
 		queue := t.queue(first)
 		t.close(first)
 		t.leavesNoGoroutine("Transport.Close in an outage", func() {
@@ -329,7 +329,8 @@ var outageCases = []testCase{
 			}
 			select {
 			case got := <-received:
-				// On a busy machine the lock of what is held can end before the broker is killed: then Receive has brought a message.
+				// On a busy machine the message's lock can end before the broker is
+				// killed: then Receive has returned a message.
 				broughtOne := got.err == nil && len(got.deliveries) > 0
 				if t.mode != core.TransactionNone && !broughtOne && !errors.Is(got.err, core.ErrClosed) {
 					t.fail("Receive returns core.ErrClosed when its receiver is closed in an outage", "%d deliveries and %v", len(got.deliveries), got.err)
@@ -493,15 +494,16 @@ var outageCases = []testCase{
 	}},
 }
 
-// noOutage checks that an error which waiting cannot mend does not match core.ErrUnavailable.
+// noOutage checks that an error that does not end by waiting does not match
+// core.ErrUnavailable.
 func (t *trial) noOutage(what string, err error) {
 	if errors.Is(err, core.ErrUnavailable) {
 		t.fail(what+" is no core.ErrUnavailable: an endpoint that starts would wait for ever", "%v", err)
 	}
 }
 
-// requests are what an endpoint asks of the broker before it opens its receiver, as far as
-// the transport has it.
+// requests are the requests that an endpoint makes before it opens its receiver, if the
+// transport supports them.
 func (t *trial) requests(transport core.Transport, queue string) map[string]func(ctx context.Context) error {
 	requests := map[string]func(ctx context.Context) error{}
 	topology := core.Topology{InputQueue: queue, Queues: []string{queue}}

@@ -11,11 +11,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// outbox is where the messages go that a handler sends: all to one queue, but
-// what it sends at once to another.
+// outbox has the destinations of messages that a handler sends: one queue for all, except
+// for messages that it sends at once, which have another one.
 type outbox struct {
 	queue, atOnce string
-	topic         string // "" where nothing can be published
+	topic         string // "" if the transport cannot publish
 	bodies        []string
 	filled        atomic.Int64
 }
@@ -34,7 +34,7 @@ func (t *trial) outbox(transport core.Transport) *outbox {
 	return o
 }
 
-// fill sends in every way that a handler has.
+// fill sends messages in every way available to a handler.
 func (o *outbox) fill(ctx context.Context, t *trial, m *core.Message) {
 	errs := []error{
 		m.Send(o.queue, "any", []byte("sent")),
@@ -52,7 +52,7 @@ func (o *outbox) fill(ctx context.Context, t *trial, m *core.Message) {
 	}
 }
 
-// order returns a message that is replied to.
+// order returns a message with a reply address.
 func (o *outbox) order(t *trial, transport core.Transport, s *service) core.Outgoing {
 	address, err := transport.Address(o.queue)
 	if err != nil {
@@ -75,8 +75,8 @@ func (o *outbox) sentAtOnce(t *trial, n int) {
 	}
 }
 
-// runsUntil is middleware that runs a handler again in the same attempt, until it
-// has seen a message n times or more.
+// runsUntil is middleware that runs a handler again in the same attempt until it has seen
+// a message at least n times.
 func runsUntil(seen *attempts, n int) core.Middleware {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
@@ -103,7 +103,7 @@ var outboxCases = []testCase{
 		t.send(transport, o.order(t, transport, s))
 		s.movedOne()
 		t.attempted(&seen, "m1", 1)
-		t.rest(t.shortDelay() + t.caps.DelayPrecision) // what was delayed would be as late
+		t.rest(t.shortDelay() + t.caps.DelayPrecision) // a delayed message would arrive at about the same time
 		t.left(o.queue, "after the handler failed that sent, replied, delayed and published there")
 		o.sentAtOnce(t, 1)
 	}},
@@ -149,7 +149,7 @@ var outboxCases = []testCase{
 		s.leftNothing("after the handler succeeded")
 		t.attempted(&seen, "m1", 3)
 		o.sentAtOnce(t, 3)
-		t.rest(t.shortDelay() + t.caps.DelayPrecision) // what the other runs delayed would be as late
+		t.rest(t.shortDelay() + t.caps.DelayPrecision) // delayed messages of the other runs would arrive at about the same time
 		t.left(o.queue, "after the messages of the run that succeeded arrived")
 		t.left(s.errorQueue, "after the handler succeeded")
 	}},
@@ -269,7 +269,7 @@ var outboxCases = []testCase{
 		out, missing := t.queue(transport), t.uniqueName()
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(2)
-			// Such a failure is unrecoverable; a policy may retry it all the same.
+			// Such a failure is unrecoverable; a policy may still retry it.
 			c.Recoverability.Policy = func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 				if f.ImmediateProcessingFailures <= c.Immediate.MaxNumberOfRetries {
 					return core.ImmediateRetry()
@@ -307,7 +307,7 @@ var outboxCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
-		var keys []string // of the work of each attempt
+		var keys []string // keys of the work of each attempt
 		done := make(chan struct{}, endless)
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
@@ -345,8 +345,8 @@ var outboxCases = []testCase{
 		var seen attempts
 		o := t.outbox(transport)
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		// What the settlement of the first two attempts was to send is what the
-		// handler sends, which is not the move or the retry of a failed message.
+		// The settlements of the first two attempts fail to send the handler's messages.
+		// The move or the retry of a failed message is sent.
 		lossy := refusing(transport, 2, func(out core.Outgoing) bool { return out.Queue == o.queue })
 		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(2) })
 		s.handle("order", func(_ context.Context, m *core.Message) error {
@@ -400,8 +400,8 @@ var outboxCases = []testCase{
 	}},
 }
 
-// numbered checks how often a message was attempted, and the number of each
-// attempt in its round.
+// numbered checks the number of attempts of a message, and the number of each attempt in
+// its round.
 func (t *trial) numbered(a *attempts, body string, want ...int) {
 	t.attempted(a, body, len(want))
 	var got []int

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// tryable is false of a message limit that is too large to be tried.
+// tryable: the message limit is small enough to be tried.
 var tryable = need{"MaxMessageBytes is too large to be tried", func(s *suite) bool { return s.caps.MaxMessageBytes <= 16<<20 }}
 
 // usualBody is the size of a large message where there is no limit to try.
@@ -23,7 +23,7 @@ var oversizeCases = []testCase{
 		text := "out of stock: " + strings.Repeat("é✓ ", 1<<20/6)
 		in := t.failsWith(transport, errors.New(text))
 		got := in.Headers.Get(core.HeaderExceptionMessage)
-		const kept = 8 << 10 // the engine keeps 16 KiB of it
+		const kept = 8 << 10 // the engine reserves 16 KiB of it
 		fits := t.caps.MaxHeaderBytes == 0 || t.caps.MaxHeaderBytes >= 64<<10
 		if limit := t.caps.MaxMessageBytes; fits && (limit == 0 || limit >= 64<<10) && (len(got) < kept || !strings.HasPrefix(text, got[:kept])) {
 			t.fail(fmt.Sprintf("the header %s has the beginning of the error's text, of which 16 KiB are within MaxHeaderBytes and MaxMessageBytes", core.HeaderExceptionMessage),
@@ -48,7 +48,7 @@ var oversizeCases = []testCase{
 		s.run()
 		body := bytes.Repeat([]byte("x"), usualBody)
 		if t.caps.MaxMessageBytes > 0 {
-			// What is refused says by how much.
+			// The refusal says by how much the body is too large.
 			body = bytes.Repeat([]byte("x"), t.caps.MaxMessageBytes)
 			tooLarge, ok := errors.AsType[*core.TooLargeError](s.Send(t.ctx, s.queue, "order", body))
 			if !ok {
@@ -74,7 +74,7 @@ var oversizeCases = []testCase{
 	}},
 	{rule: "R24", title: "a message with headers at MaxHeaderBytes reaches the error queue", needs: []need{headerLimit}, run: func(t *trial) {
 		t.movesFull(func(m *core.Outgoing) {
-			const size = 1 << 10 // of one header, where brokers have limits too
+			const size = 1 << 10 // of one header, as brokers limit these too
 			limit := t.caps.MaxHeaderBytes
 			if t.caps.MaxMessageBytes > 0 {
 				limit = min(limit, t.caps.MaxMessageBytes)
@@ -82,7 +82,7 @@ var oversizeCases = []testCase{
 			for i := 0; m.Headers.Bytes() < limit; i++ {
 				key := fmt.Sprintf("H%d", i)
 				room := limit - m.Headers.Bytes() - len(key)
-				if room < 0 { // the last one takes what is left
+				if room < 0 { // the last one fills the remaining space
 					last := fmt.Sprintf("H%d", i-1)
 					m.Headers.Set(last, m.Headers.Get(last)+strings.Repeat("v", room+len(key)))
 					break
@@ -109,9 +109,8 @@ func (t *trial) failsWith(transport core.Transport, err error) *core.Incoming {
 	return in
 }
 
-// movesFull checks that a message arrives in the error queue that leaves no room
-// for anything of the failure: then it goes as it is. A delayed copy of it does
-// not fit either.
+// movesFull checks that a message without room for headers about the failure arrives in
+// the error queue unchanged. A delayed copy of it does not fit either.
 func (t *trial) movesFull(fill func(m *core.Outgoing)) {
 	transport := t.open()
 	var seen attempts

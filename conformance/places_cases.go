@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Places of MaxInFlight whose deliveries are lost.
+// Places of MaxInFlight after deliveries were lost.
 
 var placesCases = []testCase{
 	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
@@ -39,14 +39,14 @@ var placesCases = []testCase{
 		for round := range 30 {
 			ctx, cancel := context.WithCancel(t.ctx)
 			cancelled := r.ask(ctx, 1)
-			t.rest(time.Millisecond) // so that it is this one's turn
+			t.rest(time.Millisecond) // so that the first call is before the second
 			waits := r.ask(t.ctx, 1)
 			t.rest(time.Millisecond)
 			if round%3 == 0 {
-				cancel() // it may not have noticed when the message comes
+				cancel() // the receiver may not have noticed this when the message arrives
 			}
 			t.send(transport, t.message(queue, fmt.Sprintf("of round %d", round)))
-			if round%3 == 1 { // over a network it takes a while
+			if round%3 == 1 { // over a network the message takes a while
 				t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
 			}
 			cancel()
@@ -81,8 +81,8 @@ func (r *receiver) takePlaces(n int, expected string) (taken []core.Delivery) {
 	return taken
 }
 
-// noPlaceLeft checks that a receiver gets nothing while it holds these, which are
-// MaxInFlight. Where their locks ended meanwhile, nothing can be said.
+// noPlaceLeft checks that a receiver gets no message while it has the MaxInFlight
+// deliveries of held. It cannot decide that if their locks have ended during the check.
 func (t *trial) noPlaceLeft(r *receiver, held []core.Delivery, expected string) {
 	got := r.within(t.quiet())
 	if len(got) == 0 {
@@ -97,16 +97,16 @@ func (t *trial) noPlaceLeft(r *receiver, held []core.Delivery, expected string) 
 	t.fail(expected, "%d deliveries more than MaxInFlight: %s", len(got), bodies(got))
 }
 
-// retaken is what came again after an outage while nobody had settled it.
+// retaken has the messages that were redelivered after an outage and are still unsettled.
 type retaken struct {
-	again  map[string]bool // by its body
-	holder []core.Delivery // what the receiver has of it that had it before
-	other  *receiver       // has the rest; nil: there is none
+	again  map[string]bool // redelivered messages, by their bodies
+	holder []core.Delivery // the deliveries to the receiver that had the messages before
+	other  *receiver       // has the other deliveries; nil: there are none
 }
 
-// retakes receives, with the receiver that had these deliveries in an outage and with another
-// one, until they have come again. Where a lock ends by time, and not with its connection,
-// they need not, and it does nothing.
+// retakes receives, with the receiver that had these deliveries in an outage and with
+// another one, until their messages have been redelivered. It does nothing if locks end
+// by time, and not with their connection: then the messages need not be redelivered.
 func (t *trial) retakes(holder *receiver, queue string, lost []core.Delivery) (all retaken) {
 	all.again = map[string]bool{}
 	missing := map[string]bool{}
@@ -133,8 +133,8 @@ func (t *trial) retakes(holder *receiver, queue string, lost []core.Delivery) (a
 	return all
 }
 
-// places checks after an outage that a receiver can hold MaxInFlight deliveries, and no more.
-// It sends as many more messages.
+// places checks after an outage that a receiver can hold exactly MaxInFlight deliveries.
+// It sends as many messages as that takes.
 func (t *trial) places(r *receiver, queue string, maxInFlight int, before retaken) {
 	if before.other != nil {
 		before.other.shut()

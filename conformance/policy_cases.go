@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// deciding makes an endpoint whose policy always decides the same.
+// deciding makes an endpoint whose policy always returns the action.
 func (t *trial) deciding(transport core.Transport, action core.Action) *service {
 	return t.service(transport, func(c *core.Config) {
 		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return action }
@@ -140,12 +140,12 @@ var policyCases = []testCase{
 	{rule: "R10", title: "retries that cannot be made are refused or left out", run: func(t *trial) {
 		transport := t.open()
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		// An endpoint may be made long after the transport began to work.
+		// An endpoint may be created long after the transport started.
 		t.send(transport, t.command(queue, "order", "m1"))
 		var seen attempts
 		var s *service
 		for _, asked := range []struct {
-			option, obstacle string // obstacle: why it cannot be done, or ""
+			option, obstacle string // obstacle: the reason why the option is not possible, or ""
 			config           core.Recoverability
 		}{
 			{"Recoverability.Immediate", t.obstacle(false, 0), core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}}},
@@ -174,7 +174,7 @@ var policyCases = []testCase{
 		if got := inForce.Delayed.MaxNumberOfRetries; got != rounds-1 {
 			t.fail(fmt.Sprintf("of the default delayed retries, %d are in force on a transport with these Capabilities", rounds-1), "%d", got)
 		}
-		if rounds > 1 { // which would take a minute, and is the last row of R1's table
+		if rounds > 1 { // this would take a minute; it is the last row of R1's table
 			return
 		}
 		s.run()
@@ -229,7 +229,7 @@ var policyCases = []testCase{
 			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
 				t.fail(fmt.Sprintf("the policy sees the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 			}
-			if len(failures) != all { // the broker delivered twice, which it may
+			if len(failures) != all { // the broker may deliver a message twice
 				continue
 			}
 			if want := i%perRound + 1; f.ImmediateProcessingFailures != want {
@@ -293,7 +293,7 @@ var policyCases = []testCase{
 	}},
 }
 
-// fallsBack checks that what a policy decides becomes a move to the default
+// fallsBack checks that the engine turns a policy's action into a move to the default
 // error queue.
 func (t *trial) fallsBack(action core.Action) {
 	transport := t.open()
@@ -311,8 +311,8 @@ func (t *trial) fallsBack(action core.Action) {
 	}
 }
 
-// obstacle says which capability or mode, as core.New names it, keeps retries
-// from being made, or "".
+// obstacle returns the capability or the mode, as core.New names it, that makes retries
+// impossible, or "".
 func (t *trial) obstacle(delayed bool, longest time.Duration) string {
 	switch {
 	case t.mode == core.TransactionNone:

@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What happens to messages when processes are killed. A case starts processes
-// that run an endpoint, or send, and kills them as kill -9 does.
+// The fate of messages when processes are killed. A case starts processes that run an
+// endpoint, or send, and kills them as kill -9 does.
 
 var processCases = []testCase{
 	{rule: "C7", title: "what a killed process had handled but not settled comes again", in: givingBack, needs: []need{processes}, run: func(t *trial) {
@@ -24,7 +24,7 @@ var processCases = []testCase{
 		w.HoldSettlement = false
 		second := t.start(w.job)
 		second.until(hasSettled, t.comesAgain())
-		t.rest(t.quiet()) // for what should not come a third time
+		t.rest(t.quiet()) // so that a third delivery would be noticed
 		second.shut()
 		copies := len(t.contents(w.forward, 1))
 		switch {
@@ -84,7 +84,7 @@ var processCases = []testCase{
 			t.fail("the queue holds every message for which Send returned nil before its process was killed", "%d are missing", len(accepted))
 		}
 	}},
-	// In SendsAtomicWithReceive without AtomicLeases the count may be part of what a crash rolls back.
+	// In SendsAtomicWithReceive without AtomicLeases a crash may roll back the count.
 	{rule: "R34", title: "what kills its process goes to the error queue", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
 		w := t.workplace(1)
 		w.Then, w.MaxDeliveries = crashes, 2
@@ -96,7 +96,7 @@ var processCases = []testCase{
 		if t.caps.CountsReleases {
 			newCopies = 1
 		}
-		// The count may rise by more than one at a time, but not by less.
+		// The count may rise by more than one at a time, but not by less than one.
 		for ; runs <= most; runs++ {
 			p := t.start(w.job)
 			handles := p.handles(t.comesAgain())
@@ -185,7 +185,8 @@ var processCases = []testCase{
 	}},
 }
 
-// besideDeadly has processes handle messages of which one ends them, and starts each again.
+// besideDeadly lets processes handle messages, one of which ends its process, and
+// restarts each process that has ended.
 func (t *trial) besideDeadly(processes int) {
 	const healthy = 60
 	w := t.workplace(16)
@@ -248,7 +249,7 @@ func (t *trial) besideDeadly(processes int) {
 			for err == nil {
 				_, err = p.next(t.quiet())
 			}
-			if errors.Is(err, errEnded) { // the last that was killed
+			if errors.Is(err, errEnded) { // the process killed last
 				crashed++
 			} else {
 				p.shut()
@@ -270,7 +271,7 @@ func (t *trial) besideDeadly(processes int) {
 	t.left(w.queue, "after all was handled or moved")
 }
 
-// workplace is a job with queues of its own, without the rest.
+// workplace is a job with its own queues, before its other fields are set.
 type workplace struct {
 	job
 	queue, forward string
@@ -283,8 +284,9 @@ func (t *trial) workplace(concurrency int) *workplace {
 	return w
 }
 
-// untilHandlesNew sends messages until the process handles one of them. The broker may have
-// handed out the first ones to processes that are no more, and know nothing of their end.
+// untilHandlesNew sends messages until the process handles one of them. The broker may
+// have delivered the first ones to processes that have ended, without having noticed that
+// they ended.
 func (t *trial) untilHandlesNew(p *running, sender core.Transport, queue string) {
 	expected := "a process of an endpoint handles one of the messages that are sent after its start"
 	sent := map[string]bool{}
@@ -310,7 +312,7 @@ func (t *trial) untilHandlesNew(p *running, sender core.Transport, queue string)
 	}
 }
 
-// oftenAs says how often what a handler sends arrives after a crash.
+// oftenAs says how often messages that a handler sends arrive after a crash.
 func (t *trial) oftenAs() string {
 	if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.MayDuplicate {
 		return "once in SendsAtomicWithReceive"
@@ -318,8 +320,8 @@ func (t *trial) oftenAs() string {
 	return "once or more"
 }
 
-// nothingLeft checks that a job's own queues are empty. What may come twice may
-// do so at the end, too.
+// nothingLeft checks that a job's queues are empty. Messages that may be delivered twice
+// may be so at the end, too.
 func (t *trial) nothingLeft(w *workplace) {
 	if !t.caps.MayDuplicate {
 		t.left(w.queue, "after all was handled")
@@ -327,11 +329,11 @@ func (t *trial) nothingLeft(w *workplace) {
 	t.left(w.ErrorQueue, "the error queue, after all was handled without a failure")
 }
 
-// comesAgain is how long it takes until what a killed process held comes again.
+// comesAgain returns the time in which messages held by a killed process are redelivered.
 func (t *trial) comesAgain() time.Duration { return t.patience() + t.lock() }
 
-// handles reports whether the process handles a message or, instead, the error
-// queue gets it.
+// handles reports whether the process handles a message; if not, the message is in the
+// error queue.
 func (p *running) handles(limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {
@@ -354,8 +356,8 @@ const (
 	killMessages = 300
 )
 
-// killAtRandom lets processes handle many messages, each of which forwards one,
-// and kills them one after the other, half of them while they settle.
+// killAtRandom lets processes handle many messages and forward each of them. It kills the
+// processes one after the other, half of them during a settlement.
 func (t *trial) killAtRandom() {
 	w := t.workplace(4)
 	w.Pause = 5 * time.Millisecond
@@ -386,7 +388,7 @@ func (t *trial) killAtRandom() {
 		for n := 1 + t.random.IntN(30); n > 0; {
 			e, err := p.next(max(t.quiet(), 2*time.Second))
 			if err != nil {
-				break // what is left is still locked by those killed before
+				break // the remaining messages are still locked by processes killed before
 			}
 			if e.What == moment {
 				n--
@@ -394,7 +396,7 @@ func (t *trial) killAtRandom() {
 		}
 		if moment == isHandling {
 			t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
-		} else { // somewhere between what is sent and what is settled
+		} else { // between the send and the settlement
 			t.rest(time.Duration(t.random.IntN(300)) * time.Microsecond)
 		}
 		p.kill()
@@ -414,12 +416,12 @@ func (t *trial) killAtRandom() {
 			before = len(arrived)
 			forwarded.collect(t.comesAgain(), seen)
 		}
-		t.rest(t.lock()) // until all that was held comes again, if it does
+		t.rest(t.lock()) // until all held messages are redelivered, if they are
 	}
-	if t.mode == core.TransactionNone { // what was lost never arrives, but what is sent now comes to its end
+	if t.mode == core.TransactionNone { // lost messages never arrive, but messages sent now are processed
 		t.untilHandlesNew(last, sender, w.queue)
 	}
-	for err := error(nil); err == nil; { // until the last process has nothing more to do
+	for err := error(nil); err == nil; { // until the last process has no more messages
 		_, err = last.next(max(t.quiet(), time.Second))
 	}
 	last.shut()

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// promptCases are about how soon a message that was given back is delivered again.
+// promptCases are about how soon a message that was given back is redelivered.
 var promptCases = []testCase{
 	{rule: "C8", title: "what is given back comes again as quickly as a new message", in: givingBack, run: func(t *trial) {
-		// Compared with new messages that are sent in between, so that a busy machine is no
-		// reason to fail; and the median of several, so that one pause of it is none either.
+		// The times are compared with those of new messages sent in between, so that a
+		// busy machine does not fail the case; and medians are compared, so that one
+		// pause of the machine does not either.
 		const rounds, margin = 7, 300 * time.Millisecond
 		transport := t.open()
 		queue := t.queue(transport)

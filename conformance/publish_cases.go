@@ -237,14 +237,14 @@ var publishCases = []testCase{
 	{rule: "C19", title: "a hundred events published concurrently arrive once each", in: once, needs: []need{publishing}, run: publishConcurrently},
 }
 
-// event returns a message to a topic of its own, without subscribers yet.
+// event returns a message to its own topic, which has no subscribers yet.
 func (t *trial) event(body string) core.Outgoing {
 	event := t.message("", body)
 	event.Topic = t.uniqueName() + ".Happened"
 	return event
 }
 
-// subscribe waits until the subscription is sure to be in force.
+// subscribe waits until the subscription is certain to be in effect.
 func (t *trial) subscribe(transport core.Transport, queue string, topics ...string) {
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -263,7 +263,7 @@ func (t *trial) unsubscribe(transport core.Transport, queue string, topics ...st
 	t.rest(t.caps.SubscriptionDelay)
 }
 
-// waiting reports whether a message can be received from a queue, and leaves it
+// waiting reports whether a queue has a message that can be received, and leaves it
 // there.
 func (t *trial) waiting(queue string) bool {
 	transport := t.open()
@@ -274,15 +274,14 @@ func (t *trial) waiting(queue string) bool {
 	return len(got) > 0
 }
 
-// similarTopics publishes to topics that differ little, or that a broker could
-// take for patterns. Whatever can be subscribed to is subscribed to by a queue of
-// its own.
+// similarTopics publishes to topics that differ little, or that a broker could take for
+// patterns. Each topic that can be subscribed to is subscribed to by its own queue.
 func similarTopics(t *trial) {
 	transport := t.open()
 	base := t.uniqueName() + ".Order"
 	// Names of types have these forms, and every transport must carry them.
 	plain := []string{base, base + ".Placed", base + "Placed", base + ".Placed.V2", base[:len(base)-1]}
-	// Not every broker has a place for these; one that has not says so.
+	// Some brokers refuse these topics.
 	odd := []string{
 		base + ".*", base + ".#", base + "*", base + ".%", base + "%", base + "_Placed", base + "?",
 		base + ">", base + " ", base + "Örder ✓", base + "/Placed", base + "[int]", base + "$", base + "\"'", lowered(base),
@@ -315,8 +314,8 @@ func similarTopics(t *trial) {
 		}
 		published[topic] = true
 	}
-	// Each queue is looked at until it is silent, all at the same time. What
-	// stops one look does not stop the others, and nothing comes after them.
+	// Each queue is read until no more messages arrive, all at the same time. A failure
+	// in one goroutine does not stop the others, and the case ends after them.
 	var all sync.WaitGroup
 	for topic := range published {
 		t.beside(&all, func() { t.left(subscribed[topic], fmt.Sprintf("subscribed to the topic %q alone", topic), topic) })
@@ -324,7 +323,7 @@ func similarTopics(t *trial) {
 	all.Wait()
 }
 
-// lowered differs from the name by its case alone.
+// lowered returns a name that differs only in its case.
 func lowered(name string) string {
 	i := slices.Index([]byte(name), 'O')
 	return name[:i] + "o" + name[i+1:]

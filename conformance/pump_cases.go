@@ -51,7 +51,7 @@ var concurrencyCases = []testCase{
 		t.reach("after the concurrency was raised to 10, handlers at the same time", 10, jobs.running)
 		t.steady("the number of handlers at concurrency 10", 10, jobs.running)
 		change(2)
-		jobs.pass(9) // eight too many, and one whose place is taken by another
+		jobs.pass(9) // eight surplus handlers, and one whose slot another handler takes
 		t.reach("after nine of ten ended at concurrency 2, messages that were begun", 11, jobs.messages)
 		t.reach("after nine of ten ended at concurrency 2, handlers at the same time", 2, jobs.running)
 		jobs.peak()
@@ -64,7 +64,7 @@ var concurrencyCases = []testCase{
 		for _, n := range []int{9, 3, 12, 1, 4} {
 			change(n)
 		}
-		jobs.pass(12) // as many as may have begun in between
+		jobs.pass(12) // as many as may have started in between
 		t.await("after several changes at once, of which the last was to 4, there are 4 handlers at the same time", func() bool { return jobs.running() == 4 })
 		jobs.peak()
 		jobs.pass(4)
@@ -94,7 +94,7 @@ var concurrencyCases = []testCase{
 		first.Pause()
 		second.run()
 		begun := 2
-		if t.caps.CountsReleases { // the first one handles what it has prefetched
+		if t.caps.CountsReleases { // the first instance handles its prefetched messages
 			firstJobs.open()
 			t.reach("while the first instance is paused, messages that are handled", len(msgs), func() int { return firstJobs.messages() + secondJobs.messages() })
 			t.await("a paused endpoint comes to rest", func() bool { return first.Health().InFlight == 0 })
@@ -278,7 +278,7 @@ var stopCases = []testCase{
 		}
 	}},
 	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", in: givingBack, run: func(t *trial) {
-		const byPolicy, byHandleFailed = "job 0", "job 1" // who is cut off
+		const byPolicy, byHandleFailed = "job 0", "job 1" // the messages cut off in the policy and in HandleFailed
 		transport := t.open()
 		out := t.queue(transport)
 		var policies, resorts, counted tally
@@ -369,7 +369,7 @@ var renewalCases = []testCase{
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })
 		s.handle("job", func(ctx context.Context, m *core.Message) error {
-			if jobs.messages() < 20 { // quick ones: where it may, the endpoint fetches ahead
+			if jobs.messages() < 20 { // with quick handlers, the endpoint prefetches if it may
 				jobs.enter(string(m.RawBody()))
 				jobs.leave()
 				return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// purge empties a queue from another process, and checks how many messages it had, if
-// the broker tells.
+// purge empties a queue from another process, and checks the number of removed messages,
+// if the broker reports it.
 func (t *trial) purge(queue string, want int) {
 	purger := t.open().(core.Purger)
 	if removed := t.purgeOnce(purger, queue); removed >= 0 && removed != want {
@@ -55,7 +55,7 @@ var purgeCases = []testCase{
 		t.release(both[1])
 		r.shut()
 		purger, total := t.open().(core.Purger), 0
-		t.await("Purge removes two messages that were given back", func() bool { // which the broker may do later
+		t.await("Purge removes two messages that were given back", func() bool { // which the broker may return later
 			removed := t.purgeOnce(purger, queue)
 			total += max(removed, 0)
 			return removed < 0 || total >= 2

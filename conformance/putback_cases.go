@@ -9,11 +9,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// putBackPause is long enough to be seen between two deliveries.
+// putBackPause is long enough to be noticed between two deliveries.
 const putBackPause = 50 * time.Millisecond
 
-// putBackOften has a message put back twenty times, and fail twice in between, although it
-// may be delivered five times at most.
+// putBackOften has a message put back twenty times, with two failures in between,
+// although it may be delivered five times at most.
 func putBackOften(scope core.PauseScope) func(t *trial) {
 	return func(t *trial) {
 		transport := t.open()
@@ -22,7 +22,7 @@ func putBackOften(scope core.PauseScope) func(t *trial) {
 			c.Recoverability.MaxDeliveries = core.MaxDeliveries{Count: 5}
 		})
 		seen := &attempts{}
-		var before time.Time // of a pause
+		var before time.Time // the time before a pause
 		s.handle("job", func(_ context.Context, m *core.Message) error {
 			n := seen.add(m)
 			if gap := time.Since(before); gap < putBackPause {
@@ -97,7 +97,7 @@ var putBackCases = []testCase{
 		s.handle("off", func(_ context.Context, m *core.Message) error {
 			if !on.Load() {
 				putBack.add(m)
-				t.rest(time.Millisecond) // or a transport that makes no pause would keep the endpoint busy for ever
+				t.rest(time.Millisecond) // otherwise a transport without pauses would keep the endpoint busy for ever
 				return core.PutBack(errHandler, core.Pause{Length: putBackPause, Scope: core.PauseMessage})
 			}
 			handled.add(m)

@@ -10,9 +10,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// limited makes an endpoint that attempts one message at a time after so many
-// failures in a row. Messages may fail ten times at once, which is below what a
-// broker has to allow.
+// limited makes an endpoint that attempts one message at a time after this number of
+// consecutive failures. A message is retried immediately up to ten times; every broker
+// has to allow more.
 func (t *trial) limited(transport core.Transport, failures int, wait time.Duration) *service {
 	return t.service(transport, func(c *core.Config) {
 		c.Concurrency = 4
@@ -24,7 +24,7 @@ func (t *trial) limited(transport core.Transport, failures int, wait time.Durati
 // probe is one attempt of a rate-limited endpoint.
 type probe struct{ began, ended time.Time }
 
-// probes is a crowd of which every attempt fails while it is down.
+// probes is a crowd in which every attempt fails while it is down.
 type probes struct {
 	*crowd
 	down atomic.Bool
@@ -51,8 +51,8 @@ func (p *probes) handle(ctx context.Context, m *core.Message) error {
 	began := time.Now()
 	n := p.enter(string(m.RawBody()))
 	defer p.leave()
-	// Others would be seen meanwhile. Not all end together, so that what waits
-	// behind them is there when the endpoint switches.
+	// Concurrent attempts would be noticed in this time. The durations differ so that
+	// prefetched messages exist when the endpoint switches.
 	p.t.rest(time.Duration(10+2*(p.messages()%5)) * time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,14 +63,14 @@ func (p *probes) handle(ctx context.Context, m *core.Message) error {
 	return errHandler
 }
 
-// failed returns the attempts that have failed.
+// failed returns the failed attempts.
 func (p *probes) failed() []probe {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]probe(nil), p.all...)
 }
 
-// resting waits until the endpoint is rate-limited and nothing is under way.
+// resting waits until the endpoint is rate-limited and runs no handler.
 func (p *probes) resting(s *service) {
 	p.t.await("after several failures in a row the endpoint is rate-limited, and attempts nothing for a while", func() bool {
 		return s.Health().RateLimited && p.running() == 0 && s.Health().InFlight == 0
@@ -114,7 +114,8 @@ var rateLimitCases = []testCase{
 			t.fail("a rate-limited endpoint attempts one message at a time", "%d at the same time", most)
 		}
 		all := jobs.failed()
-		// One that had begun when it switched may have ended just before the first.
+		// An attempt that had begun before the switch may have ended just before the
+		// first one.
 		for i := before + 1; i < len(all); i++ {
 			if pause := all[i].began.Sub(all[i-1].ended); pause < wait {
 				t.fail(fmt.Sprintf("between two attempts of a rate-limited endpoint nothing is attempted for %v", wait), "%v", pause)
@@ -128,8 +129,9 @@ var rateLimitCases = []testCase{
 	}},
 	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *trial) {
 		transport := t.open()
-		// Fewer failures than one message may have: it may have all of them, while the other
-		// slots wait for their connections.
+		// The limit is lower than the number of failures allowed for one message: one
+		// message may cause all of them, while the other slots wait for their
+		// connections.
 		first := t.limited(transport, 8, 10*t.patience())
 		failing := t.probes()
 		first.handle("job", failing.handle)
@@ -145,7 +147,8 @@ var rateLimitCases = []testCase{
 			if t.caps.NativeDeliveryCount {
 				want += failing.of(string(m.RawBody()))
 			}
-			// A wait as long as this one is a reason to give messages back also where that counts.
+			// With such a long wait the endpoint gives messages back also where that is
+			// counted.
 			if m.Attempt < want || m.Attempt > want && !t.caps.CountsReleases && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("what a rate-limited endpoint gave back without having tried it has not failed: this is attempt %d", want), "attempt %d of %q", m.Attempt, m.RawBody())
 			}

@@ -16,9 +16,9 @@ var receiveCases = []testCase{
 		queue := t.queue(transport)
 		sender := t.open()
 		r := t.receiver(transport, queue, 4)
-		for i := range 3 { // the first may find a connection that is still being made
+		for i := range 3 { // during the first, a connection may still be opened
 			ctx, cancel := t.patient()
-			waiting := r.ask(ctx, 100) // for more than will come
+			waiting := r.ask(ctx, 100) // for more messages than will arrive
 			t.rest(t.quiet())
 			m := t.message(queue, fmt.Sprintf("body %d", i))
 			t.send(sender, m)
@@ -41,7 +41,7 @@ var receiveCases = []testCase{
 		for _, size := range []int{1, 1, 3, 10, 1, 100, 1} {
 			backing := make([]core.Delivery, size+5)
 			ctx, cancel := t.patient()
-			n, err := r.Receive(ctx, backing[:size]) // its capacity is larger
+			n, err := r.Receive(ctx, backing[:size]) // the capacity of dst is larger
 			cancel()
 			if n < 1 || n > size || err != nil {
 				t.stop(fmt.Sprintf("Receive with messages waiting fills 1..%d elements", size), "%d, %v", n, err)
@@ -72,7 +72,7 @@ var receiveCases = []testCase{
 			t.stop("Receive returns the one message of the queue", "%d, %v", n, err)
 		}
 		first := dst[0]
-		clear(dst) // the caller's own again
+		clear(dst) // the slice belongs to the caller again
 		t.send(transport, t.messages(queue, 6)...)
 		others := r.take(6)
 		for i, d := range dst {
@@ -158,10 +158,11 @@ var receiveCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		one, other := t.receiver(transport, queue, 16), t.receiver(t.open(), queue, 16)
-		t.storm(queue, 80, 6, one, other, one) // two thirds of the calls on one
+		t.storm(queue, 80, 6, one, other, one) // two thirds of the calls go to one receiver
 		one.shut()
 		other.shut()
-		// Where many call, somebody always waits for what another one's call left.
+		// With many calls, a call always waits for the messages that another call has
+		// left.
 		alone := t.receiver(transport, queue, 16)
 		t.storm(queue, 40, 1, alone)
 		alone.shut()
@@ -247,8 +248,8 @@ var receiveCases = []testCase{
 	}},
 }
 
-// storm sends batches of messages while callers of Receive, whose contexts end
-// soon, take turns at the receivers.
+// storm sends batches of messages during many calls of Receive. The callers, whose
+// contexts end soon, take turns at the receivers.
 func (t *trial) storm(queue string, many, callers int, receivers ...*receiver) {
 	sender := t.open()
 	var batches [][]core.Outgoing

@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// redeliveryCases are about what a message has at its later deliveries, and what
-// becomes of the earlier ones.
+// redeliveryCases are about the contents of redelivered messages, and about their earlier
+// deliveries.
 var redeliveryCases = []testCase{
 	{rule: "C11", title: "an abandoned message comes again as it was sent", in: givingBack, run: func(t *trial) {
 		t.redelivers(func(r *receiver, d core.Delivery) *receiver { t.abandon(d); return r })
@@ -72,7 +72,7 @@ var redeliveryCases = []testCase{
 		}
 		r := t.receiver(transport, queue, atOnce)
 		var received []*core.Incoming
-		var before []core.Incoming // as they were when they came
+		var before []core.Incoming // the messages as first received
 		for batch := range slices.Chunk(all, atOnce) {
 			t.send(transport, batch...)
 			held := r.take(len(batch))
@@ -82,7 +82,7 @@ var redeliveryCases = []testCase{
 				before = append(before, *in)
 				before[len(before)-1].Body = bytes.Clone(in.Body)
 			}
-			for _, d := range held { // one by one, or a slow broker's locks end meanwhile
+			for _, d := range held { // one by one, because otherwise a slow broker's locks could end before they are settled
 				t.renew(d)
 				t.complete(d)
 			}
@@ -152,7 +152,7 @@ var redeliveryCases = []testCase{
 	}},
 }
 
-// redelivers checks that a message has its headers and body at every delivery.
+// redelivers checks that a message has the same headers and body at every delivery.
 func (t *trial) redelivers(giveBack func(r *receiver, d core.Delivery) *receiver) {
 	transport := t.open()
 	queue := t.queue(transport)

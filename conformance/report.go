@@ -16,33 +16,33 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// ReportVariable is the environment variable that names the directory into
-// which Run writes reports.
+// ReportVariable is the environment variable with the directory into which Run writes
+// reports.
 const ReportVariable = "REPRISE_CONFORMANCE_REPORT"
 
-// Report is what came out of one run of the suite.
+// Report has the results of one run of the suite.
 type Report struct {
 	Adapter      string            `json:"adapter"`
 	Seed         uint64            `json:"seed"`
 	Capabilities core.Capabilities `json:"capabilities"`
-	// Results are in the order of the cases and, for one case, of the modes.
+	// Results are in the order of the cases, and for each case in the order of the modes.
 	Results []Result `json:"results"`
 
 	mu sync.Mutex
 }
 
-// Result is what came out of one case in one transaction mode.
+// Result is the result of one case in one transaction mode.
 type Result struct {
-	Case string `json:"case"` // its name, which Harness.Deviations may list
+	Case string `json:"case"` // its name, as in Harness.Deviations
 	Rule string `json:"rule"`
-	// Mode is TransactionDefault for a case to which it makes no difference, and
-	// for one that was not run.
+	// Mode is TransactionDefault for a case that does not depend on the mode, and for a
+	// case that was not run.
 	Mode    core.TransactionMode `json:"mode"`
 	Outcome Outcome              `json:"outcome"`
-	// Reason says why it was not run, or why it deviates.
+	// Reason is why the case was not run, or why it deviates.
 	Reason   string    `json:"reason,omitempty"`
 	Failures []Failure `json:"failures,omitempty"`
-	// Notes are what else was seen.
+	// Notes are other observations.
 	Notes []string `json:"notes,omitempty"`
 	// Measures are numbers by their name, such as the attempts of one message
 	// with three instances.
@@ -60,18 +60,17 @@ const (
 	NotRun   Outcome = "not run"
 )
 
-// Failure is one thing that was not as its rule wants it.
+// Failure is one violation of a rule.
 type Failure struct {
 	Rule     string `json:"rule"`
 	Expected string `json:"expected"`
 	Observed string `json:"observed"`
 	At       string `json:"at,omitempty"` // the line of the suite or of the harness
-	// More is how often the same was expected in the same place and not seen,
-	// beyond the one that is observed.
+	// More is the number of further failures with the same expectation in the same place.
 	More int `json:"more,omitempty"`
 }
 
-// String says what an adapter's author needs to know.
+// String returns the text that an adapter's author reads.
 func (f Failure) String() string {
 	indented := func(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n              ") }
 	more := ""
@@ -82,8 +81,8 @@ func (f Failure) String() string {
 		f.Rule, rules[f.Rule], indented(f.Expected), indented(f.Observed), more, Guide(f.Rule), f.At)
 }
 
-// fail adds a failure, or counts it where the same was expected in the same
-// place before: a hundred messages fail for one reason.
+// fail adds a failure, or counts it if there is one with the same expectation in the same
+// place: a hundred messages may fail for one reason.
 func (r *Result) fail(f Failure) {
 	r.Outcome = Failed
 	for i := range r.Failures {
@@ -101,8 +100,7 @@ func (r *Report) add(result Result) {
 	r.Results = append(r.Results, result)
 }
 
-// sort brings the results, which come in as they end, into the order of the
-// cases.
+// sort sorts the results, which are added as cases end, in the order of the cases.
 func (r *Report) sort() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +113,7 @@ func (r *Report) sort() {
 	})
 }
 
-// partial reports whether cases are missing.
+// partial reports whether cases were left out.
 func (r *Report) partial() bool {
 	for _, c := range cases() {
 		modes := 0
@@ -134,7 +132,7 @@ func (r *Report) partial() bool {
 	return false
 }
 
-// Failures returns every failure that is no declared deviation.
+// Failures returns every failure that is not a declared deviation.
 func (r *Report) Failures() (failures []Failure) {
 	for _, result := range r.Results {
 		if result.Outcome == Failed {
@@ -144,7 +142,7 @@ func (r *Report) Failures() (failures []Failure) {
 	return failures
 }
 
-// Count returns how many results have the outcome.
+// Count returns the number of results with the outcome.
 func (r *Report) Count(o Outcome) (n int) {
 	for _, result := range r.Results {
 		if result.Outcome == o {
@@ -154,7 +152,7 @@ func (r *Report) Count(o Outcome) (n int) {
 	return n
 }
 
-// failedCases returns their names, in the order of the cases.
+// failedCases returns the names of failed cases, in the order of the cases.
 func (r *Report) failedCases() (names []string) {
 	for _, result := range r.Results {
 		if result.Outcome == Failed && !slices.Contains(names, result.Case) {
@@ -164,8 +162,8 @@ func (r *Report) failedCases() (names []string) {
 	return names
 }
 
-// summary is for the end of a run: the totals, what was not run and why, and
-// what deviates.
+// summary is the text for the end of a run: the totals, the cases that were not run, with
+// the reasons, and the deviations.
 func (r *Report) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "conformance: %d passed, %d failed, %d deviations, %d not run", r.Count(Passed), r.Count(Failed), r.Count(Deviates), r.Count(NotRun))
@@ -187,7 +185,7 @@ func (r *Report) summary() string {
 	return b.String()
 }
 
-// save writes the report where ReportVariable says, if it does.
+// save writes the report into the directory named by ReportVariable, if it is set.
 func (r *Report) save() error {
 	dir := os.Getenv(ReportVariable)
 	if dir == "" || r.Adapter == "" {
@@ -206,7 +204,7 @@ func (r *Report) save() error {
 	return nil
 }
 
-// ReadReport reads what Run wrote.
+// ReadReport reads a report that Run has written.
 func ReadReport(file string) (*Report, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

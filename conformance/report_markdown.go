@@ -9,9 +9,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// WriteMarkdown writes the report as a Markdown table, a line for each case and
-// a column for each of the transport's transaction modes. What deviates and what
-// was not run follow with their reasons.
+// WriteMarkdown writes the report as a Markdown table, with a row for each case and a
+// column for each of the transport's transaction modes. Deviations and cases that were
+// not run follow, with their reasons.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	modes := slices.Sorted(slices.Values(r.Capabilities.Transactions))
@@ -32,7 +32,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		for _, result := range ofCase {
 			if result.Outcome == Deviates || result.Outcome == NotRun {
 				fmt.Fprintf(&b, "\n- %s, %s: %s", result.Case, result.Outcome, result.Reason)
-				break // the reason is that of the case, whatever the mode
+				break // the reason is the same in all modes
 			}
 		}
 	}
@@ -41,8 +41,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// byCase returns the results of each case together, in the order in which the
-// cases came first.
+// byCase groups the results by case, in the order of each case's first result.
 func (r *Report) byCase() (grouped [][]Result) {
 	place := map[string]int{}
 	for _, result := range r.Results {
@@ -57,13 +56,13 @@ func (r *Report) byCase() (grouped [][]Result) {
 	return grouped
 }
 
-// outcomeIn returns what a table shows for one case in one mode. A case to which
-// the mode makes no difference has the same outcome in all.
+// outcomeIn returns the outcome that a table shows for one case in one mode. A case that
+// does not depend on the mode has the same outcome in all modes.
 func outcomeIn(mode core.TransactionMode, ofCase []Result) Outcome {
 	for _, result := range ofCase {
 		if result.Mode == mode || result.Mode == core.TransactionDefault {
 			return result.Outcome
 		}
 	}
-	return "" // it has no meaning in this mode
+	return "" // the case does not apply to this mode
 }

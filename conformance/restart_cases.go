@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What a durable broker, and a transport that is connected to it, keep when the
-// broker dies and starts again.
+// The state that a durable broker, and a transport connected to it, keep when the broker
+// dies and is started again.
 
 var restartCases = []testCase{
 	{rule: "C7", title: "what waits survives a restart of the broker, what was completed does not", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
@@ -49,7 +49,7 @@ var restartCases = []testCase{
 		t.send(transport, t.messages(queue, total)...)
 		r := t.receiver(transport, queue, 16)
 		seen := newLedger()
-		for range 5 { // one more than are held, so that some are settled
+		for range 5 { // so that some messages are settled
 			for _, d := range r.take(6) {
 				seen.deliver(d)
 				_ = seen.complete(t, d)
@@ -183,7 +183,7 @@ var restartCases = []testCase{
 		for range 2 {
 			t.abandon(r.next())
 		}
-		r.shut() // nothing is held when the broker dies
+		r.shut() // no delivery is unsettled when the broker dies
 		t.rest(t.caps.DeliveryCountLag)
 		o.restart()
 		d := t.receiver(t.open(), queue, 1).next()
@@ -213,7 +213,7 @@ var restartCases = []testCase{
 	}},
 }
 
-// nothingLost checks what a case saw of its messages over an outage.
+// nothingLost checks a case's messages over an outage.
 func (t *trial) nothingLost(seen *ledger, total int) {
 	t.measure("duplicates after broker outages", float64(seen.duplicates()))
 	if done := len(seen.done); done != total {
@@ -224,19 +224,20 @@ func (t *trial) nothingLost(seen *ledger, total int) {
 	}
 }
 
-// amid returns how long to wait so that the broker dies in the midst of something.
+// amid returns a random time to wait before the broker dies, so that it dies during an
+// operation.
 func (t *trial) amid() time.Duration { return time.Duration(t.random.IntN(300)) * time.Microsecond }
 
-// load is what several goroutines send, one message after the other, each again
-// until it is accepted.
+// load is sent by several goroutines, one message after the other. Each message is sent
+// again until it is accepted.
 type load struct {
 	t    *trial
 	wg   sync.WaitGroup
-	news chan struct{} // holds one when more was accepted
+	news chan struct{} // holds a value when more messages were accepted
 
 	mu sync.Mutex
-	// doubtful has the accepted messages, by their ids, and whether Send once
-	// said of them that they may or may not have been accepted.
+	// doubtful has the ids of the accepted messages. The value is true if an earlier Send
+	// failed to say whether the message had been accepted.
 	doubtful map[string]bool
 }
 
@@ -289,7 +290,7 @@ func (l *load) accepted() int {
 	return len(l.doubtful)
 }
 
-// until waits until so many were accepted.
+// until waits until n messages were accepted.
 func (l *load) until(n int) {
 	timer := time.NewTimer(l.t.patience())
 	defer timer.Stop()
@@ -302,16 +303,16 @@ func (l *load) until(n int) {
 	}
 }
 
-// wait waits until all is sent.
+// wait waits until all messages are sent.
 func (l *load) wait() {
 	if !l.t.returns(l.wg.Wait) {
 		l.t.stop("Send works again after the outage", "%d messages were accepted, and then no more within %v", l.accepted(), l.t.patience())
 	}
 }
 
-// dieBeforeSettling lets the broker die when the handler of a message has
-// succeeded, before the message is settled. It returns how often the message was
-// handled, and how often what the handler sends arrived.
+// dieBeforeSettling lets the broker die after the handler of a message has succeeded and
+// before the message is settled. It returns how often the message was handled, and how
+// often the handler's message arrived.
 func (t *trial) dieBeforeSettling() (handled, copies int) {
 	o := t.operator()
 	transport := t.open()
@@ -365,13 +366,13 @@ func (t *trial) dieBeforeSettling() (handled, copies int) {
 	o.kill()
 	t.rest(t.quiet())
 	if t.mode != core.TransactionSendsAtomicWithReceive {
-		let() // so that the endpoint knows before the message comes again
+		let() // so that the endpoint has the result before the message is redelivered
 	}
 	o.start()
 	t.sendEventually(transport, t.message(t.queue(t.open()), "connected again"))
 	let()
 	t.await("the message comes again and is settled", settled.Load)
-	// When all is done nothing is left, neither waiting nor held.
+	// At the end no message is left, neither available nor locked.
 	t.rest(t.lock())
 	deadline := time.Now().Add(t.patience())
 	for time.Now().Before(deadline) {

@@ -38,7 +38,7 @@ var retryCases = []testCase{
 			immediate, delayed := t.immediate(row.immediate), t.delayed(row.delayed)
 			types[body] = core.TypeRecoverability{Immediate: immediate, Delayed: delayed}
 			want[body] = row.attempts
-			if immediate.Off || delayed.Off { // of its own, or because it cannot be done
+			if immediate.Off || delayed.Off { // configured so, or because retries are not possible
 				want[body] = (immediate.Retries + 1) * (len(delayed.Delays) + 1)
 			}
 		}
@@ -122,7 +122,7 @@ var retryCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		increase := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))
-		if t.caps.MaxDelay > 0 { // there are two, of which the second is twice as long
+		if t.caps.MaxDelay > 0 { // there are two, and the second is twice as long
 			increase = min(increase, t.caps.MaxDelay/2)
 		}
 		s := t.service(transport, func(c *core.Config) {
@@ -149,7 +149,8 @@ var retryCases = []testCase{
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(3), t.delayed(2)
 			c.Recoverability.Unrecoverable = []error{errInvalid}
-			// A handler does not see what cannot be decoded; middleware does.
+			// A message that cannot be decoded does not reach a handler, but it does
+			// reach middleware.
 			c.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error { return seen.failWith(m, next(ctx, m)) }
 			}}
@@ -176,8 +177,8 @@ var retryCases = []testCase{
 	}},
 }
 
-// failedFrom checks that a message in an error queue names the queue in which it
-// failed.
+// failedFrom checks that the headers of a message in an error queue name the queue in
+// which it failed.
 func (t *trial) failedFrom(in *core.Incoming, transport core.Transport, queue string) {
 	address, err := transport.Address(queue)
 	if err != nil {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Guide returns where the documentation explains a rule to adapter authors.
+// Guide returns the place in the documentation that explains a rule to adapter authors.
 func Guide(rule string) string {
 	return "https://github.com/reprise-go/reprise/blob/main/docs/adapter-rules.md#" + strings.ToLower(rule)
 }
 
-// rules says in one sentence what each rule is about that an adapter can break.
-// docs/adapter-rules.md explains each under a heading of its own.
+// rules summarises each rule that an adapter can break in one sentence.
+// docs/adapter-rules.md explains each under its own heading.
 var rules = map[string]string{
 	"C1":  "Capabilities are constant and true: what is claimed works, what is not is refused with errors.ErrUnsupported",
 	"C2":  "Send returns nil exactly when every message is durably accepted; else a *core.SendError says what became of each",

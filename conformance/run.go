@@ -10,23 +10,24 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Run checks an adapter. Each case is a parallel subtest, named by its rule and
-// title and, below it, the transaction mode; those that stop the broker run
-// alone, before the others, unless Harness.Separate gives each a broker. A case that fails fails the test, unless it is a
-// declared deviation; a declared deviation that holds fails the test too.
+// Run checks an adapter. Each case is a parallel subtest, named by its rule and title;
+// below it there is a subtest for each transaction mode. Cases that stop the broker run
+// alone, before the others, unless Harness.Separate gives each its own broker. A case
+// that fails fails the test, unless it is a declared deviation; a declared deviation that
+// does not fail makes the test fail too.
 //
-// When all have ended, the cases that were not run and the deviations are
-// listed, on standard output or, with -v or when a case has failed, in the test's log;
-// and the report is written as <name>.json into the directory that the
-// environment variable REPRISE_CONFORMANCE_REPORT names, if it does. With -run,
-// -short, or Harness.Rules without SameAs, which leave cases out, there is no report.
+// After all cases, Run lists the cases that were not run and the deviations, on standard
+// output or, with -v or after a failed case, in the test's log. It writes the report as
+// <name>.json into the directory named by the environment variable
+// REPRISE_CONFORMANCE_REPORT, if it is set. With -run, -short, or Harness.Rules without
+// SameAs, which leave cases out, there is no report.
 //
 // go test -short leaves out the cases that stop the broker, kill processes, wait for
-// locks to end, or take seconds for another reason, and runs each other case in one of
-// its modes, always the same.
+// locks to end, or take seconds for another reason. It runs each other case in one of its
+// modes, always the same.
 //
-// Most of the time of a run on a broker goes into waiting, so go test -parallel
-// 16 shortens it much.
+// On a broker, a run spends most of its time waiting, so go test -parallel 16 shortens it
+// much.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	s, err := newSuite(t, h)
@@ -87,10 +88,10 @@ func (s *suite) runSubtest(t *testing.T, c *testCase, mode core.TransactionMode)
 	}
 }
 
-// Check runs the cases of the named rules, such as "C13", or all, one after the
-// other, and returns what came out. It fails t for nothing that the adapter
-// does; t only lends its context and temporary directories. It is what a test
-// of the suite, or of an adapter broken on purpose, uses.
+// Check runs the cases of the named rules, such as "C13", or all cases, one after the
+// other, and returns the report. It does not fail t for a fault of the adapter; t only
+// provides its context and temporary directories. Check is for tests of the suite, and of
+// adapters broken on purpose.
 func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 	t.Helper()
 	s, err := newSuite(t, h)
@@ -112,13 +113,14 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 	return s.report, nil
 }
 
-// chooses reports whether the case is of a rule that Harness.Rules asks for.
+// chooses reports whether the case belongs to a rule in Harness.Rules.
 func (s *suite) chooses(c *testCase) bool {
 	return len(s.h.Rules) == 0 || slices.Contains(s.h.Rules, c.rule)
 }
 
-// isSame reports whether a case is of a rule that Harness.Rules leaves out because another
-// configuration is checked against it, and notes which.
+// isSame reports whether a case belongs to a rule that Harness.Rules leaves out because
+// another configuration is checked against it, and adds a result that names that
+// configuration.
 func (s *suite) isSame(c *testCase) bool {
 	if s.h.SameAs == "" || s.chooses(c) {
 		return false
@@ -127,10 +129,11 @@ func (s *suite) isSame(c *testCase) bool {
 	return true
 }
 
-// leavesOut reports whether a case is not run on this transport, and notes why.
+// leavesOut reports whether a case is not run on this transport, and adds a result with
+// the reason.
 func (s *suite) leavesOut(c *testCase) bool {
 	reason := ""
-	if len(c.in.of(s.caps)) == 0 { // first: nothing that the harness lacks would help
+	if len(c.in.of(s.caps)) == 0 { // first, because no field of the harness would change it
 		reason = c.in.absent()
 	} else if i := slices.IndexFunc(c.needs, func(n need) bool { return !n.met(s) }); i >= 0 {
 		reason = c.needs[i].unmet
@@ -142,8 +145,8 @@ func (s *suite) leavesOut(c *testCase) bool {
 	return true
 }
 
-// tooLong reports whether a case is left out of this short run, and notes it. In a
-// bubble waiting takes no time.
+// tooLong reports whether a case is left out of this short run, and adds a result for it.
+// In a bubble waiting takes no time.
 func (s *suite) tooLong(c *testCase) bool {
 	if !s.short || !c.slow && (s.h.Synctest || !c.waitsForLocks()) {
 		return false
@@ -152,8 +155,8 @@ func (s *suite) tooLong(c *testCase) bool {
 	return true
 }
 
-// modesOf returns the modes in which a case runs: in a short run one, which differs from
-// case to case, so that each mode is tried.
+// modesOf returns the modes in which a case runs. In a short run that is one mode, which
+// differs from case to case, so that each mode is tried.
 func (s *suite) modesOf(c *testCase) []core.TransactionMode {
 	modes := c.in.of(s.caps)
 	if !s.short {
@@ -165,16 +168,16 @@ func (s *suite) modesOf(c *testCase) []core.TransactionMode {
 	return modes[i : i+1]
 }
 
-// conclude looks at the whole of a run.
+// conclude evaluates the whole run.
 func (s *suite) conclude(t *testing.T) {
 	t.Helper()
 	s.report.sort()
 	if s.short {
 		t.Log(s.report.summary())
-		return // nothing can be said of the whole
+		return // the rest is for complete runs
 	}
 	if s.report.partial() {
-		return // nor where -run or -failfast left cases out
+		return // -run or -failfast left cases out
 	}
 	for _, mistake := range s.wrongDeviations() {
 		t.Error(mistake)
@@ -189,7 +192,7 @@ func (s *suite) conclude(t *testing.T) {
 	}
 }
 
-// wrongDeviations says which of the declared deviations are none (S2).
+// wrongDeviations returns the declared deviations that do not apply (S2).
 func (s *suite) wrongDeviations() (mistakes []string) {
 	all := cases()
 	for name, reason := range s.h.Deviations {

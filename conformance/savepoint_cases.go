@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// savepointCases are about a part of the handler's work that is undone alone.
+// savepointCases are about undoing a part of the handler's work.
 var savepointCases = []testCase{
 	{rule: "C12", title: "a rollback to a savepoint undoes the work since, and keeps the work before", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
 		f := t.forwarding()
@@ -164,7 +164,7 @@ var savepointCases = []testCase{
 	}},
 }
 
-// savepointUndoCase is about a call that undoes all of the work, on both sides of a
+// savepointUndoCase is about a call that undoes all work, from before and after a
 // savepoint.
 func savepointUndoCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
 	return testCase{rule: "C12", title: name + " undoes the work on both sides of a savepoint", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
@@ -183,7 +183,7 @@ func savepointUndoCase(name string, call func(t *trial, f *forwarding), from, to
 	}}
 }
 
-// savepoint takes one, which has to succeed.
+// savepoint sets a savepoint, which has to succeed.
 func (t *trial) savepoint(d core.Delivery) (rollback func(context.Context) error) {
 	ctx, cancel := t.patient()
 	defer cancel()

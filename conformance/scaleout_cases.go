@@ -19,11 +19,11 @@ var scaleOutCases = []testCase{
 	}},
 }
 
-// scaledOut lets three instances of one endpoint fail messages until these end
-// in the error queue. Where they take turns, each that has failed pauses in favour
-// of the next, so that a count of one instance alone is as wrong as it can be. It
-// returns false, rather than failing, if there were fewer attempts than there should be
-// and fewerAllowed is set.
+// scaledOut lets three instances of one endpoint fail messages until these are in the
+// error queue. With turns, each instance pauses after a failure so that the next one gets
+// the message: a count kept by one instance alone is then as wrong as possible. scaledOut
+// returns false instead of failing if there were too few attempts and fewerAllowed is
+// set.
 func (t *trial) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) {
 	const instances, immediate = 3, 4
 	retries := 0

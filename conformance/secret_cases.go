@@ -12,7 +12,7 @@ import (
 )
 
 var secretCases = []testCase{
-	// fmt reads what the values share with others, too, so these two are exclusive.
+	// fmt also reads data that the values share with others, so these two are exclusive.
 	{rule: "C21", title: "none is shown by printing a transport", in: once, exclusive: true, needs: []need{secrets}, run: func(t *trial) {
 		transport := t.open()
 		t.printsNoSecret("an open transport", transport, false)
@@ -120,7 +120,7 @@ var secretCases = []testCase{
 			defer cancel()
 			t.tellsNoSecret("Transport.Close in an outage", transport.Close(ctx))
 		})
-		if !t.returns(func() { <-opened }) { // it may wait for the broker
+		if !t.returns(func() { <-opened }) { // Open may wait for the broker
 			o.start()
 			<-opened
 		}
@@ -141,8 +141,8 @@ var secretCases = []testCase{
 	{rule: "C21", title: "none is told in an outage", in: once, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
 }
 
-// listening is a testing.TB for Harness.Open that only remembers what it is told: that
-// Open fails is expected. Its other methods are the case's.
+// listening is a testing.TB for Harness.Open that only records failures: Open is expected
+// to fail. Its other methods are the case's.
 type listening struct {
 	*trial
 	mu    sync.Mutex
@@ -179,7 +179,7 @@ func (l *listening) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// secretsInOutage looks at what is said while the broker is away.
+// secretsInOutage checks errors and log records during an outage.
 func secretsInOutage(t *trial) {
 	transport := t.open()
 	queue := t.queue(transport)
@@ -210,19 +210,19 @@ func secretsInOutage(t *trial) {
 	}
 }
 
-// tellsNoSecret looks into an error, and into all that it wraps.
+// tellsNoSecret checks an error, and all errors that it wraps.
 func (t *trial) tellsNoSecret(who string, err error) {
 	if err == nil {
 		return
 	}
 	who = "the error of " + who
 	t.showsNoSecret(who, fmt.Sprintf("%v\n%+v", err, err))
-	if sent, ok := err.(*core.SendError); ok { //nolint:errorlint // what it wraps comes next
+	if sent, ok := err.(*core.SendError); ok { //nolint:errorlint // the wrapped errors are checked next
 		for _, r := range sent.Results {
 			t.showsNoSecret(who, r.To)
 		}
 	}
-	switch wrapping := err.(type) { //nolint:errorlint // it walks the tree itself
+	switch wrapping := err.(type) { //nolint:errorlint // this walks the tree itself
 	case interface{ Unwrap() error }:
 		t.tellsNoSecret(who, wrapping.Unwrap())
 	case interface{ Unwrap() []error }:
@@ -232,9 +232,9 @@ func (t *trial) tellsNoSecret(who string, err error) {
 	}
 }
 
-// printsNoSecret prints a value in every way. fmt reads all fields of what has
-// no method for it, and with %s those of what they point to. That is safe only
-// when nobody uses it any more: alone is then true.
+// printsNoSecret prints a value in every way. For a type without its own method, fmt
+// reads all fields, and with %s also the values that they point to. That is safe only if
+// the value is not in use any more: alone is then true.
 func (t *trial) printsNoSecret(what string, value any, alone bool) {
 	for _, verb := range []string{"%v", "%+v", "%s", "%#v"} {
 		var prints bool
@@ -260,7 +260,7 @@ func (t *trial) showsNoSecret(where, text string) {
 		}
 		for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
 			if strings.Contains(text, form) {
-				// Logs keep what a report says.
+				// Reports end up in logs, so the secret itself is not shown.
 				t.fail("no password, key or token is in "+where, "number %d of Harness.Secrets is: %s", i, strings.ReplaceAll(text, form, "<secret>"))
 				break
 			}

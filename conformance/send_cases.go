@@ -16,7 +16,7 @@ var sendCases = []testCase{
 	{rule: "C2", title: "what was accepted is delivered once, as it was sent", run: func(t *trial) {
 		transport := t.open()
 		queue := t.queue(transport)
-		sent := t.messages(queue, 100) // more than brokers take at once
+		sent := t.messages(queue, 100) // more than brokers accept at once
 		t.unchanged(transport, queue, sent...)
 		t.left(queue, "after all messages were taken")
 	}},
@@ -40,7 +40,8 @@ var sendCases = []testCase{
 	}},
 	{rule: "C2", title: "a Send may hold more messages than brokers take at once", in: once, slow: true, run: func(t *trial) {
 		transport := t.open()
-		// Adapters send in parts: of 1,000 rows, of 2,048 unconfirmed messages.
+		// Adapters split large sends: 1,000 rows, or 2,048 unconfirmed messages, at a
+		// time.
 		lost := t.messages(t.uniqueName(), 2500)
 		err := t.trySend(transport, lost...)
 		if !errors.Is(err, core.ErrQueueNotFound) {
@@ -249,7 +250,7 @@ var sendCases = []testCase{
 		sent := t.messages(queue, 20)
 		t.send(sender, sent[:19]...)
 		t.send(sender, sent[19])
-		t.close(sender) // before anybody receives
+		t.close(sender) // before any receiver is opened
 		t.left(queue, "after its sender closed its transport", bodiesOf(sent)...)
 	}},
 	{rule: "C2", title: "the slice is the sender's own again", in: once, run: func(t *trial) {
@@ -307,7 +308,7 @@ var sendCases = []testCase{
 				t.stop(fmt.Sprintf("the next message is %q, the only one in the queue", want), "%q", got)
 			}
 			if i < 19 {
-				t.send(transport, t.message(queue, fmt.Sprint(i+1))) // while it holds this one
+				t.send(transport, t.message(queue, fmt.Sprint(i+1))) // while this one is unsettled
 			}
 			t.complete(d)
 		}
@@ -333,8 +334,8 @@ var sendCases = []testCase{
 	}},
 }
 
-// sortOut says of the messages of one Send which must have arrived by what it
-// returned, which may have, and which must not have.
+// sortOut classifies the messages of one Send by its result: those that must have
+// arrived, those that may have, and those that must not have.
 func (t *trial) sortOut(err error, sent []core.Outgoing, must, may, refused *[]string) {
 	if err == nil {
 		*must = append(*must, bodiesOf(sent)...)
@@ -352,8 +353,8 @@ func (t *trial) sortOut(err error, sent []core.Outgoing, must, may, refused *[]s
 	}
 }
 
-// drainQuickly receives what many messages are in a queue, in the mode that takes the least
-// time, and gives back what it need not settle to see it.
+// drainQuickly receives up to many messages of a queue, in the mode that takes the least
+// time, and gives back the messages that it need not settle.
 func (t *trial) drainQuickly(transport core.Transport, queue string, want ...string) {
 	mode := t.caps.Transactions[0]
 	for _, m := range t.caps.Transactions {

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// service is an endpoint with an input queue and an error queue of its own.
+// service is an endpoint with its own input queue and error queue.
 type service struct {
 	*core.Endpoint
 	t                 *trial
@@ -19,16 +19,16 @@ type service struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc
 	done   chan struct{} // closed when Run has returned
-	err    error         // what Run returned
+	err    error         // the result of Run
 }
 
-// service makes an endpoint in the case's mode, without retries, on queues of
-// its own; change may alter its configuration. It runs once run is called.
+// service makes an endpoint in the case's mode, without retries, with its own queues;
+// change may alter its configuration. The endpoint starts when run is called.
 func (t *trial) service(transport core.Transport, change func(c *core.Config)) *service {
 	return t.serviceOn(transport, t.queue(transport), t.queue(transport), change)
 }
 
-// serviceOn does so on given queues, for several instances of one endpoint.
+// serviceOn is service on given queues, for several instances of one endpoint.
 func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, change func(c *core.Config)) *service {
 	c := core.Config{
 		Transactions: t.mode,
@@ -38,8 +38,8 @@ func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, ch
 			ErrorQueue: errorQueue,
 			Immediate:  core.Immediate{Off: true},
 			Delayed:    core.Delayed{Off: true},
-			// A failed message that comes back for ever, without a handler that
-			// could notice, would stop a bubble's clock.
+			// A failed message that is redelivered for ever, without a handler that could
+			// notice it, would stop a bubble's clock.
 			UnacceptableMessageLimit: 1000,
 		},
 	}
@@ -53,12 +53,12 @@ func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, ch
 	return &service{Endpoint: ep, t: t, queue: queue, errorQueue: errorQueue}
 }
 
-// handle registers a handler that gets the body as it is.
+// handle registers a handler that receives the undecoded body.
 func (s *service) handle(messageType string, h core.HandlerFunc, opts ...core.HandleOptions) {
 	core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) }, opts...)
 }
 
-// run starts the endpoint, and waits until it receives.
+// run starts the endpoint, and waits until it receives messages.
 func (s *service) run() {
 	s.launch()
 	s.awaitReady()
@@ -85,7 +85,7 @@ func (s *service) launch() {
 	})
 }
 
-// awaitReady waits until the endpoint receives.
+// awaitReady waits until the endpoint receives messages.
 func (s *service) awaitReady() {
 	s.mu.Lock()
 	done := s.done
@@ -101,8 +101,7 @@ func (s *service) awaitReady() {
 	}
 }
 
-// stop lets the endpoint drain, and returns what Run returned. It may be called
-// again.
+// stop drains the endpoint, and returns the result of Run. It may be called again.
 func (s *service) stop() error {
 	s.mu.Lock()
 	cancel, done := s.cancel, s.done
@@ -119,14 +118,14 @@ func (s *service) stop() error {
 	}
 }
 
-// end stops the endpoint.
+// end stops the endpoint, and checks that Run returned no error.
 func (s *service) end() {
 	if err := s.stop(); err != nil {
 		s.t.stop("Endpoint.Run returns nil after its context was cancelled", "%v", err)
 	}
 }
 
-// handleEvent registers a handler that gets the body as it is.
+// handleEvent registers a handler of events that receives the undecoded body.
 func (s *service) handleEvent(topic string, h core.HandlerFunc) {
 	core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
 }
@@ -157,20 +156,20 @@ func (s *service) ended() error {
 	return s.err
 }
 
-// command returns a message for handlers of a type.
+// command returns a message for the handlers of a type.
 func (t *trial) command(queue, messageType, body string) core.Outgoing {
 	m := t.message(queue, body)
 	m.Headers.Set(core.HeaderMessageTypes, messageType)
 	return m
 }
 
-// tally counts by key, in several goroutines.
+// tally counts by key. Several goroutines may use it.
 type tally struct {
 	mu    sync.Mutex
 	count map[string]int
 }
 
-// add counts one more and returns how many there are.
+// add counts one more and returns the count of the key.
 func (c *tally) add(key string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +196,7 @@ func (c *tally) total() int {
 	return total
 }
 
-// counts returns all of them.
+// counts returns all counts.
 func (c *tally) counts() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

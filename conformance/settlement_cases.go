@@ -13,13 +13,13 @@ import (
 // wayToSettle is one of the methods that settle a delivery.
 type wayToSettle struct {
 	name     string
-	consumes bool // the message is gone afterwards; else it comes again
+	consumes bool // the message is gone afterwards; else it is redelivered
 	do       func(ctx context.Context, d core.Delivery) error
 }
 
-// waysToSettle are those that the case's deliveries have. What CompleteWith and
-// ReplaceWith send goes to the queue out, and its body says which of them sent
-// it for which message.
+// waysToSettle returns the ways in which the case's deliveries can be settled. The
+// message sent by CompleteWith or ReplaceWith goes to the queue out, and its body says
+// which of them sent it, for which delivery.
 func (t *trial) waysToSettle(out string) []wayToSettle {
 	ways := []wayToSettle{
 		{"Complete", true, func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) }},
@@ -44,21 +44,21 @@ func (t *trial) waysToSettle(out string) []wayToSettle {
 	return ways
 }
 
-// trySettling returns what a settlement returned.
+// trySettling returns the error of a settlement.
 func (t *trial) trySettling(way wayToSettle, d core.Delivery) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return way.do(ctx, d)
 }
 
-// settledTwice is a delivery that two settlements were called for.
+// settledTwice is a delivery that was settled twice.
 type settledTwice struct {
 	first, second wayToSettle
-	err           error          // of the second
-	again         *core.Incoming // what came back, if the first gave back
+	err           error          // of the second settlement
+	again         *core.Incoming // the redelivered message, if the first settlement gave it back
 }
 
-// settleTwice does so for each ordered pair of ways to settle.
+// settleTwice settles a delivery twice for each ordered pair of ways to settle.
 func (t *trial) settleTwice(transport core.Transport, queue, out string) (all []settledTwice) {
 	r := t.receiver(transport, queue, 8)
 	ways := t.waysToSettle(out)
@@ -187,7 +187,7 @@ var settlementCases = []testCase{
 			if err := t.trySettling(way, d); err != nil {
 				t.stop(way.name+" settles a delivery that is held", "%v", err)
 			}
-			d.LockedUntil() // whatever it says: it is called while a delivery is settled
+			d.LockedUntil() // the result does not matter: the case calls it during a settlement
 			ctx, cancel := t.patient()
 			if err := d.Renew(ctx); !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
 				t.fail("Renew after "+way.name+" returns core.ErrSettled or core.ErrLockLost", "%v", err)

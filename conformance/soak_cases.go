@@ -59,18 +59,18 @@ var soakCases = []testCase{
 
 const soakImmediate = 3
 
-// Where a message of the soak ends.
+// The destinations of the messages of the soak.
 const (
 	soakDone      = " is handled"
 	soakError     = " is moved to the error queue"
 	soakDiscarded = " is discarded"
 )
 
-// soakJob is what becomes of one message.
+// soakJob is the plan for one message.
 type soakJob struct {
 	name     string
 	kind     string
-	failures int // before it is handled
+	failures int // before the handler succeeds
 	attempts int
 	end      string
 }
@@ -116,13 +116,13 @@ func (t *trial) soakPlan(n int) []soakJob {
 	return plan
 }
 
-// soak is the handler of the soak and its accounts.
+// soak is the handler of the soak test and its counts.
 type soak struct {
 	t        *trial
 	plan     []soakJob
 	done     string
 	attempts *tally
-	ends     *tally // by name and end
+	ends     *tally // by name and destination
 }
 
 func (k *soak) handle(_ context.Context, m *core.Message) error {
@@ -133,7 +133,7 @@ func (k *soak) handle(_ context.Context, m *core.Message) error {
 	}
 	j := k.plan[i]
 	attempt := k.attempts.add(name)
-	if attempt > 10*j.attempts { // a transport that never counts shall not go on for ever
+	if attempt > 10*j.attempts { // ends the case if a transport never counts
 		return core.Discard("attempted too often")
 	}
 	switch {
@@ -152,7 +152,7 @@ func (k *soak) handle(_ context.Context, m *core.Message) error {
 	return m.Send(k.done, "job", m.RawBody())
 }
 
-// account compares what was planned with what happened.
+// account compares the plan with the observations.
 func (k *soak) account() {
 	attempts, ends := map[string]string{}, map[string]string{}
 	for _, j := range k.plan {
@@ -181,8 +181,8 @@ func (k *soak) account() {
 	}
 }
 
-// attemptsFit reports whether a message was attempted as often as it should be. A
-// broker that may deliver twice can cause more attempts.
+// attemptsFit reports whether a message was attempted as often as planned. A broker that
+// may deliver twice can cause more attempts.
 func (t *trial) attemptsFit(n, want int) bool {
 	switch {
 	case n < 1:

@@ -20,8 +20,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// SeedVariable is the environment variable that repeats the random choices of
-// an earlier run.
+// SeedVariable is the environment variable with the seed of an earlier run, which repeats
+// its random choices.
 const SeedVariable = "REPRISE_CONFORMANCE_SEED"
 
 // suite is one run on one adapter.
@@ -29,23 +29,25 @@ type suite struct {
 	h      Harness
 	report *Report
 
-	// What the transport is, found out at the start.
+	// Properties of the transport, determined at the start.
 	caps                         core.Capabilities
 	provisioner, checker, purger bool
 
-	// How long a delivery stays locked, in the mode where it is shortest; 0: for ever.
-	// Those of transports that Open returns, and those of the cases that wait for the end.
+	// The duration of a delivery's lock, in the mode with the shortest one; 0: it does
+	// not end. lock is for transports that Open returns, shortLock for those used by
+	// cases that wait for locks to end.
 	lock, shortLock time.Duration
 
-	short  bool // cases that take long are left out
-	probed bool // all that was found out; what fails when the probe is cleaned up, cases find
+	short  bool // leave out cases that take long
+	probed bool // all properties were determined; errors in the probe's cleanup are found again by cases
 
 	run   string // makes names unique over runs on one broker
 	names atomic.Int64
 
 	looker looker
 
-	// For a case that stops the clock of its bubble. Tests replace them.
+	// For a case that stops the clock of its bubble: the time limit, and the function
+	// that aborts. Tests replace them.
 	spinLimit time.Duration
 	giveUp    func(text string)
 }
@@ -76,7 +78,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		return nil, fmt.Errorf("conformance: nothing can be tried:\n%v", probe.Failures[0])
 	}
 	s.report.Capabilities = s.caps
-	// What fails here does so again in a case, and is reported there.
+	// A failure here occurs again in a case, and is reported there.
 	lasts := testCase{rule: "C17", title: "a lock tells how long it lasts", run: func(t *trial) { s.probeLocks(t, &s.lock) }}
 	s.attempt(t, &lasts, s.caps.HighestTransaction())
 	s.shortLock = s.lock
@@ -95,12 +97,13 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	return s, nil
 }
 
-// separates reports whether a case has a separate broker.
+// separates reports whether a case gets a separate broker.
 func (s *suite) separates(c *testCase) bool {
 	return s.h.Separate != nil && c.stopsBroker() && !s.h.Synctest
 }
 
-// separate returns a suite with a separate broker, which adds to the same report.
+// separate returns a suite with a separate broker. Its results are added to the same
+// report.
 func (s *suite) separate(t *testing.T) (*suite, error) {
 	h, err := s.h.Separate(t).complete()
 	if err != nil {
@@ -119,7 +122,7 @@ func seedFromEnvironment() (uint64, error) {
 	if text == "" {
 		var seed [8]byte
 		_, err := rand.Read(seed[:])
-		return binary.LittleEndian.Uint64(seed[:])>>1 | 1, err // never 0, and an int64 too
+		return binary.LittleEndian.Uint64(seed[:])>>1 | 1, err // never 0, and fits an int64
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || seed == 0 {
@@ -128,7 +131,7 @@ func seedFromEnvironment() (uint64, error) {
 	return seed, nil
 }
 
-// probe finds out what decides which cases run.
+// probe determines the properties that decide which cases run.
 func (s *suite) probe(t *trial) {
 	transport := t.open()
 	s.caps = transport.Capabilities()
@@ -147,7 +150,7 @@ func (s *suite) probe(t *trial) {
 	s.probed = true
 }
 
-// probeLocks finds out how long a delivery stays locked.
+// probeLocks determines the duration of a delivery's lock.
 func (s *suite) probeLocks(t *trial, shortest *time.Duration) {
 	transport := t.open()
 	for _, mode := range givingBack.of(s.caps) {
@@ -157,7 +160,7 @@ func (s *suite) probeLocks(t *trial, shortest *time.Duration) {
 	}
 }
 
-// lockIn returns how long a delivery stays locked in a mode, or 0.
+// lockIn returns the duration of a delivery's lock in a mode, or 0.
 func (t *trial) lockIn(mode core.TransactionMode, transport core.Transport) (lock time.Duration) {
 	queue := t.queue(transport)
 	t.send(transport, t.message(queue, "probe"))
@@ -171,12 +174,12 @@ func (t *trial) lockIn(mode core.TransactionMode, transport core.Transport) (loc
 	return lock
 }
 
-// maxAttempts is how often a case is run whose locks ended because the machine was slow.
+// maxAttempts is how often a case is tried whose locks end because the machine is slow.
 const maxAttempts = 3
 
-// attempt runs a case in one mode, and again where it failed after a lock had ended that
-// the case would have renewed or settled in time on a quicker machine. A transport that
-// is at fault fails each time.
+// attempt runs a case in one mode. It runs the case again if it failed after a lock had
+// ended that the case would have renewed or settled in time on a faster machine. A faulty
+// transport fails each time.
 func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) Result {
 	t.Helper()
 	var notes []string
@@ -195,8 +198,8 @@ func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) Re
 	}
 }
 
-// attemptOnce runs a case in one mode. late is what the case was too late for because
-// the machine is slow, or empty.
+// attemptOnce runs a case in one mode. late describes the operation that the case was too
+// late for because the machine is slow, or is empty.
 func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode) (r Result, late string) {
 	t.Helper()
 	r = Result{Case: c.name(), Rule: c.rule, Outcome: Passed, Mode: mode}
@@ -210,27 +213,27 @@ func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode
 	}
 	defer s.watch(c, mode, label)()
 	defer func() {
-		// synctest panics when everybody waits for ever, and when goroutines are
-		// left at the end.
+		// synctest panics when all goroutines wait for ever, and when goroutines are left
+		// at the end.
 		if problem := recover(); problem != nil {
 			r.fail(Failure{Rule: c.rule, Expected: "the transport's calls return, and its goroutines end when it is closed", Observed: fmt.Sprint(problem)})
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) { s.stage(t, c, mode, label, &r) })
-	return r, "" // time waits for the machine
+	return r, "" // a bubble's time waits for the machine
 }
 
-// caseLabel marks a case's goroutine for the profiler, and so all those that
+// caseLabel marks a case's goroutine for the profiler, and thereby all goroutines that
 // the transport starts on its behalf. A second label has the case's name: go tool pprof
-// -tags shows how much of the processor's time each case takes.
+// -tags shows the processor time of each case.
 const caseLabel = "conformance"
 
 // transportLabel marks the goroutines that are started while a case uses one of its
 // transports.
 const transportLabel = "conformance.transport"
 
-// stage runs a case in a goroutine of its own, which a fatal failure ends. It returns
-// what the case was too late for.
+// stage runs a case in a separate goroutine, which a fatal failure ends. It returns a
+// description of the operation that the case was too late for.
 func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (late string) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	trial := &trial{
@@ -239,8 +242,8 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 	}
 	trial.seedRandom()
 	stopWatch := trial.watchPauses()
-	// Longer than all that a case may wait for one after the other: some outlive
-	// a lock more than once.
+	// Longer than all waits of a case together: some wait for the end of a lock more than
+	// once.
 	silence := 6*s.h.Timeout + 6*trial.lock()
 	inTime := trial.within(silence, func() { c.run(trial) })
 	if !inTime {
@@ -254,8 +257,8 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 	return trial.seal()
 }
 
-// within runs f, which may end its goroutine, and reports whether it ended in time: it
-// may take as long as it needs, as long as the case does something.
+// within runs f, which may end its goroutine, and reports whether it ended in time. There
+// is no limit for f as a whole, as long as the case is active.
 func (t *trial) within(silence time.Duration, f func()) bool {
 	t.active()
 	done := make(chan struct{})
@@ -284,14 +287,14 @@ func (t *trial) within(silence time.Duration, f func()) bool {
 	}
 }
 
-// active notes that the case does something.
+// active records that the case makes progress.
 func (t *trial) active() {
 	now := time.Now()
 	t.lastActive.Store(&now)
 }
 
-// caller returns the place in the suite, or in the harness, that called a
-// method of trial.
+// caller returns the place in the suite, or in the harness, that called a method of
+// trial.
 func caller() string {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])

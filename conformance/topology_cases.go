@@ -76,7 +76,7 @@ var topologyCases = []testCase{
 		r := t.receiver(transport, queue, 4)
 		instance := t.open().(core.Provisioner)
 		stop, again := make(chan struct{}), make(chan error, 1)
-		first := make(chan struct{}) // closed when Provision has returned once
+		first := make(chan struct{}) // closed when Provision has returned for the first time
 		t.apart(func() {
 			once := sync.OnceFunc(func() { close(first) })
 			defer once()
@@ -96,7 +96,7 @@ var topologyCases = []testCase{
 					return
 				case <-t.ctx.Done():
 					return
-				case <-time.After(pause): // in a bubble, time passes only while all wait
+				case <-time.After(pause): // in a bubble, time passes only while all goroutines wait
 				}
 			}
 		})
@@ -172,7 +172,7 @@ var topologyCases = []testCase{
 		transport := t.open()
 		t.send(transport, t.message(queue, "kept"))
 		sound := t.uniqueName()
-		for _, queues := range [][]string{{queue}, {sound, queue}, {queue}} { // nothing is mended meanwhile
+		for _, queues := range [][]string{{queue}, {sound, queue}, {queue}} { // the queue is not fixed in between
 			ctx, cancel := t.patient()
 			err := transport.(core.Provisioner).Provision(ctx, topologyOf(queues...))
 			cancel()
@@ -223,14 +223,15 @@ var topologyCases = []testCase{
 	}},
 }
 
-// separateQueues provisions queues of similar names, sends one message to each, another one
-// with a delay where there are delays, and checks that it arrives there and nowhere else.
-// A name that Address or Provision refuses is left out: brokers have names of their own.
+// separateQueues provisions queues of similar names, sends one message to each, and
+// another one with a delay if delays are possible, and checks that each message arrives
+// in its queue and in no other. It leaves out names that Address or Provision refuses:
+// brokers have different rules for names.
 func (t *trial) separateQueues(similar func(name string) []string) {
 	transport := t.open()
 	var queues []string
 	var out []core.Outgoing
-	known := map[string]string{} // names by address
+	known := map[string]string{} // by address
 	for _, name := range similar(t.uniqueName()) {
 		ctx, cancel := t.patient()
 		address, err := transport.Address(name)

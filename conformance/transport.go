@@ -13,9 +13,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What cases do with a transport. Whatever fails here stops the case.
+// Operations of cases on a transport. A failure here stops the case.
 
-// open returns a transport of its own, as another process would have.
+// open returns a new transport, as another process would have.
 func (t *trial) open() core.Transport {
 	if short := t.suite.h.OpenShortLocks; short != nil && t.waitsForLocks() {
 		return t.opened(short(t), "Harness.OpenShortLocks")
@@ -23,7 +23,7 @@ func (t *trial) open() core.Transport {
 	return t.opened(t.suite.h.Open(t), "Harness.Open")
 }
 
-// openLimited returns a transport with that MaxMessageBytes.
+// openLimited returns a transport with the given MaxMessageBytes.
 func (t *trial) openLimited(maxMessageBytes int) core.Transport {
 	transport := t.opened(t.suite.h.OpenLimited(t, maxMessageBytes), "Harness.OpenLimited")
 	if got := transport.Capabilities().MaxMessageBytes; got != maxMessageBytes {
@@ -32,7 +32,7 @@ func (t *trial) openLimited(maxMessageBytes int) core.Transport {
 	return transport
 }
 
-// openOnLine returns a transport with a network of its own.
+// openOnLine returns a transport with its own network.
 func (t *trial) openOnLine() (core.Transport, Line) {
 	transport, line := t.suite.h.OpenOnLine(t)
 	if line == nil {
@@ -64,12 +64,12 @@ func (t *trial) close(transport core.Transport) {
 	}
 }
 
-// uniqueName returns a name that no other case has, and no other run.
+// uniqueName returns a name that no other case and no other run uses.
 func (t *trial) uniqueName() string {
 	return fmt.Sprintf("conf-%s-%d", t.suite.run, t.suite.names.Add(1))
 }
 
-// queue returns an empty queue of the case's own.
+// queue returns an empty queue for this case.
 func (t *trial) queue(transport core.Transport) string {
 	if t.suite.h.Queue != nil {
 		return t.suite.h.Queue(t)
@@ -87,7 +87,7 @@ func (t *trial) provision(transport core.Transport, queues ...string) {
 	}
 }
 
-// topologyOf returns the topology of an endpoint that receives from the first of queues and
+// topologyOf returns the topology of an endpoint that receives from the first queue and
 // sends to the others.
 func topologyOf(queues ...string) core.Topology {
 	topology := core.Topology{Queues: queues}
@@ -112,7 +112,7 @@ func (t *trial) message(queue, body string) core.Outgoing {
 	return core.Outgoing{ID: id, Queue: queue, Headers: h, Body: []byte(body)}
 }
 
-// messages returns n of them.
+// messages returns n messages.
 func (t *trial) messages(queue string, n int) []core.Outgoing {
 	out := make([]core.Outgoing, n)
 	for i := range out {
@@ -121,7 +121,7 @@ func (t *trial) messages(queue string, n int) []core.Outgoing {
 	return out
 }
 
-// send sends what must be accepted.
+// send sends messages, and stops the case if they are not accepted.
 func (t *trial) send(transport core.Transport, msgs ...core.Outgoing) {
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -130,15 +130,15 @@ func (t *trial) send(transport core.Transport, msgs ...core.Outgoing) {
 	}
 }
 
-// trySend returns what Send returned.
+// trySend returns the error of Send.
 func (t *trial) trySend(transport core.Transport, msgs ...core.Outgoing) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return transport.Send(ctx, msgs...)
 }
 
-// refused checks that a whole Send was refused with the error, that the
-// SendError says so of every message, and that nothing has left.
+// refused checks that a whole Send was refused with the error, that the SendError has it
+// for every message, and that no message was sent.
 func (t *trial) refused(transport core.Transport, want error, msgs ...core.Outgoing) {
 	err := t.trySend(transport, msgs...)
 	if !errors.Is(err, want) {
@@ -152,21 +152,21 @@ func (t *trial) refused(transport core.Transport, want error, msgs ...core.Outgo
 	}
 }
 
-// errorName writes an error that cases want as a program does.
+// errorName returns the name of an expected error as in a program.
 func errorName(err error) string {
 	for name, known := range map[string]error{
 		"errors.ErrUnsupported": errors.ErrUnsupported, "core.ErrQueueNotFound": core.ErrQueueNotFound, "core.ErrTooLarge": core.ErrTooLarge,
 		"core.ErrClosed": core.ErrClosed, "core.ErrLockLost": core.ErrLockLost, "core.ErrSettled": core.ErrSettled,
 		"context.Canceled": context.Canceled, "context.DeadlineExceeded": context.DeadlineExceeded,
 	} {
-		if err == known { //nolint:errorlint // it is one of them, not an error that matches one
+		if err == known { //nolint:errorlint // the error itself, not an error that wraps it
 			return name
 		}
 	}
 	return fmt.Sprintf("%q", err)
 }
 
-// sendResults returns what a SendError says, once it is well formed.
+// sendResults returns the results of a SendError, after checking that it is well formed.
 func (t *trial) sendResults(err error, msgs []core.Outgoing) []core.SendResult {
 	sent, ok := errors.AsType[*core.SendError](err)
 	if !ok {
@@ -192,10 +192,10 @@ type receiver struct {
 	core.Receiver
 	t     *trial
 	queue string
-	size  int // of the slices that are given to Receive
+	size  int // of the slices passed to Receive
 }
 
-// receiver opens one in the case's mode.
+// receiver opens a receiver in the case's mode.
 func (t *trial) receiver(transport core.Transport, queue string, maxInFlight int) *receiver {
 	return t.receiverIn(t.mode, transport, queue, maxInFlight)
 }
@@ -233,8 +233,8 @@ func (r *receiver) shut() {
 	}
 }
 
-// batch calls Receive once, and checks what it returns. Without a delivery, err
-// is that of ctx.
+// batch calls Receive once, and checks its results. If there is no delivery, err is that
+// of ctx.
 func (r *receiver) batch(ctx context.Context, size int) ([]core.Delivery, error) {
 	dst := make([]core.Delivery, size)
 	n, err := r.Receive(ctx, dst)
@@ -257,7 +257,7 @@ func (r *receiver) batch(ctx context.Context, size int) ([]core.Delivery, error)
 	return dst[:n], err
 }
 
-// take returns the next n deliveries.
+// take waits for the next n deliveries, and returns them.
 func (r *receiver) take(n int) []core.Delivery {
 	ctx, cancel := r.t.patient()
 	defer cancel()
@@ -272,10 +272,10 @@ func (r *receiver) take(n int) []core.Delivery {
 	return taken
 }
 
-// next returns the next delivery.
+// next waits for the next delivery, and returns it.
 func (r *receiver) next() core.Delivery { return r.take(1)[0] }
 
-// within returns what is delivered in that time.
+// within returns the deliveries that arrive within d.
 func (r *receiver) within(d time.Duration) []core.Delivery {
 	ctx, cancel := context.WithTimeout(r.t.ctx, d)
 	defer cancel()
@@ -289,7 +289,7 @@ func (r *receiver) within(d time.Duration) []core.Delivery {
 	}
 }
 
-// silent checks that nothing is delivered for a while.
+// silent checks that no message is delivered for a while.
 func (r *receiver) silent(expected string) {
 	if got := r.within(r.t.quiet()); len(got) > 0 {
 		r.t.stop(expected, "delivered: %s", bodies(got))
@@ -321,7 +321,8 @@ func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core
 	}
 }
 
-// lockEndedAgo says that a delivery was not held any more, if it knows.
+// lockEndedAgo returns a text about the end of a delivery's lock if it is known to have
+// ended.
 func lockEndedAgo(d core.Delivery) string {
 	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
 		return fmt.Sprintf("; its LockedUntil was %v ago", time.Since(until))
@@ -329,7 +330,7 @@ func lockEndedAgo(d core.Delivery) string {
 	return ""
 }
 
-// same checks that a message arrived as it was sent.
+// same checks that a received message equals the sent one.
 func (t *trial) same(in *core.Incoming, sent core.Outgoing) {
 	if in.Malformed != nil {
 		t.fail("a message that was sent is not Malformed", "%v", in.Malformed)
@@ -351,7 +352,7 @@ func (t *trial) same(in *core.Incoming, sent core.Outgoing) {
 	}
 }
 
-// excerptHeaders shows those headers that others do not have, or have otherwise.
+// excerptHeaders returns the headers that are missing or different in others.
 func excerptHeaders(headers, others map[string]string) string {
 	var differ []string
 	for _, key := range slices.Sorted(maps.Keys(headers)) {
@@ -362,7 +363,7 @@ func excerptHeaders(headers, others map[string]string) string {
 	return fmt.Sprintf("%d headers, here those that differ: {%s}", len(headers), strings.Join(shortened(differ), ", "))
 }
 
-// excerpt shows bodies of any size.
+// excerpt formats a body of any size.
 func excerpt(body []byte) string {
 	const shown = 64
 	if len(body) <= shown {
@@ -371,7 +372,7 @@ func excerpt(body []byte) string {
 	return fmt.Sprintf("%q... (%d bytes)", body[:shown], len(body))
 }
 
-// bodies lists what was delivered.
+// bodies lists the bodies of deliveries.
 func bodies(deliveries []core.Delivery) string {
 	var list []string
 	for _, d := range deliveries {
@@ -380,7 +381,7 @@ func bodies(deliveries []core.Delivery) string {
 	return some(list)
 }
 
-// some shows a list of bodies, or of other texts, of any length.
+// some formats a list of bodies, or of other texts, of any length.
 func some(list []string) string {
 	quoted := make([]string, len(list))
 	for i, text := range list {
@@ -389,7 +390,7 @@ func some(list []string) string {
 	return "[" + strings.Join(shortened(quoted), ", ") + "]"
 }
 
-// listed shows a few of many.
+// listed formats a few of many keys.
 func listed[V any](all map[string]V) string {
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {

@@ -18,22 +18,22 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// trial is one case in one transaction mode: what a case works with. To the
-// harness's functions it is a testing.TB. Its methods that fail or stop the case
-// say what was expected and what was seen instead; those that stop it end the
-// goroutine, and belong to that of the case.
+// trial is one case in one transaction mode, and the toolbox of a case. Harness functions
+// receive it as their testing.TB. Its methods that fail or stop the case take a text
+// about the expectation and one about the observation; those that stop the case end the
+// calling goroutine, so only the case's own goroutine may call them.
 type trial struct {
-	testing.TB // lends what is not replaced here
+	testing.TB // for the methods that are not replaced here
 	*testCase
 
 	suite  *suite
 	caps   core.Capabilities
 	mode   core.TransactionMode
-	random *rand.Rand // of the case's goroutine alone
+	random *rand.Rand // for the case's goroutine only
 	ctx    context.Context
 	label  string // of the goroutines, for the profiler
 
-	transportLabel atomic.Pointer[string] // one more; nil unless a case looks for what a transport starts
+	transportLabel atomic.Pointer[string] // an additional label; nil unless a case looks for goroutines started by a transport
 
 	log endpointLog
 
@@ -41,41 +41,41 @@ type trial struct {
 	result   *Result
 	sealed   bool
 	cleanups []func()
-	cleanAll bool // all have run
+	cleanAll bool // all cleanups have run
 	late     string
-	kept     []core.Delivery // the locks of which are being renewed
+	kept     []core.Delivery // deliveries whose locks are being renewed
 
 	lastActive atomic.Pointer[time.Time]
 }
 
 var errCaseEnded = errors.New("conformance: the case has ended")
 
-// seedRandom gives every case random numbers of its own, which do not depend on
-// which other cases run.
+// seedRandom gives every case its own random numbers, which do not depend on the other
+// cases in the run.
 func (t *trial) seedRandom() {
 	h := fnv.New64a()
 	fmt.Fprint(h, t.name(), t.mode)
 	t.random = rand.New(rand.NewPCG(t.suite.h.Seed, h.Sum64()))
 }
 
-// fail records that something is not as the case's rule wants it, and goes on.
+// fail records a violation of the case's rule, and goes on.
 func (t *trial) fail(expected, observed string, args ...any) {
 	t.add(Failure{Rule: t.rule, Expected: expected, Observed: shown(observed, args...), At: caller()})
 }
 
-// stop is fail, and ends the case.
+// stop records a failure, and ends the case.
 func (t *trial) stop(expected, observed string, args ...any) {
 	t.add(Failure{Rule: t.rule, Expected: expected, Observed: shown(observed, args...), At: caller()})
 	runtime.Goexit()
 }
 
-// shown writes what was observed as a Go programmer would.
+// shown formats the observation as a Go programmer would.
 func shown(observed string, args ...any) string {
 	return strings.ReplaceAll(fmt.Sprintf(observed, args...), "<nil>", "nil")
 }
 
-// notRun ends a case that turns out to have no meaning in its mode. Whatever has
-// failed before stays.
+// notRun ends a case that turns out not to apply to its mode. Earlier failures stay
+// recorded.
 func (t *trial) notRun(reason string) {
 	t.mu.Lock()
 	if !t.sealed && t.result.Outcome == Passed {
@@ -89,12 +89,12 @@ func (t *trial) add(f Failure) {
 	t.keptLate()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.sealed { // a goroutine left over from a case may come too late
+	if !t.sealed { // a goroutine left over from a case may call this too late
 		t.result.fail(f)
 	}
 }
 
-// note adds something worth knowing to the result.
+// note adds an observation to the result.
 func (t *trial) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +116,8 @@ func (t *trial) measure(name string, value float64) {
 	t.result.Measures[name] = value
 }
 
-// seal ends the trial, and returns what it was too late for.
+// seal ends the trial, and returns a description of the operation that it was too late
+// for.
 func (t *trial) seal() (late string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,12 +141,11 @@ func (t *trial) cleanUp() {
 	}
 }
 
-// goroutines returns the stacks of the goroutines that the case and the
-// transport have started.
+// goroutines returns the stacks of the goroutines started by the case and the transport.
 func (t *trial) goroutines() string { return goroutines(t.label) }
 
-// labelTransport adds a label to the goroutine of the case, and so to those that are
-// started from now on; "" takes it away.
+// labelTransport adds a label to the goroutine of the case, and thereby to the goroutines
+// started from now on; "" removes it.
 func (t *trial) labelTransport(label string) {
 	t.transportLabel.Store(&label)
 	t.setLabels()
@@ -160,8 +160,8 @@ func (t *trial) setLabels() {
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(labels...)))
 }
 
-// What a testing.TB does, for the harness's functions. Failures become those of
-// the case.
+// Methods of testing.TB, for the harness's functions. Failures become failures of the
+// case.
 
 // Name returns the name of the case.
 func (t *trial) Name() string { return t.name() + "/" + t.mode.String() }
@@ -172,8 +172,9 @@ func (t *trial) Helper() {}
 // Context ends when the case does, before its cleanups.
 func (t *trial) Context() context.Context { return t.ctx }
 
-// Cleanup lets f run at the case's end, the last one first. A case that did not end in
-// time goes on beside the test: what it begins after its end is cleaned up at once.
+// Cleanup runs f at the end of the case, the last one first. A case that did not end in
+// time goes on beside the test: resources that it opens after that are cleaned up at
+// once.
 func (t *trial) Cleanup(f func()) {
 	t.mu.Lock()
 	late := t.cleanAll
@@ -186,8 +187,7 @@ func (t *trial) Cleanup(f func()) {
 	}
 }
 
-// Log, Logf, Error, Errorf, Fatal, Fatalf, Fail, FailNow and Failed are those of
-// testing.TB.
+// Log, Logf, Error, Errorf, Fatal, Fatalf, Fail, FailNow and Failed implement testing.TB.
 
 func (t *trial) Log(args ...any)                 { t.note("%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n")) }
 func (t *trial) Logf(format string, args ...any) { t.note(format, args...) }
@@ -211,7 +211,8 @@ func (t *trial) Failed() bool {
 	return t.result.Outcome == Failed
 }
 
-// Skip, Skipf and SkipNow fail: what cannot be tried is left out of the Harness.
+// Skip, Skipf and SkipNow fail: leave fields of the Harness empty for cases that are not
+// possible.
 
 func (t *trial) Skip(args ...any) {
 	t.stop("the Harness skips nothing: what it cannot do is nil in it", "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
@@ -224,8 +225,8 @@ func (t *trial) SkipNow() {
 }
 func (t *trial) Skipped() bool { return false }
 
-// isPlumbing reports whether a function is not the place where something was
-// expected, but one that it called.
+// isPlumbing reports whether a function is a helper, rather than the place that has the
+// expectation.
 func isPlumbing(function string) bool {
 	_, method, found := strings.Cut(function, "/conformance.(*")
 	return found && (strings.HasPrefix(method, "trial).") || strings.HasPrefix(method, "receiver).") || strings.HasPrefix(method, "service)."))
@@ -237,8 +238,8 @@ func shortPosition(f runtime.Frame) string {
 
 // Time.
 
-// patience is how long the case waits for what must happen. What has failed already is
-// not waited for again as long.
+// patience is how long the case waits for an event that must happen. After a failure,
+// later waits are shorter.
 func (t *trial) patience() time.Duration {
 	if t.Failed() && !t.suite.h.Synctest {
 		return t.suite.h.Timeout / 10
@@ -248,8 +249,8 @@ func (t *trial) patience() time.Duration {
 
 func (t *trial) quiet() time.Duration { return t.suite.h.QuietPeriod }
 
-// lock is how long a delivery of the case's transports stays locked, in the mode where
-// it is shortest; 0: for ever.
+// lock returns the duration of a lock of the case's transports, in the mode with the
+// shortest one; 0: it does not end.
 func (t *trial) lock() time.Duration {
 	if t.waitsForLocks() {
 		return t.suite.shortLock
@@ -263,14 +264,14 @@ func (t *trial) patient() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.ctx, t.patience())
 }
 
-// await waits until something is so, and stops the case if it never is.
+// await waits until is returns true, and stops the case if that takes too long.
 func (t *trial) await(what string, is func() bool) {
 	if !t.comesTrue(is) {
 		t.stop(what, "it is not so after %v%s", t.patience(), t.log.told())
 	}
 }
 
-// comesTrue waits until something is so, and reports whether it was in time.
+// comesTrue waits until is returns true, and reports whether it did so in time.
 func (t *trial) comesTrue(is func() bool) bool {
 	deadline := time.Now().Add(t.patience())
 	for pause := time.Millisecond; !is(); pause = min(2*pause, max(t.quiet()/6, time.Millisecond)) {
@@ -282,7 +283,7 @@ func (t *trial) comesTrue(is func() bool) bool {
 	return true
 }
 
-// rest lets time pass, because that is what the case is about.
+// rest lets time pass that the case itself requires.
 func (t *trial) rest(d time.Duration) {
 	t.active()
 	timer := time.NewTimer(d)

@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// typelessCases are about messages that name no type.
+// typelessCases are about messages without a type.
 var typelessCases = []testCase{
 	{rule: "R6", title: "a message that names no type goes to the error queue at once", run: func(t *trial) {
 		transport := t.open()

@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// unansweredCases are about settlements of which the transport does not know, or not yet,
-// whether they have happened.
+// unansweredCases are about settlements with an outcome that the transport does not know,
+// or does not know yet.
 var unansweredCases = []testCase{
 	{rule: "C6", title: "a return whose answer was lost is not made again at another's expense", in: givingBack, exclusive: true, needs: []need{outages, durable}, run: returnsWithoutAnswer},
 	{rule: "R28", title: "a message is not handled again while its settlement waits", in: inReceiveOnly, run: func(t *trial) {
@@ -46,7 +46,7 @@ var unansweredCases = []testCase{
 				return false
 			}
 		})
-		t.abandon(d) // as the end of the connection, or of the lock, would give it back
+		t.abandon(d) // like the end of the connection or of the lock
 		t.receives(completed, "a message that comes again while Complete waits for its first delivery is completed without its handler")
 		answer()
 		s.leftNothing("after the message was settled again")
@@ -54,10 +54,10 @@ var unansweredCases = []testCase{
 	}},
 }
 
-// returnsWithoutAnswer lets the broker die while messages are given back, so that some
-// returns have happened and their answers are lost. Another instance takes the messages
-// then. Where the broker knows a message by its id alone, a return that is made again
-// would take them away from that one.
+// returnsWithoutAnswer lets the broker die while messages are being given back, so that
+// some returns have taken effect but their answers are lost. Another instance then
+// receives the messages. If the broker identifies a message only by its id, repeating a
+// return would take the message away from that instance.
 func returnsWithoutAnswer(t *trial) {
 	const n = 8
 	o := t.operator()
@@ -71,8 +71,8 @@ func returnsWithoutAnswer(t *trial) {
 	took := time.Since(began)
 	held[0] = holder.next()
 
-	// Each goroutine gives back and receives, one call after the other, and the goroutines
-	// are spread over the time that a call takes.
+	// Each goroutine alternately gives back and receives, and the goroutines are spread
+	// over the duration of a call.
 	receiving, pause := context.WithCancel(t.ctx)
 	defer pause()
 	returning, cancel := t.patient()
@@ -96,7 +96,7 @@ func returnsWithoutAnswer(t *trial) {
 	holder.SetMaxInFlight(0)
 	o.start()
 
-	// The next holder keeps each message for long enough that one more return would arrive.
+	// The next holder keeps each message long enough for a repeated return to arrive.
 	const watched = 1500 * time.Millisecond
 	next := t.receiver(second, queue, 2*n)
 	next.size = 2 * n
@@ -139,7 +139,7 @@ func returnsWithoutAnswer(t *trial) {
 	}
 }
 
-// heldUntil reports whether the lock of a delivery lasts longer than that.
+// heldUntil reports whether the lock of a delivery lasts until after the given time.
 func heldUntil(d core.Delivery, at time.Time) bool {
 	until := d.LockedUntil()
 	return until.IsZero() || at.Before(until)

@@ -15,8 +15,8 @@ import (
 
 var verdictCases = slices.Concat(judgementCases, deferralCases, unacceptableCases, fallbackCases)
 
-// retried turns all retries on that the transport can make, so that a verdict is
-// seen to do without them.
+// retried turns on all retries that the transport can make, so that the case shows that a
+// verdict causes none.
 func (t *trial) retried(c *core.Config) {
 	if t.mode != core.TransactionNone {
 		c.Recoverability.Immediate = core.Immediate{Retries: 3}
@@ -26,9 +26,9 @@ func (t *trial) retried(c *core.Config) {
 	}
 }
 
-// answered runs an endpoint whose handler gives the verdict on the message
-// "judged" and succeeds with the message "after", and returns it when both were
-// handled, with what its handlers saw.
+// answered runs an endpoint whose handler returns the verdict for the message "judged"
+// and succeeds for the message "after". It waits until both were handled, and returns the
+// endpoint and the attempts.
 func (t *trial) answered(transport core.Transport, verdict error, change func(c *core.Config)) (*service, *attempts) {
 	seen := &attempts{}
 	s := t.service(transport, func(c *core.Config) {
@@ -140,7 +140,7 @@ var judgementCases = []testCase{
 	}},
 }
 
-// failedHeaders checks what a failed message tells in the queue to which it was
+// failedHeaders checks the headers of a failed message in the queue to which it was
 // moved.
 func (t *trial) failedHeaders(in *core.Incoming, cause string) {
 	if got := in.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(got, cause) {
@@ -167,10 +167,10 @@ var unacceptableCases = []testCase{
 			c.Recoverability.UnacceptableMessageLimit = 6
 		})
 		s.handle("job", func(context.Context, *core.Message) error {
-			t.rest(5 * time.Millisecond) // or a fast transport brings all before Run has ended
+			t.rest(5 * time.Millisecond) // otherwise a fast transport delivers all messages before Run has ended
 			return errHandler
 		})
-		const n = 11 // more than the limit, less than twice
+		const n = 11 // more than the limit, and less than twice the limit
 		msgs := t.jobs(s.queue, n)
 		t.send(transport, msgs...)
 		s.run()
@@ -200,7 +200,7 @@ var unacceptableCases = []testCase{
 		})
 		var failed atomic.Int64
 		s.handle("job", func(context.Context, *core.Message) error {
-			t.rest(5 * time.Millisecond) // or a fast transport brings all before it is parked
+			t.rest(5 * time.Millisecond) // otherwise a fast transport delivers all messages before the endpoint is parked
 			failed.Add(1)
 			return core.Unrecoverable(errHandler)
 		})
@@ -287,7 +287,7 @@ type lastResort struct {
 	retries           int64
 }
 
-// lastResort runs one in which a message fails.
+// lastResort runs an endpoint with HandleFailed in which a message fails.
 func (t *trial) lastResort(transport core.Transport, resort func(m *core.Message, f *core.Failed) error) *lastResort {
 	l := &lastResort{}
 	l.service = t.service(transport, func(c *core.Config) {
@@ -311,7 +311,7 @@ func (t *trial) lastResort(transport core.Transport, resort func(m *core.Message
 	return l
 }
 
-// ran checks how often handlers ran.
+// ran checks the number of handler calls.
 func (l *lastResort) ran(t *trial) {
 	if n := l.handled.Load(); !t.attemptsFit(int(n), int(l.retries)+1) {
 		t.fail(fmt.Sprintf("the handler runs %d times", l.retries+1), "%d times", n)

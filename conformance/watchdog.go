@@ -11,14 +11,13 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// spinLimit is for how long a case may be in a bubble, by the machine's own
-// clock. None needs more than seconds.
+// spinLimit is the longest time that a case may spend in a bubble, by the machine's
+// clock. No case needs more than seconds.
 const spinLimit = 5 * time.Minute
 
-// watch gives a case up that does not come to an end in its bubble. The clock of
-// a bubble stands still while one of its goroutines works, so that no time limit
-// within it ever ends a loop that waits for nothing. It is called outside the
-// bubble.
+// watch aborts a case that does not end in its bubble. The clock of a bubble stands still
+// while one of its goroutines runs, so no time limit within the bubble ends a busy loop.
+// watch is called outside the bubble.
 func (s *suite) watch(c *testCase, mode core.TransactionMode, label string) (stop func() bool) {
 	began := time.Now()
 	return time.AfterFunc(s.spinLimit, func() {
@@ -29,8 +28,8 @@ func (s *suite) watch(c *testCase, mode core.TransactionMode, label string) (sto
 	}).Stop
 }
 
-// goroutines returns the stacks of the goroutines with a label, which are those
-// that a case and its transports have started.
+// goroutines returns the stacks of the goroutines with a label: those started by a case
+// and its transports.
 func goroutines(label string) string { return labelledGoroutines(caseLabel, label) }
 
 func labelledGoroutines(key, value string) string {

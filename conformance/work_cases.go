@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// workCases are about what a handler did in the native transaction of a
-// delivery, through BindContext.
+// workCases are about a handler's work in the native transaction of a delivery, through
+// BindContext.
 var workCases = []testCase{
 	{rule: "C12", title: "Complete commits the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
 		f := t.forwarding()
@@ -140,7 +140,7 @@ var workCases = []testCase{
 	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
 	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *trial) {
 		f := t.forwarding()
-		t.needsLock(f.d) // where locks end, those of this mode need not
+		t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
 		key := t.work(f.d.BindContext(t.ctx))
 		t.rest(t.lock() + t.suite.h.DelayTolerance)
 		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
@@ -153,7 +153,7 @@ var workCases = []testCase{
 		f := t.forwarding()
 		ctx, cancel := context.WithCancel(t.ctx)
 		key := t.work(f.d.BindContext(ctx))
-		cancel() // as by a handler's own time limit
+		cancel() // like a handler's own time limit
 		err := t.trySends(completing, f.d, t.message(f.to, "sent"))
 		var from, to []string
 		if err == nil {
@@ -179,8 +179,7 @@ func undoCase(name string, call func(t *trial, f *forwarding), from, to []string
 	}}
 }
 
-// brokenCase is about a call that works also when the handler has broken the
-// transaction.
+// brokenCase is about a call that works even if the handler has broken the transaction.
 func brokenCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
 	return testCase{rule: "C12", title: name + " works in a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
 		f := t.forwarding()
@@ -193,7 +192,7 @@ func brokenCase(name string, call func(t *trial, f *forwarding), from, to []stri
 	}}
 }
 
-// commitBrokenCase is about a call that cannot commit what is broken.
+// commitBrokenCase is about a call that cannot commit a broken transaction.
 func commitBrokenCase(name string, call func(f *forwarding, ctx context.Context) error) testCase {
 	return testCase{rule: "C12", title: name + " in a broken transaction is an error and keeps the message", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
 		f := t.forwarding()
@@ -210,8 +209,8 @@ func commitBrokenCase(name string, call func(f *forwarding, ctx context.Context)
 	}}
 }
 
-// independentWork lets many deliveries of one receiver be settled at the same
-// time, every other one without success.
+// independentWork settles many deliveries of one receiver at the same time, every other
+// one without success.
 func independentWork(t *trial) {
 	const n = 8
 	transport := t.open()
@@ -253,7 +252,7 @@ func independentWork(t *trial) {
 	}
 }
 
-// work does something in the native transaction and returns what to look for.
+// work writes a key in the native transaction and returns it.
 func (t *trial) work(ctx context.Context) string {
 	key := t.id()
 	if err := t.suite.h.NativeTx.Write(ctx, key); err != nil {
@@ -268,8 +267,8 @@ func (t *trial) breakWork(ctx context.Context) {
 	}
 }
 
-// done checks that work was committed. Where settlements are not confirmed it
-// may take a while.
+// done checks that work was committed. If settlements are not confirmed that may take a
+// while.
 func (t *trial) done(key, when string) {
 	if t.caps.ConfirmsSettlement {
 		if !t.suite.h.NativeTx.Committed(t, key) {
