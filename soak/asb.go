@@ -31,7 +31,7 @@ type asbSystem struct {
 
 const (
 	asbKey  = "the-secret-key-of-the-soak"
-	asbLock = 5 * time.Second // the shortest one of the service
+	asbLock = 5 * time.Second // the shortest one that the service allows
 )
 
 func startASBPlain(ctx context.Context) (system, error) { return startASB(ctx, false) }
@@ -68,7 +68,7 @@ func (s *asbSystem) serverLog() string { return s.server.Log() }
 
 func (s *asbSystem) secrets() []string { return []string{asbKey} }
 
-// asbAccess says how a worker reaches the server.
+// asbAccess has the addresses of the server for a worker.
 type asbAccess struct {
 	ConnectionString, AdminEndpoint string
 	Sessions                        bool
@@ -116,7 +116,7 @@ func newASBJob(o processOptions) (*job, error) {
 	return &job{transport: t}, nil
 }
 
-// asbUnknownSends is how many sends end without an answer in one fault.
+// asbUnknownSends is the number of sends without an answer in one fault.
 const asbUnknownSends = 50
 
 // Operations of faults.
@@ -139,7 +139,7 @@ func (s *asbSystem) faults() []fault {
 	return append(networkFaults(s.server, s.messages, s.admin),
 		fault{"every request is refused: the server is busy", during(testserver.Fault{Ops: asbRequests, Action: testserver.Refuse})},
 		fault{"settlements are carried out, and their answers lost", during(testserver.Fault{Ops: asbSettlements, TakesEffect: true, Action: testserver.Silence})},
-		// Not during a time: where sends alone fail for longer than all retries take, healthy messages reach the error queue.
+		// Not for a time: if only sends fail for longer than all retries take, healthy messages reach the error queue.
 		fault{"messages are accepted, and the link that sent them is detached", at(func(ctx context.Context) error {
 			return s.server.Inject(ctx, testserver.Fault{Ops: []string{testserver.OpSend}, Times: asbUnknownSends, TakesEffect: true, Action: testserver.Detach})
 		})},
@@ -186,5 +186,5 @@ func (h toHost) Do(r *policy.Request) (*http.Response, error) {
 // its queue.
 func (s *asbSystem) staleness() time.Duration { return time.Second }
 
-// rows implements system. There is no mode in which there are any.
+// rows implements system. No mode has rows.
 func (s *asbSystem) rows(context.Context, *ledger) error { return nil }

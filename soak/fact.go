@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// A stage is an endpoint of the run, and a step on the way of an order.
+// A stage is an endpoint of the run, and a step in the processing of an order.
 type stage int
 
 const (
-	orders   stage = iota // gets an order, sends a command to shipping and publishes an event
-	shipping              // gets the command
-	notices               // has subscribed to the event
+	orders   stage = iota // receives an order, sends a command to shipping and publishes an event
+	shipping              // receives the command
+	notices               // subscribes to the event
 	stages
 )
 
-// String returns the name of the endpoint, which is also that of its queue.
+// String returns the name of the endpoint, which is also the name of its queue.
 func (s stage) String() string {
 	return [stages]string{"orders", "shipping", "notices"}[s]
 }
 
-// A factKind says what a worker has seen.
+// A factKind is the kind of an event that a worker reports.
 type factKind byte
 
 const (
@@ -35,7 +35,7 @@ const (
 	factEnded   factKind = 'E' // Run returned after that, although it was not asked to
 	factBegan   factKind = 'B' // the handler of an order that always fails has begun
 	factFailed  factKind = 'F' // a handler failed
-	factHandled factKind = 'H' // a handler ran to its end
+	factHandled factKind = 'H' // a handler ended without an error
 )
 
 // A fact is one line of a worker's report. A worker writes each fact with one system
@@ -43,18 +43,18 @@ const (
 type fact struct {
 	kind  factKind
 	at    time.Time
-	took  time.Duration // a handler that ran to its end
+	took  time.Duration // the duration of a handler that ended without an error
 	stage stage
 	id    int    // of the order
 	text  string // of an error
 }
 
-// String returns the fact as a line, with its end.
+// String returns the fact as a line, with a newline.
 func (f fact) String() string {
 	return fmt.Sprintf("%c %d %d %d %d %q\n", f.kind, f.at.UnixNano(), f.took, f.stage, f.id, f.text)
 }
 
-// parseFact reads a line that String has written, without its end.
+// parseFact reads a line that String has written, without its newline.
 func parseFact(line string) (fact, error) {
 	fail := func() (fact, error) { return fact{}, fmt.Errorf("%q is no fact", line) }
 	fields := strings.SplitN(line, " ", 6)
@@ -84,8 +84,8 @@ func parseFact(line string) (fact, error) {
 	return fact{kind: factKind(fields[0][0]), at: time.Unix(0, nanos), took: time.Duration(took), stage: stage(step), id: id, text: text}, nil
 }
 
-// A factLog is a file with all facts, from which the way of an order can be read. The zero
-// value writes nothing. Its methods may be called concurrently.
+// A factLog is a file with all facts, from which the history of an order can be read. The
+// zero value writes no file. Its methods may be called concurrently.
 type factLog struct {
 	mu     sync.Mutex
 	file   *os.File
@@ -100,7 +100,7 @@ func newFactLog(name string) (*factLog, error) {
 	return &factLog{file: file, buffer: bufio.NewWriter(file)}, nil
 }
 
-// write writes a fact, after the name of the worker's log. Its error is that of close.
+// write writes a fact, after the name of the worker's log. close returns its error.
 func (l *factLog) write(worker string, f fact) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

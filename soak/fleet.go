@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// workers is how many there are.
+// workers is the number of workers.
 const workers = 4
 
 // A fleet keeps workers running, and kills them.
@@ -32,13 +32,13 @@ type fleet struct {
 	kills int
 
 	mu  sync.Mutex
-	err error // the first one of starting a worker
+	err error // the first error of starting a worker
 }
 
-// slot is the place of one worker after the other.
+// slot is the place of consecutive workers.
 type slot struct {
 	mu       sync.Mutex
-	worker   worker // nil between two
+	worker   worker // nil between two workers
 	ready    bool   // the endpoints of the worker receive
 	killed   bool
 	stopping bool
@@ -51,13 +51,13 @@ func (f *fleet) start() {
 	}
 }
 
-// The pauses before a worker that was refused starts again, like those of a supervisor.
+// The pauses before a refused worker is restarted, like those of a supervisor.
 const (
 	restartPause    = 100 * time.Millisecond
 	maxRestartPause = 2 * time.Second
 )
 
-// keep starts the worker of a slot each time that it has ended.
+// keep starts the worker of a slot, and restarts it each time that it has ended.
 func (f *fleet) keep(n int) {
 	s := &f.slots[n]
 	back := restartPause
@@ -69,7 +69,7 @@ func (f *fleet) keep(n int) {
 			return
 		}
 		ok, wasReady := f.once(s, name, log)
-		_ = log.Close() // the worker has written it
+		_ = log.Close() // only the worker writes to it
 		if !ok {
 			return
 		}
@@ -82,9 +82,10 @@ func (f *fleet) keep(n int) {
 	}
 }
 
-// once runs one worker until it ends. It returns false if there shall be no other.
+// once runs one worker until it ends. It returns false if no other worker should be
+// started.
 func (f *fleet) once(s *slot, name string, log io.Writer) (again, wasReady bool) {
-	spoke := false // it said why it ended
+	spoke := false // the worker has reported why it ended
 	options := f.options
 	options.record = func(fact fact) {
 		s.mu.Lock()
@@ -132,7 +133,7 @@ func (f *fleet) once(s *slot, name string, log io.Writer) (again, wasReady bool)
 	default:
 		f.ledger.addDeath(fmt.Sprintf("a worker ended by itself: %v; its log is %s", w.err(), name))
 	}
-	wasReady = s.ready || s.killed // one that is not ready is not killed
+	wasReady = s.ready || s.killed // a worker that is not ready is not killed
 	s.ready = false
 	return !s.stopping, wasReady
 }
@@ -146,7 +147,8 @@ func (f *fleet) fail(err error) {
 	}
 }
 
-// killAtRandom kills one worker every shortest to longest, until ctx ends.
+// killAtRandom kills one worker at random intervals of shortest to longest, until ctx
+// ends.
 func (f *fleet) killAtRandom(ctx context.Context, dice *rand.Rand, shortest, longest time.Duration) error {
 	for {
 		select {
@@ -164,7 +166,7 @@ func (f *fleet) killAtRandom(ctx context.Context, dice *rand.Rand, shortest, lon
 	}
 }
 
-// kill kills the worker of a slot, unless it has not become ready yet.
+// kill kills the worker of a slot, unless it is not ready yet.
 func (f *fleet) kill(s *slot) (killed bool, err error) {
 	s.mu.Lock()
 	w := s.worker
@@ -199,8 +201,8 @@ func (f *fleet) awaitReady(ctx context.Context) error {
 	}
 }
 
-// stop asks all workers to end, and waits for them. It returns the first error of
-// starting one.
+// stop asks all workers to shut down, and waits for them. It returns the first error of
+// starting a worker.
 func (f *fleet) stop() error {
 	var errs [workers]error
 	var all sync.WaitGroup

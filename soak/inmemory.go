@@ -18,8 +18,8 @@ import (
 )
 
 // inMemory is a broker in this process. Its workers are goroutines. A wrapper of each
-// worker's transport has the faults of a network and a server, and makes the worker as
-// ineffective as a process that was killed.
+// worker's transport injects the faults of a network and a server, and can stop all effects
+// of the worker, as if its process had been killed.
 type inMemory struct {
 	broker *inmemory.Broker
 	calls  *calls         // of the workers
@@ -55,11 +55,11 @@ func (s *inMemory) open() (core.Transport, error) {
 	return inmemory.New(inmemory.Config{Broker: s.broker, LockDuration: inMemoryLock})
 }
 
-// openThrough implements system. The faults are those of the workers' calls alone, so that
-// the load goes on.
+// openThrough implements system. The faults concern only the workers' calls, so that the
+// load goes on.
 func (s *inMemory) openThrough() (core.Transport, error) { return s.open() }
 
-// prepare implements system. Rows are messages here. They are read while they come, on a
+// prepare implements system. Rows are messages here. They are read as they arrive, on a
 // transport that no fault reaches and whose locks do not end, so that none is read twice.
 func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *ledger) error {
 	if mode != core.TransactionSendsAtomicWithReceive {
@@ -86,8 +86,8 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 	return nil
 }
 
-// startWorker implements system. A worker is an instance of the endpoints, with a
-// transport of its own.
+// startWorker implements system. A worker is an instance of the endpoints, with its own
+// transport.
 func (s *inMemory) startWorker(w workerOptions, log io.Writer) (worker, error) {
 	opened, err := s.open()
 	if err != nil {
@@ -131,8 +131,8 @@ type inMemoryWorker struct {
 	failed    error         // to be read after done
 }
 
-// kill implements worker. From now on nothing that the worker does has an effect: its
-// locks end, as those of a process that was killed, and then it is ended.
+// kill implements worker. From now on the worker's calls have no effect: its locks end,
+// like those of a killed process, and then the worker is stopped.
 func (w *inMemoryWorker) kill() error {
 	close(w.transport.dead)
 	w.system.killed.Go(func() {
@@ -154,9 +154,9 @@ func (w *inMemoryWorker) ended() <-chan struct{} { return w.done }
 
 func (w *inMemoryWorker) err() error { return w.failed }
 
-// faults implements system. A send that fails is a failed attempt, and an order whose sends
-// fail in all attempts is moved to the error queue rightly. So sends either wait until the
-// fault has ended, as they do during an outage of a broker, or fail seldom.
+// faults implements system. A failed send is a failed attempt, and an order whose sends
+// fail in all attempts is correctly moved to the error queue. So sends either wait until
+// the fault has ended, as they do during an outage of a broker, or fail seldom.
 func (s *inMemory) faults() []fault {
 	during := func(during callFaults) func(context.Context, time.Duration) error {
 		set := func(f callFaults) func(context.Context) error {
@@ -184,7 +184,7 @@ func (s *inMemory) depths(context.Context) (map[string]int, error) {
 	depths := map[string]int{}
 	for _, queue := range s.broker.Queues() {
 		if queue == rowsQueue {
-			continue // rows waits for its messages
+			continue // rows waits for the messages of this queue
 		}
 		depth, err := s.broker.Depth(queue)
 		if err != nil {
@@ -225,17 +225,17 @@ func (s *inMemory) close() error {
 	return <-s.rowsDone
 }
 
-// callFaults say how likely a call fails. The zero value is without faults.
+// callFaults has the probabilities with which calls fail. The zero value has no faults.
 type callFaults struct {
 	sendsWait   bool
-	sends       float64 // nothing is sent
-	sendAnswers float64 // all is sent
-	settlements float64 // nothing happens
-	answers     float64 // of settlements: it happens
-	renewals    float64 // nothing happens
+	sends       float64 // no message is sent
+	sendAnswers float64 // all messages are sent
+	settlements float64 // the call has no effect
+	answers     float64 // of settlements: the call takes effect
+	renewals    float64 // the call has no effect
 }
 
-// calls have the faults that are in force. Its methods may be called concurrently.
+// calls has the faults in force. Its methods may be called concurrently.
 type calls struct {
 	mu      sync.Mutex
 	faults  callFaults
@@ -258,7 +258,7 @@ func (c *calls) inForce() (f callFaults, changed <-chan struct{}) {
 	return c.faults, c.changed
 }
 
-// send makes a call that sends.
+// send makes a call that sends messages.
 func (c *calls) send(ctx context.Context, call func() error) error {
 	f, changed := c.inForce()
 	for f.sendsWait {
@@ -272,14 +272,14 @@ func (c *calls) send(ctx context.Context, call func() error) error {
 	return perhaps("the send", f.sends, f.sendAnswers, call)
 }
 
-// settle makes a call that settles.
+// settle makes a call that settles a delivery.
 func (c *calls) settle(call func() error) error {
 	f, _ := c.inForce()
 	return perhaps("the settlement", f.settlements, f.answers, call)
 }
 
-// perhaps makes a call, or returns an error instead of it or after it, as likely as the
-// arguments say.
+// perhaps makes a call, or returns an error instead of it or after it, with the given
+// probabilities.
 func perhaps(name string, instead, after float64, call func() error) error {
 	if rand.Float64() < instead {
 		return fmt.Errorf("%s was lost on the way to the broker", name)
@@ -298,7 +298,7 @@ func perhaps(name string, instead, after float64, call func() error) error {
 type faultyTransport struct {
 	transport.Wrapper
 	calls *calls
-	dead  chan struct{} // closed when the worker is
+	dead  chan struct{} // closed when the worker is dead
 }
 
 var errDead = errors.New("the worker was killed")
@@ -340,7 +340,7 @@ type faultyReceiver struct {
 func (r *faultyReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	n, err := r.Receiver.Receive(ctx, dst)
 	if r.t.isDead() {
-		// Their locks end. The worker is waited for, until it is ended.
+		// Their locks end. The call blocks until the worker is stopped.
 		<-ctx.Done()
 		return 0, context.Cause(ctx)
 	}

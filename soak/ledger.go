@@ -9,26 +9,27 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// failEvery is how many orders there are for each one that always fails.
+// failEvery: one of failEvery orders always fails.
 const failEvery = 200
 
 // alwaysFails reports whether every attempt of an order fails.
 func alwaysFails(id int) bool { return id%failEvery == failEvery/2 }
 
-// order is the ledger's entry about one order.
+// order is the ledger's entry for one order.
 type order struct {
 	accepted bool // the broker has confirmed it
-	doubtful bool // an earlier send of it had an unknown result, so that it may be there twice
-	began    int  // runs of the handler; counted for orders that always fail alone
+	doubtful bool // an earlier send had an unknown result, so that the order may be there twice
+	began    int  // runs of the handler; counted only for orders that always fail
 	handled  [stages]int
-	rows     [stages]int // in the database, or in its stead a queue; in SendsAtomicWithReceive alone
+	rows     [stages]int // in the database, or in the queue that replaces it; only in SendsAtomicWithReceive
 	moved    []movedCopy
 
-	group int               // of which it is a message, where queues keep groups
-	first [stages]time.Time // when a handler first came to its end
+	group int               // the message's group, if queues keep groups
+	first [stages]time.Time // when a handler first ended
 }
 
-// isComplete reports whether all that an order leads to has been handled.
+// isComplete reports whether the order and all messages sent because of it have been
+// handled.
 func (o *order) isComplete() bool {
 	for _, n := range o.handled {
 		if n == 0 {
@@ -61,14 +62,14 @@ type movedCopy struct {
 // them when the run has ended. Its methods may be called concurrently.
 type ledger struct {
 	mu      sync.Mutex
-	changed *sync.Cond // when an order is complete, or no more are sent
+	changed *sync.Cond // when an order is complete, or no more orders are sent
 	orders  []order
 	strange []fact // of orders that were never sent
 
 	accepted   int
-	incomplete int // orders that should complete, and have not
-	completed  int // runs of handlers to their end, repeated ones included
-	attempts   int // failed ones
+	incomplete int // orders that should complete and have not yet
+	completed  int // handler runs that ended without an error, including repeated ones
+	attempts   int // failed attempts
 	ready      int // starts of workers that succeeded
 	refused    int // starts of workers that were refused
 	deaths     []string
@@ -76,7 +77,7 @@ type ledger struct {
 	disorderly []string // errors of workers that were asked to end
 	leaks      []string
 	left       map[string]int // messages in the queues at the end
-	unread     int            // messages in the error queue that are no orders
+	unread     int            // messages in the error queue that are not orders
 	stalled    []string       // faults after which nothing was handled
 	stopped    bool
 	watches    map[*watch]bool
@@ -88,8 +89,8 @@ func newLedger() *ledger {
 	return l
 }
 
-// open returns the id of a new order of a group when fewer than window are incomplete, or
-// false when stop was called.
+// open returns the id of a new order of a group when fewer than window orders are
+// incomplete, or false when stop was called.
 func (l *ledger) open(window, group int) (id int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +108,7 @@ func (l *ledger) open(window, group int) (id int, ok bool) {
 	return id, true
 }
 
-// stop ends open.
+// stop makes open return false.
 func (l *ledger) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +126,7 @@ func (l *ledger) accept(id int, doubtful bool) {
 	l.accepted++
 }
 
-// record records a fact that a worker reports.
+// record records a fact reported by a worker.
 func (l *ledger) record(f fact) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +154,7 @@ func (l *ledger) record(f fact) {
 	case factHandled:
 		before := o.isComplete()
 		o.handled[f.stage]++
-		// The facts of two workers may come in another order than they happened.
+		// The facts of two workers may arrive in a different order than they happened.
 		if first := &o.first[f.stage]; first.IsZero() || f.at.Before(*first) {
 			*first = f.at
 		}
@@ -190,13 +191,13 @@ func (l *ledger) addMoved(id int, c movedCopy) {
 	l.orders[id].moved = append(l.orders[id].moved, c)
 }
 
-// addDeath records a worker that ended by itself, without a word.
+// addDeath records a worker that ended by itself without a report.
 func (l *ledger) addDeath(text string) { l.add(&l.deaths, text) }
 
-// addDisorderly records a worker that was asked to end, and did not do so in order.
+// addDisorderly records a worker that did not shut down properly when asked to.
 func (l *ledger) addDisorderly(text string) { l.add(&l.disorderly, text) }
 
-// addLeak records where a secret was found.
+// addLeak records the place where a secret was found.
 func (l *ledger) addLeak(text string) { l.add(&l.leaks, text) }
 
 // addStalled records a fault after which nothing was handled.
@@ -208,22 +209,22 @@ func (l *ledger) add(to *[]string, text string) {
 	*to = append(*to, text)
 }
 
-// setLeft records how many messages the queues have at the end.
+// setLeft records the number of messages in the queues at the end.
 func (l *ledger) setLeft(depths map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left = depths
 }
 
-// progress returns how many orders have yet to complete, and how often handlers ran to
-// their end.
+// progress returns the number of orders that have yet to complete, and the number of
+// handler runs that ended without an error.
 func (l *ledger) progress() (incomplete, completed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.incomplete, l.completed
 }
 
-// failing returns how many orders were accepted that always fail.
+// failing returns the number of accepted orders that always fail.
 func (l *ledger) failing() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,7 +236,7 @@ func (l *ledger) failing() (n int) {
 	return n
 }
 
-// A watch measures how work goes on during and after a fault.
+// A watch measures progress during and after a fault.
 type watch struct {
 	l *ledger
 
@@ -268,15 +269,14 @@ func (w *watch) handledLocked(at time.Time, took time.Duration) {
 		if at.After(w.began) {
 			w.during++
 		}
-	case w.first.IsZero() && !at.Add(-took).Before(w.end): // not one that had begun before
+	case w.first.IsZero() && !at.Add(-took).Before(w.end): // not a handler that had begun before
 		w.first = at
 		close(w.recovered)
 	}
 }
 
-// faultEnded notes the end of the fault, and returns a channel that is closed when the
-// first handler that began after it has run to its end, and how many orders are
-// incomplete.
+// faultEnded records the end of the fault. It returns the number of incomplete orders, and
+// a channel that is closed when the first handler that began after it has ended.
 func (w *watch) faultEnded(now time.Time) (recovered <-chan struct{}, waiting int) {
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
@@ -284,8 +284,8 @@ func (w *watch) faultEnded(now time.Time) (recovered <-chan struct{}, waiting in
 	return w.recovered, w.l.incomplete
 }
 
-// stop ends the measurement and returns it. Without a completion after the fault,
-// recovery is negative.
+// stop ends the measurement and returns its results. If no handler has completed after the
+// fault, recovery is negative.
 func (w *watch) stop() (during int, recovery, pause time.Duration) {
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
@@ -297,8 +297,8 @@ func (w *watch) stop() (during int, recovery, pause time.Duration) {
 	return w.during, recovery, w.pause
 }
 
-// orderPrefix begins the message id of each order.
+// orderPrefix is the prefix of each order's message id.
 const orderPrefix = "order-"
 
-// orderID is the message id of an order.
+// orderID returns the message id of an order.
 func orderID(id int) string { return fmt.Sprintf("%s%d", orderPrefix, id) }

@@ -10,9 +10,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// A load sends orders as long as fewer than window of them are incomplete: during a fault
-// too, so that there is work when it ends. Where queues keep groups, each sender sends the orders
-// of one, one after the other.
+// A load sends orders as long as fewer than window of them are incomplete, also during a fault,
+// so that there is work when it ends. Where queues keep groups, each sender sends the orders of
+// one group, one after the other.
 type load struct {
 	ledger *ledger
 	from   *core.Endpoint
@@ -46,8 +46,8 @@ func (l *load) run(ctx context.Context) {
 	all.Wait()
 }
 
-// send sends one order, and reports whether the broker has accepted it, and whether an
-// earlier try may have arrived too.
+// send sends one order, and reports whether the broker has accepted it, and whether an earlier
+// attempt may have arrived too.
 func (l *load) send(ctx context.Context, id, group int) (accepted, doubtful bool) {
 	for ctx.Err() == nil {
 		limited, cancel := context.WithTimeout(ctx, sendTimeout)

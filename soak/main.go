@@ -1,23 +1,22 @@
 //go:build darwin || linux
 
 // Command soak runs endpoints on every transport while their processes are killed, and
-// servers and networks fail, and then compares the messages that were sent with those that
-// were handled.
+// servers and networks fail, and then compares sent messages with handled ones.
 //
 //	go run ./soak -for 1h
 //	go run ./soak -for 5m -transport 'postgres-*'
 //	go run ./soak -for 5m -transport postgres-atomic -fault '*kill*'
 //
 // Four workers, each a separate process, run three endpoints: orders, shipping, which
-// gets a command for each order, and notices, which has subscribed to an event of each
-// order. A fifth of all attempts fails, and one of 200 orders always does. A worker is
+// receives a command for each order, and notices, which subscribes to an event of each
+// order. A fifth of all attempts fails, and one of 200 orders always fails. A worker is
 // killed with SIGKILL every few seconds, and all its traffic goes through a proxy. Orders
-// are sent for as long as there are faults, so that each fault finds work, and so does its
-// end. docs/reliability.md says which promises are checked, and has results.
+// are sent for as long as there are faults, so that there is work during and after each
+// fault. docs/reliability.md lists the promises that are checked, and has results.
 //
 // The program starts its servers itself. It prints each fault and each promise, and writes
-// the logs of the workers, each of their facts and a report in Markdown to a directory. It
-// exits with 1 where a promise was broken, with 2 where the soak itself failed.
+// the logs of the workers, all of their facts and a report in Markdown to a directory. It
+// exits with 1 if a promise was broken, and with 2 if the soak itself failed.
 package main
 
 import (
@@ -65,14 +64,14 @@ func soakMain(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	}
 }
 
-// shortestFault and longestFault bound how long a fault lasts that has a length.
+// shortestFault and longestFault limit the duration of a fault that has a length.
 const (
 	shortestFault = 2 * time.Second
 	longestFault  = 8 * time.Second
 )
 
-// lastPatience is longer than a delayed retry is late at most. RabbitMQ takes 3 minutes to
-// pass on one that was due while it started.
+// lastPatience is longer than the greatest lateness of a delayed retry. RabbitMQ takes 3
+// minutes to deliver a delayed retry that was due while it started.
 const lastPatience = 5 * time.Minute
 
 func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken bool, err error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 )
 
-// server is one that this program has started.
+// server is a server that this program has started.
 type server interface {
 	Kill() error
 	Shutdown() error
@@ -19,7 +19,7 @@ type server interface {
 	Thaw() error
 }
 
-// A network is everything through which workers reach a server: a proxy for each of its addresses.
+// A network is the path from workers to a server: a proxy for each of its addresses.
 type network []*proxy.Proxy
 
 // Cut ends all connections.
@@ -29,20 +29,20 @@ func (n network) Cut() {
 	}
 }
 
-// Refuse refuses new connections, and Accept ends that.
+// Refuse refuses new connections until Accept is called.
 func (n network) Refuse() error { return n.each((*proxy.Proxy).Refuse) }
 
 // Accept accepts new connections after Refuse.
 func (n network) Accept() error { return n.each((*proxy.Proxy).Accept) }
 
-// Stall swallows everything that is sent, and Resume ends that.
+// Stall holds back all traffic until Resume is called.
 func (n network) Stall() {
 	for _, p := range n {
 		p.Stall()
 	}
 }
 
-// Resume lets pass everything that was swallowed.
+// Resume lets the traffic that was held back pass.
 func (n network) Resume() {
 	for _, p := range n {
 		p.Resume()
@@ -57,7 +57,7 @@ func (n network) each(f func(*proxy.Proxy) error) error {
 	return errors.Join(errs...)
 }
 
-// networkFaults are those that every server and every network has.
+// networkFaults are the faults that every server and every network has.
 func networkFaults(s server, proxies ...*proxy.Proxy) []fault {
 	n := network(proxies)
 	down := func(end func() error) func(context.Context, time.Duration) error {
@@ -101,7 +101,7 @@ func networkFaults(s server, proxies ...*proxy.Proxy) []fault {
 	}
 }
 
-// closeAll calls functions that release something, the last one first.
+// closeAll calls functions that release resources, the last one first.
 func closeAll(closers []func() error) error {
 	var errs []error
 	for n := range closers {

@@ -60,7 +60,7 @@ func startPostgres(ctx context.Context) (_ system, err error) {
 	if err != nil {
 		return nil, err
 	}
-	number, _, _ := strings.Cut(version, " ") // without the package's
+	number, _, _ := strings.Cut(version, " ") // without the package's version
 	s.is = "PostgreSQL " + number
 	return s, nil
 }
@@ -126,8 +126,8 @@ func newPostgresJob(o processOptions) (*job, error) {
 	return j, nil
 }
 
-// administer calls do with a connection of the superuser past the proxy, which settings
-// that are faults do not concern.
+// administer calls do with a connection of the superuser that bypasses the proxy and is
+// not affected by settings that are faults.
 func (s *postgresSystem) administer(ctx context.Context, do func(conn *pgx.Conn) error) (err error) {
 	cfg, err := pgx.ParseConfig(s.server.URL(postgresDatabase))
 	if err != nil {
@@ -235,8 +235,8 @@ func (s *postgresSystem) vacuum(ctx context.Context, _ time.Duration) error {
 // table returns the table of a stage's queue, quoted.
 func table(s stage) string { return pgx.Identifier{s.String()}.Sanitize() }
 
-// depths implements system. One statement counts all queues, so that a message on its way
-// from one to another is in one of them.
+// depths implements system. One statement counts all queues, so that a message being
+// moved from one queue to another is in one of them.
 func (s *postgresSystem) depths(ctx context.Context) (map[string]int, error) {
 	names := []string{orders.String(), shipping.String(), notices.String(), errorQueue, unreadQueue, "reprise_delayed"}
 	var counts []string

@@ -21,14 +21,14 @@ import (
 )
 
 // workerVariable makes this program a worker: it has a processOptions as JSON. The
-// environment is used because other users can read a command line.
+// options are in the environment because other users can read a command line.
 const workerVariable = "REPRISE_SOAK_WORKER"
 
 // factsFile is the file descriptor to which a worker writes its facts.
 const factsFile = 3
 
-// childMain is the program in the processes that it starts: a worker or the stand-in for
-// Amazon SQS. It returns false in any other.
+// childMain runs the program in the processes that it starts: as a worker or as the
+// stand-in for Amazon SQS. It returns false in any other process.
 func childMain() (status int, isChild bool) {
 	if options := os.Getenv(workerVariable); options != "" {
 		return workerMain(options), true
@@ -39,7 +39,7 @@ func childMain() (status int, isChild bool) {
 	return 0, false
 }
 
-// processOptions are those of a worker that is a process.
+// processOptions are the options of a worker that is a process.
 type processOptions struct {
 	System  string // the kind of transport, such as systemPostgres
 	Config  json.RawMessage
@@ -121,7 +121,7 @@ func (w *processWorker) ended() <-chan struct{} { return w.done }
 
 func (w *processWorker) err() error { return w.failed }
 
-// workerMain is the whole life of a worker that is a process. It returns its exit status.
+// workerMain runs a worker that is a process. It returns its exit status.
 func workerMain(encoded string) int {
 	var o processOptions
 	if err := json.Unmarshal([]byte(encoded), &o); err != nil {

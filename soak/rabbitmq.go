@@ -28,8 +28,8 @@ type rabbitSystem struct {
 
 const (
 	rabbitVHost = "soak"
-	// Connections that the network swallows are given up after one and a half times as
-	// long, within the longest faults.
+	// The client gives up connections with swallowed traffic after one and a half times
+	// this interval, which is within the longest faults.
 	rabbitHeartbeat = 4 * time.Second
 )
 
@@ -77,7 +77,7 @@ func (s *rabbitSystem) serverLog() string { return s.server.Log() }
 
 func (s *rabbitSystem) secrets() []string { return []string{testserver.Password} }
 
-// rabbitConfig is the part of rabbitmq.Config that a worker gets.
+// rabbitConfig is the part of rabbitmq.Config that is passed to a worker.
 type rabbitConfig struct {
 	URL       string
 	QueueType rabbitmq.QueueType
@@ -146,7 +146,7 @@ func (s *rabbitSystem) faults() []fault {
 	)
 }
 
-// depths implements system. Delayed messages are in queues of the broker too.
+// depths implements system. Delayed messages are also in queues of the broker.
 func (s *rabbitSystem) depths(ctx context.Context) (map[string]int, error) {
 	list, err := s.server.Ctl(ctx, "list_queues", "--vhost", rabbitVHost, "--no-table-headers", "name", "messages")
 	if err != nil {
@@ -170,8 +170,8 @@ func (s *rabbitSystem) depths(ctx context.Context) (map[string]int, error) {
 	return depths, nil
 }
 
-// staleness implements system. A quorum queue publishes its depth every 5 s. One queue is
-// asked after the other, and between two a failed order is delayed.
+// staleness implements system. A quorum queue publishes its depth every 5 s. Queues are
+// queried one after the other, and between two queries a failed order may be delayed.
 func (s *rabbitSystem) staleness() time.Duration {
 	if s.queues == rabbitmq.Quorum {
 		return 6 * time.Second
@@ -179,5 +179,5 @@ func (s *rabbitSystem) staleness() time.Duration {
 	return longestDelay + time.Second
 }
 
-// rows implements system. There is no mode in which there are any.
+// rows implements system. No mode has rows.
 func (s *rabbitSystem) rows(context.Context, *ledger) error { return nil }

@@ -59,7 +59,7 @@ func runsTable(results []*result) string {
 	return markdown(rows)
 }
 
-// idle returns how many faults ended when there was nothing to do.
+// idle returns the number of faults that ended when there was no work.
 func (r *result) idle() (n int) {
 	for _, o := range r.outcomes {
 		if o.waiting == 0 {
@@ -69,7 +69,7 @@ func (r *result) idle() (n int) {
 	return n
 }
 
-// brokenBy returns how many orders or texts break a promise.
+// brokenBy returns the number of orders or texts that break a promise.
 func (r *result) brokenBy(p promise) int {
 	for _, f := range r.findings {
 		if f.promise == p {
@@ -103,8 +103,8 @@ func recoveryTable(results []*result) string {
 	return markdown(rows)
 }
 
-// recovery is the cell of a fault: the time to the recovery, or the shortest and the longest
-// and how often the fault was struck, and the longest pause.
+// recovery returns the cell of a fault: the time to the recovery, or the shortest and the
+// longest time and how often the fault was struck, and the longest pause.
 func recovery(name string, outcomes []outcome) string {
 	var times []time.Duration
 	var pause time.Duration
@@ -135,7 +135,7 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds())
 
 func round(d time.Duration) string { return d.Round(time.Second).String() }
 
-// markdown returns a table whose first row is its head.
+// markdown returns a table whose first row is the header.
 func markdown(rows [][]string) string {
 	var b strings.Builder
 	for n, row := range rows {
@@ -147,7 +147,7 @@ func markdown(rows [][]string) string {
 	return b.String()
 }
 
-// thousands writes 20000 as 20,000.
+// thousands formats 20000 as 20,000.
 func thousands(n int) string {
 	text := strconv.Itoa(n)
 	for at := len(text) - 3; at > 0; at -= 3 {

@@ -23,23 +23,23 @@ import (
 // A run soaks one subject.
 type run struct {
 	subject subject
-	load    time.Duration // how long there is load, with faults
-	fault   time.Duration // how long a fault lasts that has a length
-	calm    time.Duration // after each fault
-	window  int           // orders that are incomplete at a time
-	pace    time.Duration // of a handler
+	load    time.Duration // the duration of the load, with faults
+	fault   time.Duration // the duration of a fault that has a length
+	calm    time.Duration // the pause after each fault
+	window  int           // the number of incomplete orders at a time
+	pace    time.Duration // the duration of a handler
 	kills   [2]time.Duration
 	seed    uint64
-	logs    string // a directory of this run alone
-	// patience is how long the run waits for anything that has to happen. It is long,
-	// because the speed of the machine is not tested.
+	logs    string // a directory for this run only
+	// patience is the time limit for any event that has to happen. It is long, because the
+	// speed of the machine is not tested.
 	patience time.Duration
-	// lastPatience is how long it waits at the end, when nothing is handled any more but
+	// lastPatience is the time limit at the end, when no message is handled any more but
 	// messages are left.
 	lastPatience time.Duration
 	out          io.Writer
 
-	// chosen, where it is not nil, says which faults are struck.
+	// chosen, if not nil, selects the faults to strike.
 	chosen func(fault) bool
 
 	system  system
@@ -72,16 +72,16 @@ func (r *result) isBroken() bool {
 type outcome struct {
 	fault    string
 	took     time.Duration
-	during   int           // handlers that ran to their end during the fault
-	waiting  int           // orders that were incomplete when it ended
-	recovery time.Duration // from its end to the end of the first handler that began after it; negative: there was none
-	pause    time.Duration // the longest one without a completion, until the recovery
+	during   int           // handlers that ended without an error during the fault
+	waiting  int           // orders that were incomplete when the fault ended
+	recovery time.Duration // from the end of the fault to the end of the first handler that began after it; negative: there was none
+	pause    time.Duration // the longest time without a completion, until the recovery
 }
 
-// flow is how many handlers have to come to their end between two faults.
+// flow is the number of handlers that have to end between two faults.
 const flow = 100
 
-// do runs the load, the kills and the faults, and then compares. An error says that the
+// do runs the load, the kills and the faults, and then compares. An error means that the
 // soak itself failed.
 func (r *run) do(ctx context.Context) (_ *result, err error) {
 	r.started = time.Now()
@@ -93,7 +93,7 @@ func (r *run) do(ctx context.Context) (_ *result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // all of it is printed too
+	defer file.Close() //nolint:errcheck // its content is printed too
 	r.log = slog.New(slog.NewTextHandler(file, nil))
 	r.out = io.MultiWriter(r.out, file)
 
@@ -161,7 +161,7 @@ func (r *run) provision(ctx context.Context, t core.Transport) (*core.Endpoint, 
 	return reader, errors.Join(err, r.system.prepare(ctx, r.subject.mode, r.ledger))
 }
 
-// idOf returns the order of a message id, or -1.
+// idOf returns the order with a message id, or -1.
 func idOf(messageID string) int {
 	number, ok := strings.CutPrefix(messageID, orderPrefix)
 	id, err := strconv.Atoi(number)
@@ -172,7 +172,7 @@ func idOf(messageID string) int {
 }
 
 // strain runs workers, load, kills and faults until all faults have been struck, and
-// returns when all work is done, or nothing is done any more.
+// returns when all work is done, or there is no more progress.
 func (r *run) strain(ctx context.Context) (kills int, outcomes []outcome, err error) {
 	facts, err := newFactLog(filepath.Join(r.logs, "facts.txt"))
 	if err != nil {
@@ -239,8 +239,8 @@ func (r *run) awaitWorkers(ctx context.Context, f *fleet) error {
 	return f.awaitReady(ctx)
 }
 
-// strike strikes all faults in a random order, again and again until there was load for
-// long enough, and each at least once.
+// strike strikes all faults in random order, repeatedly until the time for load has
+// passed, and each at least once.
 func (r *run) strike(ctx context.Context) (outcomes []outcome, err error) {
 	var faults []fault
 	for _, f := range r.system.faults() {
@@ -284,7 +284,7 @@ func nameOfLast(outcomes []outcome) string {
 	return outcomes[len(outcomes)-1].fault
 }
 
-// awaitFlow returns when work goes on, or false if it does not.
+// awaitFlow returns true when work goes on, or false if it does not.
 func (r *run) awaitFlow(ctx context.Context) bool {
 	_, before := r.ledger.progress()
 	for deadline := time.Now().Add(r.patience); ctx.Err() == nil; pause(ctx, 20*time.Millisecond) {
@@ -295,7 +295,7 @@ func (r *run) awaitFlow(ctx context.Context) bool {
 			return false
 		}
 	}
-	return true // it is not known
+	return true // the state is unknown
 }
 
 func (r *run) strikeOne(ctx context.Context, f fault) (outcome, error) {
@@ -326,7 +326,7 @@ func (o outcome) String() string {
 		o.fault, o.took.Seconds(), o.during, o.waiting, recovery, o.pause.Seconds())
 }
 
-// drain returns when all work is done, or none was done for lastPatience.
+// drain returns when all work is done, or there was no progress for lastPatience.
 func (r *run) drain(ctx context.Context) error {
 	type state struct{ incomplete, completed, left, moved int }
 	var last state
@@ -347,8 +347,8 @@ func (r *run) drain(ctx context.Context) error {
 			last, since = now, time.Now()
 		}
 		unchanged := time.Since(since)
-		// The number in the error queue does not say that every failing order is there:
-		// one that was perhaps sent twice may be there twice.
+		// The number in the error queue does not prove that every failing order is there:
+		// an order that was perhaps sent twice may be there twice.
 		if now.incomplete+now.left == 0 && now.moved >= r.ledger.failing() && unchanged >= r.system.staleness() {
 			return nil
 		}
@@ -359,8 +359,8 @@ func (r *run) drain(ctx context.Context) error {
 	}
 }
 
-// collect adds the rows, the messages in the error queue, those that are left in any queue
-// and secrets in logs to the ledger. No worker runs any more.
+// collect adds to the ledger the rows, the messages in the error queue, the messages left
+// in other queues, and the secrets in logs. No worker runs any more.
 func (r *run) collect(ctx context.Context, reader *core.Endpoint) error {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
@@ -378,7 +378,7 @@ func (r *run) collect(ctx context.Context, reader *core.Endpoint) error {
 	return errors.Join(err, r.searchLogs())
 }
 
-// readErrorQueue runs the endpoint that reads the error queue until that is empty.
+// readErrorQueue runs the endpoint that reads the error queue until the queue is empty.
 func (r *run) readErrorQueue(ctx context.Context, reader *core.Endpoint) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -410,7 +410,7 @@ func (r *run) searchLogs() error {
 	}
 	for _, name := range names {
 		if filepath.Base(name) == "server.log" {
-			continue // it is not ours
+			continue // the server's log, not a worker's
 		}
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -35,9 +35,10 @@ const (
 	sqsAccessKey  = "AKIASOAK"
 	sqsSecretKey  = "the-secret-key-of-the-soak"
 	sqsVisibility = 5 * time.Second
-	// A worker that is asked to end waits for the end of a request for messages.
+	// A worker that is asked to shut down waits for the end of a request for messages.
 	sqsWait = time.Second
-	// sqsDuplicates is how many messages of a queue are delivered twice at a time.
+	// sqsDuplicates is the number of messages of a queue that are delivered twice at a
+	// time.
 	sqsDuplicates = 100
 )
 
@@ -160,9 +161,9 @@ func (s *sqsSystem) depths(ctx context.Context) (map[string]int, error) {
 	return depths, nil
 }
 
-// staleness implements system. The server's numbers are exact, but one queue is asked after
-// the other. A delayed message is in its queue.
+// staleness implements system. The server's numbers are exact, but queues are queried one
+// after the other. A delayed message is in its queue.
 func (s *sqsSystem) staleness() time.Duration { return time.Second }
 
-// rows implements system. There is no mode in which there are any.
+// rows implements system. No mode has rows.
 func (s *sqsSystem) rows(context.Context, *ledger) error { return nil }

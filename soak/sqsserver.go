@@ -26,7 +26,7 @@ import (
 // sqsVariable makes this program the stand-in for Amazon SQS: it has sqsOptions as JSON.
 const sqsVariable = "REPRISE_SOAK_SQS"
 
-// sqsOptions are those of the server that is a process.
+// sqsOptions are the options of the server process.
 type sqsOptions struct {
 	Addr, Journal string
 }
@@ -44,7 +44,7 @@ type sqsServer struct {
 	commands io.Writer // the standard input of the last process
 }
 
-// startSQSServer starts a server, which answers when it returns. The caller calls stop.
+// startSQSServer starts a server, and returns when it answers. The caller must call stop.
 func startSQSServer() (_ *sqsServer, err error) {
 	port, err := loopback.Reserve()
 	if err != nil {
@@ -117,20 +117,20 @@ func (s *sqsServer) Freeze() error { return s.life.Freeze() }
 // Thaw implements server.
 func (s *sqsServer) Thaw() error { return s.life.Thaw() }
 
-// stop ends the server for good, and removes its journal.
+// stop ends the server permanently, and removes its journal.
 func (s *sqsServer) stop() error {
 	return s.life.Stop(shutDown, func() error { return errors.Join(os.RemoveAll(s.dir), s.port.Release()) })
 }
 
-// An sqsCommand has the running server fail. The zero value ends all faults.
+// An sqsCommand injects faults into the running server. The zero value ends all faults.
 type sqsCommand struct {
 	Throttle       bool // every request is rejected
-	LoseAnswers    bool // every request is carried out, and its connection ends
+	LoseAnswers    bool // every request is carried out, and its connection is closed without an answer
 	FailSettlement bool // the first entry of each batch of settlements fails
 	Duplicates     int  // each queue delivers n messages twice
 }
 
-// do gives the server a command.
+// do sends a command to the server.
 func (s *sqsServer) do(c sqsCommand) error {
 	line, err := json.Marshal(c)
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *sqsServer) do(c sqsCommand) error {
 	return err
 }
 
-// sqsMain is the whole life of the server's process. It returns its exit status.
+// sqsMain runs the server's process. It returns its exit status.
 func sqsMain(encoded string) int {
 	if err := serveSQS(encoded); err != nil {
 		fmt.Fprintln(os.Stderr, "soak: sqs:", err)
@@ -171,7 +171,7 @@ func serveSQS(encoded string) error {
 	return errors.Join(err, s.Stop())
 }
 
-// obeySQS carries out commands until their end.
+// obeySQS carries out commands until the input ends.
 func obeySQS(s *testserver.Server, from io.Reader) error {
 	for lines := bufio.NewScanner(from); ; {
 		if !lines.Scan() {

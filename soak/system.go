@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// A subject is a way of using a transport that can be soaked.
+// A subject is a way of using a transport, on which a soak runs.
 type subject struct {
 	name  string // for -transport
 	title string // in tables
@@ -39,29 +39,29 @@ type system interface {
 	// version names the server, such as "PostgreSQL 15.14".
 	version() string
 
-	// open opens a transport that no fault of the network reaches.
+	// open opens a transport that no network fault reaches.
 	open() (core.Transport, error)
 
 	// openThrough opens a transport that all faults reach.
 	openThrough() (core.Transport, error)
 
-	// prepare makes the things that workers need beside their queues.
+	// prepare creates the resources that workers need in addition to their queues.
 	prepare(ctx context.Context, mode core.TransactionMode, l *ledger) error
 
 	// startWorker starts a worker, which writes its log to log.
 	startWorker(w workerOptions, log io.Writer) (worker, error)
 
-	// faults returns the faults, which must not be struck at the same time.
+	// faults returns the faults. Only one of them may be struck at a time.
 	faults() []fault
 
-	// depths returns how many messages each queue has, with those that workers have and
-	// those that are delayed. Depths that do not change for staleness are those of one
-	// moment; others may miss a message on its way from one queue to another.
+	// depths returns the number of messages in each queue, including delivered and
+	// delayed ones. Depths that do not change for staleness are those of one moment;
+	// others may miss a message that is being moved from one queue to another.
 	depths(ctx context.Context) (map[string]int, error)
 	staleness() time.Duration
 
-	// rows returns when the rows of the workers are in the ledger. It is called in
-	// SendsAtomicWithReceive alone, after all workers have ended.
+	// rows returns when the rows of the workers are in the ledger. It is called only in
+	// SendsAtomicWithReceive, after all workers have ended.
 	rows(ctx context.Context, l *ledger) error
 
 	// serverLog returns the end of the server's log.
@@ -73,7 +73,7 @@ type system interface {
 	close() error
 }
 
-// workerOptions are those of every worker of a run.
+// workerOptions are the options of every worker of a run.
 type workerOptions struct {
 	guarantees
 	pace   time.Duration
@@ -85,17 +85,18 @@ type worker interface {
 	// kill ends the worker as a crash does, and returns when it has ended.
 	kill() error
 
-	// stop asks the worker to end in order.
+	// stop asks the worker to shut down.
 	stop() error
 
 	// ended is closed when the worker has ended and all its facts are recorded.
 	ended() <-chan struct{}
 
-	// err returns nil if the worker ended in order. It is called after that.
+	// err returns nil if the worker shut down without an error. It is called after ended
+	// is closed.
 	err() error
 }
 
-// A fault is something that goes wrong for a while.
+// A fault is a failure that lasts for a while.
 type fault struct {
 	name string
 	// strike causes the fault, and returns when it has ended. A fault that has a length

@@ -23,7 +23,7 @@ const (
 	longestDelay  = delayedRetries * delayIncrease
 )
 
-// A promise is one that the run checks.
+// A promise is checked by the run.
 type promise struct {
 	text  string
 	rules string // in docs/adapter-rules.md and docs/recoverability.md
@@ -45,19 +45,18 @@ var (
 	promiseSecrets   = promise{"no log has the password", "C21"}
 )
 
-// A finding tells whether one promise was kept. It is broken if there are ids or
-// texts.
+// A finding says whether one promise was kept. It was broken if there are ids or texts.
 type finding struct {
 	promise promise
-	ids     []int    // orders
-	details []string // about the first of them
-	texts   []string // about anything but a single order
+	ids     []int    // of orders
+	details []string // about the first of these orders
+	texts   []string // about problems that do not concern a single order
 }
 
 func (f *finding) isBroken() bool { return len(f.ids)+len(f.texts) > 0 }
 
-// shownIDs is how many ids String returns at most, and shownDetails how many orders it
-// describes.
+// shownIDs is the largest number of ids, and shownDetails the largest number of described
+// orders, that String returns.
 const (
 	shownIDs     = 20
 	shownDetails = 5
@@ -90,22 +89,21 @@ func (f *finding) String() string {
 	return b.String()
 }
 
-// guarantees say which promises a transport makes.
+// guarantees has the promises that a transport makes.
 type guarantees struct {
 	mode        core.TransactionMode
 	nativeCount bool // core.Capabilities.NativeDeliveryCount
 	ordered     bool // queues keep groups in order (core.Capabilities.GroupOrder)
 }
 
-// orderedSuffix ends the names of queues and topics that keep groups in order, as Amazon has
-// it. Service Bus takes any name.
+// orderedSuffix is the suffix of the names of queues and topics that keep groups in order.
+// Amazon requires it; Service Bus accepts any name.
 const orderedSuffix = ".fifo"
 
 // queue returns the queue of a stage, which is also the name of its endpoint.
 func (g guarantees) queue(s stage) string { return s.String() + g.suffix() }
 
-// messageType returns the type of the messages that a stage gets. That of an event is a
-// topic.
+// messageType returns the type of the messages for a stage. The type of an event is a topic.
 func (g guarantees) messageType(s stage) string {
 	if s == notices {
 		return types[s] + g.suffix()
@@ -175,8 +173,8 @@ func (l *ledger) verdict(g guarantees) []finding {
 	)
 }
 
-// disorderLocked yields the orders that a stage handled before an earlier one of their group.
-// A message that is redelivered may be handled again later.
+// disorderLocked yields the orders that a stage handled before an earlier order of their
+// group. A redelivered message may be handled again later.
 func (l *ledger) disorderLocked() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		var latest [stages]map[int]time.Time // by group
@@ -199,8 +197,8 @@ func (l *ledger) disorderLocked() iter.Seq[int] {
 	}
 }
 
-// rowsAreExact reports whether each stage has one row of an order that was handled, and no
-// row of one that failed. An order that was perhaps sent twice may have more rows.
+// rowsAreExact reports whether each stage has one row for an order that was handled, and none
+// for an order that failed. An order that was perhaps sent twice may have more rows.
 func rowsAreExact(o *order, fails bool) bool {
 	for _, n := range o.rows {
 		switch {
@@ -215,12 +213,12 @@ func rowsAreExact(o *order, fails bool) bool {
 	return true
 }
 
-// attemptsAreRight reports whether each copy in the error queue came from the queue of
-// orders and went through every round, and whether each round was long enough, as the
-// broker counts. A delivery to a worker that is killed counts without a run of the
-// handler. So does the broker count at least as many attempts as there were runs, unless
-// the count is part of a transaction. A message that stays where it is because of its group
-// cannot carry its rounds with it: the last one is all that is known of it.
+// attemptsAreRight reports whether each copy in the error queue came from the queue of orders
+// and went through every round, and whether each round was long enough, by the broker's
+// count. A delivery to a worker that is killed counts without a run of the handler. So the
+// broker counts at least as many attempts as there were runs, unless the count is part of a
+// transaction. A message that keeps its place because of its group cannot carry its rounds
+// with it: only its last round is known.
 func (g guarantees) attemptsAreRight(o *order) bool {
 	counted := 0
 	for _, c := range o.moved {
@@ -235,7 +233,7 @@ func (g guarantees) attemptsAreRight(o *order) bool {
 		}
 	}
 	if len(o.moved) == 0 || !g.nativeCount || g.isAtomic() || g.ordered {
-		return true // promiseMoved is about an order that is not there
+		return true // promiseMoved covers an order that is not there
 	}
 	return counted >= o.began
 }
@@ -255,16 +253,16 @@ func (l *ledger) remainsLocked() (texts []string) {
 	return texts
 }
 
-// counts are the figures of a run that break no promise.
+// counts are figures of a run that do not break a promise.
 type counts struct {
 	orders    int
-	handled   int // runs of handlers to their end
+	handled   int // handler runs that ended without an error
 	failures  int // failed attempts
 	repeated  [stages]int
 	doubtful  int
 	failing   int // orders that always fail
-	movedMore int // of them, those that are in the error queue more than once
-	asOften   int // of them, those with exactly as many attempts as configured
+	movedMore int // the number of these that are in the error queue more than once
+	asOften   int // the number of these with exactly as many attempts as configured
 	fewest    int
 	most      int
 	refused   int // starts of workers

@@ -12,16 +12,16 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// errorQueue is that of all endpoints.
+// errorQueue is the error queue of all endpoints.
 const errorQueue = "failed"
 
-// concurrency is that of each endpoint of a worker.
+// concurrency is the concurrency of each endpoint of a worker.
 const concurrency = 8
 
-// types are those of the messages that each stage gets.
+// types are the types of the messages for each stage.
 var types = [stages]string{"soak.place-order", "soak.ship-order", "soak.order-placed"}
 
-// body is that of all messages.
+// body is the body of all messages.
 type body struct{ Order int }
 
 // A job runs the endpoints of one worker.
@@ -32,7 +32,7 @@ type job struct {
 	record func(fact)
 	log    *slog.Logger
 
-	// addRow, where it is not nil, writes one row in the transaction of the message.
+	// addRow, if not nil, writes one row in the transaction of the message.
 	addRow func(ctx context.Context, m *core.Message, s stage, id int) error
 }
 
@@ -41,8 +41,9 @@ var (
 	errChance = errors.New("this attempt fails by chance")
 )
 
-// failureChance is how likely an attempt fails of an order that does not always fail. In
-// its last round it does not, so that it never has to be moved to the error queue.
+// failureChance is the probability that an attempt fails, for an order that does not
+// always fail. Such an order does not fail in its last round, so that it is never moved
+// to the error queue.
 const failureChance = 0.2
 
 // endpoints returns an endpoint for each stage.
@@ -131,7 +132,7 @@ func (j *job) handle(ctx context.Context, m *core.TypedMessage[body], s stage) e
 			return err
 		}
 	}
-	// A failure comes last, so that rows and messages are there to be dropped.
+	// A failure comes last, so that there are rows and messages to be dropped.
 	switch {
 	case alwaysFails(id):
 		j.report(factFailed, s, id, "")
