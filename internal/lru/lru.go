@@ -1,4 +1,4 @@
-// Package lru is a bounded map that forgets what was used least recently.
+// Package lru is a bounded map that evicts the least recently used entries.
 package lru
 
 import "container/list"
@@ -32,8 +32,8 @@ func (c *Cache[K, V]) Get(key K) (V, bool) {
 	return e.Value.(*entry[K, V]).value, true
 }
 
-// Put sets key to value, makes it the most recently used, and drops the least
-// recently used entry when there are too many.
+// Put sets key to value and makes it the most recently used. If there are too many
+// entries, it evicts the least recently used one.
 func (c *Cache[K, V]) Put(key K, value V) {
 	if e, ok := c.entries[key]; ok {
 		e.Value.(*entry[K, V]).value = value
@@ -44,8 +44,8 @@ func (c *Cache[K, V]) Put(key K, value V) {
 	c.shrink()
 }
 
-// Oldest returns the least recently used entry, and false if there is none. It
-// stays the least recently used.
+// Oldest returns the least recently used entry, and false if there is none. It does not
+// change the order.
 func (c *Cache[K, V]) Oldest() (key K, value V, ok bool) {
 	last := c.order.Back()
 	if last == nil {
@@ -63,7 +63,7 @@ func (c *Cache[K, V]) Delete(key K) {
 	}
 }
 
-// Resize changes the capacity and drops what no longer fits.
+// Resize changes the capacity and evicts entries that no longer fit.
 func (c *Cache[K, V]) Resize(capacity int) {
 	c.capacity = max(capacity, 1)
 	c.shrink()

@@ -1,5 +1,5 @@
-// Package nservicebus compares what an adapter writes with what NServiceBus wrote in the same
-// situation, for the tests of the adapters.
+// Package nservicebus compares messages written by an adapter with messages that NServiceBus
+// wrote in the same situation, for the tests of the adapters.
 package nservicebus
 
 import (
@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// Kind is how two messages may differ.
+// Kind is a kind of difference between two messages.
 type Kind int
 
 const (
-	// Missing: NServiceBus writes it, Reprise does not.
+	// Missing: NServiceBus writes the field, Reprise does not.
 	Missing Kind = iota
-	// Added: Reprise writes it, NServiceBus does not.
+	// Added: Reprise writes the field, NServiceBus does not.
 	Added
-	// Differs: both write it, with other values.
+	// Differs: both write the field, with different values.
 	Differs
 )
 
@@ -29,30 +29,30 @@ func (k Kind) String() string { return [...]string{"missing", "added", "differs"
 
 // Allowed is a difference that a test accepts.
 type Allowed struct {
-	// Situations are those in which it is accepted. None: all.
+	// Situations are the situations in which the difference is accepted. None: all.
 	Situations []string
-	// Name is of a field of the messages. A star at its end stands for any text.
+	// Name is the name of a field of the messages. A star at its end stands for any text.
 	Name string
 	Kind Kind
-	// Form is matched by all of the values that differ, by both sides'. nil: any value.
+	// Form must match all differing values, on both sides. nil: any value.
 	Form *regexp.Regexp
-	// Optional is for one that there is not everywhere: it depends on the machine, or on the
-	// release of the broker.
+	// Optional is for a difference that does not occur everywhere: it depends on the machine,
+	// or on the release of the broker.
 	Optional bool
-	// Reason says why it does no harm.
+	// Reason says why the difference does no harm.
 	Reason string
 }
 
-// Forms of values that are others in each message.
+// Forms of values that differ from message to message.
 var (
-	// Time is one as NServiceBus writes it in headers.
+	// Time is a time as NServiceBus writes it in headers.
 	Time = regexp.MustCompile(`^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{6} Z$`)
 	// ID is a GUID, or 32 hexadecimal digits.
 	ID = regexp.MustCompile(`^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$`)
 )
 
-// Comparison is a table of allowed differences, and which of them were seen. Its methods are
-// safe for concurrent use.
+// Comparison is a table of allowed differences, and records the observed ones. Its methods
+// are safe for concurrent use.
 type Comparison struct {
 	Table []Allowed
 
@@ -60,8 +60,8 @@ type Comparison struct {
 	seen map[int]bool
 }
 
-// Compare fails the test for each field of the two messages that is not the same and not
-// in the table. Fields are headers and properties by their names.
+// Compare fails the test for each field of the two messages that differs and is not in the
+// table. Fields are headers and properties by their names.
 func (c *Comparison) Compare(t testing.TB, situation string, theirs, ours map[string]string) {
 	t.Helper()
 	for _, difference := range c.differences(situation, theirs, ours) {
@@ -120,8 +120,9 @@ func (c *Comparison) saw(i int) {
 	c.seen[i] = true
 }
 
-// Used fails the test for each difference of the table that was never seen, unless it is
-// optional, and for each without a reason: a table that allows too much proves too little.
+// Used fails the test for each difference of the table that was never observed, unless it is
+// optional, and for each difference without a reason: a table that allows too much proves too
+// little.
 func (c *Comparison) Used(t testing.TB) {
 	t.Helper()
 	for _, fault := range c.unused() {

@@ -15,8 +15,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Message is one as NServiceBus writes it for a transport: headers and body, and what the
-// transport has besides.
+// Message is a message as NServiceBus writes it for a transport: headers, body, and other
+// fields of the transport.
 type Message struct {
 	Queue      string
 	Headers    map[string]string
@@ -24,7 +24,7 @@ type Message struct {
 	Body       string
 }
 
-// Fields returns what Compare compares.
+// Fields returns the fields that Compare compares.
 func (m *Message) Fields() map[string]string {
 	fields := map[string]string{"body": m.Body}
 	for key, value := range m.Headers {
@@ -36,9 +36,9 @@ func (m *Message) Fields() map[string]string {
 	return fields
 }
 
-// Messages reads the file that has one message of each type of the endpoints Interop.Net, of
-// NServiceBus, and Interop.Go. The one in the queue error failed in Interop.Net, the one in
-// the queue audit was handled there.
+// Messages reads a file with one message of each type, sent by the endpoints Interop.Net, of
+// NServiceBus, and Interop.Go. The message in the queue error failed in Interop.Net, the
+// message in the queue audit was handled there.
 func Messages(t testing.TB, file string) map[string]*Message {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -65,8 +65,8 @@ func (m *Message) Type() string {
 	return name
 }
 
-// request returns the message that one in the error or audit queue was made of: without the
-// headers that NServiceBus adds.
+// request returns the original of a message in the error or audit queue: without the headers
+// that NServiceBus adds.
 func (m *Message) request() *Message {
 	r := *m
 	r.Headers = map[string]string{}
@@ -100,9 +100,10 @@ func (m *Message) note(t testing.TB) (n Note) {
 	return n
 }
 
-// rounds is how many rounds of attempts a message gets of two: NServiceBus leaves the time of
-// the last delayed retry on a message that it moves, and a day after that there are no more,
-// there and here. (ServiceControl removes it when it returns a message.)
+// rounds returns the number of rounds of attempts that a message gets, out of two: NServiceBus
+// leaves the time of the last delayed retry in the headers of a message that it moves, and a
+// day after that time neither NServiceBus nor Reprise makes delayed retries. (ServiceControl
+// removes the header when it returns a message.)
 func (m *Message) rounds() int {
 	if at, err := core.ParseTime(m.Headers[core.HeaderRetriesTimestamp]); err == nil && time.Since(at) > core.OneDay {
 		return 1
@@ -156,9 +157,9 @@ func run(t testing.TB, ep *core.Endpoint) {
 	}
 }
 
-// Received sends each message to an endpoint that does all that endpoints do with messages:
-// handles it and forwards and audits it, or fails, retries it at once and later, and moves it
-// to the error queue. What comes out is compared with what went in.
+// Received sends each message to an endpoint that does all that endpoints do with messages: it
+// handles, forwards and audits a message, or fails, retries it at once and later, and moves it
+// to the error queue. The resulting messages are compared with the sent ones.
 func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison) {
 	t.Helper()
 	type attempt struct {
@@ -226,8 +227,8 @@ func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison)
 	}
 }
 
-// Written has an endpoint do what Interop.Net did, and compares all that both wrote. The queue
-// Interop.Go is subscribed to Interop.NetHappened.
+// Written lets an endpoint do the same as Interop.Net, and compares the messages that both
+// wrote. The queue Interop.Go is subscribed to Interop.NetHappened.
 func (s *Site) Written(t *testing.T, all map[string]*Message, written *Comparison) {
 	t.Helper()
 	ep := s.endpoint(t, "Interop.Net")
@@ -270,7 +271,7 @@ func (s *Site) Written(t *testing.T, all map[string]*Message, written *Compariso
 	}
 }
 
-// Kept are the differences between a message of NServiceBus and what is left of it on its way
+// Kept are the differences between a message of NServiceBus and the same message after its way
 // through an endpoint that does not change it, on every transport.
 func Kept(more ...Allowed) []Allowed {
 	table := []Allowed{
@@ -278,8 +279,8 @@ func Kept(more ...Allowed) []Allowed {
 		{Name: "header NServiceBus.ExceptionInfo.Data.*", Kind: Missing, Situations: []string{"moved"}, Reason: "of an earlier failure"},
 		{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
 	}
-	// A copy says where and when the message was processed, and why it failed, and no more what
-	// an earlier one said.
+	// A copy says where and when the message was processed, and why it failed, and replaces
+	// the values of an earlier copy.
 	for situation, names := range map[string][]string{
 		"audited": {core.HeaderProcessingStarted, core.HeaderProcessingEnded, core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName},
 		"moved": {
@@ -293,15 +294,15 @@ func Kept(more ...Allowed) []Allowed {
 				Allowed{Name: "header " + name, Kind: Added, Situations: []string{situation}, Reason: "NServiceBus adds it to such a copy, too"},
 				Allowed{
 					Name: "header " + name, Kind: Differs, Situations: []string{situation}, Reason: "of an earlier failure or audit",
-					Optional: name == core.HeaderProcessingMachine || name == core.HeaderHandledMessageType, // the same, perhaps
+					Optional: name == core.HeaderProcessingMachine || name == core.HeaderHandledMessageType, // the values may be equal
 				})
 		}
 	}
 	return append(table, more...)
 }
 
-// Written are the differences between what an endpoint of NServiceBus writes and what one of
-// Reprise writes in the same situation, on every transport.
+// Written are the differences between messages written by an endpoint of NServiceBus and those
+// written by an endpoint of Reprise in the same situation, on every transport.
 func Written(more ...Allowed) []Allowed {
 	moment := func(name string) Allowed {
 		return Allowed{Name: "header " + name, Kind: Differs, Form: Time, Reason: "another moment"}

@@ -1,5 +1,5 @@
-// Package planted finds secrets that a test has planted into a configuration in everything
-// that a transport shows: errors, log lines, observer events, fmt, JSON.
+// Package planted looks for secrets, planted by a test into a configuration, in all output
+// of a transport: errors, log lines, observer events, fmt, JSON.
 package planted
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// mark is in every secret. No error, name or text of anything else has it.
+// mark is in every secret. No error, name or other text contains it.
 const mark = "zqsecret"
 
-// Oddities are characters that parsers of URLs, options and lists disagree about: the
+// Oddities are characters that parsers of URLs, options and lists treat differently: the
 // seeds of a fuzz test.
 func Oddities() []string {
 	return []string{
@@ -32,30 +32,30 @@ func Oddities() []string {
 	}
 }
 
-// Secret returns a secret with something odd in it, in two places. Each part that a parser
-// may split off is found.
+// Secret returns a secret with odd characters in two places. Each part that a parser may
+// split off can be recognised.
 func Secret(odd string) string { return odd + mark + odd + mark }
 
-// Forms returns a secret as people write it into a URL: as it is, and percent-encoded as
-// a password, as a part of a path and as an option.
+// Forms returns the forms of a secret in URLs: unchanged, and percent-encoded as a
+// password, as a part of a path and as an option.
 func Forms(secret string) []string {
 	_, password, _ := strings.Cut(url.UserPassword("", secret).String(), ":")
 	return slices.Compact([]string{secret, password, url.PathEscape(secret), url.QueryEscape(secret)})
 }
 
-// Check fails the test if a value, or anything that holds it, shows a planted secret.
-// what says where the value comes from.
+// Check fails the test if a value, or any value that contains it, shows a planted secret.
+// what names the origin of the value.
 func Check(t testing.TB, what string, value any) {
 	t.Helper()
 	for how, text := range shown(value) {
 		if strings.Contains(strings.ToLower(text), mark) {
 			t.Errorf("%s, %s: %s shows a secret", what, how, text)
-			return // the others repeat it
+			return // the others have the same text
 		}
 	}
 }
 
-// shown returns the texts in which a value can get into a log.
+// shown returns the texts in which a value can appear in a log.
 func shown(value any) map[string]string {
 	type holder struct {
 		Field any
@@ -75,7 +75,7 @@ func shown(value any) map[string]string {
 	}
 	texts["log/slog"] = b.String()
 	if err, ok := value.(error); ok {
-		for i := 0; err != nil; i++ { // the texts of what it wraps: errors.As finds them
+		for i := 0; err != nil; i++ { // the texts of the wrapped errors: errors.As finds these
 			texts[fmt.Sprintf("error %d of its chain", i)] = err.Error()
 			err = errors.Unwrap(err)
 		}
@@ -92,8 +92,8 @@ type Transport interface {
 	core.Purger
 }
 
-// CheckTransport has a transport that cannot reach its server fail in everything that it
-// can be asked for, and fails the test if anything shows a planted secret.
+// CheckTransport calls all methods of a transport that cannot reach its server, and fails
+// the test if an error or a log line shows a planted secret.
 func CheckTransport(t testing.TB, what string, transport Transport) {
 	t.Helper()
 	Check(t, what+": transport", transport)
@@ -121,7 +121,8 @@ func CheckTransport(t testing.TB, what string, transport Transport) {
 	checkEndpoint(t, what, transport)
 }
 
-// checkReceiver opens a receiver until it says that the server cannot be reached.
+// checkReceiver opens a receiver, and waits until it reports that the server cannot be
+// reached.
 func checkReceiver(t testing.TB, what string, transport Transport) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,14 +144,14 @@ func checkReceiver(t testing.TB, what string, transport Transport) {
 	}
 }
 
-// events are what an observer is told.
+// events are the events that an observer received.
 type events struct {
 	told    func()
 	mu      sync.Mutex
 	changes []core.ConnectionChange
 }
 
-// ConnectionChanged is that of a core.ReceiverConfig.
+// ConnectionChanged is the observer of a core.ReceiverConfig.
 func (e *events) ConnectionChanged(change core.ConnectionChange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -164,7 +165,7 @@ func (e *events) sendEnd(_ context.Context, end core.SendEnd) {
 	e.changes = append(e.changes, core.ConnectionChange{Err: end.Err})
 }
 
-// checkEndpoint starts an endpoint, and looks at its error, log, health and headers.
+// checkEndpoint starts an endpoint, and checks its error, log, health and headers.
 func checkEndpoint(t testing.TB, what string, transport Transport) {
 	t.Helper()
 	var mu sync.Mutex
@@ -177,7 +178,7 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 			defer mu.Unlock()
 			return logs.Write(text)
 		}), &slog.HandlerOptions{Level: slog.LevelDebug})),
-		WaitForBroker:   core.Off, // which would be for ever
+		WaitForBroker:   core.Off, // otherwise Run would wait for ever
 		OnCriticalError: func(_ context.Context, err error) { Check(t, what+": OnCriticalError", err) },
 	})
 	if err != nil {
@@ -188,7 +189,7 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 	core.Handle(ep, "place", func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
 	err = ep.Send(t.Context(), "orders", "place", []byte("x"))
 	Check(t, what+": Endpoint.Send", err)
-	ep.RaiseCritical(err) // a handler may, and its text gets into Health
+	ep.RaiseCritical(err) // a handler may do this, and the text gets into Health
 	err = ep.Run(t.Context())
 	if err == nil {
 		t.Errorf("%s: Run returned nil: the server can be reached, and this shows nothing", what)
