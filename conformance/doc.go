@@ -1,6 +1,6 @@
 // Package conformance is the suite that every adapter passes: it checks the contract of
-// core.Transport (rules C1-C22), and the behaviour that the engine offers to applications
-// on top of it (rules R1-R53), with the adapter and a real broker.
+// core.Transport (rules C1-C24), and the behaviour that the engine offers to applications
+// on top of it (rules R1-R64), with the adapter and a real broker.
 //
 // An adapter author writes one test:
 //

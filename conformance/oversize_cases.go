@@ -23,7 +23,7 @@ var oversizeCases = []testCase{
 		text := "out of stock: " + strings.Repeat("é✓ ", 1<<20/6)
 		in := t.failsWith(transport, errors.New(text))
 		got := in.Headers.Get(core.HeaderExceptionMessage)
-		const kept = 8 << 10 // the engine reserves 16 KiB of it
+		const kept = 8 << 10 // the engine keeps the first 16 KiB of the text
 		fits := t.caps.MaxHeaderBytes == 0 || t.caps.MaxHeaderBytes >= 64<<10
 		if limit := t.caps.MaxMessageBytes; fits && (limit == 0 || limit >= 64<<10) && (len(got) < kept || !strings.HasPrefix(text, got[:kept])) {
 			t.fail(fmt.Sprintf("the header %s has the beginning of the error's text, of which 16 KiB are within MaxHeaderBytes and MaxMessageBytes", core.HeaderExceptionMessage),

@@ -76,7 +76,7 @@ var rules = map[string]string{
 	"R60": "an instance's queue is received from by that instance alone, and its messages stay with it",
 }
 
-// compareRules orders C1, C2, ... C22, R1, R2, ...
+// compareRules orders C1, C2, ... C24, R1, R2, ...
 func compareRules(a, b string) int {
 	return cmp.Or(cmp.Compare(a[:1], b[:1]), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
