@@ -15,69 +15,69 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-// MaxErrorText is the most bytes that ErrorText, and so a DeliveryLog, keeps of
-// one error.
+// MaxErrorText is the most bytes that ErrorText, and so a DeliveryLog, keeps of one
+// error.
 const MaxErrorText = 4 << 10
 
-// minDeliveryLog is the least number of messages that a DeliveryLog remembers.
+// minDeliveryLog is the least capacity of a DeliveryLog, in messages.
 const minDeliveryLog = 1000
 
-// DeliveryLog is delivery counting for a broker that keeps no delivery count: a
-// bounded cache of errors, which remembers how often each message failed and
-// with what text. It lives in the memory of one process: another instance counts
-// for itself and a restart begins at 1, so an adapter that uses it says
-// NativeDeliveryCount: false.
+// DeliveryLog counts deliveries for a broker that keeps no delivery count. It is a
+// bounded cache with the number of failures of each message and the text of the last
+// error. It lives in the memory of one process: another instance counts separately and a
+// restart begins at 1, so an adapter that uses it sets NativeDeliveryCount to false.
 //
 // The adapter calls [DeliveryLog.Delivered] for every message it hands out,
 // [DeliveryLog.Failed] in Abandon, and [DeliveryLog.Forget] once the message is
 // gone for good. Keys are those of [DeliveryKey]. A DeliveryLog is safe for
 // concurrent use.
 //
-// # When more messages fail than it can hold
+// # When more messages fail than the log can hold
 //
-// It holds the larger of 1,000 and 4 x MaxInFlight, at its highest, messages. A
-// message that it does not hold counts from 1 again: it gets more attempts than
+// The log holds max(1000, 4*MaxInFlight) messages, with the highest MaxInFlight so far. A
+// message that is not in the log counts from 1 again: it gets more attempts than
 // configured, never fewer.
 //
-// A plain LRU cache would lose every count in an outage: once more messages fail
-// than it holds, and the broker gives each back to the tail of the queue, each is
-// forgotten before its next delivery, and none ever reaches its delayed retries.
-// Therefore messages keep their places in three quarters of the log: each is
-// counted there until Forget, and then the next message takes its place. So all
-// of them reach their last attempt, some after others. The last quarter is an LRU
-// cache for the rest, so that a message that is redelivered at once is counted
-// even if all other places are taken.
+// A plain LRU cache would lose every count in an outage. If more messages fail than it
+// holds, and the broker returns each to the tail of the queue, each message is evicted
+// before its next delivery, and none ever reaches its delayed retries. Therefore messages
+// keep their places in three quarters of the log: a message is counted there until
+// Forget, and then the next message takes its place. So all messages reach their last
+// attempt, some after others. The last quarter is an LRU cache for the other messages, so
+// that a message that is redelivered at once is counted even if all other places are
+// taken.
 //
-// Some messages never return to this receiver, because another instance has
-// taken them. A place is free again when 8, 64 or 512 times as many other
-// failures as the log holds messages were recorded since its message failed, a
-// third of the places each: the first ones soon, the last ones after a queue of
-// half a million messages. It is measured in failures, not in seconds, because a
-// message waits for those before it, however long their handlers take.
+// Some messages never return to this receiver, because another instance has received
+// them. The place of such a message becomes free when, since its last failure, the log
+// has recorded 8, 64 or 512 times as many failures as it holds messages; each of the
+// three numbers applies to a third of the places. The first ones become free soon, the
+// last ones after a queue of half a million messages. The time is measured in failures,
+// not in seconds, because a message waits for the messages before it, however long their
+// handlers take.
 type DeliveryLog struct {
 	mu       sync.Mutex
 	capacity int
-	failed   int64 // calls of Failed
+	failed   int64 // calls of Failed so far
 	segments [4]segment
 }
 
-// segment is a quarter of a DeliveryLog. A new message takes the place of the
-// segment's oldest one if that one failed more than patience calls of Failed ago.
+// segment is a quarter of a DeliveryLog. A new message takes the place of the segment's
+// oldest message if that one failed more than patience calls of Failed ago.
 type segment struct {
 	patience int64
 	failures *lru.Cache[string, failure]
 }
 
-// failure keeps the error's text, never the error: an error may hold on to
-// anything.
+// failure keeps the error's text, not the error: an error may refer to any amount of
+// memory.
 type failure struct {
 	count     int
 	lastError string
-	at        int64 // the last one, in calls of Failed
+	at        int64 // the last failure, in calls of Failed
 }
 
-// NewDeliveryLog returns an empty log for a receiver that holds at most
-// maxInFlight unsettled deliveries.
+// NewDeliveryLog returns an empty log for a receiver with at most maxInFlight unsettled
+// deliveries.
 func NewDeliveryLog(maxInFlight int) *DeliveryLog {
 	l := &DeliveryLog{}
 	for i := range l.segments {
@@ -87,9 +87,9 @@ func NewDeliveryLog(maxInFlight int) *DeliveryLog {
 	return l
 }
 
-// Resize follows a change of MaxInFlight, that of an endpoint that pauses or is
-// rate limited included: it makes room for more and forgets nothing where there
-// became fewer, because the failures of those that were held count on.
+// Resize adapts the log to a change of MaxInFlight, also when an endpoint pauses or is
+// rate limited. It makes room for more messages, and never evicts any: after MaxInFlight
+// falls, the messages that were in flight still count.
 func (l *DeliveryLog) Resize(maxInFlight int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +102,8 @@ func (l *DeliveryLog) Resize(maxInFlight int) {
 	l.segments[len(l.segments)-1].patience = 0 // the LRU cache
 }
 
-// Failed records one more failure of the message and its cause, which may be
-// nil. Of the cause it keeps ErrorText.
+// Failed records another failure of the message, and keeps ErrorText of its cause, which
+// may be nil.
 func (l *DeliveryLog) Failed(key string, cause error) {
 	text := ErrorText(cause)
 	l.mu.Lock()
@@ -116,7 +116,7 @@ func (l *DeliveryLog) Failed(key string, cause error) {
 	s.failures.Put(key, failure{count: f.count + 1, lastError: text, at: l.failed})
 }
 
-// find returns the segment that holds a message, or nil.
+// find returns the segment with a message, or nil.
 func (l *DeliveryLog) find(key string) (*segment, failure) {
 	for i := range l.segments {
 		s := &l.segments[i]
@@ -127,8 +127,8 @@ func (l *DeliveryLog) find(key string) (*segment, failure) {
 	return nil, failure{}
 }
 
-// segmentForNew returns the segment with the most patience that has a free place.
-// The last one always has.
+// segmentForNew returns the segment with the most patience that has a free place. The
+// last segment always has one.
 func (l *DeliveryLog) segmentForNew() *segment {
 	for i := range l.segments {
 		s := &l.segments[i]
@@ -140,10 +140,9 @@ func (l *DeliveryLog) segmentForNew() *segment {
 	return nil
 }
 
-// Delivered returns Incoming.DeliveryCount (1 and the failures recorded so far)
-// and Incoming.LastError ("" if none) for a message about to be handed out. It
-// records nothing: a delivery that comes back without having failed does not
-// count.
+// Delivered returns Incoming.DeliveryCount (1 and the failures recorded so far) and
+// Incoming.LastError ("" if none) for a message that is about to be handed out. It
+// records nothing: a redelivery without a failure does not count.
 func (l *DeliveryLog) Delivered(key string) (count int, lastError string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +150,7 @@ func (l *DeliveryLog) Delivered(key string) (count int, lastError string) {
 	return 1 + f.count, f.lastError
 }
 
-// Forget drops what is known of a message, which is completed or moved away.
+// Forget removes a message that is completed or moved away.
 func (l *DeliveryLog) Forget(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +159,7 @@ func (l *DeliveryLog) Forget(key string) {
 	}
 }
 
-// Len returns how many messages the log remembers.
+// Len returns the number of messages in the log.
 func (l *DeliveryLog) Len() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,16 +169,15 @@ func (l *DeliveryLog) Len() (n int) {
 	return n
 }
 
-// DeliveryKey returns the key of a message in a DeliveryLog: its NativeID or,
-// for a foreign message without one, a hash of its headers and body. Two
-// foreign messages with the same content share a key, and so a count.
+// DeliveryKey returns the key of a message in a DeliveryLog: its NativeID or, for a
+// foreign message without one, a hash of its headers and body. Two foreign messages with
+// the same content share a key, and so a count.
 func DeliveryKey(in *core.Incoming) string {
 	if in.NativeID != "" {
 		return in.NativeID
 	}
-	// Every part is preceded by its length, so that no two contents run
-	// together into the same input. Header order is not part of the content:
-	// some brokers do not keep it.
+	// Every part is preceded by its length, so that different contents never give the
+	// same input. Header order is not part of the content: some brokers do not keep it.
 	h := sha256.New()
 	hashPart(h, in.Body)
 	headers := in.Headers.Map()
@@ -197,9 +195,9 @@ func hashPart(h hash.Hash, part []byte) {
 	h.Write(part)
 }
 
-// ErrorText returns what an adapter keeps of a cause given to Abandon: the
-// error's text as valid UTF-8, cut to MaxErrorText bytes without splitting a
-// character. It is "" for nil.
+// ErrorText returns the text that an adapter keeps of a cause given to Abandon: the
+// error's text as valid UTF-8, cut to MaxErrorText bytes without splitting a character.
+// It is "" for nil.
 func ErrorText(cause error) string {
 	if cause == nil {
 		return ""
@@ -210,7 +208,7 @@ func ErrorText(cause error) string {
 		for end > MaxErrorText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
 			end--
 		}
-		text = strings.Clone(text[:end]) // a slice would keep all of it alive
+		text = strings.Clone(text[:end]) // a slice would keep the whole text in memory
 	}
-	return strings.ToValidUTF8(text, "?") // one byte: the text does not grow again
+	return strings.ToValidUTF8(text, "?") // one byte: the text does not grow
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// AppendHeadersJSON appends h to dst as a JSON object of strings, in the order
-// of h, and returns the extended slice. NServiceBus's transports for SQL Server,
-// PostgreSQL and Amazon SQS write headers like this, and it is escaped for their
-// older versions too.
+// AppendHeadersJSON appends h to dst as a JSON object of strings, in the order of h, and
+// returns the extended slice. NServiceBus's transports for SQL Server, PostgreSQL and
+// Amazon SQS write headers in this format, and their older versions can read the result
+// too.
 //
-// Keys and values must be UTF-8, as Send has to check (C10): others are written
-// as they are, and [ParseHeadersJSON] will refuse them. The result has no NUL
-// and no other control character, so a column of text takes it.
+// Keys and values must be UTF-8, as Send has to check (C10): other bytes are written as
+// they are, and [ParseHeadersJSON] will refuse them. The result has no NUL and no other
+// control character, so a text column accepts it.
 func AppendHeadersJSON(dst []byte, h core.Headers) []byte {
 	const punctuation = len(`"":"",`)
 	dst = slices.Grow(dst, len(`{}`)+h.Len()*punctuation+h.Bytes())
@@ -36,8 +36,8 @@ func AppendHeadersJSON(dst []byte, h core.Headers) []byte {
 	return append(dst, '}')
 }
 
-// What a backslash makes of a letter of escapeLetters is in the same place of
-// escapes. JSON does not need \/, but the readers of older NServiceBus versions
+// escapeLetters has, at the same index, the letter that stands for a character of escapes
+// after a backslash. JSON does not need \/, but the readers of older NServiceBus versions
 // do.
 const (
 	escapeLetters = `"\/bfnrt`
@@ -47,7 +47,7 @@ const (
 func appendJSONString(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	written := 0 // of s
+	written := 0 // bytes of s
 	for i := plainEnd(s, 0); i < len(s); i = plainEnd(s, i) {
 		c := s[i]
 		letter := strings.IndexByte(escapes, c)
@@ -59,7 +59,7 @@ func appendJSONString(dst []byte, s string) []byte {
 			dst = append(append(dst, s[written:i]...), '\\', 'u', '0', '0', hex[c>>4], hex[c&0xF])
 			i++
 		case strings.HasPrefix(s[i:], "\uFFFE"), strings.HasPrefix(s[i:], "\uFFFF"):
-			// Good JSON as they are too, but the same readers refuse them.
+			// Unescaped they are valid JSON too, but the same readers refuse them.
 			dst = append(append(dst, s[written:i]...), '\\', 'u', 'f', 'f', 'f', hex[s[i+2]&0xF])
 			i += 3
 		default:
@@ -72,21 +72,20 @@ func appendJSONString(dst []byte, s string) []byte {
 	return append(append(dst, s[written:]...), '"')
 }
 
-// ParseHeadersJSON reads what [AppendHeadersJSON] writes, and any other JSON
-// object of strings. A null instead of a string is an empty value, half of a
-// surrogate pair is U+FFFD, and of a key that comes again the last value counts.
-// The headers are in the order of the text, or, where it has more than 64, in the
-// order of their keys. No reference to text is kept.
+// ParseHeadersJSON reads the output of [AppendHeadersJSON], and any other JSON object of
+// strings. A null instead of a string is an empty value, half of a surrogate pair is
+// U+FFFD, and the last value of a repeated key counts. The headers are in the order of
+// the text or, if it has more than 64, in the order of their keys. No reference to text
+// is kept.
 //
-// An error says what is wrong at which byte, and quotes no value. It belongs in
-// the message's Malformed (C4), and beside it the headers, which are those that
-// could be read:
+// An error says what is wrong at which byte, and quotes no value. It belongs in the
+// message's Malformed (C4), next to the headers that could be read:
 //
-//   - Where text is no JSON, those before. Text that is no object at all, an
-//     empty one or a null, has none.
-//   - Without a member whose value is no string, or whose key is empty. The
-//     latter matches [core.ErrInvalidHeader].
-//   - With U+FFFD for each byte that is not UTF-8. That matches it too.
+//   - If text is not JSON, the headers before the mistake. There are none if text is not
+//     an object, is empty or is a null.
+//   - Without a member whose value is not a string, or whose key is empty. The error for
+//     an empty key matches [core.ErrInvalidHeader].
+//   - With U+FFFD for each byte that is not UTF-8. That error matches it too.
 func ParseHeadersJSON(text []byte) (core.Headers, error) {
 	var h core.Headers
 	p := headersParser{text: text}
@@ -110,20 +109,20 @@ func ParseHeadersJSON(text []byte) (core.Headers, error) {
 	}
 }
 
-// manyHeaders is about where a map becomes faster than Headers.Set, which
+// manyHeaders is about the number from which a map is faster than Headers.Set, which
 // compares with every key. A foreign text can have many thousands.
 const manyHeaders = 64
 
 // headersParser reads a JSON object header by header.
 type headersParser struct {
 	text    []byte
-	at      int             // the byte to be read next
+	at      int             // the next byte to read
 	strings strings.Builder // all keys and values, so that they are one allocation
-	members int             // of the object, so far
+	members int             // of the object, read so far
 	err     error           // the first
 }
 
-// rest returns h with key and all headers that follow.
+// rest returns h with key and all the following headers.
 func (p *headersParser) rest(h core.Headers, key, value string) core.Headers {
 	all := h.Map()
 	for ok := true; ok; key, value, ok = p.next() {
@@ -132,8 +131,8 @@ func (p *headersParser) rest(h core.Headers, key, value string) core.Headers {
 	return core.HeadersFromMap(all)
 }
 
-// next returns the next header, or false if there is none: the object ends, or
-// what follows is no JSON. It passes over members that are no headers.
+// next returns the next header, or false if there is none: the object ends, or the rest
+// is not JSON. It skips members that are not headers.
 func (p *headersParser) next() (key, value string, ok bool) {
 	for p.member() {
 		start := p.at
@@ -166,7 +165,7 @@ func (p *headersParser) next() (key, value string, ok bool) {
 	return "", "", false
 }
 
-// member goes to the next member's key, and reports whether one must follow.
+// member moves to the next member's key, and reports whether one must follow.
 func (p *headersParser) member() bool {
 	if p.space(); p.take('}') {
 		if p.space(); p.at < len(p.text) {
@@ -224,7 +223,7 @@ func (p *headersParser) quoted() (s string, ok bool) {
 	}
 }
 
-// escape reads a backslash and what belongs to it.
+// escape reads a backslash and the rest of its escape sequence.
 func (p *headersParser) escape() bool {
 	if p.at+1 < len(p.text) {
 		if letter := strings.IndexByte(escapeLetters, p.text[p.at+1]); letter >= 0 {
@@ -240,7 +239,8 @@ func (p *headersParser) escape() bool {
 	}
 	p.at += len(`\u0000`)
 	if utf16.IsSurrogate(r) {
-		// What has no other half is U+FFFD, and what follows stands for itself.
+		// A half without its other half is U+FFFD, and the text after it stands for
+		// itself.
 		if r = utf16.DecodeRune(r, p.codeUnit()); r != utf8.RuneError {
 			p.at += len(`\u0000`)
 		}
@@ -249,7 +249,7 @@ func (p *headersParser) escape() bool {
 	return true
 }
 
-// codeUnit returns the number in the \u escape that comes next, or -1.
+// codeUnit returns the number in the \u escape at the current position, or -1.
 func (p *headersParser) codeUnit() rune {
 	escape := p.text[p.at:min(len(p.text), p.at+len(`\u0000`))]
 	if len(escape) < len(`\u0000`) || escape[0] != '\\' || escape[1] != 'u' {
@@ -269,8 +269,8 @@ func (p *headersParser) codeUnit() rune {
 	return unit
 }
 
-// skip goes to the end of a value that is no string. It need not see whether
-// that is JSON: the text is malformed already.
+// skip moves to the end of a value that is not a string. It need not check that the value
+// is JSON: the text is malformed already.
 func (p *headersParser) skip() {
 	depth := 0
 	for p.at < len(p.text) {
@@ -302,7 +302,7 @@ func (p *headersParser) space() {
 	}
 }
 
-// take reads c if it comes next.
+// take reads c if it is the next byte.
 func (p *headersParser) take(c byte) bool {
 	if p.at < len(p.text) && p.text[p.at] == c {
 		p.at++
@@ -326,12 +326,12 @@ func (p *headersParser) failed(at int, err error) {
 	}
 }
 
-// plainEnd returns the index of the first byte of s, from i on, that may not be
-// in a string of JSON as it is, or is a slash, or is not ASCII; or len(s).
+// plainEnd returns the index of the first byte of s, from i on, that must not stand
+// unescaped in a JSON string, or is a slash, or is not ASCII; or len(s).
 func plainEnd[T string | []byte](s T, i int) int {
-	// Eight bytes at a time, which is three times as fast as one by one: stop has
-	// the high bit of each byte that is not plain. Where a subtraction borrows,
-	// the bytes above may be wrong, but only the lowest counts.
+	// Eight bytes at a time, three times as fast as one by one: stop has the high bit of
+	// each byte that is not plain. If a subtraction borrows, the bytes above may be
+	// wrong, but only the lowest one counts.
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(s); i += 8 {
 		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |

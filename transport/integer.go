@@ -1,7 +1,8 @@
 package transport
 
-// Integer returns a number of any of the signed types of Go, or of the unsigned ones that an int64 has room for, and whether value is one.
-// The clients of AMQP return properties as values of the type that the sender chose.
+// Integer returns value as an int64, and whether value is a signed integer of Go, or an
+// unsigned one that fits into an int64. AMQP clients return properties as values of the
+// type that the sender chose.
 func Integer(value any) (n int64, ok bool) {
 	switch v := value.(type) {
 	case int64:

@@ -12,16 +12,16 @@ import (
 
 // Lifecycle is the part of a Transport that opens and closes: it knows whether the
 // transport is open, its open receivers, and its goroutines, which must have ended when
-// Close returns (C14). An adapter's New makes one with NewLifecycle. It is safe for
+// Close returns (C14). An adapter's New creates one with NewLifecycle. It is safe for
 // concurrent use.
 type Lifecycle struct {
 	ctx    context.Context
 	cancel context.CancelFunc
-	done   chan struct{} // closed when Close has done everything
+	done   chan struct{} // closed when Close has finished
 
 	closed atomic.Bool // written with mu held
 
-	mu         sync.Mutex // guards receivers, and that nothing is added after Close
+	mu         sync.Mutex // guards receivers, and prevents additions after Close
 	receivers  map[core.Receiver]struct{}
 	goroutines sync.WaitGroup
 }
@@ -34,10 +34,10 @@ func NewLifecycle() *Lifecycle {
 }
 
 // Context ends in Close, once all receivers are closed. Goroutines and connections of the
-// transport live by it.
+// transport use it.
 func (l *Lifecycle) Context() context.Context { return l.ctx }
 
-// Err returns core.ErrClosed after Close, otherwise ctx.Err(). Every operation asks it
+// Err returns core.ErrClosed after Close, otherwise ctx.Err(). Every operation calls it
 // first.
 func (l *Lifecycle) Err(ctx context.Context) error {
 	if l.closed.Load() {
@@ -46,8 +46,8 @@ func (l *Lifecycle) Err(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Add notes a receiver that was opened, for Close. It returns core.ErrClosed if the
-// transport was closed while the receiver was being opened; then Close does not know it.
+// Add registers an opened receiver for Close. It returns core.ErrClosed if the transport
+// was closed while the receiver was being opened; Close does not close that receiver.
 func (l *Lifecycle) Add(r core.Receiver) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *Lifecycle) Add(r core.Receiver) error {
 	return nil
 }
 
-// Remove forgets a receiver. A receiver's Close calls it last.
+// Remove unregisters a receiver. A receiver's Close calls it last.
 func (l *Lifecycle) Remove(r core.Receiver) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,9 +72,9 @@ func (l *Lifecycle) Receivers() []core.Receiver {
 	return slices.Collect(maps.Keys(l.receivers))
 }
 
-// Go runs f in a goroutine that Close waits for. f returns when Context has ended, or when
-// the function given to Close has cut it off. After Close it does not run, and Go returns
-// false.
+// Go runs f in a goroutine that Close waits for. f returns when Context has ended, or
+// when the function given to Close has disconnected it. After Close, Go does not run f
+// and returns false.
 func (l *Lifecycle) Go(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,9 +86,9 @@ func (l *Lifecycle) Go(f func()) bool {
 }
 
 // Close closes all receivers, at the same time and with ctx, ends Context, calls
-// disconnect unless it is nil, and waits for the goroutines. From its beginning on
-// everything else is refused. It returns true for the first call, and false for all
-// others, which wait until the first one has returned.
+// disconnect unless it is nil, and waits for the goroutines. As soon as Close begins,
+// everything else is refused. The first call returns true; all other calls wait for the
+// first one and return false.
 func (l *Lifecycle) Close(ctx context.Context, disconnect func()) bool {
 	l.mu.Lock()
 	first := !l.closed.Swap(true)

@@ -9,20 +9,20 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Outages tells an endpoint of a broker's outages, and the adapter how long to wait
-// before its next attempt: further and further apart, and never in step with other
-// processes (C15). The zero value tells nothing. It is safe for concurrent use, once its
-// field is set.
+// Outages notifies an endpoint of a broker's outages, and tells the adapter how long to
+// wait before its next attempt: the pauses grow, and have jitter so that processes do not
+// retry in step (C15). The zero value does not notify. It is safe for concurrent use once
+// its field is set.
 type Outages struct {
-	// ConnectionChanged is that of core.ReceiverConfig, or nil.
+	// ConnectionChanged is core.ReceiverConfig.ConnectionChanged, or nil.
 	ConnectionChanged func(core.ConnectionChange)
 
-	order sync.Mutex // held during calls of ConnectionChanged, so that changes are told in their order
+	order sync.Mutex // held during calls of ConnectionChanged, so that changes are reported in order
 
 	mu    sync.Mutex
-	since time.Time // zero: there is none
-	last  time.Time // when the last failure was noted
-	ended time.Time // when the last outage ended
+	since time.Time // zero: there is no outage
+	last  time.Time // the last failure
+	ended time.Time // the end of the last outage
 	pause time.Duration
 }
 
@@ -31,9 +31,10 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// Failed notes a failed attempt and when it began, and returns how long to wait before
-// the next one. Attempts that were in progress at the same time, and failed together, are one. An
-// attempt that began before the last outage ended is part of that one, and is not told.
+// Failed records a failed attempt and when it began, and returns how long to wait before
+// the next one. Attempts that were in progress at the same time, and failed together,
+// count as one. An attempt that began before the last outage ended belongs to that
+// outage, and the observer is not notified.
 func (o *Outages) Failed(err error, began time.Time) time.Duration {
 	o.order.Lock()
 	defer o.order.Unlock()
@@ -49,14 +50,14 @@ func (o *Outages) Failed(err error, began time.Time) time.Duration {
 		o.pause = min(2*o.pause, lastPause)
 	}
 	o.last = time.Now()
-	wait := o.pause/2 + rand.N(o.pause) // half as long to one and a half times as long
+	wait := o.pause/2 + rand.N(o.pause) // between half and one and a half of the pause
 	since := o.since
 	o.mu.Unlock()
 	o.tell(core.ConnectionChange{Err: err, Since: since, RetryIn: wait})
 	return wait
 }
 
-// End notes a success.
+// End records a success.
 func (o *Outages) End() {
 	if !o.isOn() {
 		return
@@ -79,8 +80,8 @@ func (o *Outages) isOn() bool {
 }
 
 // Retry calls try until it succeeds, fails with an error that is not transient, or ctx
-// ends, which is the error then. It pauses with sleep for as long as Failed says, and an
-// error of sleep ends it too.
+// ends, whose error it then returns. Between attempts it calls sleep with the pause of
+// Failed; an error of sleep ends it too.
 func (o *Outages) Retry(ctx context.Context, try func() error, transient func(error) bool, sleep func(time.Duration) error) error {
 	for {
 		began := time.Now()

@@ -8,16 +8,15 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// CheckOutgoing returns what is wrong with a message whatever its destination, for
-// a transport with these capabilities: an ability that is not claimed
-// (errors.ErrUnsupported, C1), a limit (core.ErrTooLarge, C10), a header, group key or
-// property that is not UTF-8 (core.ErrInvalidHeader), a negative duration. An adapter's Send calls it for
-// every message before it sends the first.
+// CheckOutgoing returns an error for a message that a transport with these capabilities
+// cannot send to any destination: the message needs an ability that is not claimed
+// (errors.ErrUnsupported, C1), exceeds a limit (core.ErrTooLarge, C10), has a header,
+// group key or property that is not UTF-8 (core.ErrInvalidHeader), or has a negative
+// duration. An adapter's Send calls it for every message before it sends the first.
 //
-// The size limits are for what applications send: a copy that the engine makes of a
-// received message ([core.SendReason.IsCopy]) is not held against them. An adapter
-// checks it against the limits of its broker, where the broker does not refuse such a
-// message alone.
+// The size limits apply to messages of applications, not to the copies of received
+// messages that the engine makes ([core.SendReason.IsCopy]). An adapter checks the copies
+// against the limits of its broker, unless the broker refuses such a message alone.
 func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 	switch {
 	case out.Queue == "" && out.Topic == "":
@@ -78,14 +77,14 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 	return nil
 }
 
-// Unsupported is the error for what a capability, a field of core.Capabilities, would
-// allow.
+// Unsupported returns the error for an operation that needs a capability, a field of
+// core.Capabilities.
 func Unsupported(capability string) error {
 	return fmt.Errorf("the transport does not have the capability %s: %w", capability, errors.ErrUnsupported)
 }
 
-// validText reports whether s is UTF-8. Nearly all headers are short and ASCII,
-// which a loop finds out in less time than the call of utf8.ValidString takes.
+// validText reports whether s is UTF-8. Nearly all headers are short and ASCII, and a
+// loop detects that in less time than a call of utf8.ValidString takes.
 func validText(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -95,9 +94,8 @@ func validText(s string) bool {
 	return true
 }
 
-// NoneSent returns a SendError that says of every message that it was refused: the
-// bad one for the cause, the others because of it. A bad below 0 means that the
-// cause concerns all of them.
+// NoneSent returns a SendError in which every message is refused: msgs[bad] for the
+// cause, the others because of it. If bad is below 0, the cause concerns all of them.
 func NoneSent(msgs []core.Outgoing, bad int, cause error) *core.SendError {
 	failed := AllSent(msgs, core.SendRefused, cause)
 	for i := range failed.Results {
@@ -108,8 +106,9 @@ func NoneSent(msgs []core.Outgoing, bad int, cause error) *core.SendError {
 	return failed
 }
 
-// AllSent returns a SendError that says the same of every message, for the caller to
-// correct. The cause is that of the state; nil for core.SendAccepted.
+// AllSent returns a SendError with the same state for every message, which the caller may
+// change for single messages. The cause belongs to the state; it is nil for
+// core.SendAccepted.
 func AllSent(msgs []core.Outgoing, state core.SendState, cause error) *core.SendError {
 	results := make([]core.SendResult, len(msgs))
 	for i := range msgs {

@@ -6,25 +6,24 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// The headers in which [PackHeaders] carries what a broker has no field for. They
-// are part of the wire format.
+// These are the headers in which [PackHeaders] carries values that a broker has no field
+// for. They are part of the wire format.
 const (
-	// GroupKeyHeader has core.Outgoing's GroupKey.
+	// GroupKeyHeader carries core.Outgoing's GroupKey.
 	GroupKeyHeader = "Reprise.GroupKey"
-	// PropertiesHeader has its Properties, as a JSON object of strings.
+	// PropertiesHeader carries its Properties, as a JSON object of strings.
 	PropertiesHeader = "Reprise.Properties"
 
 	reservedPrefix = "Reprise."
-	// escapePrefix goes before the name of an application's header that would be
-	// taken for one of these.
+	// escapePrefix is put before an application's header name that would be taken for one
+	// of these.
 	escapePrefix = "Reprise.Escaped."
 )
 
-// PackHeaders returns the headers to store with a message where the broker has no
-// fields for GroupKey and Properties: those of the message, and GroupKeyHeader and
-// PropertiesHeader where there is something to carry. [UnpackHeaders] takes them
-// out again. An adapter whose broker has a field for one of the two clears it in a
-// copy of the message first.
+// PackHeaders returns the headers to store with a message if the broker has no fields for
+// GroupKey and Properties: those of the message, plus GroupKeyHeader and PropertiesHeader
+// for values that are set. [UnpackHeaders] removes them again. An adapter whose broker
+// has a field for one of the two clears it in a copy of the message first.
 //
 // The result is out.Headers itself for a message with neither.
 func PackHeaders(out *core.Outgoing) core.Headers {
@@ -46,10 +45,10 @@ func PackHeaders(out *core.Outgoing) core.Headers {
 	return h
 }
 
-// UnpackHeaders moves what [PackHeaders] added to in's headers into GroupKey and
-// Properties, and leaves the headers as they were sent. It allocates nothing for a
-// message that has none of it. A PropertiesHeader that cannot be read, of a foreign
-// message, stays among the headers.
+// UnpackHeaders moves the headers that [PackHeaders] added to in.Headers into GroupKey
+// and Properties, and leaves the other headers as they were sent. It allocates nothing
+// for a message without them. If the PropertiesHeader of a foreign message cannot be
+// read, it stays among the headers.
 func UnpackHeaders(in *core.Incoming) {
 	if !hasReserved(in.Headers) {
 		return
@@ -69,7 +68,7 @@ func UnpackHeaders(in *core.Incoming) {
 	}
 }
 
-// hasReserved reports whether a header needs the attention of this file.
+// hasReserved reports whether a header has a name that UnpackHeaders handles.
 func hasReserved(h core.Headers) bool {
 	for key := range h.All() {
 		if isReserved(key) {

@@ -8,10 +8,10 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks an error as permanent, so that an adapter does not retry: an error of the
-// adapter itself, about a queue or a setting for example. Errors of client libraries and
-// brokers have codes, which the adapter judges. The text of the error stays as it is.
-// Permanent(nil) is nil.
+// Permanent marks an error as permanent, so that an adapter does not retry. It is for the
+// adapter's own errors, about a queue or a setting for example; errors of client
+// libraries and brokers have codes, which the adapter classifies. The text of the error
+// stays the same. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil

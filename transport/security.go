@@ -8,8 +8,8 @@ import (
 )
 
 // IsLocalHost reports whether connections to a host stay on the machine: "", localhost, a
-// loopback address or, beginning with a slash, the directory of a Unix socket. The host has
-// no port.
+// loopback address or, if it begins with a slash, the directory of a Unix socket. The
+// host must not include a port.
 func IsLocalHost(host string) bool {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	address, _, _ := strings.Cut(host, "%") // the zone of an IPv6 address
@@ -20,13 +20,13 @@ func IsLocalHost(host string) bool {
 }
 
 // VerifiesServer reports whether connections with a TLS configuration verify the server's
-// certificate. nil is for connections without TLS.
+// certificate. A nil configuration means connections without TLS.
 func VerifiesServer(c *tls.Config) bool {
 	return c != nil && (!c.InsecureSkipVerify || c.VerifyPeerCertificate != nil || c.VerifyConnection != nil)
 }
 
-// Warnings is what an adapter's core.Warner returns, once. The zero value has none. It is
-// safe for concurrent use.
+// Warnings collects the warnings that an adapter's core.Warner returns, each once. The
+// zero value has none. It is safe for concurrent use.
 type Warnings struct {
 	mu    sync.Mutex
 	texts []string
@@ -39,7 +39,7 @@ func (w *Warnings) Add(text string) {
 	w.texts = append(w.texts, text)
 }
 
-// Take returns the warnings that it has not returned before.
+// Take returns the warnings that were added since the last call.
 func (w *Warnings) Take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// ServiceClock estimates a broker's clock by the times that the broker tells in its answers and messages. The zero value takes the
-// clocks of the broker and of this process to agree. It may be used concurrently.
+// ServiceClock estimates a broker's clock from the times in the broker's answers and
+// messages. With the zero value the clocks of the broker and of this process are taken to
+// agree. It is safe for concurrent use.
 type ServiceClock struct {
 	mu       sync.Mutex    // guards the fields below
 	current  time.Duration // the largest difference since began
@@ -15,15 +16,17 @@ type ServiceClock struct {
 	has      bool          // previous is known
 }
 
-// serviceClockWindow is how long an observation counts: clocks drift, and are set.
+// serviceClockWindow is how long an observation counts: clocks drift, and are adjusted.
 const serviceClockWindow = 10 * time.Minute
 
-// clocksAgree is the difference up to which a broker's clock that seems to be behind is taken to agree. Most of such a difference is the
-// time that the answer took, and what was cut off a time that is told in whole seconds.
+// clocksAgree is the difference up to which a broker's clock that seems to be behind is
+// taken to agree. Most of such a difference is the latency of the answer, and the
+// fraction that is missing in a time in whole seconds.
 const clocksAgree = 2 * time.Second
 
-// Observe notes that the broker's clock showed told, or was past it, when this process's clock showed at. The closer both are the
-// better is the estimate, and a later observation that is worse does not change it for some minutes.
+// Observe records that the broker's clock showed told, or a later time, when this
+// process's clock showed at. The closer the two moments, the better the estimate. A later
+// observation that is worse does not change the estimate for some minutes.
 func (c *ServiceClock) Observe(told, at time.Time) {
 	ahead := told.Sub(at)
 	c.mu.Lock()
@@ -38,8 +41,9 @@ func (c *ServiceClock) Observe(told, at time.Time) {
 	}
 }
 
-// Ahead returns by how much the broker's clock is ahead of this process's, or negative, if it is behind. The estimate is too small rather
-// than too large, except that a clock that is behind by less than two seconds is taken to agree.
+// Ahead returns by how much the broker's clock is ahead of this process's; it is negative
+// if the broker's clock is behind. The estimate tends to be too small rather than too
+// large, except that a clock that is behind by less than two seconds is taken to agree.
 func (c *ServiceClock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

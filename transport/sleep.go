@@ -8,9 +8,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Sleep pauses for d, or until early gets a value or is closed; early may be nil. Its
-// error says why it ended before that: ctx.Err(), or core.ErrClosed when life, the
-// Context of the Lifecycle or that of a receiver, has ended.
+// Sleep pauses for d, or until early gets a value or is closed; early may be nil. If it
+// ends before that, it returns ctx.Err(), or core.ErrClosed if life, the Context of the
+// Lifecycle or of a receiver, has ended.
 func Sleep(ctx, life context.Context, d time.Duration, early <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -26,13 +26,13 @@ func Sleep(ctx, life context.Context, d time.Duration, early <-chan struct{}) er
 	}
 }
 
-// Signal wakes a goroutine that receives from it. It remembers one wake-up: a goroutine
-// that begins to receive after Notify wakes at once, and several Notify before that wake
-// one goroutine once. Call Notify after a change; the goroutine that wakes looks at all
-// that may have changed.
+// Signal wakes a goroutine that receives from it. It stores one wake-up: a goroutine that
+// begins to receive after Notify wakes at once, and several calls of Notify before that
+// wake one goroutine once. Call Notify after a change; the goroutine that wakes checks
+// everything that may have changed.
 type Signal chan struct{}
 
-// NewSignal returns one without a wake-up.
+// NewSignal returns a Signal without a wake-up.
 func NewSignal() Signal { return make(Signal, 1) }
 
 // Notify wakes a goroutine that receives, or the next one that will. It never blocks.
@@ -43,7 +43,7 @@ func (s Signal) Notify() {
 	}
 }
 
-// Clear drops a wake-up that no goroutine has received.
+// Clear discards a wake-up that no goroutine has received.
 func (s Signal) Clear() {
 	select {
 	case <-s:

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// ParseTimeSpan reads a duration as .NET and the header NServiceBus.TimeToBeReceived write it:
-// "00:01:30", "1.00:00:00.5000000". It is false for any other text.
+// ParseTimeSpan reads a duration in the format of .NET and of the header
+// NServiceBus.TimeToBeReceived: "00:01:30", "1.00:00:00.5000000". For any other text ok
+// is false.
 func ParseTimeSpan(text string) (d time.Duration, ok bool) {
 	var days, hours, minutes, seconds int64
 	clock := text

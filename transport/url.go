@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// ReadURL parses the URL of a server, as a configuration has it, and finds what client
-// libraries pass over or explain badly. It takes what they take: no host, several hosts
-// separated by commas where url.Parse does, any scheme.
+// ReadURL parses the URL of a server in a configuration, and finds mistakes that client
+// libraries accept or explain badly. It accepts the same URLs as they do: no host,
+// several hosts separated by commas if url.Parse accepts them, any scheme.
 //
-// An error begins with name, which says where the URL was written ("Config.URL"), and
-// quotes nothing that may be part of a password: where a character of one is not
-// percent-encoded, that may be nearly any part of the text. Of a text without "://" it
-// says to begin it with begin ("amqp:// or amqps://").
+// An error begins with name, the place where the URL was written ("Config.URL"), and
+// quotes no text that may be part of a password: if a character of a password is not
+// percent-encoded, that may be nearly any part of the URL. For a text without "://" the
+// error says to begin it with begin ("amqp:// or amqps://").
 func ReadURL(name, text, begin string) (*url.URL, error) {
 	if strings.TrimSpace(text) != text {
 		return nil, fmt.Errorf("%s begins or ends with a space or a line break; remove it", name)
@@ -49,10 +49,10 @@ func ReadURL(name, text, begin string) (*url.URL, error) {
 	return u, nil
 }
 
-// isAmbiguous reports whether parsers can disagree about where the password of a URL ends:
-// with a #, and with an @ behind the first / or ?. Of the latter url.Parse makes a part of
-// the path or of the options, and others a part of the password. Where the URL names
-// neither a user nor a host, there is nothing that an @ in the options could belong to.
+// isAmbiguous reports whether parsers can disagree about where the password of a URL
+// ends: it has a #, or an @ after the first / or ?. url.Parse takes such an @ for a part
+// of the path or of the options, other parsers for a part of the password. If the URL
+// names neither a user nor a host, an @ in the options cannot belong to a password.
 func isAmbiguous(text string) bool {
 	_, rest, _ := strings.Cut(text, "://")
 	end := strings.IndexAny(rest, "/?#")
@@ -74,7 +74,8 @@ const (
 	strayPercent = "a % is not followed by two hexadecimal digits; a % itself is written as %25"
 )
 
-// whyNoURL explains an error of url.Parse without the parts of the text that it quotes.
+// whyNoURL explains an error of url.Parse without quoting parts of the text, as url.Parse
+// does.
 func whyNoURL(err error, text string) string {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
@@ -97,8 +98,8 @@ func whyNoURL(err error, text string) string {
 	}
 }
 
-// hostOf returns the host and the port of what may be no URL, and whether they are
-// certain to be that, and no part of a password.
+// hostOf returns the host and the port in a text that may not be a URL, and whether they
+// are certain not to be part of a password.
 func hostOf(text string) (host string, certain bool) {
 	_, rest, _ := strings.Cut(text, "://")
 	end := strings.IndexAny(rest, "/?#")
@@ -112,8 +113,8 @@ func hostOf(text string) (host string, certain bool) {
 	return rest[at+1 : end], true
 }
 
-// ShownURL returns a URL of ReadURL for people to read: without the password, and
-// without the options, which may hold another.
+// ShownURL returns a URL of ReadURL for people to read: without the password, and without
+// the options, which may contain another one.
 func ShownURL(u *url.URL) string {
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	if u.User != nil {
@@ -122,9 +123,9 @@ func ShownURL(u *url.URL) string {
 	return shown.String()
 }
 
-// RedactURL returns a URL of a configuration for its String method: ShownURL of the URL that
-// read returns, "" for "", and a constant text if read refuses it, because the password may
-// be anywhere in it.
+// RedactURL returns a URL of a configuration for its String method: ShownURL of the URL
+// that read returns, "" for "", and a constant text if read refuses it, because the
+// password may be anywhere in it.
 func RedactURL(text string, read func(text string) (*url.URL, error)) string {
 	if text == "" {
 		return ""

@@ -7,9 +7,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Wrapper passes everything on to another transport, whichever of the optional
-// interfaces that implements: a transport for tracing, tests or faults embeds it and
-// declares the methods that it changes.
+// Wrapper forwards all calls to another transport, including those of the optional
+// interfaces that it implements. A transport for tracing, tests or faults embeds a
+// Wrapper and declares the methods that it changes.
 //
 //	type tracing struct{ transport.Wrapper }
 //
@@ -18,9 +18,9 @@ import (
 //		return t.Wrapper.Send(ctx, msgs...)
 //	}
 //
-// Where the wrapped transport lacks an interface, its methods return an error matching
-// errors.ErrUnsupported, which an endpoint takes for a transport without it. A wrapper
-// of receivers and one of deliveries embed core.Receiver and core.Delivery.
+// If the wrapped transport lacks an interface, its methods return an error matching
+// errors.ErrUnsupported, and an endpoint treats the wrapper as a transport without it.
+// Wrappers of receivers and of deliveries embed core.Receiver and core.Delivery.
 type Wrapper struct{ core.Transport }
 
 var _ interface {
