@@ -24,40 +24,40 @@ type Config struct {
 	Store Store
 
 	// Scope is the first part of the key of each entry. The default is the name of the
-	// endpoint. It must not change while messages are in its queue, so it is for endpoints that
-	// get another name.
+	// endpoint. It must not change while messages are in the endpoint's queue, so set it
+	// before an endpoint is renamed.
 	Scope string
 
-	// Key returns what tells messages apart, a business key for example. The default is the
-	// message id that the sender gave the message; without one the middleware refuses the
-	// message with [ErrNoID]. An error fails the attempt.
+	// Key returns the text that identifies a message, such as a business key. The default
+	// is the message id that the sender gave the message; if there is none, the
+	// middleware refuses the message with [ErrNoID]. An error fails the attempt.
 	Key func(m *core.Message) (string, error)
 
-	// Wait is how long a copy of a message waits while another copy of it is being handled:
-	// 5 s by default. Then it is deferred by the same time, which counts neither as a failure
-	// nor as a deferral (core.Refuse). On a transport without delayed delivery it waits until
-	// the other copy is done.
+	// Wait is how long a copy of a message waits in its handler while another copy of it
+	// is being handled: 5 s by default. Then it is deferred by the same time, which
+	// counts neither as a failure nor as a deferral (core.Refuse). On a transport without
+	// delayed delivery it waits until the other copy is done.
 	Wait time.Duration
 
-	// Retention is for how long entries are kept, from the first time that the message was
-	// handled: 7 days by default, and for as long as delayed retries can take at least. A copy
-	// that is received later, one that is returned from the error queue for example, is
-	// handled again.
+	// Retention is how long entries are kept after the message was first handled: 7 days
+	// by default, but at least as long as delayed retries can take. A copy that is
+	// received later, for example from the error queue, is handled again.
 	Retention time.Duration
 
-	// OnDuplicate is told of each message that is not handled again, for a metric. It is
-	// called inline, by several goroutines. A panic is logged.
+	// OnDuplicate is called for each message that is not handled again, for a metric. It
+	// is called inline, by several goroutines. A panic is logged.
 	OnDuplicate func(ctx context.Context, d Duplicate)
 
-	// Duplicates says what becomes of a message that was handled before: it succeeds, by
-	// default. In either case the messages that may not have left are sent again.
+	// Duplicates is the action for a message that was handled before. By default it
+	// succeeds. With either action, outgoing messages that may not have left are sent
+	// again.
 	Duplicates DuplicateAction
 
-	// WithoutID says what becomes of a message whose sender gave it no id: it is refused, by
-	// default.
+	// WithoutID is the action for a message whose sender gave it no id. By default it is
+	// refused.
 	WithoutID WithoutIDAction
 
-	// Logger is for duplicates, at level Info, and for what cannot be marked or removed. The
+	// Logger gets duplicates, at level Info, and failures to mark or remove entries. The
 	// default is slog.Default().
 	Logger *slog.Logger
 }
@@ -66,28 +66,29 @@ type Config struct {
 type Duplicate struct {
 	Key       Key
 	HandledAt time.Time // when it was handled
-	Resent    int       // how many messages are sent again, because they may not have left
+	Resent    int       // messages sent again because they may not have left
 }
 
-// DuplicateAction says what becomes of a duplicate.
+// DuplicateAction is the action for a duplicate.
 type DuplicateAction int
 
 const (
-	// DuplicateSucceeds consumes it as a message that was handled.
+	// DuplicateSucceeds consumes it like a message that was handled.
 	DuplicateSucceeds DuplicateAction = iota
-	// DuplicateFails fails it without a retry (core.Unrecoverable), with an error that matches
-	// ErrDuplicate. Outer middleware may answer otherwise.
+	// DuplicateFails fails it without a retry (core.Unrecoverable), with an error that
+	// matches ErrDuplicate. Outer middleware may return another error.
 	DuplicateFails
 )
 
-// WithoutIDAction says what becomes of a message whose sender gave it no id.
+// WithoutIDAction is the action for a message whose sender gave it no id.
 type WithoutIDAction int
 
 const (
 	// WithoutIDRefused refuses it with ErrNoID.
 	WithoutIDRefused WithoutIDAction = iota
 	// WithoutIDHandled handles it at each delivery, in a transaction with an entry of a
-	// generated id, which recognizes no copy. A warning is logged once for each endpoint.
+	// generated id, so that duplicates are not detected. A warning is logged once for
+	// each endpoint.
 	WithoutIDHandled
 )
 
@@ -95,36 +96,35 @@ const (
 var ErrDuplicate = errors.New("the message was handled before")
 
 // ErrNoID is the failure of a message whose sender gave it no id. It is refused
-// (core.Invalid): the id that the adapter generated for it may be that of another message,
-// or another one for the next copy.
+// (core.Invalid): the id that the adapter generated may be the same as that of another
+// message, or differ between copies of one message.
 var ErrNoID = errors.New("the message has no id that its sender gave it")
 
-// Defaults, and how much an id or a scope may have.
+// Defaults, and limits of ids and scopes.
 const (
 	defaultWait      = 5 * time.Second
 	defaultRetention = 7 * 24 * time.Hour
 	maxKeyBytes      = 255
 )
 
-// Inbox is the middleware and what it does between messages. It may be used by several
-// endpoints.
+// Inbox is the middleware and its background work. Several endpoints may use it.
 type Inbox struct {
 	config Config
 	upkeep *upkeep
-	told   sync.Map // of notice: those that were logged
+	told   sync.Map // keys: logged notices
 }
 
 // notice is a line that is logged once for each endpoint.
 type notice struct{ text, endpoint string }
 
-// tellOnce logs a notice.
+// tellOnce logs a notice unless it was logged before.
 func (b *Inbox) tellOnce(level slog.Level, n notice) {
 	if _, told := b.told.LoadOrStore(n, true); !told {
 		b.config.Logger.Log(context.Background(), level, n.text, "endpoint", n.endpoint)
 	}
 }
 
-// New makes an Inbox. [Inbox.Close] ends what it does in the background.
+// New makes an Inbox. [Inbox.Close] ends its background work.
 func New(c Config) (*Inbox, error) {
 	switch {
 	case c.Store == nil:
@@ -151,9 +151,8 @@ func New(c Config) (*Inbox, error) {
 }
 
 // Close marks the entries whose messages have left, and waits until no entries are being
-// removed, for as long as ctx lasts. It is called after the endpoints have ended. Without
-// it, as after a crash, a few messages may be sent again if what they answered is
-// redelivered.
+// removed, or ctx ends. Call it after the endpoints have ended. Without it, as after a
+// crash, a few messages may be sent again if the message that caused them is redelivered.
 func (b *Inbox) Close(ctx context.Context) error {
 	if err := b.upkeep.close(ctx); err != nil {
 		return fmt.Errorf("inbox: close: %w", err)
@@ -162,13 +161,13 @@ func (b *Inbox) Close(ctx context.Context) error {
 }
 
 // Middleware returns the middleware for all handlers of an endpoint together
-// (core.Config.Middleware): one transaction and one entry for each message. It belongs
-// inside of middleware that retries, so that each try has a transaction.
+// (core.Config.Middleware): one transaction and one entry for each message. Put it inside
+// middleware that retries, so that each try has a transaction.
 func (b *Inbox) Middleware() core.Middleware { return b.middleware("") }
 
 // Handler returns the middleware for one handler (core.HandleOptions.Middleware), with
 // separate transactions and entries. Several handlers of a message type need different
-// names. The name is part of the key, as Config.Scope is: it must not change while
+// names. Like Config.Scope, the name is part of the key: it must not change while
 // messages are in the queue.
 func (b *Inbox) Handler(name string) core.Middleware {
 	if name == "" {
@@ -177,7 +176,7 @@ func (b *Inbox) Handler(name string) core.Middleware {
 	return b.middleware("/" + url.PathEscape(name))
 }
 
-// refusing is middleware that cannot work.
+// refusing returns middleware that fails because it cannot work.
 func refusing(err error) core.Middleware {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		core.StartUpOf(next).Fail(err)
@@ -207,7 +206,7 @@ func (b *Inbox) middleware(suffix string) core.Middleware {
 	}
 }
 
-// check says why the middleware cannot work.
+// check returns an error if the middleware cannot work.
 func (b *Inbox) check(scope string, start *core.StartUp) error {
 	span := start.RetrySpan()
 	switch {
@@ -226,18 +225,18 @@ func (b *Inbox) check(scope string, start *core.StartUp) error {
 	return nil
 }
 
-// guard is the middleware around one next.
+// guard is the middleware around one handler function, next.
 type guard struct {
 	*Inbox
 	next     core.HandlerFunc
 	endpoint string
 	scope    string
-	whole    bool // for all handlers of the endpoint
+	whole    bool // it covers all handlers of the endpoint
 	wait     time.Duration
 	canDefer bool
 }
 
-// handle runs the handler in a transaction, or sends again what it sent.
+// handle runs the handler in a transaction or, for a duplicate, sends its messages again.
 func (g *guard) handle(ctx context.Context, m *core.Message) error {
 	key, err := g.key(m)
 	if err != nil {
@@ -285,13 +284,14 @@ func (g *guard) key(m *core.Message) (Key, error) {
 	return Key{Scope: g.scope, ID: storable(id)}, nil
 }
 
-// The beginnings of ids that no sender gave a message: such a one is hashed.
+// Prefixes of ids that the middleware makes. An id of a sender that begins with one is
+// hashed.
 const (
 	hashed    = "sha256:"
 	generated = "generated:"
 )
 
-// storable returns an id that every store can have: that of the message, or a hash.
+// storable returns an id that every store accepts: that of the message, or a hash.
 func storable(id string) string {
 	if len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.Contains(id, "\x00") && !strings.HasPrefix(id, hashed) && !strings.HasPrefix(id, generated) {
 		return id
@@ -300,10 +300,10 @@ func storable(id string) string {
 	return hashed + hex.EncodeToString(sum[:])
 }
 
-// first runs the handler.
+// first runs the handler, for a message that was not handled before.
 func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transaction) error {
 	ended := false
-	defer func() { // where the handler panics or ends its goroutine
+	defer func() { // if the handler panics or ends its goroutine
 		if !ended {
 			g.rollback(ctx, key, tx)
 		}
@@ -320,7 +320,7 @@ func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transact
 	out := m.Outgoing()[before:]
 	outgoing, err := encode(out, time.Now())
 	if err != nil {
-		return fmt.Errorf("inbox: %w", err) // and roll back
+		return fmt.Errorf("inbox: %w", err) // and the deferred function rolls back
 	}
 	ended = true
 	if err := tx.Commit(ctx, outgoing); err != nil {
@@ -333,11 +333,11 @@ func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transact
 	return m.Commit(out, func() { g.upkeep.mark(key) })
 }
 
-// rollbackPatience bounds a rollback, which must happen where the context has ended too.
+// rollbackPatience limits a rollback, which must happen even after the context has ended.
 const rollbackPatience = 10 * time.Second
 
-// rollback undoes a transaction. Where that fails the database does it when it notices the
-// broken connection.
+// rollback rolls a transaction back. If that fails, the database does it when it notices
+// the broken connection.
 func (g *guard) rollback(ctx context.Context, key Key, tx Transaction) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackPatience)
 	defer cancel()
@@ -347,8 +347,8 @@ func (g *guard) rollback(ctx context.Context, key Key, tx Transaction) {
 	}
 }
 
-// noteDiscarded notes a message that its handler discarded as handled, without what the
-// handler did.
+// noteDiscarded stores an entry for a message that its handler discarded, without the
+// handler's writes.
 func (g *guard) noteDiscarded(ctx context.Context, key Key) {
 	tx, _, err := g.begin(ctx, key)
 	if err == nil && tx != nil {
@@ -359,7 +359,7 @@ func (g *guard) noteDiscarded(ctx context.Context, key Key) {
 	}
 }
 
-// repeat sends again what may not have left.
+// repeat sends again the messages that may not have left.
 func (g *guard) repeat(ctx context.Context, m *core.Message, key Key, entry *Entry) error {
 	out, err := decode(entry.Outgoing, time.Now())
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // Memory is a store in the memory of the process, for tests. Its transactions have no
-// database: [MemoryTransaction] lets a test's double of one take part. The zero value is
-// empty and ready to use.
+// database: with [MemoryTransaction] a test's fake database can take part. The zero value
+// is empty and ready to use.
 type Memory struct {
 	mu      sync.Mutex
 	entries map[Key]Entry
@@ -43,7 +43,8 @@ func (s *Memory) Begin(ctx context.Context, key Key, at time.Time, wait time.Dur
 	}
 }
 
-// claim returns a transaction, or the entry that is there, or what to wait for.
+// claim returns a transaction, or the existing entry, or a channel that is closed when
+// the current claim ends.
 func (s *Memory) claim(key Key, at time.Time) (*MemoryTransaction, *Entry, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +90,7 @@ func (s *Memory) Remove(_ context.Context, before time.Time, limit int) (removed
 	return removed, nil
 }
 
-// Entry returns the entry of a message that was handled, for a test to look at.
+// Entry returns the entry of a handled message, for tests.
 func (s *Memory) Entry(key Key) (Entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,9 +120,9 @@ func MemoryTx(ctx context.Context) (*MemoryTransaction, error) {
 	return tx, nil
 }
 
-// OnCommit lets f be called when the transaction is committed, in the order of the calls,
-// and not at all if it is rolled back: it does what a handler's statements do in a
-// database. f must not use the store.
+// OnCommit registers f to be called when the transaction is committed, in the order of
+// the calls. If the transaction is rolled back, f is not called. f stands for a handler's
+// statements in a database. It must not use the store.
 func (tx *MemoryTransaction) OnCommit(f func()) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -158,7 +159,7 @@ func (tx *MemoryTransaction) Commit(ctx context.Context, outgoing []byte) error 
 // Rollback implements Transaction.
 func (tx *MemoryTransaction) Rollback(context.Context) error { return tx.end(func(*Memory) {}) }
 
-// end ends the claim after what do does, with the locks of the store and of tx.
+// end calls do, with the locks of the store and of tx, and then ends the claim.
 func (tx *MemoryTransaction) end(do func(*Memory)) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
@@ -169,7 +170,7 @@ func (tx *MemoryTransaction) end(do func(*Memory)) error {
 	s := tx.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { // also where a function of OnCommit panics
+	defer func() { // also if a function of OnCommit panics
 		close(s.claims[tx.key])
 		delete(s.claims, tx.key)
 	}()

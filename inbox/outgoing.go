@@ -10,13 +10,13 @@ import (
 )
 
 // stored is the JSON of a message in an entry. Times are absolute: a message that is sent
-// again is due when it was due at first.
+// again has the same due time as at first.
 type stored struct {
 	ID         string            `json:"id"`
 	Queue      string            `json:"queue,omitempty"`
 	Topic      string            `json:"topic,omitempty"`
 	BaseTopics []string          `json:"baseTopics,omitempty"`
-	Headers    [][2]string       `json:"headers,omitempty"` // in their order
+	Headers    [][2]string       `json:"headers,omitempty"` // in the message's order
 	Body       []byte            `json:"body,omitempty"`    // base64
 	Due        *time.Time        `json:"due,omitempty"`
 	Expires    *time.Time        `json:"expires,omitempty"`
@@ -25,7 +25,7 @@ type stored struct {
 	Forward    bool              `json:"forward,omitempty"`
 }
 
-// encode returns messages as an entry has them, or nil if there are none.
+// encode returns messages as bytes for an entry, or nil if there are none.
 func encode(out []core.Outgoing, now time.Time) ([]byte, error) {
 	if len(out) == 0 {
 		return nil, nil
@@ -44,7 +44,7 @@ func encode(out []core.Outgoing, now time.Time) ([]byte, error) {
 		if o.Delay > 0 {
 			s.Due = at(now, o.Delay)
 			if due, err := core.ParseTime(o.Headers.Get(core.HeaderDeliverAt)); err == nil {
-				s.Due = &due // some time has passed since it was composed
+				s.Due = &due // the exact time: the delay was set a while ago
 			}
 		}
 		if o.TimeToBeReceived > 0 {
@@ -64,7 +64,7 @@ func at(now time.Time, d time.Duration) *time.Time {
 	return &t
 }
 
-// decode returns the messages of an entry that are still worth sending.
+// decode returns the messages of an entry that have not expired.
 func decode(encoded []byte, now time.Time) ([]core.Outgoing, error) {
 	if len(encoded) == 0 {
 		return nil, nil
@@ -92,7 +92,7 @@ func decode(encoded []byte, now time.Time) ([]core.Outgoing, error) {
 		}
 		if s.Expires != nil {
 			if o.TimeToBeReceived = s.Expires.Sub(now); o.TimeToBeReceived <= 0 {
-				continue // its receiver would not get it any more
+				continue // it has expired
 			}
 		}
 		out = append(out, o)

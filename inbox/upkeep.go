@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// upkeep is what an Inbox does between messages: it marks entries whose messages have
-// left, many at a time, and removes old entries. Neither is done where no messages come.
+// upkeep is the background work of an Inbox: it marks entries whose messages have left,
+// many at a time, and removes old entries. Both happen only while messages are handled.
 type upkeep struct {
 	store     Store
 	log       *slog.Logger
@@ -20,7 +20,7 @@ type upkeep struct {
 
 	mu      sync.Mutex
 	sent    []Key
-	timer   *time.Timer // until sent is marked; nil if it is empty or being marked
+	timer   *time.Timer // until the keys in sent are marked; nil if sent is empty or being marked
 	marking bool
 	failing bool // the newest attempt to mark failed
 	closed  bool
@@ -28,10 +28,10 @@ type upkeep struct {
 }
 
 const (
-	markDelay      = 500 * time.Millisecond // by when a mark is made
-	markBatch      = 500                    // of which size a batch does not wait
+	markDelay      = 500 * time.Millisecond // longest delay of a mark
+	markBatch      = 500                    // size from which a batch does not wait
 	markRetryDelay = 5 * time.Second
-	mostUnmarked   = 20_000 // the oldest are given up: a duplicate of theirs sends once more
+	mostUnmarked   = 20_000 // the oldest are dropped above this: a duplicate of one sends its messages once more
 	markTimeout    = 10 * time.Second
 
 	removeBatch   = 1000
@@ -42,7 +42,7 @@ const (
 
 func newUpkeep(c Config) *upkeep {
 	u := &upkeep{store: c.Store, log: c.Logger, retention: c.Retention}
-	u.nextClean.Store(time.Now().Add(firstClean + rand.N(firstClean)).UnixNano()) // not all processes at once
+	u.nextClean.Store(time.Now().Add(firstClean + rand.N(firstClean)).UnixNano()) // not all processes at the same time
 	return u
 }
 
@@ -52,7 +52,7 @@ func (u *upkeep) interval() time.Duration {
 	return d + rand.N(d/4)
 }
 
-// mark notes that the messages of an entry have left.
+// mark records that the messages of an entry have left.
 func (u *upkeep) mark(key Key) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,7 +80,7 @@ func (u *upkeep) markInLocked(d time.Duration) {
 	})
 }
 
-// startMarkingLocked marks what there is in a goroutine.
+// startMarkingLocked marks the entries in sent, in a goroutine.
 func (u *upkeep) startMarkingLocked() {
 	if u.timer != nil {
 		u.timer.Stop()
@@ -93,7 +93,7 @@ func (u *upkeep) startMarkingLocked() {
 	})
 }
 
-// markBatch marks a batch, and reports whether another one is to be marked at once.
+// markBatch marks a batch, and reports whether to mark another one at once.
 func (u *upkeep) markBatch() bool {
 	u.mu.Lock()
 	keys := u.sent
@@ -127,7 +127,7 @@ func (u *upkeep) markBatch() bool {
 	return false
 }
 
-// clean removes old entries, if it is time to.
+// clean removes old entries, if their removal is due.
 func (u *upkeep) clean() {
 	due, now := u.nextClean.Load(), time.Now()
 	if now.UnixNano() < due || !u.nextClean.CompareAndSwap(due, now.Add(u.interval()).UnixNano()) {
@@ -140,7 +140,7 @@ func (u *upkeep) clean() {
 	}
 }
 
-// removeAll removes the entries from before a time, in batches.
+// removeAll removes the entries older than a time, in batches.
 func (u *upkeep) removeAll(before time.Time) {
 	for !u.isClosed() {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
@@ -163,7 +163,7 @@ func (u *upkeep) isClosed() bool {
 	return u.closed
 }
 
-// close waits for what is running, and marks the rest.
+// close waits for marking and removing in progress, and marks the remaining entries.
 func (u *upkeep) close(ctx context.Context) error {
 	u.mu.Lock()
 	u.closed = true

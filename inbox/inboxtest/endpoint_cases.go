@@ -11,14 +11,14 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// adds is a handler whose effect has the name of the message.
+// adds returns a handler whose effect is named after the message.
 func (s *service) adds(suffix string) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error { return s.db.Effect(ctx, m.ID+suffix) }
 }
 
 var errAgain = errors.New("the handler fails")
 
-// soon retries at once and then after a moment.
+// soon retries at once and then after a millisecond.
 var soon = core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2, Delays: []time.Duration{time.Millisecond, time.Millisecond}}}
 
 func duplicateIsNotHandled(ctx context.Context, db Database) error {
@@ -27,7 +27,7 @@ func duplicateIsNotHandled(ctx context.Context, db Database) error {
 		return err
 	}
 	var stop func() error
-	for range 2 { // the second is another process
+	for range 2 { // the second run stands for another process
 		if stop, err = s.run(ctx, inside{name: "billing", handlers: []core.HandlerFunc{s.adds("")}}); err != nil {
 			return err
 		}
@@ -175,8 +175,8 @@ func eachHandlerOnce(ctx context.Context, db Database) error {
 	return nil
 }
 
-// verdicts are about a message whose first attempt ends in each of the ways, and that is
-// received once more afterwards.
+// verdicts tests a message whose first attempt ends in each of the ways, and that is then
+// received once more.
 func verdicts(ctx context.Context, db Database) error {
 	s, err := newService(ctx, db)
 	if err != nil {
@@ -216,7 +216,7 @@ func verdicts(ctx context.Context, db Database) error {
 		return err
 	}
 	defer func() { _ = stop() }()
-	for range 3 { // the third is a duplicate in any case
+	for range 3 { // the third is always a duplicate
 		if err := errors.Join(s.put(ctx, slices.Collect(maps.Keys(ways))...), s.drained(ctx, "billing")); err != nil {
 			return err
 		}

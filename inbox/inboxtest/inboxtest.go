@@ -1,5 +1,6 @@
-// Package inboxtest has the tests that a store of package inbox must pass: the promises of
-// [inbox.Store], and those that an inbox on it makes to an endpoint.
+// Package inboxtest has the tests that a store of package inbox must pass: of the
+// guarantees of [inbox.Store], and of those that an inbox with the store gives an
+// endpoint.
 //
 //	func TestStore(t *testing.T) {
 //		inboxtest.Run(t, func(t *testing.T) inboxtest.Database { return newDatabase(t) })
@@ -17,23 +18,23 @@ import (
 // Database is an empty database for one test. Its methods may be called from several
 // goroutines.
 type Database interface {
-	// Open returns a store. Each call stands for another process: it returns another store
+	// Open returns a store. Each call stands for another process: it returns a new store
 	// with the same entries.
 	Open(ctx context.Context) (inbox.Store, error)
 
-	// Effect does what a handler does in the transaction that ctx carries: it adds a row with
-	// this name. Its error is that of the statement.
+	// Effect stands for a handler's write in the transaction in ctx: it adds a row with
+	// this name. It returns the error of the statement.
 	Effect(ctx context.Context, name string) error
 
-	// Effects returns how many rows with this name are committed.
+	// Effects returns the number of committed rows with this name.
 	Effects(ctx context.Context, name string) (int, error)
 }
 
-// patience is for what must happen. A test that needs it fails.
+// patience is how long to wait for an expected event before the test fails.
 const patience = 2 * time.Minute
 
-// Run runs all tests, each on a database that open returns for it. Stores that wait for
-// each other's transactions need a database that lets more than 20 be open at a time.
+// Run runs all tests, each on a database that open returns for it. If transactions of the
+// store wait for each other, the database must allow more than 20 open at the same time.
 func Run(t *testing.T, open func(t *testing.T) Database) {
 	t.Helper()
 	for _, c := range cases {
@@ -48,7 +49,7 @@ func Run(t *testing.T, open func(t *testing.T) Database) {
 	}
 }
 
-// testCase is one test. Its error says which promise was broken.
+// testCase is one test. Its error names the broken guarantee.
 type testCase struct {
 	name  string
 	check func(ctx context.Context, db Database) error

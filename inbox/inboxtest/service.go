@@ -19,17 +19,17 @@ type service struct {
 	*broker
 
 	mu     sync.Mutex
-	runs   map[string]int // of handlers, by message id
-	failed []error        // of attempts, but for those that were refused
+	runs   map[string]int // number of handler calls, by message id
+	failed []error        // errors of attempts, without refusals
 }
 
-// broker is in memory.
+// broker is an in-memory broker.
 type broker struct {
 	*inmemory.Transport
 
 	mu     sync.Mutex
-	lost   int               // how many calls are still to be refused
-	called [][]core.Outgoing // what applications sent
+	lost   int               // number of calls to refuse from now on
+	called [][]core.Outgoing // messages sent by applications
 }
 
 var errRefused = errors.New("the broker refuses the send")
@@ -56,15 +56,15 @@ func newService(ctx context.Context, db Database) (*service, error) {
 	return s, s.Provision(ctx, core.Topology{Queues: []string{"events", "parking", "error"}})
 }
 
-// inside is what a test has in an endpoint.
+// inside is the configuration of a test's endpoint.
 type inside struct {
 	name     string
 	handlers []core.HandlerFunc
-	each     bool // handlers have inboxes, the endpoint has none
+	each     bool // handlers have inboxes, the endpoint does not
 	retries  core.Recoverability
 }
 
-// run runs an endpoint on another store. stop ends it, and then its inbox.
+// run runs an endpoint on another store. stop ends the endpoint, and then its inbox.
 func (s *service) run(ctx context.Context, in inside) (stop func() error, err error) {
 	store, err := s.db.Open(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *service) handleEnd(_ context.Context, e core.HandleEnd) {
 	s.failed = append(s.failed, e.Err)
 }
 
-// put publishes events with these ids. Each call makes another copy.
+// put publishes events with these ids. Each call makes new copies.
 func (s *service) put(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		if err := s.Transport.Send(ctx, core.Outgoing{ID: id, Topic: "event", Body: []byte("event"), Headers: core.HeadersFromMap(map[string]string{
@@ -138,7 +138,8 @@ func (s *service) put(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// drained waits until a queue is empty: no message waits, is delayed or is being handled.
+// drained waits until the queues are empty: no message is waiting, delayed or being
+// handled.
 func (s *service) drained(ctx context.Context, queues ...string) error {
 	for _, queue := range queues {
 		for {
@@ -159,7 +160,7 @@ func (s *service) drained(ctx context.Context, queues ...string) error {
 	return nil
 }
 
-// arrived returns what a queue has.
+// arrived returns the messages in a queue.
 func (s *service) arrived(queue string, want int) ([]core.Incoming, error) {
 	messages, err := s.Peek(queue)
 	if err == nil && len(messages) != want {
@@ -168,7 +169,7 @@ func (s *service) arrived(queue string, want int) ([]core.Incoming, error) {
 	return messages, err
 }
 
-// hasRun checks how often the handlers ran for a message.
+// hasRun checks the number of handler calls for a message.
 func (s *service) hasRun(id string, want int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 	"github.com/reprise-go/reprise/inbox"
 )
 
-// at is when messages are handled, in the direct tests of stores.
+// at is the time of handling in the direct tests of stores.
 var at = time.Date(2026, 3, 1, 12, 0, 0, 123_456_000, time.UTC)
 
 func key(scope, id string) inbox.Key { return inbox.Key{Scope: scope, ID: id} }
 
-// begun begins a transaction, which must be granted.
+// begun begins a transaction. The key must be free.
 func begun(ctx context.Context, store inbox.Store, k inbox.Key) (inbox.Transaction, error) {
 	tx, entry, err := store.Begin(ctx, k, at, time.Minute)
 	if err == nil && (tx == nil || entry != nil) {
@@ -73,7 +73,7 @@ func hasEffects(ctx context.Context, db Database, name string, want int) error {
 	return err
 }
 
-// steps carries out steps up to the first that fails.
+// steps runs steps until one fails.
 func steps(all ...func() error) error {
 	for _, step := range all {
 		if err := step(); err != nil {
@@ -230,14 +230,14 @@ func tellsKeysApart(ctx context.Context, db Database) error {
 	return nil
 }
 
-// claimed is what a Begin that waits returned.
+// claimed is the result of a Begin that waited.
 type claimed struct {
 	tx    inbox.Transaction
 	entry *inbox.Entry
 	err   error
 }
 
-// claiming begins in a goroutine.
+// claiming calls Begin in a goroutine.
 func claiming(ctx context.Context, store inbox.Store, k inbox.Key, wait time.Duration) <-chan claimed {
 	result := make(chan claimed, 1)
 	go func() {
@@ -263,7 +263,7 @@ func waitsForOther(ctx context.Context, db Database) error {
 			select {
 			case c := <-waiting:
 				return errors.Join(fmt.Errorf("Begin does not wait while another transaction has claimed the key: %+v", c), tx.Rollback(ctx))
-			case <-time.After(50 * time.Millisecond): // long enough for the mistake
+			case <-time.After(50 * time.Millisecond): // enough time to detect the mistake
 			}
 			if commit {
 				err = tx.Commit(ctx, []byte("x"))
@@ -312,7 +312,7 @@ func waitIsBounded(ctx context.Context, db Database) error {
 	return steps(
 		func() error { return tx.Commit(ctx, nil) },
 		func() error { return hasEntry(ctx, other, k, nil) },
-		func() error { return handled(ctx, db, other, key("billing", "m2"), nil) }, // it is as able as before
+		func() error { return handled(ctx, db, other, key("billing", "m2"), nil) }, // it works as before
 		func() error { return hasEffects(ctx, db, "m2", 1) },
 	)
 }
@@ -357,7 +357,7 @@ func removesByTime(ctx context.Context, db Database) error {
 	all := []func() error{
 		func() error { return handled(ctx, db, store, k, []byte("x")) },
 		removes(at, 10, 0),
-		func() error { return hasEntry(ctx, store, k, []byte("x")) }, // which has seen it an hour later
+		func() error { return hasEntry(ctx, store, k, []byte("x")) }, // which calls Begin an hour later
 		removes(at.Add(time.Microsecond), 10, 1),
 		func() error { return handled(ctx, db, store, k, nil) },
 	}
@@ -383,7 +383,7 @@ func removeDoesNotBlock(ctx context.Context, db Database) error {
 			return err
 		}
 	}
-	open, err := begun(ctx, one, key("billing", "open")) // its entry is as old
+	open, err := begun(ctx, one, key("billing", "open")) // its entry is just as old
 	if err != nil {
 		return err
 	}
@@ -424,7 +424,7 @@ func removeDoesNotBlock(ctx context.Context, db Database) error {
 		return err
 	default:
 	}
-	for { // what processes left to each other
+	for { // entries that concurrent calls left to each other
 		n, err := other.Remove(ctx, at.Add(time.Hour), entries)
 		if err != nil {
 			return err

@@ -17,9 +17,9 @@ type SQLStore struct {
 	table *table
 }
 
-// NewSQL returns a store that uses a database of the application, and does not close it. The
-// driver is one of PostgreSQL whose errors tell their code by a method SQLState: that of pgx
-// (github.com/jackc/pgx/v5/stdlib) and lib/pq. It makes no connection: see
+// NewSQL returns a store that uses a database of the application, and does not close it.
+// The driver must be one for PostgreSQL whose errors have a method SQLState: pgx
+// (github.com/jackc/pgx/v5/stdlib) and lib/pq do. NewSQL makes no connection: see
 // [SQLStore.Provision].
 //
 // A message costs one round trip more than the handler's own transaction, and two if it
@@ -51,8 +51,8 @@ func (s *SQLStore) Provision(ctx context.Context) error {
 	}, s.columns)
 }
 
-// Check looks for the table and its columns. Where the table is missing the error matches
-// [ErrNoTable].
+// Check verifies that the table exists and has its columns. If the table is missing, the
+// error matches [ErrNoTable].
 func (s *SQLStore) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
 
 func (s *SQLStore) columns(ctx context.Context) (columns []string, err error) {
@@ -85,7 +85,7 @@ func (s *SQLStore) Begin(ctx context.Context, key inbox.Key, at time.Time, wait 
 		case err == nil:
 			entry, err := s.read(ctx, t.tx, key)
 			t.abort(ctx)
-			if err == nil && entry == nil { // it has been removed in the moment since
+			if err == nil && entry == nil { // it has been removed since the claim
 				continue
 			}
 			return nil, entry, err
@@ -98,14 +98,15 @@ func (s *SQLStore) Begin(ctx context.Context, key inbox.Key, at time.Time, wait 
 	}
 }
 
-// begin begins a transaction, for as long as ctx lasts.
+// begin begins a transaction, and fails if ctx ends first.
 func (s *SQLStore) begin(ctx context.Context, key inbox.Key) (*sqlTransaction, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// database/sql rolls back, in the background, when the context of BeginTx ends: here that
-	// is for the inbox to say. It is also the only way to cut off a commit or a rollback.
+	// database/sql rolls back, in the background, when the context of BeginTx ends. Here
+	// the inbox decides when to roll back, so the transaction has a separate context.
+	// Ending that is also the only way to cancel a commit or a rollback.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	tx, err := conn.BeginTx(life, nil)
@@ -157,7 +158,7 @@ func (s *SQLStore) MarkSent(ctx context.Context, keys []inbox.Key) error {
 	return err
 }
 
-// array returns texts as PostgreSQL writes an array, which every driver takes.
+// array returns texts in PostgreSQL's array format, which every driver accepts.
 func array(texts []string) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	elements := make([]string, len(texts))
@@ -167,7 +168,7 @@ func array(texts []string) string {
 	return "{" + strings.Join(elements, ",") + "}"
 }
 
-// Remove implements inbox.Store. Rows that another process is removing are left to it.
+// Remove implements inbox.Store. It skips rows that another process is removing.
 func (s *SQLStore) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
 	result, err := s.db.ExecContext(ctx, s.table.remove, before, limit)
 	if err != nil {
@@ -177,13 +178,13 @@ func (s *SQLStore) Remove(ctx context.Context, before time.Time, limit int) (int
 	return int(n), err
 }
 
-// sqlTransaction is that of one message, on a separate connection.
+// sqlTransaction is the transaction of one message, on a separate connection.
 type sqlTransaction struct {
 	store *SQLStore
 	key   inbox.Key
 	conn  *sql.Conn
 	tx    *sql.Tx
-	end   context.CancelFunc // of the context that the transaction lives in
+	end   context.CancelFunc // ends the context of the transaction
 }
 
 // Context implements inbox.Transaction.
@@ -203,7 +204,7 @@ func (t *sqlTransaction) Commit(ctx context.Context, outgoing []byte) (err error
 	return t.close(ctx, t.tx.Commit)
 }
 
-// note adds outgoing to the entry.
+// note stores outgoing in the entry.
 func (t *sqlTransaction) note(ctx context.Context, outgoing []byte) error {
 	one, err := affectsOne(t.tx.ExecContext(ctx, t.store.table.note, t.key.Scope, t.key.ID, outgoing))
 	if err == nil && !one {
@@ -215,15 +216,16 @@ func (t *sqlTransaction) note(ctx context.Context, outgoing []byte) error {
 // Rollback implements inbox.Transaction.
 func (t *sqlTransaction) Rollback(ctx context.Context) error { return t.close(ctx, t.tx.Rollback) }
 
-// abort rolls back, though ctx may have ended.
+// abort rolls back, even if ctx has ended.
 func (t *sqlTransaction) abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortPatience)
 	defer cancel()
 	_ = t.Rollback(ctx)
 }
 
-// close ends the transaction, for as long as ctx lasts, and gives the connection back. One
-// on which that fails is closed: a transaction may be open on it, and have locks.
+// close ends the transaction, within the time of ctx, and returns the connection to the
+// pool. If that fails, it closes the connection, because a transaction with locks may
+// still be open on it.
 func (t *sqlTransaction) close(ctx context.Context, how func() error) error {
 	stop := context.AfterFunc(ctx, t.end)
 	err := how()
@@ -236,7 +238,7 @@ func (t *sqlTransaction) close(ctx context.Context, how func() error) error {
 	return err
 }
 
-// sqlHandlerTx is the transaction as its handler sees it.
+// sqlHandlerTx is the transaction as the handler sees it.
 type sqlHandlerTx struct{ tx *sql.Tx }
 
 // ExecContext implements Querier.

@@ -20,11 +20,12 @@ type Store struct {
 	table *table
 }
 
-// New returns a store that uses a pool of the application, and does not close it. It makes
-// no connection: see [Store.Provision].
+// New returns a store that uses a pool of the application, and does not close it. It
+// makes no connection: see [Store.Provision].
 //
-// The transaction of a message begins with its claim in one round trip, and ends with what
-// is to be sent in another one, as does any transaction.
+// The transaction of a message takes the same number of round trips as any transaction:
+// the first one begins it and claims the key, the last one stores the outgoing messages
+// and commits.
 func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("inbox/postgres: the pool is nil; make one with pgxpool.New")
@@ -36,9 +37,9 @@ func New(pool *pgxpool.Pool, c Config) (*Store, error) {
 	return &Store{pool, t}, nil
 }
 
-// Provision creates the table if it is missing. It is safe from many processes at once, and
-// changes nothing that exists: a table with other columns is an error. It does not wait for a
-// server that cannot be reached.
+// Provision creates the table if it is missing. Many processes may call it at the same
+// time. It does not change an existing table: one with other columns is an error. It does
+// not wait for a server that cannot be reached.
 func (s *Store) Provision(ctx context.Context) error {
 	return s.table.provision(ctx, func(ctx context.Context, statements ...string) error {
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -52,8 +53,8 @@ func (s *Store) Provision(ctx context.Context) error {
 	}, s.columns)
 }
 
-// Check looks for the table and its columns. Where the table is missing the error matches
-// [ErrNoTable].
+// Check verifies that the table exists and has its columns. If the table is missing, the
+// error matches [ErrNoTable].
 func (s *Store) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
 
 func (s *Store) columns(ctx context.Context) ([]string, error) {
@@ -78,13 +79,13 @@ func (s *Store) Begin(ctx context.Context, key inbox.Key, at time.Time, wait tim
 		case err == nil:
 			entry, err := s.read(ctx, conn, key)
 			s.abort(ctx, conn)
-			if err == nil && entry == nil { // it has been removed in the moment since
+			if err == nil && entry == nil { // it has been removed since the claim
 				continue
 			}
 			return nil, entry, err
 		}
 		s.abort(ctx, conn)
-		if codeOf(err) == serializationFailure { // the other one was committed after this began
+		if codeOf(err) == serializationFailure { // the other transaction was committed after this one began
 			continue
 		}
 		return nil, nil, inProgress(err)
@@ -110,7 +111,8 @@ func (s *Store) claim(ctx context.Context, conn *pgxpool.Conn, key inbox.Key, at
 	return claimed, errors.Join(err, results.Close())
 }
 
-// milliseconds is a duration as lock_timeout has it, which has none of 0.
+// milliseconds returns a duration for lock_timeout. It is at least 1, because 0 means no
+// limit.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
 }
@@ -125,10 +127,11 @@ func (s *Store) read(ctx context.Context, conn *pgxpool.Conn, key inbox.Key) (*i
 	return &entry, err
 }
 
-// abortPatience bounds a rollback that nobody waits for.
+// abortPatience limits a rollback in abort.
 const abortPatience = 5 * time.Second
 
-// abort rolls back and gives the connection back. One on which that fails the pool closes.
+// abort rolls back and returns the connection to the pool, which closes it if the
+// rollback failed.
 func (s *Store) abort(ctx context.Context, conn *pgxpool.Conn) {
 	defer conn.Release()
 	if pg := conn.Conn().PgConn(); pg.IsClosed() || pg.TxStatus() == 'I' {
@@ -139,7 +142,7 @@ func (s *Store) abort(ctx context.Context, conn *pgxpool.Conn) {
 	_, _ = conn.Exec(ctx, "rollback")
 }
 
-// The codes of errors that a claim expects.
+// These are the codes of errors that a claim expects.
 const (
 	lockNotAvailable     = "55P03"
 	serializationFailure = "40001"
@@ -150,7 +153,7 @@ func codeOf(err error) string {
 	if e, ok := errors.AsType[interface {
 		error
 		SQLState() string
-	}](err); ok { // pgx's and lib/pq's
+	}](err); ok { // errors of pgx and of lib/pq have it
 		return e.SQLState()
 	}
 	return ""
@@ -167,7 +170,7 @@ func inProgress(err error) error {
 	return err
 }
 
-// split returns the two parts of keys.
+// split returns the scopes and the ids of keys.
 func split(keys []inbox.Key) (scopes, ids []string) {
 	for _, key := range keys {
 		scopes, ids = append(scopes, key.Scope), append(ids, key.ID)
@@ -185,13 +188,13 @@ func (s *Store) MarkSent(ctx context.Context, keys []inbox.Key) error {
 	return err
 }
 
-// Remove implements inbox.Store. Rows that another process is removing are left to it.
+// Remove implements inbox.Store. It skips rows that another process is removing.
 func (s *Store) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
 	tag, err := s.pool.Exec(ctx, s.table.remove, before, limit)
 	return int(tag.RowsAffected()), err
 }
 
-// transaction is that of one message.
+// transaction is the transaction of one message.
 type transaction struct {
 	store *Store
 	key   inbox.Key
@@ -203,7 +206,7 @@ func (t *transaction) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, txKey{}, pgx.Tx(t.tx))
 }
 
-// end takes the transaction back from the handler.
+// end ends the handler's use of the transaction.
 func (t *transaction) end() *pgxpool.Conn {
 	t.tx.ended.Store(true)
 	if open := t.tx.open; open != nil && t.tx.conn.Conn().PgConn().IsBusy() {

@@ -9,19 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// Config says where the entries are. The zero value is the table reprise_inbox in the
-// schema public.
+// Config says where the entries are stored. The zero value is the table reprise_inbox in
+// the schema public.
 type Config struct {
-	// Schema is that of the table. Provision does not create it.
+	// Schema is the schema of the table. Provision does not create it.
 	Schema string
-	// Table is the name of the table. Inboxes may share it.
+	// Table is the name of the table. Several inboxes may share it.
 	Table string
 }
 
 const (
 	defaultSchema = "public"
 	defaultTable  = "reprise_inbox"
-	maxNameBytes  = 63 // of PostgreSQL
+	maxNameBytes  = 63 // the limit of PostgreSQL
 	indexSuffix   = "_handled_at"
 )
 
@@ -29,7 +29,7 @@ const (
 type table struct {
 	schema, name           string
 	quoted, index          string
-	claim, claimFor        string // without and with a limit of the wait
+	claim, claimFor        string // without and with a limit of the waiting time
 	entry, note            string
 	mark, remove, describe string
 }
@@ -52,9 +52,9 @@ func newTable(c Config) (*table, error) {
 
 	insert := "insert into " + t.quoted + " (scope, message_id, handled_at) select $1, $2, $3"
 	t.claim = insert + " on conflict do nothing"
-	// lock_timeout is in force for this statement alone: the value before it is kept in a
-	// setting of the transaction, and restored where the statement inserts a row. Elsewhere
-	// the transaction ends.
+	// lock_timeout applies to this statement alone: the previous value is kept in a
+	// setting of the transaction, and restored if the statement inserts a row. If it
+	// inserts none, the transaction ends.
 	t.claimFor = insert + ` where case when set_config('reprise.lock_timeout', current_setting('lock_timeout'), true) is null then false
 	else set_config('lock_timeout', $4, true) is not null end
 on conflict do nothing returning set_config('lock_timeout', current_setting('reprise.lock_timeout'), true)`
@@ -71,15 +71,15 @@ where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`
 
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// columns are what the table has.
+// columns are the columns of the table.
 var columns = []string{"scope text", "message_id text", "handled_at timestamp with time zone", "outgoing bytea"}
 
-// DDL returns the statements that create the table, for somebody with the right to. They
-// change nothing that exists.
+// DDL returns the statements that create the table, to be run by a user with the right to
+// do so. They do not change existing objects.
 //
 // Names are compared byte by byte (collate "C"), which is also the fastest. An entry is
-// updated once, when its messages have left, without a change of an index (HOT): fillfactor
-// leaves room for that.
+// updated once, when its messages have left, without a change of an index (HOT):
+// fillfactor leaves room for that.
 func DDL(c Config) ([]string, error) {
 	t, err := newTable(c)
 	if err != nil {
@@ -102,10 +102,11 @@ func (t *table) ddl() []string {
 	}
 }
 
-// lockSchema keeps processes from creating the same at the same time, which fails.
+// lockSchema prevents processes from creating the table at the same time, which would
+// fail.
 const lockSchema = "select pg_advisory_xact_lock(hashtextextended('reprise inbox schema', 0))"
 
-// execute carries out statements in one transaction.
+// execute runs statements in one transaction.
 type execute func(ctx context.Context, statements ...string) error
 
 // query returns the columns of the table.
@@ -123,10 +124,10 @@ func (t *table) provision(ctx context.Context, do execute, describe query) error
 	return err
 }
 
-// ErrNoTable is the error of Check where the table does not exist.
+// ErrNoTable is the error of Check if the table does not exist.
 var ErrNoTable = errors.New("the table does not exist")
 
-// check looks for the table and its columns.
+// check verifies that the table exists and has its columns.
 func (t *table) check(ctx context.Context, describe query) error {
 	has, err := describe(ctx)
 	switch {

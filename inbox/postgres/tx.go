@@ -17,14 +17,15 @@ import (
 
 type txKey struct{}
 
-// errNotYours is the answer to Commit and Rollback.
+// errNotYours is the error of Commit and Rollback.
 var errNotYours = errors.New("inbox/postgres: the transaction belongs to the inbox: return nil from the handler to commit it, an error to roll it back")
 
-// Tx returns the transaction of the message being handled, of a store of [New]: what a
-// handler does in it happens once. ctx is the handler's. The transaction is used by one
-// goroutine at a time, until the handler returns. Commit and Rollback return an error and do
-// nothing; Begin begins a nested transaction (a savepoint). A statement that fails breaks the
-// transaction, as always in PostgreSQL: where that is expected, use a nested one.
+// Tx returns the transaction of the message being handled, for a store of [New]: a
+// handler's writes in it happen once. ctx is the handler's. One goroutine at a time may
+// use the transaction, until the handler returns. Commit and Rollback return an error and
+// do nothing; Begin begins a nested transaction (a savepoint). A statement that fails
+// aborts the transaction, as always in PostgreSQL: use a nested one for a statement that
+// may fail.
 func Tx(ctx context.Context) (pgx.Tx, error) {
 	tx, ok := ctx.Value(txKey{}).(pgx.Tx)
 	if !ok {
@@ -49,7 +50,7 @@ func noTx(ctx context.Context, other string) error {
 	return errors.New("inbox/postgres: there is no transaction in this context: pass that of a handler whose endpoint has an inbox with this store")
 }
 
-// WithTx returns a context in which Tx finds tx: for the test of a handler, in a
+// WithTx returns a context in which Tx finds tx. It is for the test of a handler, in a
 // transaction that the test rolls back.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	return context.WithValue(ctx, txKey{}, tx)
@@ -60,8 +61,8 @@ func WithSQLTx(ctx context.Context, tx Querier) context.Context {
 	return context.WithValue(ctx, txKey{}, tx)
 }
 
-// Querier is what a handler may do with a transaction of database/sql, and what most code
-// that takes a *sql.Tx needs. It cannot be committed.
+// Querier has the operations on a database/sql transaction that a handler may use. Most
+// code that takes a *sql.Tx needs no others. It has no Commit.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -69,8 +70,8 @@ type Querier interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// endsTransaction reports whether a statement ends the transaction. It sees what is written
-// by mistake, not what is hidden.
+// endsTransaction reports whether a statement ends the transaction. It detects mistakes,
+// not attempts to hide the statement.
 func endsTransaction(statement string) bool {
 	words := strings.FieldsFunc(strings.ToLower(statement[:min(len(statement), 80)]), func(c rune) bool { return unicode.IsSpace(c) || c == ';' })
 	if len(words) == 0 {
@@ -87,15 +88,15 @@ func endsTransaction(statement string) bool {
 	return false
 }
 
-// handlerTx is a transaction on a connection as its handler sees it. It is no pgx.Tx of
-// pgx's, whose Begin would be a round trip of its own.
+// handlerTx is the transaction on a connection as the handler sees it. It is not one of
+// pgx's own, whose Begin would take a separate round trip.
 type handlerTx struct {
 	conn   *pgxpool.Conn
-	level  int    // 0 is the message's own, others are nested
-	nested *int   // how many savepoints there were
+	level  int    // 0 for the message's own transaction; others are nested
+	nested *int   // number of savepoints created
 	open   func() // closes the newest rows, which a handler may have left open; or nil
 	ended  *atomic.Bool
-	done   bool // a nested one that has ended
+	done   bool // a nested transaction that has ended
 	outer  *handlerTx
 }
 
@@ -105,7 +106,7 @@ func newHandlerTx(conn *pgxpool.Conn) *handlerTx {
 	return tx
 }
 
-// usable returns why the transaction cannot be used, or nil.
+// usable returns an error if the transaction cannot be used.
 func (tx *handlerTx) usable(statement string) error {
 	switch {
 	case tx.ended.Load():
@@ -204,11 +205,12 @@ func (tx *handlerTx) Prepare(ctx context.Context, name, sql string) (*pgconn.Sta
 	return tx.conn.Conn().Prepare(ctx, name, sql)
 }
 
-// LargeObjects implements pgx.Tx. It costs a round trip: only a transaction of pgx has them.
+// LargeObjects implements pgx.Tx. It costs a round trip, because only a transaction of
+// pgx has large objects.
 func (tx *handlerTx) LargeObjects() pgx.LargeObjects {
 	own, err := tx.conn.Conn().BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "select 1"})
 	if err != nil {
-		panic(fmt.Errorf("inbox/postgres: large objects: %w", err)) // the interface has no error; it fails the attempt
+		panic(fmt.Errorf("inbox/postgres: large objects: %w", err)) // the method returns no error; a panic fails the attempt
 	}
 	return own.LargeObjects()
 }
@@ -216,7 +218,7 @@ func (tx *handlerTx) LargeObjects() pgx.LargeObjects {
 // Conn implements pgx.Tx.
 func (tx *handlerTx) Conn() *pgx.Conn { return tx.conn.Conn() }
 
-// failedRows are the result of a statement that was not made.
+// failedRows is the result of a statement that was not executed.
 type failedRows struct {
 	pgx.Rows
 	err error
