@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// How many values an attribute of a metric has at most.
+// These are the most values that an attribute of a metric has.
 const (
 	mostMessageTypes = 200
 	mostDestinations = 200
@@ -14,12 +14,12 @@ const (
 	mostPolicies     = 200
 )
 
-// bounds keeps attributes of metrics few, whatever messages name.
+// bounds limits the values of metric attributes, regardless of the names in messages.
 type bounds struct {
 	messageTypes, destinations, errorTypes, policies bounded
 }
 
-// bounded lets the first values pass, and replaces all later ones by Other.
+// bounded passes the first values, and replaces all later ones by Other.
 type bounded struct {
 	mu     sync.RWMutex
 	values map[string]struct{}
@@ -55,7 +55,7 @@ func (b *bounds) errorType(name string) string   { return b.errorTypes.value(nam
 func (b *bounds) policy(name string) string { return b.policies.value(name, mostPolicies) }
 
 // cache is a map that is read without a lock, and copied for each new entry. It has a few
-// thousand entries at most: what comes then is made anew each time.
+// thousand entries at most: values beyond that are created anew each time.
 type cache[K comparable, V any] struct {
 	entries atomic.Pointer[map[K]V]
 	mu      sync.Mutex
@@ -63,7 +63,7 @@ type cache[K comparable, V any] struct {
 
 const mostCached = 2000
 
-// get returns the entry, or what create makes of it.
+// get returns the entry. If there is none it returns, and stores, the result of create.
 func (c *cache[K, V]) get(key K, create func() V) V {
 	if entries := c.entries.Load(); entries != nil {
 		if v, ok := (*entries)[key]; ok {

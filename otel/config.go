@@ -12,36 +12,37 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config says what is traced and measured, and with what. The zero value takes the global
-// providers, and the defaults below.
+// Config selects the traces and metrics, and their providers. The zero value uses the
+// global providers, and the defaults below.
 type Config struct {
-	// TracerProvider makes the spans. The default is otel.GetTracerProvider(), also where
+	// TracerProvider creates the spans. The default is otel.GetTracerProvider(), even if
 	// that is set later.
 	TracerProvider trace.TracerProvider
 
-	// MeterProvider makes the metrics. The default is otel.GetMeterProvider(), also where that
-	// is set later.
+	// MeterProvider creates the metrics. The default is otel.GetMeterProvider(), even if
+	// that is set later.
 	MeterProvider metric.MeterProvider
 
 	// Propagator writes trace contexts to messages and reads them. The default is W3C trace
 	// context and baggage, which NServiceBus understands.
 	Propagator propagation.TextMapPropagator
 
-	// SendTrace is for commands and replies, PublishTrace for events, DelayedTrace for sends with
-	// a delay, delayed retries and deferrals, and ErrorTrace for messages in an error queue, for
-	// the day on which they are sent back. The defaults are those of NServiceBus: commands and
-	// replies continue the sender's trace, and all others begin a trace that links to it.
+	// SendTrace is for commands and replies, PublishTrace for events, and DelayedTrace
+	// for sends with a delay, delayed retries and deferrals. ErrorTrace is for messages
+	// in an error queue, and applies when they are sent back. The defaults are those of
+	// NServiceBus: commands and replies continue the sender's trace, and all others begin
+	// a trace that links to it.
 	SendTrace, PublishTrace, DelayedTrace, ErrorTrace TraceMode
 
-	// NoCreateSpans: several messages that leave together have the span of their send as
-	// creation context, instead of a span each.
+	// NoCreateSpans omits the create span of each message when several messages are sent
+	// together: their creation context is then the span of the send.
 	NoCreateSpans bool
 
-	// ErrorOn says which failures are errors of their span.
+	// ErrorOn selects the failures that mark their span as an error.
 	ErrorOn ErrorOn
 
-	// NServiceBusMetrics also makes the metrics of NServiceBus 9.1 to 10.2, under its meter and
-	// with its tags, so that dashboards that were made for NServiceBus show these endpoints too.
+	// NServiceBusMetrics adds the metrics of NServiceBus 9.1 to 10.2, under its meter and
+	// with its tags, so that dashboards for NServiceBus show these endpoints too.
 	// NServiceBus's headers are always understood.
 	NServiceBusMetrics bool
 }
@@ -58,7 +59,7 @@ const (
 	TraceNew
 )
 
-// or returns the mode, or another one for TraceDefault.
+// or returns the mode, or standard for TraceDefault.
 func (m TraceMode) or(standard TraceMode) TraceMode {
 	if m == TraceDefault {
 		return standard
@@ -66,30 +67,31 @@ func (m TraceMode) or(standard TraceMode) TraceMode {
 	return m
 }
 
-// ErrorOn says which failures are errors of their span.
+// ErrorOn selects the failures that mark their span as an error.
 type ErrorOn int
 
 const (
-	// ErrorOnFinal: an attempt that fails has an event, and a status only on the span of what
-	// became of it ("recover"), where the message was given up. A failure that a retry fixes
-	// makes no trace an error, so that a sampler can keep the others.
+	// ErrorOnFinal: a failed attempt has an event. Only a message that is given up has a
+	// span with error status, that of its recovery ("recover"). A failure that a retry
+	// fixes does not make its trace an error, so that a sampler can keep only the traces
+	// with errors.
 	ErrorOnFinal ErrorOn = iota
-	// ErrorOnAttempt: the span of every attempt that failed is an error, too.
+	// ErrorOnAttempt: the span of every failed attempt has error status, too.
 	ErrorOnAttempt
 )
 
-// NewTrace returns headers for core.SendOptions.Headers: whoever processes this message begins a
-// trace that links to the sender's, whatever Config says.
+// NewTrace returns headers for core.SendOptions.Headers: the receiver of this message
+// begins a trace that links to the sender's, regardless of Config.
 func NewTrace() map[string]string { return map[string]string{HeaderStartNewTrace: startNew} }
 
-// ContinueTrace returns headers for core.SendOptions.Headers: whoever processes this message
-// continues the sender's trace, whatever Config says.
+// ContinueTrace returns headers for core.SendOptions.Headers: the receiver of this
+// message continues the sender's trace, regardless of Config.
 func ContinueTrace() map[string]string {
 	return map[string]string{HeaderStartNewTrace: continueCurrent}
 }
 
-// WithHeaders returns headers that have those of several maps, the later ones in place of the
-// earlier ones: WithHeaders(NewTrace(), mine).
+// WithHeaders merges several maps of headers; later values replace earlier ones:
+// WithHeaders(NewTrace(), mine).
 func WithHeaders(all ...map[string]string) map[string]string {
 	merged := map[string]string{}
 	for _, each := range all {
@@ -98,8 +100,8 @@ func WithHeaders(all ...map[string]string) map[string]string {
 	return merged
 }
 
-// Observer traces and measures the endpoints whose core.Config.Observers list its core.Observer.
-// It may be listed by several. It is safe for concurrent use.
+// Observer traces and measures the endpoints whose core.Config.Observers list its
+// core.Observer. Several endpoints may list it. It is safe for concurrent use.
 type Observer struct {
 	core.Observer // for core.Config.Observers; it is not to be changed
 
@@ -118,7 +120,8 @@ type Observer struct {
 	health      health
 }
 
-// New returns an observer. What the metrics API refuses is told to otel.Handle, and not measured.
+// New returns an observer. If the metrics API refuses an instrument, the error goes to
+// otel.Handle, and the instrument measures nothing.
 func New(c Config) *Observer {
 	if c.TracerProvider == nil {
 		c.TracerProvider = otel.GetTracerProvider()

@@ -18,18 +18,18 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// incomingKey is what the messages of one series have in common.
+// incomingKey identifies a series of received messages.
 type incomingKey struct {
 	transport                              *core.TransportInfo
 	endpoint, instance, queue, messageType string
 	ofInstance                             bool // the queue is the instance's own
 }
 
-// incoming is what is the same for all messages of one series.
+// incoming has the names, attributes and options that all messages of a series share.
 type incoming struct {
 	process, recover string // names of spans
 	start            []trace.SpanStartOption
-	attrs            []attribute.KeyValue // semconv's of metrics, and ours
+	attrs            []attribute.KeyValue // of metrics: semconv's and ours
 
 	consumed  []metric.AddOption
 	processed []metric.RecordOption // without an error
@@ -41,7 +41,8 @@ type incoming struct {
 	nservicebus *nservicebusSeries
 }
 
-// failures is what is the same for all failures of one series with one type of error.
+// failures has the options that all failures of a series with the same type of error
+// share.
 type failures struct {
 	processed []metric.RecordOption
 	consumed  []metric.AddOption
@@ -57,7 +58,7 @@ func (o *Observer) newIncoming(key incomingKey) *incoming {
 	queue := o.bounds.destination(key.queue)
 	destination := []attribute.KeyValue{semconv.MessagingDestinationName(key.queue)}
 	measured := []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
-	if key.ofInstance { // one for each process
+	if key.ofInstance { // otherwise there would be a value for each process
 		queue = templateOf(key.queue, key.instance)
 		measured = []attribute.KeyValue{semconv.MessagingDestinationTemplate(queue)}
 		destination = append(destination, measured...)
@@ -88,11 +89,11 @@ func (o *Observer) newIncoming(key incomingKey) *incoming {
 	return in
 }
 
-// templateOf returns the address of an instance queue without the instance, at its end, where a
-// transport may add something: quotes, or ".fifo".
+// templateOf returns the address of an instance queue without the instance. The instance
+// is at the end of the address, where a transport may add a suffix: quotes, or ".fifo".
 func templateOf(queue, instance string) string {
 	i := strings.LastIndex(queue, "-"+instance)
-	if i < 0 { // the transport writes it otherwise
+	if i < 0 { // the transport writes the name in another way
 		return "{instance}"
 	}
 	return queue[:i] + "-{instance}" + queue[i+1+len(instance):]
@@ -110,7 +111,8 @@ func setOf(attrs, more []attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(append(append(make([]attribute.KeyValue, 0, len(attrs)+len(more)), attrs...), more...)...)
 }
 
-// failuresOf returns the options for failures with an error of this type, which is bounded.
+// failuresOf returns the options for failures with an error of this type, which is
+// bounded.
 func (in *incoming) failuresOf(errorType string) *failures {
 	return in.failures.get(errorType, func() *failures {
 		kind := semconv.ErrorTypeKey.String(errorType)
@@ -118,7 +120,8 @@ func (in *incoming) failuresOf(errorType string) *failures {
 	})
 }
 
-// attempt is the context of an attempt: that of its span, and the way back to it.
+// attempt is the context of an attempt: the context of its span, by which the attempt
+// itself is found again.
 type attempt struct {
 	context.Context
 	observer *Observer
@@ -126,7 +129,7 @@ type attempt struct {
 	series   *incoming
 	began    time.Time // zero unless NServiceBusMetrics
 
-	// copyRefused: a copy with headers of ours was too large, or its headers were refused.
+	// copyRefused: a copy with our headers was too large, or its headers were refused.
 	copyRefused atomic.Bool
 }
 
@@ -166,11 +169,11 @@ func (o *Observer) handleStart(ctx context.Context, e core.HandleStart) context.
 	return a
 }
 
-// relate returns the context in which a span about a received message starts, and its options:
-// where it belongs in traces.
+// relate places a span about a received message in its trace: it returns the context in
+// which the span starts, and its options.
 func (o *Observer) relate(ctx context.Context, h *core.Headers, options []trace.SpanStartOption, copied attemptedCopy) (context.Context, []trace.SpanStartOption) {
 	if around := trace.SpanContextFromContext(ctx); around.IsValid() && !o.health.isOfRun(around) && h.Get(headerTraceParent) == "" {
-		return ctx, options // of Invoke
+		return ctx, options // the span of Invoke's caller
 	}
 	ctx, creation := o.extract(ctx, h)
 	previous := previousOf(*h)
@@ -197,7 +200,8 @@ func (o *Observer) relate(ctx context.Context, h *core.Headers, options []trace.
 	return ctx, options
 }
 
-// messageAttributes are those that differ for each message, with room for some more.
+// messageAttributes returns the attributes that differ for each message, with capacity
+// for more.
 func (o *Observer) messageAttributes(id string, h core.Headers) []attribute.KeyValue {
 	attrs := append(make([]attribute.KeyValue, 0, 8), semconv.MessagingMessageID(id))
 	if conversation := h.Get(core.HeaderConversationID); conversation != "" {
@@ -247,7 +251,8 @@ func (o *Observer) handleEnd(ctx context.Context, e core.HandleEnd) {
 	}
 }
 
-// outcomeOf names the end of an attempt, and the type of its error, which is "" for a success.
+// outcomeOf returns the name of an attempt's outcome, and the type of its error, which is
+// "" for a success.
 func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
 	switch {
 	case e.Fallback != nil:
@@ -259,7 +264,7 @@ func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
 	}
 	kind = errorTypeOf(e.Err)
 	switch v := core.VerdictOf(e.Err); {
-	case v != nil && v.Kind == core.VerdictPutBack: // it counts as no failure, as that of a feature that is off
+	case v != nil && v.Kind == core.VerdictPutBack: // it does not count as a failure, for example when a feature is off
 		return outcomePutBack, ""
 	case kind != "":
 		return outcomeFailed, kind
@@ -270,8 +275,8 @@ func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
 	}
 }
 
-// errorTypeOf names the type of an error. A handler that defers or discards a message and names no
-// error has not failed: the type is "".
+// errorTypeOf returns the name of an error's type. If a handler defers or discards a
+// message without an error, the attempt has not failed: the name is "".
 func errorTypeOf(err error) string {
 	v := core.VerdictOf(err)
 	if v != nil && v.Err == nil && (v.Kind == core.VerdictDefer || v.Kind == core.VerdictDiscard) {
@@ -280,7 +285,7 @@ func errorTypeOf(err error) string {
 	return core.ErrorTypeOf(err)
 }
 
-// recordException adds the event that semconv has for errors.
+// recordException adds the event that semconv defines for errors.
 func recordException(span trace.Span, err error, kind string) {
 	attrs := []attribute.KeyValue{semconv.ExceptionType(kind), semconv.ExceptionMessage(boundedText(err.Error(), mostErrorText))}
 	if p, ok := errors.AsType[*core.PanicError](err); ok {
@@ -289,7 +294,7 @@ func recordException(span trace.Span, err error, kind string) {
 	span.AddEvent(semconv.ExceptionEventName, trace.WithAttributes(attrs...))
 }
 
-// How much of texts is told, in bytes.
+// These limit recorded texts, in bytes.
 const (
 	mostErrorText = 4 << 10
 	mostStack     = 16 << 10
@@ -309,7 +314,7 @@ func boundedText(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "\uFFFD")
 }
 
-// succeeded measures what only successes have.
+// succeeded records the metrics of successes.
 func (o *Observer) succeeded(ctx context.Context, e core.Success) {
 	a := o.attemptOf(ctx)
 	if a == nil {
@@ -330,8 +335,8 @@ func (o *Observer) succeeded(ctx context.Context, e core.Success) {
 	}
 }
 
-// criticalTime returns for how long a message has been on its way: since it was due or, without
-// a delay, sent. It is 0 where the sender's clock is ahead.
+// criticalTime returns the age of a message: the time since it was due or, without a
+// delay, sent. It is 0 if the sender's clock is ahead.
 func criticalTime(h core.Headers) (time.Duration, bool) {
 	text := h.Get(core.HeaderDeliverAt)
 	if text == "" {
@@ -347,8 +352,8 @@ func criticalTime(h core.Headers) (time.Duration, bool) {
 	return max(time.Since(since), 0), true
 }
 
-// attemptsBefore returns how many attempts failed in earlier rounds since the message was last in
-// an error queue.
+// attemptsBefore returns the number of attempts that failed in earlier rounds since the
+// message was last in an error queue.
 func attemptsBefore(h core.Headers) int {
 	if h.Get(core.HeaderAttempts) == "" {
 		return 0

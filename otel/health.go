@@ -14,11 +14,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// health makes gauges of the state of endpoints that run, when a reader collects.
+// health observes gauges of the state of endpoints whenever a reader collects.
 type health struct {
 	mu      sync.Mutex
 	runs    map[runKey]*run
-	spans   map[trace.SpanID]int // of the contexts of Run, which attempts do not belong to
+	spans   map[trace.SpanID]int // spans around calls of Run, which attempts do not belong to
 	senders map[runKey]*sender
 
 	up, starting, connected, paused, parked, rateLimited, sendsFailing, concurrency, inFlight, undelivered metric.Int64ObservableGauge
@@ -26,25 +26,26 @@ type health struct {
 	criticalErrors, notificationsDropped                                                                   metric.Int64ObservableCounter
 }
 
-// runKey names an endpoint. One that runs again goes on with its counts.
+// runKey identifies an endpoint. Its counts continue when it runs again.
 type runKey struct{ endpoint, instance string }
 
-// run is an endpoint that runs, or has run.
+// run is an endpoint that is running, or was.
 type run struct {
 	key      runKey
-	ep       *core.Endpoint // nil: it does not run now
+	ep       *core.Endpoint // nil: it is not running now
 	options  []metric.ObserveOption
 	critical int64
 	dropped  int64 // in all Runs that have ended
 }
 
-// sender is a send-only endpoint whose sends have failed once. It has no Run.
+// sender is a send-only endpoint that has had a failed send. It has no Run.
 type sender struct {
 	options []metric.ObserveOption
 	failing bool
 }
 
-// mostRuns is how many endpoints that run no more are told of with up = 0, and how many senders.
+// mostRuns is the most endpoints in runs, those that have stopped (up = 0) included, and
+// the most senders.
 const mostRuns = 100
 
 func (h *health) register(m metric.Meter) {
@@ -101,8 +102,8 @@ func (k runKey) options() []metric.ObserveOption {
 	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(keyEndpoint.String(k.endpoint), keyInstance.String(k.instance)))}
 }
 
-// connectionChanged is for send-only endpoints: those that run
-// are asked for their Health.
+// connectionChanged is for send-only endpoints. The Health of running endpoints is queried
+// instead.
 func (o *Observer) connectionChanged(e core.ConnectionChange) {
 	if e.Queue != "" {
 		return
@@ -164,7 +165,8 @@ func (h *health) isOfRun(span trace.SpanContext) bool {
 	return h.spans[span.SpanID()] > 0
 }
 
-// snapshot returns the runs and the senders, so that no lock is held while an endpoint is asked.
+// snapshot returns the runs and the senders, so that no lock is held while endpoints are
+// queried.
 func (h *health) snapshot() (runs []run, senders []sender) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,7 +216,8 @@ func (h *health) observe(_ context.Context, to metric.Observer) error {
 // closed is the state of a circuit that lets messages through (core.Step).
 const closed = "closed"
 
-// openCircuits returns the names of the circuits, and whether one of each name is open.
+// openCircuits returns the names of the circuits, each with whether a circuit of that
+// name is open.
 func openCircuits(states []core.MiddlewareState) map[string]bool {
 	open := map[string]bool{}
 	for _, s := range states {
@@ -225,9 +228,9 @@ func openCircuits(states []core.MiddlewareState) map[string]bool {
 	return open
 }
 
-// CircuitChanged counts a change of the state of a circuit, for OnStateChange of package
-// resilience: the gauge reprise.circuit.open misses a circuit that is open between two readings
-// alone.
+// CircuitChanged counts a change of the state of a circuit. It is for OnStateChange of
+// package resilience: the gauge reprise.circuit.open alone misses a circuit that is open
+// only between two readings.
 //
 //	OnStateChange: func(c resilience.StateChange) { observer.CircuitChanged(c.Policy, c.To) },
 func (o *Observer) CircuitChanged(policy string, to fmt.Stringer) {

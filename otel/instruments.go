@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 )
 
-// instruments are those of messages.
+// instruments are the instruments of messages.
 type instruments struct {
 	operationDuration metric.Float64Histogram
 	sent              metric.Int64Counter
@@ -47,14 +47,14 @@ func newInstruments(m metric.Meter) *instruments {
 	return i
 }
 
-// tell passes on why metrics could not be made. Those instruments do nothing.
+// tell reports errors of creating instruments. Those instruments do nothing.
 func tell(problems ...error) {
 	if err := errors.Join(problems...); err != nil {
 		otel.Handle(err)
 	}
 }
 
-// histogram makes one of seconds, with the SDK's bounds where there are none.
+// histogram creates a histogram, with the SDK's bounds if bounds is nil.
 func histogram(m metric.Meter, problem *error, name, unit string, bounds []float64, description string) metric.Float64Histogram {
 	options := []metric.Float64HistogramOption{metric.WithUnit(unit), metric.WithDescription(description)}
 	if bounds != nil {

@@ -10,11 +10,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Handler returns a log handler that adds trace_id and span_id to the records that are made with
-// a context of a span, and to those made with a handler's context the attributes of
-// core.LogHandler, such as message_id, before it passes them to next. Attributes that a record or
-// its logger has already are left alone. It also serves core.Config.Logger: the endpoint's lines
-// about a failed attempt are made with the context of its span.
+// Handler returns a log handler that adds attributes to records and passes them to next.
+// Records made in the context of a span get trace_id and span_id. Records made in a
+// handler's context get the attributes of core.LogHandler, such as message_id. Attributes
+// that a record or its logger already has stay unchanged. It can also serve as the
+// handler of core.Config.Logger: the endpoint logs a failed attempt in the context of its
+// span.
 func Handler(next slog.Handler) slog.Handler { return &logHandler{next: core.LogHandler(next)} }
 
 type logHandler struct {

@@ -7,20 +7,21 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// All names are in this file, so that another version of the semantic conventions is a change of
-// this file and of testdata.
+// All names are in this file, so that another version of the semantic conventions changes
+// only this file and testdata.
 
 // Scope is the name of the tracer and the meter.
 const Scope = "github.com/reprise-go/reprise/otel"
 
 // Headers.
 const (
-	// HeaderPrevious is on a copy of a message that was attempted before: a delayed retry, a
-	// deferral, a copy in an error queue or a forwarded one. It names the span of that attempt, in
-	// the form of a traceparent.
+	// HeaderPrevious is set on a copy of a message that was attempted before: a delayed
+	// retry, a deferral, a copy in an error queue or a forwarded one. It is the span of
+	// that attempt, in the format of a traceparent.
 	HeaderPrevious = "Reprise.Trace.Previous"
-	// HeaderStartNewTrace is NServiceBus's: "True" asks the receiver for a new trace that links to
-	// the sender's, everything else for a part of the sender's trace.
+	// HeaderStartNewTrace is NServiceBus's: "True" asks the receiver for a new trace that
+	// links to the sender's; with any other value the receiver continues the sender's
+	// trace.
 	HeaderStartNewTrace = "NServiceBus.OpenTelemetry.StartNewTrace"
 
 	headerTraceParent = "traceparent"
@@ -30,10 +31,10 @@ const (
 	continueCurrent = "False"
 )
 
-// Other stands for each value of an attribute of a metric that came after too many others.
+// Other replaces the values of a metric attribute beyond its limit.
 const Other = "_OTHER"
 
-// Attributes of ours. Those of semconv are named where they are used.
+// Attributes of Reprise. Those of semconv are named where they are used.
 const (
 	keyEndpoint       = attribute.Key("reprise.endpoint")
 	keyInstance       = attribute.Key("reprise.instance")
@@ -85,7 +86,7 @@ const (
 	actionPutBack        = "put_back"
 )
 
-// actionOf names what became of a failed message.
+// actionOf returns the name of the action for a failed message.
 func actionOf(e *core.Recovery) string {
 	switch {
 	case e.TakenOver:
@@ -124,7 +125,7 @@ var sendReasons = map[core.SendReason]string{
 	core.ReasonNewCopy:         actionNewCopy,
 }
 
-// Names of operations. The types that semconv gives them are not always the same word.
+// Names of operations. The operation types of semconv are not always the same words.
 const (
 	operationProcess = "process"
 	operationSend    = "send"
@@ -154,14 +155,14 @@ const (
 	metricNotificationsDropped = "reprise.endpoint.notifications_dropped"
 )
 
-// Bounds of histograms. durationBounds are those that semconv advises.
+// Bounds of histograms. durationBounds are those that semconv recommends.
 var (
 	durationBounds = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
 	ageBounds      = []float64{0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
 	attemptBounds  = []float64{1, 2, 3, 4, 5, 6, 8, 12, 18, 24, 36, 48}
 )
 
-// systemOf is the attribute messaging.system.
+// systemOf returns the attribute messaging.system.
 func systemOf(info *core.TransportInfo) attribute.KeyValue {
 	if info == nil || info.System == "" {
 		return semconv.MessagingSystemKey.String(Other)

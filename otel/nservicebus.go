@@ -26,16 +26,17 @@ const (
 	resultFailure = "failure"
 )
 
-// nservicebusMetrics are the instruments.
+// nservicebusMetrics has the instruments.
 type nservicebusMetrics struct {
 	fetches, successes, failures           metric.Int64Counter
 	immediate, delayed, movedToError       metric.Int64Counter
 	handlerTime, criticalTime, processTime metric.Float64Histogram
 }
 
-// nservicebusSeries is what is the same for all messages of one queue and type. The tags of
-// handlers are empty in successes: an attempt runs all handlers of its type. The discriminator of
-// an instance is empty, because it would make a series for each process.
+// nservicebusSeries has the attributes and options that all messages of one queue and
+// type share. The tags of handlers are empty in successes: an attempt runs all handlers
+// of its type. The discriminator of an instance is empty, because it would create a
+// series for each process.
 type nservicebusSeries struct {
 	tags      []attribute.KeyValue
 	fetched   []metric.AddOption
@@ -90,15 +91,17 @@ func (n *nservicebusMetrics) handled(a *attempt, took time.Duration, errorType s
 	n.handlerTime.Record(a, took.Seconds(), recordOptions(s.tags, tagHandlerType.String(""), tagResult.String(resultFailure), tagErrorType.String(errorType))...)
 }
 
-// succeeded counts a message that is done. Its critical time is told beside ours.
+// succeeded counts a message that was processed successfully. Its critical time is
+// recorded together with ours.
 func (n *nservicebusMetrics) succeeded(a *attempt) {
 	s := a.series.nservicebus
 	n.successes.Add(a, 1, s.counted...)
 	n.processTime.Record(a, time.Since(a.began).Seconds(), s.succeeded...)
 }
 
-// recovered counts a failure, and what became of the message. a is nil where no attempt began, and
-// failed is the attribute error.type, or nothing where a handler decided without an error.
+// recovered counts a failure, and the action for the message. a is nil if no attempt
+// began. failed is the attribute error.type, or empty if a handler decided without an
+// error.
 func (n *nservicebusMetrics) recovered(ctx context.Context, s *nservicebusSeries, a *attempt, handler, action string, failed []attribute.KeyValue) {
 	if a == nil {
 		n.fetched(ctx, s)

@@ -6,11 +6,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// mostPrevious is how many failed attempts are remembered for a retry in this process.
+// mostPrevious is the most failed attempts that are remembered for a retry in this
+// process.
 const mostPrevious = 1000
 
-// previousAttempts remembers the newest failed attempts, by copy of a message, for immediate
-// retries and those in place, which leave no trace in the message.
+// previousAttempts remembers the newest failed attempts, by copy of a message. It is for
+// immediate retries and in-place retries, which write nothing into the message.
 type previousAttempts struct {
 	mu    sync.Mutex
 	spans map[attemptedCopy]trace.SpanContext

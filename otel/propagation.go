@@ -24,20 +24,21 @@ func (c *carrier) Keys() []string {
 	return keys
 }
 
-// extract returns ctx with the creation context and the baggage of a message, and the creation
-// context, which is invalid where the message has none that can be read. ctx has no span then.
+// extract returns ctx with the creation context and the baggage of a message, and the
+// creation context, which is invalid if the message has none or it cannot be parsed. A
+// span in ctx is removed.
 func (o *Observer) extract(ctx context.Context, h *core.Headers) (context.Context, trace.SpanContext) {
-	if trace.SpanContextFromContext(ctx).IsValid() { // that of whoever called Run, perhaps
+	if trace.SpanContextFromContext(ctx).IsValid() { // for example the span of Run's caller
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
-	if o.standard && h.Get(headerTraceParent) == "" && h.Get(headerBaggage) == "" { // nothing to allocate for
+	if o.standard && h.Get(headerTraceParent) == "" && h.Get(headerBaggage) == "" { // avoids allocations
 		return ctx, trace.SpanContext{}
 	}
 	ctx = o.propagator.Extract(ctx, (*carrier)(h))
 	return ctx, trace.SpanContextFromContext(ctx)
 }
 
-// creationOf returns the creation context that a message has already.
+// creationOf returns the creation context in a message.
 func (o *Observer) creationOf(h *core.Headers) trace.SpanContext {
 	if o.standard && h.Get(headerTraceParent) == "" {
 		return trace.SpanContext{}
@@ -50,7 +51,7 @@ func (o *Observer) inject(ctx context.Context, h *core.Headers) {
 	o.propagator.Inject(ctx, (*carrier)(h))
 }
 
-// hasContext reports whether the sender of a message has set a trace context or baggage itself.
+// hasContext reports whether the sender of a message has set a trace context or baggage.
 func (o *Observer) hasContext(h *core.Headers) bool {
 	for _, field := range o.fields {
 		if _, ok := h.Lookup(field); ok {
@@ -60,7 +61,7 @@ func (o *Observer) hasContext(h *core.Headers) bool {
 	return false
 }
 
-// previousOf reads HeaderPrevious. What is not a span context counts as none.
+// previousOf reads HeaderPrevious. A value that is not a span context counts as none.
 func previousOf(h core.Headers) trace.SpanContext {
 	text := h.Get(HeaderPrevious)
 	if text == "" {

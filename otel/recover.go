@@ -12,12 +12,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// recovered makes a span of what became of a failed message,
-// from the failure until that was done, and counts it.
+// recovered creates a span for the handling of a failure, from the failure until its
+// action was done, and counts it.
 func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	action := actionOf(&e)
 	kind := errorTypeOf(e.Err)
-	failed := []attribute.KeyValue{keyAction.String(action)} // and why, if it did
+	failed := []attribute.KeyValue{keyAction.String(action)} // and the type of the error, if there is one
 	bounded := failed
 	if kind != "" {
 		failed = append(failed[:1:1], semconv.ErrorTypeKey.String(kind))

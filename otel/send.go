@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// outgoingKey is what the messages of one series have in common.
+// outgoingKey identifies a series of sent messages.
 type outgoingKey struct {
 	transport                          *core.TransportInfo
 	endpoint, destination, messageType string
@@ -22,7 +22,7 @@ type outgoingKey struct {
 	publish                            bool
 }
 
-// outgoing is what is the same for all messages of one series.
+// outgoing has the names, attributes and options that all messages of a series share.
 type outgoing struct {
 	send, create     string // names of spans
 	producer, client []trace.SpanStartOption
@@ -34,7 +34,8 @@ type outgoing struct {
 	failures cache[string, *failedSends]
 }
 
-// failedSends is what is the same for all failures of one series with one type of error.
+// failedSends has the options that all failures of a series with the same type of error
+// share.
 type failedSends struct {
 	sent     []metric.AddOption
 	duration []metric.RecordOption
@@ -48,7 +49,7 @@ func (o *Observer) outgoingOf(at *core.ObservedEndpoint, m *core.Outgoing) *outg
 	return o.outgoing.get(key, func() *outgoing { return o.newOutgoing(key) })
 }
 
-// severalOf is for a send of messages of several series.
+// severalOf returns the series for a send of messages of several series.
 func (o *Observer) severalOf(at *core.ObservedEndpoint) *outgoing {
 	key := outgoingKey{transport: at.Transport, endpoint: at.Endpoint}
 	return o.outgoing.get(key, func() *outgoing { return o.newOutgoing(key) })
@@ -100,7 +101,7 @@ type sending struct {
 	series   *outgoing // of the span
 }
 
-// sendKey finds the sending of an observer.
+// sendKey is the context key of an observer's sending.
 type sendKey struct{ *Observer }
 
 // Value finds the send by its observer.
@@ -111,8 +112,8 @@ func (s *sending) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// sendStart starts the span of the send, and writes trace
-// contexts to messages that have none.
+// sendStart starts the span of the send, and writes trace contexts to messages that have
+// none.
 func (o *Observer) sendStart(ctx context.Context, e core.SendStart) context.Context {
 	s := &sending{observer: o}
 	if len(e.Messages) == 1 {
@@ -195,13 +196,13 @@ func (o *Observer) linked(options []trace.SpanStartOption, creations ...trace.Sp
 	return append(slices.Clip(options), trace.WithLinks(links...))
 }
 
-// needsContext reports whether this is the first send of a message, whose sender has not set a
-// context: that of a message which exists is not changed.
+// needsContext reports whether this is the first send of a message, and the sender has
+// not set a context. The context of an existing message is not changed.
 func (o *Observer) needsContext(m *core.Outgoing) bool {
 	return (m.Reason == core.ReasonApplication || m.Reason == core.ReasonAcknowledgement) && !o.hasContext(&m.Headers)
 }
 
-// mark writes the headers that tell the next attempt where it belongs.
+// mark writes the headers that place the next attempt in its trace.
 func (o *Observer) mark(ctx context.Context, m *core.Outgoing) {
 	var mode TraceMode
 	switch m.Reason {
@@ -222,13 +223,13 @@ func (o *Observer) mark(ctx context.Context, m *core.Outgoing) {
 	case core.ReasonMoveToError, core.ReasonUndelivered:
 		mode = o.config.ErrorTrace
 	case core.ReasonForward:
-		mode = TraceDefault // as it is
+		mode = TraceDefault // the header stays as it is
 	default:
 		return
 	}
 	if m.Reason != core.ReasonApplication {
 		a := o.attemptOf(ctx)
-		if a != nil && a.copyRefused.Load() { // R24: no room, or no right
+		if a != nil && a.copyRefused.Load() { // R24: no room, or not allowed
 			return
 		}
 		if a != nil && a.span.SpanContext().IsValid() {
@@ -289,7 +290,7 @@ func (o *Observer) sendEnd(ctx context.Context, e core.SendEnd) {
 	if s.span.IsRecording() {
 		s.span.SetAttributes(semconv.ErrorTypeKey.String(sendErrorType(e.Err)))
 		recordException(s.span, e.Err, core.ErrorTypeOf(e.Err))
-		if a == nil || o.config.ErrorOn == ErrorOnAttempt { // otherwise the message has another attempt, or its last span says so
+		if a == nil || o.config.ErrorOn == ErrorOnAttempt { // otherwise the message has another attempt, or its last span has the error status
 			s.span.SetStatus(codes.Error, statusText(e.Err))
 		}
 	}
@@ -303,8 +304,8 @@ func (o *Observer) seriesOf(s *sending, e *core.SendEnd, i int) *outgoing {
 	return o.outgoingOf(&e.ObservedEndpoint, &e.Messages[i])
 }
 
-// sendErrorType names the error of a send. Those of core have a name of a few words, because they
-// are told apart by errors.Is, not by their type.
+// sendErrorType returns the name of a send's error. Errors of core have names of a few
+// words, because they differ by errors.Is, not by type.
 func sendErrorType(err error) string {
 	for _, known := range []struct {
 		target error
