@@ -8,9 +8,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// HeaderReplyToAddress is on a message whose reply address is not that of a queue that the
-// bridge connects: it is the address, which is valid on the side that the message came from.
-// The message has no other reply address then, and a reply fails with core.ErrNoReplyAddress.
+// HeaderReplyToAddress is set on a message whose reply address is not a queue that the
+// bridge connects. Its value is the address, which is valid on the side that the message
+// came from. The message then has no other reply address, and a reply fails with
+// core.ErrNoReplyAddress.
 const HeaderReplyToAddress = "Reprise.Bridge.ReplyToAddress"
 
 // addresses translates addresses of one side into those of the other. It is immutable.
@@ -19,8 +20,8 @@ type addresses struct {
 	targets map[string]string // by the canonical address
 }
 
-// newAddresses knows the queues that exist on both sides: of each the bridge receives from one
-// and sends to the other.
+// newAddresses returns the translation of the queues that exist on both sides: the bridge
+// receives from one of each pair and sends to the other.
 func newAddresses(from, to *Side) (addresses, error) {
 	a := addresses{from.Transport, map[string]string{}}
 	var errs []error
@@ -36,7 +37,8 @@ func newAddresses(from, to *Side) (addresses, error) {
 	return a, errors.Join(errs...)
 }
 
-// translate returns the address on the other side, or false for a queue that is not bridged.
+// translate returns the address on the other side, or false for a queue that is not
+// bridged.
 func (a addresses) translate(address string) (string, bool) {
 	if canonical, err := a.from.Address(address); err == nil {
 		address = canonical

@@ -12,16 +12,17 @@ import (
 )
 
 // Bridge carries messages between two transports. It consists of endpoints, one for each
-// queue that it receives from, and has no state beyond the process: several instances may
+// queue that it receives from, and keeps state only in the process: several instances may
 // run at the same time.
 type Bridge struct {
 	endpoints []*core.Endpoint
 }
 
 // New makes a bridge. The name is that of the queue in which it receives events, on each
-// side, and by which it knows the messages that it has carried: every instance has the same,
-// no other bridge may have it. New checks the whole configuration without contacting a
-// broker; its error says all that is wrong at once.
+// side, and the bridge recognizes the messages that it has carried by it: all instances
+// of a bridge have the same name, and different bridges must have different names. New
+// checks the whole configuration without contacting a broker; its error lists all
+// mistakes.
 func New(name string, c Config) (*Bridge, error) {
 	var p problems
 	c.check(&p, name)
@@ -39,12 +40,14 @@ func New(name string, c Config) (*Bridge, error) {
 	return b, nil
 }
 
-// Endpoints returns the endpoints of the bridge, for core.RunAll beside others and for their
-// Health: its field Middleware has the state of each destination (Kind is "bridge").
+// Endpoints returns the endpoints of the bridge, to run them with others by core.RunAll,
+// and for their Health: its field Middleware has the state of each destination (Kind is
+// "bridge").
 func (b *Bridge) Endpoints() []*core.Endpoint { return slices.Clone(b.endpoints) }
 
-// Provision creates the queues from which the bridge receives, and the error queues beside
-// them, whatever core.Config.Provision says. It creates nothing to which the bridge sends.
+// Provision creates the queues from which the bridge receives, and their error queues,
+// regardless of core.Config.Provision. It creates no queue or topic to which the bridge
+// sends.
 func (b *Bridge) Provision(ctx context.Context) error {
 	var errs []error
 	for _, ep := range b.endpoints {
@@ -56,11 +59,11 @@ func (b *Bridge) Provision(ctx context.Context) error {
 	return nil
 }
 
-// Run carries messages until ctx ends, as core.RunAll runs endpoints. Events reach the other
-// side from the first Run on, which subscribes to their topics.
+// Run carries messages until ctx ends, as core.RunAll runs endpoints. The first Run
+// subscribes to the topics; events published before it do not reach the other side.
 func (b *Bridge) Run(ctx context.Context) error { return core.RunAll(ctx, b.endpoints...) }
 
-// direction is one of the two in which a bridge carries.
+// direction is one of the two directions of a bridge.
 type direction struct {
 	bridge    string
 	to        core.Transport
@@ -81,7 +84,7 @@ func newDirection(p *problems, name, source, target string, c *Config, from, to 
 	}
 	var err error
 	if d.addresses, err = newAddresses(from, to); err != nil {
-		if source == "Near" { // it is the same in both directions
+		if source == "Near" { // the error is the same in both directions
 			p.add("%w", err)
 		}
 	}
@@ -102,7 +105,7 @@ func newDirection(p *problems, name, source, target string, c *Config, from, to 
 	return endpoints
 }
 
-// checkTopics notes topics that the other side cannot have.
+// checkTopics adds an error for each topic that the other side cannot have.
 func (d *direction) checkTopics(p *problems, source, target string, from *Side) {
 	if len(from.Topics) > 0 && !d.caps.PublishSubscribe {
 		p.add("%s.Topics are listed, but the transport of %s has no events (Capabilities.PublishSubscribe): %w", source, target, errors.ErrUnsupported)
@@ -134,7 +137,8 @@ func (d *direction) topicsEndpoint(from *Side) (*core.Endpoint, error) {
 	return ep, ep.Err()
 }
 
-// queueEndpoint returns the endpoint that receives what is sent to a queue of the other side.
+// queueEndpoint returns the endpoint that receives the messages for a queue of the other
+// side.
 func (d *direction) queueEndpoint(from *Side, queue string) (*core.Endpoint, error) {
 	config := d.config.Endpoint
 	config.InputQueue = queue
@@ -155,8 +159,8 @@ func (d *direction) endpoint(name string, from *Side, config core.Config) (*core
 	return core.New(name, from.Transport, config)
 }
 
-// untyped is the type by which a message without one is handled here. Of control messages
-// the engine would consume those without a type.
+// untyped is the message type under which the bridge handles messages without one.
+// Otherwise the engine would consume control messages without a type.
 const untyped = "(untyped)"
 
 // typeOfUntyped is the core.Config.MessageType of queues.

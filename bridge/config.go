@@ -13,27 +13,29 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config describes a [Bridge]. The transports must be set, and at least one queue or topic.
+// Config describes a [Bridge]. The transports must be set, and at least one queue or
+// topic.
 type Config struct {
-	// Near and Far are the two sides. The bridge carries messages in both directions: it
-	// makes no difference which side is called near.
+	// Near and Far are the two sides. The bridge carries messages in both directions: the
+	// two are interchangeable.
 	Near, Far Side
 
-	// Endpoint configures the endpoints of the bridge, one for each queue that it receives
-	// from. The default mode is ReceiveOnly where the transport has it; None is refused,
-	// because a crash would lose messages. InputQueue, InstanceQueue, SendOnly, PurgeOnStart
-	// and MessageType must be left out: the bridge decides about them. Of a message that
-	// middleware changed, the bridge carries what was received.
+	// Endpoint configures the endpoints of the bridge, one for each queue that it
+	// receives from. The default mode is ReceiveOnly if the transport supports it; None
+	// is refused, because a crash would lose messages. InputQueue, InstanceQueue,
+	// SendOnly, PurgeOnStart and MessageType must be left out: the bridge sets them. If
+	// middleware changes a message, the bridge still carries the received one.
 	Endpoint core.Config
 
-	// SendTimeout is how long one send to the other side may take. Then the message waits as
-	// in an outage; it may have been accepted, and arrive twice. The default is 30 s.
+	// SendTimeout limits one send to the other side. After it the message waits as in an
+	// outage; it may have been accepted, and then arrives twice. The default is 30 s.
 	SendTimeout time.Duration
 
-	// GiveUpAfter is for how long messages wait for a queue or topic that cannot be reached
-	// although its side can be: it does not exist, or other destinations accept messages. Then
-	// they go to the error queue of the side that they come from, until it can be reached. It
-	// counts in this process, from when that is known. The default, 0, is for ever.
+	// GiveUpAfter is how long messages wait for a queue or topic that cannot be reached
+	// although its side can: it does not exist, or other destinations accept messages.
+	// After that they go to the error queue of the side that they come from, until the
+	// destination can be reached. The time counts in this process, from the moment when
+	// that state is known. The default, 0, means no limit.
 	GiveUpAfter time.Duration
 }
 
@@ -46,15 +48,15 @@ type Side struct {
 	// receives from a queue of the same name on the other side.
 	Queues []string
 
-	// Topics are events that are published on this side and published on the other one by
-	// the bridge, with the same name. It receives them in a queue that has its own name. A
-	// topic may be listed for both sides: no event is carried back.
+	// Topics are the events of this side that the bridge publishes on the other side,
+	// with the same name. It receives them in a queue that has the bridge's name. A topic
+	// may be listed for both sides: no event is carried back.
 	Topics []string
 }
 
 const defaultSendTimeout = 30 * time.Second
 
-// problems collects what is wrong, so that it can be reported together.
+// problems collects errors, to report them together.
 type problems struct{ list []error }
 
 func (p *problems) add(format string, args ...any) {
@@ -63,7 +65,7 @@ func (p *problems) add(format string, args ...any) {
 
 func (p *problems) err() error { return errors.Join(p.list...) }
 
-// check notes what is wrong with c, but for names that a transport cannot have and the
+// check adds the mistakes in c, except for names that a transport cannot have and the
 // configuration of endpoints.
 func (c *Config) check(p *problems, name string) {
 	if name == "" || !utf8.ValidString(name) || strings.Contains(name, hopSeparator) || strings.ContainsFunc(name, unicode.IsControl) {
@@ -105,7 +107,8 @@ func (c *Config) checkTransports(p *problems) {
 
 func (c *Config) hasTransports() bool { return !isNil(c.Near.Transport) && !isNil(c.Far.Transport) }
 
-// isNil reports a transport that is missing, also as a nil pointer in an interface.
+// isNil reports whether a transport is missing, also if it is a nil pointer in an
+// interface.
 func isNil(t core.Transport) bool {
 	if t == nil {
 		return true
@@ -114,8 +117,8 @@ func isNil(t core.Transport) bool {
 	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// checkEndpoint refuses settings that the bridge makes itself, and clears them so that they
-// cause no further errors.
+// checkEndpoint refuses settings that the bridge makes itself, and clears them so that
+// they cause no further errors.
 func (c *Config) checkEndpoint(p *problems) {
 	e := &c.Endpoint
 	if e.Transactions == core.TransactionNone {
@@ -135,8 +138,8 @@ func (c *Config) checkEndpoint(p *problems) {
 	e.InputQueue, e.InstanceQueue, e.SendOnly, e.PurgeOnStart, e.MessageType = "", false, false, false, nil
 }
 
-// checkLists refuses names that are empty or listed twice, and drops the empty ones so that
-// they cause no further errors.
+// checkLists refuses names that are empty or listed twice, and removes the empty ones so
+// that they cause no further errors.
 func (s *Side) checkLists(p *problems, side, name string) {
 	for i, queue := range s.Queues {
 		switch {

@@ -11,37 +11,38 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// destinations knows which queues and topics of a side cannot be reached.
+// destinations tracks the queues and topics of a side that cannot be reached.
 //
-// In a queue with messages for several destinations, those for one that cannot be reached
-// wait as copies, at the end of the queue, so that the others pass: one at a time is a probe,
-// the rest waits without a try. It is the same if the whole side is away, which only a try
-// for each destination can tell.
+// In a queue with messages for several destinations, those for an unreachable one wait as
+// copies, at the end of the queue, so that the others pass: one at a time is sent as a
+// probe, the others wait without an attempt. It is the same if the whole side cannot be
+// reached, because the bridge can tell that only by an attempt for each destination.
 type destinations struct {
 	log         *slog.Logger
 	giveUpAfter time.Duration
 
-	away    atomic.Int64 // the length of outages, so that the usual case takes no lock
+	away    atomic.Int64 // number of outages, so that the usual case takes no lock
 	mu      sync.Mutex
 	outages map[string]*outage
 	waiting int // messages in all outages
 }
 
-// outage is one of a single destination.
+// outage is the outage of a single destination.
 type outage struct {
 	since time.Time
-	// alone is since when the destination is known to be away although its side is not, or
-	// the zero time: it does not exist, or a later try for another one was accepted.
+	// alone is the time since which the destination is known to be unreachable although
+	// its side can be reached: it does not exist, or a later attempt for another
+	// destination was accepted. Zero means that this is not known.
 	alone   time.Time
 	err     error
-	probes  int // that failed, after the failure with which it began
+	probes  int // failed ones, after the failure with which it began
 	next    time.Time
 	waiting map[string]struct{} // ids of messages that were put back
 }
 
-// Probes of one destination are 1, 2, 4, ... 30 s apart. Where many messages wait they are
-// looked at in such a rate that they leave the endpoint to the others: about a hundred a
-// second in all.
+// Probes of one destination are 1, 2, 4, ... 30 s apart. If many messages wait, the
+// bridge receives about a hundred of them a second in all, and leaves the rest of the
+// endpoint's capacity to other messages.
 const (
 	firstProbe   = time.Second
 	lastProbe    = 30 * time.Second
@@ -54,8 +55,8 @@ func newDestinations(log *slog.Logger, giveUpAfter time.Duration) *destinations 
 	return &destinations{log: log, giveUpAfter: giveUpAfter, outages: map[string]*outage{}}
 }
 
-// blocked returns why a destination is not to be tried now and for how long the message
-// waits, or nil. The caller to whom it returns nil during an outage is the probe.
+// blocked returns an error if a destination must not be tried now, and how long the
+// message waits. If it returns nil during an outage, the caller's message is the probe.
 func (d *destinations) blocked(key, id string) (pause time.Duration, err error) {
 	if d.away.Load() == 0 {
 		return 0, nil
@@ -76,7 +77,7 @@ func (d *destinations) blocked(key, id string) (pause time.Duration, err error) 
 // interval is the time until the next probe.
 func (o *outage) interval() time.Duration { return min(firstProbe<<min(o.probes, 5), lastProbe) }
 
-// waitLocked notes that a message waits, and returns for how long.
+// waitLocked records that a message waits, and returns for how long.
 func (d *destinations) waitLocked(o *outage, id string) time.Duration {
 	if _, known := o.waiting[id]; !known && d.waiting < mostWaiting {
 		o.waiting[id] = struct{}{}
@@ -86,8 +87,8 @@ func (d *destinations) waitLocked(o *outage, id string) time.Duration {
 	return min(max(time.Until(o.next), turn, firstProbe), longestPause)
 }
 
-// failed notes that a message could not be sent by a try that began at a time, and returns
-// for how long it waits.
+// failed records that a message could not be sent by an attempt that began at the given
+// time, and returns how long it waits.
 func (d *destinations) failed(key, id string, err error, began time.Time) (pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,7 +100,7 @@ func (d *destinations) failed(key, id string, err error, began time.Time) (pause
 		d.away.Store(int64(len(d.outages)))
 		d.log.Warn("destination cannot be reached; its messages wait", "destination", key, "error", err)
 		o.next = time.Now().Add(o.interval())
-	case !began.Before(o.next.Add(-o.interval())): // not together with the try before
+	case !began.Before(o.next.Add(-o.interval())): // not concurrent with the previous attempt
 		o.probes++
 		o.next = time.Now().Add(o.interval())
 	}
@@ -110,7 +111,8 @@ func (d *destinations) failed(key, id string, err error, began time.Time) (pause
 	return d.waitLocked(o, id)
 }
 
-// accepted notes that a message was accepted by a try that began at a time.
+// accepted records that a message was accepted by an attempt that began at the given
+// time.
 func (d *destinations) accepted(key string, began time.Time) {
 	if d.away.Load() == 0 {
 		return
@@ -125,13 +127,13 @@ func (d *destinations) accepted(key string, began time.Time) {
 	}
 	for _, o := range d.outages {
 		if o.alone.IsZero() && !began.Before(o.since) {
-			o.alone, o.next = time.Now(), time.Time{} // if the whole side was away, it may be back
+			o.alone, o.next = time.Now(), time.Time{} // if the whole side was unreachable, the destination may be back
 		}
 	}
 }
 
-// givenUp reports whether messages no longer wait for a destination, and since when it cannot
-// be reached.
+// givenUp reports whether messages no longer wait for a destination, and since when it
+// cannot be reached.
 func (d *destinations) givenUp(key string) (since time.Time, given bool) {
 	if d.giveUpAfter == 0 {
 		return time.Time{}, false
@@ -145,7 +147,7 @@ func (d *destinations) givenUp(key string) (since time.Time, given bool) {
 	return o.since, true
 }
 
-// state is that of a destination in core.Health.
+// state returns the state of a destination for core.Health.
 func (d *destinations) state(key string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 // commas.
 const HeaderHops = "Reprise.Bridge.Hops"
 
-// ErrLoop is the failure of a message that has crossed too many bridges: two of them send it
-// to each other.
+// ErrLoop is the failure of a message that has crossed too many bridges: two bridges send
+// it to each other.
 var ErrLoop = errors.New("message goes in circles between bridges")
 
 const (
 	hopSeparator = ","
-	// mostHops is far more than a message needs that is forwarded, or returned from an error
-	// queue, some times.
+	// mostHops is far more than a message needs, even one that is forwarded, or returned
+	// from an error queue, several times.
 	mostHops = 16
 )
 
@@ -36,8 +36,8 @@ func hops(h core.Headers) []string {
 // crossed reports whether a message has crossed the bridge before.
 func crossed(h core.Headers, bridge string) bool { return slices.Contains(hops(h), bridge) }
 
-// addHop notes that a message crosses the bridge. With its failure the way of a message ends,
-// and another begins when it is returned.
+// addHop records that a message crosses the bridge. The list starts anew after a failure:
+// when a failed message is returned, its earlier hops do not count.
 func addHop(h *core.Headers, bridge string) error {
 	before := hops(*h)
 	if h.Get(core.HeaderFailedQ) != "" {

@@ -17,7 +17,7 @@ type route struct {
 	shared       bool   // messages for other destinations are in the same queue
 }
 
-// key names the destination in a sentence, and among others.
+// key returns the destination as text, for errors and as a map key.
 func (r *route) key() string {
 	if r.topic != "" {
 		return "topic " + r.topic
@@ -25,7 +25,7 @@ func (r *route) key() string {
 	return "queue " + r.queue
 }
 
-// options let core.Health tell of the destination.
+// options make core.Health include the destination.
 func (r *route) options() core.HandleOptions {
 	return core.HandleOptions{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 		core.StartUpOf(next).Describe(core.Step{Kind: "bridge", Name: r.key(), State: func() string { return r.reached.state(r.key()) }, Refuses: true})
@@ -67,8 +67,8 @@ func (r *route) send(ctx context.Context, out core.Outgoing) error {
 	return r.to.Send(ctx, out)
 }
 
-// verdict leaves a message in its queue, or gives it up. Where all others in the queue have
-// the same destination, they wait with it, in their order.
+// verdict leaves a message in its queue, or gives it up. If all messages in the queue
+// have the same destination, they wait with it, in their order.
 func (r *route) verdict(err error, pause time.Duration) error {
 	err = fmt.Errorf("bridge %q: send to %s: %w", r.bridge, r.key(), err)
 	if since, given := r.reached.givenUp(r.key()); given {
@@ -80,18 +80,18 @@ func (r *route) verdict(err error, pause time.Duration) error {
 	return core.PutBack(err, core.Pause{Length: pause, Scope: core.PauseCopy})
 }
 
-// concernsMessage reports whether a send failed for a reason that lies in the message, so
-// that it will fail each time.
+// concernsMessage reports whether a send failed because of the message itself, so that it
+// will fail each time.
 func concernsMessage(err error) bool {
 	return errors.Is(err, core.ErrTooLarge) || errors.Is(err, core.ErrInvalidHeader) || errors.Is(err, errors.ErrUnsupported)
 }
 
-// copy returns the message as it is sent to the other side, or a verdict.
+// copy returns the message to send to the other side, or a verdict.
 func (r *route) copy(m *core.Message) (core.Outgoing, error) {
 	out := m.Copy()
 	out.Queue, out.Topic = r.queue, r.topic
 	if trace := m.Headers.Get(core.HeaderAttempts); trace != "" && m.Headers.Get(core.HeaderFailedQ) != "" {
-		out.Headers.Set(core.HeaderAttempts, trace) // that of a failure on this side
+		out.Headers.Set(core.HeaderAttempts, trace) // of a failure on this side
 	}
 	if err := addHop(&out.Headers, r.bridge); err != nil {
 		return out, core.Unrecoverable(fmt.Errorf("bridge %q: %w", r.bridge, err))
@@ -103,7 +103,8 @@ func (r *route) copy(m *core.Message) (core.Outgoing, error) {
 	return out, r.setDue(&out)
 }
 
-// setExpiry limits the time to be received to the remaining one, where the other side can.
+// setExpiry sets the time to be received to the remaining one, if the other side supports
+// it.
 func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
 	text := received.Get(core.HeaderTimeToBeReceived)
 	lives, ok := transport.ParseTimeSpan(text)
@@ -123,9 +124,9 @@ func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
 	return nil
 }
 
-// setDue delays a message that is not due yet. As a rule the broker that delivered it has
-// waited; a program that knows the header alone may not have asked it to. Where the other
-// side cannot wait, the message does so on this one.
+// setDue delays a message that is not due yet. Normally the broker that delivered the
+// message has already waited, but a sender that only sets the header may not have
+// requested a delay. If the other side cannot delay the message, it waits on this side.
 func (r *route) setDue(out *core.Outgoing) error {
 	due := dueTime(out.Headers)
 	early := time.Until(due)
@@ -140,7 +141,7 @@ func (r *route) setDue(out *core.Outgoing) error {
 	return nil
 }
 
-// dueTime is that of the header, or the zero time.
+// dueTime returns the time in the header, or the zero time.
 func dueTime(h core.Headers) time.Time {
 	due, err := core.ParseTime(h.Get(core.HeaderDeliverAt))
 	if err != nil {
