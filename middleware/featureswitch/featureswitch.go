@@ -1,12 +1,12 @@
-// Package featureswitch switches handlers off and on while their endpoint runs. It says what
-// becomes of the messages of a feature that is off: they stay in their queue, are discarded,
-// deferred, rejected or skipped.
+// Package featureswitch switches handlers off and on while their endpoint runs. The
+// messages of a feature that is off stay in their queue, or are discarded, deferred,
+// rejected or skipped, as configured.
 //
 //	refunds, err := featureswitch.New(featureswitch.Config{Name: "refunds", State: featureswitch.Off})
 //	...
 //	config.Middleware = []core.Middleware{refunds.For("orders.refund")}
 //	...
-//	refunds.Set(featureswitch.On) // the messages that have waited are handled now
+//	refunds.Set(featureswitch.On) // the waiting messages are handled now
 package featureswitch
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// State is whether a feature is on.
+// State is the state of a feature.
 type State int32
 
 // The states.
@@ -47,7 +47,7 @@ func (s State) String() string {
 	}
 }
 
-// Answer is what becomes of a message whose feature is off.
+// Answer is the action for a message whose feature is off.
 type Answer int
 
 // The answers.
@@ -56,14 +56,14 @@ const (
 	Leave Answer = iota
 	// Discard drops the message (core.DiscardError), and logs that.
 	Discard
-	// Skip takes the message for handled, without its handlers. In
-	// core.HandleOptions.Middleware it skips that handler, and the others run.
+	// Skip treats the message as handled, without calling its handlers. In
+	// core.HandleOptions.Middleware it skips only that handler, and the others run.
 	Skip
 	// Defer redelivers a copy of the message after Config.Delay (core.DeferError), which
 	// counts as a deferral.
 	Defer
-	// Reject moves the message to the dead-letter queue where there is one, or to the error
-	// queue (core.Reject).
+	// Reject moves the message to the dead-letter queue if there is one, and else to the
+	// error queue (core.Reject).
 	Reject
 	// Fail is an error like any other: the message is retried.
 	Fail
@@ -79,39 +79,42 @@ func (a Answer) String() string {
 	return answers[a]
 }
 
-// ErrOff is the error of a message whose feature is off, and ErrUnknown of one whose feature
-// is neither on nor off. Errors match them by errors.Is.
+// ErrOff is the error of a message whose feature is off, and ErrUnknown of a message
+// whose feature is neither on nor off. Errors match them by errors.Is.
 var (
 	ErrOff     = errors.New("feature is off")
 	ErrUnknown = errors.New("it is not known whether the feature is on")
 )
 
-// Config says how a feature is switched. Name is required, and one of State and Lookup.
+// Config describes a feature and its states. Name is required, and either State or
+// Lookup.
 type Config struct {
-	// Name is that of the feature, for errors, the log and Health.
+	// Name is the name of the feature, for errors, the log and Health.
 	Name string
 
-	// State is that at the beginning, On or Off. Switch.Set changes it.
+	// State is the initial state, On or Off. Switch.Set changes it.
 	State State
-	// Lookup, instead of State, returns the state at each message, from the application's
-	// configuration for example. It is called by several goroutines, and must not wait.
+	// Lookup, instead of State, returns the state for each message, from the
+	// application's configuration for example. It is called by several goroutines, and
+	// must not block.
 	Lookup func() State
 
-	// Off is what becomes of a message while the feature is off. The default is Leave.
+	// Off is the action for a message while the feature is off. The default is Leave.
 	Off Answer
-	// Unknown is the state to take for Unknown: On or Off. Without it a message fails with
+	// Unknown replaces the state Unknown: On or Off. Without it a message fails with
 	// ErrUnknown, and is retried.
 	Unknown State
 
-	// Pause is for how long a message is left in its queue, and Delay for how long it is
-	// deferred. 0 is as for core.Pause and core.Defer. Set and Refresh end a pause early.
+	// Pause is how long a message is left in its queue, and Delay how long it is
+	// deferred. 0 has the meaning that it has in core.Pause and core.Defer. Set and
+	// Refresh end a pause early.
 	Pause, Delay time.Duration
-	// WholeEndpoint: while a message is left in the queue, the endpoint takes no message at
-	// all (core.PauseEndpoint): other instances may be able to handle it. Otherwise messages
-	// of other types are handled (core.PauseMessage).
+	// WholeEndpoint stops the endpoint from receiving any message while a message is left
+	// in the queue (core.PauseEndpoint), because other instances may be able to handle
+	// the message. Without it, messages of other types are handled (core.PauseMessage).
 	WholeEndpoint bool
 
-	// Logger is told at Info of Set. The default is slog.Default().
+	// Logger gets a line at Info for each Set. The default is slog.Default().
 	Logger *slog.Logger
 }
 
@@ -149,8 +152,8 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Switch is a feature that is on or off. The same value given to several endpoints, message
-// types and handlers is the same feature. It is safe for concurrent use.
+// Switch is a feature that is on or off. The same value given to several endpoints,
+// message types and handlers is the same feature. It is safe for concurrent use.
 type Switch struct {
 	config Config
 	state  atomic.Int32
@@ -159,13 +162,13 @@ type Switch struct {
 	paused atomic.Pointer[pauses]
 }
 
-// pauses ends those of messages that were left in their queue.
+// pauses is the context that ends the pauses of messages left in their queue.
 type pauses struct {
 	context.Context
 	end context.CancelFunc
 }
 
-// New makes a switch. Its error names all that is wrong.
+// New makes a switch. Its error lists all mistakes.
 func New(c Config) (*Switch, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("featureswitch: %w", err)
@@ -185,8 +188,8 @@ func (s *Switch) newPauses() {
 }
 
 // Set switches the feature on or off. On ends the pauses of messages that this process
-// has kept, and those of its endpoints: their messages are handled at once. It is an error
-// where the switch has a Lookup.
+// keeps, and those of its endpoints: their messages are handled at once. Set returns an
+// error if the switch has a Lookup.
 func (s *Switch) Set(state State) error {
 	switch {
 	case s.config.Lookup != nil:
@@ -206,8 +209,8 @@ func (s *Switch) Set(state State) error {
 	return nil
 }
 
-// Refresh ends the pauses as Set does, so that Lookup is asked again for the messages that
-// have waited. Call it when the configuration has changed.
+// Refresh ends the pauses as Set does, so that Lookup is called again for the waiting
+// messages. Call it when the configuration has changed.
 func (s *Switch) Refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,8 +223,8 @@ func (s *Switch) refreshLocked() {
 	ended.end()
 }
 
-// State returns whether the feature is on. Unknown has been replaced by Config.Unknown, if
-// that is set.
+// State returns the state of the feature, with Unknown replaced by Config.Unknown if that
+// is set.
 func (s *Switch) State() State {
 	state := State(s.state.Load())
 	if s.config.Lookup != nil {
@@ -234,8 +237,8 @@ func (s *Switch) State() State {
 }
 
 // Middleware switches all message types of an endpoint, or the handler that has it in its
-// core.HandleOptions. Where a message has several handlers, Skip concerns that one alone; the
-// other answers are about the message, and handlers that ran before it run again.
+// core.HandleOptions. If a message has several handlers, Skip concerns that one alone;
+// the other answers concern the message, and handlers that ran before run again.
 func (s *Switch) Middleware() core.Middleware { return s.middleware(nil) }
 
 // For switches some message types of an endpoint.
@@ -250,7 +253,7 @@ func (s *Switch) middleware(types []string) core.Middleware {
 			if types != nil && !slices.Contains(types, m.Type) {
 				return next(ctx, m)
 			}
-			paused := s.paused.Load() // before the state, so that its change ends a pause
+			paused := s.paused.Load() // read before the state, so that a change of the state ends the pause
 			switch s.State() {
 			case On:
 				return next(ctx, m)

@@ -10,14 +10,14 @@ import (
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 )
 
-// State is that of a circuit breaker.
+// State is the state of a circuit breaker.
 type State int
 
 // The states of a circuit breaker.
 const (
 	Closed   State = iota // messages are let through
 	Open                  // messages are refused
-	HalfOpen              // one message is let through, to try
+	HalfOpen              // one message is let through as a probe
 )
 
 // String returns the state's name.
@@ -37,35 +37,35 @@ type StateChange struct {
 	Policy   string
 	From, To State
 	At       time.Time
-	// Until is how long the circuit is Open.
+	// Until is the end of the open state, if To is Open.
 	Until time.Time
 	// Cause is the text of the failure that opened the circuit.
 	Cause string
 }
 
-// outcome is what a sequence, or a try, says about the service that is called.
+// outcome is the evidence of a sequence, or a try, about the service that is called.
 type outcome int
 
 const (
-	neutral outcome = iota // nothing
+	neutral outcome = iota // no evidence
 	success
 	failure
 )
 
-// breaker adds to that of failsafe-go what it lacks. A message that ended without a result
-// gives its permit back: otherwise the circuit would be half-open for ever. And a result counts
-// only in the state in which its message was let through: a message that began before the
-// circuit opened does not close it.
+// breaker extends the circuit breaker of failsafe-go. A message that ended without a
+// result returns its permit: otherwise the circuit would stay half-open forever. And a
+// result counts only in the state in which its message was let through: a message that
+// began before the circuit opened does not close it.
 type breaker struct {
 	config  Breaker
-	changes func(StateChange) // told in order, without the lock
+	changes func(StateChange) // called in order, without the lock
 	name    string
 
 	mu      sync.Mutex
-	circuit circuitbreaker.CircuitBreaker[any] // is called with mu held
-	state   uint64                             // how many changes there were
-	changed chan struct{}                      // closed by the next one
-	quiet   bool                               // the changes at hand are not told
+	circuit circuitbreaker.CircuitBreaker[any] // called with mu held
+	state   uint64                             // number of changes
+	changed chan struct{}                      // closed by the next change
+	quiet   bool                               // the current changes are not reported
 	cause   string                             // the text of the last failure
 	untold  []StateChange
 
@@ -87,7 +87,7 @@ func newBreaker(name string, c Breaker, changes func(StateChange)) *breaker {
 	return b
 }
 
-// stateOf translates failsafe-go's.
+// stateOf translates the states of failsafe-go.
 func stateOf(s circuitbreaker.State) State {
 	switch s {
 	case circuitbreaker.OpenState:
@@ -120,8 +120,8 @@ type pass struct {
 	state   uint64
 }
 
-// enter lets a message through, or says until when and why it is refused. changed is closed
-// when the state is another.
+// enter lets a message through, or returns the reason and the end of its refusal. changed
+// is closed when the state changes.
 func (b *breaker) enter() (p pass, refused *RefusedError, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -129,14 +129,14 @@ func (b *breaker) enter() (p pass, refused *RefusedError, changed <-chan struct{
 		return pass{b, b.state}, nil, nil
 	}
 	wait := b.circuit.RemainingDelay()
-	if b.circuit.IsHalfOpen() { // the end of the one message cannot be foreseen
+	if b.circuit.IsHalfOpen() { // the duration of the probe is unknown
 		wait = b.config.OpenFor / 10
 	}
 	return pass{}, &RefusedError{Policy: b.name, By: StrategyBreaker, Until: time.Now().Add(wait), Cause: b.cause}, b.changed
 }
 
-// wait lets a message through as enter does, and waits for that as long as the configuration
-// says. An error is the end of ctx.
+// wait lets a message through as enter does, and waits for that up to MaxWait. It returns
+// an error if ctx ends.
 func (b *breaker) wait(ctx context.Context) (pass, *RefusedError, error) {
 	deadline := time.Now().Add(b.config.MaxWait)
 	for {
@@ -165,13 +165,13 @@ func (p *pass) leave(o outcome, err error) {
 	b.mu.Lock()
 	defer b.unlock()
 	switch {
-	case p.state != b.state: // a result of another time
+	case p.state != b.state: // a result from before a change
 	case o == success:
 		b.circuit.RecordSuccess()
 	case o == failure:
 		b.cause = text
 		b.circuit.RecordFailure()
-	case b.circuit.IsHalfOpen(): // its permit can be given back in no other way
+	case b.circuit.IsHalfOpen(): // the only way to return its permit
 		b.quiet = true
 		b.circuit.Open()
 		b.circuit.HalfOpen()
@@ -179,8 +179,8 @@ func (p *pass) leave(o outcome, err error) {
 	}
 }
 
-// readText returns the text of an error, also where its method panics: that of a nil pointer, for
-// example.
+// readText returns the text of an error, even if its method panics, as with a nil pointer
+// for example.
 func readText(err error) (text string) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -190,7 +190,7 @@ func readText(err error) (text string) {
 	return err.Error()
 }
 
-// unlock unlocks mu and passes changes on.
+// unlock unlocks mu and reports changes.
 func (b *breaker) unlock() {
 	changed := len(b.untold) > 0
 	b.mu.Unlock()
@@ -199,8 +199,8 @@ func (b *breaker) unlock() {
 	}
 }
 
-// tell passes changes on in their order, unless another goroutine is doing that: it sees those
-// that come while it does.
+// tell reports changes in their order, unless another goroutine is doing that; that
+// goroutine also reports changes that are added until it ends.
 func (b *breaker) tell() {
 	for b.hasUntold() && b.telling.TryLock() {
 		for b.hasUntold() {
@@ -220,14 +220,15 @@ func (b *breaker) hasUntold() bool {
 	return len(b.untold) > 0
 }
 
-// now returns the state. An open circuit whose time has passed is open until the next message.
+// now returns the state. An open circuit whose time has passed is open until the next
+// message.
 func (b *breaker) now() State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return stateOf(b.circuit.State())
 }
 
-// log writes the line about a change.
+// log logs a change.
 func (c *StateChange) log(to *slog.Logger) {
 	to = logger(to)
 	switch {

@@ -10,54 +10,55 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config is the strategies of a policy and what they share. A strategy whose fields are all 0
-// is left out; at least one must be there.
+// Config has the strategies of a policy and their common settings. A strategy whose
+// fields are all 0 is left out; at least one is required.
 type Config struct {
-	// Name tells the policy from others in errors, logs and at start-up: that of the service
-	// that it protects, for example. It must be set.
+	// Name identifies the policy in errors, logs and at start-up: the name of the service
+	// that it protects, for example. It is required.
 	Name string
 
 	Breaker    Breaker
 	RateLimit  RateLimit
 	Bulkhead   Bulkhead
-	Timeout    time.Duration // of all tries with the pauses between them; 0 is none
+	Timeout    time.Duration // of all tries with the pauses between them; 0 means none
 	Retry      Retry
-	TryTimeout time.Duration // of each try; 0 is none
+	TryTimeout time.Duration // of each try; 0 means none
 
-	// Refusal says what becomes of a message that breaker, limiter or bulkhead refuse.
+	// Refusal is the action for a message that breaker, limiter or bulkhead refuse.
 	Refusal Refusal
 
 	// Logger gets a line when the circuit opens, and one when it closes. The default is
 	// slog.Default().
 	Logger *slog.Logger
 
-	// OnStateChange is called when the circuit breaker changes its state, for each change in
-	// its order, by the goroutine of a handler: it must be quick. It may call methods of the
-	// policy.
+	// OnStateChange is called for each change of the circuit breaker's state, in order,
+	// by the goroutine of a handler: it must be quick. It may call methods of the policy.
 	OnStateChange func(StateChange)
 }
 
-// Refusal says what becomes of a message that is refused.
+// Refusal is the action for a refused message.
 type Refusal int
 
 const (
-	// Defer lets the message be delivered again when it may be let through, with up to a
-	// fifth of jitter (core.Refuse). It is not counted: an outage of an hour costs the message
-	// nothing but the hour.
+	// Defer redelivers the message when it may be let through, with up to a fifth of
+	// jitter (core.Refuse). It is not counted: an outage of an hour delays the message by
+	// an hour and uses up no attempts.
 	Defer Refusal = iota
-	// RetryAfter takes one of the message's delayed retries for each refusal (core.RetryAfter):
-	// with three of them, and a circuit that is open for 30 s at a time, a message is in the
-	// error queue after an outage of two minutes. It bounds how long a message waits.
+	// RetryAfter uses up one of the message's delayed retries for each refusal
+	// (core.RetryAfter): with three of them, and a circuit that opens for 30 s at a time,
+	// a message is in the error queue after an outage of two minutes. It limits how long
+	// a message waits.
 	RetryAfter
-	// Fail is an error like any other: it takes an attempt, and immediate retries follow at
-	// once. It needs no delayed delivery. With MaxWait of the strategies the message waits in
-	// its handler first.
+	// Fail is an error like any other: it uses up an attempt, and immediate retries
+	// follow at once. It needs no delayed delivery. With MaxWait of the strategies the
+	// message first waits in its handler.
 	Fail
-	// PutBack leaves the message in its queue and lets it wait alone (core.PutBack with
-	// core.PauseMessage). It is not counted, as with Defer, and where the broker counts
-	// failures only it keeps its place and needs no delayed delivery. This instance keeps
-	// such messages for the pause, 1,000 of them at most: then the endpoint waits. Elsewhere a
-	// copy waits, as with Defer; without delayed delivery the endpoint does.
+	// PutBack leaves the message in its queue, where it alone waits (core.PutBack with
+	// core.PauseMessage). It is not counted, as with Defer. If the broker counts only
+	// failures, the message keeps its place and needs no delayed delivery: this instance
+	// keeps such messages for the pause, at most 1,000 of them, beyond which the endpoint
+	// waits. On other brokers a copy waits, as with Defer; without delayed delivery the
+	// endpoint waits.
 	PutBack
 )
 
@@ -77,83 +78,86 @@ func (r Refusal) String() string {
 	}
 }
 
-// Breaker is a circuit breaker: after too many failures it is open and refuses messages for a
-// while, then half-open, where one message alone is let through: its success closes the
-// circuit, its failure opens it again.
+// Breaker is a circuit breaker: after too many failures it opens and refuses messages for
+// a while, and then is half-open: it lets one message through, whose success closes the
+// circuit, and whose failure opens it again.
 //
-// A failure is an error of a whole sequence of tries. Verdicts, bodies that cannot be decoded,
-// message types without a handler, unrecoverable errors of the endpoint, and messages whose
-// lock was lost or that a shutdown cut off are neither failures nor successes, and so are
-// errors that On and OnFunc do not select.
+// A failure is an error of a whole sequence of tries. Neither failures nor successes are:
+// verdicts, bodies that cannot be decoded, message types without a handler, unrecoverable
+// errors of the endpoint, messages whose lock was lost or that were canceled by a
+// shutdown, and errors that On and OnFunc do not select.
 type Breaker struct {
-	// Failures is how many open the circuit: in a row, of the last Of results, or Within a
-	// time. It switches the breaker on.
+	// Failures is the number of failures that open the circuit: in a row, among the last
+	// Of results, or Within a time. It switches the breaker on.
 	Failures int
-	// Of is of how many results the Failures are counted. The default, 0, is Failures: in a row.
+	// Of is the number of results among which the Failures are counted. The default, 0,
+	// is Failures: in a row.
 	Of int
-	// Within counts the Failures of this time instead; it goes without Of.
+	// Within counts the Failures within this time instead; it cannot be combined with Of.
 	Within time.Duration
-	// OpenFor is for how long the circuit is open. The default is 30 s.
+	// OpenFor is how long the circuit is open. The default is 30 s.
 	OpenFor time.Duration
-	// CountTries counts each try as a result, instead of a sequence of tries. A sequence whose
-	// try opens the circuit ends there.
+	// CountTries counts each try as a result, instead of a sequence of tries. If a try
+	// opens the circuit, its sequence ends.
 	CountTries bool
 	// On and OnFunc select the errors that are failures: those that match one of On
-	// (errors.Is), or for which OnFunc returns true. Without both all are. The time-outs of
-	// the policy (Timeout, TryTimeout) always are.
+	// (errors.Is), or for which OnFunc returns true. If neither is set, all errors are.
+	// The time-outs of the policy (Timeout, TryTimeout) always are.
 	On     []error
 	OnFunc func(error) bool
-	// MaxWait is how long a message waits in its handler for the circuit to close before it is
-	// refused. It keeps its slot and its lock. The default, 0, is not at all.
+	// MaxWait is how long a message waits in its handler for the circuit to close before
+	// it is refused. It keeps its slot and its lock. The default, 0, means no wait.
 	MaxWait time.Duration
 }
 
 // RateLimit lets a number of messages through in a time. It counts sequences of tries.
 type RateLimit struct {
-	// Messages is how many are let through Per time. It switches the limiter on.
+	// Messages is the number of messages let through Per time. It switches the limiter on.
 	Messages int
 	// Per is the time. The default is 1 s.
 	Per time.Duration
-	// Burst lets all Messages of a time through as they come. Otherwise they are spread
+	// Burst lets all Messages of a time through as they arrive. Otherwise they are spread
 	// evenly: 10 in 1 s are one in 100 ms.
 	Burst bool
-	// MaxWait is how long a message waits in its handler for its turn before it is refused.
-	// The default, 0, is not at all.
+	// MaxWait is how long a message waits in its handler for its turn before it is
+	// refused. The default, 0, means no wait.
 	MaxWait time.Duration
 }
 
-// Bulkhead bounds how many messages are handled at the same time.
+// Bulkhead limits the number of messages that are handled at the same time.
 type Bulkhead struct {
-	// Concurrency is how many. It switches the bulkhead on.
+	// Concurrency is that number. It switches the bulkhead on.
 	Concurrency int
-	// MaxWait is how long a message waits in its handler for a place before it is refused.
-	// The default, 0, is not at all.
+	// MaxWait is how long a message waits in its handler for a place before it is
+	// refused. The default, 0, means no wait.
 	MaxWait time.Duration
-	// RefuseFor is after what time a refused message is delivered again. The default is 1 s.
+	// RefuseFor is the time after which a refused message is redelivered. The default is
+	// 1 s.
 	RefuseFor time.Duration
 }
 
-// Retry runs the handlers of a message several times within one attempt. What a failed try
-// collected to be sent is dropped.
+// Retry runs the handlers of a message several times within one attempt. The outgoing
+// messages of a failed try are dropped.
 //
 // Verdicts, refusals, bodies that cannot be decoded, message types without a handler,
-// unrecoverable errors of the endpoint and panics are not tried again, nor is a message whose
-// context has ended: a time-out around the tries, a lost lock or a shutdown end a pause at once.
+// unrecoverable errors of the endpoint and panics are not tried again, nor is a message
+// whose context has ended: a time-out around the tries, a lost lock or a shutdown end a
+// pause at once.
 type Retry struct {
-	// Tries is how many there are at most, the first included. It switches retries on.
+	// Tries is the most tries, the first one included. It switches retries on.
 	Tries int
 	// Delay is the pause after the first try. The default is 100 ms.
 	Delay time.Duration
-	// Factor multiplies each further pause. The default is 2; 1 keeps them alike.
+	// Factor multiplies each further pause. The default is 2; 1 keeps the pauses equal.
 	Factor float64
-	// MaxDelay bounds a pause before jitter. The default is the larger of 10 s and Delay.
+	// MaxDelay limits a pause before jitter. The default is the larger of 10 s and Delay.
 	MaxDelay time.Duration
-	// Jitter makes each pause longer or shorter by a random part of it, of up to Jitter. The
-	// default is 0.2; core.Off is none.
+	// Jitter lengthens or shortens each pause by a random fraction of it, up to Jitter.
+	// The default is 0.2; core.Off means none.
 	Jitter float64
 	// On and OnFunc select the errors that are tried again: those that match one of On
-	// (errors.Is), or for which OnFunc returns true. Without both all are. A time-out of a try
-	// (TryTimeout) always is.
+	// (errors.Is), or for which OnFunc returns true. If neither is set, all errors are. A
+	// time-out of a try (TryTimeout) always is.
 	On     []error
 	OnFunc func(error) bool
 }
@@ -170,12 +174,12 @@ const (
 	refusalJitter = 0.2 // of the delay of a refused message
 )
 
-// problems collects what is wrong with a Config.
+// problems collects the mistakes in a Config.
 type problems []error
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
 
-// resolve returns c with its defaults, or all that is wrong with it.
+// resolve returns c with its defaults, or all mistakes in it.
 func (c Config) resolve() (Config, error) {
 	var p problems
 	if c.Name == "" {
@@ -243,7 +247,7 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(p...)
 }
 
-// switchedOn checks the field by which a strategy is there.
+// switchedOn checks the field that switches a strategy on.
 func switchedOn(p *problems, strategy, field string, value int, others bool) {
 	switch {
 	case value < 0 || value > math.MaxInt32:

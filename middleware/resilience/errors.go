@@ -33,15 +33,16 @@ func (s Strategy) String() string {
 	}
 }
 
-// RefusedError is why a message was not let through to its handlers. That of a circuit breaker
-// matches core.ErrCircuitOpen.
+// RefusedError is the error of a message that was not let through to its handlers. The
+// error of a circuit breaker matches core.ErrCircuitOpen.
 type RefusedError struct {
 	Policy string
 	By     Strategy
-	// Until is the earliest time at which the message may be let through, as far as that is
-	// known.
+	// Until is the earliest time at which the message may be let through, as far as that
+	// is known.
 	Until time.Time
-	// Cause is the text of the failure that opened the circuit, which was another message's.
+	// Cause is the text of the failure that opened the circuit, which was another
+	// message's.
 	Cause string
 }
 
@@ -59,13 +60,13 @@ func (e *RefusedError) Is(target error) bool {
 	return e.By == StrategyBreaker && target == core.ErrCircuitOpen
 }
 
-// TimeoutError is the failure of a try, or of all tries, that took too long, and the cause with
-// which their context was cancelled. It matches context.DeadlineExceeded.
+// TimeoutError is the failure of a try, or of all tries, that took too long. It is also
+// the cause with which their context is canceled. It matches context.DeadlineExceeded.
 type TimeoutError struct {
 	Policy string
 	Limit  time.Duration
 	Total  bool  // of all tries with their pauses (Config.Timeout), not of one (TryTimeout)
-	Err    error // what the handler said, or nil in the cause of its context
+	Err    error // the handler's error; nil in the cause of its context
 }
 
 // Error implements error.
@@ -81,7 +82,7 @@ func (e *TimeoutError) Error() string {
 	return text
 }
 
-// Unwrap returns what the handler said.
+// Unwrap returns the handler's error.
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
 // Is reports that a *TimeoutError matches context.DeadlineExceeded.
@@ -93,14 +94,14 @@ func isRefusal(err error) bool {
 	return ok
 }
 
-// aboutMessage reports an error that tells nothing about the service that handlers call, and
-// that another try would not change.
+// aboutMessage reports whether an error says nothing about the service that handlers
+// call, and would not change with another try.
 func aboutMessage(err error) bool {
 	return errors.Is(err, core.ErrUndecodable) || errors.Is(err, core.ErrMalformed) || errors.Is(err, core.ErrNoHandler) || errors.Is(err, core.ErrNoType)
 }
 
-// selects reports whether an error is one of those that a strategy is for. The time-outs of the
-// policy itself always are.
+// selects reports whether a strategy applies to an error. It always applies to the
+// time-outs of the policy itself.
 func (p *Policy) selects(on []error, onFunc func(error) bool, err error) bool {
 	if on == nil && onFunc == nil {
 		return true

@@ -17,7 +17,7 @@ type limiter struct {
 	permits ratelimiter.RateLimiter[any]
 
 	mu   sync.Mutex
-	next time.Time // when the message that is refused next may come back
+	next time.Time // the time at which the next refused message may return
 }
 
 func newLimiter(name string, c RateLimit) *limiter {
@@ -30,7 +30,7 @@ func newLimiter(name string, c RateLimit) *limiter {
 	return l
 }
 
-// wait waits for the turn of a message, or refuses it. An error is the end of ctx.
+// wait waits for the turn of a message, or refuses it. It returns an error if ctx ends.
 func (l *limiter) wait(ctx context.Context) (*RefusedError, error) {
 	switch wait := l.permits.TryReservePermit(l.config.MaxWait); {
 	case wait < 0:
@@ -41,8 +41,8 @@ func (l *limiter) wait(ctx context.Context) (*RefusedError, error) {
 	return nil, nil
 }
 
-// turn spreads refused messages at the rate, so that they do not all come back at once to be
-// refused again.
+// turn spreads refused messages at the rate, so that they do not all return at once and
+// are refused again.
 func (l *limiter) turn() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *limiter) turn() time.Time {
 	return l.next
 }
 
-// places bounds how many messages are handled at the same time.
+// places limits the number of messages that are handled at the same time.
 type places struct {
 	config   Bulkhead
 	name     string
@@ -64,7 +64,7 @@ func newPlaces(name string, c Bulkhead) *places {
 	return &places{c, name, bulkhead.New[any](uint(c.Concurrency))}
 }
 
-// wait takes a place, or refuses the message. An error is the end of ctx.
+// wait takes a place, or refuses the message. It returns an error if ctx ends.
 func (p *places) wait(ctx context.Context) (*RefusedError, error) {
 	err := p.bulkhead.AcquirePermitWithMaxWait(ctx, p.config.MaxWait)
 	switch {
@@ -78,7 +78,7 @@ func (p *places) wait(ctx context.Context) (*RefusedError, error) {
 
 func (p *places) leave() { p.bulkhead.ReleasePermit() }
 
-// pause waits for d, or until changed is closed. An error is why ctx ended before.
+// pause waits for d, or until changed is closed. If ctx ends first, it returns the cause.
 func pause(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Policies are a policy for each of some message types, with separate state.
+// Policies has a policy for each of several message types, with separate state.
 type Policies struct {
 	types  []string
 	byType map[string]*Policy
@@ -37,11 +37,11 @@ func PerType(factory func(messageType string) Config, messageTypes ...string) (*
 	return ps, nil
 }
 
-// Policy returns that of a message type, or nil.
+// Policy returns the policy of a message type, or nil.
 func (ps *Policies) Policy(messageType string) *Policy { return ps.byType[messageType] }
 
-// Middleware returns middleware that applies to each message the policy of its type. Messages
-// of other types are not concerned.
+// Middleware returns middleware that applies to each message the policy of its type. It
+// passes messages of other types on unchanged.
 func (ps *Policies) Middleware() core.Middleware {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		byType := map[string]core.HandlerFunc{}

@@ -15,11 +15,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Policy is strategies with their state: that of the circuit, the rate and the places. All
-// methods may be called from several goroutines, and the middleware given to several endpoints.
+// Policy has strategies with their state: that of the circuit, the rate and the places.
+// All methods may be called from several goroutines, and the middleware may be given to
+// several endpoints.
 type Policy struct {
 	config  Config
-	breaker *breaker // nil without one, as the others
+	breaker *breaker // nil without one, as the fields below
 	limiter *limiter
 	places  *places
 	retry   retrypolicy.RetryPolicy[any]
@@ -27,7 +28,7 @@ type Policy struct {
 	tries, retries, refused, timedOut atomic.Int64
 }
 
-// New makes a policy. Its error says all that is wrong with the configuration.
+// New makes a policy. Its error lists all mistakes in the configuration.
 func New(c Config) (*Policy, error) {
 	given := c.Name
 	c, err := c.resolve()
@@ -53,8 +54,8 @@ func New(c Config) (*Policy, error) {
 // Name returns the policy's name.
 func (p *Policy) Name() string { return p.config.Name }
 
-// State returns that of the circuit breaker; without one it is Closed. An open circuit whose
-// time has passed is Open until the next message tries it.
+// State returns the state of the circuit breaker; without one it is Closed. An open
+// circuit whose time has passed is Open until the next message tries it.
 func (p *Policy) State() State {
 	if p.breaker == nil {
 		return Closed
@@ -62,16 +63,16 @@ func (p *Policy) State() State {
 	return p.breaker.now()
 }
 
-// Stats is what a policy has counted since it was made.
+// Stats has the counts of a policy since it was made.
 type Stats struct {
 	State    State // of the circuit breaker
 	Tries    int64 // calls of handlers
-	Retries  int64 // those of them that were not the first of their sequence
-	Refused  int64 // messages that breaker, limiter or bulkhead did not let through
+	Retries  int64 // calls that were not the first of their sequence
+	Refused  int64 // messages not let through by breaker, limiter or bulkhead
 	TimedOut int64 // tries, and sequences of tries, that took too long
 }
 
-// Stats returns what the policy has counted.
+// Stats returns the counts of the policy.
 func (p *Policy) Stats() Stats {
 	return Stats{p.State(), p.tries.Load(), p.retries.Load(), p.refused.Load(), p.timedOut.Load()}
 }
@@ -100,8 +101,8 @@ func logger(l *slog.Logger) *slog.Logger {
 // Middleware returns the policy as middleware, for all messages.
 func (p *Policy) Middleware() core.Middleware { return p.middleware(nil) }
 
-// For returns the policy as middleware for messages of some types; others are not concerned.
-// The state is shared with that of all other middleware of the policy.
+// For returns the policy as middleware for messages of some types; it passes others on
+// unchanged. The state is shared with all other middleware of the policy.
 func (p *Policy) For(messageTypes ...string) core.Middleware {
 	return p.middleware(append([]string{}, messageTypes...))
 }
@@ -138,15 +139,15 @@ func (g *guard) handle(ctx context.Context, m *core.Message) error {
 	return s.counted()
 }
 
-// sequence is one message on its way through a policy.
+// sequence is the passage of one message through a policy.
 type sequence struct {
 	*guard
-	ctx  context.Context // that the policy was called with
+	ctx  context.Context // the context that the policy was called with
 	m    *core.Message
 	pass pass // through the circuit breaker
 }
 
-// counted lets the circuit breaker count the result.
+// counted makes the circuit breaker count the result.
 func (s *sequence) counted() error {
 	if !s.config.Breaker.CountTries {
 		return s.count(s.limited)
@@ -155,11 +156,11 @@ func (s *sequence) counted() error {
 	return s.limited()
 }
 
-// count lets the circuit breaker count what f returns.
+// count makes the circuit breaker count the result of f.
 func (s *sequence) count(f func() error) error {
 	err, result := errPanic, neutral
 	if c := &s.config.Breaker; c.On == nil && c.OnFunc == nil {
-		result = failure // unless f returns
+		result = failure // if f does not return
 	}
 	defer func() { s.pass.leave(result, err) }()
 	err = f()
@@ -169,7 +170,7 @@ func (s *sequence) count(f func() error) error {
 
 var errPanic = errors.New("the handler panicked, or ended its goroutine")
 
-// judge says what an error tells about the service that handlers call.
+// judge classifies an error by its evidence about the service that handlers call.
 func (s *sequence) judge(err error) outcome {
 	switch {
 	case err == nil:
@@ -182,12 +183,13 @@ func (s *sequence) judge(err error) outcome {
 	return failure
 }
 
-// isUnrecoverable reports an error that is about the message itself.
+// isUnrecoverable reports whether an error concerns the message itself.
 func (s *sequence) isUnrecoverable(err error) bool {
 	return aboutMessage(err) || s.start != nil && s.start.Recoverability(s.m.Type).IsUnrecoverable(err)
 }
 
-// hasEnded reports a message that was lost or cut off, and not one that took too long.
+// hasEnded reports whether the message was lost or canceled, not whether it took too
+// long.
 func hasEnded(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // limited waits for rate limiter and bulkhead.
@@ -206,7 +208,8 @@ func (s *sequence) limited() error {
 	return s.timeout(s.ctx, s.config.Timeout, true, s.tried)
 }
 
-// refuse answers for a message that is not let through, or whose context ended before.
+// refuse returns the error for a message that is not let through, or whose context ended
+// first.
 func (s *sequence) refuse(refused *RefusedError, ended error) error {
 	if ended != nil {
 		return fmt.Errorf("resilience: policy %q: the message ended while it waited to be let through: %w", s.config.Name, ended)

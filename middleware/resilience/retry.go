@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// newRetry makes a policy that tries again whenever it sees an error.
+// newRetry makes a policy that tries again after every error.
 func newRetry(c Retry) retrypolicy.RetryPolicy[any] {
 	b := retrypolicy.NewBuilder[any]().WithMaxAttempts(c.Tries).ReturnLastFailure()
 	b.WithBackoffFactor(c.Delay, c.MaxDelay, c.Factor)
@@ -21,7 +21,7 @@ func newRetry(c Retry) retrypolicy.RetryPolicy[any] {
 	return b.Build()
 }
 
-// longestPauses returns how long the pauses are at most, all together.
+// longestPauses returns the longest sum of all pauses.
 func (c Retry) longestPauses() time.Duration {
 	sum, pause := 0.0, float64(c.Delay)
 	for i := range c.Tries - 1 {
@@ -34,9 +34,9 @@ func (c Retry) longestPauses() time.Duration {
 	return time.Duration(sum)
 }
 
-// tried calls the handlers until they succeed, as often as the configuration says.
+// tried calls the handlers until they succeed, at most as often as configured.
 func (s *sequence) tried(ctx context.Context) error {
-	var before *core.Savepoint // nil where there is no transaction
+	var before *core.Savepoint // nil without a transaction
 	if s.retry != nil && s.start.Transactions() == core.TransactionSendsAtomicWithReceive {
 		var err error
 		if before, err = s.m.Savepoint(ctx); err != nil {
@@ -50,12 +50,13 @@ func (s *sequence) tried(ctx context.Context) error {
 	return s.again(ctx, before, err)
 }
 
-// again follows a first try that failed.
+// again makes further tries after the first one has failed.
 func (s *sequence) again(ctx context.Context, before *core.Savepoint, last error) error {
 	tries, begun := 1, false
-	// What the executor returns is the end of ctx, also where the last try succeeded.
+	// The error of the executor is ignored: it is that of ctx, even if the last try
+	// succeeded.
 	_ = failsafe.With(s.retry).WithContext(ctx).Run(func() error {
-		if !begun { // the first try has been: the executor is for those that fail
+		if !begun { // the first try has already been made: the executor gets its error
 			begun = true
 			return last
 		}
@@ -86,7 +87,8 @@ func (s *sequence) again(ctx context.Context, before *core.Savepoint, last error
 	return fmt.Errorf("resilience: policy %q: %d tries failed, the last with: %w", s.config.Name, tries, last)
 }
 
-// isTimeout reports the time-out of a policy, which is told by its own error.
+// isTimeout reports whether a cause is the time-out of a policy. That has a separate
+// error.
 func isTimeout(cause error) bool {
 	_, ok := errors.AsType[*TimeoutError](cause)
 	return ok
@@ -98,7 +100,7 @@ func (s *sequence) retriable(err error) bool {
 	return !core.IsVerdict(err) && !isRefusal(err) && !s.isUnrecoverable(err) && s.selects(c.On, c.OnFunc, err)
 }
 
-// countedTry is try, of which the circuit breaker counts the result if it counts tries.
+// countedTry is try. If the circuit breaker counts tries, it counts the result.
 func (s *sequence) countedTry(ctx context.Context) error {
 	if s.breaker == nil || !s.config.Breaker.CountTries {
 		return s.try(ctx)
@@ -106,7 +108,8 @@ func (s *sequence) countedTry(ctx context.Context) error {
 	return s.count(func() error { return s.try(ctx) })
 }
 
-// mayTryAgain reports whether the circuit breaker lets another try through, if it counts tries.
+// mayTryAgain reports whether the circuit breaker lets another try through, if it counts
+// tries.
 func (s *sequence) mayTryAgain() bool {
 	if s.breaker == nil || !s.config.Breaker.CountTries {
 		return true

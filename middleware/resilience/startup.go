@@ -7,7 +7,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// start describes the policy to the endpoint, and refuses one on which it cannot work.
+// start describes the policy to the endpoint, and refuses an endpoint on which it cannot
+// work.
 func (p *Policy) start(s *core.StartUp, messageTypes []string) {
 	s.Describe(p.steps(messageTypes)...)
 	if s == nil {
@@ -45,7 +46,7 @@ func (p *Policy) start(s *core.StartUp, messageTypes []string) {
 // refuses reports whether there is a strategy that refuses messages.
 func (p *Policy) refuses() bool { return p.breaker != nil || p.limiter != nil || p.places != nil }
 
-// steps describes the nest, the outermost first.
+// steps describes the nested strategies, the outermost first.
 func (p *Policy) steps(messageTypes []string) []core.Step {
 	var steps []core.Step
 	add := func(s core.Step) {
