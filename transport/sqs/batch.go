@@ -10,31 +10,34 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// batcher makes requests of up to ten entries, of several callers: each request costs the same, with one entry
-// or with ten. A full request leaves at once. One that is not full leaves when fewer such requests than partly are in
-// progress, so that a single caller never waits for others, and many share requests. It waits for linger before that, while
-// worthwhile reports that more entries may come.
+// batcher combines entries of several callers into requests of up to ten: a request costs
+// the same with one entry or with ten. A full request leaves at once. A request that is
+// not full leaves when fewer than partly such requests are in progress, so that a single
+// caller never waits for others, and many callers share requests. While worthwhile
+// reports that more entries may come, such a request first waits for linger.
 type batcher[E any] struct {
 	life      *transport.Lifecycle
 	runners   *runners
-	mostBytes int           // of one request; 0: no bound
-	partly    int           // most requests at a time that are not full
-	most      int           // most requests at a time
+	mostBytes int           // of one request; 0: no limit
+	partly    int           // most concurrent requests that are not full
+	most      int           // most concurrent requests
 	linger    time.Duration // how long a request that is not full waits for more entries
-	// worthwhile reports whether entries besides the n that wait may come soon. nil: none may.
+	// worthwhile reports whether entries may come soon in addition to the n waiting ones.
+	// nil: none may.
 	worthwhile func(n int) bool
-	// added is called for each entry before it may leave, and ended for entries whose errors are known, before their callers
-	// return. Both may be called with mu held. nil: neither is called.
+	// added is called for each entry before it may leave. ended is called for entries
+	// whose errors are known, before their callers return. Both may be called with mu
+	// held, and both may be nil.
 	added func(*entry[E])
 	ended func([]*entry[E])
-	// do makes one request, and gives each entry its error.
+	// do makes one request, and sets the error of each entry.
 	do func(ctx context.Context, entries []*entry[E])
 
 	mu       sync.Mutex // guards the fields below
 	waiting  []*entry[E]
 	bytes    int // of waiting
 	requests int
-	partial  int // of them
+	partial  int // requests that are not full
 	timer    *time.Timer
 	due      bool // linger has passed
 }
@@ -45,7 +48,7 @@ type entry[E any] struct {
 	bytes int
 	err   error         // valid once done is closed
 	done  chan struct{} // closed when the operation has succeeded or failed
-	begun bool          // its request has left; the batcher's mu guards it
+	begun bool          // its request has left; guarded by the batcher's mu
 }
 
 // add queues entries, in this order.
@@ -63,7 +66,7 @@ func (b *batcher[E]) add(entries ...*entry[E]) {
 	b.startLocked()
 }
 
-// startLocked begins as many requests as it may.
+// startLocked starts as many requests as allowed.
 func (b *batcher[E]) startLocked() {
 	for len(b.waiting) > 0 && b.requests < b.most {
 		n, full := b.nextLocked()
@@ -96,12 +99,12 @@ func (b *batcher[E]) startLocked() {
 		}
 	}
 	if len(b.waiting) == 0 {
-		b.waiting = nil // the array has pointers to the messages that were sent
+		b.waiting = nil // the array has pointers to sent messages
 		b.stopTimerLocked()
 	}
 }
 
-// nextLocked returns how many entries the next request has, and whether it is full.
+// nextLocked returns the number of entries of the next request, and whether it is full.
 func (b *batcher[E]) nextLocked() (n int, full bool) {
 	bytes := 0
 	for n < len(b.waiting) && n < receiveBatch {
@@ -153,8 +156,9 @@ func (b *batcher[E]) end(entries []*entry[E]) {
 	}
 }
 
-// await waits until an entry has succeeded or failed. When ctx ends before its request has left, the entry is withdrawn, and begun
-// is false; after that the request goes on, and await waits for grace.
+// await waits until an entry has succeeded or failed. If ctx ends before the entry's
+// request has left, the entry is withdrawn, and begun is false; if ctx ends later, the
+// request continues, and await waits for at most grace.
 func (b *batcher[E]) await(ctx context.Context, e *entry[E], grace time.Duration) (err error, begun bool) {
 	select {
 	case <-e.done:

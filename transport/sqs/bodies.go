@@ -2,28 +2,34 @@ package sqs
 
 import "context"
 
-// Bodies stores the bodies of messages that are too large for the service. The adapter stores a body before it sends the
-// message, and never deletes one: several subscribers may read it, and so may an operator who returns a message from the
-// error queue. Set an expiry in the store that is longer than Retention, the longest delay and the time that a message stays in
-// the error queue together. Several goroutines call the methods at once.
+// Bodies stores the bodies of messages that are too large for the service. The adapter
+// stores a body before it sends the message, and never deletes one: several subscribers
+// may read it, and so may an operator who returns a message from the error queue. Set an
+// expiry in the store that is longer than Retention, the longest delay and the time that
+// a message stays in the error queue together. Several goroutines call the methods at the
+// same time.
 type Bodies interface {
 	// Put stores a body. The key is new for each message: letters, digits and hyphens, or the key that
 	// [BodyKeyer.BodyKey] made of them. Put must not keep or change body.
 	Put(ctx context.Context, key string, body []byte) error
 
-	// Get returns a body, which belongs to the caller. The key is the one in the message, and may be
-	// that of another sender, such as an endpoint of NServiceBus. ctx ends when three quarters of
-	// Config.VisibilityTimeout have passed since the message was received, or when the receiver closes. For a body that does not exist, the error
-	// matches fs.ErrNotExist: the message is malformed and goes to the error queue. After any other error the message
-	// is redelivered after 5 seconds, and after twice as long each time, up to 5 minutes; the receiver counts no attempt.
+	// Get returns a body, which the caller may keep and change. The key is the one in the
+	// message, and may be that of another sender, such as an endpoint of NServiceBus. ctx
+	// ends when three quarters of Config.VisibilityTimeout have passed since the message
+	// was received, or when the receiver closes. If the body does not exist, the error
+	// must match fs.ErrNotExist: the message is then malformed and goes to the error
+	// queue. After any other error the message is redelivered after 5 seconds, and after
+	// twice as long each time, up to 5 minutes; the receiver counts no attempt.
 	Get(ctx context.Context, key string) ([]byte, error)
 }
 
-// BodyKeyer is implemented by Bodies that choose the keys in messages, to put a prefix before them for example. An endpoint of
-// NServiceBus takes the key in a message for the key of an object in S3.
+// BodyKeyer is implemented by Bodies that choose the keys in messages, for example to add
+// a prefix. An endpoint of NServiceBus uses the key in a message as the key of an object
+// in S3.
 type BodyKeyer interface {
-	// BodyKey returns the key for a new body, which the message carries and which Put and Get are called with. id
-	// is new for each message, and made of letters, digits and hyphens. The key is UTF-8 of at most 1,024 bytes,
-	// without control characters. Several goroutines call BodyKey at once.
+	// BodyKey returns the key for a new body. The message carries it, and Put and Get are
+	// called with it. id is new for each message, and consists of letters, digits and
+	// hyphens. The key must be UTF-8 of at most 1,024 bytes, without control characters.
+	// Several goroutines call BodyKey at the same time.
 	BodyKey(id string) string
 }

@@ -14,83 +14,87 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config has the account, the names and the properties of queues. With the zero value region,
-// credentials and endpoint are the SDK's usual ones.
+// Config has the account, the names and the properties of queues. The zero value uses the
+// SDK's usual region, credentials and endpoint.
 type Config struct {
-	// AWS is the SDK's configuration: region, credentials, endpoint, retryer, HTTP client.
-	// Without it New loads it from the environment, the files of the user and
-	// the machine's metadata (config.LoadDefaultConfig). It is copied. Without a retryer it is the
-	// SDK's standard one, which repeats a request twice; the adapter waits for the end of an
-	// outage by itself.
+	// AWS is the SDK's configuration: region, credentials, endpoint, retryer, HTTP
+	// client. By default New loads it from the environment, the user's files and the
+	// machine's metadata (config.LoadDefaultConfig). It is copied. Without a retryer it
+	// uses the SDK's standard one, which repeats a request twice; the adapter itself
+	// waits for the end of an outage.
 	AWS *aws.Config
 
-	// QueuePrefix stands before the name of every queue, and TopicPrefix before that of every
-	// topic, so that several environments may share an account. Addresses do not have it.
+	// QueuePrefix is put before the name of every queue, and TopicPrefix before that of
+	// every topic, so that several environments can share an account. Addresses do not
+	// have the prefix.
 	QueuePrefix, TopicPrefix string
 
-	// VisibilityTimeout is how long a received message is locked. The engine renews locks: after
-	// the death of a process its messages are redelivered that much later.
-	// It is in whole seconds, from 1 s to 12 h. The default is 30 s. The timeout
-	// that a queue has is not used.
+	// VisibilityTimeout is how long a received message is locked. The engine renews
+	// locks. After the death of a process its messages are redelivered when this time has
+	// passed. It is in whole seconds, from 1 s to 12 h. The default is 30 s. A queue's
+	// own visibility timeout is not used.
 	VisibilityTimeout time.Duration
 
-	// WaitTime is how long a request for messages waits for the first one. An idle endpoint costs a
-	// request in each WaitTime, and Close waits up to WaitTime for the last request to end. It
-	// is in whole seconds, from 1 s to 20 s, the default.
+	// WaitTime is how long a request for messages waits for the first one. An idle
+	// endpoint makes one request per WaitTime, and Close waits up to WaitTime for the
+	// last request to end. It is in whole seconds, from 1 s to 20 s, the default.
 	WaitTime time.Duration
 
-	// Retention is how long the queues that Provision creates keep a message. It is in whole
-	// seconds, from 1 minute to 14 days, the default. A message that is delayed for longer is not lost
-	// while an instance of its endpoint runs at times: it is sent anew.
+	// Retention is how long the queues that Provision creates keep a message. It is in
+	// whole seconds, from 1 minute to 14 days, the default. A message with a longer delay
+	// is not lost if an instance of its endpoint runs from time to time: the instance
+	// sends it anew.
 	Retention time.Duration
 
-	// NoLongDelays has Provision create no queue for delays above 15 minutes, and the
+	// NoLongDelays makes Provision create no queue for delays above 15 minutes, and the
 	// endpoints look for none: Capabilities.MaxDelay is 15 minutes.
 	NoLongDelays bool
 
-	// Format is how messages are written. All formats are read. The default is
+	// Format is the format of sent messages. All formats are read. The default is
 	// Wrapped.
 	Format Format
 
-	// Bodies stores the bodies of messages that are larger than the service takes, or
-	// LargeBodies. Without it such a message is refused. All that send and receive them need the same
-	// store. The package transport/sqs/s3bodies has one of Amazon S3.
+	// Bodies stores the bodies of messages that are too large for the service, and bodies
+	// of LargeBodies bytes or more. Without it, messages that are too large are refused.
+	// All senders and receivers of messages with stored bodies need the same store. The
+	// package transport/sqs/s3bodies has one that uses Amazon S3.
 	Bodies Bodies
 
-	// LargeBodies is the least size, in bytes, of a body that is stored in Bodies. By default
-	// bodies are stored that the service does not take.
+	// LargeBodies is the least size, in bytes, of a body that is stored in Bodies. By
+	// default only bodies that the service does not accept are stored.
 	LargeBodies int
 
-	// MaxMessageBytes is the most bytes of a message that is sent, headers and body together. The
-	// default, and the most without Bodies, is 640 KiB: text of base64 with its
-	// headers must fit into 1 MiB. With Bodies the default is 64 MiB and the most 2 GiB less one byte.
-	// An event that is published has to fit into 256 KiB, or its body goes to Bodies.
+	// MaxMessageBytes is the most bytes of a sent message, headers and body together. The
+	// default, and the most without Bodies, is 640 KiB: base64 text with its headers must
+	// fit into 1 MiB. With Bodies the default is 64 MiB and the most 2 GiB less one byte.
+	// A published event must fit into 256 KiB, or its body goes to Bodies.
 	MaxMessageBytes int
 
-	// IgnoreMissingTopics lets a Publish succeed although the topic does not exist, because it has no
-	// subscriber yet, as NServiceBus does. By default it is an error that names it.
+	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
+	// because it has no subscriber yet, as NServiceBus does. By default Publish returns
+	// an error that names the topic.
 	IgnoreMissingTopics bool
 
-	// KMSKey is the id, the alias or the ARN of the key that the queues and topics which
-	// Provision and Subscribe create are encrypted with. The default is SQS's own encryption.
+	// KMSKey is the id, the alias or the ARN of the key that encrypts the queues and
+	// topics which Provision and Subscribe create. The default is SQS's own encryption.
 	KMSKey string
 
-	// MessageType returns the type of a foreign message that came to queue: one without the
-	// header NServiceBus.EnclosedMessageTypes and the attribute MessageTypeFullName. It must not
-	// keep or change m, and is called by several goroutines at once. "" is none. The
-	// default is nil: such a message has none.
+	// MessageType returns the type of a foreign message in queue: one without the header
+	// NServiceBus.EnclosedMessageTypes and the attribute MessageTypeFullName. "" means no
+	// type. It must not keep or change m. Several goroutines call it at the same time. If
+	// it is nil, the default, foreign messages have no type.
 	MessageType func(queue string, m *types.Message) string
 }
 
 const (
 	defaultVisibility = 30 * time.Second
-	mostVisibility    = 12 * time.Hour // the service's own bound
+	mostVisibility    = 12 * time.Hour // the service's limit
 	mostWait          = 20 * time.Second
 	leastRetention    = time.Minute
 	mostRetention     = 14 * 24 * time.Hour
 	mostNativeDelay   = 15 * time.Minute
 	serviceLimit      = 1 << 20   // of a message in SQS, with its attributes
-	topicLimit        = 256 << 10 // of one in SNS
+	topicLimit        = 256 << 10 // of a message in SNS
 
 	// These fit into serviceLimit with any content: headers are at most 2.7 times as long
 	// on the wire, bodies 4/3 times.
@@ -103,20 +107,21 @@ const (
 	maxTopicNameLength     = 256
 	fifoSuffix             = ".fifo"
 	delaySuffix            = "-delay" + fifoSuffix
-	requestTimeout         = 15 * time.Second // of one that does not wait for messages
+	requestTimeout         = 15 * time.Second // of a request that does not wait for messages
 	deliveryDelayPrecision = time.Second
 )
 
-// Format is how a message is written into a queue.
+// Format is the format of a message in a queue.
 type Format int
 
 const (
-	// Wrapped is a JSON object with the headers and the body in base64, which all versions of
-	// NServiceBus read.
+	// Wrapped is a JSON object with the headers, and the body in base64, which all
+	// versions of NServiceBus read.
 	Wrapped Format = iota
 
-	// Raw is the body as it is, for readers that know no wrapper, and the headers in a message
-	// attribute. A body that the service does not take, such as a picture, is in base64.
+	// Raw is the unchanged body, for readers that know no wrapper, with the headers in a
+	// message attribute. A body that the service does not accept, such as a picture, is
+	// in base64.
 	Raw
 )
 
@@ -151,7 +156,7 @@ func (f *Format) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown format %q; use Wrapped or Raw", text)
 }
 
-// complete checks the configuration and sets the defaults. Its error names every mistake.
+// complete checks the configuration and sets the defaults. Its error lists all mistakes.
 func (c *Config) complete() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -205,11 +210,11 @@ func (c Config) GoString() string { return c.String() }
 // LogValue implements slog.LogValuer with the text of String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// MarshalJSON writes the configuration as String shows it: of AWS the region alone, and
+// MarshalJSON writes the configuration as String shows it: only the region of AWS, and
 // neither Bodies nor MessageType. To store a configuration, store its fields.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
-// shownConfig has the fields of a Config that are no secret.
+// shownConfig has the fields of a Config that are not secret.
 type shownConfig struct {
 	Region, QueuePrefix, TopicPrefix       string
 	VisibilityTimeout, WaitTime, Retention time.Duration
@@ -234,7 +239,7 @@ func (c Config) shown() shownConfig {
 	return s
 }
 
-// capabilities returns those of a transport with the configuration.
+// capabilities returns the capabilities of a transport with the configuration.
 func capabilities(c *Config) core.Capabilities {
 	caps := core.Capabilities{
 		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},

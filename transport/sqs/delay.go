@@ -13,14 +13,16 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// delays forwards messages from a queue of long delays: a FIFO queue that delays each message by 15 minutes, the most that SQS
-// can. A message that is due within 15 minutes goes from there to the queue that it is for; any other one goes to the same
-// queue once more. The senders and other receivers may be NServiceBus endpoints, whose transport does the same.
+// delays forwards messages from a queue of long delays: a FIFO queue that delays each
+// message by 15 minutes, SQS's maximum. A message that is due within 15 minutes goes from
+// there to its destination queue; any other message goes to the same queue once more. The
+// senders and other receivers may be NServiceBus endpoints, whose transport does the
+// same.
 type delays struct {
 	r       *receiver
 	url     string
 	pauses  transport.Outages
-	outages transport.Outages // those that the requests for messages do not have, and that no retry can end
+	outages transport.Outages // not those of requests for messages; no retry can end them
 }
 
 func newDelays(r *receiver, url string, told func(core.ConnectionChange)) *delays {
@@ -50,7 +52,7 @@ func (d *delays) run() {
 	}
 }
 
-// forwarding is a message that is sent on, and then deleted from the queue in which it was.
+// forwarding is a message that is sent on, and then deleted from its previous queue.
 type forwarding struct {
 	from  *delivery
 	entry *entry[*sending] // nil: the message is only deleted
@@ -64,8 +66,9 @@ func (t *Transport) forwardTo(address string, from *delivery, s *sending) forwar
 	return f
 }
 
-// forward sends messages on and deletes them. One that was sent and could not be deleted is sent once more when it is
-// redelivered, and dropped by the service if that is within five minutes.
+// forward sends messages on and deletes them. If a message was sent and could not be
+// deleted, it is sent once more when it is redelivered; the service drops the second one
+// if that is within five minutes.
 func (d *delays) forward(arrived []*delivery) error {
 	r := d.r
 	if len(arrived) == 0 {
@@ -105,8 +108,8 @@ func (d *delays) forward(arrived []*delivery) error {
 	return r.finishForwarding(d.url, forwarded)
 }
 
-// longDue returns when a message in a queue of long delays is due, and when it was sent first as far as it tells, by the
-// service's clock.
+// longDue returns when a message in a queue of long delays is due, and when it was first
+// sent as far as the message tells, by the service's clock.
 func (d *delivery) longDue() (due, sent time.Time) {
 	attrs := attributes(d.in.Native.(*types.Message))
 	if n, err := strconv.ParseInt(attrs[attrDue], 10, 64); err == nil {
@@ -121,7 +124,8 @@ func (d *delivery) longDue() (due, sent time.Time) {
 	return d.in.sent.Add(delay), d.in.sent
 }
 
-// now is the service's time, which a message that has just been received for the first time has exactly.
+// now returns the service's time. It is exact for a message that has just been received
+// for the first time.
 func (d *delivery) now() time.Time {
 	if d.in.received == 1 && !d.in.first.IsZero() {
 		return d.in.first
@@ -139,8 +143,9 @@ func (d *delivery) copied(without ...string) *sending {
 	return s
 }
 
-// finishForwarding waits until messages are sent on, and deletes them from the queue with the URL. One that could not be sent
-// stays there, and is redelivered at once; its count stays the same in this process.
+// finishForwarding waits until messages are sent on, and deletes them from the queue with
+// the URL. A message that could not be sent stays there, and is redelivered at once; its
+// count stays the same in this process.
 func (r *receiver) finishForwarding(url string, forwarded []forwarding) (err error) {
 	var done, left []*delivery
 	for _, f := range forwarded {
@@ -160,8 +165,9 @@ func (r *receiver) finishForwarding(url string, forwarded []forwarding) (err err
 	return err
 }
 
-// delayAll delays messages of the queue itself that are not due: events, which SNS does not delay, and messages to a
-// FIFO queue, in which SQS delays none.
+// delayAll delays messages of the receiver's own queue that are not due: events, which
+// SNS does not delay, and messages to a FIFO queue, in which SQS cannot delay a single
+// message.
 func (r *receiver) delayAll(early []*delivery) error {
 	var forwarded []forwarding
 	for _, d := range early {
@@ -196,12 +202,13 @@ func (r *receiver) delayAll(early []*delivery) error {
 	return r.finishForwarding(r.url, forwarded)
 }
 
-// longestDelayLock is how long a message is locked because it is not due. Then it is sent anew, so that it never reaches the
-// service's limit of a lock.
+// longestDelayLock is the longest lock of a message that is not due. After it the message
+// is sent anew, so that it never reaches the service's limit of a lock.
 const longestDelayLock = 11 * time.Hour
 
-// putBack makes messages that no handler has seen available to others. To unlock one would count as an attempt, so a copy takes its
-// place that has the count as it was; a FIFO queue keeps the message, so that its order stays the same.
+// putBack makes messages that no handler has seen available to others. Unlocking a
+// message would count as an attempt, so it is replaced by a copy with the previous count;
+// a FIFO queue keeps the message, so that its order stays the same.
 func (r *receiver) putBack(surplus []*delivery) {
 	if len(surplus) == 0 {
 		return

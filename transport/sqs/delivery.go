@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// delivery is a message that was received. Its lock is its visibility timeout.
+// delivery is a received message. Its lock is its visibility timeout.
 type delivery struct {
 	transport.UnsupportedDelivery
 	r      *receiver
@@ -21,23 +21,23 @@ type delivery struct {
 	handle string
 	key    string // in the delivery log
 
-	refreshed bool // its lock was renewed before it was handed out; the receiver's mu guards it
+	refreshed bool // its lock was renewed before it was handed out; guarded by the receiver's mu
 
 	mu        sync.Mutex // guards the fields below
 	lockEnd   time.Time  // at the earliest
-	last      time.Time  // when the lock ends even if it is renewed
+	last      time.Time  // end of the lock even if it is renewed
 	settled   bool
 	settling  bool
 	returning bool          // settling makes the message available to others
-	renewal   chan struct{} // closed when the renewal in progress has ended; nil: there is none
+	renewal   chan struct{} // closed when the renewal in progress has ended; nil: none is in progress
 	failed    bool          // the delivery log has counted the failure
 	unseen    bool          // Transport.unseen has counted the delivery
 }
 
 var _ core.Delivery = (*delivery)(nil)
 
-// newDelivery returns the delivery of a message whose answer arrived at a time. The service locked it before that, at a
-// time that the answer does not tell.
+// newDelivery returns the delivery of a message whose answer arrived at the given time.
+// The service locked it before that, at a time that the answer does not contain.
 func newDelivery(r *receiver, in *received, m *types.Message, at time.Time) *delivery {
 	locked := at.Add(-min(onTheWay, r.visibility/4))
 	d := &delivery{r: r, in: in, handle: value(m.ReceiptHandle), lockEnd: locked.Add(r.visibility), last: locked.Add(mostVisibility)}
@@ -51,8 +51,9 @@ func newDelivery(r *receiver, in *received, m *types.Message, at time.Time) *del
 	return d
 }
 
-// onTheWay is the longest time from the lock of a message to the first byte of the answer that it is in. After a longer one
-// the lock may end sooner than the adapter assumes, so that the message may be handled twice.
+// onTheWay is the longest time from the lock of a message to the first byte of its
+// answer. After a longer time the lock may end sooner than the adapter assumes, so that
+// the message may be handled twice.
 const onTheWay = time.Second
 
 // Incoming implements core.Delivery.
@@ -72,13 +73,15 @@ func (d *delivery) Abandon(ctx context.Context, cause error) error {
 	return d.settle(ctx, settlement{kind: settleReturn, before: func() { d.noteFailed(cause) }})
 }
 
-// Release implements core.Delivery. The service counts it as a delivery, which this process takes off again.
+// Release implements core.Delivery. The service counts it as a delivery, which this
+// process subtracts.
 func (d *delivery) Release(ctx context.Context) error {
 	return d.settle(ctx, settlement{kind: settleReturn, before: d.noteUnseen})
 }
 
-// Postpone implements core.Delivery, by the message's visibility timeout: SQS delivers no later message of its group
-// before that ends. The service counts the delivery, with and without a cause.
+// Postpone implements core.Delivery, by the message's visibility timeout: SQS delivers no
+// later message of its group before that ends. The service counts the delivery, with and
+// without a cause.
 func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
 	if !isFIFO(d.r.address) || d.in.GroupKey == "" || d.r.mode == core.TransactionNone {
 		return fmt.Errorf("sqs: postpone a message of %q: it belongs to no group of a FIFO queue: %w", d.r.address, errors.ErrUnsupported)
@@ -129,7 +132,7 @@ func (d *delivery) Renew(ctx context.Context) error {
 	return nil
 }
 
-// extend notes that the lock ends at a later time.
+// extend records that the lock ends at a later time.
 func (d *delivery) extend(end time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +146,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// beginRenewal returns for how long to lock the message, and a channel to close when the renewal has ended.
+// beginRenewal returns how long to lock the message, and a channel to close when the
+// renewal has ended.
 func (d *delivery) beginRenewal(ctx context.Context) (lock time.Duration, ended chan struct{}, err error) {
 	for {
 		if err := d.awaitRenewal(ctx); err != nil {
@@ -168,7 +172,7 @@ func (d *delivery) beginRenewal(ctx context.Context) (lock time.Duration, ended 
 	return lock, d.renewal, nil
 }
 
-// awaitRenewal waits until the renewal in progress, if there is one, has ended.
+// awaitRenewal waits until the renewal in progress, if any, has ended.
 func (d *delivery) awaitRenewal(ctx context.Context) error {
 	d.mu.Lock()
 	renewal := d.renewal
@@ -184,14 +188,15 @@ func (d *delivery) awaitRenewal(ctx context.Context) error {
 	}
 }
 
-// settle makes the one settlement.
+// settle makes the delivery's only settlement.
 func (d *delivery) settle(ctx context.Context, s settlement) error {
 	returning := s.kind == settleReturn
 	if err := d.begin(ctx, returning); err != nil || d.r.mode == core.TransactionNone {
 		return err
 	}
 	if returning {
-		// A renewal that arrives after the return would lock the message again, or end a postponement early.
+		// A renewal that arrives after the return would lock the message again, or end a
+		// postponement early.
 		if err := d.awaitRenewal(ctx); err != nil {
 			d.end(err)
 			return err
@@ -205,7 +210,8 @@ func (d *delivery) settle(ctx context.Context, s settlement) error {
 	return err
 }
 
-// noteFailed counts the failure of the delivery, once, although a settlement that the service refused may be repeated.
+// noteFailed counts the failure of the delivery once, even if a refused settlement is
+// repeated.
 func (d *delivery) noteFailed(cause error) {
 	d.mu.Lock()
 	first := !d.failed
@@ -216,7 +222,7 @@ func (d *delivery) noteFailed(cause error) {
 	}
 }
 
-// noteUnseen counts the delivery as no attempt, once.
+// noteUnseen counts, once, that the delivery was no attempt.
 func (d *delivery) noteUnseen() {
 	d.mu.Lock()
 	first := !d.unseen
@@ -227,7 +233,8 @@ func (d *delivery) noteUnseen() {
 	}
 }
 
-// begin returns an error if the delivery cannot be settled now. In mode None it settles it; otherwise end has to follow.
+// begin returns an error if the delivery cannot be settled now. In mode None it settles
+// the delivery; in other modes end must follow.
 func (d *delivery) begin(ctx context.Context, returning bool) error {
 	d.r.mu.Lock()
 	defer d.r.mu.Unlock()
@@ -254,7 +261,7 @@ func (d *delivery) begin(ctx context.Context, returning bool) error {
 	return nil
 }
 
-// end notes the outcome.
+// end records the outcome.
 func (d *delivery) end(err error) {
 	defer d.r.settlements.Done()
 	d.mu.Lock()

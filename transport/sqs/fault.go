@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// fault is the kind of an error, from which follows whether to retry.
+// fault is the kind of an error, which decides whether to retry.
 type fault int
 
 const (
@@ -25,7 +25,7 @@ const (
 	faultOther                 // any other permanent error
 )
 
-// code is the service's name of an error, or "".
+// code returns the service's name of an error, or "".
 func code(err error) string {
 	if said, ok := errors.AsType[smithy.APIError](err); ok {
 		return bareCode(said.ErrorCode())
@@ -42,7 +42,7 @@ func bareCode(code string) string {
 	return code
 }
 
-// faultOf judges an error of a request.
+// faultOf classifies an error of a request.
 func faultOf(err error) fault {
 	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
 		return faultOther
@@ -57,7 +57,7 @@ func faultOf(err error) fault {
 	return faultOfCode(said.ErrorCode(), said.ErrorMessage())
 }
 
-// faultOfClient judges an error that is no answer of the service.
+// faultOfClient classifies an error that is not an answer of the service.
 func faultOfClient(err error) fault {
 	// The SDK has no types for missing credentials.
 	switch text := err.Error(); {
@@ -112,7 +112,7 @@ func faultOfCode(code, message string) fault {
 // transient reports whether a retry may help against an error.
 func transient(err error) bool { return faultOf(err) == faultOutage }
 
-// notSent reports whether an error is certain to be of a request that the service did not carry out.
+// notSent reports whether an error shows that the service did not carry out the request.
 func notSent(err error) bool {
 	if said, ok := errors.AsType[smithy.APIError](err); ok {
 		return said.ErrorFault() != smithy.FaultServer
@@ -140,7 +140,7 @@ func (t *Transport) explained(err error) error {
 // entryError is the service's refusal of one entry of a batch.
 type entryError struct {
 	code, message string
-	sender        bool // it is the entry that is wrong
+	sender        bool // the entry itself is wrong
 }
 
 func (e *entryError) Error() string {

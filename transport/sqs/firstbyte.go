@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// firstByte returns a context for a request, and a function that returns afterwards when the answer began to arrive: the messages in it
-// were locked before that, and a large answer takes a while to read.
+// firstByte returns a context for a request, and a function that returns afterwards when
+// the answer began to arrive. The messages in the answer were locked before that, and a
+// large answer takes a while to read.
 func firstByte(ctx context.Context) (context.Context, func() time.Time) {
 	var at atomic.Int64
 	began := time.Now()

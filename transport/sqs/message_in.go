@@ -24,7 +24,7 @@ import (
 // received is a message of the service as the adapter reads it.
 type received struct {
 	core.Incoming
-	bodyKey  string        // of a body that is stored elsewhere; "": it is not
+	bodyKey  string        // of a body that is stored elsewhere; else ""
 	sent     time.Time     // by the service's clock
 	received int           // how often this copy was received
 	first    time.Time     // when it was first received, by that clock
@@ -38,8 +38,9 @@ func (r *received) expired(now time.Time) bool {
 	return r.ttl > 0 && !r.sent.IsZero() && now.After(r.sent.Add(r.ttl))
 }
 
-// read reads a message of any of the shapes in which it may come: a Raw one of ours or of NServiceBus, a foreign
-// one, a Wrapped one, and each of them in the envelope that SNS puts around a message without raw delivery.
+// read reads a message of any supported shape: a Raw one of ours or of NServiceBus, a
+// foreign one, a Wrapped one, and each of them in the envelope that SNS puts around a
+// message without raw delivery.
 func (t *Transport) read(queue string, m *types.Message) *received {
 	r := &received{}
 	r.Native = m
@@ -80,7 +81,7 @@ func (t *Transport) read(queue string, m *types.Message) *received {
 	return r
 }
 
-// finish reads the parts that are the same in all shapes.
+// finish reads the parts that all shapes share.
 func (r *received) finish(t *Transport, queue string, m *types.Message, attrs map[string]string) {
 	if text, ok := r.Headers.Lookup(headerPacked); ok {
 		headers, err := unpacked(text)
@@ -99,7 +100,7 @@ func (r *received) finish(t *Transport, queue string, m *types.Message, attrs ma
 	transport.UnpackHeaders(&r.Incoming)
 	r.unescape()
 	if r.GroupKey == "" {
-		// Without one, messages to a FIFO queue have a group each.
+		// A message to a FIFO queue without a group key has a separate group.
 		if id := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]; id != "" && !strings.HasPrefix(id, ungrouped) {
 			r.GroupKey = id
 		}
@@ -119,7 +120,7 @@ func (r *received) finish(t *Transport, queue string, m *types.Message, attrs ma
 	}
 }
 
-// unescape restores the names of headers that were the application's.
+// unescape restores the names of the application's headers.
 func (r *received) unescape() {
 	for key := range r.Headers.All() {
 		if strings.HasPrefix(key, escapedHeader) {
@@ -155,8 +156,8 @@ func (r *received) readRaw(text, headers string, attrs map[string]string) {
 	}
 }
 
-// readForeign reads a message of a sender that knows neither format: its body as it is, and its attributes as
-// headers.
+// readForeign reads a message of a sender that uses neither format: its body unchanged,
+// and its attributes as headers.
 func (r *received) readForeign(text string, attrs map[string]string) {
 	headers := make(map[string]string, len(attrs)+1)
 	for name, v := range attrs {
@@ -177,7 +178,8 @@ func (r *received) readForeign(text string, attrs map[string]string) {
 	}
 }
 
-// readWrapped reads the JSON object that NServiceBus writes, and reports whether it is one.
+// readWrapped reads the JSON object that NServiceBus writes, and reports whether the text
+// is one.
 func (r *received) readWrapped(text string, attrs map[string]string) bool {
 	if headers, body, ok := parseWritten(text); ok {
 		if !isWrapper(headers, attrs) {
@@ -215,8 +217,8 @@ func (r *received) readWrapped(text string, attrs map[string]string) bool {
 	return true
 }
 
-// isWrapper reports whether an object with these headers is a message, and not an application's object that happens to have the
-// same members.
+// isWrapper reports whether an object with these headers is a message, and not an
+// application's object that happens to have the same members.
 func isWrapper(headers core.Headers, attrs map[string]string) bool {
 	_, ours := attrs[attrMessageID]
 	return ours || headers.Get(core.HeaderMessageID) != "" || headers.Get(headerPacked) != ""
@@ -225,8 +227,9 @@ func isWrapper(headers core.Headers, attrs map[string]string) bool {
 // wrapperStart is the beginning of a Wrapped message. No envelope of SNS begins with it.
 const wrapperStart = `{"Headers":`
 
-// parseWritten reads {"Headers":{...},"Body":"base64"}, which is how the adapter writes nearly every message, in a third of the
-// time that encoding/json needs. It returns false for any other text, correct or not.
+// parseWritten reads {"Headers":{...},"Body":"base64"}, the form in which the adapter
+// writes nearly every message, in a third of the time that encoding/json needs. It
+// returns false for any other text, valid or not.
 func parseWritten(text string) (headers core.Headers, body []byte, ok bool) {
 	if text, ok = strings.CutPrefix(text, wrapperStart); !ok {
 		return headers, nil, false
@@ -238,7 +241,7 @@ func parseWritten(text string) (headers core.Headers, body []byte, ok bool) {
 	if text, ok = strings.CutSuffix(text[:len(text)-len(encoded)], `,"Body":"`); !ok {
 		return headers, nil, false
 	}
-	if strings.IndexByte(encoded, '\r') >= 0 || strings.IndexByte(encoded, '\n') >= 0 { // base64 ignores them, and JSON refuses them
+	if strings.IndexByte(encoded, '\r') >= 0 || strings.IndexByte(encoded, '\n') >= 0 { // base64 ignores them, but JSON refuses them
 		return headers, nil, false
 	}
 	body, err := base64.StdEncoding.DecodeString(encoded)
@@ -249,8 +252,9 @@ func parseWritten(text string) (headers core.Headers, body []byte, ok bool) {
 	return headers, body, err == nil
 }
 
-// fetchBody gets the body of a message that is stored elsewhere. One that is not there makes the message malformed;
-// with any other error it may be there the next time.
+// fetchBody gets the body of a message that is stored elsewhere. If the body does not
+// exist, the message is malformed; after any other error the body may be found the next
+// time.
 func (r *received) fetchBody(ctx context.Context, bodies Bodies) error {
 	if r.bodyKey == "" {
 		return nil
@@ -297,7 +301,7 @@ func notification(text string) (inner string, attrs map[string]string, ok bool) 
 	return *n.Message, attrs, true
 }
 
-// attributes returns the attributes of a message, binary ones as they are.
+// attributes returns the attributes of a message; binary ones are unchanged.
 func attributes(m *types.Message) map[string]string {
 	attrs := make(map[string]string, len(m.MessageAttributes))
 	for name, a := range m.MessageAttributes {
@@ -325,7 +329,7 @@ func milliseconds(text string) time.Time {
 	return time.UnixMilli(n)
 }
 
-// duration reads milliseconds.
+// duration parses milliseconds.
 func duration(text string) time.Duration {
 	n := number(text)
 	if n <= 0 || n > int64((1<<63-1)/time.Millisecond) {
@@ -334,8 +338,8 @@ func duration(text string) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// number returns 0 for a text that is no number. Most messages have no such attribute, and the error of strconv would be
-// two allocations.
+// number returns 0 for a text that is not a number. Most messages have no such attribute,
+// and the error of strconv would cost two allocations.
 func number(text string) int64 {
 	if text == "" {
 		return 0

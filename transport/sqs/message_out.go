@@ -19,8 +19,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Attributes of messages. Those that begin with NServiceBus, and S3BodyKey, are NServiceBus's, so that
-// its endpoints and ours understand each other.
+// Attributes of messages. Those that begin with NServiceBus, and S3BodyKey, are
+// NServiceBus's, so that its endpoints and ours understand each other.
 const (
 	attrMessageID    = "NServiceBus.MessageId"
 	attrHeaders      = "NServiceBus.AmazonSQS.Headers"      // JSON, in a Raw message
@@ -28,22 +28,23 @@ const (
 	attrType         = "MessageTypeFullName"                // of a foreign message
 	attrBodyKey      = "S3BodyKey"                          // of a Raw message whose body is stored
 
-	attrBody       = "Reprise.Body"       // how the body of a Raw message is written, where not as it is
+	attrBody       = "Reprise.Body"       // encoding of a Raw message's body; absent: unchanged
 	attrDelay      = "Reprise.Delay"      // milliseconds by which SQS delays the message itself
 	attrWait       = "Reprise.Wait"       // milliseconds for which the receiver has to delay it
-	attrDeliveries = "Reprise.Deliveries" // of the copy that this one took the place of
-	attrEnqueued   = "Reprise.Enqueued"   // when that became available, in milliseconds since 1970
-	attrLives      = "Reprise.Lives"      // milliseconds of TimeToBeReceived that were left when it was forwarded
+	attrDeliveries = "Reprise.Deliveries" // count of the copy that this one replaced
+	attrEnqueued   = "Reprise.Enqueued"   // when that copy became available, in milliseconds since 1970
+	attrLives      = "Reprise.Lives"      // milliseconds of TimeToBeReceived left when it was forwarded
 	attrDue        = "Reprise.Due"        // by the service's clock, in milliseconds since 1970, in a queue of long delays
 )
 
 // Headers that the adapter adds to a Wrapped message.
 const (
 	headerTimeToBeReceived = "NServiceBus.AmazonSQS.TimeToBeReceived"
-	// headerPacked has all headers, where as JSON they would be longer than the service takes.
+	// headerPacked carries all headers, if they would be longer as JSON than the service
+	// allows.
 	headerPacked = "Reprise.Packed"
-	// escapedHeader goes before the name of an application's header that would be taken for one of
-	// these.
+	// escapedHeader is put before an application's header name that would be taken for
+	// one of these.
 	escapedHeader = "Reprise.Escaped.SQS."
 )
 
@@ -55,7 +56,7 @@ const (
 	bodyEmpty  = "empty"
 )
 
-// outMessage is a message as the service gets it.
+// outMessage is a message in the form that the service gets.
 type outMessage struct {
 	text  string
 	attrs []attr
@@ -74,8 +75,8 @@ func (m *outMessage) bytes() int {
 
 func (m *outMessage) add(name, value string) { m.attrs = append(m.attrs, attr{name, value}) }
 
-// encode writes a message so that it has no more than limit bytes. A body that does not fit goes to the store of
-// bodies, if there is one.
+// encode writes a message in at most limit bytes. If the body does not fit, it goes to
+// the store of bodies, if there is one.
 func (t *Transport) encode(ctx context.Context, out *core.Outgoing, limit int) (*outMessage, error) {
 	headers := outgoingHeaders(out)
 	stored := t.cfg.Bodies != nil && t.cfg.LargeBodies > 0 && len(out.Body) >= t.cfg.LargeBodies
@@ -110,7 +111,8 @@ func (t *Transport) encode(ctx context.Context, out *core.Outgoing, limit int) (
 	return m, nil
 }
 
-// storeError is an error of Config.Bodies. Its codes, where the store is of Amazon too, are not about queues and topics.
+// storeError is an error of Config.Bodies. If the store is an Amazon service too, the
+// codes of its errors do not concern queues and topics.
 type storeError struct{ error }
 
 func (e *storeError) Unwrap() error { return e.error }
@@ -119,7 +121,8 @@ func tooLarge(size, limit int) error {
 	return fmt.Errorf("%w; as the service counts it, with attributes and in base64", &core.TooLargeError{Limit: "the service's limit of a message", Max: limit, Size: size})
 }
 
-// write writes a message with these headers. A bodyKey says that its body is stored elsewhere.
+// write writes a message with these headers. If bodyKey is set, the body is stored
+// elsewhere.
 func (t *Transport) write(out *core.Outgoing, headers core.Headers, bodyKey string) *outMessage {
 	m := &outMessage{attrs: make([]attr, 0, 4)}
 	m.add(attrMessageID, attributeText(out.ID))
@@ -159,7 +162,7 @@ func (t *Transport) write(out *core.Outgoing, headers core.Headers, bodyKey stri
 	return m
 }
 
-// escapedJSON returns a text as it stands between the quotes of a JSON string.
+// escapedJSON returns a text in the form that it has between the quotes of a JSON string.
 func escapedJSON(s string) string {
 	quoted, err := json.Marshal(s)
 	if err != nil {
@@ -168,8 +171,8 @@ func escapedJSON(s string) string {
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// outgoingHeaders returns the headers that are written: those of the message, its fields that SQS does not have, and none that
-// would be taken for one of the adapter's.
+// outgoingHeaders returns the headers to write: those of the message and its fields that
+// SQS does not have. Names that would be taken for the adapter's are escaped.
 func outgoingHeaders(out *core.Outgoing) core.Headers {
 	headers := out.Headers
 	clash := out.TimeToBeReceived > 0
@@ -221,7 +224,7 @@ func packed(h core.Headers) core.Headers {
 	return carrier
 }
 
-// unpacked returns the headers that packed put into a text.
+// unpacked returns the headers in a text that packed wrote.
 func unpacked(text string) (core.Headers, error) {
 	var h core.Headers
 	b, err := base64.StdEncoding.DecodeString(text)
@@ -249,9 +252,9 @@ func unpacked(text string) (core.Headers, error) {
 	return core.HeadersFromMap(m), nil
 }
 
-// isText reports whether the service takes a body as it is: #x9 | #xA | #xD | #x20 to #xD7FF |
-// #xE000 to #xFFFD | #x10000 to #x10FFFF (SendMessage, MessageBody). One that says the same as the stand-in for an
-// empty body is none.
+// isText reports whether the service accepts a body unchanged: #x9 | #xA | #xD | #x20 to
+// #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF (SendMessage, MessageBody). A body that
+// equals the stand-in for an empty one does not count as text.
 func isText(body []byte) bool {
 	if string(body) == emptyBody || !utf8.Valid(body) {
 		return false
@@ -268,7 +271,8 @@ func isCharacter(r rune) bool {
 	return r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r != 0xFFFE && r != 0xFFFF
 }
 
-// attributeText returns a text as the value of an attribute, which only serves to look at: the whole one is among the headers.
+// attributeText returns a text as the value of an attribute, for people to read: the
+// complete text is among the headers.
 func attributeText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !isCharacter(r) {
@@ -286,8 +290,8 @@ func attributeText(s string) string {
 	return s
 }
 
-// groupID returns a MessageGroupId for a group: the name itself where the service takes it, which is letters, digits and
-// punctuation, 128 of them at most; and else its hash.
+// groupID returns a MessageGroupId for a group: the name itself if the service accepts it
+// (letters, digits and punctuation, at most 128), else its hash.
 func groupID(key string) string {
 	const most = 128
 	if len(key) <= most {
@@ -306,7 +310,7 @@ func groupID(key string) string {
 	return "sha256-" + hex.EncodeToString(sum[:])
 }
 
-// timeSpan writes a duration as .NET does: [d.]hh:mm:ss[.fffffff].
+// timeSpan formats a duration as .NET does: [d.]hh:mm:ss[.fffffff].
 func timeSpan(d time.Duration) string {
 	const tick = 100 * time.Nanosecond
 	d = (d + tick - 1).Truncate(tick)

@@ -7,8 +7,9 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// queueAddress returns a queue's address: its name, with a hyphen in place of every dot, as NServiceBus does
-// it. Other characters that SQS does not take are refused: two queues must not become one.
+// queueAddress returns a queue's address: its name, with a hyphen in place of every dot,
+// as in NServiceBus. Other characters that SQS does not allow are refused, so that two
+// queues never get the same address.
 func (c *Config) queueAddress(queue string) (string, error) {
 	address, err := c.addressOf(queue)
 	return address, transport.Permanent(err)
@@ -29,7 +30,7 @@ func (c *Config) addressOf(queue string) (string, error) {
 	if fifo {
 		address += fifoSuffix
 	}
-	// The queue of its long delays has to have a name too.
+	// The queue of its long delays needs a valid name too.
 	longest := max(len(address), len(delayQueue(address)))
 	if c.NoLongDelays {
 		longest = len(address)
@@ -47,8 +48,8 @@ func (c *Config) orPrefix() string {
 	return fmt.Sprintf(", or Config.QueuePrefix, which is %q", c.QueuePrefix)
 }
 
-// delayQueue is the address of the queue in which messages to a queue wait that are delayed for longer
-// than SQS delays one itself.
+// delayQueue returns the address of the queue for messages with longer delays than SQS
+// supports.
 func delayQueue(address string) string { return strings.TrimSuffix(address, fifoSuffix) + delaySuffix }
 
 // isFIFO reports whether a queue keeps the order of groups.

@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// A receiver has outages of several kinds.
+// These are the kinds of outages of a receiver.
 const (
 	outageOfQueue  = iota // requests for messages fail
 	outageOfDelays        // messages with long delays cannot be forwarded, and no retry can help
@@ -16,16 +16,16 @@ const (
 	outageKinds
 )
 
-// jointOutages tells of a receiver's several kinds of outages as of one: it begins with the first, and ends when all have
-// ended.
+// jointOutages presents several kinds of outages of a receiver as one outage: it begins
+// with the first, and ends when all have ended.
 type jointOutages struct {
 	tell func(core.ConnectionChange) // core.ReceiverConfig.ConnectionChanged, or nil
 
 	mu    sync.Mutex             // held during calls of tell, so that they are in order
-	since [outageKinds]time.Time // zero: there is none
+	since [outageKinds]time.Time // zero: no outage
 }
 
-// part returns what is told of one kind of outages, or nil.
+// part returns the function that is called for one kind of outages, or nil.
 func (j *jointOutages) part(kind int) func(core.ConnectionChange) {
 	if j.tell == nil {
 		return nil
@@ -40,7 +40,7 @@ func (j *jointOutages) changed(kind int, change core.ConnectionChange) {
 	if change.Connected {
 		j.since[kind] = time.Time{}
 		if !j.earliestLocked().IsZero() {
-			return // another outage goes on
+			return // another outage is in progress
 		}
 		change.Since = before
 	} else {
@@ -60,8 +60,9 @@ func (j *jointOutages) earliestLocked() (earliest time.Time) {
 	return earliest
 }
 
-// bodyOutages are outages of the store of bodies. One ends when a body is fetched, or when no fetch has failed for a time:
-// other instances may have received the messages since.
+// bodyOutages are outages of the store of bodies. An outage ends when a body is fetched,
+// or when no fetch has failed for a time: other instances may have received the messages
+// since.
 type bodyOutages struct {
 	transport.Outages
 
@@ -70,7 +71,8 @@ type bodyOutages struct {
 	stopped bool
 }
 
-// failed notes a failed fetch, and returns how long to pause. If none fails for the time forget, the outage ends.
+// failed records a failed fetch, and returns how long to pause. If no further fetch fails
+// for the time forget, the outage ends.
 func (o *bodyOutages) failed(err error, began time.Time, forget time.Duration) (pause time.Duration) {
 	pause = o.Failed(err, began)
 	o.mu.Lock()
@@ -85,7 +87,7 @@ func (o *bodyOutages) failed(err error, began time.Time, forget time.Duration) (
 	return pause
 }
 
-// ended notes an answer of the store.
+// ended records an answer of the store.
 func (o *bodyOutages) ended() {
 	o.mu.Lock()
 	if o.forget != nil {

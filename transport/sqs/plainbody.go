@@ -5,16 +5,18 @@ import (
 	"net/http"
 )
 
-// plainBodies sends requests whose bodies have no method WriteTo. That of the SDK's bodies returns io.EOF once the SDK has
-// closed them, which it does as soon as an answer begins to arrive. net/http takes this for an error of the request, closes
-// the connection, and loses the rest of the answer: its messages would stay locked until their visibility timeout ends.
+// plainBodies sends requests with bodies that have no method WriteTo. The WriteTo of the
+// SDK's bodies returns io.EOF once the SDK has closed them, which it does as soon as an
+// answer begins to arrive. net/http takes this for an error of the request, closes the
+// connection, and loses the rest of the answer: its messages would stay locked until
+// their visibility timeout ends.
 type plainBodies struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (p plainBodies) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil && r.Body != http.NoBody {
 		body := r.Body
-		r = r.WithContext(r.Context()) // a copy: the caller's request stays as it is
+		r = r.WithContext(r.Context()) // a copy, because the caller's request must not change
 		r.Body = struct{ io.ReadCloser }{body}
 	}
 	return p.RoundTripper.RoundTrip(r)

@@ -11,10 +11,12 @@ type PolicyFor struct {
 	// Partition, Region and Account are parts of ARNs. The defaults are "aws", "*" and "*".
 	Partition, Region, Account string
 
-	// Receives are the queues that the endpoint receives from: its input queue, and that of its instance.
+	// Receives are the queues that the endpoint receives from: its input queue, and its
+	// instance queue.
 	Receives []string
-	// Sends are the queues that it sends to, its error queue and audit queue among them. Its own
-	// queues need not be named: every endpoint sends to these, for delayed retries.
+	// Sends are the queues that it sends to, including its error queue and audit queue.
+	// Its own queues need not be named: every endpoint sends to them, for delayed
+	// retries.
 	Sends []string
 	// Publishes and Subscribes are topics.
 	Publishes, Subscribes []string
@@ -22,11 +24,13 @@ type PolicyFor struct {
 	Provisions bool
 }
 
-// Policy returns the least IAM policy that lets an endpoint with the configuration do its work, as JSON to give to
-// aws iam create-policy. Its error names a queue or a topic whose name AWS does not allow.
+// Policy returns the least IAM policy that an endpoint with the configuration needs, as
+// JSON for aws iam create-policy. Its error names a queue or a topic whose name AWS does
+// not allow.
 //
-// A key of AWS KMS that queues are encrypted with (Config.KMSKey) also needs kms:GenerateDataKey and kms:Decrypt, which are in
-// the policy where the configuration has the key's ARN.
+// If queues are encrypted with a key of AWS KMS (Config.KMSKey), kms:GenerateDataKey and
+// kms:Decrypt are needed as well. They are in the policy if the configuration has the
+// key's ARN.
 func Policy(cfg Config, endpoint PolicyFor) (string, error) {
 	if err := cfg.complete(); err != nil {
 		return "", fmt.Errorf("sqs: policy: %w", err)
@@ -84,7 +88,8 @@ func (p *policyBuilder) arn(service, name string) string {
 	return "arn:" + part(p.endpoint.Partition, "aws") + ":" + service + ":" + part(p.endpoint.Region, "*") + ":" + part(p.endpoint.Account, "*") + ":" + name
 }
 
-// queues returns the ARNs of queues, and of the queues of their long delays, to which their senders send too.
+// queues returns the ARNs of queues, and of the queues of their long delays, to which
+// their senders also send.
 func (p *policyBuilder) queues(names []string) (arns []string) {
 	for _, name := range names {
 		address, err := p.cfg.queueAddress(name)

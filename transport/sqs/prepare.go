@@ -32,20 +32,24 @@ func (r *receiver) prepare(messages []*delivery) (p prepared) {
 	return p
 }
 
-// A message whose body could not be fetched is locked for firstBodyWait, and twice as long each further time, up to
-// longestBodyWait: each redelivery counts as an attempt for other instances.
+// A message whose body could not be fetched is locked for firstBodyWait, and twice as
+// long each further time, up to longestBodyWait: each redelivery counts as an attempt for
+// other instances.
 const (
 	firstBodyWait   = 5 * time.Second
 	longestBodyWait = 5 * time.Minute
 )
 
-// fetchBodies gets the bodies of messages that arrived with one request, at the same time. Each message is handed out as
-// soon as it has its body. If the fetch fails, the message is redelivered later. The service counts that, although no
-// handler has seen the message, so the count is taken off again: an outage of the store uses up no attempts.
+// fetchBodies gets the bodies of messages that arrived with one request, at the same
+// time. Each message is handed out as soon as it has its body. If the fetch fails, the
+// message is redelivered later. The service counts that, although no handler has seen the
+// message, so the count is subtracted: an outage of the store uses up no attempts.
 //
-// If the request brought only messages whose bodies cannot be fetched, the next one begins after a pause, which grows during the
-// outage: otherwise all messages of the queue would be received and counted in vain. brought is how many messages the request
-// brought, and probes reports whether it counts as in progress until the bodies are there.
+// If the request brought only messages whose bodies cannot be fetched, the next request
+// begins after a pause, which grows during the outage: otherwise all messages of the
+// queue would be received and counted in vain. brought is the number of messages in the
+// answer. probes reports whether the request counts as in progress until the bodies are
+// fetched.
 func (r *receiver) fetchBodies(stored []*delivery, brought int, probes bool) {
 	began := time.Now()
 	errs := make([]error, len(stored))
@@ -83,8 +87,9 @@ func (r *receiver) fetchBodies(stored []*delivery, brought int, probes bool) {
 	}
 }
 
-// fetchBody gets the body of a message, and makes the message available to Receive. When the receiver closes, it
-// returns without the body, and leaves the message to Close. Its place is still among asked after an error.
+// fetchBody gets the body of a message, and makes the message available to Receive. When
+// the receiver closes, it returns without the body, and leaves the message to Close.
+// After an error the message's place is still among asked.
 func (r *receiver) fetchBody(d *delivery) error {
 	// A quarter of the lock is left for the time until a handler begins.
 	ctx, cancel := context.WithDeadline(r.closing, d.lockedUntil().Add(-r.visibility/4))

@@ -16,12 +16,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Provision creates the queues that are missing, and for the endpoint's own ones a queue for delays above 15 minutes
-// (unless Config.NoLongDelays), "NAME-delay.fifo". The endpoint's own queues get a policy that lets the topics of the account whose
-// names begin with Config.TopicPrefix send to them. The service deletes no queue by itself, also not that of an instance.
+// Provision creates missing queues. For each of the endpoint's own queues it also creates
+// one for delays above 15 minutes, "NAME-delay.fifo" (unless Config.NoLongDelays). The
+// endpoint's own queues get a policy that lets the account's topics whose names begin
+// with Config.TopicPrefix send to them. The service never deletes a queue by itself, not
+// even an instance queue.
 //
-// It changes nothing that exists. A queue that delays all messages, or is encrypted with another key than Config.KMSKey, is an error
-// that names both values (C18); so is a queue for long delays that could not serve as one.
+// It changes nothing that exists. A queue that delays all messages, or is encrypted with
+// another key than Config.KMSKey, is an error that names both values (C18); so is a queue
+// for long delays that cannot be used for them.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -43,14 +46,15 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		if err != nil {
 			errs = append(errs, t.explained(err))
 			if ctx.Err() != nil || transient(err) {
-				break // each queue would only repeat it
+				break // the other queues would fail in the same way
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// provisionQueue creates a queue if it is missing. An own queue is one that the endpoint receives from.
+// provisionQueue creates a queue if it is missing. An own queue is a queue that the
+// endpoint receives from.
 func (t *Transport) provisionQueue(ctx context.Context, address string, own bool) error {
 	attributes := func() (map[string]string, error) {
 		attributes := map[string]string{"MessageRetentionPeriod": inSeconds(t.cfg.Retention)}
@@ -82,7 +86,7 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, own bool
 
 func inSeconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
 
-// createQueue creates a queue with attributes, or compares it if it exists.
+// createQueue creates a queue with attributes, or compares an existing one.
 func (t *Transport) createQueue(ctx context.Context, address string, attributes func() (map[string]string, error), compare func(address string, has map[string]string) error) error {
 	_, has, err := t.inspect(ctx, address)
 	if err == nil {
@@ -116,7 +120,7 @@ func (t *Transport) createQueue(ctx context.Context, address string, attributes 
 
 // inspect returns the URL and the attributes of a queue.
 func (t *Transport) inspect(ctx context.Context, address string) (url string, attributes map[string]string, err error) {
-	t.urls.Delete(address) // that queue may be gone
+	t.urls.Delete(address) // the queue may have been deleted
 	if url, err = t.queueURL(ctx, address); err != nil {
 		return "", nil, err
 	}
@@ -133,7 +137,8 @@ func (t *Transport) inspect(ctx context.Context, address string) (url string, at
 	return url, out.Attributes, nil
 }
 
-// compare returns an error if a queue differs from one that Provision creates, in attributes on which receiving depends.
+// compare returns an error if a queue differs from one that Provision creates in
+// attributes that affect receiving.
 func (t *Transport) compare(address string, has map[string]string) error {
 	var errs []error
 	if delay := has["DelaySeconds"]; delay != "" && delay != "0" {
@@ -145,7 +150,8 @@ func (t *Transport) compare(address string, has map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// compareDelays returns an error if a queue cannot serve for long delays, as NServiceBus judges it.
+// compareDelays returns an error if a queue cannot be used for long delays, by the same
+// checks as NServiceBus.
 func (t *Transport) compareDelays(address string, has map[string]string) error {
 	var errs []error
 	if want := inSeconds(mostNativeDelay); has["DelaySeconds"] != want {
@@ -165,8 +171,8 @@ func (t *Transport) mismatch(address, attribute, has, want string) error {
 	return transport.Permanent(fmt.Errorf("the queue %q has %s %q, and %q is needed; change it with aws sqs set-queue-attributes, or change the configuration to the value of the queue", t.cfg.QueuePrefix+address, attribute, has, want))
 }
 
-// examine verifies that an endpoint can receive from a queue, and returns its URL and, if it exists, that of its long
-// delays.
+// examine verifies that an endpoint can receive from a queue, and returns its URL and, if
+// it exists, the URL of its queue for long delays.
 func (t *Transport) examine(ctx context.Context, address string, maxDeliveries int) (url, delays string, err error) {
 	url, has, err := t.inspect(ctx, address)
 	if err != nil {
@@ -193,7 +199,8 @@ func (t *Transport) examine(ctx context.Context, address string, maxDeliveries i
 // mostReceiveCount is the highest maxReceiveCount of a redrive policy.
 const mostReceiveCount = 1000
 
-// checkRedrive refuses a queue that moves messages to its dead-letter queue before the engine is through with them.
+// checkRedrive refuses a queue that moves messages to its dead-letter queue before the
+// engine has made all its attempts.
 func (t *Transport) checkRedrive(address, policy string, maxDeliveries int) error {
 	if policy == "" {
 		return nil
@@ -222,9 +229,10 @@ func (t *Transport) checkRedrive(address, policy string, maxDeliveries int) erro
 	return transport.Permanent(fmt.Errorf("the queue %q has a RedrivePolicy with maxReceiveCount %d, and the endpoint %s: SQS would take messages away before they reach the error queue; %sremove it: aws sqs set-queue-attributes --queue-url URL --attributes RedrivePolicy=", t.cfg.QueuePrefix+address, count, need, raise))
 }
 
-// Check reaches the service and verifies that all queues of the topology exist, and that the endpoint's own ones can
-// serve, for long delays too unless Config.NoLongDelays: their redrive policies are checked when they are opened, since only the
-// endpoint knows how often it delivers a message.
+// Check reaches the service and verifies that all queues of the topology exist, and that
+// the endpoint can receive from its own queues, and use the queues for their long delays
+// unless Config.NoLongDelays. The redrive policies are checked when the queues are
+// opened, since only the endpoint knows how often it delivers a message.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -256,14 +264,15 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 			continue
 		}
 		if ctx.Err() != nil || transient(err) {
-			return t.explained(err) // each queue would only repeat it
+			return t.explained(err) // the other queues would fail in the same way
 		}
 		errs = append(errs, t.explained(err))
 	}
 	return errors.Join(errs...)
 }
 
-// checkOwn verifies that an endpoint can receive from a queue, and delay messages to it for as long as Capabilities.MaxDelay.
+// checkOwn verifies that an endpoint can receive from a queue, and delay messages to it
+// by up to Capabilities.MaxDelay.
 func (t *Transport) checkOwn(ctx context.Context, address string) error {
 	_, delays, err := t.examine(ctx, address, 1)
 	if err != nil || delays != "" || t.cfg.NoLongDelays || strings.HasSuffix(address, delaySuffix) {
@@ -279,8 +288,9 @@ func (t *Transport) explainedOrNil(err error) error {
 	return t.explained(err)
 }
 
-// Purge implements core.Purger. It receives and deletes messages until none is left: the service's own PurgeQueue takes a
-// minute, is allowed once a minute, and removes delayed messages too.
+// Purge implements core.Purger. It receives and deletes messages until none is left: the
+// service's own PurgeQueue takes a minute, is allowed once a minute, and removes delayed
+// messages too.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
@@ -304,7 +314,8 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	}
 	for {
 		request, cancel := context.WithTimeout(ctx, 2*requestTimeout)
-		// With a wait of a second the service asks all of its servers, and without one a few of them.
+		// With a wait of a second the service asks all of its servers; without a wait it
+		// asks only a few.
 		out, err := t.sqs.ReceiveMessage(request, &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: receiveBatch, WaitTimeSeconds: 1, VisibilityTimeout: int32(defaultVisibility / time.Second)})
 		if err != nil {
 			cancel()

@@ -16,10 +16,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// identity is the account that the credentials are of.
+// identity is the account of the credentials.
 type identity struct{ partition, account string }
 
-// account returns the account of the credentials. To ask for it needs no right.
+// account returns the account of the credentials. The request needs no right.
 func (t *Transport) account(ctx context.Context) (identity, error) {
 	if known := t.identity.Load(); known != nil {
 		return *known, nil
@@ -117,7 +117,7 @@ func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries
 	outcomeOfSend(entries, failed, len(out.Successful))
 }
 
-// noTopicError keeps the error of a missing topic from being taken for that of a missing queue.
+// noTopicError distinguishes the error of a missing topic from that of a missing queue.
 type noTopicError struct{ error }
 
 func snsAttributes(attrs []attr) map[string]snstypes.MessageAttributeValue {

@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// queueURL returns the URL of a queue, which requests name it by. It is remembered: a queue keeps it
-// for its life.
+// queueURL returns the URL of a queue, which requests use as its name. It is cached: it
+// does not change while the queue exists.
 func (t *Transport) queueURL(ctx context.Context, address string) (string, error) {
 	if url, ok := t.urls.Get(address); ok {
 		return url, nil
@@ -36,15 +36,15 @@ func (t *Transport) noQueue(address string, err error) error {
 	return fmt.Errorf("%w: %q: %w; create it with Provision (Config.Provision of the endpoint), or check region and account", core.ErrQueueNotFound, t.cfg.QueuePrefix+address, err)
 }
 
-// forget looks a queue up anew if an error says that it is gone.
+// forget removes a queue from the cache if an error says that the queue is gone.
 func (t *Transport) forget(address string, err error) {
 	if faultOf(err) == faultNoQueue {
 		t.urls.Delete(address)
 	}
 }
 
-// eventually repeats f while it fails because a queue or a topic does not exist, for a few seconds: the service may not know
-// one that was just created.
+// eventually repeats f for a few seconds while it fails because a queue or a topic does
+// not exist: the service may not know one that was just created.
 func (t *Transport) eventually(ctx context.Context, f func() error) error {
 	for deadline := time.Now().Add(consistencyLimit); ; {
 		err := f()

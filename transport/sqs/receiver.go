@@ -19,52 +19,54 @@ import (
 
 // receiver takes messages from one queue.
 //
-// Its pollers ask for as many messages as there are free places. A place belongs to a message from its request until it is
-// settled. The engine calls Receive once for each free place, so a message that arrives is handed out at once; with fewer
-// calls it waits in arrived, with its lock running. A request for one message costs the same as one for ten, so one for
-// fewer waits for settlements in progress, which free more places. If the queue is empty, one poller waits in a long poll; the
-// others begin when requests come back full.
+// Its pollers request as many messages as there are free places. A message has a place
+// from its request until it is settled. The engine calls Receive once for each free
+// place, so an arriving message is handed out at once; with fewer calls it waits in
+// arrived, with its lock running. A request for one message costs the same as one for
+// ten, so a request for fewer waits for settlements in progress, which free more places.
+// If the queue is empty, one poller waits in a long poll; the others begin when answers
+// come back full.
 type receiver struct {
 	t           *Transport
 	address     string
 	url         string
 	mode        core.TransactionMode
 	visibility  time.Duration
-	log         *transport.DeliveryLog // failures of this process, which the service's count may not include yet
+	log         *transport.DeliveryLog // failures in this process, which the service's count may not include yet
 	settler     *settler
 	joint       *jointOutages
 	outages     transport.Outages // of requests for messages
 	bodies      bodyOutages
 	closing     context.Context // ends when the receiver is closed
 	close       context.CancelFunc
-	cut         context.Context // ends requests
+	cut         context.Context // ends when requests are cut off
 	cutOff      context.CancelFunc
 	closedDone  chan struct{}  // closed when Close has released all messages
-	pollers     sync.WaitGroup // and other goroutines; it grows with mu held, or by one of them
+	pollers     sync.WaitGroup // pollers and other goroutines; it grows with mu held, or by one of them
 	settlements sync.WaitGroup // in progress
 	arrivals    transport.Signal
 	room        transport.Signal // there may be places for a request
-	maxBytes    int              // of a Receive; 0: no bound
-	// batch is how many messages a request may bring. From a FIFO queue it is 1: a request for
-	// more would bring several messages of one group, of which all but the first would wait with their locks running,
-	// and have been counted, when the first one fails.
+	maxBytes    int              // of a Receive; 0: no limit
+	// batch is the most messages of a request. For a FIFO queue it is 1: a request for
+	// more would bring several messages of one group. All but the first would wait with
+	// their locks running, and would already be counted if the first one fails.
 	batch int
 
 	mu           sync.Mutex // guards the fields below
 	closed       bool
 	maxInFlight  int
 	held         map[*delivery]struct{} // arrived and not settled
-	arrived      []*delivery            // those of held that Receive has not returned
-	inSettlement int                    // those of held whose settlement is in progress
+	arrived      []*delivery            // messages in held that Receive has not returned
+	inSettlement int                    // messages in held whose settlement is in progress
 	asked        int                    // places of requests, and of messages whose bodies are being fetched
 	few          time.Time              // since when there have been places, but too few for a request; zero: there are none, or enough
 	polling      int                    // requests in progress
-	wanted       int                    // most requests at a time: it grows while they come back full
+	wanted       int                    // most concurrent requests: it grows while answers come back full
 	storeDown    bool                   // the last fetch of a body failed
-	started      int                    // pollers
+	started      int                    // running pollers
 	resume       time.Time              // no request begins before
 	nextSweep    time.Time              // sweepLocked does nothing before
-	permanent    error                  // one that no retry can end
+	permanent    error                  // an error that no retry can end
 }
 
 func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *receiver {
@@ -85,13 +87,14 @@ func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *re
 	return r
 }
 
-// String describes it without the fields of its transport.
+// String describes the receiver without the fields of its transport.
 func (r *receiver) String() string { return fmt.Sprintf("receiver of %s (%v)", r.address, r.mode) }
 
 // GoString returns the same as String.
 func (r *receiver) GoString() string { return r.String() }
 
-// open begins to ask for messages, and to forward those of the queue of long delays, if there is one.
+// open starts the requests for messages, and the forwarding from the queue of long
+// delays, if there is one.
 func (r *receiver) open(delayURL string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +105,7 @@ func (r *receiver) open(delayURL string) {
 	}
 }
 
-// startPollersLocked starts the pollers that are missing.
+// startPollersLocked starts the missing pollers.
 func (r *receiver) startPollersLocked() {
 	for !r.closed && r.started < r.neededLocked() {
 		r.started++
@@ -110,10 +113,11 @@ func (r *receiver) startPollersLocked() {
 	}
 }
 
-// neededLocked returns how many pollers there should be. Others would be woken by each place that is freed, in vain.
+// neededLocked returns how many pollers are needed. Each freed place would wake the
+// others in vain.
 func (r *receiver) neededLocked() int { return max(1, min(r.wanted, r.mostPollersLocked())) }
 
-// mostPollersLocked returns how many requests MaxInFlight has places for.
+// mostPollersLocked returns how many requests fit into MaxInFlight.
 func (r *receiver) mostPollersLocked() int { return (r.maxInFlight + r.batch - 1) / r.batch }
 
 // Receive implements core.Receiver.
@@ -155,8 +159,8 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 }
 
-// consume deletes messages before they are handed out, and leaves in taken those of which the service has confirmed it.
-// The others are redelivered.
+// consume deletes messages before they are handed out, and leaves in taken those whose
+// deletion the service has confirmed. The others are redelivered.
 func (r *receiver) consume(taken []core.Delivery) (n int) {
 	defer r.settlements.Done()
 	deliveries := make([]*delivery, len(taken))
@@ -175,8 +179,8 @@ func (r *receiver) consume(taken []core.Delivery) (n int) {
 	return len(deleted)
 }
 
-// take moves messages that have arrived into dst. more reports whether another call of Receive has to look as well:
-// for further messages, or for the same error.
+// take moves messages that have arrived into dst. more reports whether another call of
+// Receive has to look as well: for further messages, or for the same error.
 func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,8 +226,9 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	return n, len(r.arrived) > 0, nil
 }
 
-// refresh renews the locks of messages that have waited for a Receive for long, so that a handler has time until it
-// settles them or the engine renews them, and makes them available again.
+// refresh renews the locks of messages that have waited long for a Receive, so that a
+// handler has time until it settles them or the engine renews them, and makes them
+// available again.
 func (r *receiver) refresh(stale []*delivery) {
 	asked := time.Now()
 	locked := r.settler.lock(r.cut, stale, r.visibility)
@@ -232,15 +237,15 @@ func (r *receiver) refresh(stale []*delivery) {
 	}
 	r.mu.Lock()
 	for _, d := range stale {
-		d.refreshed = true // also if the request failed: then the rest of the lock has to do
+		d.refreshed = true // also after a failed request: the rest of the lock must then suffice
 	}
 	surplus := r.arriveLocked(stale...)
 	r.mu.Unlock()
 	r.putBack(surplus)
 }
 
-// SetMaxInFlight implements core.Receiver. Messages that have arrived, or are about to, and for which there is no place
-// any more, go back with the count that they had.
+// SetMaxInFlight implements core.Receiver. If it falls, arrived and requested messages
+// without a place are returned to the queue with their previous count.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,8 +258,8 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.wakePollersLocked()
 }
 
-// surplusLocked removes and returns the messages that have arrived beyond MaxInFlight, the newest ones. A receiver that is
-// closed keeps them, for Close.
+// surplusLocked removes and returns the arrived messages beyond MaxInFlight, the newest
+// ones. A closed receiver keeps them, for Close.
 func (r *receiver) surplusLocked() (surplus []*delivery) {
 	n := min(len(r.held)-r.maxInFlight, len(r.arrived))
 	if n <= 0 || r.closed {
@@ -270,8 +275,9 @@ func (r *receiver) surplusLocked() (surplus []*delivery) {
 	return surplus
 }
 
-// wakePollersLocked wakes a poller if there are places for a request, if one has to look again at another time than before, or if
-// one is not needed any more. A poller that takes places, or ends, wakes the next one.
+// wakePollersLocked wakes a poller if there are places for a request, if one has to look
+// again at another time than before, or if one is no longer needed. A poller that takes
+// places, or ends, wakes the next one.
 func (r *receiver) wakePollersLocked() {
 	few, resume := r.few, time.Until(r.resume) > 0
 	if places, _ := r.placesLocked(); places > 0 || resume || !r.few.Equal(few) || r.started > r.neededLocked() {
@@ -285,16 +291,18 @@ func (r *receiver) freeLocked(d *delivery) {
 	r.wakePollersLocked()
 }
 
-// settling notes a settlement in progress. It runs while the batcher adds the entry, so that of several settlements at the same
-// moment the first one finds the others among the unsettled deliveries.
+// settling records a settlement in progress. It runs while the batcher adds the entry, so
+// that among several simultaneous settlements the first one finds the others among the
+// unsettled deliveries.
 func (r *receiver) settling(*entry[*settlement]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inSettlement++
 }
 
-// settled frees the places of deliveries, all those of a request at the same time: the next request for messages asks for
-// as many. With ErrClosed no request has left, and Close releases the message.
+// settled frees the places of deliveries, all those of a request at the same time, so
+// that the next request for messages uses all of them. With ErrClosed no request has
+// left, and Close releases the message.
 func (r *receiver) settled(entries []*entry[*settlement]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -307,15 +315,16 @@ func (r *receiver) settled(entries []*entry[*settlement]) {
 	r.wakePollersLocked()
 }
 
-// unsettled returns how many deliveries were handed out, and have no settlement yet.
+// unsettled returns the number of deliveries that were handed out and have no settlement
+// yet.
 func (r *receiver) unsettled() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.held) - len(r.arrived) - r.inSettlement
 }
 
-// expireLocked drops messages that have arrived and whose lock has ended: they are redelivered, and no handler has seen
-// them.
+// expireLocked drops arrived messages whose lock has ended: they are redelivered, and no
+// handler has seen them.
 func (r *receiver) expireLocked() {
 	now := time.Now()
 	r.arrived = slices.DeleteFunc(r.arrived, func(d *delivery) bool {
@@ -328,8 +337,8 @@ func (r *receiver) expireLocked() {
 	})
 }
 
-// sweepLocked frees the places of deliveries whose lock has ended, and which may never be settled. It looks at all
-// deliveries, so it does so now and then.
+// sweepLocked frees the places of deliveries whose lock has ended, and which may never be
+// settled. It looks at all deliveries, so it runs only at intervals.
 func (r *receiver) sweepLocked() {
 	now := time.Now()
 	if now.Before(r.nextSweep) {
@@ -343,13 +352,15 @@ func (r *receiver) sweepLocked() {
 	}
 }
 
-// askLinger is how long a request for fewer messages than it could ask for waits for settlements in progress: a few
-// times as long as these take, so that one that hangs does not keep the other places empty.
+// askLinger is how long a request for fewer messages than possible waits for settlements
+// in progress: a few times the duration of a settlement, so that one that hangs does not
+// keep the other places empty.
 const askLinger = 100 * time.Millisecond
 
-// placesLocked returns the places for a request that could begin now. If there are none, the poller looks again after wait.
+// placesLocked returns the number of places for a request that could begin now. If it is
+// 0, the poller looks again after wait.
 func (r *receiver) placesLocked() (places int, wait time.Duration) {
-	wait = r.visibility / 4 // after which locks may have ended
+	wait = r.visibility / 4 // by then locks may have ended
 	free := r.maxInFlight - len(r.held) - r.asked
 	switch {
 	case free <= 0 || r.polling >= r.wanted || r.permanent != nil:
@@ -366,8 +377,9 @@ func (r *receiver) placesLocked() (places int, wait time.Duration) {
 	return min(free, r.batch), 0
 }
 
-// reserve takes places for a request, at most batch. If there are none, the poller looks again after room's signal, or after
-// wait. A poller that is not needed any more ends: retire is true then.
+// reserve takes places for a request, at most batch. If there are none, the poller looks
+// again after room's signal, or after wait. If the poller is no longer needed, retire is
+// true and the poller ends.
 func (r *receiver) reserve() (places int, wait time.Duration, retire bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -395,7 +407,7 @@ func (r *receiver) reserve() (places int, wait time.Duration, retire bool) {
 	return places, 0, false
 }
 
-// poll is one poller.
+// poll runs a poller.
 func (r *receiver) poll() {
 	for {
 		places, wait, retire := r.reserve()
@@ -405,7 +417,7 @@ func (r *receiver) poll() {
 		case places > 0:
 			r.ask(places)
 		default:
-			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve tells when it is closed
+			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve detects that the receiver is closed
 		}
 	}
 }
@@ -431,13 +443,13 @@ func (r *receiver) ask(places int) {
 	}
 }
 
-// answered notes the answer to a request for messages: brought is how many there are, and p has them by the work that is left.
-// It returns those for which there is no place any more.
+// answered records the answer to a request for messages: brought is their number, and p
+// has them by the next step. It returns those for which there is no longer a place.
 func (r *receiver) answered(places, brought int, p prepared) (surplus []*delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked -= places - len(p.stored)
-	// While the store is down, the next request waits for the fate of this one.
+	// While the store is down, the next request waits for the outcome of this one.
 	probes := r.storeDown && len(p.stored) == brought && brought > 0
 	if !probes {
 		r.polling--
@@ -457,7 +469,8 @@ func (r *receiver) answered(places, brought int, p prepared) (surplus []*deliver
 	return surplus
 }
 
-// arriveLocked makes messages available to Receive, and returns those for which there is no place any more.
+// arriveLocked makes messages available to Receive, and returns those for which there is
+// no longer a place.
 func (r *receiver) arriveLocked(ready ...*delivery) (surplus []*delivery) {
 	for _, d := range ready {
 		r.held[d] = struct{}{}
@@ -470,7 +483,8 @@ func (r *receiver) arriveLocked(ready ...*delivery) (surplus []*delivery) {
 	return surplus
 }
 
-// notAnswered notes a request that failed: the next one begins after a pause, or, if no retry can help, never.
+// notAnswered records a failed request: the next one begins after a pause, or never if no
+// retry can help.
 func (r *receiver) notAnswered(places int, err error, began time.Time) {
 	retry := transient(err)
 	var pause time.Duration
@@ -488,7 +502,7 @@ func (r *receiver) notAnswered(places int, err error, began time.Time) {
 	r.pauseLocked(pause)
 }
 
-// pause keeps all pollers from asking for a time. Then one of them begins.
+// pause stops the requests of all pollers for a time. After that one poller begins.
 func (r *receiver) pause(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -503,7 +517,7 @@ func (r *receiver) pauseLocked(d time.Duration) {
 	r.wakePollersLocked()
 }
 
-// systemAttributes are those that requests for messages ask for.
+// systemAttributes are the attributes that requests for messages ask for.
 var systemAttributes = []types.MessageSystemAttributeName{
 	types.MessageSystemAttributeNameApproximateReceiveCount,
 	types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp,
@@ -511,8 +525,9 @@ var systemAttributes = []types.MessageSystemAttributeName{
 	types.MessageSystemAttributeNameMessageGroupId,
 }
 
-// request asks for messages, and waits WaitTime for the first one. It is not cancelled when the receiver closes: the
-// service would go on to put messages into the answer, and they would be locked although no receiver has them.
+// request requests messages, and waits WaitTime for the first one. It is not canceled
+// when the receiver closes: the service would still put messages into the answer, and
+// they would be locked without a receiver.
 func (r *receiver) request(ctx context.Context, url string, places int) ([]*delivery, error) {
 	traced, first := firstByte(ctx)
 	out, err := r.t.poll.ReceiveMessage(traced, &sqs.ReceiveMessageInput{
@@ -525,7 +540,7 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 	}
 	at := first()
 	if now, ok := awsmiddleware.GetServerTime(out.ResultMetadata); ok {
-		r.t.clock.Observe(now, at) // to the second, rounded down
+		r.t.clock.Observe(now, at) // in whole seconds, rounded down
 	}
 	deliveries := make([]*delivery, len(out.Messages))
 	for i := range out.Messages {
@@ -541,8 +556,9 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 
 var allAttributes = []string{"All"}
 
-// Close implements core.Receiver. It waits for requests for messages that are in progress, and then releases all
-// messages that are not settled: before that, these requests could receive them again.
+// Close implements core.Receiver. It waits for requests for messages in progress, and
+// then releases all unsettled messages: released earlier, they could be received again by
+// these requests.
 func (r *receiver) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, r.cutOff)
 	defer stop()
@@ -558,7 +574,7 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.close()
 	r.pollers.Wait()
 	r.bodies.stop()
-	transport.Await(ctx, &r.settlements) // messages that they do not consume are released after them
+	transport.Await(ctx, &r.settlements) // messages that are not consumed are released afterwards
 	r.mu.Lock()
 	left := slices.Collect(maps.Keys(r.held))
 	r.held, r.arrived = map[*delivery]struct{}{}, nil

@@ -8,20 +8,22 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// runners are the goroutines that make requests. Each is used for several: the SDK's calls are nested so deeply that the stack
-// of a new goroutine grows several times during its first request.
+// runners are the goroutines that make requests. Each is reused: the SDK's calls are
+// nested so deeply that the stack of a new goroutine grows several times during its first
+// request.
 type runners struct {
 	life *transport.Lifecycle
 	jobs chan func()
 
 	mu   sync.Mutex // guards idle
-	idle int        // goroutines that wait for a job and have none
+	idle int        // goroutines that wait for a job
 }
 
 const (
-	// mostIdleRunners is the most goroutines that wait for a job. Others end after theirs.
+	// mostIdleRunners is the most goroutines that wait for a job. Others end after their
+	// job.
 	mostIdleRunners = 32
-	// runnerIdleTime is how long one waits for the next job before it ends.
+	// runnerIdleTime is how long a goroutine waits for the next job before it ends.
 	runnerIdleTime = time.Second
 )
 
@@ -29,19 +31,20 @@ func newRunners(life *transport.Lifecycle) *runners {
 	return &runners{life: life, jobs: make(chan func(), mostIdleRunners)}
 }
 
-// run runs job in a goroutine that the transport's Close waits for. After Close it does not, and returns false.
+// run runs job in a goroutine that the transport's Close waits for. After Close it does
+// not run job, and returns false.
 func (r *runners) run(job func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.idle > 0 && r.life.Err(context.Background()) == nil {
 		r.idle--
-		r.jobs <- job // there is room for as many as were idle
+		r.jobs <- job // does not block: its capacity is that of the idle goroutines
 		return true
 	}
 	return r.life.Go(func() { r.work(job) })
 }
 
-// work does a job, and then others, until there is none for runnerIdleTime.
+// work runs a job, and then further ones, until there is none for runnerIdleTime.
 func (r *runners) work(job func()) {
 	timer := time.NewTimer(runnerIdleTime)
 	defer timer.Stop()
@@ -60,7 +63,7 @@ func (r *runners) work(job func()) {
 		if r.leave() {
 			return
 		}
-		job = <-r.jobs // it got one at the same moment
+		job = <-r.jobs // a job was assigned at the same moment
 	}
 }
 
@@ -75,7 +78,8 @@ func (r *runners) becomeIdle() bool {
 	return true
 }
 
-// leave reports whether a goroutine that has received no job may end. It must not if all that wait have one.
+// leave reports whether a goroutine that has received no job may end. It must not end if
+// every waiting goroutine has been assigned a job.
 func (r *runners) leave() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,13 +17,14 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// PropertyDeduplicationID is the name of a property (core.Outgoing.Properties) with the MessageDeduplicationId of a
-// message to a FIFO queue or topic: the service drops a second one within five minutes. Without it each message
-// has a new one, since a message id would swallow retries and messages that are returned from the error queue. The
-// engine's copies do not use it.
+// PropertyDeduplicationID is the name of a property (core.Outgoing.Properties) with the
+// MessageDeduplicationId of a message to a FIFO queue or topic: the service drops a
+// second message with the same id within five minutes. Without it each message gets a new
+// id, since a message id would drop retries and messages that are returned from the error
+// queue. The engine's copies do not use it.
 const PropertyDeduplicationID = "AmazonSQS.MessageDeduplicationId"
 
-// ungrouped begins the group of a message to a FIFO queue that belongs to none.
+// ungrouped is the prefix of the group of a message to a FIFO queue without a group key.
 const ungrouped = "reprise-ungrouped-"
 
 // sending is a message that is being sent.
@@ -32,12 +33,12 @@ type sending struct {
 	group         string // MessageGroupId
 	deduplication string // MessageDeduplicationId, of a FIFO queue or topic
 	delaySeconds  int32
-	native        map[string]types.MessageAttributeValue // of a message that is forwarded as it came
+	native        map[string]types.MessageAttributeValue // of a message that is forwarded unchanged
 	unknown       bool                                   // after an error: the message may have been accepted
 }
 
-// Send implements core.Transport. Messages to one queue or topic share requests, also with those of other
-// calls.
+// Send implements core.Transport. Messages to one queue or topic share requests, also
+// with those of other calls.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err := t.life.Err(ctx); err != nil {
 		return fmt.Errorf("sqs: send: %w", transport.NoneSent(msgs, -1, err))
@@ -60,7 +61,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		}
 		waiting[i] = p
 	}
-	// The messages of a call to one destination leave in its order, and in the same requests.
+	// The messages of a call to one destination leave in order, and in the same requests.
 	for i, p := range waiting {
 		if p == nil || p.batch == nil {
 			continue
@@ -92,7 +93,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return nil
 }
 
-// check returns an error for a message that no queue and no topic can take.
+// check returns an error for a message that no queue and no topic accepts.
 func (t *Transport) check(out *core.Outgoing) error {
 	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
 		return err
@@ -105,11 +106,11 @@ func (t *Transport) check(out *core.Outgoing) error {
 	return err
 }
 
-// pendingSend is a message of a call of Send, which waits for its request.
+// pendingSend is a message of a call of Send that waits for its request.
 type pendingSend struct {
 	entry entry[*sending]
 	to    *batcher[*sending]
-	batch *batcher[*sending] // the same as to, and nil once the entry is there
+	batch *batcher[*sending] // the same as to, and nil once the entry is queued
 }
 
 // await waits until the message is accepted or refused, or until ctx ends.
@@ -126,7 +127,8 @@ func (p *pendingSend) await(ctx context.Context) (core.SendState, error) {
 	return core.SendRefused, err
 }
 
-// prepareSend encodes a message for its destination, and finds out whether that exists.
+// prepareSend encodes a message for its destination, and checks whether the destination
+// exists.
 func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendingSend, error) {
 	if out.Topic != "" {
 		return t.preparePublish(ctx, out)
@@ -165,7 +167,8 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 	case isFIFO(address):
 		t.fifo(s, out)
 		if out.Delay > 0 {
-			// SQS delays no single message of a FIFO queue. Its receiver does, and puts the message into its group when it is due.
+			// SQS cannot delay a single message of a FIFO queue. Its receiver does, and
+			// puts the message into its group when it is due.
 			s.add(attrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
 			s.group = ungrouped + rand.Text()
 		}
@@ -175,28 +178,28 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 			s.add(attrDelay, strconv.FormatInt(time.Duration(seconds(delay)*int64(time.Second)).Milliseconds(), 10))
 		}
 		if out.GroupKey != "" {
-			s.group = groupID(out.GroupKey) // a fair queue's
+			s.group = groupID(out.GroupKey) // the group of a fair queue
 		}
 	}
 	b := t.sender(to)
 	return &pendingSend{entry: entry[*sending]{item: s, bytes: s.bytes()}, to: b, batch: b}, nil
 }
 
-// reservedBytes is the most that the attributes of delays and copies take.
+// reservedBytes is the most bytes of the attributes for delays and copies.
 const reservedBytes = 256
 
-// fifo gives a message for a FIFO queue or topic its group and deduplication id.
+// fifo sets the group and the deduplication id of a message for a FIFO queue or topic.
 func (t *Transport) fifo(s *sending, out *core.Outgoing) {
 	s.deduplication = rand.Text()
 	if id := out.Properties[PropertyDeduplicationID]; id != "" && !out.Reason.IsCopy() {
-		s.deduplication = groupID(id) // the same characters
+		s.deduplication = groupID(id) // the same characters are allowed
 	}
 	if s.group = ungrouped + s.deduplication; out.GroupKey != "" {
 		s.group = groupID(out.GroupKey)
 	}
 }
 
-// seconds returns a duration in whole seconds, and never a shorter one.
+// seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // sender returns the batcher that sends to a queue.
@@ -207,13 +210,13 @@ func (t *Transport) sender(address string) *batcher[*sending] {
 			do: func(ctx context.Context, entries []*entry[*sending]) { t.sendBatch(ctx, address, entries) },
 		}
 		if isFIFO(address) {
-			b.partly, b.most = 1, 1 // requests that are in progress at the same time arrive in any order
+			b.partly, b.most = 1, 1 // concurrent requests arrive in any order
 		}
 		return b
 	})
 }
 
-// batcher returns the batcher with a name, and creates it if there is none.
+// batcher returns the batcher with a name, and creates it if it does not exist.
 func (t *Transport) batcher(batchers map[string]*batcher[*sending], name string, create func() *batcher[*sending]) *batcher[*sending] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +257,8 @@ func (t *Transport) sendBatch(ctx context.Context, address string, entries []*en
 	outcomeOfSend(entries, out.Failed, len(out.Successful))
 }
 
-// outcomeOfSend notes which messages of a request failed. One that the answer does not name may have been accepted.
+// outcomeOfSend records the failed messages of a request. A message that the answer does
+// not name may have been accepted.
 func outcomeOfSend(entries []*entry[*sending], failed []types.BatchResultErrorEntry, succeeded int) {
 	outcome(entries, failed, succeeded)
 	for _, e := range entries {
@@ -265,7 +269,7 @@ func outcomeOfSend(entries []*entry[*sending], failed []types.BatchResultErrorEn
 	}
 }
 
-// fail gives all entries of a request its error.
+// fail sets the error of a request for all its entries.
 func fail(entries []*entry[*sending], err error) {
 	unknown := !notSent(err)
 	for _, e := range entries {
@@ -273,14 +277,14 @@ func fail(entries []*entry[*sending], err error) {
 	}
 }
 
-// refuse gives all entries of a request its error, after which none of them was accepted.
+// refuse sets the error of a request for all its entries. None of them was accepted.
 func refuse(entries []*entry[*sending], err error) {
 	for _, e := range entries {
 		e.err = err
 	}
 }
 
-// outcome notes which entries of a request failed.
+// outcome records the failed entries of a request.
 func outcome[E any](entries []*entry[E], failed []types.BatchResultErrorEntry, succeeded int) {
 	for _, f := range failed {
 		if i, err := strconv.Atoi(value(f.Id)); err == nil && i >= 0 && i < len(entries) {
@@ -291,7 +295,7 @@ func outcome[E any](entries []*entry[E], failed []types.BatchResultErrorEntry, s
 		return
 	}
 	for _, e := range entries {
-		if e.err == nil { // any of them may be one of those that are missing
+		if e.err == nil { // any of them may be a missing one
 			e.err = fmt.Errorf("the answer of the service names %d of %d entries", succeeded+len(failed), len(entries))
 		}
 	}

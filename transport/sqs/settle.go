@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// settlementKind is the request that a settlement needs.
+// settlementKind is the kind of request that a settlement needs.
 type settlementKind int
 
 const (
@@ -34,20 +34,22 @@ type settlement struct {
 	asked   time.Time // when the request left
 }
 
-// settler settles the deliveries of a receiver, up to ten with one request. Messages that arrived together are
-// handled at about the same time: it waits for a moment, while more are in flight.
+// settler settles the deliveries of a receiver, up to ten with one request. Messages that
+// arrived together are handled at about the same time, so it waits for a moment while
+// more are in flight.
 type settler struct {
 	settleRequests
 	r         *receiver
 	deletions *batcher[*settlement]
 	returns   *batcher[*settlement]
-	renewals  *batcher[*settlement] // separate from returns, so that none of these waits for them
+	renewals  *batcher[*settlement] // separate from returns, so that no return waits for them
 }
 
 const (
 	settleLinger = 5 * time.Millisecond
 	renewLinger  = 50 * time.Millisecond
-	// settleGrace is how long a caller whose context has ended waits for a settlement that has left.
+	// settleGrace is how long a caller whose context has ended waits for a settlement
+	// that has left.
 	settleGrace = 5 * time.Second
 )
 
@@ -67,13 +69,15 @@ func newSettler(r *receiver) *settler {
 	return s
 }
 
-// moreToSettle reports whether there are deliveries that handlers have, and that may be settled soon.
+// moreToSettle reports whether handlers have deliveries that may be settled soon.
 func (s *settler) moreToSettle(int) bool { return s.r.unsettled() > 0 }
 
-// moreToRenew reports whether there are deliveries that handlers have besides the n that wait to be renewed.
+// moreToRenew reports whether handlers have more deliveries than the n that wait for a
+// renewal.
 func (s *settler) moreToRenew(n int) bool { return s.r.unsettled() > n }
 
-// do makes a settlement, with others in one request, and returns when that left.
+// do makes a settlement, with others in one request, and returns the time at which the
+// request left.
 func (s *settler) do(ctx context.Context, d *delivery, request settlement) (asked time.Time, err error) {
 	request.of, request.handle = d, d.handle
 	b := s.deletions
@@ -90,12 +94,12 @@ func (s *settler) do(ctx context.Context, d *delivery, request settlement) (aske
 		if !errors.Is(err, ctx.Err()) {
 			err = s.explained(err)
 		}
-		return time.Time{}, err // the request may still be in progress, and write to it
+		return time.Time{}, err // the request may still be in progress, and write to asked
 	}
 	return request.asked, nil
 }
 
-// explained returns an error of a request with its meaning to the delivery.
+// explained adds to an error of a request its meaning to the delivery.
 func (s *settler) explained(err error) error {
 	if errors.Is(err, core.ErrClosed) || faultOf(err) == faultLockLost {
 		return fmt.Errorf("sqs: settle a message of %q: %w: %w", s.r.address, core.ErrLockLost, err)
@@ -147,19 +151,20 @@ func failAll(entries []*entry[*settlement], err error) {
 	}
 }
 
-// release makes messages available to others, if the service can be reached. The others are redelivered when their
-// visibility timeout ends.
+// release makes messages available to others, if the service can be reached. Otherwise
+// they are redelivered when their visibility timeout ends.
 func (q settleRequests) release(ctx context.Context, deliveries []*delivery) {
 	q.inBatches(ctx, deliveries, settlement{}, q.change)
 }
 
-// lock locks messages for a time from now on, in whole seconds and no shorter. One for which the request fails is
-// redelivered when its visibility timeout ends; the others are returned.
+// lock locks messages for a time from now on, in whole seconds, rounded up. It returns
+// the messages that were locked; those whose request failed are redelivered when their
+// visibility timeout ends.
 func (q settleRequests) lock(ctx context.Context, deliveries []*delivery, timeout time.Duration) (locked []*delivery) {
 	return succeeded(deliveries, q.inBatches(ctx, deliveries, settlement{timeout: time.Duration(seconds(timeout)) * time.Second}, q.change))
 }
 
-// deleteAll consumes messages, and returns those of which the service has confirmed it.
+// deleteAll deletes messages, and returns those whose deletion the service has confirmed.
 func (q settleRequests) deleteAll(ctx context.Context, deliveries []*delivery) (deleted []*delivery) {
 	return succeeded(deliveries, q.inBatches(ctx, deliveries, settlement{}, q.delete))
 }

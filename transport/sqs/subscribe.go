@@ -14,9 +14,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Subscribe lets a queue receive what is published to the topics: it creates each topic that does not exist, and a
-// subscription with raw delivery. Where the queue's policy does not let the topic send to it, which is that
-// of a queue that Provision did not create, it adds a statement that does; the service takes up to a minute to obey it.
+// Subscribe subscribes a queue to topics: it creates each missing topic, and a
+// subscription with raw delivery. If the queue's policy does not let the topic send to
+// it, because Provision did not create the queue, it adds a statement that does; the
+// service takes up to a minute to apply it.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.subscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("sqs: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
@@ -61,7 +62,8 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 	return nil
 }
 
-// findOrCreateTopic returns the ARN of a topic. One that exists stays as it is, also with other attributes.
+// findOrCreateTopic returns the ARN of a topic. An existing topic stays unchanged, even
+// if its attributes differ.
 func (t *Transport) findOrCreateTopic(ctx context.Context, name string, attributes map[string]string) (string, error) {
 	arn, err := t.topicARN(ctx, name)
 	if err != nil {
@@ -115,7 +117,7 @@ func (t *Transport) unsubscribeAll(ctx context.Context, queue string, topics []s
 		}
 		subscription, err := t.findSubscription(ctx, topicARN, arn)
 		switch {
-		case err != nil && faultOf(err) == faultNoQueue: // there is no such topic
+		case err != nil && faultOf(err) == faultNoQueue: // the topic does not exist
 		case err != nil:
 			return err
 		case subscription != "":
@@ -202,8 +204,9 @@ func (t *Transport) queuePolicy(ctx context.Context, address string) (string, er
 	return string(text), err
 }
 
-// allow adds missing statements to the policy of a queue. Other programs may write the policy at the same time, which the service does not
-// detect, so it is read until it has the statements.
+// allow adds missing statements to the policy of a queue. Other programs may write the
+// policy at the same time, which the service does not detect, so it is read again until
+// it has the statements.
 func (t *Transport) allow(ctx context.Context, url, arn string, topicARNs []string) error {
 	const tries = 10
 	for range tries {
@@ -238,7 +241,8 @@ var policyAttribute = []types.QueueAttributeName{types.QueueAttributeNamePolicy}
 
 const policyPause = 50 * time.Millisecond
 
-// add adds a statement for each topic that no statement allows, and reports whether it did.
+// add adds a statement for each topic that no statement allows, and reports whether it
+// added any.
 func (p accessPolicy) add(queueARN string, topicARNs []string) bool {
 	var statements []any
 	switch s := p["Statement"].(type) {
@@ -264,7 +268,8 @@ func (p accessPolicy) add(queueARN string, topicARNs []string) bool {
 	return changed
 }
 
-// allowedBy reports whether a statement that this adapter, or NServiceBus, may have written lets a topic send.
+// allowedBy reports whether a statement that this adapter, or NServiceBus, may have
+// written lets a topic send.
 func allowedBy(statements []any, topicARN string) bool {
 	for _, s := range statements {
 		m, _ := s.(map[string]any)
@@ -284,7 +289,8 @@ func allowedBy(statements []any, topicARN string) bool {
 	return false
 }
 
-// anyMatches reports whether a text, or a pattern with "*" at its end, among values matches a text.
+// anyMatches reports whether text matches one of values, which may be patterns with "*"
+// at the end.
 func anyMatches(values any, text string, patterns bool) bool {
 	list, ok := values.([]any)
 	if !ok {

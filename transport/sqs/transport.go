@@ -27,13 +27,13 @@ import (
 // core.Transport, core.Provisioner, core.Subscriber, core.Checker, core.Purger, core.TopicChecker and
 // core.GroupKeeper, and is safe for concurrent use.
 type Transport struct {
-	cfg  *Config // a pointer, which fmt does not follow: it has credentials
+	cfg  *Config // a pointer, which fmt does not follow: the configuration has credentials
 	caps core.Capabilities
 	sqs  *sqs.Client
-	poll *sqs.Client // of requests for messages, which take longer
+	poll *sqs.Client // for requests for messages, which take longer
 	sns  *sns.Client
 	sts  *sts.Client
-	idle func() // closes connections that nothing uses
+	idle func() // closes idle connections
 
 	urls     *transport.Cache[string, string] // of queues, by address
 	unseen   *unseen
@@ -63,8 +63,8 @@ var _ interface {
 // the environment.
 func Open() (*Transport, error) { return New(Config{}) }
 
-// New returns a transport. It does not reach the service: Check does, and an endpoint
-// calls it before it starts. Its error names everything that is wrong with cfg.
+// New returns a transport. It does not contact the service: Check does, and an endpoint
+// calls it before it starts. Its error lists all mistakes in cfg.
 func New(cfg Config) (*Transport, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("sqs: open: %w", err)
@@ -89,12 +89,13 @@ func New(cfg Config) (*Transport, error) {
 		unseen: newUnseen(),
 		life:   transport.NewLifecycle(),
 	}
-	client, ok := shared.HTTPClient.(*awshttp.BuildableClient) // that of config.LoadDefaultConfig, as a rule
+	client, ok := shared.HTTPClient.(*awshttp.BuildableClient) // usually the client of config.LoadDefaultConfig
 	if shared.HTTPClient == nil {
 		client, ok = awshttp.NewBuildableClient(), true
 	}
 	if ok {
-		// The SDK's client keeps ten connections to a host, and would make and close others all the time.
+		// The SDK's client keeps ten connections to a host, and would open and close
+		// others all the time.
 		tr := client.GetTransport()
 		tr.MaxIdleConnsPerHost, tr.MaxIdleConns = max(tr.MaxIdleConnsPerHost, idleConnections), max(tr.MaxIdleConns, 2*idleConnections)
 		shared.HTTPClient = &http.Client{
@@ -118,8 +119,8 @@ const (
 	idleConnections  = 100
 )
 
-// Describe implements core.Describer. Where the SDK's configuration has a base endpoint, that is
-// the server, and otherwise the public one of the region.
+// Describe implements core.Describer. The server is the base endpoint of the SDK's
+// configuration, if there is one, and otherwise the public endpoint of the region.
 func (t *Transport) Describe() core.TransportInfo {
 	info := core.TransportInfo{System: "aws_sqs", ServerAddress: "sqs." + t.cfg.AWS.Region + ".amazonaws.com", ServerPort: 443}
 	if strings.HasPrefix(t.cfg.AWS.Region, "cn-") {
@@ -141,7 +142,7 @@ func (t *Transport) Describe() core.TransportInfo {
 	return info
 }
 
-// KeepsGroups implements core.GroupKeeper: FIFO queues do.
+// KeepsGroups implements core.GroupKeeper. It returns true for FIFO queues.
 func (t *Transport) KeepsGroups(queue string) bool {
 	address, err := t.cfg.queueAddress(queue)
 	return err == nil && isFIFO(address)
@@ -210,10 +211,10 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// Close ends every connection and goroutine of the transport, and closes receivers that
-// are still open. It waits for requests for messages that are in progress, Config.WaitTime at most, and releases
-// their messages. If ctx ends first, requests are cut off: messages that
-// were not settled are redelivered when their visibility timeout ends. Close is idempotent.
+// Close ends all connections and goroutines of the transport, and closes open receivers.
+// It waits for requests for messages in progress, at most Config.WaitTime, and releases
+// their messages. If ctx ends first, requests are cut off, and unsettled messages are
+// redelivered when their visibility timeout ends. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, nil)
 	t.idle()

@@ -6,10 +6,11 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// unseen counts deliveries that the service has counted and that were no attempts: no handler saw the message, or it
-// was released. It knows those of this process; other instances take them for attempts.
+// unseen counts the deliveries that the service has counted although they were no
+// attempts: no handler saw the message, or it was released. It has only those of this
+// process; other instances take them for attempts.
 type unseen struct {
-	mu    sync.Mutex                    // makes add one step
+	mu    sync.Mutex                    // makes add atomic
 	times *transport.Cache[string, int] // by NativeID
 }
 
@@ -19,7 +20,7 @@ func newUnseen() *unseen {
 	return &unseen{times: transport.NewCache[string, int](rememberedUnseen)}
 }
 
-// add counts a delivery of the message, and returns how many there were.
+// add counts a delivery of the message, and returns their number.
 func (u *unseen) add(nativeID string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -28,7 +29,7 @@ func (u *unseen) add(nativeID string) int {
 	return n + 1
 }
 
-// count returns how many deliveries of the message were no attempts.
+// count returns the number of deliveries of the message that were no attempts.
 func (u *unseen) count(nativeID string) int {
 	n, _ := u.times.Get(nativeID)
 	return n

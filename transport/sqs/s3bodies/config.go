@@ -60,7 +60,7 @@ var (
 	kmsKeyFormat = regexp.MustCompile(`^[A-Za-z0-9:/_-]+$`)
 )
 
-// complete checks the configuration and sets the defaults. Its error names every mistake.
+// complete checks the configuration and sets the defaults. Its error lists all mistakes.
 func (c *Config) complete() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -117,7 +117,7 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // MarshalJSON writes the configuration as [Config.String] shows it: of AWS only the region.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
-// shownConfig has the fields of a Config that are no secret.
+// shownConfig has the fields of a Config that are not secret.
 type shownConfig struct {
 	Region, Bucket, KeyPrefix, KMSKey string
 	BucketKey, PathStyle              bool

@@ -19,9 +19,9 @@
 //	aws s3api put-bucket-lifecycle-configuration --bucket example-bodies --lifecycle-configuration '{"Rules": [{
 //	    "ID": "Bodies of messages", "Status": "Enabled", "Filter": {"Prefix": "shop/"}, "Expiration": {"Days": 30}}]}'
 //
-// An object is stored before its message is sent. If sending fails, the object remains until the lifecycle rule
-// removes it; the next attempt stores a new one. A copy of a message, as for a delayed retry or the error queue, has an
-// object of its own.
+// An object is stored before its message is sent. If sending fails, the object remains
+// until the lifecycle rule removes it; the next attempt stores a new one. A copy of a
+// message, as for a delayed retry or the error queue, has a separate object.
 //
 // # Rights
 //

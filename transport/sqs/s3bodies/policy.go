@@ -15,17 +15,19 @@ type PolicyFor struct {
 	// store bodies, of the copies of messages for delayed retries and the error queue.
 	SendsOnly bool
 
-	// Prefixes are Config.KeyPrefix of other senders of this endpoint's messages, such as endpoints of NServiceBus.
-	// That of the configuration need not be named. "" allows to read all objects of the bucket.
+	// Prefixes are the values of Config.KeyPrefix of other senders of this endpoint's
+	// messages, such as endpoints of NServiceBus. The prefix of the configuration need
+	// not be named. "" allows to read all objects of the bucket.
 	Prefixes []string
 }
 
-// Policy returns the least IAM policy for a program that stores and reads bodies with the configuration, as JSON for aws
-// iam create-policy. It is needed beside that of sqs.Policy. Its error names everything that is wrong with cfg and with the
-// prefixes.
+// Policy returns the least IAM policy for a program that stores and reads bodies with the
+// configuration, as JSON for aws iam create-policy. It is needed in addition to that of
+// sqs.Policy. Its error lists all mistakes in cfg and in the prefixes.
 //
-// With Config.KMSKey the policy also allows to use the key, if the configuration has its ARN. A bucket that is itself
-// encrypted with a key of AWS KMS needs the same: kms:GenerateDataKey to store, kms:Decrypt to read.
+// If the configuration has the ARN of a key in Config.KMSKey, the policy also allows to
+// use the key. If the bucket itself is encrypted with a key of AWS KMS, the program needs
+// the same rights: kms:GenerateDataKey to store, kms:Decrypt to read.
 func Policy(cfg Config, endpoint PolicyFor) (string, error) {
 	if err := cfg.complete(); err != nil {
 		return "", fmt.Errorf("s3bodies: policy: %w", err)

@@ -41,8 +41,8 @@ const idleConnections = 100
 // (sqs.Config.MaxMessageBytes).
 const maxBodyBytes = math.MaxInt32
 
-// New returns a store. It sends no request to S3. Its error names everything that is wrong with cfg.
-// Where Config.AWS is nil it reads the SDK's configuration from files and the environment.
+// New returns a store. It sends no request to S3. Its error lists all mistakes in cfg. If
+// Config.AWS is nil, it loads the SDK's configuration from files and the environment.
 func New(cfg Config) (*Store, error) {
 	errs := []error{cfg.complete()}
 	var shared aws.Config
@@ -91,8 +91,9 @@ func (s *Store) GoString() string { return s.String() }
 // BodyKey implements [sqs.BodyKeyer]: messages carry the whole key of the object, as those of NServiceBus do.
 func (s *Store) BodyKey(id string) string { return s.objectKey(id) }
 
-// objectKey returns the key of the object with the body that a message names. A key without "/" has no prefix yet: the adapter
-// made it without BodyKey, because other Bodies are in between.
+// objectKey returns the key of the object for the key in a message. A key without "/" has
+// no prefix yet: the adapter made it without BodyKey, because the Store is wrapped in
+// other Bodies.
 func (s *Store) objectKey(key string) string {
 	if s.cfg.KeyPrefix == "" || strings.Contains(key, "/") {
 		return key
@@ -122,9 +123,10 @@ func (s *Store) Put(ctx context.Context, key string, body []byte) error {
 	return nil
 }
 
-// Get implements [sqs.Bodies]: it returns a body, which belongs to the caller. The error matches [fs.ErrNotExist]
-// where S3 says that there is no such object, and where there cannot be one: because of its key, or because it is larger than a
-// message. All other errors, a missing bucket and denied access among them, do not match it.
+// Get implements [sqs.Bodies]: it returns a body, which the caller may keep and change.
+// The error matches [fs.ErrNotExist] if S3 says that the object does not exist, and if it
+// cannot exist: because of its key, or because it is larger than a message. All other
+// errors, including those of a missing bucket and of denied access, do not match it.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeout, errTimeout)
 	defer cancel()
@@ -179,8 +181,8 @@ func checkKey(key string) error {
 	return fmt.Errorf("%s, so no object has it: %w", wrong, fs.ErrNotExist)
 }
 
-// read reads an object of a known size, or of an unknown one, which is -1, and of most bytes at most. It reads to the end, where
-// net/http compares the size and the SDK the checksum.
+// read reads an object of at most most bytes. size is its size, or -1 if that is unknown.
+// It reads to the end, where net/http compares the size and the SDK the checksum.
 func read(r io.Reader, size, most int64) ([]byte, error) {
 	var b bytes.Buffer
 	if size >= 0 && size <= math.MaxInt-bytes.MinRead {
