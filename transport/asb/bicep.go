@@ -9,14 +9,16 @@ import (
 
 // Entities are queues, and the events to which they subscribe.
 type Entities struct {
-	// Queues are those that endpoints receive from and send to, error queues among them.
+	// Queues are the queues that endpoints receive from and send to, including error
+	// queues.
 	Queues []string
-	// Subscriptions are events by the queue that subscribes to them.
+	// Subscriptions has, for each queue that subscribes, its events.
 	Subscriptions map[string][]string
 }
 
-// Bicep returns a Bicep file that creates entities in the namespace of cfg as Provision and Subscribe would, for people whose endpoints
-// have no right to (Config.NoAdmin). It is deployed with
+// Bicep returns a Bicep file that creates entities in the namespace of cfg as Provision
+// and Subscribe would, for endpoints without the right to do so (Config.NoAdmin). Deploy
+// it with
 //
 //	az deployment group create --resource-group GROUP --template-file FILE
 //
@@ -98,7 +100,7 @@ func (b *bicep) subscription(address, event string) {
 	}
 }
 
-// quoted writes a string of Bicep.
+// quoted returns s as a Bicep string.
 func quoted(s string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`, "\n", `\n`, "\r", `\r`, "\t", `\t`, "${", `\${`).Replace(s) + "'"
 }

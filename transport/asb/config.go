@@ -19,8 +19,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config has the namespace, the credentials and the properties of queues and topics. One of Namespace and ConnectionString is
-// required.
+// Config has the namespace, the credentials and the properties of queues and topics.
+// Either Namespace or ConnectionString is required.
 type Config struct {
 	// Namespace is the host name of the Service Bus namespace, such as "shop.servicebus.windows.net".
 	Namespace string
@@ -29,67 +29,76 @@ type Config struct {
 	// managed identity, or the Azure CLI.
 	Credential azcore.TokenCredential
 
-	// ConnectionString is that of a shared access policy, or of the emulator. It is a secret.
+	// ConnectionString is the connection string of a shared access policy, or of the
+	// emulator. It is a secret.
 	ConnectionString string
 
-	// Client are the SDK's options of connections: TLS, web sockets through a proxy, another address. RetryOptions are not
-	// used: the adapter has its own retries.
+	// Client has the SDK's options of connections: TLS, web sockets through a proxy,
+	// another address. RetryOptions are not used: the adapter has its own retries.
 	Client azservicebus.ClientOptions
 
-	// Admin are the SDK's options of requests that create and read queues and topics.
+	// Admin has the SDK's options of requests that create and read queues and topics.
 	Admin admin.ClientOptions
 
 	// AdminEndpoint is the URL of these requests where it is not "https://" and the namespace, such as
 	// "http://localhost:5300" for the emulator.
 	AdminEndpoint string
 
-	// NoAdmin keeps the adapter from requests that need the right Manage: the errors of Provision and Unsubscribe, and a warning of
-	// Subscribe, then have the az commands that do it, and MaxDeliveryCount and sessions of queues are not checked.
+	// NoAdmin keeps the adapter from requests that need the right Manage. The errors of
+	// Provision and Unsubscribe, and a warning of Subscribe, then contain the equivalent
+	// az commands, and MaxDeliveryCount and sessions of queues are not checked.
 	NoAdmin bool
 
-	// QueuePrefix stands before the name of every queue, and TopicPrefix before that of every topic, such as "test/", so that
-	// several environments may share a namespace. Addresses do not have it.
+	// QueuePrefix is put before the name of every queue, and TopicPrefix before that of
+	// every topic, such as "test/", so that several environments can share a namespace.
+	// Addresses do not have the prefix.
 	QueuePrefix, TopicPrefix string
 
-	// SessionQueues are the names of the queues that require sessions, or patterns as those of path.Match, such as "orders*".
-	// They keep the messages of a group in order. Each process that sends to such a queue or
-	// receives from it has to name it.
+	// SessionQueues are the names of the queues that require sessions, or patterns for
+	// path.Match, such as "orders*". These queues keep the messages of a group in order.
+	// Each process that sends to such a queue or receives from it has to list it.
 	SessionQueues []string
 
-	// LockDuration is for how long the queues that Provision creates lock a message; the engine renews locks. It is from 5 s
-	// to 5 min. The default is 1 min. After the death of a process its messages are redelivered that much later.
+	// LockDuration is how long the queues that Provision creates lock a message; the
+	// engine renews locks. It is from 5 s to 5 min. The default is 1 min. After the death
+	// of a process its messages are redelivered when this time has passed.
 	LockDuration time.Duration
 
-	// SharedTopic is the name of one topic for all events, with filters by the type of the event. By default each event
-	// has a topic, which is named after it.
+	// SharedTopic is the name of one topic for all events, with filters by the type of
+	// the event. By default each event has its own topic, which is named after it.
 	SharedTopic string
 
-	// IgnoreMissingTopics lets a Publish succeed although the topic does not exist, because it has no subscriber yet, as
-	// NServiceBus does. By default it is an error that names it.
+	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
+	// because it has no subscriber yet, as NServiceBus does. By default Publish returns
+	// an error that names the topic.
 	IgnoreMissingTopics bool
 
-	// MaxMessageBytes is the most bytes of a message that is sent, headers and body together. The default is 240 KiB, which fits
-	// into the 256 KiB of the standard tier with everything that the service adds. In the premium tier it may be up to
-	// 1,000 KiB, and where queues allow large messages up to 100 MiB.
+	// MaxMessageBytes is the most bytes of a sent message, headers and body together. The
+	// default is 240 KiB, which fits into the 256 KiB of the standard tier with
+	// everything that the service adds. In the premium tier it may be up to 1,000 KiB,
+	// and up to 100 MiB if queues allow large messages.
 	MaxMessageBytes int
 
-	// CustomizeQueue may change the properties of a queue before Provision creates it: its size, partitions, forwarding of dead letters, for
-	// example. It is called by several goroutines at once.
+	// CustomizeQueue may change the properties of a queue before Provision creates it:
+	// its size, partitions, forwarding of dead letters, for example. Several goroutines
+	// call it at the same time.
 	CustomizeQueue func(queue string, properties *admin.QueueProperties)
 
-	// MessageType returns the type of a foreign message that came to queue: one without the
-	// header NServiceBus.EnclosedMessageTypes. It must not keep or change m, and is called by several goroutines at once. "" is none. The
-	// default is nil: such a message has none.
+	// MessageType returns the type of a foreign message in queue: one without the header
+	// NServiceBus.EnclosedMessageTypes. "" means no type. It must not keep or change m.
+	// Several goroutines call it at the same time. If it is nil, the default, foreign
+	// messages have no type.
 	MessageType func(queue string, m *azservicebus.ReceivedMessage) string
 }
 
 const (
 	defaultLock = time.Minute
-	leastLock   = 5 * time.Second // the service's own bounds
+	leastLock   = 5 * time.Second // the service's limits
 	mostLock    = 5 * time.Minute
 
-	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a property has at most 32 KiB, all of them
-	// together at most 64 KiB. A copy for the error queue has more headers than the message had.
+	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a
+	// property has at most 32 KiB, all properties together at most 64 KiB. A copy for the
+	// error queue has more headers than the original message.
 	maxHeaderBytes   = 30 << 10
 	mostPropertyByte = 32<<10 - 1
 	mostHeaderBytes  = 64<<10 - 2<<10 // the rest is for properties that the service and the adapter add
@@ -102,11 +111,11 @@ const (
 	maxSessionIDLength        = 128
 	maxMessageIDLength        = 128
 
-	requestTimeout = time.Minute // of one that does not wait for messages
+	requestTimeout = time.Minute // of a request that does not wait for messages
 	delayPrecision = time.Second
 )
 
-// complete checks the configuration and sets the defaults. Its error names every mistake.
+// complete checks the configuration and sets the defaults. Its error lists all mistakes.
 func (c *Config) complete() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -170,7 +179,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// checkConnectionString finds the mistakes whose errors of the SDK would quote the text, and so a key.
+// checkConnectionString finds mistakes for which the SDK's error would quote the text,
+// and so a key.
 func checkConnectionString(text string) error {
 	has := map[string]string{}
 	for part := range strings.SplitSeq(text, ";") {
@@ -197,7 +207,7 @@ func checkConnectionString(text string) error {
 	return nil
 }
 
-// host is the host name of the namespace, of either way to name it.
+// host returns the host name of the namespace, from either field.
 func (c *Config) host() string {
 	if c.Namespace != "" {
 		return c.Namespace
@@ -223,11 +233,11 @@ func (c Config) GoString() string { return c.String() }
 // LogValue implements slog.LogValuer with the text of String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// MarshalJSON writes the configuration as String shows it: of ConnectionString the host name alone, and no code. To store
-// a configuration, store its fields.
+// MarshalJSON writes the configuration as String shows it: only the host name of
+// ConnectionString, and no functions. To store a configuration, store its fields.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
-// shownConfig has the fields of a Config that are no secret.
+// shownConfig has the fields of a Config that are not secret.
 type shownConfig struct {
 	Namespace                string
 	AdminEndpoint            string
@@ -251,7 +261,7 @@ func (c Config) shown() shownConfig {
 	return s
 }
 
-// capabilities returns those of a transport with the configuration.
+// capabilities returns the capabilities of a transport with the configuration.
 func capabilities(c *Config) core.Capabilities {
 	return core.Capabilities{
 		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
@@ -270,6 +280,6 @@ func capabilities(c *Config) core.Capabilities {
 	}
 }
 
-// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates: the engine counts attempts, and the service must not
-// dead-letter a message before.
+// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates. The engine
+// counts attempts, and the service must not dead-letter a message before the engine does.
 const mostDeliveries = math.MaxInt32

@@ -12,9 +12,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// connection is a connection to the service that is made anew when it is lost. The SDK would keep using a lost one: it recovers
-// within the attempts of one call, and the adapter makes one attempt, since a message whose fate is unknown must not be sent
-// twice behind its sender's back.
+// connection is a connection to the service that is replaced when it is lost. The SDK
+// would keep using a lost one: it recovers within the attempts of one call, and the
+// adapter makes only one attempt, since a message with an unknown outcome must not be
+// sent a second time without the sender's knowledge.
 type connection struct {
 	connect func() (*azservicebus.Client, error)
 	life    *transport.Lifecycle
@@ -24,7 +25,7 @@ type connection struct {
 	client   *azservicebus.Client
 	senders  map[string]*sender            // of client, by queue or topic
 	turn     int                           // counts uses of senders
-	leftover []func(context.Context) error // to be closed by close, since the transport was closed before
+	leftover []func(context.Context) error // left for close to close, because the transport was already closed
 }
 
 // sender is a link for sending.
@@ -32,19 +33,21 @@ type sender struct {
 	*azservicebus.Sender
 	client *azservicebus.Client
 	to     string      // queue or topic
-	using  int         // calls; the connection's mu guards it
-	used   int         // the connection's turn at the last use; its mu guards it
+	using  int         // calls that use it; guarded by the connection's mu
+	used   int         // the connection's turn at the last use; guarded by its mu
 	opened atomic.Bool // it has a link, as far as is known
 
-	// What the service has refused: a partitioned queue or topic takes no batch of several sessions, and one with duplicate detection none at all.
+	// The service has refused these: a partitioned queue or topic accepts no batch of
+	// several sessions, and one that also has duplicate detection accepts no batch at
+	// all.
 	refusesMixed, refusesBatches atomic.Bool
 }
 
-// mostSenders is how many queues and topics have links for sending at a time. The service allows 1,000 links on a connection, and a
-// sender has four.
+// mostSenders is the most queues and topics that have links for sending at the same time.
+// The service allows 1,000 links on a connection, and a sender has four.
 const mostSenders = 200
 
-// sender returns the sender to a queue or topic. The caller calls release.
+// sender returns the sender to a queue or topic. The caller must call release.
 func (c *connection) sender(to string) (*sender, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +79,8 @@ func (c *connection) sender(to string) (*sender, error) {
 	return s, nil
 }
 
-// has reports whether a sender is still the one to its queue or topic. It does so for every sender once the connection is closed.
+// has reports whether a sender is still the current one of its queue or topic. Once the
+// connection is closed, it returns true for every sender.
 func (c *connection) has(s *sender) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +94,7 @@ func (c *connection) release(s *sender) {
 	s.using--
 }
 
-// dropLocked closes the sender that was not used for longest, if there is one that is not in use.
+// dropLocked closes the least recently used sender that is not in use, if there is one.
 func (c *connection) dropLocked() {
 	var oldest *sender
 	for _, s := range c.senders {
@@ -104,7 +108,8 @@ func (c *connection) dropLocked() {
 	}
 }
 
-// forget closes the sender to a queue or topic that does not exist, say, so that the next message opens one.
+// forget closes a sender, for example because its queue or topic does not exist, so that
+// the next message opens a new one.
 func (c *connection) forget(s *sender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +119,8 @@ func (c *connection) forget(s *sender) {
 	}
 }
 
-// lost closes the connection of a sender, which is lost, so that the next message opens another one.
+// lost closes the connection of a sender, which is lost, so that the next message opens a
+// new one.
 func (c *connection) lost(s *sender) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,13 +137,13 @@ func (c *connection) closeLaterLocked(closeNow func(context.Context) error) {
 	if !c.life.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life.Context(), closeGrace)
 		defer cancel()
-		_ = closeNow(ctx) // it is lost, or not needed any more
+		_ = closeNow(ctx) // the connection is lost, or no longer needed
 	}) {
 		c.leftover = append(c.leftover, closeNow)
 	}
 }
 
-// close ends the connection, for good.
+// close closes the connection permanently.
 func (c *connection) close(ctx context.Context) {
 	c.mu.Lock()
 	closing := c.leftover

@@ -12,8 +12,9 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// credential signs in with another one, and tells its errors from those of the service. It pauses between attempts that fail: the SDK, which
-// renews the token of each link in the background, does not (see dialer).
+// credential wraps another credential, and marks its errors to distinguish them from
+// those of the service. It pauses after failed attempts: the SDK, which renews the token
+// of each link in the background, does not (see dialer).
 type credential struct {
 	azcore.TokenCredential
 
@@ -21,7 +22,7 @@ type credential struct {
 	next time.Time  // no attempt begins before
 }
 
-// tokenError is the error of a sign-in: there is no token to show to the service.
+// tokenError is the error of a sign-in: there is no token for the service.
 type tokenError struct{ error }
 
 func (e *tokenError) Error() string { return fmt.Sprintf("sign in: %v", e.error) }

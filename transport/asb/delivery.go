@@ -15,15 +15,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// delivery is a message that was received. It has a lock, or its session does.
+// delivery is a received message. Either the message or its session is locked.
 type delivery struct {
 	transport.UnsupportedDelivery
 	r       *receiver
 	in      received
 	message *azservicebus.ReceivedMessage
-	usage   *usage        // of the link on which it came; nil: its session's
-	session *session      // nil: it has none
-	locked  time.Duration // for how long it was locked when it arrived
+	usage   *usage        // of the link on which it came; nil: a session's message
+	session *session      // nil: no session
+	locked  time.Duration // lock duration when it arrived
 	done    chan struct{} // closed when its place is free; nil without a session
 	once    sync.Once     // closes done
 
@@ -38,7 +38,8 @@ type delivery struct {
 
 var _ core.Delivery = (*delivery)(nil)
 
-// newDelivery returns the delivery of a message that arrived at a time, on a link or of a session.
+// newDelivery returns the delivery of a message that arrived at the given time, on a link
+// or in a session.
 func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *usage, s *session) *delivery {
 	d := &delivery{r: r, message: m, usage: u, session: s}
 	r.t.read(&d.in, r.address, m)
@@ -46,7 +47,7 @@ func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *
 		d.done = make(chan struct{})
 	}
 	switch {
-	case s != nil: // of which the service tells the largest date there is
+	case s != nil: // for its messages the service sends the largest possible date
 		d.lockEnd = s.lockedUntil()
 	case m.LockedUntil != nil:
 		d.lockEnd = r.lockEnd(*m.LockedUntil, at)
@@ -57,23 +58,26 @@ func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *
 	return d
 }
 
-// ended notes that the place of the delivery is free, for which its session waits.
+// ended signals to the session that the place of the delivery is free.
 func (d *delivery) ended() {
 	if d.done != nil {
 		d.once.Do(func() { close(d.done) })
 	}
 }
 
-// lockMargin is how much earlier a lock is taken to end: the estimate of the service's clock is off by as long as the quickest message takes.
+// lockMargin is how much earlier than estimated a lock is assumed to end: the estimate of
+// the service's clock is off by the time of the quickest message.
 const lockMargin = 50 * time.Millisecond
 
-// mostSkew is the largest difference between the service's clock and the machine's. With a larger one the machine takes the service's
-// certificate to be expired, or not valid yet: a time that is further away tells nothing of the clock.
+// mostSkew is the largest plausible difference between the service's clock and the
+// machine's. With a larger one the machine would take the service's certificate to be
+// expired, or not valid yet: a time that differs more says nothing about the clock.
 const mostSkew = 365 * 24 * time.Hour
 
-// lockEnd returns when a lock ends that ends at until by the service's clock, as it was told at a time of this process.
+// lockEnd returns when a lock ends, by this process's clock. It ends at until by the
+// service's clock, and that time arrived at at.
 func (r *receiver) lockEnd(until, at time.Time) time.Time {
-	if away := until.Sub(at); away < -mostSkew || away > mostSkew { // the service has not told
+	if away := until.Sub(at); away < -mostSkew || away > mostSkew { // the service has not sent a time
 		until = at.Add(r.t.clock.Ahead()).Add(r.lockDuration())
 	} else if r.lock > 0 {
 		r.t.clock.Observe(until.Add(-r.lock), at) // the lock began before it arrived
@@ -83,7 +87,7 @@ func (r *receiver) lockEnd(until, at time.Time) time.Time {
 	case r.lock > 0:
 		left = min(left, r.lock)
 	case left <= 0 || left > mostLock:
-		// The clocks differ, and without the right Manage it is not known by how much.
+		// The clocks differ, and without the right Manage the difference is not known.
 		left = r.t.cfg.LockDuration
 	}
 	return at.Add(left - lockMargin)
@@ -97,12 +101,13 @@ func (d *delivery) Complete(ctx context.Context) error {
 	return d.settle(ctx, complete)
 }
 
-// Abandon implements core.Delivery. The service counts it, except in a dead-letter queue: there a property of the message does.
+// Abandon implements core.Delivery. The service counts it, except in a dead-letter queue,
+// where a property of the message does.
 func (d *delivery) Abandon(ctx context.Context, _ error) error {
 	return d.settle(ctx, abandon(d.failed()))
 }
 
-// failed are the properties of a message that is given back after a failure.
+// failed returns the properties of a message that is released after a failure.
 func (d *delivery) failed() map[string]any {
 	if !isDeadLetterQueue(d.r.address) || d.message.SequenceNumber == nil {
 		return nil
@@ -110,13 +115,13 @@ func (d *delivery) failed() map[string]any {
 	return map[string]any{propertyFailed: int64(d.in.failed + 1), propertyFailedOf: *d.message.SequenceNumber}
 }
 
-// Release implements core.Delivery. The service counts it as a failure, since the SDK has no other way to give a message back; a property
-// of the message takes that off again.
+// Release implements core.Delivery. The service counts it as a failure, since the SDK has
+// no other way to release a message; a property of the message subtracts that.
 func (d *delivery) Release(ctx context.Context) error {
 	return d.settle(ctx, abandon(d.released()))
 }
 
-// released are the properties of a message that is given back without a failure.
+// released returns the properties of a message that is released without a failure.
 func (d *delivery) released() map[string]any {
 	if isDeadLetterQueue(d.r.address) {
 		return nil // it was not counted
@@ -124,8 +129,8 @@ func (d *delivery) released() map[string]any {
 	return map[string]any{propertyReleased: int64(d.in.released + 1)}
 }
 
-// Postpone implements core.Delivery. The session keeps its lock until the message is due; a process that takes the session over
-// finds the time in the message.
+// Postpone implements core.Delivery. The session keeps its lock until the message is due;
+// a process that takes the session over finds the due time in the message.
 func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
 	if d.session == nil || d.in.GroupKey == "" || d.r.mode == core.TransactionNone || delay < 0 {
 		return fmt.Errorf("asb: postpone a message of %q by %v: it belongs to no session: %w", d.r.address, delay, errors.ErrUnsupported)
@@ -156,8 +161,10 @@ func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error
 	})
 }
 
-// changed returns the properties that a settlement has to set, so that the message has these headers. The service takes no property away, so
-// those that are not among them are emptied: the retries of before, for example, count no more when the message is sent back.
+// changed returns the properties that a settlement has to set, so that the message has
+// these headers. The service cannot remove a property, so properties that are not among
+// the headers are emptied: earlier retries, for example, no longer count when the message
+// is sent back.
 func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 	if headers.Len() == 0 {
 		return nil, nil
@@ -179,7 +186,8 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 	return properties, nil
 }
 
-// mostDeadLetterText is the most that the service keeps of a reason or a description
+// mostDeadLetterText limits a reason or a description, in bytes, to the size that the
+// service keeps
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
 const mostDeadLetterText = 4096
 
@@ -235,7 +243,8 @@ func (d *delivery) Renew(ctx context.Context) error {
 	return nil
 }
 
-// bare returns the message's lock alone, which the SDK settles and renews without the link that the message came on.
+// bare returns a message with only the lock token, which the SDK settles and renews
+// without the link on which the message came.
 func (d *delivery) bare() *azservicebus.ReceivedMessage {
 	return &azservicebus.ReceivedMessage{LockToken: d.message.LockToken}
 }
@@ -267,7 +276,7 @@ func abandon(properties map[string]any) settlement {
 	}
 }
 
-// settle makes the one settlement.
+// settle makes the delivery's only settlement.
 func (d *delivery) settle(ctx context.Context, s settlement) error {
 	if err := d.begin(ctx); err != nil || d.r.mode == core.TransactionNone {
 		return err
@@ -277,8 +286,9 @@ func (d *delivery) settle(ctx context.Context, s settlement) error {
 	return err
 }
 
-// request asks the service for a settlement. It tells nothing of a settlement whose link is lost, so that is repeated by the message's lock
-// alone. If the first one had succeeded the lock is lost.
+// request asks the service for a settlement. If the link is lost, the outcome is unknown,
+// so the settlement is repeated by the message's lock token alone. If the first attempt
+// had succeeded, the second one fails because the lock is gone.
 func (d *delivery) request(ctx context.Context, s settlement) error {
 	if d.session != nil {
 		return d.r.settleError(ctx, d.session.settle(ctx, d.message, s))
@@ -290,7 +300,8 @@ func (d *delivery) request(ctx context.Context, s settlement) error {
 	return d.r.settleError(ctx, err)
 }
 
-// onLink settles on the link on which the message came. repeat reports whether that link cannot tell, or is closed.
+// onLink settles on the link on which the message came. repeat reports whether the
+// outcome is unknown, or the link is closed.
 func (d *delivery) onLink(ctx context.Context, s settlement) (err error, repeat bool) {
 	if !d.usage.begin() {
 		return nil, true
@@ -312,7 +323,7 @@ func (d *delivery) onLink(ctx context.Context, s settlement) (err error, repeat 
 	return err, true
 }
 
-// settleError returns an error of a settlement with its meaning to the delivery.
+// settleError adds to an error of a settlement its meaning to the delivery.
 func (r *receiver) settleError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -325,13 +336,14 @@ func (r *receiver) settleError(ctx context.Context, err error) error {
 	return fmt.Errorf("asb: settle a message of %q: %w", r.address, r.t.explained(err))
 }
 
-// giveBack releases a message whose place is free already.
+// giveBack releases a message whose place is already free.
 func (d *delivery) giveBack(ctx context.Context) error {
 	defer d.ended()
 	return d.request(ctx, abandon(d.released()))
 }
 
-// begin returns an error if the delivery cannot be settled now. In mode None it settles it; otherwise finish has to follow.
+// begin returns an error if the delivery cannot be settled now. In mode None it settles
+// the delivery; in other modes finish must follow.
 func (d *delivery) begin(ctx context.Context) error {
 	end := d.LockedUntil()
 	d.r.mu.Lock()
@@ -366,7 +378,7 @@ func (d *delivery) isSettled() bool {
 	return d.settled
 }
 
-// finish notes the outcome.
+// finish records the outcome.
 func (d *delivery) finish(err error) {
 	defer d.r.settlements.Done()
 	lost := errors.Is(err, core.ErrLockLost)

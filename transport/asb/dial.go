@@ -15,11 +15,14 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// dialer opens the connections of one client of the SDK, in place of the SDK, which has no other hook than that for web sockets.
+// dialer opens the connections of one client of the SDK. The SDK's only hook for that is
+// its option for web sockets.
 //
-// It is there for a pause between attempts that fail. The SDK renews the token of each link in the background, some minutes before it
-// expires. Where that fails because the service cannot be reached, it tries again at once and without an end: it pauses only
-// between the attempts of a request, of which the adapter allows one (azservicebus v1.11.0, startNegotiateClaimRenewer): several thousand connections a second.
+// It adds a pause after failed attempts. The SDK renews the token of each link in the
+// background, some minutes before it expires. If that fails because the service cannot be
+// reached, it tries again at once, without a limit: it pauses only between the attempts
+// of a request, of which the adapter allows one (azservicebus v1.11.0,
+// startNegotiateClaimRenewer). That would be several thousand connections a second.
 type dialer struct {
 	cfg *Config
 
@@ -27,7 +30,7 @@ type dialer struct {
 	next time.Time  // no attempt begins before
 }
 
-// dialPause is the time between an attempt that has failed and the next one of the same client.
+// dialPause is the time between a failed attempt and the next one of the same client.
 const dialPause = time.Second / 2
 
 // dial implements the SDK's option NewWebSocketConn.
@@ -49,7 +52,8 @@ func (d *dialer) dial(ctx context.Context, args azservicebus.NewWebSocketConnArg
 	return conn, err
 }
 
-// connect opens a connection: as the application's function does, or else as the SDK would without one (go-amqp v1.7.0, dialConn).
+// connect opens a connection: by the application's function if there is one, else as the
+// SDK does without the option (go-amqp v1.7.0, dialConn).
 func (d *dialer) connect(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
 	if d.cfg.Client.NewWebSocketConn != nil {
 		return d.cfg.Client.NewWebSocketConn(ctx, args)
@@ -69,7 +73,8 @@ func (d *dialer) connect(ctx context.Context, args azservicebus.NewWebSocketConn
 	return (&tls.Dialer{NetDialer: tcp, Config: cfg}).DialContext(ctx, "tcp", addr)
 }
 
-// dialed returns the address of the service, the name in its certificate, and whether it is reached by TLS: the emulator is not.
+// dialed returns the address of the service, the name in its certificate, and whether it
+// uses TLS, which the emulator does not.
 func (c *Config) dialed() (addr, name string, secure bool) {
 	u := &url.URL{Host: c.host()}
 	name, secure = u.Hostname(), !c.isEmulator()
@@ -87,7 +92,7 @@ func (c *Config) dialed() (addr, name string, secure bool) {
 	return net.JoinHostPort(u.Hostname(), port), name, secure
 }
 
-// isEmulator reports whether the connection string is that of an emulator.
+// isEmulator reports whether the connection string is an emulator's.
 func (c *Config) isEmulator() bool {
 	for part := range strings.SplitSeq(c.ConnectionString, ";") {
 		if name, value, _ := strings.Cut(part, "="); strings.EqualFold(strings.TrimSpace(name), "UseDevelopmentEmulator") {

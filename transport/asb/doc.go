@@ -2,7 +2,8 @@
 //
 //	transport, err := asb.New(asb.Config{Namespace: "shop.servicebus.windows.net"})
 //
-// Queues that [Config.SessionQueues] names keep the messages of a group in order, by sessions
-// ([core.Capabilities.GroupOrder]). Messages are written as NServiceBus writes them: headers are application properties.
-// docs/transports/asb.md describes tiers, topology, rights and limits.
+// Queues that [Config.SessionQueues] lists keep the messages of a group in order, by
+// sessions ([core.Capabilities.GroupOrder]). Messages are written in NServiceBus's
+// format: headers are application properties. docs/transports/asb.md describes tiers,
+// topology, rights and limits.
 package asb

@@ -16,21 +16,21 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// fault is the kind of an error, from which follows whether to retry.
+// fault is the kind of an error, which decides whether to retry.
 type fault int
 
 const (
 	faultOutage    fault = iota // transient
 	faultNoEntity               // a queue, topic or subscription does not exist
 	faultRefused                // credentials or rights do not suffice
-	faultNoToken                // the credential has none: a mistake when a program starts, an outage later
+	faultNoToken                // the credential has no token: a mistake when a program starts, an outage later
 	faultTooLarge               // of a message
 	faultLockLost               // of a message or a session
 	faultNoSession              // no session has messages
 	faultOther                  // any other permanent error
 )
 
-// The service's conditions of errors, beside those of AMQP
+// These are the service's error conditions, in addition to those of AMQP
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot).
 const (
 	conditionLockLost        amqp.ErrCond = "com.microsoft:message-lock-lost"
@@ -44,7 +44,7 @@ const (
 	conditionBusy            amqp.ErrCond = "com.microsoft:server-busy"
 )
 
-// faultOf judges an error of the SDK.
+// faultOf classifies an error of the SDK.
 func faultOf(err error) fault {
 	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
 		return faultOther
@@ -107,7 +107,8 @@ func faultOfCondition(condition amqp.ErrCond) fault {
 	case amqp.ErrCondNotAllowed, amqp.ErrCondNotImplemented, amqp.ErrCondInvalidField, amqp.ErrCondDecodeError, conditionArgument, conditionOutOfRange:
 		return faultOther
 	}
-	// Busy, disabled, full, detached, forced, cannot be locked yet, and conditions that are not known: it may pass.
+	// Busy, disabled, full, detached, forced, cannot be locked yet, and unknown
+	// conditions may be transient.
 	return faultOutage
 }
 
@@ -124,7 +125,8 @@ func faultOfStatus(status int) fault {
 	}
 }
 
-// faultOfText judges an error that has no type: the SDK keeps the cause of a lost connection as text alone.
+// faultOfText classifies an error without a type: the SDK keeps the cause of a lost
+// connection only as text.
 func faultOfText(err error) fault {
 	if !isNetwork(err) && strings.Contains(err.Error(), "InvalidSignature") {
 		return faultRefused
@@ -137,7 +139,7 @@ func isNetwork(err error) bool {
 	return ok || errors.Is(err, context.DeadlineExceeded)
 }
 
-// answered reports whether an error is the service's answer on a link that works.
+// answered reports whether an error is the service's answer on a working link.
 func answered(err error) bool {
 	if _, said := errors.AsType[managementError](err); said {
 		return true
@@ -146,14 +148,16 @@ func answered(err error) bool {
 	return said && !linkClosed(err)
 }
 
-// linkClosed reports whether an error is that of a link that was closed. After some conditions the SDK opens another one, after others it
-// keeps the closed one: after com.microsoft:server-busy, for example, which it takes for the answer to a request.
+// linkClosed reports whether an error is that of a closed link. After some conditions the
+// SDK opens another link; after others it keeps the closed one, for example after
+// com.microsoft:server-busy, which it takes for the answer to a request.
 func linkClosed(err error) bool {
 	_, closed := errors.AsType[*amqp.LinkError](err)
 	return closed
 }
 
-// isBusy reports whether a busy service has refused messages, which it did not accept then.
+// isBusy reports whether a busy service has refused messages, so that it has not accepted
+// them.
 func isBusy(err error) bool {
 	if condition, _ := conditionOf(err); condition != conditionBusy {
 		return false
@@ -179,10 +183,10 @@ func transient(err error) bool {
 	return f == faultOutage || f == faultNoSession
 }
 
-// refused reports whether an error is certain to be of a message that the service did not accept.
+// refused reports whether an error shows that the service did not accept the message.
 func refused(err error) bool {
 	if _, ok := errors.AsType[*amqp.ConnError](err); ok || linkClosed(err) {
-		return false // perhaps after the service had accepted the message
+		return false // the service may have accepted the message before
 	}
 	if _, ok := errors.AsType[*amqp.Error](err); ok {
 		return true // its answer to the transfer

@@ -16,13 +16,13 @@ type link struct {
 	r      *receiver
 	sdk    *azservicebus.Receiver
 	opened time.Time // zero: it has not worked since it was lost
-	credit int       // messages that were asked for and have not come, at most
-	losses int       // soon after it was opened, since messages have come
-	singly time.Time // until when it asks for one message at a time
+	credit int       // most messages that were requested and have not arrived
+	losses int       // soon after it was opened, since the last message arrived
+	singly time.Time // until then it requests one message at a time
 	usage  *usage
 }
 
-// usage are the settlements that wait for an answer on a link.
+// usage counts the settlements that wait for an answer on a link.
 type usage struct {
 	alive context.Context // ends when the link is lost
 	end   context.CancelFunc
@@ -38,7 +38,8 @@ func newUsage() *usage {
 	return u
 }
 
-// begin reports whether a settlement may use the link. Then settling.Done has to follow.
+// begin reports whether a settlement may use the link. If it may, settling.Done must
+// follow.
 func (u *usage) begin() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -59,21 +60,24 @@ func (u *usage) close() {
 
 func newLink(r *receiver) *link { return &link{r: r, usage: newUsage()} }
 
-// lost ends the settlements that wait for an answer on the link.
+// lost cancels the settlements that wait for an answer on the link.
 func (l *link) lost() {
 	l.opened, l.credit = time.Time{}, 0
 	l.usage.end()
 	l.usage = newUsage()
 }
 
-// errLinkLost is the error of a link that is lost again before messages have come. The SDK keeps the cause to itself.
+// errLinkLost is the error of a link that is lost again before messages have arrived. The
+// SDK does not report the cause.
 var errLinkLost = errors.New("the service has closed the link to receive messages by")
 
-// steady is how long a link has to last for its loss to be none of several in a row: the service closes links that were idle for ten minutes
-// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot, "Link is closed").
+// steady is how long a link must last for its loss not to count as one of several in a
+// row: the service closes links that were idle for ten minutes
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot,
+// "Link is closed").
 const steady = time.Minute
 
-// requestSize returns how many messages the next request may bring at most.
+// requestSize returns the most messages that the next request may bring.
 func (l *link) requestSize() int {
 	if time.Now().Before(l.singly) {
 		return 1
@@ -81,15 +85,17 @@ func (l *link) requestSize() int {
 	return mostAsked
 }
 
-// singleOut lets each request bring one message, after one that cannot be read has made others inaccessible: until those are redelivered, and
-// so that it does not do so again. It returns the messages that came in the meantime.
+// singleOut limits requests to one message each, after an unreadable message has made the
+// other messages of its request inaccessible: until those are redelivered, and so that it
+// does not happen again. It returns the messages that have arrived since.
 func (l *link) singleOut() (last []*delivery) {
 	l.singly = time.Now().Add(2 * l.r.lockDuration())
-	return l.close() // it has asked for many
+	return l.close() // it has requested many
 }
 
-// receive waits for messages. Without messages and error the link was lost, and the next call opens another one. It may return messages
-// that came before the error.
+// receive waits for messages. If it returns neither messages nor an error, the link was
+// lost, and the next call opens another one. It may return messages that arrived before
+// the error.
 func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, err error) {
 	if l.sdk == nil {
 		options := &azservicebus.ReceiverOptions{}
@@ -103,7 +109,8 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 		}
 	}
 	if l.opened.IsZero() {
-		// While the queue is empty a request for messages tells nothing of a link that works again.
+		// While the queue is empty, a request for messages does not show whether the link
+		// works again.
 		if err := l.check(); err != nil {
 			return l.closeIfUnusable(err), err
 		}
@@ -123,7 +130,8 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 	return l.deliveries(messages), nil
 }
 
-// loss notes that the link was lost after a time without messages. It is an error if that happens again and again.
+// loss records that the link was lost after a time without messages. It returns an error
+// if that happens several times in a row.
 func (l *link) loss(lasted time.Duration) error {
 	if lasted > steady {
 		l.losses = 0
@@ -134,7 +142,8 @@ func (l *link) loss(lasted time.Duration) error {
 	return nil
 }
 
-// closeIfUnusable closes the link if the error shows that it is unusable, and returns messages that came before it.
+// closeIfUnusable closes the link if the error shows that it is unusable, and returns
+// messages that arrived before.
 func (l *link) closeIfUnusable(err error) (last []*delivery) {
 	if _, unreadable := errors.AsType[*unreadableError](err); unreadable {
 		return l.singleOut()
@@ -148,15 +157,16 @@ func (l *link) closeIfUnusable(err error) (last []*delivery) {
 	return nil
 }
 
-// discard closes the SDK's receiver, whose link is lost, and returns messages that came before that. The SDK would keep the link where the
-// service has closed it with com.microsoft:server-busy, and receive nothing any more.
+// discard closes the SDK's receiver, whose link is lost, and returns messages that
+// arrived before. If the service has closed the link with com.microsoft:server-busy, the
+// SDK would keep it and never receive again.
 func (l *link) discard() (last []*delivery) {
 	l.credit = 0
 	l.usage.end()
 	return l.close()
 }
 
-// deliveries returns those of messages that have arrived.
+// deliveries returns the deliveries of messages that have arrived.
 func (l *link) deliveries(messages []*azservicebus.ReceivedMessage) []*delivery {
 	at := time.Now()
 	deliveries := make([]*delivery, len(messages))
@@ -166,16 +176,19 @@ func (l *link) deliveries(messages []*azservicebus.ReceivedMessage) []*delivery 
 	return deliveries
 }
 
-// check opens the link. It is not interrupted: the SDK may leave a connection behind that cannot be used.
+// check opens the link. It is not canceled early: the SDK may leave an unusable
+// connection behind.
 func (l *link) check() error {
 	ctx, cancel := context.WithTimeout(l.r.closing, requestTimeout)
 	defer cancel()
 	return peek(ctx, l.sdk)
 }
 
-// close closes the link, and returns the messages that came before that; the next request opens another one. The SDK cannot withdraw
-// its request, and a message that is on its way when its link is closed stays locked without a receiver. So the link stays open until nothing
-// comes any more, or all has come that was asked for. Its messages are settled by their locks alone after that.
+// close closes the link, and returns the messages that arrived before; the next request
+// opens another link. The SDK cannot withdraw its request, and a message that arrives
+// after its link is closed stays locked without a receiver. So the link stays open until
+// no more messages arrive, or all requested ones have. After that the messages are
+// settled by their lock tokens alone.
 func (l *link) close() (last []*delivery) {
 	if l.sdk == nil {
 		return nil
@@ -192,7 +205,7 @@ func (l *link) close() (last []*delivery) {
 	}
 	l.usage.close()
 	_ = l.sdk.Close(ctx)
-	if l.r.mode == core.TransactionNone { // the SDK has kept them, since the service has forgotten them
+	if l.r.mode == core.TransactionNone { // the SDK has kept messages that the service has forgotten
 		for messages := l.listen(ctx); len(messages) > 0; messages = l.listen(ctx) {
 			last = append(last, l.deliveries(messages)...)
 		}
@@ -202,10 +215,10 @@ func (l *link) close() (last []*delivery) {
 	return last
 }
 
-// onTheWay is the longest time that a message which was asked for may be on its way.
+// onTheWay is the longest time in which a requested message may arrive.
 const onTheWay = 150 * time.Millisecond
 
-// listen returns messages that come on a link that is about to be closed.
+// listen returns messages that arrive on a link that is about to be closed.
 func (l *link) listen(ctx context.Context) []*azservicebus.ReceivedMessage {
 	ctx, cancel := context.WithTimeout(ctx, onTheWay)
 	defer cancel()

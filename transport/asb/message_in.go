@@ -23,10 +23,10 @@ import (
 // received is a message of the service as the adapter reads it.
 type received struct {
 	core.Incoming
-	released  int       // deliveries that were no failure
-	failed    int       // deliveries from a dead-letter queue that were one
-	notBefore time.Time // of a message that was postponed, by the service's clock
-	expires   time.Time // by that clock; zero: never
+	released  int       // deliveries that were no failures
+	failed    int       // failed deliveries from a dead-letter queue
+	notBefore time.Time // of a postponed message, by the service's clock
+	expires   time.Time // by the service's clock; zero: never
 }
 
 // expired reports whether the message is past its time to be received.
@@ -84,7 +84,8 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 	}
 }
 
-// isOwnProperty reports whether an application property is one that the adapter has added, and no header.
+// isOwnProperty reports whether an application property was added by the adapter, and is
+// not a header.
 func isOwnProperty(key string, value any) bool {
 	switch key {
 	case propertyReleased, propertyNotBefore, propertyFailed, propertyFailedOf:
@@ -96,7 +97,8 @@ func isOwnProperty(key string, value any) bool {
 	return false
 }
 
-// number returns an application property that the adapter has added, 0 if there is none.
+// number returns an application property that the adapter has added, or 0 if there is
+// none.
 func number(m *azservicebus.ReceivedMessage, key string) int64 {
 	n, _ := transport.Integer(m.ApplicationProperties[key])
 	return n
@@ -108,7 +110,8 @@ func (r *received) readState(queue string, m *azservicebus.ReceivedMessage) {
 		r.notBefore = time.UnixMilli(n)
 	}
 	if isDeadLetterQueue(queue) {
-		// The count is that of the queue before. Here the service counts nothing (azure-sdk-for-net#53437), also no lock that has ended.
+		// The count belongs to the original queue. The service counts nothing in the
+		// dead-letter queue (azure-sdk-for-net#53437), not even a lock that has ended.
 		if m.SequenceNumber != nil && number(m, propertyFailedOf) == *m.SequenceNumber {
 			r.failed = int(max(0, min(number(m, propertyFailed), math.MaxInt32)))
 		}
@@ -123,7 +126,8 @@ func (r *received) readState(queue string, m *azservicebus.ReceivedMessage) {
 	r.DeliveryCount, r.Redelivered = 1+counted-r.released, counted > 0
 }
 
-// releasedOf returns how many deliveries of a message were no failure. A number above that of all deliveries is not the adapter's.
+// releasedOf returns the number of deliveries of a message that were no failures. A
+// number greater than that of all deliveries is not the adapter's.
 func releasedOf(m *azservicebus.ReceivedMessage) int {
 	header := m.RawAMQPMessage.Header
 	if n := number(m, propertyReleased); n > 0 && header != nil && n <= int64(header.DeliveryCount) {
@@ -132,7 +136,8 @@ func releasedOf(m *azservicebus.ReceivedMessage) int {
 	return 0
 }
 
-// addForeign adds the values that a sender that knows no headers has put into AMQP's own fields.
+// addForeign adds the values that a sender without headers has put into AMQP's own
+// fields.
 func (r *received) addForeign(m *azservicebus.ReceivedMessage) {
 	for _, field := range []struct {
 		key   string
@@ -148,13 +153,13 @@ func (r *received) addForeign(m *azservicebus.ReceivedMessage) {
 	}
 }
 
-// nativeID names the copy of a message: each queue has separate sequence numbers, which begin again where it was deleted and created
-// anew.
+// nativeID identifies the copy of a message: each queue has separate sequence numbers,
+// which start anew if it was deleted and created again.
 func nativeID(queue string, m *azservicebus.ReceivedMessage) string {
 	if m.SequenceNumber == nil {
 		return m.MessageID
 	}
-	id := make([]byte, 0, 128) // of which only the text is allocated, for most names
+	id := make([]byte, 0, 128) // for most names only the text is allocated
 	id = append(append(id, queue...), '-')
 	id = strconv.AppendInt(id, *m.SequenceNumber, 10)
 	if m.EnqueuedTime != nil {
@@ -163,7 +168,7 @@ func nativeID(queue string, m *azservicebus.ReceivedMessage) string {
 	return string(id)
 }
 
-// foreignID returns the message id of AMQP, which may be of several types, as text.
+// foreignID returns the AMQP message id, which may have several types, as text.
 func foreignID(m *azservicebus.ReceivedMessage) string {
 	raw := m.RawAMQPMessage
 	if raw.Properties == nil || raw.Properties.MessageID == nil {
@@ -203,7 +208,7 @@ func bodyOf(body *azservicebus.AMQPAnnotatedMessageBody) ([]byte, error) {
 	}
 }
 
-// text returns a value of an application property, of any type of AMQP, as text.
+// text returns an application property of any AMQP type as text.
 func text(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -230,7 +235,8 @@ func text(value any) string {
 	}
 }
 
-// described returns the parts of a described value of AMQP. The type that go-amqp has for one is internal.
+// described returns the parts of a described AMQP value. go-amqp's type for it is
+// internal.
 func described(v any) (descriptor, value any, ok bool) {
 	s := reflect.Indirect(reflect.ValueOf(v))
 	if s.Kind() != reflect.Struct || s.Type().Name() != "DescribedType" {
@@ -243,8 +249,10 @@ func described(v any) (descriptor, value any, ok bool) {
 	return name.Interface(), content.Interface(), true
 }
 
-// textOfDotNet returns a described value as .NET writes it: TimeSpan and DateTimeOffset are ticks of 100 ns on the wire, Uri is text
-// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-dotnet). Of other values it is the text without the descriptor.
+// textOfDotNet returns a described value in .NET's format: TimeSpan and DateTimeOffset
+// are ticks of 100 ns on the wire, Uri is text
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-dotnet).
+// Other values become their text without the descriptor.
 func textOfDotNet(descriptor, value any) string {
 	ticks, isNumber := transport.Integer(value)
 	if isNumber {
@@ -261,7 +269,7 @@ func textOfDotNet(descriptor, value any) string {
 	return text(value)
 }
 
-// textOfTimeSpan returns ticks in the constant format of .NET: [-][d.]hh:mm:ss[.fffffff].
+// textOfTimeSpan returns ticks in .NET's constant format: [-][d.]hh:mm:ss[.fffffff].
 func textOfTimeSpan(ticks int64) string {
 	const second, day = 10_000_000, 24 * 60 * 60
 	sign, size := "", uint64(ticks)
@@ -281,8 +289,8 @@ func textOfTimeSpan(ticks int64) string {
 	return s
 }
 
-// resent returns a copy of a message that was received, as it came, to be sent again. Its native id is new: a queue with duplicate detection
-// would drop one that has the same.
+// resent returns an unchanged copy of a received message, to be sent again, with a new
+// native id: a queue with duplicate detection would drop a copy with the same one.
 func resent(m *azservicebus.ReceivedMessage) *outgoing {
 	raw := *m.RawAMQPMessage
 	c := &outgoing{ApplicationProperties: maps.Clone(raw.ApplicationProperties), Body: raw.Body, Footer: raw.Footer}
@@ -298,7 +306,7 @@ func resent(m *azservicebus.ReceivedMessage) *outgoing {
 		c.ApplicationProperties[propertyMessageID] = before
 	}
 	if m.SessionID != nil && *m.SessionID == m.MessageID {
-		c.Properties.GroupID = &id // a session for itself
+		c.Properties.GroupID = &id // a separate session
 	}
 	c.Properties.MessageID = id
 	if raw.Header != nil {

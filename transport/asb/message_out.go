@@ -15,32 +15,38 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Application properties that the adapter adds to a message when it gives it back. They are numbers, and headers are text.
+// These application properties are added by the adapter when it releases a message. They
+// are numbers, and headers are text.
 const (
-	// propertyReleased is how many deliveries of the message were given back without a failure. The service has counted them.
+	// propertyReleased is the number of deliveries of the message that ended without a
+	// failure. The service has counted them.
 	propertyReleased = "Reprise.Released"
-	// propertyNotBefore is when a message of a session that was postponed is due, by the service's clock, in
-	// milliseconds since 1970.
+	// propertyNotBefore is the time at which a postponed message of a session is due, by
+	// the service's clock, in milliseconds since 1970.
 	propertyNotBefore = "Reprise.NotBefore"
-	// propertyFailed is how many deliveries from a dead-letter queue have failed, which the service does not count. propertyFailedOf is the
-	// message's sequence number there: a copy that was sent on from there has another one, and begins anew.
+	// propertyFailed is the number of failed deliveries from a dead-letter queue, which
+	// the service does not count. propertyFailedOf is the message's sequence number
+	// there: a copy that was sent on from there has another number, and its count starts
+	// anew.
 	propertyFailed   = "Reprise.Failed"
 	propertyFailedOf = "Reprise.FailedOf"
 )
 
-// propertyMessageID is an application property of a copy that has a new native id: the native id of the message that it is a copy of.
+// propertyMessageID is an application property of a copy with a new native id: the native
+// id of the original message.
 const propertyMessageID = "Reprise.NativeMessageID"
 
 // propertyTopic is the application property by which subscriptions to Config.SharedTopic filter: the topic of an event.
 const propertyTopic = "Reprise.Topic"
 
-// annotationScheduled is when the service makes a message available.
+// annotationScheduled is the time at which the service makes a message available.
 const annotationScheduled = "x-opt-scheduled-enqueue-time"
 
 // outgoing is a message as the SDK sends it.
 type outgoing = azservicebus.AMQPAnnotatedMessage
 
-// encode writes a message for a queue or topic. With sessions every message belongs to one.
+// encode encodes a message for a queue or topic. With sessions every message belongs to
+// one.
 func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error) {
 	id := messageID(out)
 	packed := *out
@@ -48,7 +54,7 @@ func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error)
 	switch {
 	case out.GroupKey == "":
 		if sessions {
-			session = id // a session for itself
+			session = id // a separate session
 		}
 	case isSessionID(out.GroupKey):
 		session, packed.GroupKey = out.GroupKey, ""
@@ -79,13 +85,14 @@ func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error)
 		m.MessageAnnotations = map[any]any{annotationScheduled: roundUp(due)}
 	}
 	if out.TimeToBeReceived > 0 {
-		// The service counts it from when the message becomes available.
+		// The service counts it from the moment when the message becomes available.
 		expire(m, due, max(out.TimeToBeReceived-out.Delay, time.Millisecond))
 	}
 	return m, nil
 }
 
-// applicationProperties returns headers as the service keeps them; nil for none.
+// applicationProperties returns headers in the form that the service keeps; nil if there
+// are none.
 func applicationProperties(headers core.Headers) (map[string]any, error) {
 	if headers.Len() == 0 {
 		return nil, nil
@@ -108,18 +115,20 @@ func applicationProperties(headers core.Headers) (map[string]any, error) {
 	return properties, nil
 }
 
-// scheduled returns the time by the service's clock for a message that is to be available after a delay, and that must not be early.
+// scheduled returns the time by the service's clock at which a message with a delay
+// becomes available. It must not be early.
 func (t *Transport) scheduled(delay time.Duration) time.Time {
 	const differs = time.Second
 	at := time.Now().Add(delay)
 	if ahead := t.clock.Ahead(); ahead < -differs || ahead > differs {
-		at = at.Add(ahead + differs/4) // the estimate is too small by as long as an answer takes
+		at = at.Add(ahead + differs/4) // the estimate is too small by the latency of an answer
 	}
 	return at
 }
 
-// expire gives a message a time to live, in whole milliseconds. One that the header's 32 bits have no room for, 49 days, is written as .NET's
-// client writes it: as the time at which the message expires.
+// expire sets the time to live of a message, in whole milliseconds. If it does not fit
+// into the header's 32 bits (49 days), it is written as .NET's client writes it: as the
+// time at which the message expires.
 func expire(m *outgoing, available time.Time, ttl time.Duration) {
 	ttl = (ttl + time.Millisecond - 1).Truncate(time.Millisecond)
 	const most = math.MaxUint32 * time.Millisecond
@@ -131,7 +140,7 @@ func expire(m *outgoing, available time.Time, ttl time.Duration) {
 	}
 }
 
-// roundUp returns a time in whole milliseconds, in which AMQP writes times, that is not before t.
+// roundUp rounds t up to whole milliseconds, the precision of AMQP.
 func roundUp(t time.Time) time.Time {
 	rounded := t.Truncate(time.Millisecond)
 	if rounded.Before(t) {
@@ -140,7 +149,8 @@ func roundUp(t time.Time) time.Time {
 	return rounded.UTC()
 }
 
-// nativeProperty sets a field of AMQP that a header is for: programs without Reprise read it.
+// nativeProperty sets the AMQP field that corresponds to a header: programs without
+// Reprise read it.
 func nativeProperty(field **string, headers core.Headers, key string) {
 	text := headers.Get(key)
 	if text == "" {
@@ -150,9 +160,11 @@ func nativeProperty(field **string, headers core.Headers, key string) {
 	*field = &value
 }
 
-// messageID returns the service's own id of a message, by which an entity with duplicate detection finds duplicates. A
-// message that the application sends has its id, so that a second Send of the same message is dropped there. The engine's
-// copies, for delayed retries or the error queue, have a new one: they must never be dropped.
+// messageID returns the service's own id of a message, by which an entity with duplicate
+// detection finds duplicates. For a message that the application sends it is the
+// message's id, so that a second Send of the same message is dropped there. The engine's
+// copies, for delayed retries or the error queue, have a new one: they must never be
+// dropped.
 func messageID(out *core.Outgoing) string {
 	if out.Reason != core.ReasonApplication || out.ID == "" || len(out.ID) > maxMessageIDLength || out.ID == out.GroupKey {
 		return rand.Text()
@@ -160,7 +172,7 @@ func messageID(out *core.Outgoing) string {
 	return out.ID
 }
 
-// isSessionID reports whether a group key can be the id of a session as it is.
+// isSessionID reports whether a group key can be used unchanged as the id of a session.
 func isSessionID(key string) bool {
 	if len(key) > maxSessionIDLength {
 		return false

@@ -13,11 +13,13 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// deadLetterSuffix ends the address of a queue's dead-letter queue, which can be received from as any other.
+// deadLetterSuffix ends the address of a queue's dead-letter queue, which can be received
+// from like any other queue.
 const deadLetterSuffix = "/$deadletterqueue"
 
-// queueAddress returns a queue's address: its name in lower case, since the service compares names without case. That
-// of a dead-letter queue ends with "/$deadletterqueue".
+// queueAddress returns a queue's address: its name in lower case, since the service
+// ignores case in names. The address of a dead-letter queue ends with
+// "/$deadletterqueue".
 func (c *Config) queueAddress(queue string) (string, error) {
 	name := strings.ToLower(queue)
 	base, dead := strings.CutSuffix(name, deadLetterSuffix)
@@ -30,8 +32,9 @@ func (c *Config) queueAddress(queue string) (string, error) {
 	return base, nil
 }
 
-// checkName returns an error for the name of a queue or topic that cannot exist with its prefix. The service takes letters, digits, periods, hyphens, underscores and
-// slashes, and begins and ends names with a letter or digit
+// checkName returns an error for the name of a queue or topic that cannot exist with its
+// prefix. The service allows letters, digits, periods, hyphens, underscores and slashes,
+// and requires a letter or digit at the beginning and the end
 // (https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules#microsoftservicebus).
 func checkName(kind, name, prefix string) error {
 	if name == "" {
@@ -80,7 +83,7 @@ func isLetterOrDigit(c byte) bool {
 // isDeadLetterQueue reports whether an address is that of a dead-letter queue.
 func isDeadLetterQueue(address string) bool { return strings.HasSuffix(address, deadLetterSuffix) }
 
-// source is a queue, or its dead-letter queue, as the SDK names them.
+// source returns the names that the SDK uses for a queue, or for its dead-letter queue.
 func (c *Config) source(address string) (name string, sub azservicebus.SubQueue) {
 	base, dead := strings.CutSuffix(address, deadLetterSuffix)
 	if dead {
@@ -89,7 +92,7 @@ func (c *Config) source(address string) (name string, sub azservicebus.SubQueue)
 	return c.QueuePrefix + base, sub
 }
 
-// target is the queue that messages to an address are sent to.
+// target returns the queue that messages to an address are sent to.
 func (c *Config) target(queue string) (string, error) {
 	address, err := c.queueAddress(queue)
 	if err != nil {
@@ -101,7 +104,8 @@ func (c *Config) target(queue string) (string, error) {
 	return address, nil
 }
 
-// keepsGroups reports whether the queue at an address requires sessions. A dead-letter queue has none.
+// keepsGroups reports whether the queue at an address requires sessions. A dead-letter
+// queue never does.
 func (c *Config) keepsGroups(address string) bool {
 	if isDeadLetterQueue(address) {
 		return false
@@ -120,12 +124,13 @@ func (c *Config) checkTopic(topic string) error {
 		if topic == "" {
 			return transport.Permanent(errors.New("the topic is empty"))
 		}
-		return nil // it is text in a filter
+		return nil // the topic is only text in a filter
 	}
 	return transport.Permanent(checkName("topic", topicName(topic), c.TopicPrefix))
 }
 
-// topicName is the name of the topic of an event. NServiceBus writes the plus sign of nested types like this, too.
+// topicName returns the name of the topic of an event. NServiceBus replaces the plus sign
+// of nested types in the same way.
 func topicName(topic string) string { return strings.ReplaceAll(topic, "+", ".") }
 
 // topicOf returns the name of the topic in the namespace to which an event is published.
@@ -136,13 +141,14 @@ func (c *Config) topicOf(topic string) string {
 	return c.TopicPrefix + topicName(topic)
 }
 
-// subscriptionName is the name of a queue's subscription: that of the queue, as NServiceBus has it, or as much of it as fits with a
-// hash.
+// subscriptionName returns the name of a queue's subscription: that of the queue, as in
+// NServiceBus, or its beginning and a hash if it is too long.
 func (c *Config) subscriptionName(address string) string {
 	return fitting(c.QueuePrefix + address)
 }
 
-// fitting returns a name that subscriptions and rules may have: of at most 50 characters, without slashes.
+// fitting returns a name that is valid for subscriptions and rules: at most 50
+// characters, without slashes.
 func fitting(name string) string {
 	if len(name) <= maxSubscriptionNameLength && !strings.ContainsFunc(name, func(r rune) bool { return !allowed(r) && r != '.' }) {
 		return name

@@ -17,12 +17,15 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Provision creates the queues that are missing, with Config.LockDuration, and with sessions where Config.SessionQueues names them. An instance's
-// own queue is deleted by the service when it was idle for a week.
+// Provision creates missing queues, with Config.LockDuration, and with sessions for the
+// queues in Config.SessionQueues. The service deletes an instance queue after a week
+// without use.
 //
-// It changes nothing that exists. A queue that requires sessions and should not, or the other way round, is an error; so is one that
-// forwards its messages, or dead-letters them too early (C18). It needs the right Manage; with Config.NoAdmin it checks that the queues exist, and
-// its error has the commands that create them.
+// Provision changes nothing that exists. A queue that requires sessions and should not,
+// or the other way round, is an error; so is one that forwards its messages, or
+// dead-letters them too early (C18). Provision needs the right Manage; with
+// Config.NoAdmin it checks that the queues exist, and its error has the commands that
+// create them.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -50,14 +53,15 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		if err != nil {
 			errs = append(errs, t.explained(err))
 			if ctx.Err() != nil || transient(err) {
-				break // each queue would only repeat it
+				break // the other queues would fail in the same way
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// idleInstanceQueue is after how long without a receiver or a sender the service deletes an instance's own queue.
+// idleInstanceQueue is the time without a receiver or a sender after which the service
+// deletes an instance queue.
 const idleInstanceQueue = 7 * 24 * time.Hour
 
 // provisionQueue creates a queue if it is missing.
@@ -90,7 +94,7 @@ func isConflict(err error) bool {
 	return ok && said.StatusCode == http.StatusConflict
 }
 
-// queueProperties are those of a queue that Provision creates.
+// queueProperties returns the properties of a queue that Provision creates.
 func (t *Transport) queueProperties(address string, instance bool) *admin.QueueProperties {
 	p := &admin.QueueProperties{
 		LockDuration:            new(duration(t.cfg.LockDuration)),
@@ -107,7 +111,8 @@ func (t *Transport) queueProperties(address string, instance bool) *admin.QueueP
 	return p
 }
 
-// compare returns an error if a queue differs from one that Provision creates, in properties on which receiving depends.
+// compare returns an error if a queue differs from one that Provision creates in
+// properties that affect receiving.
 func (t *Transport) compare(address string, has *admin.QueueProperties) error {
 	var errs []error
 	if err := t.compareSessions(address, has); err != nil {
@@ -116,7 +121,7 @@ func (t *Transport) compare(address string, has *admin.QueueProperties) error {
 	if forward := value(has.ForwardTo); forward != "" {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q forwards its messages: ForwardTo is %q, and Provision would create it with %q; to fix: use that queue, or clear ForwardTo", t.cfg.QueuePrefix+address, forward, "")))
 	}
-	// One that is shorter loses messages that wait, in an outage for example.
+	// A shorter time to live loses waiting messages, in an outage for example.
 	if has, wanted := value(has.DefaultMessageTimeToLive), t.timeToLive(address); !isAsLong(has, wanted) {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q has DefaultMessageTimeToLive %s, and Provision would create it with %s; to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --default-message-time-to-live %s, or set it in Config.CustomizeQueue",
 			t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), t.cfg.QueuePrefix+address, wanted)))
@@ -127,7 +132,7 @@ func (t *Transport) compare(address string, has *admin.QueueProperties) error {
 // forever is the service's default of DefaultMessageTimeToLive.
 const forever = "P10675199DT2H48M5.4775807S"
 
-// timeToLive is the DefaultMessageTimeToLive of a queue that Provision creates.
+// timeToLive returns the DefaultMessageTimeToLive of a queue that Provision creates.
 func (t *Transport) timeToLive(address string) string {
 	if ttl := value(t.queueProperties(address, false).DefaultMessageTimeToLive); ttl != "" {
 		return ttl
@@ -135,7 +140,8 @@ func (t *Transport) timeToLive(address string) string {
 	return forever
 }
 
-// isAsLong reports whether a duration is as long as another one. One that cannot be read, such as forever, is longer than any.
+// isAsLong reports whether a duration is at least as long as another one. A duration that
+// cannot be parsed, such as forever, counts as longer than any other.
 func isAsLong(has, wanted string) bool {
 	h, ok := parseDuration(has)
 	if !ok {
@@ -158,8 +164,9 @@ func (t *Transport) compareSessions(address string, has *admin.QueueProperties) 
 	return transport.Permanent(fmt.Errorf("the queue %q has RequiresSession %v, and Provision would create it with %v; to fix: %s, or delete the queue, since the service cannot change that", t.cfg.QueuePrefix+address, requires, wants, fix))
 }
 
-// examine verifies that a receiver can work: that its queue exists, and does not dead-letter messages before the engine has decided. It learns for
-// how long the queue locks messages.
+// examine verifies that a receiver can work: that its queue exists, and does not
+// dead-letter messages before the engine has decided. It also reads the lock duration of
+// the queue.
 func (r *receiver) examine(ctx context.Context, maxDeliveries int) error {
 	name, sub := r.t.cfg.source(r.address)
 	if err := r.reach(ctx, name); err != nil {
@@ -204,13 +211,15 @@ func (r *receiver) reach(ctx context.Context, name string) error {
 	})
 }
 
-// listSessions asks a queue for its sessions, to find out whether it is there: without one the SDK has no link to it.
+// listSessions asks a queue for its sessions, to check that it exists: without a session
+// the SDK has no link to it.
 func listSessions(ctx context.Context, client *azservicebus.Client, name string) error {
 	_, err := client.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
 	return err
 }
 
-// checkMaxDeliveries refuses a queue that moves messages to its dead-letter queue before the engine is through with them.
+// checkMaxDeliveries refuses a queue that moves messages to its dead-letter queue before
+// the engine has made all its attempts.
 func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int) error {
 	const update = "az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --max-delivery-count %d"
 	if has == mostDeliveries || maxDeliveries > 0 && int(has) > maxDeliveries {
@@ -230,19 +239,20 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 		name, has, need, t.cfg.namespaceName(), name, wanted))
 }
 
-// recommendedDeliveries is the most that the portal lets people set.
+// recommendedDeliveries is the highest value that the portal allows.
 const recommendedDeliveries = 2000
 
-// enoughReleases is how often a message may be given back unhandled, beside the deliveries that fail, before the service dead-letters it.
+// enoughReleases is how often a message may be released unhandled, in addition to its
+// failed deliveries, before the service dead-letters it.
 const enoughReleases = 1000
 
-// namespaceName is the first part of the namespace's host name.
+// namespaceName returns the first part of the namespace's host name.
 func (c *Config) namespaceName() string {
 	name, _, _ := strings.Cut(c.host(), ".")
 	return name
 }
 
-// createCommand is the command that creates a queue.
+// createCommand returns the command that creates a queue.
 func (t *Transport) createCommand(address string) string {
 	command := fmt.Sprintf("az servicebus queue create --resource-group GROUP --namespace-name %s --name %s --lock-duration %s --max-delivery-count %d",
 		t.cfg.namespaceName(), t.cfg.QueuePrefix+address, duration(t.cfg.LockDuration), recommendedDeliveries)
@@ -272,8 +282,9 @@ func (t *Transport) reach(ctx context.Context, address string) error {
 	return peek(ctx, sdk)
 }
 
-// Check reaches the service and verifies that all queues of the topology exist. The endpoint's own ones it looks into, which needs the right
-// Listen; to the others it opens links for sending.
+// Check reaches the service and verifies that all queues of the topology exist. It peeks
+// into the endpoint's own queues, which needs the right Listen, and opens links for
+// sending to the other ones.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -299,7 +310,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("the queue %q: %w", queue, t.explained(err)))
 			if ctx.Err() != nil || transient(err) {
-				break // each queue would only repeat it
+				break // the other queues would fail in the same way
 			}
 		}
 	}
@@ -321,12 +332,12 @@ func (t *Transport) reachToSend(ctx context.Context, address string) error {
 	return err
 }
 
-// duration writes a duration as the service reads it, in ISO 8601.
+// duration formats a duration for the service, in ISO 8601.
 func duration(d time.Duration) string {
 	return "PT" + strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "S"
 }
 
-// parseDuration reads a duration in ISO 8601 of days, hours, minutes and seconds.
+// parseDuration parses an ISO 8601 duration of days, hours, minutes and seconds.
 func parseDuration(text string) (time.Duration, bool) {
 	days, clock, isTime := strings.Cut(strings.TrimPrefix(text, "P"), "T")
 	if !strings.HasPrefix(text, "P") {

@@ -7,15 +7,16 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// errNoTopic is the error of a topic that does not exist, which is not that of a missing queue.
+// errNoTopic is the error of a missing topic, distinct from that of a missing queue.
 var errNoTopic = errors.New("there is no such topic")
 
-// prepareEvent returns a topic in the namespace, and an event as the SDK publishes it.
+// prepareEvent returns a topic in the namespace, and an event in the form that the SDK
+// publishes.
 func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *outgoing, err error) {
 	if err := t.cfg.checkTopic(out.Topic); err != nil {
 		return to, nil, err
 	}
-	// A queue with sessions that subscribes needs a session for each message.
+	// A subscribing queue with sessions needs a session for each message.
 	if m, err = t.encode(out, true); err != nil {
 		return to, nil, err
 	}
@@ -28,7 +29,8 @@ func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *outgoin
 	return destination{t.cfg.topicOf(out.Topic), true}, m, nil
 }
 
-// missing gives the error of a topic that does not exist its meaning. It is nil where such an event may be dropped.
+// missing adds its meaning to the error of a missing topic. It returns nil if such an
+// event may be dropped.
 func (t *Transport) missing(to destination, err error) error {
 	if !to.topic || faultOf(err) != faultNoEntity {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Purge implements core.Purger. It receives and completes messages until none is left that was there when it began: a delayed one that becomes
-// due in the meantime stays.
+// Purge implements core.Purger. It receives and completes messages until none is left of
+// those that existed when it began: a delayed message that becomes due later stays.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
@@ -22,13 +22,15 @@ func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	return removed, nil
 }
 
-// purgeIdle is how long the service may take for the next message of a queue that is not empty.
+// purgeIdle is the longest time that the service may take for the next message of a queue
+// that is not empty.
 const purgeIdle = 2 * time.Second
 
 const (
-	// purgeSessionIdle is the same for the next message of a session. One that is left is found when its session is offered again.
+	// purgeSessionIdle is that time for the next message of a session. A message that is
+	// missed is found when its session is offered again.
 	purgeSessionIdle = purgeIdle / 4
-	// mostKept is how many sessions with later messages Purge passes over.
+	// mostKept is the most sessions with later messages that Purge skips.
 	mostKept = 100
 )
 
@@ -63,12 +65,12 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	}
 	p := purging{sdk: sdk, began: began}
 	err = p.drain(ctx, purgeIdle)
-	if ctx.Err() != nil { // messages go back also when the call ends early
+	if ctx.Err() != nil { // messages are released also if the call ends early
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
 	}
-	p.gather(ctx) // the service would send those that are released to this link again
+	p.gather(ctx) // the service would send released messages to this link again
 	_ = sdk.Close(ctx)
 	if len(p.later) == 0 {
 		return p.removed, err
@@ -80,14 +82,14 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	return p.removed, errors.Join(err, openErr)
 }
 
-// release gives messages back by their locks alone.
+// release releases messages by their lock tokens alone.
 func release(ctx context.Context, sdk settler, messages []*azservicebus.ReceivedMessage, sub azservicebus.SubQueue) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup
 	for i, m := range messages {
 		bare := &azservicebus.ReceivedMessage{LockToken: m.LockToken}
 		var properties map[string]any
-		if sub != azservicebus.SubQueueDeadLetter { // where nothing is counted
+		if sub != azservicebus.SubQueueDeadLetter { // there deliveries are not counted
 			properties = map[string]any{propertyReleased: int64(releasedOf(m) + 1)}
 		}
 		settling.Go(func() { errs[i] = abandon(properties)(ctx, sdk, bare) })
@@ -96,12 +98,12 @@ func release(ctx context.Context, sdk settler, messages []*azservicebus.Received
 	return errors.Join(errs...)
 }
 
-// purgeSessions empties the sessions that no receiver has.
+// purgeSessions empties the sessions that no receiver has locked.
 func purgeSessions(ctx context.Context, client *azservicebus.Client, name string, began time.Time) (removed int, err error) {
 	if err := listSessions(ctx, client, name); err != nil {
 		return 0, err
 	}
-	var kept []*azservicebus.SessionReceiver // of sessions whose messages came later: the service would offer these again
+	var kept []*azservicebus.SessionReceiver // sessions whose messages came later: the service would offer these sessions again
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
@@ -135,32 +137,32 @@ func purgeSessions(ctx context.Context, client *azservicebus.Client, name string
 	}
 }
 
-// purging is the purge of a queue or a session by one link.
+// purging is the purge of a queue or a session through one link.
 type purging struct {
 	sdk interface {
 		settler
 		source
 	}
 	began   time.Time // by the service's clock
-	credit  int       // messages that were asked for and have not come, at most
+	credit  int       // most messages that were requested and have not arrived
 	removed int
-	later   []*azservicebus.ReceivedMessage // that became available afterwards, or were not completed
+	later   []*azservicebus.ReceivedMessage // became available afterwards, or were not completed
 }
 
-// fetch receives messages, most at most, and waits for the first one for as long as idle.
+// fetch receives at most most messages, and waits at most idle for the first one.
 func (p *purging) fetch(ctx context.Context, most int, idle time.Duration) ([]*azservicebus.ReceivedMessage, error) {
 	wait, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
 	messages, err := fetch(wait, p.sdk, most)
 	p.credit = max(p.credit, most) - len(messages)
 	if ctx.Err() == nil && isContext(err) {
-		err = nil // none came
+		err = nil // no message arrived
 	}
 	return messages, err
 }
 
-// drain completes messages until there is none that was available before the purge began. The first one may take purgeIdle, and each further one
-// idle.
+// drain completes messages until none is left that was available before the purge began.
+// The first one may take purgeIdle, each further one idle.
 func (p *purging) drain(ctx context.Context, idle time.Duration) error {
 	for patience := purgeIdle; ; patience = idle {
 		messages, err := p.fetch(ctx, mostAsked, patience)
@@ -171,12 +173,13 @@ func (p *purging) drain(ctx context.Context, idle time.Duration) error {
 			return nil
 		}
 		if err := p.complete(ctx, messages); err != nil || len(p.later) > 0 {
-			return err // messages are received in their order
+			return err // messages are received in order
 		}
 	}
 }
 
-// gather receives messages that are on their way, as link.close does: those that were asked for would stay locked.
+// gather receives requested messages that have not arrived yet, as link.close does:
+// otherwise they would stay locked.
 func (p *purging) gather(ctx context.Context) {
 	for p.credit > 0 {
 		messages, err := p.fetch(ctx, p.credit, purgeSessionIdle)
@@ -187,7 +190,8 @@ func (p *purging) gather(ctx context.Context) {
 	}
 }
 
-// complete completes messages that were available when the purge began, and keeps the others.
+// complete completes messages that were available when the purge began, and keeps the
+// others.
 func (p *purging) complete(ctx context.Context, messages []*azservicebus.ReceivedMessage) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup

@@ -16,10 +16,11 @@ import (
 
 // receiver takes messages from one queue, on a separate connection.
 //
-// Its pollers ask for as many messages as there are free places. A place belongs to a message from the request for it until it
-// is settled. The SDK has no prefetching: messages that arrive while no call of its ReceiveMessages is in progress are released, so a poller
-// calls it again at once. In mode None, where the service forgets a message when it sends it, a poller asks only for as many as
-// calls of Receive wait for.
+// Its pollers request as many messages as there are free places. A message has a place
+// from its request until it is settled. The SDK has no prefetching: messages that arrive
+// while no call of its ReceiveMessages is in progress are released, so a poller calls it
+// again at once. In mode None, in which the service forgets a message when it sends it, a
+// poller requests only as many messages as calls of Receive wait for.
 type receiver struct {
 	t           *Transport
 	client      *azservicebus.Client
@@ -31,10 +32,10 @@ type receiver struct {
 	outages     transport.Outages
 	closing     context.Context // ends when the receiver is closed
 	close       context.CancelFunc
-	graceful    context.Context // ends when Close may wait no longer for the service
+	graceful    context.Context // ends when Close may no longer wait for the service
 	abandon     context.CancelFunc
-	closedDone  chan struct{}  // closed when Close has given all messages back
-	pollers     sync.WaitGroup // and other goroutines; it grows with mu held, or by one of them
+	closedDone  chan struct{}  // closed when Close has released all messages
+	pollers     sync.WaitGroup // pollers and other goroutines; it grows with mu held, or by one of them
 	settlements sync.WaitGroup // in progress
 	arrivals    transport.Signal
 	room        transport.Signal // there may be places for a request
@@ -43,29 +44,30 @@ type receiver struct {
 	closed      bool
 	maxInFlight int
 	unsettled   map[*delivery]struct{} // arrived and not settled
-	arrived     []*delivery            // those of unsettled that Receive has not returned
+	arrived     []*delivery            // messages in unsettled that Receive has not returned
 	asked       int                    // places of requests in progress
 	demand      int                    // messages that calls of Receive wait for
-	wanted      int                    // most pollers: it grows while requests come back full
-	started     int                    // pollers
-	waiting     context.Context        // of requests; it ends at a pause
+	wanted      int                    // most pollers: it grows while answers come back full
+	started     int                    // running pollers
+	waiting     context.Context        // context of requests; it ends at a pause
 	interrupt   context.CancelFunc
 	resume      time.Time // no request begins before
 	nextSweep   time.Time // sweepLocked does nothing before
-	permanent   error     // one that no retry can end
+	permanent   error     // an error that no retry can end
 	refusals    int       // of rights, since the last success
 	postponed   int       // sessions whose message is not due yet, or has no place
-	accepting   int       // requests for a session, which have places
-	lent        int       // places of such requests that messages which are due have taken
+	accepting   int       // requests for a session, each of which has a place
+	lent        int       // places of such requests that due messages have taken
 }
 
 const (
-	// mostLinks is how many requests for messages may be in progress at a time, each on a link.
+	// mostLinks is the most concurrent requests for messages, each on a link.
 	mostLinks = 4
 	// mostAsked is how many messages one request may bring.
 	mostAsked = 256
-	// afterFirst is how long a request waits for further messages after the first one. Messages that arrive between two
-	// requests go back to the queue, so it should not end in the midst of many.
+	// afterFirst is how long a request waits for further messages after the first one.
+	// Messages that arrive between two requests go back to the queue, so a request should
+	// not end while many are arriving.
 	afterFirst = 2 * time.Millisecond
 )
 
@@ -83,20 +85,20 @@ func newReceiver(t *Transport, client *azservicebus.Client, address string, cfg 
 	return r
 }
 
-// String describes it without the fields of its transport.
+// String describes the receiver without the fields of its transport.
 func (r *receiver) String() string { return fmt.Sprintf("receiver of %s (%v)", r.address, r.mode) }
 
 // GoString returns the same as String.
 func (r *receiver) GoString() string { return r.String() }
 
-// open begins to ask for messages.
+// open starts the requests for messages.
 func (r *receiver) open() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.startPollersLocked()
 }
 
-// startPollersLocked starts the pollers that are missing.
+// startPollersLocked starts the missing pollers.
 func (r *receiver) startPollersLocked() {
 	for !r.closed && r.started < r.wanted {
 		r.started++
@@ -143,7 +145,7 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 }
 
-// require notes for how many messages calls of Receive wait.
+// require records how many messages calls of Receive wait for.
 func (r *receiver) require(n int) {
 	if r.mode != core.TransactionNone {
 		return
@@ -156,8 +158,8 @@ func (r *receiver) require(n int) {
 	}
 }
 
-// take moves messages that have arrived into dst. more reports whether another call of Receive has to look as well:
-// for further messages, or for the same error.
+// take moves messages that have arrived into dst. more reports whether another call of
+// Receive has to look as well: for further messages, or for the same error.
 func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +201,8 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	return n, len(r.arrived) > 0, nil
 }
 
-// discard consumes a message that is past its time to live, whose place is free already.
+// discard consumes a message that is past its time to live, and whose place is already
+// free.
 func (r *receiver) discard(d *delivery) {
 	ctx, cancel := context.WithTimeout(r.closing, requestTimeout)
 	defer cancel()
@@ -207,15 +210,16 @@ func (r *receiver) discard(d *delivery) {
 	_ = d.request(ctx, complete) // otherwise the service drops it when its lock ends
 }
 
-// refresh renews the locks of messages that have waited for a Receive for long, so that a handler has time until it
-// settles them or the engine renews them, and makes them available again.
+// refresh renews the locks of messages that have waited long for a Receive, so that a
+// handler has time until it settles them or the engine renews them, and makes them
+// available again.
 func (r *receiver) refresh(stale []*delivery) {
 	var renewals sync.WaitGroup
 	for _, d := range stale {
 		renewals.Go(func() {
 			ctx, cancel := context.WithDeadline(r.closing, d.LockedUntil())
 			defer cancel()
-			_ = d.Renew(ctx) // otherwise the rest of the lock has to do
+			_ = d.Renew(ctx) // otherwise the rest of the lock must suffice
 		})
 	}
 	renewals.Wait()
@@ -228,8 +232,8 @@ func (r *receiver) refresh(stale []*delivery) {
 	r.putBack(surplus)
 }
 
-// SetMaxInFlight implements core.Receiver. Messages that have arrived, or are about to, and for which there is no place
-// any more, go back with the count that they had.
+// SetMaxInFlight implements core.Receiver. If it falls, arrived and requested messages
+// without a place are returned to the queue with their previous count.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,7 +242,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 		r.pollers.Go(func() { r.putBack(surplus) })
 	}
 	if n == 0 {
-		// From now on the SDK releases the messages that were asked for, uncounted.
+		// From now on the SDK releases the requested messages, uncounted.
 		r.interrupt()
 		r.waiting, r.interrupt = context.WithCancel(r.closing)
 	}
@@ -246,7 +250,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.room.Notify()
 }
 
-// freePlacesLocked returns for how many more messages there is room.
+// freePlacesLocked returns the number of free places.
 func (r *receiver) freePlacesLocked() int {
 	if r.mode == core.TransactionNone {
 		return min(r.demand, r.maxInFlight) - len(r.arrived) - r.asked
@@ -254,8 +258,9 @@ func (r *receiver) freePlacesLocked() int {
 	return r.maxInFlight - len(r.unsettled) - r.asked
 }
 
-// surplusLocked removes and returns the messages that have arrived beyond MaxInFlight, the newest ones. A receiver that is
-// closed keeps them, for Close; so does one in mode None, where they cannot go back.
+// surplusLocked removes and returns the arrived messages beyond MaxInFlight, the newest
+// ones. A closed receiver keeps them, for Close; a receiver in mode None keeps them too,
+// because they cannot be returned.
 func (r *receiver) surplusLocked() (surplus []*delivery) {
 	n := min(len(r.unsettled)-r.maxInFlight, len(r.arrived))
 	if n <= 0 || r.closed || r.mode == core.TransactionNone {
@@ -282,10 +287,11 @@ func (r *receiver) putBack(surplus []*delivery) {
 	r.releaseAll(ctx, surplus)
 }
 
-// releasesAtOnce is how many messages are released at a time.
+// releasesAtOnce is how many messages are released at the same time.
 const releasesAtOnce = 64
 
-// releaseAll releases messages, if the service can be reached. The others are redelivered when their locks end.
+// releaseAll releases messages, if the service can be reached. Otherwise they are
+// redelivered when their locks end.
 func (r *receiver) releaseAll(ctx context.Context, deliveries []*delivery) {
 	slots := make(chan struct{}, releasesAtOnce)
 	var running sync.WaitGroup
@@ -311,7 +317,8 @@ func (r *receiver) dropLocked(d *delivery) {
 	d.ended()
 }
 
-// arriveLocked makes messages available to Receive, and returns those for which there is no place any more.
+// arriveLocked makes messages available to Receive, and returns those for which there is
+// no longer a place.
 func (r *receiver) arriveLocked(ready ...*delivery) (surplus []*delivery) {
 	for _, d := range ready {
 		r.unsettled[d] = struct{}{}
@@ -342,8 +349,8 @@ func (r *receiver) sweepLocked() {
 	}
 }
 
-// reserve takes places for a request, most at most. If there are none, the poller looks again after room's signal, or after
-// wait. When the receiver is closed it is not open.
+// reserve takes places for a request, at most most. If there are none, the poller looks
+// again after room's signal, or after wait. open is false when the receiver is closed.
 func (r *receiver) reserve(most int) (places int, wait time.Duration, waiting context.Context, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -369,7 +376,7 @@ func (r *receiver) reserve(most int) (places int, wait time.Duration, waiting co
 	return places, 0, r.waiting, true
 }
 
-// poll is one poller, which has a link.
+// poll runs a poller, which has a link.
 func (r *receiver) poll() {
 	l := newLink(r)
 	for {
@@ -381,7 +388,7 @@ func (r *receiver) poll() {
 		case places > 0:
 			r.ask(waiting, l, places)
 		default:
-			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve tells when it is closed
+			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve detects that the receiver is closed
 		}
 	}
 }
@@ -399,7 +406,8 @@ func (r *receiver) ask(ctx context.Context, l *link, places int) {
 	}
 }
 
-// keep hands on the messages that came while a link was closed. Those of a receiver that is closed Close gives back.
+// keep hands on the messages that arrived while a link was closed. If the receiver is
+// closed, Close releases them.
 func (r *receiver) keep(last []*delivery) {
 	r.mu.Lock()
 	surplus := r.arriveLocked(last...)
@@ -407,7 +415,8 @@ func (r *receiver) keep(last []*delivery) {
 	r.putBack(surplus)
 }
 
-// answered notes the messages that a request brought. It returns those for which there is no place any more.
+// answered records the messages of a request. It returns those for which there is no
+// longer a place.
 func (r *receiver) answered(places int, messages []*delivery) (surplus []*delivery) {
 	if len(messages) > 0 {
 		r.works()
@@ -415,7 +424,8 @@ func (r *receiver) answered(places int, messages []*delivery) (surplus []*delive
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked -= places
-	// In None a link that is not asked may have messages, which the service has forgotten: so there is one.
+	// In None a link without a request may have messages that the service has forgotten:
+	// so there is only one link.
 	if !r.sessions && r.mode != core.TransactionNone && len(messages) == places && r.freePlacesLocked() > 0 {
 		r.wanted = min(r.wanted+1, mostLinks)
 		r.startPollersLocked()
@@ -425,8 +435,9 @@ func (r *receiver) answered(places int, messages []*delivery) (surplus []*delive
 	return surplus
 }
 
-// notAnswered notes a request that failed: the next one begins after a pause, or, if no retry can help, never. ctx is that of the request:
-// its end is no failure. Any other context that has ended is that of a request that took too long.
+// notAnswered records a failed request: the next one begins after a pause, or never if no
+// retry can help. ctx is the request's context, whose end is not a failure. If err is
+// that of another ended context, the request took too long.
 func (r *receiver) notAnswered(ctx context.Context, places int, err error, began time.Time) {
 	ended := ctx.Err() != nil
 	retry := ended || transient(err) || faultOf(err) == faultNoToken || r.mayBeRefusedByChance(err)
@@ -447,11 +458,13 @@ func (r *receiver) notAnswered(ctx context.Context, places int, err error, began
 	r.room.Notify()
 }
 
-// mostRefusals is how often in a row rights may be refused before that is taken for permanent.
+// mostRefusals is how often in a row access may be denied before that counts as
+// permanent.
 const mostRefusals = 5
 
-// mayBeRefusedByChance reports whether the service may have refused rights that the receiver has: where a connection is lost while the SDK
-// opens a link, it may have put the token on that one, and asks for the link on the next one.
+// mayBeRefusedByChance reports whether the service may have denied access that the
+// receiver has: if a connection is lost while the SDK opens a link, the SDK may have sent
+// the token on that connection, and opens the link on the next one.
 func (r *receiver) mayBeRefusedByChance(err error) bool {
 	if faultOf(err) != faultRefused {
 		return false
@@ -462,7 +475,7 @@ func (r *receiver) mayBeRefusedByChance(err error) bool {
 	return r.refusals < mostRefusals
 }
 
-// works notes that the service has answered.
+// works records that the service has answered.
 func (r *receiver) works() {
 	r.outages.End()
 	r.mu.Lock()

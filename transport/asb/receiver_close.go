@@ -11,7 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Close implements core.Receiver. It closes the links first, since the service could send released messages to them again.
+// Close implements core.Receiver. It closes the links first, since the service could send
+// released messages to them again.
 func (r *receiver) Close(ctx context.Context) error {
 	r.mu.Lock()
 	first := !r.closed
@@ -32,8 +33,9 @@ func (r *receiver) Close(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	// The calls of the SDK end now, but for those that it has made on its side: before it reports that a link is lost, it waits for up to
-	// two minutes for the service to confirm that (azservicebus v1.11.0, Receiver.receiveMessagesImpl).
+	// The calls of the SDK end now, except for a wait of its own: before it reports that
+	// a link is lost, it waits for up to two minutes for the service to confirm that
+	// (azservicebus v1.11.0, Receiver.receiveMessagesImpl).
 	select {
 	case err := <-done:
 		return err
@@ -42,12 +44,12 @@ func (r *receiver) Close(ctx context.Context) error {
 	}
 }
 
-// end gives all messages back and closes the connection.
+// end releases all messages and closes the connection.
 func (r *receiver) end(ctx context.Context) error {
 	defer close(r.closedDone)
 	r.close()
 	r.pollers.Wait()
-	transport.Await(ctx, &r.settlements) // messages that they do not consume are released after them
+	transport.Await(ctx, &r.settlements) // messages that are not consumed are released afterwards
 	r.mu.Lock()
 	left := slices.Collect(maps.Keys(r.unsettled))
 	r.unsettled, r.arrived = map[*delivery]struct{}{}, nil
@@ -63,11 +65,12 @@ func (r *receiver) end(ctx context.Context) error {
 	return err
 }
 
-// resend sends messages that the service has forgotten, and that no Receive has returned, to the queue again.
+// resend sends the messages that the service has forgotten, and that no Receive has
+// returned, to the queue again.
 func (r *receiver) resend(ctx context.Context, left []*delivery) {
 	name, sub := r.t.cfg.source(r.address)
 	if sub != 0 {
-		return // a dead-letter queue takes no messages
+		return // messages cannot be sent to a dead-letter queue
 	}
 	again := &stream{to: destination{entity: name}}
 	for i, d := range left {

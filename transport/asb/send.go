@@ -28,19 +28,22 @@ type destination struct {
 	topic  bool
 }
 
-// stream are the messages of a call to one queue or topic that have to arrive in their order: those of one session, or those without.
+// stream is the sequence of a call's messages to one queue or topic that must arrive in
+// order: those of one session, or those without a session.
 type stream struct {
 	to       destination
 	messages []pendingSend
 }
 
-// isMixed reports whether messages are of several sessions: those without a group may have a session each.
+// isMixed reports whether messages belong to several sessions: messages without a group
+// may each have a separate session.
 func isMixed(messages []pendingSend) bool {
 	first := value(messages[0].message.Properties.GroupID)
 	return slices.ContainsFunc(messages[1:], func(p pendingSend) bool { return value(p.message.Properties.GroupID) != first })
 }
 
-// Send implements core.Transport. The messages of a call to one queue or topic share batches, as large as the service takes them.
+// Send implements core.Transport. The messages of a call to one queue or topic share
+// batches, as large as the service accepts.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err := t.life.Err(ctx); err != nil {
 		return fmt.Errorf("asb: send: %w", transport.NoneSent(msgs, -1, err))
@@ -82,17 +85,17 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return nil
 }
 
-// streamsAtOnce is how many streams of a call are sent at a time.
+// streamsAtOnce is how many streams of a call are sent at the same time.
 const streamsAtOnce = 16
 
-// streams checks and encodes messages. Its error is that of Send.
+// streams checks and encodes messages. It returns the error for Send.
 func (t *Transport) streams(msgs []core.Outgoing) ([]*stream, error) {
 	var streams []*stream
 	type key struct {
 		to      destination
 		session string
 	}
-	var known map[key]*stream // nil while there is one at most
+	var known map[key]*stream // nil while there is at most one
 	var last *stream
 	var lastKey key
 	for i := range msgs {
@@ -127,7 +130,8 @@ func (t *Transport) streams(msgs []core.Outgoing) ([]*stream, error) {
 	return streams, nil
 }
 
-// prepare returns a message's destination in the namespace, and the message as the SDK sends it.
+// prepare returns a message's destination in the namespace, and the message in the form
+// that the SDK sends.
 func (t *Transport) prepare(out *core.Outgoing) (to destination, m *outgoing, err error) {
 	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
 		return to, nil, err
@@ -143,27 +147,30 @@ func (t *Transport) prepare(out *core.Outgoing) (to destination, m *outgoing, er
 	return destination{entity: t.cfg.QueuePrefix + address}, m, err
 }
 
-// notSentError is an error before anything was sent.
+// notSentError is an error from before anything was sent.
 type notSentError struct {
 	error
-	closed bool // the connection was lost, and is closed, so that the next message opens another one
+	closed bool // the connection was lost and is closed, so that the next message opens another one
 }
 
 func (e *notSentError) Unwrap() error { return e.error }
 
 const (
-	// firstBusyPause is about how long a message waits that the service refused because it is busy. Each further pause is twice as long.
+	// firstBusyPause is the approximate pause before a message that a busy service has
+	// refused is sent again. Each further pause is twice as long.
 	firstBusyPause = time.Second / 2
-	// lastBusyPause is the longest of these pauses: about the time that the service asks for.
+	// lastBusyPause is the longest of these pauses: about the time that the service asks
+	// for.
 	lastBusyPause = 4 * time.Second
 )
 
-// sendStream sends the messages of a stream, and notes their errors. After the first error the others are not sent: they would overtake
-// one whose fate is unknown.
+// sendStream sends the messages of a stream, and records their errors. After the first
+// error the others are not sent: they would overtake a message with an unknown outcome.
 //
-// Messages that a busy service has refused are sent again, until requestTimeout or ctx ends: throttling is part of normal work, and all SDKs
-// wait (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-throttling). The SDK's own retries are off, since they repeat
-// messages whose fate is unknown, too.
+// Messages that a busy service has refused are sent again, until requestTimeout or ctx
+// ends: throttling is part of normal operation, and all SDKs wait
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-throttling). The
+// SDK's own retries are off, since they also repeat messages with an unknown outcome.
 func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -199,7 +206,8 @@ func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
 	}
 }
 
-// sendSome sends as many messages as one batch takes, and returns how many these were, also with an error.
+// sendSome sends as many messages as fit into one batch, and returns their number, also
+// with an error.
 func (t *Transport) sendSome(ctx context.Context, to destination, messages []pendingSend) (n int, err error) {
 	if err := ctx.Err(); err != nil {
 		return len(messages), &notSentError{error: err}
@@ -253,12 +261,15 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 	return n, err
 }
 
-// refusesBatch reports whether the service has refused messages because they are in one batch. Of such a batch it accepts none
-// (azure-service-bus#103).
+// refusesBatch reports whether the service has refused messages because they are in one
+// batch. It accepts none of the messages of such a batch (azure-service-bus#103).
 //
-// "All messages included in a single send operation must have the same PartitionKey", and SessionId, on a partitioned entity (TROUBLESHOOTING.md of
-// azure-sdk-for-net), and "batching brokered messages with distinct SessionId, PartitionKey, or MessageId is not supported for an entity with
-// partitioning and duplicate detection enabled" (azure-amqp#118). Without the right Manage it is not known which entities are partitioned.
+// "All messages included in a single send operation must have the same PartitionKey", and
+// SessionId, on a partitioned entity (TROUBLESHOOTING.md of azure-sdk-for-net), and
+// "batching brokered messages with distinct SessionId, PartitionKey, or MessageId is not
+// supported for an entity with partitioning and duplicate detection enabled"
+// (azure-amqp#118). Without the right Manage the adapter does not know which entities are
+// partitioned.
 func refusesBatch(err error) bool {
 	condition, _ := conditionOf(err)
 	return condition == amqp.ErrCondNotAllowed && !linkClosed(err)
@@ -267,7 +278,8 @@ func refusesBatch(err error) bool {
 // sendOne sends a message without a batch.
 func (t *Transport) sendOne(ctx context.Context, s *sender, m *outgoing) error {
 	if !s.opened.Load() {
-		// It opens the link, so that an error of that is known to concern no message.
+		// This opens the link, so that an error in opening it is known to concern no
+		// message.
 		if _, err := s.NewMessageBatch(ctx, nil); err != nil {
 			return &notSentError{error: err}
 		}
@@ -279,12 +291,13 @@ func (t *Transport) sendOne(ctx context.Context, s *sender, m *outgoing) error {
 	return s.SendAMQPAnnotatedMessage(ctx, m, nil)
 }
 
-// oneFrame is the most bytes of a message that certainly fits into one frame of AMQP. The service's frames have 64 KiB.
+// oneFrame is the most bytes of a message that certainly fits into one AMQP frame. The
+// service's frames have 64 KiB.
 const oneFrame = 60 << 10
 
-// sizeOf returns how many bytes a message takes at most, but for a body of several parts.
+// sizeOf returns the most bytes that a message takes, without a body of several parts.
 func sizeOf(m *outgoing) int {
-	const fields, overhead = 2 << 10, 16 // AMQP's own fields; the bytes of each property beside its text
+	const fields, overhead = 2 << 10, 16 // AMQP's own fields; the bytes of each property in addition to its text
 	size := fields
 	for _, part := range m.Body.Data {
 		size += len(part) + overhead
@@ -296,8 +309,10 @@ func sizeOf(m *outgoing) int {
 	return size
 }
 
-// sendWhole sends a message or batch that may take several frames. If its context ended between two of them the SDK would send no more, and the service would
-// take the next message on the link for the rest (go-amqp v1.7.0, Sender.send). So the sending goes on when ctx ends, and only the waiting ends.
+// sendWhole sends a message or batch that may take several frames. If its context ended
+// between two frames the SDK would send no more, and the service would take the next
+// message on the link for the rest (go-amqp v1.7.0, Sender.send). So when ctx ends the
+// sending continues, and only the wait for it ends.
 func (t *Transport) sendWhole(ctx context.Context, s *sender, send func(ctx context.Context) error) error {
 	sent := make(chan error, 1)
 	if !t.life.Go(func() {

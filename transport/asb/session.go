@@ -12,48 +12,55 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// session is a session that the receiver has locked. Its messages are received one at a time.
+// session is a session that the receiver has locked. Its messages are received one at a
+// time.
 type session struct {
 	r   *receiver
 	sdk *azservicebus.SessionReceiver
 
 	mu       sync.Mutex // guards the fields below
 	end      time.Time  // of its lock
-	renewing sync.Mutex // held during a renewal, which the SDK makes no two of at a time
+	renewing sync.Mutex // held during a renewal: the SDK does not make two at the same time
 }
 
 const (
-	// sessionFirst is how long the first message of a session may take, which there is when the service offers it.
+	// sessionFirst is the longest wait for the first message of a session, which exists
+	// when the service offers the session.
 	sessionFirst = 5 * time.Second
-	// sessionIdle is how long the next message of a session may take before the receiver takes another session.
+	// sessionIdle is the longest wait for the next message of a session before the
+	// receiver takes another session.
 	sessionIdle = 100 * time.Millisecond
-	// acceptPatience is how long the service may take to answer that there is no session. It waits for one for a minute at most.
+	// acceptPatience is the longest wait for the service's answer that there is no
+	// session. The service itself waits for one for a minute at most.
 	acceptPatience = time.Minute + requestTimeout
-	// leastPause is how long after a renewal of the session's lock that failed the next one begins.
+	// leastPause is the time from a failed renewal of the session's lock to the next one.
 	leastPause = 50 * time.Millisecond
-	// longestWait is how long a message that is due waits at most before it looks for a place once more.
+	// longestWait is the longest time after which a due message looks for a place once
+	// more.
 	longestWait = time.Second
-	// mostPostponed is how many sessions a receiver keeps locked whose message is not due yet. Further ones take places of
-	// messages in flight.
+	// mostPostponed is the most sessions with a message that is not due yet that a
+	// receiver keeps locked without a place. Further ones take places of messages in
+	// flight.
 	mostPostponed = 1000
 )
 
-// pollSessions is one poller, which takes a session after the other.
+// pollSessions runs a poller, which takes one session after the other.
 func (r *receiver) pollSessions() {
 	lost := false
-	losses := 0 // sessions in a row that were lost before a message came
+	losses := 0 // sessions in a row that were lost before a message arrived
 	for {
 		places, wait, waiting, open := r.reserve(1)
 		switch {
 		case !open:
 			return
 		case places == 0:
-			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve tells when it is closed
+			_ = transport.Sleep(r.closing, r.closing, wait, r.room) // reserve detects that the receiver is closed
 			continue
 		}
 		began := time.Now()
 		if lost {
-			// While there are no sessions a request for one tells nothing of a connection that works again.
+			// While there are no sessions, a request for one does not show whether the
+			// connection works again.
 			name, _ := r.t.cfg.source(r.address)
 			if err := r.reach(r.closing, name); err != nil {
 				r.notAnswered(waiting, 1, err, began)
@@ -74,7 +81,7 @@ func (r *receiver) pollSessions() {
 		r.accepted()
 		if places == 0 {
 			if places, _, _, _ = r.reserve(1); places == 0 {
-				s.close() // for others
+				s.close() // so that others can take it
 				continue
 			}
 		}
@@ -86,8 +93,9 @@ func (r *receiver) pollSessions() {
 	}
 }
 
-// accept waits for a session that has messages and no receiver. It begins with a place, and returns whether it still has it: a message that
-// was postponed may take the place in the meantime.
+// accept waits for a session that has messages and no receiver. It begins with a place,
+// and returns the number of places that it still has: a due message may have taken the
+// place.
 func (r *receiver) accept(ctx context.Context) (s *session, places int, err error) {
 	r.mu.Lock()
 	r.accepting++
@@ -109,7 +117,7 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 	if r.mode == core.TransactionNone {
 		options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete
 	}
-	ctx, cancel := context.WithCancel(ctx) // without a deadline, which the service would be told
+	ctx, cancel := context.WithCancel(ctx) // without a deadline, which the SDK would send to the service
 	defer cancel()
 	defer time.AfterFunc(acceptPatience, cancel).Stop()
 	sdk, err := r.client.AcceptNextSessionForQueue(ctx, name, options)
@@ -119,7 +127,8 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 	return &session{r: r, sdk: sdk, end: r.lockEnd(sdk.LockedUntil(), time.Now())}, nil
 }
 
-// noSession notes that no session had messages for a while, and reports whether the poller is not needed any more. It frees the places of the request.
+// noSession records that no session had messages for a while, and reports whether the
+// poller is no longer needed. It frees the places of the request.
 func (r *receiver) noSession(places int) (retire bool) {
 	r.works()
 	r.mu.Lock()
@@ -133,7 +142,7 @@ func (r *receiver) noSession(places int) (retire bool) {
 	return retire
 }
 
-// accepted notes that a session had messages: others may have some, too.
+// accepted records that a session had messages: others may have some, too.
 func (r *receiver) accepted() {
 	r.works()
 	r.mu.Lock()
@@ -142,8 +151,9 @@ func (r *receiver) accepted() {
 	r.startPollersLocked()
 }
 
-// serve hands on the messages of the session, one at a time, until there are none. It begins with a place for the first one. Its error
-// is that of a session from which no message came.
+// serve hands on the messages of the session, one at a time, until there are none. It
+// begins with a place for the first one. It returns an error only if no message arrived
+// from the session.
 func (s *session) serve() error {
 	defer s.close()
 	patience := sessionFirst
@@ -166,7 +176,7 @@ func (s *session) serve() error {
 		s.r.putBack(s.r.answered(1, []*delivery{d}))
 		s.await(d)
 		if s.r.mode != core.TransactionNone && !d.isSettled() {
-			return nil // the service may still have it locked for this session, and the next one would overtake it
+			return nil // the service may still have it locked for this session, and the next message would overtake it
 		}
 		places, _, _, open := s.r.reserve(1)
 		if !open || places == 0 {
@@ -179,7 +189,7 @@ func (s *session) serve() error {
 	}
 }
 
-// lockDuration is for how long the service locks a session.
+// lockDuration returns how long the service locks a session.
 func (r *receiver) lockDuration() time.Duration {
 	if r.lock > 0 {
 		return r.lock
@@ -187,7 +197,7 @@ func (r *receiver) lockDuration() time.Duration {
 	return r.t.cfg.LockDuration
 }
 
-// giveUpPlace frees the place of a message that did not come.
+// giveUpPlace frees the place of a message that did not arrive.
 func (r *receiver) giveUpPlace() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +205,8 @@ func (r *receiver) giveUpPlace() {
 	r.room.Notify()
 }
 
-// next returns the next message of the session, or nil if there is none for a while, with an error where the session's link is lost.
+// next returns the next message of the session, or nil if none arrives within patience,
+// with an error if the session's link is lost.
 func (s *session) next(patience time.Duration) (*delivery, error) {
 	ctx, cancel := context.WithTimeout(s.r.closing, patience)
 	defer cancel()
@@ -211,8 +222,8 @@ func (s *session) next(patience time.Duration) (*delivery, error) {
 	return nil, err
 }
 
-// setAside keeps a session locked whose message cannot be read, so that the service offers others in the meantime. Others may have
-// its place.
+// setAside keeps a session locked whose message cannot be read, so that the service
+// offers other sessions. It lends the session's place to others.
 func (s *session) setAside(err error) {
 	shared := s.r.lendPlace()
 	s.r.outages.Failed(err, time.Now())
@@ -220,8 +231,9 @@ func (s *session) setAside(err error) {
 	s.r.forgoPlace(shared)
 }
 
-// awaitDue keeps a message that was postponed until it is due and there is a place for it. Others may have its place in the meantime. It returns
-// false where the session was lost, or the receiver closed.
+// awaitDue keeps a postponed message until it is due and there is a place for it. Others
+// may use its place until then. It returns false if the session was lost, or the receiver
+// closed.
 func (s *session) awaitDue(d *delivery) bool {
 	due := func() time.Duration { return d.in.notBefore.Sub(s.r.t.clock.Now()) }
 	if d.in.notBefore.IsZero() || due() <= 0 || s.r.mode == core.TransactionNone {
@@ -252,7 +264,8 @@ func (s *session) awaitDue(d *delivery) bool {
 	}
 }
 
-// lendPlace gives a place to others, unless too many sessions wait. It reports whether it did.
+// lendPlace lends a place to others, unless too many sessions wait. It reports whether it
+// did.
 func (r *receiver) lendPlace() (shared bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,8 +280,9 @@ func (r *receiver) lendPlace() (shared bool) {
 	return true
 }
 
-// reclaimPlace takes a place for a message that is due, and reports whether there was one. Places of requests for a session count as free: on a quiet
-// queue they take up to a minute.
+// reclaimPlace takes a place for a due message, and reports whether there was one. Places
+// of requests for a session count as free: on a quiet queue such a request takes up to a
+// minute.
 func (r *receiver) reclaimPlace(shared bool) bool {
 	if !shared {
 		return true
@@ -300,7 +314,8 @@ func (r *receiver) forgoPlace(shared bool) {
 	r.postponed--
 }
 
-// await waits until a message is settled, its session's lock has ended, or the receiver closes: then it gives the message back.
+// await waits until a message is settled, its session's lock has ended, or the receiver
+// closes; in the last case it releases the message.
 func (s *session) await(d *delivery) {
 	for {
 		timer := time.NewTimer(time.Until(s.lockedUntil()))
@@ -324,14 +339,14 @@ func (s *session) await(d *delivery) {
 	}
 }
 
-// abort gives a message back when the receiver closes, unless it is settled.
+// abort releases a message when the receiver closes, unless the message is settled.
 func (s *session) abort(d *delivery) {
 	ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
 	defer cancel()
 	transport.Await(ctx, &s.r.settlements)
 	s.r.mu.Lock()
 	_, isUnsettled := s.r.unsettled[d]
-	if s.r.mode != core.TransactionNone { // in None Close sends it again
+	if s.r.mode != core.TransactionNone { // in None Close sends the message again
 		delete(s.r.unsettled, d)
 	}
 	s.r.mu.Unlock()
@@ -362,7 +377,7 @@ func (s *session) renew(ctx context.Context) error {
 	return nil
 }
 
-// settle settles a message. Where the session's link is lost, its lock is, too.
+// settle settles a message. If the session's link is lost, so is its lock.
 func (s *session) settle(ctx context.Context, m *azservicebus.ReceivedMessage, call settlement) error {
 	err := attempt(ctx, settleAttempt, func(ctx context.Context) error { return call(ctx, s.sdk, m) })
 	if err != nil && ctx.Err() == nil && !answered(err) && faultOf(err) == faultOutage {

@@ -12,9 +12,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Subscribe lets a queue receive the events that are published to the topics: it creates each topic that does not exist, and a
-// subscription with the name of the queue, which forwards to it. It needs the right Manage. With Config.NoAdmin it asks for nothing and
-// succeeds, and Warnings has the commands that create topics and subscriptions.
+// Subscribe subscribes a queue to the events of topics: it creates each missing topic,
+// and a subscription with the name of the queue, which forwards to the queue. It needs
+// the right Manage. With Config.NoAdmin it makes no request and succeeds, and Warnings
+// has the commands that create topics and subscriptions.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.subscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("asb: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
@@ -37,7 +38,7 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 	return err
 }
 
-// subscribeEach creates the topics and the subscriptions of a queue that are missing.
+// subscribeEach creates the missing topics and subscriptions of a queue.
 func (t *Transport) subscribeEach(ctx context.Context, address string, topics []string) error {
 	if err := t.lookFor(ctx, t.cfg.QueuePrefix+address); err != nil {
 		return err
@@ -64,7 +65,8 @@ func (t *Transport) lookFor(ctx context.Context, queue string) error {
 	return nil
 }
 
-// subscribe creates the topic of an event and the subscription of a queue to it, where they are missing.
+// subscribe creates the topic of an event and the subscription of a queue to it, if they
+// are missing.
 func (t *Transport) subscribe(ctx context.Context, address, topic string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -87,8 +89,9 @@ func (t *Transport) subscription(ctx context.Context, queue string, topics []str
 	return t.cfg.target(queue)
 }
 
-// topicMetadata begins the user metadata of a topic that Subscribe creates, which has the event's name: the service compares names
-// without case, and events with names that differ in case alone are different ones.
+// topicMetadata is the beginning of the user metadata of a topic that Subscribe creates.
+// The event's name follows it: the service ignores case in names, but events whose names
+// differ only in case are different.
 const topicMetadata = "Reprise: events of "
 
 // createTopic creates the topic of an event if it is missing.
@@ -160,8 +163,8 @@ func (t *Transport) createSubscription(ctx context.Context, address, topic strin
 	return t.compareRule(ctx, name, subscription, topic)
 }
 
-// compareRule returns an error if the rule of an event that exists lets other messages through. The service compares names without case, so it
-// may be that of another event.
+// compareRule returns an error if an existing rule for an event lets other messages
+// through. The service ignores case in names, so the rule may belong to another event.
 func (t *Transport) compareRule(ctx context.Context, name, subscription, topic string) error {
 	rule := ruleName(topic)
 	has, err := t.admin.GetRule(ctx, name, subscription, rule, nil)
@@ -177,7 +180,8 @@ func (t *Transport) compareRule(ctx context.Context, name, subscription, topic s
 		has.Name, subscription, name, propertyTopic, topic))
 }
 
-// compareSubscription returns an error if a subscription that exists does not forward to the queue.
+// compareSubscription returns an error if an existing subscription does not forward to
+// the queue.
 func (t *Transport) compareSubscription(ctx context.Context, address, topic, subscription string) error {
 	has, err := t.admin.GetSubscription(ctx, topic, subscription, nil)
 	switch {
@@ -186,7 +190,7 @@ func (t *Transport) compareSubscription(ctx context.Context, address, topic, sub
 	case has == nil:
 		return fmt.Errorf("the subscription %q of the topic %q was deleted while it was created", subscription, topic)
 	}
-	// The service answers with a URL, whose path is the name.
+	// The service returns a URL, whose path is the name.
 	forward := value(has.ForwardTo)
 	wanted := t.cfg.QueuePrefix + address
 	if strings.EqualFold(forward, wanted) || strings.HasSuffix(strings.ToLower(forward), "/"+strings.ToLower(wanted)) {
@@ -195,15 +199,16 @@ func (t *Transport) compareSubscription(ctx context.Context, address, topic, sub
 	return transport.Permanent(fmt.Errorf("the subscription %q of the topic %q has ForwardTo %q, and not %q; to fix: delete it, or correct ForwardTo", subscription, topic, forward, wanted))
 }
 
-// ruleName is the name of the rule of an event in a subscription to the shared topic.
+// ruleName returns the name of the rule for an event in a subscription to the shared
+// topic.
 func ruleName(topic string) string { return fitting(topic) }
 
-// eventFilter matches an event in the shared topic.
+// eventFilter returns a filter for an event in the shared topic.
 func eventFilter(topic string) *admin.CorrelationFilter {
 	return &admin.CorrelationFilter{ApplicationProperties: map[string]any{propertyTopic: topic}}
 }
 
-// isEventFilter reports whether a filter is that of an event.
+// isEventFilter reports whether a filter is the filter for an event.
 func isEventFilter(f admin.RuleFilter, topic string) bool {
 	has, ok := f.(*admin.CorrelationFilter)
 	return ok && reflect.DeepEqual(has, eventFilter(topic))
@@ -242,7 +247,7 @@ func (t *Transport) unsubscribe(ctx context.Context, name, subscription, topic s
 	if t.cfg.SharedTopic != "" {
 		has, err := t.admin.GetRule(ctx, name, subscription, ruleName(topic), nil)
 		if err != nil || has == nil || !isEventFilter(has.Filter, topic) {
-			return err // of another event, whose name differs in case alone
+			return err // the rule is of another event, whose name differs only in case
 		}
 		_, err = t.admin.DeleteRule(ctx, name, subscription, ruleName(topic), nil)
 		return err
@@ -251,20 +256,23 @@ func (t *Transport) unsubscribe(ctx context.Context, name, subscription, topic s
 	return err
 }
 
-// defaultRule is the rule that a subscription gets from the service where it is created without one, as by az and Bicep. It lets every
-// message through. It is said to stay beside further rules (pulumi-azure-native#4799) and to go with the first of them
-// (terraform-provider-azurerm#20718): with the filter nothing it does no harm in either case.
+// defaultRule is the rule that the service adds to a subscription that is created without
+// one, as by az and Bicep. It lets every message through. Reports differ about it: it
+// stays beside further rules (pulumi-azure-native#4799), or the first of them replaces it
+// (terraform-provider-azurerm#20718). With the filter nothing it does no harm in either
+// case.
 const (
 	defaultRule = "$Default"
 	nothing     = "1=0"
 )
 
-// where are the options of az that name the namespace.
+// where returns the options of az that name the namespace.
 func (c *Config) where() string {
 	return "--resource-group GROUP --namespace-name " + c.namespaceName()
 }
 
-// unsubscribeCommands are the commands that end the subscription of a queue to topics.
+// unsubscribeCommands returns the commands that end the subscription of a queue to
+// topics.
 func (t *Transport) unsubscribeCommands(address string, topics []string) string {
 	var commands []string
 	for _, topic := range topics {
@@ -278,7 +286,7 @@ func (t *Transport) unsubscribeCommands(address string, topics []string) string 
 	return strings.Join(commands, "; ")
 }
 
-// subscribeCommands are the commands that subscribe a queue to topics.
+// subscribeCommands returns the commands that subscribe a queue to topics.
 func (t *Transport) subscribeCommands(address string, topics []string) string {
 	var commands []string
 	where := t.cfg.where()
@@ -301,13 +309,14 @@ func (t *Transport) subscribeCommands(address string, topics []string) string {
 	return strings.Join(commands, "; ")
 }
 
-// ruleCommand is the command that creates the rule of an event in the subscription of a queue to the shared topic.
+// ruleCommand returns the command that creates the rule for an event in the subscription
+// of a queue to the shared topic.
 func (t *Transport) ruleCommand(address, topic string) string {
 	return fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s",
 		t.cfg.where(), t.cfg.topicOf(topic), t.cfg.subscriptionName(address), ruleName(topic), quotedForShell(propertyTopic+"="+topic))
 }
 
-// quotedForShell returns a word as a shell reads it.
+// quotedForShell quotes a word for a shell, if it needs quotes.
 func quotedForShell(word string) string {
 	if !strings.ContainsFunc(word, func(r rune) bool { return !allowed(r) && !strings.ContainsRune("./=+", r) }) {
 		return word

@@ -23,11 +23,11 @@ import (
 // core.Transport, core.Provisioner, core.Subscriber, core.Checker, core.Purger, core.Warner, core.TopicChecker and
 // core.GroupKeeper, and is safe for concurrent use.
 type Transport struct {
-	cfg      *Config // a pointer, which fmt does not follow: it has credentials
+	cfg      *Config // a pointer, which fmt does not follow: the configuration has credentials
 	caps     core.Capabilities
-	sending  *connection // of all that is sent; each receiver has its own
+	sending  *connection // for all sends; each receiver has its own connection
 	admin    *admin.Client
-	idle     func()                 // closes connections of admin that nothing uses
+	idle     func()                 // closes idle connections of admin
 	clock    transport.ServiceClock // locks and delays are by the service's clock
 	warnings transport.Warnings
 	life     *transport.Lifecycle
@@ -45,8 +45,8 @@ var _ interface {
 	core.Describer
 } = (*Transport)(nil)
 
-// New returns a transport. It does not reach the service: Check does, and an endpoint
-// calls it before it starts. Its error names everything that is wrong with cfg.
+// New returns a transport. It does not contact the service: Check does, and an endpoint
+// calls it before it starts. Its error lists all mistakes in cfg.
 func New(cfg Config) (*Transport, error) {
 	cfg.SessionQueues = slices.Clone(cfg.SessionQueues)
 	if err := cfg.complete(); err != nil {
@@ -57,7 +57,7 @@ func New(cfg Config) (*Transport, error) {
 	}
 	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle()}
 	t.sending = &connection{connect: t.connect, life: t.life}
-	if _, err := t.connect(); err != nil { // which reaches nothing yet
+	if _, err := t.connect(); err != nil { // does not contact the service
 		return nil, fmt.Errorf("asb: open: %w", err)
 	}
 	var err error
@@ -70,7 +70,7 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// amqpsPort is where Service Bus takes AMQP over TLS.
+// amqpsPort is the port of Service Bus for AMQP over TLS.
 const amqpsPort = 5671
 
 // Describe implements core.Describer.
@@ -103,7 +103,7 @@ func (t *Transport) connect() (*azservicebus.Client, error) {
 func (t *Transport) connectAdmin() (*admin.Client, error) {
 	options := t.cfg.Admin
 	if options.Transport == nil {
-		// The SDK's is shared by the whole process, and keeps connections.
+		// The SDK's client is shared by the whole process, and keeps connections.
 		own := http.DefaultTransport.(*http.Transport).Clone()
 		options.Transport, t.idle = &http.Client{Transport: own}, own.CloseIdleConnections
 	}
@@ -137,7 +137,8 @@ func (r redirected) Do(req *http.Request) (*http.Response, error) {
 	return r.through.Do(req)
 }
 
-// KeepsGroups implements core.GroupKeeper: the queues of Config.SessionQueues do.
+// KeepsGroups implements core.GroupKeeper. It returns true for the queues of
+// Config.SessionQueues.
 func (t *Transport) KeepsGroups(queue string) bool {
 	address, err := t.cfg.queueAddress(queue)
 	return err == nil && t.cfg.keepsGroups(address)
@@ -210,7 +211,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		err = t.life.Add(r)
 	}
 	if err != nil {
-		_ = r.disconnect(ctx) // of a connection that may never have been there
+		_ = r.disconnect(ctx) // the connection may never have been opened
 		r.close()
 		r.abandon()
 		return nil, err
@@ -219,8 +220,8 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// Close ends every connection and goroutine of the transport, and closes receivers that
-// are still open. It is idempotent.
+// Close ends all connections and goroutines of the transport, and closes open receivers.
+// It is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, func() { t.sending.close(ctx) })
 	t.idle()
